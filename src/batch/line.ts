@@ -1,0 +1,249 @@
+/**
+ * One line of an input file: where its parts lie in the bytes, and what is wrong with it.
+ *
+ * A line is `{"custom_id", "method", "url", "body"}`. Intake asks {@link findFault}; the chunk runner, for
+ * which the line is known to be good, takes the extents and never decodes the body. As with
+ * `JSON.parse`, the last of several equal keys counts.
+ */
+import { isUtf8 } from "node:buffer";
+import type { BatchEndpoint } from "../contract/batch.ts";
+import type { Fault } from "./batch.ts";
+import {
+  decodeString,
+  type Extent,
+  indexOfKey,
+  isObjectAt,
+  isStringAt,
+  quoted,
+  skipObject,
+  skipSpace,
+  skipValue,
+} from "./json.ts";
+
+/** Where the parts of a line lie; null where the line has no such part. */
+export interface ParsedLine {
+  readonly customId: Extent | null;
+  readonly method: Extent | null;
+  readonly url: Extent | null;
+  readonly body: Extent | null;
+  readonly model: Extent | null;
+  readonly stream: Extent | null;
+  readonly hasMessages: boolean;
+}
+
+const LINE_KEYS = ["customId", "method", "url", "body"] as const;
+const LINE_KEYS_QUOTED = quoted(["custom_id", "method", "url", "body"]);
+const BODY_KEYS_QUOTED = quoted(["model", "stream", "messages"]);
+const INVALID = -1;
+
+type Draft = { -readonly [Key in keyof ParsedLine]: ParsedLine[Key] };
+
+/** Null when the bytes are not one JSON object. */
+export function parseLine(bytes: Buffer): ParsedLine | null {
+  const line: Draft = {
+    customId: null,
+    method: null,
+    url: null,
+    body: null,
+    model: null,
+    stream: null,
+    hasMessages: false,
+  };
+  const end = bytes.length;
+  const start = skipSpace(bytes, 0, end);
+  const after = skipObject(bytes, start, end, (keyStart, keyEnd, valueStart) => {
+    const key = LINE_KEYS[indexOfKey(bytes, keyStart, keyEnd, LINE_KEYS_QUOTED)];
+    const valueEnd =
+      key === "body" ? readBody(bytes, valueStart, line) : skipValue(bytes, valueStart, end);
+    if (key !== undefined) line[key] = { start: valueStart, end: valueEnd };
+    return valueEnd;
+  });
+  const isWhole = after !== INVALID && skipSpace(bytes, after, end) === end && isUtf8(bytes);
+  return isWhole ? line : null;
+}
+
+function readBody(bytes: Buffer, start: number, line: Draft): number {
+  line.model = null;
+  line.stream = null;
+  line.hasMessages = false;
+  const end = bytes.length;
+  if (!isObjectAt(bytes, start)) return skipValue(bytes, start, end);
+  return skipObject(bytes, start, end, (keyStart, keyEnd, valueStart) => {
+    const key = indexOfKey(bytes, keyStart, keyEnd, BODY_KEYS_QUOTED);
+    const valueEnd = skipValue(bytes, valueStart, end);
+    if (key === 0) line.model = { start: valueStart, end: valueEnd };
+    else if (key === 1) line.stream = { start: valueStart, end: valueEnd };
+    else if (key === 2) line.hasMessages = true;
+    return valueEnd;
+  });
+}
+
+/** The text of a string value; null when the part is missing or is not a string. */
+export const textOf = (bytes: Buffer, part: Extent | null): string | null =>
+  part !== null && isStringAt(bytes, part.start) ? decodeString(bytes, part) : null;
+
+const isLiteral = (bytes: Buffer, part: Extent | null, literal: string) =>
+  part !== null && bytes.toString("latin1", part.start, part.end) === literal;
+
+type LineFault = Omit<Fault, "line">;
+
+const missing = (name: string): LineFault => ({
+  code: "missing_required_parameter",
+  message: `Missing required parameter: '${name}'.`,
+  param: name,
+});
+
+const wrongType = (name: string, expected: string): LineFault => ({
+  code: "invalid_type",
+  message: `Invalid type for '${name}': expected ${expected}.`,
+  param: name,
+});
+
+const invalidRequest = (message: string, param: string): LineFault => ({
+  code: "invalid_request",
+  message,
+  param,
+});
+
+/** How the message about `stream: true` names an endpoint. */
+const ENDPOINT_TITLES: Partial<Record<BatchEndpoint, string>> = {
+  "/v1/chat/completions": "Chat Completions",
+  "/v1/completions": "Completions",
+  "/v1/embeddings": "Embeddings",
+  "/v1/responses": "Responses",
+  "/v1/moderations": "Moderations",
+};
+
+const INVALID_JSON: LineFault = {
+  code: "invalid_json_line",
+  message: "This line is not parseable as valid JSON.",
+  param: null,
+};
+
+/**
+ * Checks the lines of one input file, in order: it remembers the custom ids it has seen (about 100
+ * bytes each) and the model that the first line named.
+ */
+export class LineChecker {
+  readonly #endpoint: BatchEndpoint;
+  readonly #hasRoute: (model: string) => boolean;
+  readonly #seen = new Set<string>();
+  #model: string | null = null;
+
+  constructor(endpoint: BatchEndpoint, hasRoute: (model: string) => boolean) {
+    this.#endpoint = endpoint;
+    this.#hasRoute = hasRoute;
+  }
+
+  /** The model that the first good line named; null until there is one. */
+  get model(): string | null {
+    return this.#model;
+  }
+
+  /** What is wrong with a line, the most basic fault first; null when nothing is. */
+  findFault(bytes: Buffer): LineFault | null {
+    const line = parseLine(bytes);
+    if (line === null) return INVALID_JSON;
+    return (
+      this.#customIdFault(bytes, line) ??
+      this.#addressFault(bytes, line) ??
+      this.#bodyFault(bytes, line)
+    );
+  }
+
+  #customIdFault(bytes: Buffer, line: ParsedLine): LineFault | null {
+    if (line.customId === null) return missing("custom_id");
+    const customId = textOf(bytes, line.customId);
+    if (customId === null) return wrongType("custom_id", "a string");
+    if (customId === "") {
+      return {
+        code: "invalid_value",
+        message: "Invalid 'custom_id': expected a non-empty string.",
+        param: "custom_id",
+      };
+    }
+    if (this.#seen.has(customId)) {
+      return {
+        code: "duplicate_custom_id",
+        message: `The custom_id '${customId}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
+        param: "custom_id",
+      };
+    }
+    this.#seen.add(customId);
+    return null;
+  }
+
+  #addressFault(bytes: Buffer, line: ParsedLine): LineFault | null {
+    if (line.method === null) return missing("method");
+    if (textOf(bytes, line.method) !== "POST") {
+      return {
+        code: "invalid_method",
+        message: "Invalid value for 'method': every request in a batch must be a 'POST'.",
+        param: "method",
+      };
+    }
+    if (line.url === null) return missing("url");
+    if (textOf(bytes, line.url) !== this.#endpoint) {
+      return {
+        code: "invalid_url",
+        message: "The URL provided for this request does not match the batch endpoint.",
+        param: "url",
+      };
+    }
+    return null;
+  }
+
+  #bodyFault(bytes: Buffer, line: ParsedLine): LineFault | null {
+    if (line.body === null) return missing("body");
+    if (!isObjectAt(bytes, line.body.start)) return wrongType("body", "an object");
+    const model = textOf(bytes, line.model);
+    if (model === null || model === "") {
+      return invalidRequest("Model parameter is required.", "body.model");
+    }
+    if (this.#endpoint === "/v1/chat/completions" && !line.hasMessages) {
+      return invalidRequest("Messages parameter is required.", "body.messages");
+    }
+    if (isLiteral(bytes, line.stream, "true")) {
+      const title = ENDPOINT_TITLES[this.#endpoint] ?? "Images";
+      return {
+        code: "streaming_unsupported",
+        message: `${title}: Streaming is not supported in the Batch API.`,
+        param: "body.stream",
+      };
+    }
+    return this.#modelFault(model);
+  }
+
+  #modelFault(model: string): LineFault | null {
+    if (model === this.#model) return null;
+    if (!this.#hasRoute(model)) {
+      return {
+        code: "model_not_found",
+        message: `The provided model '${model}' is not supported by the Batch API.`,
+        param: "body.model",
+      };
+    }
+    if (this.#model === null) {
+      this.#model = model;
+      return null;
+    }
+    return {
+      code: "mismatched_model",
+      message: `The model '${model}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
+      param: "body.model",
+    };
+  }
+}
+
+/** The body with its model replaced, or as the client wrote it when the name stays. */
+export function bodyFor(bytes: Buffer, line: ParsedLine, upstreamModel: string | null): Buffer {
+  if (line.body === null) throw new Error("a line without a body reached the upstream");
+  if (upstreamModel === null || line.model === null) {
+    return bytes.subarray(line.body.start, line.body.end);
+  }
+  return Buffer.concat([
+    bytes.subarray(line.body.start, line.model.start),
+    Buffer.from(JSON.stringify(upstreamModel)),
+    bytes.subarray(line.model.end, line.body.end),
+  ]);
+}

@@ -1,0 +1,120 @@
+/**
+ * What became of an attempt, and how a line ends in the output or error file.
+ *
+ * Bodies stay bytes: an answer is put on one line by turning the newlines between its tokens into
+ * spaces (inside strings JSON has none), so numbers, key order and escapes survive.
+ */
+import { randomUUID } from "node:crypto";
+
+export type Outcome =
+  | Answered
+  | Overloaded
+  /** No connection: refused, unknown host, TLS failure. Nothing was sent. */
+  | { readonly kind: "unreachable"; readonly detail: string }
+  /** A connection that broke, or an answer that is not HTTP or not JSON. */
+  | { readonly kind: "broken"; readonly detail: string }
+  | { readonly kind: "timed_out"; readonly afterMs: number }
+  /** Our own drain, cancel or lost lease: never the line's fault. */
+  | { readonly kind: "interrupted" };
+
+export interface Answered {
+  readonly kind: "answered";
+  readonly status: number;
+  /** The upstream's own id for the exchange, when it sent one. */
+  readonly requestId: string | null;
+  /** One JSON value. */
+  readonly body: Buffer;
+}
+
+/** 429, 503 or 529: it would answer, but not now. */
+export interface Overloaded extends Omit<Answered, "kind"> {
+  readonly kind: "overloaded";
+  /** How long the upstream asked to be left alone. */
+  readonly retryAfterMs: number | null;
+}
+
+/** Outcomes that end a line. */
+export type FinalOutcome = Exclude<Outcome, { kind: "interrupted" }>;
+
+export const isSuccess = (outcome: FinalOutcome): boolean =>
+  outcome.kind === "answered" && outcome.status >= 200 && outcome.status < 300;
+
+/** Why a line has no answer at all: the `error` of its row in the error file. */
+interface NoAnswer {
+  readonly code: string;
+  readonly message: string;
+}
+
+export const BATCH_CANCELLED: NoAnswer = {
+  code: "batch_cancelled",
+  message: "This request was not executed because the batch was cancelled.",
+};
+
+export const BATCH_EXPIRED: NoAnswer = {
+  code: "batch_expired",
+  message: "This request could not be executed before the completion window expired.",
+};
+
+const hexId = () => randomUUID().replaceAll("-", "");
+
+/** One line, newline included, of the output or the error file. `customId` is the JSON string of the input line. */
+export function outcomeLine(customId: Buffer, outcome: FinalOutcome): Buffer {
+  if (outcome.kind !== "answered" && outcome.kind !== "overloaded") {
+    return noAnswerLine(customId, noAnswerOf(outcome));
+  }
+  const requestId = JSON.stringify(outcome.requestId ?? hexId());
+  return Buffer.concat([
+    lineHead(customId),
+    Buffer.from(`{"status_code":${outcome.status},"request_id":${requestId},"body":`),
+    onOneLine(outcome.body),
+    Buffer.from(`},"error":null}\n`),
+  ]);
+}
+
+export function noAnswerLine(customId: Buffer, error: NoAnswer): Buffer {
+  return Buffer.concat([
+    lineHead(customId),
+    Buffer.from(`null,"error":${JSON.stringify(error)}}\n`),
+  ]);
+}
+
+const CUSTOM_ID_KEY = Buffer.from(`","custom_id":`);
+const RESPONSE_KEY = Buffer.from(`,"response":`);
+
+const lineHead = (customId: Buffer) =>
+  Buffer.concat([
+    Buffer.from(`{"id":"batch_req_${hexId()}`),
+    CUSTOM_ID_KEY,
+    customId,
+    RESPONSE_KEY,
+  ]);
+
+function noAnswerOf(outcome: Exclude<FinalOutcome, Answered | Overloaded>): NoAnswer {
+  switch (outcome.kind) {
+    case "timed_out":
+      return {
+        code: "request_timeout",
+        message: `The model did not answer within ${outcome.afterMs / 1000} seconds.`,
+      };
+    case "unreachable":
+      return {
+        code: "upstream_unreachable",
+        message: `The model server could not be reached: ${outcome.detail}.`,
+      };
+    case "broken":
+      return {
+        code: "upstream_error",
+        message: `The model server gave no usable answer: ${outcome.detail}.`,
+      };
+  }
+}
+
+/** A valid JSON text without its line breaks. */
+export function onOneLine(json: Buffer): Buffer {
+  if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
+  const flat = Buffer.from(json);
+  for (let at = 0; at < flat.length; at++) {
+    if (flat[at] === 0x0a || flat[at] === 0x0d) flat[at] = 0x20;
+  }
+  return flat;
+}

@@ -1,0 +1,234 @@
+/**
+ * Configuration: flags beat environment beats file, parsed once, strictly. A key that is not known, a
+ * variable that is not set and a value that is not allowed are all reported, each with its path, and
+ * nothing starts. The only module that reads the environment.
+ */
+import { readFileSync } from "node:fs";
+import { parseDocument } from "yaml";
+import { z } from "zod";
+import { LOG_LEVELS } from "./log.ts";
+
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
+const name = z.string().regex(NAME, "use letters, digits, '.', '_' and '-'");
+const seconds = z.number().positive().max(86_400);
+
+const ModelEntry = z.union([
+  z.string().min(1),
+  z.strictObject({
+    name: z.string().min(1),
+    /** What the upstream calls it. Left out: the same name. */
+    upstream_model: z.string().min(1).optional(),
+  }),
+]);
+
+const UpstreamEntry = z.strictObject({
+  name,
+  /** Up to and including `/v1`; the rest of the path comes from the endpoint. */
+  base_url: z.url({ protocol: /^https?$/, error: "expected an http:// or https:// address" }),
+  api_key: z.string().min(1).optional(),
+  /** Public model names it serves; `"*"` is any other name, unchanged. */
+  models: z.array(ModelEntry).min(1),
+  /** Requests in flight at once. Raise it until the upstream's throughput stops growing. */
+  max_concurrency: z.int().min(1).max(100_000).default(64),
+  /** For one whole answer. A line that needs longer is tried again, a few times. */
+  timeout_seconds: seconds.default(600),
+});
+
+const KeyEntry = z.strictObject({
+  name,
+  /** The key itself (best as `${NAME}`), or `sha256:` and its SHA-256 in hexadecimal. */
+  key: z
+    .string()
+    .min(1)
+    .refine(
+      (key) => !key.startsWith("sha256:") || /^sha256:[0-9a-f]{64}$/i.test(key),
+      "expected 64 hexadecimal digits after sha256:",
+    ),
+  project: name.default("default"),
+});
+
+const ConfigFile = z.strictObject({
+  server: z
+    .strictObject({
+      host: z.string().min(1).default("127.0.0.1"),
+      port: z.int().min(0).max(65_535).default(8080),
+    })
+    .prefault({}),
+  /** SQLite file and blobs. */
+  data_dir: z.string().min(1).default("./data"),
+  log_level: z.enum(LOG_LEVELS).default("info"),
+  limits: z
+    .strictObject({
+      max_file_bytes: z.int().min(1).default(209_715_200),
+      /** Costs about 100 bytes of memory a line while a file is validated. */
+      max_requests_per_batch: z.int().min(1).default(50_000),
+      /** Longest input line. An open chunk of lines may take this much memory. */
+      max_line_bytes: z.int().min(1024).max(268_435_456).default(33_554_432),
+      /** Longest answer to one line. In the worst case each request in flight takes this much memory. */
+      max_answer_bytes: z.int().min(1024).max(268_435_456).default(67_108_864),
+    })
+    .prefault({}),
+  auth: z.strictObject({ keys: z.array(KeyEntry).min(1) }).optional(),
+  upstreams: z.array(UpstreamEntry).default([]),
+  engine: z
+    .strictObject({
+      /** How long requests in flight may run on after SIGTERM. Keep it under the supervisor's own grace period. */
+      drain_grace_seconds: z.number().min(0).max(3_600).default(20),
+      /** How long requests in flight may run on after a batch is cancelled or expires. */
+      stop_grace_seconds: z.number().min(0).max(3_600).default(30),
+    })
+    .prefault({}),
+});
+
+export type Config = z.infer<typeof ConfigFile>;
+export type UpstreamConfig = Config["upstreams"][number];
+export type KeyConfig = NonNullable<Config["auth"]>["keys"][number];
+
+/** What flags and environment may set. */
+export interface Overrides {
+  readonly config?: string;
+  readonly host?: string;
+  readonly port?: string;
+  readonly dataDir?: string;
+  readonly upstream?: string;
+}
+
+/** One sentence for each problem, with the path of the value. */
+export type ConfigResult =
+  | { readonly ok: true; readonly config: Config }
+  | { readonly ok: false; readonly problems: readonly string[] };
+
+export const SHORTHAND_UPSTREAM_NAME = "upstream";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export function loadConfig(flags: Overrides, env: Environment = process.env): ConfigResult {
+  const overrides: Overrides = { ...overridesFrom(env), ...flags };
+  const problems: string[] = [];
+  const file = overrides.config === undefined ? {} : readYaml(overrides.config, env, problems);
+  const merged = merge(file, overrides, problems);
+  const parsed = ConfigFile.safeParse(merged, { reportInput: true });
+  if (!parsed.success) problems.push(...parsed.error.issues.flatMap(describeIssue));
+  else problems.push(...crossChecks(parsed.data));
+  if (!parsed.success || problems.length > 0) return { ok: false, problems };
+  return { ok: true, config: parsed.data };
+}
+
+function overridesFrom(env: Environment): Overrides {
+  const set: Record<string, string> = {};
+  const take = (key: keyof Overrides, value: string | undefined) => {
+    if (value !== undefined && value !== "") set[key] = value;
+  };
+  take("config", env["BATCHD_CONFIG"]);
+  take("host", env["BATCHD_HOST"]);
+  take("port", env["BATCHD_PORT"]);
+  take("dataDir", env["BATCHD_DATA_DIR"]);
+  take("upstream", env["BATCHD_UPSTREAM"]);
+  return set;
+}
+
+function readYaml(path: string, env: Environment, problems: string[]): unknown {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (cause) {
+    problems.push(`cannot read ${path}: ${(cause as Error).message}`);
+    return {};
+  }
+  const document = parseDocument(text);
+  if (document.errors.length > 0) {
+    problems.push(...document.errors.map((error) => `${path}: ${error.message.split("\n")[0]}`));
+    return {};
+  }
+  return expand(document.toJS() ?? {}, env, [], problems);
+}
+
+/** `${NAME}` in any string takes from the environment. */
+function expand(
+  value: unknown,
+  env: Environment,
+  path: readonly (string | number)[],
+  problems: string[],
+): unknown {
+  if (typeof value === "string") {
+    return value.replaceAll(/\$\{(\w+)\}/g, (whole, variable: string) => {
+      const found = env[variable];
+      if (found !== undefined) return found;
+      problems.push(`${pathText(path)}: the environment variable ${variable} is not set`);
+      return whole;
+    });
+  }
+  if (Array.isArray(value)) {
+    return value.map((item, i) => expand(item, env, [...path, i], problems));
+  }
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [key, expand(item, env, [...path, key], problems)]),
+  );
+}
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+function merge(file: unknown, overrides: Overrides, problems: string[]): unknown {
+  if (!isRecord(file)) return file;
+  const merged: Record<string, unknown> = { ...file };
+  const { host, port, dataDir, upstream } = overrides;
+  if (host !== undefined || port !== undefined) {
+    merged["server"] = {
+      ...(isRecord(file["server"]) ? file["server"] : {}),
+      ...(host === undefined ? {} : { host }),
+      ...(port === undefined ? {} : { port: portNumber(port, problems) }),
+    };
+  }
+  if (dataDir !== undefined) merged["data_dir"] = dataDir;
+  if (upstream !== undefined) {
+    const configured = Array.isArray(file["upstreams"]) ? file["upstreams"] : [];
+    merged["upstreams"] = [
+      ...configured,
+      { name: SHORTHAND_UPSTREAM_NAME, base_url: upstream, models: ["*"] },
+    ];
+  }
+  return merged;
+}
+
+function portNumber(text: string, problems: string[]): number {
+  if (/^\d{1,5}$/.test(text) && Number(text) <= 65_535) return Number(text);
+  problems.push(`port: expected a number from 0 to 65535, got "${text}"`);
+  return 0;
+}
+
+const pathText = (path: readonly PropertyKey[]): string =>
+  path.reduce<string>(
+    (text, step) =>
+      typeof step === "number"
+        ? `${text}[${step}]`
+        : text === ""
+          ? String(step)
+          : `${text}.${String(step)}`,
+    "",
+  ) || "config";
+
+function describeIssue(issue: z.core.$ZodIssue): string[] {
+  if (issue.code === "unrecognized_keys") {
+    return issue.keys.map((key) => `${pathText([...issue.path, key])}: unknown key`);
+  }
+  if (issue.code === "invalid_type" && issue.input === undefined) {
+    return [`${pathText(issue.path)}: required`];
+  }
+  return [`${pathText(issue.path)}: ${issue.message}`];
+}
+
+/** Rules between values, which a schema of single values cannot hold. */
+function crossChecks(config: Config): string[] {
+  const repeated = (names: readonly string[]) =>
+    new Set(names.filter((each, i) => names.indexOf(each) !== i));
+  return [
+    ...[...repeated(config.upstreams.map((upstream) => upstream.name))].map(
+      (each) => `upstreams: two of them are named "${each}"`,
+    ),
+    ...[...repeated(config.auth?.keys.map((key) => key.name) ?? [])].map(
+      (each) => `auth.keys: two of them are named "${each}"`,
+    ),
+  ];
+}

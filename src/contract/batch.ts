@@ -1,0 +1,111 @@
+import { z } from "zod";
+import { pageOf } from "./page.ts";
+
+/** The only place where the status names stand. */
+export const BATCH_STATUSES = [
+  "validating",
+  "failed",
+  "in_progress",
+  "finalizing",
+  "completed",
+  "expired",
+  "cancelling",
+  "cancelled",
+] as const;
+export const BatchStatus = z.enum(BATCH_STATUSES);
+export type BatchStatus = z.infer<typeof BatchStatus>;
+
+/** Endpoints whose requests a batch may hold, in the order in which the error message lists them. */
+export const BATCH_ENDPOINTS = [
+  "/v1/chat/completions",
+  "/v1/completions",
+  "/v1/embeddings",
+  "/v1/responses",
+  "/v1/moderations",
+  "/v1/images/generations",
+  "/v1/images/edits",
+  "/v1/videos",
+] as const;
+export const BatchEndpoint = z.enum(BATCH_ENDPOINTS);
+export type BatchEndpoint = z.infer<typeof BatchEndpoint>;
+
+/** The only completion window, and its length. */
+export const COMPLETION_WINDOW = "24h";
+export const COMPLETION_WINDOW_MS = 24 * 60 * 60 * 1000;
+
+export const METADATA_LIMITS = { pairs: 16, keyLength: 64, valueLength: 512 } as const;
+
+/** Seconds after its creation at which a file may be asked to expire. */
+export const EXPIRES_AFTER_SECONDS = { min: 3_600, max: 2_592_000 } as const;
+
+export const CreateBatch = z
+  .object({
+    input_file_id: z.string(),
+    endpoint: BatchEndpoint,
+    completion_window: z.literal(COMPLETION_WINDOW),
+    metadata: z
+      .record(z.string(), z.string())
+      .nullable()
+      .optional()
+      .describe("At most 16 pairs; keys of at most 64, values of at most 512 characters."),
+    output_expires_after: z
+      .object({
+        anchor: z.literal("created_at"),
+        seconds: z.int().min(EXPIRES_AFTER_SECONDS.min).max(EXPIRES_AFTER_SECONDS.max),
+      })
+      .nullable()
+      .optional(),
+  })
+  .meta({ id: "CreateBatch" });
+
+export const BatchError = z
+  .object({
+    code: z.string(),
+    message: z.string(),
+    param: z.string().nullable(),
+    line: z.int().nullable().describe("Line of the input file, from 1; null for the whole file."),
+  })
+  .meta({ id: "BatchError" });
+
+export const BatchUsage = z.object({
+  input_tokens: z.int(),
+  input_tokens_details: z.object({ cached_tokens: z.int() }),
+  output_tokens: z.int(),
+  output_tokens_details: z.object({ reasoning_tokens: z.int() }),
+  total_tokens: z.int(),
+});
+
+const UnixSeconds = z.int().describe("Unix seconds.");
+
+export const BatchObject = z
+  .object({
+    id: z.string().describe("`batch_` and 32 hexadecimal digits."),
+    object: z.literal("batch"),
+    endpoint: BatchEndpoint,
+    model: z.string().nullable(),
+    errors: z.object({ object: z.literal("list"), data: z.array(BatchError) }).nullable(),
+    input_file_id: z.string(),
+    completion_window: z.literal(COMPLETION_WINDOW),
+    status: BatchStatus,
+    output_file_id: z.string().nullable(),
+    error_file_id: z.string().nullable(),
+    created_at: UnixSeconds,
+    in_progress_at: UnixSeconds.nullable(),
+    expires_at: UnixSeconds,
+    finalizing_at: UnixSeconds.nullable(),
+    completed_at: UnixSeconds.nullable(),
+    failed_at: UnixSeconds.nullable(),
+    expired_at: UnixSeconds.nullable(),
+    cancelling_at: UnixSeconds.nullable(),
+    cancelled_at: UnixSeconds.nullable(),
+    request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
+    usage: BatchUsage,
+    metadata: z.record(z.string(), z.string()).nullable(),
+  })
+  .meta({ id: "Batch" });
+export type BatchObject = z.infer<typeof BatchObject>;
+
+export const BatchPage = pageOf(BatchObject).meta({ id: "BatchPage" });
+
+/** Page sizes of `GET /v1/batches`. */
+export const BATCH_PAGE = { min: 0, max: 100, default: 20 } as const;

@@ -1,0 +1,15 @@
+import { z } from "zod";
+
+/** The one error envelope of the API. All four keys are always present. */
+export const ErrorEnvelope = z
+  .object({
+    error: z.object({
+      message: z.string(),
+      type: z.string(),
+      param: z.string().nullable(),
+      code: z.string().nullable(),
+    }),
+  })
+  .meta({ id: "Error", description: "The one shape in which every failure is told." });
+
+export type ErrorEnvelope = z.infer<typeof ErrorEnvelope>;

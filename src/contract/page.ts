@@ -1,0 +1,11 @@
+import { z } from "zod";
+
+/** One page of a list. The cursor for the next page is the `id` of the last object in `data`. */
+export const pageOf = <T extends z.ZodType>(item: T) =>
+  z.object({
+    object: z.literal("list"),
+    data: z.array(item),
+    first_id: z.string().nullable(),
+    last_id: z.string().nullable(),
+    has_more: z.boolean(),
+  });

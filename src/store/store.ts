@@ -1,0 +1,195 @@
+/**
+ * The port for facts: files, batches, chunks, leases and journal segments.
+ *
+ * One method is one transaction. There is deliberately no `transaction(fn)`: better-sqlite3 runs its
+ * callback synchronously and node-postgres does not, so one of them would be a lie. Preconditions are
+ * in the names: an `…If…` method changes nothing and says so when its condition does not hold.
+ *
+ * Whoever holds a lease may write and nobody else can. A lease has an epoch that grows with each
+ * claim; every write of a worker names it, and a stale one changes nothing.
+ */
+import type {
+  Batch,
+  BatchId,
+  Chunk,
+  Fault,
+  FileId,
+  StopReason,
+  StoredFile,
+  Usage,
+} from "../batch/batch.ts";
+import type { PlannedChunk } from "../batch/plan.ts";
+import type { FilePurpose } from "../contract/file.ts";
+
+/** A page of a list, newest first unless asked otherwise. */
+export interface Page<T> {
+  readonly data: readonly T[];
+  readonly hasMore: boolean;
+}
+
+export interface FileQuery {
+  readonly project: string;
+  readonly purpose: FilePurpose | null;
+  readonly order: "asc" | "desc";
+  readonly limit: number;
+  readonly after: FileId | null;
+}
+
+export interface BatchQuery {
+  readonly project: string;
+  readonly limit: number;
+  readonly after: BatchId | null;
+}
+
+/** A bid for work: who asks, and until when the work is theirs without a renewal. */
+export interface Claim {
+  readonly owner: string;
+  readonly nowMs: number;
+  readonly ttlMs: number;
+}
+
+/** The right to validate or to finalize a batch. */
+export interface BatchLease {
+  readonly batchId: BatchId;
+  readonly epoch: number;
+}
+
+/** The right to write the journal of a chunk. */
+export interface ChunkLease {
+  readonly batchId: BatchId;
+  readonly chunkNumber: number;
+  readonly epoch: number;
+}
+
+export interface ClaimedBatch {
+  readonly lease: BatchLease;
+  readonly batch: Batch;
+  /** Null when the input file was deleted (only before the batch is in progress). */
+  readonly input: StoredFile | null;
+}
+
+export interface ClaimedChunk {
+  readonly lease: ChunkLease;
+  readonly chunk: Chunk;
+  readonly batch: Batch;
+  readonly inputBlobKey: string;
+  /** What earlier leases wrote, oldest first. */
+  readonly segments: readonly Segment[];
+}
+
+/** A blob of journal records. It exists if, and only if, this row does. */
+export interface Segment {
+  readonly blobKey: string;
+  readonly bytes: number;
+}
+
+/** What a new segment adds to its batch, counted once with it. */
+export interface SegmentEntry extends Segment {
+  readonly completed: number;
+  readonly failed: number;
+  readonly usage: Usage;
+}
+
+/** Where a batch goes when its lines are accepted. */
+export interface BatchPlan {
+  readonly model: string;
+  readonly total: number;
+  readonly chunks: readonly PlannedChunk[];
+}
+
+/** What the holder of leases learns when renewing them. */
+export interface Renewal {
+  readonly lostBatches: readonly BatchLease[];
+  readonly lostChunks: readonly ChunkLease[];
+  /** Batches of the still-held leases that are to stop. */
+  readonly stopping: readonly { readonly batchId: BatchId; readonly reason: StopReason }[];
+}
+
+export interface ChunkJournal {
+  readonly chunk: Chunk;
+  readonly segments: readonly Segment[];
+}
+
+/** Files that a batch ends with; null where a file would be empty. */
+export interface ResultFiles {
+  readonly output: StoredFile | null;
+  readonly error: StoredFile | null;
+}
+
+export interface Store {
+  insertFile(file: StoredFile): Promise<void>;
+  findFile(project: string, id: FileId): Promise<StoredFile | null>;
+  /** Null when `after` names no file of the project. */
+  listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
+  /** The file is gone for clients at once; its bytes stay while an open batch reads them. */
+  deleteFileIfPresent(project: string, id: FileId, nowMs: number): Promise<boolean>;
+  /** Deleted files that no open batch reads any more. */
+  listUnusedFiles(limit: number): Promise<StoredFile[]>;
+  /** Forgets a deleted file whose blob is gone. */
+  forgetFile(id: FileId): Promise<void>;
+
+  insertBatch(batch: Batch): Promise<void>;
+  findBatch(project: string, id: BatchId): Promise<Batch | null>;
+  /** Null when `after` names no batch of the project. */
+  listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
+  /**
+   * Moves an open batch to `cancelling` and closes its chunks that nobody holds. False when the batch
+   * is not the project's, is final, or is already stopping.
+   */
+  cancelBatchIfOpen(project: string, id: BatchId, nowMs: number): Promise<boolean>;
+
+  /** Leases the oldest batch that waits for validation. */
+  claimBatchToValidate(claim: Claim): Promise<ClaimedBatch | null>;
+  failBatchIfLeased(lease: BatchLease, faults: readonly Fault[], nowMs: number): Promise<boolean>;
+  /** Moves `validating → in_progress` and creates the chunks. */
+  startBatchIfLeased(lease: BatchLease, plan: BatchPlan, nowMs: number): Promise<boolean>;
+
+  /** The distinct `route` of all chunks that somebody could claim. */
+  listOpenRoutes(nowMs: number): Promise<string[]>;
+  /** Leases the chunk of the batch that expires first, among those whose `route` is listed. */
+  claimChunk(claim: Claim & { readonly routes: readonly string[] }): Promise<ClaimedChunk | null>;
+  /** Adds a segment and its counts. */
+  recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean>;
+  /**
+   * Adds the last segment, if any, and ends the chunk. Its batch moves to `finalizing` when this was
+   * its last open chunk and it is not stopping.
+   */
+  closeChunkIfLeased(
+    lease: ChunkLease,
+    lastEntry: SegmentEntry | null,
+    nowMs: number,
+  ): Promise<boolean>;
+  /** Gives the chunk back so that anyone may claim it at once. */
+  releaseChunkIfLeased(lease: ChunkLease): Promise<boolean>;
+  releaseBatchIfLeased(lease: BatchLease): Promise<boolean>;
+  /** Extends the leases that are still held and tells which are not. */
+  renewLeases(
+    held: { readonly batches: readonly BatchLease[]; readonly chunks: readonly ChunkLease[] },
+    claim: Claim,
+  ): Promise<Renewal>;
+
+  /** Marks batches whose window is over to stop, and closes their chunks that nobody holds. */
+  stopExpiredBatches(nowMs: number): Promise<BatchId[]>;
+  /** Closes chunks of stopping batches whose holder is gone. */
+  closeAbandonedChunks(nowMs: number): Promise<number>;
+
+  /** Leases a batch that is not final, is past validation or stopping, and has no open chunk. */
+  claimBatchToFinalize(claim: Claim): Promise<ClaimedBatch | null>;
+  /** The chunks of a batch with their segments, in the order of their numbers. */
+  listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]>;
+  /**
+   * Publishes the files and moves the batch to the final status that its stop reason calls for
+   * (`completed` without one).
+   */
+  finishBatchIfLeased(lease: BatchLease, files: ResultFiles, nowMs: number): Promise<boolean>;
+  /** Final batches that still have chunk rows, and so may have journal blobs. */
+  listBatchesToTidy(limit: number): Promise<BatchId[]>;
+  /** Drops the chunk and segment rows of a final batch. */
+  forgetChunks(batchId: BatchId): Promise<void>;
+
+  /** Those of `keys` that no row names: garbage, if they are old enough. */
+  findUnknownBlobKeys(keys: readonly string[]): Promise<string[]>;
+  /** Rejects when the store cannot be used. */
+  ping(): Promise<void>;
+  close(): Promise<void>;
+}
