@@ -1,0 +1,82 @@
+/**
+ * What an HTTP answer means: the edge where statuses, headers and bytes become an {@link Outcome}.
+ *
+ * The engine may rely on every answer being one JSON value in UTF-8. A success that is not (a login page, a
+ * cut stream, server-sent events) is no answer at all; an error that is not still has a status worth
+ * showing, so its text is put into the error envelope.
+ */
+import { isUtf8 } from "node:buffer";
+import { isJson } from "../batch/json.ts";
+import type { Outcome } from "../batch/outcome.ts";
+import type { ErrorEnvelope } from "../contract/error.ts";
+
+export interface RawAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: Buffer;
+}
+
+const OVERLOADED = new Set([429, 503, 529]);
+const MAX_EXCERPT_CHARACTERS = 120;
+const MAX_MESSAGE_CHARACTERS = 1_000;
+/** The longest character takes four bytes. */
+const BYTES_PER_CHARACTER = 4;
+
+export function outcomeOf({ status, headers, body }: RawAnswer, nowMs: number): Outcome {
+  const isValid = isJson(body) && isUtf8(body);
+  if (status >= 200 && status < 300 && !isValid) {
+    return { kind: "broken", detail: `status ${status} with ${describe(body)}` };
+  }
+  const requestId = header(headers, "x-request-id");
+  const json = isValid ? body : errorBody(status, body);
+  return OVERLOADED.has(status)
+    ? {
+        kind: "overloaded",
+        status,
+        requestId,
+        body: json,
+        retryAfterMs: retryAfterMs(headers, nowMs),
+      }
+    : { kind: "answered", status, requestId, body: json };
+}
+
+function header(headers: RawAnswer["headers"], name: string): string | null {
+  const value = headers[name];
+  return (typeof value === "string" ? value : value?.[0]) ?? null;
+}
+
+/** `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. */
+function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
+  const ms = nonNegative(header(headers, "retry-after-ms"));
+  if (ms !== null) return ms;
+  const text = header(headers, "retry-after");
+  const seconds = nonNegative(text);
+  if (seconds !== null) return seconds * 1000;
+  const atMs = text === null ? Number.NaN : Date.parse(text);
+  return Number.isNaN(atMs) ? null : Math.max(0, atMs - nowMs);
+}
+
+const nonNegative = (text: string | null): number | null =>
+  text !== null && /^\s*\d+(\.\d+)?\s*$/.test(text) ? Number(text) : null;
+
+const textStart = (body: Buffer, characters: number) =>
+  body.toString("utf8", 0, characters * BYTES_PER_CHARACTER);
+
+function describe(body: Buffer): string {
+  if (body.length === 0) return "an empty body";
+  const start = textStart(body, MAX_EXCERPT_CHARACTERS)
+    .replaceAll(/[\p{C}\p{Z}\uFFFD]+/gu, " ")
+    .trim()
+    .slice(0, MAX_EXCERPT_CHARACTERS)
+    .toWellFormed();
+  return `a body that is not one JSON value: ${start}`;
+}
+
+function errorBody(status: number, body: Buffer): Buffer {
+  const text = textStart(body, MAX_MESSAGE_CHARACTERS).trim().slice(0, MAX_MESSAGE_CHARACTERS);
+  const message = text === "" ? `HTTP ${status} from the model server` : text.toWellFormed();
+  const envelope: ErrorEnvelope = {
+    error: { message, type: "upstream_error", param: null, code: null },
+  };
+  return Buffer.from(JSON.stringify(envelope));
+}

@@ -1,0 +1,92 @@
+/**
+ * How a target is doing, as its outcomes tell: whether to prefer another one for now, and what to log.
+ *
+ * A target in trouble is said so at most once in ten seconds, with a count, however many lines meet the
+ * trouble; the first good answer after that says that it is over.
+ */
+import type { Outcome } from "../batch/outcome.ts";
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import { backoffMs, DEFAULT_RETRY_POLICY } from "./retry.ts";
+
+const LOG_EVERY_MS = 10_000;
+
+export class TargetHealth {
+  readonly #target: string;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  #restUntilMs = 0;
+  /** Rests in a row, without a good answer between them. */
+  #restCount = 0;
+  readonly #loggedAtMs = new Map<string, number>();
+  readonly #unloggedCounts = new Map<string, number>();
+  #isTroubleLogged = false;
+
+  constructor(target: string, { clock, log }: { clock: Clock; log: Log }) {
+    this.#target = target;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** Whether lines that have a choice should go elsewhere. */
+  get isResting(): boolean {
+    return this.#clock.nowMs() < this.#restUntilMs;
+  }
+
+  note(outcome: Outcome): void {
+    switch (outcome.kind) {
+      case "interrupted":
+        return;
+      case "overloaded":
+        this.#rest(outcome.retryAfterMs ?? 0);
+        this.#warn("upstream.overloaded", {
+          status: outcome.status,
+          retryAfterMs: outcome.retryAfterMs,
+        });
+        return;
+      case "unreachable":
+        this.#rest(0);
+        this.#warn("upstream.unreachable", { detail: outcome.detail });
+        return;
+      case "timed_out":
+        this.#warn("upstream.failed", { reason: "timed out", afterMs: outcome.afterMs });
+        return;
+      case "broken":
+        // Its detail may quote an answer, and no content of lines belongs in a log.
+        this.#warn("upstream.failed", { reason: "no usable answer" });
+        return;
+      case "answered":
+        if (outcome.status >= 500) this.#warn("upstream.failed", { status: outcome.status });
+        else this.#noteGood();
+    }
+  }
+
+  #noteGood(): void {
+    this.#restCount = 0;
+    if (!this.#isTroubleLogged) return;
+    this.#isTroubleLogged = false;
+    this.#log.info({ target: this.#target }, "upstream.recovered");
+  }
+
+  /** Requests that were in flight together fail together: they are one rest. */
+  #rest(hintMs: number): void {
+    const nowMs = this.#clock.nowMs();
+    if (nowMs >= this.#restUntilMs) this.#restCount++;
+    const ownMs = backoffMs(this.#restCount - 1, DEFAULT_RETRY_POLICY);
+    this.#restUntilMs = Math.max(this.#restUntilMs, nowMs + Math.max(hintMs, ownMs));
+  }
+
+  #warn(event: string, fields: Record<string, unknown>): void {
+    const nowMs = this.#clock.nowMs();
+    const count = (this.#unloggedCounts.get(event) ?? 0) + 1;
+    const loggedAtMs = this.#loggedAtMs.get(event) ?? Number.NEGATIVE_INFINITY;
+    if (nowMs - loggedAtMs < LOG_EVERY_MS) {
+      this.#unloggedCounts.set(event, count);
+      return;
+    }
+    this.#unloggedCounts.delete(event);
+    this.#loggedAtMs.set(event, nowMs);
+    this.#isTroubleLogged = true;
+    this.#log.warn({ target: this.#target, ...fields, count }, event);
+  }
+}

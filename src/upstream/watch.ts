@@ -1,0 +1,54 @@
+/**
+ * Many short waits on one long-lived signal, through a single listener.
+ *
+ * An AbortSignal walks the list of its listeners to add one and to remove one: with thousands of lines in
+ * flight on the signal of one run, that walk would cost more than the requests.
+ */
+
+export interface Interruptible {
+  /** Called once, when the signal aborts. */
+  interrupt(): void;
+}
+
+class Watch {
+  readonly #signal: AbortSignal;
+  readonly #waits = new Set<Interruptible>();
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  add(wait: Interruptible): void {
+    if (this.#waits.size === 0) this.#signal.addEventListener("abort", this.#interruptAll);
+    this.#waits.add(wait);
+  }
+
+  delete(wait: Interruptible): void {
+    if (this.#waits.delete(wait) && this.#waits.size === 0) {
+      this.#signal.removeEventListener("abort", this.#interruptAll);
+    }
+  }
+
+  readonly #interruptAll = () => {
+    for (const wait of [...this.#waits]) {
+      this.delete(wait);
+      wait.interrupt();
+    }
+  };
+}
+
+const watches = new WeakMap<AbortSignal, Watch>();
+
+/** Interrupts the wait when the signal aborts; the caller has seen that it has not yet. */
+export function watch(signal: AbortSignal, wait: Interruptible): void {
+  let existing = watches.get(signal);
+  if (existing === undefined) {
+    existing = new Watch(signal);
+    watches.set(signal, existing);
+  }
+  existing.add(wait);
+}
+
+export function unwatch(signal: AbortSignal, wait: Interruptible): void {
+  watches.get(signal)?.delete(wait);
+}

@@ -1,0 +1,314 @@
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { PassThrough } from "node:stream";
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { Outcome } from "../../src/batch/outcome.ts";
+import { systemClock } from "../../src/clock.ts";
+import type { UpstreamConfig } from "../../src/config.ts";
+import { createLog } from "../../src/log.ts";
+import type { Route, UpstreamRequest } from "../../src/upstream/upstream.ts";
+import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const never = new AbortController().signal;
+const HOUR_MS = 3_600_000;
+
+const configOf = (upstream: TestUpstream, name: string, changes: Partial<UpstreamConfig> = {}) => ({
+  ...{ name, base_url: upstream.url, models: ["m"], max_concurrency: 8, timeout_seconds: 5 },
+  ...changes,
+});
+
+/** Retries come at once unless `random` says otherwise: the dice are 0. */
+function open(upstreams: UpstreamConfig[], random = () => 0) {
+  const lines = new PassThrough();
+  const log = createLog("debug", lines);
+  const opened = openUpstreams({
+    ...{ upstreams, maxAnswerBytes: 1_000_000, clock: systemClock, log, random },
+  });
+  onTestFinished(() => opened.close());
+  const logged = () =>
+    String(lines.read() ?? "")
+      .split("\n")
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+  return { ...opened, route: opened.findRoute("m")!, logged };
+}
+
+async function upstreamServer() {
+  const upstream = await startUpstream();
+  onTestFinished(() => upstream.close());
+  return upstream;
+}
+
+const line = (
+  prompt: string,
+  { user = prompt, deadlineAtMs = Date.now() + HOUR_MS } = {},
+): UpstreamRequest => ({
+  endpoint: "/v1/chat/completions",
+  model: "m",
+  bodyFor: (model) =>
+    Buffer.from(
+      JSON.stringify({ model: model ?? "m", user, messages: [{ role: "user", content: prompt }] }),
+    ),
+  deadlineAtMs,
+});
+
+const send = (route: Route, prompt: string, changes: Partial<UpstreamRequest> = {}) =>
+  route.send({ ...line(prompt), ...changes }, { stop: never, abort: never });
+
+const statusOf = (outcome: Outcome) => ("status" in outcome ? outcome.status : outcome.kind);
+
+describe("a line", () => {
+  test.each([
+    ["[[status 429 x7]]", 200, 8],
+    ["[[retry-after-ms 20 status 503 x6]]", 200, 7],
+    ["[[status 529 x5]] [[status 400]]", 400, 6],
+    ["[[status 500 x4]]", 200, 5],
+    ["[[status 502]]", 502, 5],
+    ["[[reset x2]] [[html 200 x2]]", 200, 5],
+    ["[[reset]]", "broken", 5],
+    ["[[status 501]]", 501, 1],
+    ["[[status 404]]", 404, 1],
+    ["[[empty 302]]", 302, 1],
+  ])("that is told %s ends with %s after %i attempts", async (prompt, status, attempts) => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a")]);
+    expect(statusOf(await send(route, prompt))).toBe(status);
+    expect(upstream.received.get(prompt)).toBe(attempts);
+  });
+
+  test("waits at least as long as the upstream asks", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a")]);
+    const startedAtMs = performance.now();
+    await send(route, "[[retry-after-ms 80 status 429 x1]]");
+    expect(performance.now() - startedAtMs).toBeGreaterThanOrEqual(79);
+  });
+
+  test("times out up to five times", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a", { timeout_seconds: 0.03 })]);
+    expect(await send(route, "[[hang]]")).toEqual({ kind: "timed_out", afterMs: 30 });
+    expect(upstream.total).toBe(5);
+  });
+
+  test("outlives a target that is down", async () => {
+    const upstream = await upstreamServer();
+    const { port } = upstream;
+    const { route } = open([configOf(upstream, "a")], () => 0.02);
+    await upstream.close();
+    const sent = send(route, "patience");
+    const again = await startUpstream({ port });
+    onTestFinished(() => again.close());
+    expect(statusOf(await sent)).toBe(200);
+  });
+
+  test("goes out under the name that the target knows the model by", async () => {
+    const upstream = await upstreamServer();
+    const models = [{ name: "m", upstream_model: "meta/llama" }];
+    const { route } = open([configOf(upstream, "a", { models })]);
+    await send(route, "hello");
+    expect(JSON.parse(upstream.seen[0]!.body)).toMatchObject({ model: "meta/llama" });
+  });
+
+  test("holds no slot while it waits for its next attempt", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const stop = new AbortController();
+    const signals = { stop: stop.signal, abort: never };
+    const waiting = route.send(line("[[retry-after 600 status 429]]"), signals);
+    await upstream.reached(1);
+    expect(statusOf(await send(route, "next"))).toBe(200);
+    stop.abort();
+    expect(await waiting).toEqual({ kind: "interrupted" });
+  });
+});
+
+describe("two targets of one route", () => {
+  test("share the lines by load", async () => {
+    const [a, b] = [await upstreamServer(), await upstreamServer()];
+    const { route } = open([
+      configOf(a, "a", { max_concurrency: 3 }),
+      configOf(b, "b", { max_concurrency: 3 }),
+    ]);
+    a.hold();
+    b.hold();
+    const sent = Array.from({ length: 6 }, (_, i) => send(route, `line ${i}`));
+    await Promise.all([a.reached(3), b.reached(3)]);
+    a.release();
+    b.release();
+    expect((await Promise.all(sent)).map(statusOf)).toEqual([200, 200, 200, 200, 200, 200]);
+  });
+
+  test("give a line that failed at one to the other, in turn", async () => {
+    const [a, b] = [await upstreamServer(), await upstreamServer()];
+    const { route } = open([configOf(a, "a"), configOf(b, "b")]);
+    expect(statusOf(await send(route, "[[status 500]]"))).toBe(500);
+    expect([a.total, b.total]).toEqual([3, 2]);
+  });
+
+  test("make a line wait for the busy one rather than go back to the one that failed", async () => {
+    const [a, b] = [await upstreamServer(), await upstreamServer()];
+    const { route } = open([
+      configOf(a, "a", { max_concurrency: 1 }),
+      configOf(b, "b", { max_concurrency: 1 }),
+    ]);
+    a.hold();
+    b.hold();
+    const failing = send(route, "[[status 500]]");
+    const busy = send(route, "busy");
+    await Promise.all([a.reached(1), b.reached(1)]);
+    a.release();
+    await a.idle();
+    expect(statusOf(await send(route, "a is free"))).toBe(200);
+    b.release();
+    await b.reached(2);
+    expect([...a.received.keys()]).toEqual(["[[status 500]]", "a is free"]);
+    expect([...b.received.keys()]).toEqual(["busy", "[[status 500]]"]);
+    expect((await Promise.all([failing, busy])).map(statusOf)).toEqual([500, 200]);
+  });
+
+  test("spare one that asks to be left alone: lines go to the other at once", async () => {
+    let refusedCount = 0;
+    const full = createServer((_request, response) => {
+      refusedCount++;
+      response.writeHead(503, { "retry-after": "60" }).end();
+    });
+    await new Promise<void>((resolve) => full.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => full.closeAllConnections());
+    onTestFinished(() => void full.close());
+    const other = await upstreamServer();
+    const url = `http://127.0.0.1:${(full.address() as AddressInfo).port}/v1`;
+    const { route } = open([{ ...configOf(other, "a-full"), base_url: url }, configOf(other, "b")]);
+    expect(statusOf(await send(route, "finds out"))).toBe(200);
+    for (let i = 0; i < 20; i++) expect(statusOf(await send(route, `line ${i}`))).toBe(200);
+    expect([refusedCount, other.total]).toEqual([1, 21]);
+  });
+
+  test("outlive the loss of one", async () => {
+    const [dead, alive] = [await upstreamServer(), await upstreamServer()];
+    const { route, logged } = open([configOf(dead, "a-dead"), configOf(alive, "b")]);
+    await dead.close();
+    expect(statusOf(await send(route, "the one that finds out"))).toBe(200);
+    for (let i = 0; i < 20; i++) expect(statusOf(await send(route, `line ${i}`))).toBe(200);
+    expect(logged().filter(({ event }) => event === "upstream.unreachable")).toEqual([
+      expect.objectContaining({ target: "a-dead", count: 1, detail: "connection refused" }),
+    ]);
+  });
+
+  test("have as many requests in flight as each allows, and no more", async () => {
+    const [a, b] = [await upstreamServer(), await upstreamServer()];
+    const { route } = open([
+      configOf(a, "a", { max_concurrency: 4 }),
+      configOf(b, "b", { max_concurrency: 2 }),
+    ]);
+    const prompts = Array.from(
+      { length: 200 },
+      (_, i) => `[[delay 2]] [[status 500 x${i % 3}]] line ${i}`,
+    );
+    const outcomes = await Promise.all(prompts.map((prompt) => send(route, prompt)));
+    expect(new Set(outcomes.map(statusOf))).toEqual(new Set([200]));
+    expect([a.maxInFlight, b.maxInFlight]).toEqual([4, 2]);
+  });
+});
+
+describe("an end before an answer", () => {
+  test("stop ends a wait for a slot and a wait for a retry, but not an attempt", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const stop = new AbortController();
+    const signals = { stop: stop.signal, abort: never };
+    const retrying = route.send(line("[[retry-after 600 status 429]]"), signals);
+    await upstream.reached(1);
+    upstream.hold();
+    const attempting = route.send(line("in flight"), signals);
+    const waiting = route.send(line("no slot"), signals);
+    await upstream.reached(2);
+    stop.abort();
+    expect(await Promise.all([retrying, waiting])).toEqual([
+      { kind: "interrupted" },
+      { kind: "interrupted" },
+    ]);
+    upstream.release();
+    expect(statusOf(await attempting)).toBe(200);
+    expect(await route.send(line("late"), signals)).toEqual({ kind: "interrupted" });
+    expect(upstream.total).toBe(2);
+  });
+
+  test("abort drops the attempt, and its slot is free again", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const [stop, abort] = [new AbortController(), new AbortController()];
+    const sent = route.send(line("[[hang]]"), { stop: stop.signal, abort: abort.signal });
+    await upstream.reached(1);
+    stop.abort();
+    abort.abort();
+    expect(await sent).toEqual({ kind: "interrupted" });
+    expect(statusOf(await send(route, "next"))).toBe(200);
+  });
+
+  test("the deadline ends a wait that outlasts it, and no attempt starts after it", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a")]);
+    const sent = await send(route, "[[retry-after 600 status 429]]", {
+      deadlineAtMs: Date.now() + 60,
+    });
+    expect(sent).toEqual({ kind: "interrupted" });
+    expect(await send(route, "late", { deadlineAtMs: Date.now() })).toEqual({
+      kind: "interrupted",
+    });
+    expect(upstream.total).toBe(1);
+  });
+
+  test("the deadline may pass while a line waits for its slot", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const first = send(route, "[[delay 60]]");
+    const second = send(route, "late", { deadlineAtMs: Date.now() + 30 });
+    expect(statusOf(await first)).toBe(200);
+    expect(await second).toEqual({ kind: "interrupted" });
+    expect(upstream.total).toBe(1);
+  });
+});
+
+describe("admission", () => {
+  test("takes on twice as many lines as there are slots, in order, and the rest as they leave", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a", { max_concurrency: 2 })]);
+    expect(route.room).toBe(4);
+    for (let i = 0; i < 4; i++) expect(await route.admit(never)).toBe(true);
+    expect(route.room).toBe(0);
+    const order: number[] = [];
+    const waiting = [0, 1].map(async (i) => {
+      expect(await route.admit(never)).toBe(true);
+      order.push(i);
+    });
+    route.dismiss();
+    await waiting[0];
+    route.dismiss();
+    await waiting[1];
+    expect(order).toEqual([0, 1]);
+    for (let i = 0; i < 4; i++) route.dismiss();
+    expect(route.room).toBe(4);
+  });
+
+  test("is refused once stop aborts, to those who wait as well", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    await route.admit(never);
+    await route.admit(never);
+    const stop = new AbortController();
+    const waiting = route.admit(stop.signal);
+    stop.abort();
+    expect(await waiting).toBe(false);
+    route.dismiss();
+    expect(await route.admit(stop.signal)).toBe(false);
+    expect(route.room).toBe(1);
+  });
+
+  test("cannot be ended more often than it was begun", async () => {
+    const upstream = await upstreamServer();
+    const { route } = open([configOf(upstream, "a")]);
+    expect(() => route.dismiss()).toThrow("had not been admitted");
+  });
+});

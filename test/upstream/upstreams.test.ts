@@ -1,0 +1,62 @@
+import { PassThrough } from "node:stream";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import type { UpstreamConfig } from "../../src/config.ts";
+import { createLog } from "../../src/log.ts";
+import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { startUpstream, type UpstreamOptions } from "../support/upstream.ts";
+
+const log = createLog("silent", new PassThrough());
+
+function open(upstreams: UpstreamConfig[]) {
+  const opened = openUpstreams({ upstreams, maxAnswerBytes: 1_000, clock: systemClock, log });
+  onTestFinished(() => opened.close());
+  return opened;
+}
+
+const config = (name: string, base_url: string, models: UpstreamConfig["models"]) => ({
+  ...{ name, base_url, models, max_concurrency: 4, timeout_seconds: 5 },
+});
+
+async function server(options: UpstreamOptions) {
+  const upstream = await startUpstream(options);
+  onTestFinished(() => upstream.close());
+  return upstream;
+}
+
+test("models that the same targets serve share one route, and its room", async () => {
+  const { findRoute } = open([
+    config("a", "http://127.0.0.1:9/v1", ["x", "y", "z"]),
+    config("b", "http://127.0.0.1:9/v1", ["y", { name: "x", upstream_model: "other" }]),
+  ]);
+  expect(findRoute("x")).toBe(findRoute("y"));
+  expect(findRoute("x")).toMatchObject({ key: "a,b", room: 16 });
+  expect(findRoute("z")).toMatchObject({ key: "a", room: 8 });
+  expect(findRoute("unlisted")).toBeNull();
+});
+
+describe("the list of models", () => {
+  test("has listed names, then what open targets say they have, each name once", async () => {
+    const upstream = await server({ modelNames: ["listed", "found", "found too"], apiKey: "k" });
+    const { listModels } = open([
+      config("a", "http://127.0.0.1:9/v1", ["listed", "also listed"]),
+      { ...config("b", upstream.url, ["*"]), api_key: "k" },
+      { ...config("c", upstream.url, ["*"]), api_key: "k" },
+    ]);
+    expect(await listModels()).toEqual([
+      { id: "listed", ownedBy: "a" },
+      { id: "also listed", ownedBy: "a" },
+      { id: "found", ownedBy: "b" },
+      { id: "found too", ownedBy: "b" },
+    ]);
+  });
+
+  test("leaves out targets that do not answer it", async () => {
+    const refusing = await server({ apiKey: "another key" });
+    const { listModels } = open([
+      config("down", "http://127.0.0.1:9/v1", ["*"]),
+      config("refusing", refusing.url, ["*", "listed"]),
+    ]);
+    expect(await listModels()).toEqual([{ id: "listed", ownedBy: "refusing" }]);
+  });
+});
