@@ -5,6 +5,7 @@
 import { randomBytes } from "node:crypto";
 import type { BatchEndpoint, BatchStatus } from "../contract/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
+import type { FaultCode } from "./codes.ts";
 
 declare const kind: unique symbol;
 /** A string that names one kind of thing: a file id where a batch id belongs does not compile. */
@@ -27,7 +28,7 @@ export interface StoredFile {
 
 /** Something wrong with an input file; `line` counts from 1 and is null for the whole file. */
 export interface Fault {
-  readonly code: string;
+  readonly code: FaultCode;
   readonly message: string;
   readonly param: string | null;
   readonly line: number | null;

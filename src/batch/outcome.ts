@@ -5,6 +5,7 @@
  * spaces (inside strings JSON has none), so numbers, key order and escapes survive.
  */
 import { randomUUID } from "node:crypto";
+import type { NoAnswerCode } from "./codes.ts";
 
 export type Outcome =
   | Answered
@@ -41,7 +42,7 @@ export const isSuccess = (outcome: FinalOutcome): boolean =>
 
 /** Why a line has no answer at all: the `error` of its row in the error file. */
 interface NoAnswer {
-  readonly code: string;
+  readonly code: NoAnswerCode;
   readonly message: string;
 }
 

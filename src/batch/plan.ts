@@ -8,7 +8,7 @@ import type { InputExtent } from "./batch.ts";
 
 export interface ChunkLimits {
   readonly maxLines: number;
-  /** Of input. A single longer line still makes a chunk of its own. */
+  /** Of input, blank lines inside an extent included. A single longer line still makes a chunk of its own. */
   readonly maxBytes: number;
 }
 
@@ -50,15 +50,19 @@ export class Planner {
   }
 
   add(line: PlannedLine): void {
-    const lineBytes = line.end - line.start;
-    const chunk = this.#chunkWithRoom(line, lineBytes);
-    const lastExtent = chunk.extents.at(-1);
-    // Between this line and the latest one there are only blank lines: they may lie inside an extent.
-    if (lastExtent !== undefined && chunk === this.#latest) lastExtent.end = line.end;
-    else chunk.extents.push({ start: line.start, end: line.end, firstLine: line.number });
-    chunk.lineCount++;
-    chunk.bytes += lineBytes;
-    this.#latest = chunk;
+    const open = this.#open.get(line.routeKey);
+    // Between the latest line and this one there are only blank lines: they may lie inside an extent.
+    const adjoining = open !== undefined && open === this.#latest ? open.extents.at(-1) : undefined;
+    const addedBytes = line.end - (adjoining?.end ?? line.start);
+    if (open === undefined || !this.#hasRoom(open, addedBytes)) {
+      this.#latest = this.#openChunk(line);
+      return;
+    }
+    if (adjoining === undefined) open.extents.push(extentOf(line));
+    else adjoining.end = line.end;
+    open.lineCount++;
+    open.bytes += addedBytes;
+    this.#latest = open;
   }
 
   /** All chunks, by first line. */
@@ -71,24 +75,23 @@ export class Planner {
     }));
   }
 
-  #chunkWithRoom(line: PlannedLine, lineBytes: number): OpenChunk {
-    const open = this.#open.get(line.routeKey);
-    if (
-      open !== undefined &&
-      open.lineCount < this.#limits.maxLines &&
-      open.bytes + lineBytes <= this.#limits.maxBytes
-    ) {
-      return open;
-    }
+  #hasRoom(chunk: OpenChunk, addedBytes: number): boolean {
+    const { maxLines, maxBytes } = this.#limits;
+    return chunk.lineCount < maxLines && chunk.bytes + addedBytes <= maxBytes;
+  }
+
+  #openChunk(line: PlannedLine): OpenChunk {
     const chunk: OpenChunk = {
       number: this.#chunks.length,
       route: line.model,
-      lineCount: 0,
-      bytes: 0,
-      extents: [],
+      lineCount: 1,
+      bytes: line.end - line.start,
+      extents: [extentOf(line)],
     };
     this.#chunks.push(chunk);
     this.#open.set(line.routeKey, chunk);
     return chunk;
   }
 }
+
+const extentOf = ({ start, end, number }: PlannedLine) => ({ start, end, firstLine: number });

@@ -1,0 +1,31 @@
+/** Writes the files that are made from code. With `--check` it writes nothing and fails when one is out of step. */
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { openApiYaml } from "../src/contract/openapi.ts";
+import { errorsPage } from "./errors-page.ts";
+
+const GENERATED: Readonly<Record<string, () => string>> = {
+  "openapi.yaml": openApiYaml,
+  "docs/errors.md": errorsPage,
+};
+
+const pathOf = (name: string) => fileURLToPath(new URL(`../${name}`, import.meta.url));
+
+const isInStep = (name: string, text: string) =>
+  existsSync(pathOf(name)) && readFileSync(pathOf(name), "utf8") === text;
+
+const stale = Object.entries(GENERATED)
+  .map(([name, generate]) => ({ name, text: generate() }))
+  .filter(({ name, text }) => !isInStep(name, text));
+
+if (process.argv.includes("--check")) {
+  for (const { name } of stale) {
+    console.error(`${name} is out of step with the code: run \`npm run generate\``);
+  }
+  process.exitCode = stale.length === 0 ? 0 : 1;
+} else {
+  for (const { name, text } of stale) {
+    writeFileSync(pathOf(name), text);
+    console.log(`wrote ${name}`);
+  }
+}

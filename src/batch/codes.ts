@@ -1,0 +1,36 @@
+/**
+ * Every code that a client may find in `errors.data[]` of a failed batch, or in `error` of a row of an
+ * error file, with its meaning. Both lists are closed, and `docs/errors.md` is generated from them.
+ */
+
+/** What can be wrong with an input file. */
+export const FAULT_CODES = {
+  invalid_json_line: "The line is not one JSON object in UTF-8.",
+  line_too_long: "The line is longer than the server takes (`limits.max_line_bytes`).",
+  missing_required_parameter: "The line has no `custom_id`, `method`, `url` or `body`.",
+  invalid_type: "The `custom_id` is not a string, or the `body` is not an object.",
+  invalid_value: "The `custom_id` is empty.",
+  duplicate_custom_id: "A line before this one has the same `custom_id`.",
+  invalid_method: "The `method` is not `POST`.",
+  invalid_url: "The `url` is not the endpoint of the batch.",
+  invalid_request:
+    "The body lacks its `model`, or a chat its `messages`; without a line: the input file is missing or has another purpose than `batch`.",
+  streaming_unsupported: "The body asks for `stream: true`.",
+  model_not_found: "No upstream serves the model.",
+  mismatched_model: "The line asks for another model than the lines before it.",
+  empty_file: "The file has no request.",
+  too_many_requests:
+    "The file has more requests than a batch may hold (`limits.max_requests_per_batch`).",
+  file_too_large: "The file is larger than the server takes (`limits.max_file_bytes`).",
+} as const;
+export type FaultCode = keyof typeof FAULT_CODES;
+
+/** Why a line has no answer. */
+export const NO_ANSWER_CODES = {
+  batch_cancelled: "The batch was cancelled before the line was answered.",
+  batch_expired: "The completion window ended before the line was answered.",
+  request_timeout: "The model did not answer in time, and neither when it was asked again.",
+  upstream_unreachable: "No connection to the model server could be made.",
+  upstream_error: "The connection broke, or what came back was not an answer in JSON.",
+} as const;
+export type NoAnswerCode = keyof typeof NO_ANSWER_CODES;

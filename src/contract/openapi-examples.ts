@@ -1,0 +1,138 @@
+/** What the OpenAPI document shows: one batch of one file, in the order in which a client meets them. */
+import type { z } from "zod";
+import type { BatchObject, CreateBatch } from "./batch.ts";
+import type { ErrorEnvelope } from "./error.ts";
+import type { DeletedFile, FileObject } from "./file.ts";
+import type { ModelObject } from "./model.ts";
+
+const CREATED_AT = 1_767_225_600;
+const DAY_SECONDS = 86_400;
+
+export const FILE_EXAMPLE: FileObject = {
+  object: "file",
+  id: "file-9hGqT2LwZ0bYx4VnKc7RdM",
+  purpose: "batch",
+  filename: "questions.jsonl",
+  bytes: 18_204,
+  created_at: CREATED_AT,
+  expires_at: CREATED_AT + 30 * DAY_SECONDS,
+  status: "processed",
+  status_details: null,
+};
+
+export const DELETED_FILE_EXAMPLE: z.infer<typeof DeletedFile> = {
+  object: "file",
+  id: FILE_EXAMPLE.id,
+  deleted: true,
+};
+
+export const INPUT_LINE_EXAMPLE =
+  '{"custom_id": "question-1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "llama-3-8b", "messages": [{"role": "user", "content": "Why is the sky blue?"}]}}\n';
+
+export const OUTPUT_LINE_EXAMPLE =
+  '{"id":"batch_req_5e0d6c1b9a7f4832b4a1c2d3e4f50617","custom_id":"question-1","response":{"status_code":200,"request_id":"0f3c7d2a","body":{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Because air scatters blue light most."},"finish_reason":"stop"}]}},"error":null}\n';
+
+export const CREATE_BATCH_EXAMPLE: z.infer<typeof CreateBatch> = {
+  input_file_id: FILE_EXAMPLE.id,
+  endpoint: "/v1/chat/completions",
+  completion_window: "24h",
+  metadata: { run: "nightly" },
+};
+
+const NEW_BATCH: BatchObject = {
+  id: "batch_6955b905c4d1f2a83b7e6095d8c1aa47",
+  object: "batch",
+  endpoint: "/v1/chat/completions",
+  model: null,
+  errors: null,
+  input_file_id: FILE_EXAMPLE.id,
+  completion_window: "24h",
+  status: "validating",
+  output_file_id: null,
+  error_file_id: null,
+  created_at: CREATED_AT + 5,
+  in_progress_at: null,
+  expires_at: CREATED_AT + 5 + DAY_SECONDS,
+  finalizing_at: null,
+  completed_at: null,
+  failed_at: null,
+  expired_at: null,
+  cancelling_at: null,
+  cancelled_at: null,
+  request_counts: { total: 0, completed: 0, failed: 0 },
+  usage: {
+    input_tokens: 0,
+    input_tokens_details: { cached_tokens: 0 },
+    output_tokens: 0,
+    output_tokens_details: { reasoning_tokens: 0 },
+    total_tokens: 0,
+  },
+  metadata: { run: "nightly" },
+};
+
+const RUNNING_BATCH: BatchObject = {
+  ...NEW_BATCH,
+  model: "llama-3-8b",
+  status: "in_progress",
+  in_progress_at: CREATED_AT + 6,
+  request_counts: { total: 100, completed: 41, failed: 0 },
+};
+
+/** A batch at the moments a client cares about. */
+export const BATCH_EXAMPLES = {
+  created: NEW_BATCH,
+  running: RUNNING_BATCH,
+  completed: {
+    ...RUNNING_BATCH,
+    status: "completed",
+    output_file_id: "file-Wq81nSdfPz5Jr6UcTm3XaE",
+    error_file_id: "file-B2vLk7HoYt9GiN4CqR0sZx",
+    finalizing_at: CREATED_AT + 30,
+    completed_at: CREATED_AT + 31,
+    request_counts: { total: 100, completed: 99, failed: 1 },
+    usage: {
+      input_tokens: 2_310,
+      input_tokens_details: { cached_tokens: 0 },
+      output_tokens: 8_120,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: 10_430,
+    },
+  },
+  failed: {
+    ...NEW_BATCH,
+    status: "failed",
+    failed_at: CREATED_AT + 6,
+    errors: {
+      object: "list",
+      data: [
+        {
+          code: "missing_required_parameter",
+          message: "Missing required parameter: 'custom_id'.",
+          param: "custom_id",
+          line: 17,
+        },
+      ],
+    },
+  },
+  cancelling: { ...RUNNING_BATCH, status: "cancelling", cancelling_at: CREATED_AT + 12 },
+} as const satisfies Record<string, BatchObject>;
+
+export const MODEL_EXAMPLE: ModelObject = {
+  id: "llama-3-8b",
+  object: "model",
+  created: CREATED_AT,
+  owned_by: "gpu-1",
+};
+
+export const pageExample = <T extends { readonly id: string }>(item: T) => ({
+  object: "list" as const,
+  data: [item],
+  first_id: item.id,
+  last_id: item.id,
+  has_more: false,
+});
+
+export const errorExample = (
+  message: string,
+  { param = null, code = null }: { param?: string | null; code?: string | null } = {},
+): ErrorEnvelope => ({ error: { message, type: "invalid_request_error", param, code } });

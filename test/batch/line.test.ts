@@ -1,0 +1,298 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { isJson } from "../../src/batch/json.ts";
+import { bodyFor, LineChecker, parseLine, textOf } from "../../src/batch/line.ts";
+import type { BatchEndpoint } from "../../src/contract/batch.ts";
+import { jsonText, objectText } from "../support/json-arbitraries.ts";
+
+const CHAT = "/v1/chat/completions";
+
+const good = {
+  custom_id: "a",
+  method: "POST",
+  url: CHAT,
+  body: { model: "m", messages: [] },
+};
+
+const bytesOf = (line: unknown) =>
+  Buffer.from(typeof line === "string" ? line : JSON.stringify(line));
+
+const chatChecker = () => new LineChecker(CHAT, (model) => model !== "unknown");
+
+/** What a fresh checker says about one line of a chat batch. */
+const faultOf = (line: unknown) => chatChecker().findFault(bytesOf(line));
+
+const without = (key: keyof typeof good) => ({ ...good, [key]: undefined });
+const withBody = (body: unknown) => ({ ...good, body });
+
+test("a good line has no fault", () => {
+  expect(faultOf(good)).toBeNull();
+  expect(faultOf(withBody({ ...good.body, stream: false }))).toBeNull();
+  expect(faultOf(withBody({ ...good.body, stream: "true", max_tokens: -1 }))).toBeNull();
+  expect(faultOf({ extra: [1, { a: null }], ...good })).toBeNull();
+});
+
+describe("a line that is not one JSON object is invalid_json_line", () => {
+  const fault = {
+    code: "invalid_json_line",
+    message: "This line is not parseable as valid JSON.",
+    param: null,
+  };
+  test.each([
+    "not json",
+    "{",
+    `${JSON.stringify(good)} {}`,
+    `${JSON.stringify(good)},`,
+    `\ufeff${JSON.stringify(good)}`,
+    "[]",
+    "null",
+    "17",
+    '"text"',
+    '{"custom_id":"a","body":{"model":"m",}}',
+  ])("%s", (line) => expect(faultOf(line)).toEqual(fault));
+
+  test("when its bytes are not UTF-8", () => {
+    const bytes = bytesOf({ ...good, custom_id: "é" });
+    expect(chatChecker().findFault(bytes)).toBeNull();
+    expect(chatChecker().findFault(Buffer.from(bytes.toString(), "latin1"))).toEqual(fault);
+  });
+});
+
+describe("a missing part is named", () => {
+  test.each(["custom_id", "method", "url", "body"] as const)("%s", (key) => {
+    expect(faultOf(without(key))).toEqual({
+      code: "missing_required_parameter",
+      message: `Missing required parameter: '${key}'.`,
+      param: key,
+    });
+  });
+});
+
+describe("a part with a wrong value is named", () => {
+  test.each([
+    [{ ...good, custom_id: 7 }, "invalid_type", "custom_id"],
+    [{ ...good, custom_id: null }, "invalid_type", "custom_id"],
+    [{ ...good, custom_id: "" }, "invalid_value", "custom_id"],
+    [{ ...good, method: "GET" }, "invalid_method", "method"],
+    [{ ...good, method: "post" }, "invalid_method", "method"],
+    [{ ...good, method: null }, "invalid_method", "method"],
+    [withBody("text"), "invalid_type", "body"],
+    [withBody([{ model: "m" }]), "invalid_type", "body"],
+    [withBody(null), "invalid_type", "body"],
+  ])("%j", (line, code, param) => {
+    const fault = faultOf(line);
+    expect(fault).toMatchObject({ code, param });
+    expect(fault?.message).toContain(`'${param}'`);
+  });
+
+  test.each(["/v1/completions", "/v1/chat/completions/", "/chat/completions", "", 5])(
+    "url %j",
+    (url) => {
+      expect(faultOf({ ...good, url })).toEqual({
+        code: "invalid_url",
+        message: "The URL provided for this request does not match the batch endpoint.",
+        param: "url",
+      });
+    },
+  );
+});
+
+describe("a body that cannot run is refused", () => {
+  test.each([
+    { messages: [] },
+    { model: "", messages: [] },
+    { model: 4, messages: [] },
+    { nested: { model: "m" } },
+  ])("without a model: %j", (body) => {
+    expect(faultOf(withBody(body))).toEqual({
+      code: "invalid_request",
+      message: "Model parameter is required.",
+      param: "body.model",
+    });
+  });
+
+  test("without messages, when it is a chat", () => {
+    expect(faultOf(withBody({ model: "m" }))).toEqual({
+      code: "invalid_request",
+      message: "Messages parameter is required.",
+      param: "body.messages",
+    });
+    const embeddings = new LineChecker("/v1/embeddings", () => true);
+    const line = { ...good, url: "/v1/embeddings", body: { model: "m", input: "x" } };
+    expect(embeddings.findFault(bytesOf(line))).toBeNull();
+  });
+
+  test.each<[BatchEndpoint, string]>([
+    ["/v1/chat/completions", "Chat Completions"],
+    ["/v1/completions", "Completions"],
+    ["/v1/responses", "Responses"],
+    ["/v1/moderations", "Moderations"],
+    ["/v1/images/generations", "Images"],
+  ])("with streaming, on %s", (endpoint, title) => {
+    const line = { ...good, url: endpoint, body: { ...good.body, stream: true } };
+    expect(new LineChecker(endpoint, () => true).findFault(bytesOf(line))).toEqual({
+      code: "streaming_unsupported",
+      message: `${title}: Streaming is not supported in the Batch API.`,
+      param: "body.stream",
+    });
+  });
+
+  test("for a model that no upstream serves", () => {
+    expect(faultOf(withBody({ ...good.body, model: "unknown" }))).toEqual({
+      code: "model_not_found",
+      message: "The provided model 'unknown' is not supported by the Batch API.",
+      param: "body.model",
+    });
+  });
+});
+
+describe("across the lines of a file", () => {
+  test("a custom_id that comes again is a duplicate, however it is spelled", () => {
+    const checker = chatChecker();
+    expect(checker.findFault(bytesOf(good))).toBeNull();
+    const spelled = JSON.stringify(good).replace('"a"', '"\\u0061"');
+    expect(checker.findFault(bytesOf(spelled))).toEqual({
+      code: "duplicate_custom_id",
+      message:
+        "The custom_id 'a' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.",
+      param: "custom_id",
+    });
+    expect(checker.findFault(bytesOf({ ...good, custom_id: "A" }))).toBeNull();
+  });
+
+  test("the first known model is the model of the file, and any other one is refused", () => {
+    const checker = chatChecker();
+    const check = (custom_id: string, model: string) =>
+      checker.findFault(bytesOf({ ...good, custom_id, body: { ...good.body, model } }))?.code ??
+      null;
+    expect(checker.model).toBeNull();
+    expect(check("1", "unknown")).toBe("model_not_found");
+    expect(checker.model).toBeNull();
+    expect(check("2", 'first "one"')).toBeNull();
+    expect(checker.model).toBe('first "one"');
+    expect(check("3", 'first "one"')).toBeNull();
+    expect(check("4", "second")).toBe("mismatched_model");
+    expect(check("5", "unknown")).toBe("model_not_found");
+    expect(check("6", 'first "one"')).toBeNull();
+  });
+
+  test("a mismatched model is named in the message", () => {
+    const checker = chatChecker();
+    checker.findFault(bytesOf(good));
+    expect(
+      checker.findFault(bytesOf({ ...good, custom_id: "b", body: { model: "b", messages: [] } })),
+    ).toEqual({
+      code: "mismatched_model",
+      message:
+        "The model 'b' for this request does not match the rest of the batch. Each batch must contain requests for a single model.",
+      param: "body.model",
+    });
+  });
+
+  test("the same model spelled with escapes is the same model", () => {
+    const checker = chatChecker();
+    expect(checker.findFault(bytesOf(good))).toBeNull();
+    const spelled = JSON.stringify({ ...good, custom_id: "b" }).replace('"m"', '"\\u006d"');
+    expect(checker.findFault(bytesOf(spelled))).toBeNull();
+  });
+});
+
+const KEYS = [
+  '"custom_id"',
+  '"custom\\u005fid"',
+  '"method"',
+  '"url"',
+  '"body"',
+  '"b\\u006fdy"',
+  '"__proto__"',
+  '"constructor"',
+  '"model"',
+];
+const BODY_KEYS = ['"model"', '"m\\u006fdel"', '"stream"', '"messages"', '"__proto__"', '"url"'];
+
+const bodyText = fc.oneof(
+  jsonText,
+  objectText(fc.record({ key: fc.constantFrom(...BODY_KEYS), value: jsonText })).map(
+    ({ text }) => text,
+  ),
+);
+const lineText = objectText(
+  fc.record({ key: fc.constantFrom(...KEYS), value: bodyText.map((text) => text.trim()) }),
+).map(({ text }) => text);
+
+test("parts are those that JSON.parse finds: the last of equal keys, escapes resolved, no prototypes", () => {
+  fc.assert(
+    fc.property(lineText, (text) => {
+      const bytes = Buffer.from(text);
+      const parsed = parseLine(bytes);
+      const expected = JSON.parse(text) as Record<string, unknown>;
+      const own = (holder: unknown, key: string): unknown =>
+        holder instanceof Object && !Array.isArray(holder) && Object.hasOwn(holder, key)
+          ? (holder as Record<string, unknown>)[key]
+          : undefined;
+      const valueAt = (part: { start: number; end: number } | null) =>
+        part === null
+          ? undefined
+          : (JSON.parse(bytes.toString("utf8", part.start, part.end)) as unknown);
+      expect(parsed).not.toBeNull();
+      const found = parsed!;
+      expect(JSON.stringify(valueAt(found.customId))).toBe(
+        JSON.stringify(own(expected, "custom_id")),
+      );
+      expect(JSON.stringify(valueAt(found.method))).toBe(JSON.stringify(own(expected, "method")));
+      expect(JSON.stringify(valueAt(found.url))).toBe(JSON.stringify(own(expected, "url")));
+      const body = own(expected, "body");
+      expect(JSON.stringify(valueAt(found.body))).toBe(JSON.stringify(body));
+      expect(JSON.stringify(valueAt(found.model))).toBe(JSON.stringify(own(body, "model")));
+      expect(JSON.stringify(valueAt(found.stream))).toBe(JSON.stringify(own(body, "stream")));
+      expect(found.hasMessages).toBe(own(body, "messages") !== undefined);
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
+describe("the body for the upstream", () => {
+  /** A line around a body that names its model, and what stands before and after that name. */
+  const aroundModel = fc
+    .tuple(bodyText, fc.constantFrom('"m"', '"\\u006d"', '  "m" '), bodyText)
+    .map(([before, model, after]) => ({
+      head: `{"first": ${before},\t"model":${model.slice(0, model.indexOf('"'))}`,
+      model: model.trim(),
+      tail: `${model.slice(model.lastIndexOf('"') + 1)},"last":${after}}`,
+    }));
+  const lineAround = (body: string) =>
+    Buffer.from(` {"custom_id":"a","body" : ${body} , "method":"POST"}`);
+
+  test("is what the client wrote, byte for byte", () => {
+    fc.assert(
+      fc.property(aroundModel, ({ head, model, tail }) => {
+        const bytes = lineAround(head + model + tail);
+        expect(bodyFor(bytes, parseLine(bytes)!, null).toString()).toBe(head + model + tail);
+      }),
+    );
+  });
+
+  test("has another model and nothing else changed when an alias says so", () => {
+    fc.assert(
+      fc.property(aroundModel, fc.string(), ({ head, model, tail }, upstreamModel) => {
+        const bytes = lineAround(head + model + tail);
+        const body = bodyFor(bytes, parseLine(bytes)!, upstreamModel);
+        expect(body.toString()).toBe(head + JSON.stringify(upstreamModel) + tail);
+        expect(isJson(body)).toBe(true);
+      }),
+    );
+  });
+
+  test("shares the memory of the line when nothing is replaced", () => {
+    const bytes = bytesOf(good);
+    expect(bodyFor(bytes, parseLine(bytes)!, null).buffer).toBe(bytes.buffer);
+  });
+});
+
+test("the text of a part is null when there is none or it is not a string", () => {
+  const bytes = bytesOf('{"custom_id":"\\u0061b","method":5}');
+  const line = parseLine(bytes)!;
+  expect(textOf(bytes, line.customId)).toBe("ab");
+  expect(textOf(bytes, line.method)).toBeNull();
+  expect(textOf(bytes, line.url)).toBeNull();
+});

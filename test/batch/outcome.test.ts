@@ -1,0 +1,154 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import {
+  BATCH_CANCELLED,
+  BATCH_EXPIRED,
+  type FinalOutcome,
+  isSuccess,
+  noAnswerLine,
+  onOneLine,
+  outcomeLine,
+} from "../../src/batch/outcome.ts";
+import { jsonText, stringText } from "../support/json-arbitraries.ts";
+
+const answered = (status: number, body: string, requestId: string | null = null): FinalOutcome => ({
+  kind: "answered",
+  status,
+  requestId,
+  body: Buffer.from(body),
+});
+
+const CUSTOM_ID = Buffer.from('"a"');
+const parsed = (line: Buffer) => JSON.parse(line.toString()) as Record<string, unknown>;
+
+const newlinesIn = (line: Buffer) => line.filter((byte) => byte === 0x0a || byte === 0x0d).length;
+
+describe("an answer in the output", () => {
+  test("survives byte for byte, apart from the line breaks between its tokens", () => {
+    fc.assert(
+      fc.property(jsonText, stringText, (body, customId) => {
+        const line = outcomeLine(Buffer.from(customId), answered(200, body));
+        expect(line.includes(`,"body":${body.replaceAll(/[\r\n]/g, " ")}},"error":null}`)).toBe(
+          true,
+        );
+        expect(line.includes(`,"custom_id":${customId},`)).toBe(true);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("is one line of JSON that says the same", () => {
+    fc.assert(
+      fc.property(jsonText, stringText, fc.string(), (body, customId, requestId) => {
+        const line = outcomeLine(Buffer.from(customId), answered(200, body, requestId));
+        expect(newlinesIn(line)).toBe(1);
+        expect(line.at(-1)).toBe(0x0a);
+        const { id, ...rest } = parsed(line);
+        expect(id).toMatch(/^batch_req_[0-9a-f]{32}$/);
+        expect(JSON.stringify(rest)).toBe(
+          JSON.stringify({
+            custom_id: JSON.parse(customId) as unknown,
+            response: {
+              status_code: 200,
+              request_id: requestId,
+              body: JSON.parse(body) as unknown,
+            },
+            error: null,
+          }),
+        );
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("keeps numbers, key order and escapes that a parser would lose", () => {
+    const body = '{"z":12345678901234567890,"a":1.10,"\\u0061":"\\/",\n\t"__proto__":{}}';
+    expect(outcomeLine(CUSTOM_ID, answered(200, body)).toString()).toContain(
+      '"body":{"z":12345678901234567890,"a":1.10,"\\u0061":"\\/", \t"__proto__":{}}},',
+    );
+  });
+
+  test("gets a request id of its own when the upstream sent none", () => {
+    const ids = [1, 2].map(
+      () =>
+        (parsed(outcomeLine(CUSTOM_ID, answered(200, "{}")))["response"] as { request_id: string })
+          .request_id,
+    );
+    expect(ids[0]).toMatch(/^[0-9a-f]{32}$/);
+    expect(ids[0]).not.toBe(ids[1]);
+  });
+});
+
+test("an answer without line breaks is not copied", () => {
+  const body = Buffer.from('{"a":"\\n"}');
+  expect(onOneLine(body)).toBe(body);
+});
+
+test("an answer with line breaks is left alone and its copy is flat", () => {
+  const body = Buffer.from('{\r\n"a":1\n}');
+  expect(onOneLine(body).toString()).toBe('{  "a":1 }');
+  expect(body.toString()).toBe('{\r\n"a":1\n}');
+});
+
+describe("a line without a usable answer", () => {
+  test("shows the last refusal of an overloaded upstream with its status", () => {
+    const outcome: FinalOutcome = {
+      kind: "overloaded",
+      status: 429,
+      requestId: "r",
+      body: Buffer.from('{"error":{}}'),
+      retryAfterMs: 5,
+    };
+    expect(parsed(outcomeLine(CUSTOM_ID, outcome))).toMatchObject({
+      response: { status_code: 429, request_id: "r", body: { error: {} } },
+      error: null,
+    });
+  });
+
+  test.each<[FinalOutcome, string, string]>([
+    [{ kind: "timed_out", afterMs: 600_000 }, "request_timeout", "600 seconds"],
+    [
+      { kind: "unreachable", detail: "connection refused" },
+      "upstream_unreachable",
+      "connection refused",
+    ],
+    [{ kind: "broken", detail: 'it said "\n"' }, "upstream_error", 'it said "\n"'],
+  ])("has a null response and a code: %j", (outcome, code, detail) => {
+    const line = outcomeLine(CUSTOM_ID, outcome);
+    expect(newlinesIn(line)).toBe(1);
+    expect(parsed(line)).toEqual({
+      id: expect.stringMatching(/^batch_req_[0-9a-f]{32}$/) as unknown,
+      custom_id: "a",
+      response: null,
+      error: { code, message: expect.stringContaining(detail) as unknown },
+    });
+  });
+
+  test.each([
+    [
+      BATCH_CANCELLED,
+      "batch_cancelled",
+      "This request was not executed because the batch was cancelled.",
+    ],
+    [
+      BATCH_EXPIRED,
+      "batch_expired",
+      "This request could not be executed before the completion window expired.",
+    ],
+  ])("that never ran says why", (error, code, message) => {
+    const line = noAnswerLine(Buffer.from('"\\u0061"'), error);
+    expect(newlinesIn(line)).toBe(1);
+    expect(parsed(line)).toMatchObject({
+      custom_id: "a",
+      response: null,
+      error: { code, message },
+    });
+  });
+});
+
+test("only answers from 200 to 299 are successes", () => {
+  expect(
+    [199, 200, 204, 299, 300, 400, 500].filter((status) => isSuccess(answered(status, "{}"))),
+  ).toEqual([200, 204, 299]);
+  expect(isSuccess({ kind: "timed_out", afterMs: 1 })).toBe(false);
+});

@@ -1,0 +1,224 @@
+/** The rules of the source tree. Each is a function from files to the sentences that break it. */
+import {
+  type Import,
+  importsOf,
+  lineCount,
+  type SourceFile,
+  withoutComments,
+} from "./source-tree.ts";
+
+interface Allowed {
+  /** Beginnings of paths below `src/`. A file may always import its neighbours in the same folder. */
+  readonly may: readonly string[];
+  /** What it may know only by its types. */
+  readonly mayKnow?: readonly string[];
+}
+
+/**
+ * Who may import whom. The longest beginning of a file's path decides. HTTP and the engine never meet: they
+ * share the store, and a nudge that `runtime.ts` hands over.
+ */
+const LAYERS: Readonly<Record<string, Allowed>> = {
+  "contract/": { may: [] },
+  "errors.ts": { may: [] },
+  "clock.ts": { may: [] },
+  "log.ts": { may: [] },
+  "config.ts": { may: ["log.ts"] },
+  "batch/": { may: ["contract/"] },
+  "store/store.ts": { may: [], mayKnow: ["batch/", "contract/"] },
+  "store/": { may: ["store/store.ts", "batch/", "contract/"] },
+  "blobs/blobs.ts": { may: [] },
+  "blobs/": { may: ["blobs/blobs.ts"] },
+  "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/"] },
+  "upstream/": { may: ["batch/", "contract/", "clock.ts", "log.ts"], mayKnow: ["config.ts"] },
+  "files.ts": {
+    may: [
+      "batch/",
+      "contract/",
+      "store/store.ts",
+      "blobs/blobs.ts",
+      "errors.ts",
+      "clock.ts",
+      "log.ts",
+    ],
+  },
+  "batches.ts": {
+    may: ["batch/", "contract/", "store/store.ts", "errors.ts", "clock.ts", "log.ts"],
+  },
+  "models.ts": { may: ["upstream/upstream.ts", "errors.ts"] },
+  "engine/": {
+    may: [
+      "batch/",
+      "contract/",
+      "store/store.ts",
+      "blobs/blobs.ts",
+      "upstream/upstream.ts",
+      "clock.ts",
+      "log.ts",
+    ],
+  },
+  "http/": {
+    may: [
+      "files.ts",
+      "batches.ts",
+      "models.ts",
+      "contract/",
+      "batch/",
+      "errors.ts",
+      "log.ts",
+      "clock.ts",
+    ],
+    mayKnow: ["store/store.ts", "blobs/blobs.ts", "upstream/upstream.ts", "config.ts"],
+  },
+  "runtime.ts": { may: [""] },
+  "cli.ts": { may: ["runtime.ts", "config.ts", "contract/", "clock.ts", "log.ts", "errors.ts"] },
+  "main.ts": { may: ["cli.ts"] },
+};
+
+/** The only places below `src/` that may import a package. A package that is not here may be imported nowhere. */
+const PACKAGES: Readonly<Record<string, readonly string[]>> = {
+  hono: ["http/"],
+  "@hono/node-server": ["http/"],
+  "@fastify/busboy": ["http/"],
+  undici: ["upstream/client.ts"],
+  "drizzle-orm": ["store/sqlite/"],
+  "better-sqlite3": ["store/sqlite/"],
+  zod: ["contract/", "config.ts", "http/"],
+  "zod-openapi": ["contract/"],
+  yaml: ["config.ts", "contract/openapi.ts"],
+  pino: ["log.ts"],
+  commander: ["cli.ts"],
+};
+
+/** What the pure rules may take from Node: nothing that waits, reads or sends. */
+const PURE_FOLDERS = ["contract/", "batch/"];
+const PURE_MODULES = ["node:buffer", "node:crypto"];
+
+const startsWithAny = (text: string, beginnings: readonly string[]) =>
+  beginnings.some((beginning) => text.startsWith(beginning));
+
+const inSource = (path: string) => path.replace(/^src\//, "");
+const isSource = ({ path }: SourceFile) => path.startsWith("src/");
+
+function layerOf(path: string): Allowed | undefined {
+  const beginnings = Object.keys(LAYERS).filter((beginning) => path.startsWith(beginning));
+  return LAYERS[beginnings.toSorted((a, b) => b.length - a.length)[0] ?? ""];
+}
+
+const folderOf = (path: string) => path.slice(0, path.lastIndexOf("/") + 1);
+
+function isAllowed(path: string, { target, isTypeOnly }: Import, layer: Allowed): boolean {
+  const isNeighbour = folderOf(path) !== "" && folderOf(path) === folderOf(target);
+  const known = isTypeOnly ? (layer.mayKnow ?? []) : [];
+  return isNeighbour || startsWithAny(target, [...layer.may, ...known]);
+}
+
+/** Every import of every file below `src/`, with paths as the tables write them. */
+const sourceImports = (files: readonly SourceFile[]) =>
+  files.filter(isSource).flatMap((file) =>
+    importsOf(file).map((each) => ({
+      path: inSource(file.path),
+      imported: { ...each, target: each.isOwn ? inSource(each.target) : each.target },
+    })),
+  );
+
+function upwardImports(files: readonly SourceFile[]): string[] {
+  const homeless = files
+    .filter((file) => isSource(file) && layerOf(inSource(file.path)) === undefined)
+    .map((file) => `${file.path} has no layer`);
+  const upward = sourceImports(files)
+    .filter(({ imported }) => imported.isOwn)
+    .filter(({ path, imported }) => !isAllowed(path, imported, layerOf(path) ?? { may: [] }))
+    .map(({ path, imported }) => `${path} → ${imported.target}`);
+  return [...homeless, ...upward];
+}
+
+/** Cycles of what is loaded, and of types too: both make two files one. */
+function importCycles(files: readonly SourceFile[]): string[] {
+  const edges = new Map<string, string[]>();
+  for (const { path, imported } of sourceImports(files)) {
+    if (imported.isOwn) edges.set(path, [...(edges.get(path) ?? []), imported.target]);
+  }
+  const done = new Set<string>();
+  const cycles: string[] = [];
+  const visit = (path: string, trail: readonly string[]) => {
+    const since = trail.indexOf(path);
+    if (since !== -1) cycles.push([...trail.slice(since), path].join(" → "));
+    if (since !== -1 || done.has(path)) return;
+    for (const next of edges.get(path) ?? []) visit(next, [...trail, path]);
+    done.add(path);
+  };
+  for (const path of edges.keys()) visit(path, []);
+  return cycles;
+}
+
+function strayPackages(files: readonly SourceFile[]): string[] {
+  return sourceImports(files)
+    .filter(({ imported }) => !imported.isOwn && !imported.target.startsWith("node:"))
+    .filter(({ path, imported }) => !startsWithAny(path, PACKAGES[imported.target] ?? []))
+    .map(({ path, imported }) => `${path} imports ${imported.target}`);
+}
+
+function impureImports(files: readonly SourceFile[]): string[] {
+  return sourceImports(files)
+    .filter(
+      ({ path, imported }) =>
+        startsWithAny(path, PURE_FOLDERS) && imported.target.startsWith("node:"),
+    )
+    .filter(({ imported }) => !PURE_MODULES.includes(imported.target))
+    .map(({ path, imported }) => `${path} imports ${imported.target}`);
+}
+
+/** Files below `src/`, other than `homes`, whose code matches. */
+const matchesOutside =
+  (pattern: RegExp, homes: readonly string[]) => (files: readonly SourceFile[]) =>
+    files
+      .filter((file) => isSource(file) && !startsWithAny(inSource(file.path), homes))
+      .flatMap((file) =>
+        [...withoutComments(file.text).matchAll(pattern)].map(
+          ([found]) => `${file.path}: ${found}`,
+        ),
+      );
+
+const MAX_LINES = 400;
+const MAX_STORE_LINES = 500;
+const MAX_TEST_LINES = 600;
+
+function maxLinesOf(path: string): number {
+  if (path.startsWith("test/")) return MAX_TEST_LINES;
+  return /^src\/store\/\w+\/store\.ts$/.test(path) ? MAX_STORE_LINES : MAX_LINES;
+}
+
+const longFiles = (files: readonly SourceFile[]) =>
+  files
+    .filter((file) => lineCount(file.text) > maxLinesOf(file.path))
+    .map((file) => `${file.path} has ${lineCount(file.text)} lines`);
+
+const barrels = (files: readonly SourceFile[]) =>
+  files
+    .filter((file) => isSource(file) && /\/index\.tsx?$/.test(file.path))
+    .map((file) => file.path);
+
+export const RULES = {
+  "imports point down": upwardImports,
+  "nothing imports in a circle": importCycles,
+  "each package is imported where it belongs": strayPackages,
+  "the rules and the contract touch nothing outside": impureImports,
+  "only config.ts reads the environment": matchesOutside(/process\.env\b/g, ["config.ts"]),
+  "only main.ts ends the process": matchesOutside(/process\.exit\b(?!Code)/g, ["main.ts"]),
+  "only clock.ts knows what time it is": matchesOutside(/\bDate\.now\b|\bnew Date\(\)/g, [
+    "clock.ts",
+  ]),
+  // Four of the eight names: the others are also the names of events, reasons and counters.
+  "a status is named only where batches are created, moved and stored": matchesOutside(
+    /["'](?:validating|in_progress|finalizing|cancelling)["']/g,
+    ["contract/", "batch/", "batches.ts", "store/"],
+  ),
+  "SQL takes the names of statuses from the contract": (files: readonly SourceFile[]) =>
+    matchesOutside(
+      /'(?:validating|in_progress|finalizing|completed|failed|cancelling)'/g,
+      [],
+    )(files.filter((file) => file.path.startsWith("src/store/"))),
+  "files stay short": longFiles,
+  "no folder hides behind an index.ts": barrels,
+} as const satisfies Record<string, (files: readonly SourceFile[]) => string[]>;

@@ -1,0 +1,38 @@
+import type { Clock } from "../../src/clock.ts";
+
+interface Sleeper {
+  readonly atMs: number;
+  readonly wake: () => void;
+}
+
+/** Time that stands still until it is moved. */
+export class FakeClock implements Clock {
+  #nowMs: number;
+  readonly #sleepers = new Set<Sleeper>();
+
+  constructor(startMs = Date.UTC(2026, 0, 5, 8)) {
+    this.#nowMs = startMs;
+  }
+
+  nowMs(): number {
+    return this.#nowMs;
+  }
+
+  async sleep(ms: number, signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const wake = () => resolve();
+    const sleeper = { atMs: this.#nowMs + ms, wake };
+    this.#sleepers.add(sleeper);
+    signal.addEventListener("abort", wake, { once: true });
+    await promise;
+    signal.removeEventListener("abort", wake);
+    this.#sleepers.delete(sleeper);
+  }
+
+  /** Moves time on and wakes everybody whose time has come. */
+  advance(ms: number): void {
+    this.#nowMs += ms;
+    for (const sleeper of this.#sleepers) if (sleeper.atMs <= this.#nowMs) sleeper.wake();
+  }
+}

@@ -1,0 +1,65 @@
+/** batchd as its users start it: a process of its own, which can be killed. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export class BatchdProcess implements AsyncDisposable {
+  readonly #child: ChildProcess;
+  readonly #exited: Promise<Exit>;
+  #stdout = "";
+  #stderr = "";
+
+  constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+    this.#child = spawn(process.execPath, [MAIN, ...args], {
+      env: { ...process.env, ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    this.#child.stderr?.on("data", (text: Buffer) => {
+      this.#stderr += text.toString();
+    });
+    this.#exited = once(this.#child, "close").then(([code, signal]) => ({
+      code: code as number | null,
+      signal: signal as NodeJS.Signals | null,
+      stdout: this.#stdout,
+      stderr: this.#stderr,
+    }));
+  }
+
+  /** The address it prints once it accepts requests. */
+  async listening(): Promise<string> {
+    const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
+    for await (const line of lines) {
+      this.#stdout += `${line}\n`;
+      const url = /^batchd listening on (http:\S+)$/.exec(line)?.[1];
+      if (url !== undefined) return url;
+    }
+    throw new Error(`batchd did not start:\n${(await this.#exited).stderr}`);
+  }
+
+  /** How it ended; standard output is complete unless {@link listening} was asked for. */
+  exited(): Promise<Exit> {
+    this.#child.stdout?.on("data", (text: Buffer) => {
+      this.#stdout += text.toString();
+    });
+    return this.#exited;
+  }
+
+  async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<Exit> {
+    this.#child.kill(signal);
+    return this.#exited;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#child.exitCode === null && this.#child.signalCode === null) await this.kill();
+  }
+}

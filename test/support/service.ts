@@ -1,0 +1,147 @@
+/**
+ * The whole server in this process: real SQLite, real folder, real sockets, and the official SDK to drive
+ * it. Only time may be a fake.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { type Clock, systemClock } from "../../src/clock.ts";
+import { type Config, parseConfig } from "../../src/config.ts";
+import { type Runtime, startRuntime } from "../../src/runtime.ts";
+import { Events } from "./events.ts";
+
+export interface ServiceOptions {
+  /** `base_url` of the upstream that serves every model. */
+  readonly upstreamUrl?: string;
+  readonly clock?: Clock;
+  /** Of an earlier service, to start again on what it left. */
+  readonly dataDir?: string;
+  /** As in the configuration file. */
+  readonly config?: Record<string, unknown>;
+}
+
+export async function startTestService(options: ServiceOptions = {}): Promise<TestService> {
+  const isOwnDir = options.dataDir === undefined;
+  const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), "batchd-test-")));
+  const events = new Events();
+  const started = await startRuntime({
+    config: configFor(options, dataDir),
+    clock: options.clock ?? systemClock,
+    log: events.log,
+  });
+  if (!started.ok) throw new Error(started.problem);
+  return new TestService(started.runtime, { events, dataDir, isOwnDir });
+}
+
+function configFor({ upstreamUrl, config }: ServiceOptions, dataDir: string): Config {
+  const upstreams =
+    upstreamUrl === undefined ? [] : [{ name: "test", base_url: upstreamUrl, models: ["*"] }];
+  const parsed = parseConfig({
+    server: { port: 0 },
+    data_dir: dataDir,
+    upstreams,
+    ...config,
+  });
+  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
+  return parsed.config;
+}
+
+export type ResultRow = {
+  id: string;
+  custom_id: string;
+  response: { status_code: number; request_id: string; body: Record<string, unknown> } | null;
+  error: { code: string; message: string } | null;
+};
+
+export class TestService implements AsyncDisposable {
+  readonly url: string;
+  readonly events: Events;
+  readonly dataDir: string;
+  readonly openai: OpenAI;
+  readonly #runtime: Runtime;
+  readonly #isOwnDir: boolean;
+  #isClosed = false;
+
+  constructor(
+    runtime: Runtime,
+    { events, dataDir, isOwnDir }: { events: Events; dataDir: string; isOwnDir: boolean },
+  ) {
+    this.#runtime = runtime;
+    this.url = runtime.url;
+    this.events = events;
+    this.dataDir = dataDir;
+    this.#isOwnDir = isOwnDir;
+    this.openai = new OpenAI({ baseURL: `${runtime.url}/v1`, apiKey: "test", maxRetries: 0 });
+  }
+
+  async upload(lines: readonly string[]): Promise<string> {
+    const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
+    return (await this.openai.files.create({ file, purpose: "batch" })).id;
+  }
+
+  /** Uploads the lines and creates a batch of them. */
+  async submit(
+    lines: readonly string[],
+    endpoint: OpenAI.BatchCreateParams["endpoint"] = "/v1/chat/completions",
+  ): Promise<OpenAI.Batch> {
+    const input_file_id = await this.upload(lines);
+    return this.openai.batches.create({ input_file_id, endpoint, completion_window: "24h" });
+  }
+
+  /** The batch once it has ended in whichever way. */
+  async ended(id: string): Promise<OpenAI.Batch> {
+    const ends = ["completed", "failed", "cancelled", "expired"];
+    await Promise.race(ends.map((end) => this.events.reached(`batch.${end}`, { batch: id })));
+    return this.openai.batches.retrieve(id);
+  }
+
+  async run(lines: readonly string[]): Promise<OpenAI.Batch> {
+    return this.ended((await this.submit(lines)).id);
+  }
+
+  /** The text of a result file; empty when there is none. */
+  async text(fileId: string | null | undefined): Promise<string> {
+    if (fileId === null || fileId === undefined) return "";
+    return (await this.openai.files.content(fileId)).text();
+  }
+
+  async rows(fileId: string | null | undefined): Promise<ResultRow[]> {
+    const text = await this.text(fileId);
+    return text
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as ResultRow);
+  }
+
+  /** Stops as SIGTERM does; the data stays. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    await this.#runtime.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+    if (this.#isOwnDir) await rm(this.dataDir, { recursive: true, force: true });
+  }
+}
+
+/** One chat line; `user` is what the test upstream counts by. */
+export function chatLine(customId: string, content: string, body: object = {}): string {
+  return JSON.stringify({
+    custom_id: customId,
+    method: "POST",
+    url: "/v1/chat/completions",
+    body: {
+      model: "test-model",
+      messages: [{ role: "user", content }],
+      user: customId,
+      ...body,
+    },
+  });
+}
+
+/** `count` chat lines with the ids `line-1`, `line-2`, …; `content` says what each one asks. */
+export const chatLines = (count: number, content: (n: number) => string = (n) => `Hello ${n}`) =>
+  Array.from({ length: count }, (_, i) => chatLine(`line-${i + 1}`, content(i + 1)));

@@ -1,0 +1,58 @@
+/** The source as data, for tests that hold the architecture. */
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export interface SourceFile {
+  /** Relative to the top of the repository, as in `src/http/app.ts`. */
+  readonly path: string;
+  readonly text: string;
+}
+
+export interface Import {
+  /** A path like that of a {@link SourceFile}, or the name of a package. */
+  readonly target: string;
+  readonly isOwn: boolean;
+  /** It names types alone and is gone when the program runs. */
+  readonly isTypeOnly: boolean;
+}
+
+const TOP = fileURLToPath(new URL("../..", import.meta.url));
+
+export const readSources = (...folders: readonly string[]): SourceFile[] =>
+  folders.flatMap((folder) =>
+    readdirSync(join(TOP, folder), { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".ts") || name.endsWith(".tsx"))
+      .sort()
+      .map((name) => ({
+        path: `${folder}/${name}`,
+        text: readFileSync(join(TOP, folder, name), "utf8"),
+      })),
+  );
+
+/** What may stand between `import` and `from`: names, braces, commas, stars. */
+const DECLARATION = /^(?:import|export)\s+(type\s+)?(?:[\w\s{},*$]*?\sfrom\s+)?"([^"]+)"/gm;
+const DYNAMIC = /\bimport\(\s*"([^"]+)"\s*\)/g;
+
+export const importsOf = ({ path, text }: SourceFile): Import[] => {
+  const found = [
+    ...[...text.matchAll(DECLARATION)].map(([, type, name]) => ({ name, isTypeOnly: !!type })),
+    ...[...text.matchAll(DYNAMIC)].map(([, name]) => ({ name, isTypeOnly: false })),
+  ];
+  return found.map(({ name = "", isTypeOnly }) =>
+    name.startsWith(".")
+      ? { target: normalize(join(dirname(path), name)), isOwn: true, isTypeOnly }
+      : { target: packageOf(name), isOwn: false, isTypeOnly },
+  );
+};
+
+/** `hono` of `hono/utils/http-status`; `@hono/node-server` of `@hono/node-server/conninfo`. */
+function packageOf(specifier: string): string {
+  const [first = "", second = ""] = specifier.split("/");
+  return first.startsWith("@") ? `${first}/${second}` : first;
+}
+
+export const withoutComments = (text: string): string =>
+  text.replaceAll(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, "");
+
+export const lineCount = (text: string): number => text.trimEnd().split("\n").length;

@@ -1,0 +1,157 @@
+/** What a store holds, with only the fields that a test cares about spelled out. */
+import {
+  type Batch,
+  type InputExtent,
+  NO_USAGE,
+  newBatchId,
+  newFileId,
+  type StoredFile,
+} from "../../src/batch/batch.ts";
+import type { PlannedChunk } from "../../src/batch/plan.ts";
+import type {
+  BatchLease,
+  BatchPlan,
+  Claim,
+  ClaimedChunk,
+  SegmentEntry,
+  Store,
+} from "../../src/store/store.ts";
+
+export const NOW_MS = 1_800_000_000_000;
+export const WINDOW_MS = 86_400_000;
+export const LEASE_TTL_MS = 30_000;
+export const PROJECT = "default";
+
+export function aFile(fields: Partial<StoredFile> = {}): StoredFile {
+  const id = newFileId();
+  return {
+    id,
+    project: PROJECT,
+    purpose: "batch",
+    filename: "input.jsonl",
+    bytes: 1_000,
+    sha256: "0".repeat(64),
+    blobKey: `files/${id}`,
+    createdAtMs: NOW_MS,
+    expiresAtMs: null,
+    ...fields,
+  };
+}
+
+export function aBatch(fields: Partial<Batch> = {}): Batch {
+  return {
+    id: newBatchId(NOW_MS),
+    project: PROJECT,
+    endpoint: "/v1/chat/completions",
+    inputFileId: newFileId(),
+    status: "validating",
+    stopReason: null,
+    model: null,
+    faults: null,
+    outputFileId: null,
+    errorFileId: null,
+    createdAtMs: NOW_MS,
+    expiresAtMs: NOW_MS + WINDOW_MS,
+    inProgressAtMs: null,
+    finalizingAtMs: null,
+    completedAtMs: null,
+    failedAtMs: null,
+    expiredAtMs: null,
+    cancellingAtMs: null,
+    cancelledAtMs: null,
+    counts: { total: 0, completed: 0, failed: 0 },
+    usage: NO_USAGE,
+    metadata: null,
+    outputExpiresAfterSeconds: null,
+    ...fields,
+  };
+}
+
+const LINES_PER_CHUNK = 10;
+const LINE_BYTES = 100;
+
+const extent = (number: number): InputExtent => ({
+  start: number * LINES_PER_CHUNK * LINE_BYTES,
+  end: (number + 1) * LINES_PER_CHUNK * LINE_BYTES,
+  firstLine: number * LINES_PER_CHUNK + 1,
+});
+
+/** A plan with one chunk of ten lines for each name in `routes`. */
+export function aPlan(routes: readonly string[] = ["llama"]): BatchPlan {
+  const chunks: PlannedChunk[] = routes.map((route, number) => ({
+    number,
+    route,
+    lineCount: LINES_PER_CHUNK,
+    extents: [extent(number)],
+  }));
+  return { model: routes[0] ?? "llama", total: chunks.length * LINES_PER_CHUNK, chunks };
+}
+
+let segmentNumber = 0;
+
+export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
+  segmentNumber++;
+  return {
+    blobKey: `journal/segment-${segmentNumber}`,
+    bytes: 500,
+    completed: 1,
+    failed: 0,
+    usage: NO_USAGE,
+    ...fields,
+  };
+}
+
+export const claimBy = (owner: string, nowMs = NOW_MS): Claim => ({
+  owner,
+  nowMs,
+  ttlMs: LEASE_TTL_MS,
+});
+
+/** A moment at which the leases of {@link claimBy} have run out. */
+export const AFTER_LEASES_MS = NOW_MS + LEASE_TTL_MS;
+
+/** A batch that waits for validation, and its input file. */
+export async function insertBatch(store: Store, fields: Partial<Batch> = {}) {
+  const input = aFile({ project: fields.project ?? PROJECT });
+  const batch = aBatch({ inputFileId: input.id, ...fields });
+  await store.insertFile(input);
+  await store.insertBatch(batch);
+  return { input, batch };
+}
+
+/** A batch in progress, with one chunk for each of `routes`. No other batch may be waiting for validation. */
+export async function startBatch(
+  store: Store,
+  routes: readonly string[] = ["llama"],
+  fields: Partial<Batch> = {},
+) {
+  const inserted = await insertBatch(store, fields);
+  const claimed = await store.claimBatchToValidate(claimBy("validator"));
+  if (claimed === null) throw new Error("nothing to validate");
+  await store.startBatchIfLeased(claimed.lease, aPlan(routes), NOW_MS);
+  return inserted;
+}
+
+export async function claimChunk(
+  store: Store,
+  { owner = "worker", nowMs = NOW_MS, routes = ["llama"] } = {},
+): Promise<ClaimedChunk> {
+  const claimed = await store.claimChunk({ ...claimBy(owner, nowMs), routes });
+  if (claimed === null) throw new Error("no chunk to claim");
+  return claimed;
+}
+
+/** A batch whose only chunk is closed. */
+export async function finalizingBatch(store: Store, fields: Partial<Batch> = {}) {
+  const started = await startBatch(store, ["llama"], fields);
+  const { lease } = await claimChunk(store);
+  const segment = aSegment({ completed: 10 });
+  await store.closeChunkIfLeased(lease, segment, NOW_MS);
+  return { ...started, segment, lease };
+}
+
+export async function claimToFinalize(store: Store, nowMs = NOW_MS): Promise<BatchLease> {
+  const claimed = await store.claimBatchToFinalize(claimBy("finalizer", nowMs));
+  if (claimed === null) throw new Error("nothing to finalize");
+  return claimed.lease;
+}

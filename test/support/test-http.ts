@@ -1,0 +1,128 @@
+/** The HTTP API as clients meet it, on real parts, without the engine behind it. */
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { Batches } from "../../src/batches.ts";
+import type { Blobs } from "../../src/blobs/blobs.ts";
+import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { type Clock, systemClock } from "../../src/clock.ts";
+import type { KeyConfig } from "../../src/config.ts";
+import { Files } from "../../src/files.ts";
+import { createApp } from "../../src/http/app.ts";
+import { listen } from "../../src/http/server.ts";
+import { createLog } from "../../src/log.ts";
+import { Models } from "../../src/models.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import type { Store } from "../../src/store/store.ts";
+import type { UpstreamModel } from "../../src/upstream/upstream.ts";
+
+export interface TestApiOptions {
+  readonly keys?: readonly KeyConfig[];
+  readonly limits?: { readonly maxFileBytes?: number };
+  readonly models?: readonly UpstreamModel[];
+  /** Where it keeps its files; a new folder unless told. */
+  readonly dataDir?: string;
+}
+
+export interface TestApi extends AsyncDisposable {
+  readonly url: string;
+  readonly dataDir: string;
+  readonly store: Store;
+  readonly blobs: Blobs;
+  readonly client: OpenAI;
+  /** Events of the log so far, as written. */
+  readonly log: readonly string[];
+  /** How often the engine was told to look. */
+  nudges(): number;
+  /** Everything below the folder of the blobs that is a file. */
+  storedFiles(): string[];
+  setReady(ready: boolean): void;
+  /** Adds to what the clock shows. */
+  advance(ms: number): void;
+  fetch(path: string, init?: RequestInit): Promise<Response>;
+}
+
+export async function startTestApi(options: TestApiOptions = {}): Promise<TestApi> {
+  const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), "batchd-http-"));
+  const opened = await openSqliteStore({ path: join(dataDir, "batchd.sqlite") });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  const blobs = await openDiskBlobs(join(dataDir, "blobs"));
+  const lines: string[] = [];
+  const log = createLog("debug", { write: (line) => void lines.push(line) });
+  let aheadMs = 0;
+  const clock: Clock = { ...systemClock, nowMs: () => Date.now() + aheadMs };
+  let isReady = true;
+  let nudgeCount = 0;
+  const nudge = () => {
+    nudgeCount++;
+  };
+  const maxFileBytes = options.limits?.maxFileBytes ?? 209_715_200;
+  const app = createApp({
+    files: new Files({ store, blobs, clock, log, nudge, maxFileBytes }),
+    batches: new Batches({ store, clock, log, nudge }),
+    models: new Models({ listModels: async () => [...(options.models ?? [])] }),
+    keys: options.keys ?? [],
+    isReady: async () => isReady,
+    clock,
+    log,
+  });
+  const listening = await listen(app, { host: "127.0.0.1", port: 0 });
+  if (!listening.ok) throw new Error(listening.problem);
+  const { url } = listening;
+  return {
+    url,
+    dataDir,
+    store,
+    blobs,
+    client: new OpenAI({ baseURL: `${url}/v1`, apiKey: "sk-test", maxRetries: 0 }),
+    log: lines,
+    nudges: () => nudgeCount,
+    storedFiles: () => filesBelow(join(dataDir, "blobs")),
+    setReady: (ready) => {
+      isReady = ready;
+    },
+    advance: (ms) => {
+      aheadMs += ms;
+    },
+    fetch: (path, init) => fetch(url + path, init),
+    async [Symbol.asyncDispose]() {
+      await listening.close(0);
+      await store.close();
+      if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+const filesBelow = (folder: string) =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(folder.length + 1))
+    .sort();
+
+/** A line of batch input that is good to run. */
+export const chatLine = (customId: string, model = "m") =>
+  `${JSON.stringify({
+    custom_id: customId,
+    method: "POST",
+    url: "/v1/chat/completions",
+    body: { model, messages: [{ role: "user", content: "hi" }] },
+  })}\n`;
+
+/** Uploads batch input and returns its id. */
+export async function uploadInput(api: TestApi, content = chatLine("a")): Promise<string> {
+  const form = new FormData();
+  form.set("purpose", "batch");
+  form.set("file", new Blob([content]), "input.jsonl");
+  const response = await api.fetch("/v1/files", { method: "POST", body: form });
+  return ((await response.json()) as { id: string }).id;
+}
+
+export const createBatchBody = (inputFileId: string, more: Record<string, unknown> = {}) =>
+  JSON.stringify({
+    input_file_id: inputFileId,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+    ...more,
+  });
