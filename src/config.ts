@@ -10,7 +10,21 @@ import { LOG_LEVELS } from "./log.ts";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const name = z.string().regex(NAME, "use letters, digits, '.', '_' and '-'");
-const seconds = z.number().positive().max(86_400);
+
+/** A number, also as text: `${PORT}` is text once it is expanded. */
+const numberLike = <T extends z.ZodType<number>>(schema: T) =>
+  z.preprocess(
+    (value) => (typeof value === "string" && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value),
+    schema,
+  );
+const int = (min: number, max: number) => numberLike(z.int().min(min).max(max));
+const seconds = numberLike(z.number().positive().max(86_400));
+const graceSeconds = numberLike(z.number().min(0).max(3_600));
+
+/** What may stand in an HTTP header: a key from a file often ends in a newline that nobody sees. */
+const secret = z
+  .string()
+  .regex(/^[\x21-\x7e]+$/, "expected printable ASCII without spaces or line breaks");
 
 const ModelEntry = z.union([
   z.string().min(1),
@@ -25,11 +39,11 @@ const UpstreamEntry = z.strictObject({
   name,
   /** Up to and including `/v1`; the rest of the path comes from the endpoint. */
   base_url: z.url({ protocol: /^https?$/, error: "expected an http:// or https:// address" }),
-  api_key: z.string().min(1).optional(),
+  api_key: secret.optional(),
   /** Public model names it serves; `"*"` is any other name, unchanged. */
   models: z.array(ModelEntry).min(1),
   /** Requests in flight at once. Raise it until the upstream's throughput stops growing. */
-  max_concurrency: z.int().min(1).max(100_000).default(64),
+  max_concurrency: int(1, 100_000).default(64),
   /** For one whole answer. A line that needs longer is tried again, a few times. */
   timeout_seconds: seconds.default(600),
 });
@@ -37,13 +51,10 @@ const UpstreamEntry = z.strictObject({
 const KeyEntry = z.strictObject({
   name,
   /** The key itself (best as `${NAME}`), or `sha256:` and its SHA-256 in hexadecimal. */
-  key: z
-    .string()
-    .min(1)
-    .refine(
-      (key) => !key.startsWith("sha256:") || /^sha256:[0-9a-f]{64}$/i.test(key),
-      "expected 64 hexadecimal digits after sha256:",
-    ),
+  key: secret.refine(
+    (key) => !key.startsWith("sha256:") || /^sha256:[0-9a-f]{64}$/i.test(key),
+    "expected 64 hexadecimal digits after sha256:",
+  ),
   project: name.default("default"),
 });
 
@@ -51,7 +62,7 @@ const ConfigFile = z.strictObject({
   server: z
     .strictObject({
       host: z.string().min(1).default("127.0.0.1"),
-      port: z.int().min(0).max(65_535).default(8080),
+      port: int(0, 65_535).default(8080),
     })
     .prefault({}),
   /** SQLite file and blobs. */
@@ -59,13 +70,13 @@ const ConfigFile = z.strictObject({
   log_level: z.enum(LOG_LEVELS).default("info"),
   limits: z
     .strictObject({
-      max_file_bytes: z.int().min(1).default(209_715_200),
-      /** Costs about 100 bytes of memory a line while a file is validated. */
-      max_requests_per_batch: z.int().min(1).default(50_000),
+      max_file_bytes: int(1, Number.MAX_SAFE_INTEGER).default(209_715_200),
+      /** Costs some 50 bytes of memory a line while a file is validated. */
+      max_requests_per_batch: int(1, 1_000_000_000).default(50_000),
       /** Longest input line. An open chunk of lines may take this much memory. */
-      max_line_bytes: z.int().min(1024).max(268_435_456).default(33_554_432),
+      max_line_bytes: int(1_024, 268_435_456).default(33_554_432),
       /** Longest answer to one line. In the worst case each request in flight takes this much memory. */
-      max_answer_bytes: z.int().min(1024).max(268_435_456).default(67_108_864),
+      max_answer_bytes: int(1_024, 268_435_456).default(67_108_864),
     })
     .prefault({}),
   auth: z.strictObject({ keys: z.array(KeyEntry).min(1) }).optional(),
@@ -73,9 +84,9 @@ const ConfigFile = z.strictObject({
   engine: z
     .strictObject({
       /** How long requests in flight may run on after SIGTERM. Keep it under the supervisor's own grace period. */
-      drain_grace_seconds: z.number().min(0).max(3_600).default(20),
+      drain_grace_seconds: graceSeconds.default(20),
       /** How long requests in flight may run on after a batch is cancelled or expires. */
-      stop_grace_seconds: z.number().min(0).max(3_600).default(30),
+      stop_grace_seconds: graceSeconds.default(30),
     })
     .prefault({}),
 });
@@ -98,7 +109,7 @@ export type ConfigResult =
   | { readonly ok: true; readonly config: Config }
   | { readonly ok: false; readonly problems: readonly string[] };
 
-export const SHORTHAND_UPSTREAM_NAME = "upstream";
+const SHORTHAND_UPSTREAM_NAME = "upstream";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -106,12 +117,17 @@ export function loadConfig(flags: Overrides, env: Environment = process.env): Co
   const overrides: Overrides = { ...overridesFrom(env), ...flags };
   const problems: string[] = [];
   const file = overrides.config === undefined ? {} : readYaml(overrides.config, env, problems);
-  const merged = merge(file, overrides, problems);
-  const parsed = ConfigFile.safeParse(merged, { reportInput: true });
-  if (!parsed.success) problems.push(...parsed.error.issues.flatMap(describeIssue));
-  else problems.push(...crossChecks(parsed.data));
-  if (!parsed.success || problems.length > 0) return { ok: false, problems };
-  return { ok: true, config: parsed.data };
+  const parsed = parseConfig(merge(file, overrides, problems));
+  if (!parsed.ok) return { ok: false, problems: [...problems, ...parsed.problems] };
+  return problems.length > 0 ? { ok: false, problems } : parsed;
+}
+
+/** A configuration from values, as they stand in the file. */
+export function parseConfig(values: unknown): ConfigResult {
+  const parsed = ConfigFile.safeParse(values, { reportInput: true });
+  if (!parsed.success) return { ok: false, problems: parsed.error.issues.flatMap(describeIssue) };
+  const problems = crossChecks(parsed.data);
+  return problems.length > 0 ? { ok: false, problems } : { ok: true, config: parsed.data };
 }
 
 function overridesFrom(env: Environment): Overrides {

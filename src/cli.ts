@@ -1,0 +1,127 @@
+/** The command line: reads arguments, prints for people, and leaves the exit to `main.ts`. */
+import { once } from "node:events";
+import { resolve } from "node:path";
+import { Command, CommanderError, Option } from "commander";
+import { systemClock } from "./clock.ts";
+import { type Config, loadConfig, type Overrides } from "./config.ts";
+import { openApiYaml } from "./contract/openapi.ts";
+import { createLog } from "./log.ts";
+import { migrate, startRuntime } from "./runtime.ts";
+
+/** SQLite belongs to one process, which then does everything: serves the API and runs the batches. */
+const ROLES = ["all", "api", "worker"] as const;
+
+type Role = (typeof ROLES)[number];
+
+const OK = 0;
+const FAILED = 1;
+const INTERRUPTED = 130;
+
+const say = (line: string) => process.stdout.write(`${line}\n`);
+const complain = (line: string) => process.stderr.write(`batchd: ${line}\n`);
+
+/** Resolves to the exit code. */
+export async function runCli(argv: readonly string[]): Promise<number> {
+  let exitCode = OK;
+  const withConfig = (act: (config: Config) => Promise<number>) => async (flags: Overrides) => {
+    const loaded = loadConfig(flags);
+    exitCode = loaded.ok ? await act(loaded.config) : complainAbout(loaded.problems);
+  };
+  const program = new Command("batchd")
+    .description("A drop-in OpenAI Batch API server for any model.")
+    .exitOverride();
+  withOptions(program.command("serve", { isDefault: true }))
+    .description("Serve the API and run batches.")
+    .addOption(new Option("--role <role>", "what this process does").choices(ROLES).default("all"))
+    .action(async ({ role, ...flags }: Overrides & { readonly role: Role }) => {
+      if (role === "all") await withConfig(serve)(flags);
+      else exitCode = refuseRole(role);
+    });
+  withOptions(program.command("check"))
+    .description("Check the configuration and print it, without secrets.")
+    .action(withConfig(printConfig));
+  withOptions(program.command("migrate"))
+    .description("Bring the database up to date, then leave.")
+    .action(withConfig(migrateDatabase));
+  program
+    .command("openapi")
+    .description("Print the OpenAPI document.")
+    .action(() => void process.stdout.write(openApiYaml()));
+  try {
+    await program.parseAsync(argv);
+  } catch (error) {
+    // Commander has printed what was wrong, or the help that was asked for.
+    if (error instanceof CommanderError) return error.exitCode;
+    throw error;
+  }
+  return exitCode;
+}
+
+const withOptions = (command: Command) =>
+  command
+    .option("--config <file>", "YAML configuration (BATCHD_CONFIG)")
+    .option("--host <address>", "address to listen on (BATCHD_HOST)")
+    .option("--port <number>", "port to listen on; 0 takes any free one (BATCHD_PORT)")
+    .option("--data-dir <dir>", "folder for the database and all files (BATCHD_DATA_DIR)")
+    .option("--upstream <url>", "an upstream that serves every model (BATCHD_UPSTREAM)");
+
+function refuseRole(role: Role): number {
+  complain(
+    `--role ${role} needs a database that several processes can share: with SQLite one process does everything (--role all)`,
+  );
+  return FAILED;
+}
+
+function complainAbout(problems: readonly string[]): number {
+  const count = problems.length === 1 ? "a problem" : `${problems.length} problems`;
+  complain(`the configuration has ${count}:`);
+  for (const problem of problems) process.stderr.write(`  - ${problem}\n`);
+  return FAILED;
+}
+
+async function serve(config: Config): Promise<number> {
+  const log = createLog(config.log_level);
+  const leave = nextSignal();
+  const started = await startRuntime({ config, clock: systemClock, log });
+  if (!started.ok) {
+    complain(started.problem);
+    return FAILED;
+  }
+  const { runtime } = started;
+  for (const warning of runtime.warnings) complain(`warning: ${warning}`);
+  say(`batchd listening on ${runtime.url}`);
+  const signal = await leave;
+  log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
+  const leaveAtOnce = nextSignal().then(() => INTERRUPTED);
+  const closed = runtime.close().then(() => {
+    log.info("server.stopped");
+    return OK;
+  });
+  return Promise.race([closed, leaveAtOnce]);
+}
+
+/** The next request to leave; a second one, during the grace period, means at once. */
+function nextSignal(): Promise<string> {
+  const signals = ["SIGTERM", "SIGINT"] as const;
+  return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
+}
+
+async function printConfig(config: Config): Promise<number> {
+  const hidden = JSON.stringify(
+    config,
+    (key, value: unknown) => (key === "key" || key === "api_key" ? "…" : value),
+    2,
+  );
+  say(hidden);
+  return OK;
+}
+
+async function migrateDatabase(config: Config): Promise<number> {
+  const problem = await migrate(config);
+  if (problem !== null) {
+    complain(problem);
+    return FAILED;
+  }
+  say(`the database in ${resolve(config.data_dir)} is up to date`);
+  return OK;
+}

@@ -1,0 +1,181 @@
+/**
+ * Validating: the input is read once, streaming; every line is checked and planned.
+ *
+ * One bad line fails the batch, and every bad line is reported (the first `MAX_FAULTS` of them). Memory
+ * is bounded by the longest line, the custom ids and the plan. The verdict is one guarded commit, so
+ * a batch that is cancelled, or whose lease is lost, during the read simply ignores it.
+ */
+import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
+import type { FaultCode } from "../batch/codes.ts";
+import { LineChecker } from "../batch/line.ts";
+import { type ChunkLimits, Planner } from "../batch/plan.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
+import type { Upstreams } from "../upstream/upstream.ts";
+import type { Leases } from "./lease.ts";
+
+/** How many faults a failed batch lists. */
+export const MAX_FAULTS = 100;
+
+export interface IntakeLimits {
+  readonly maxFileBytes: number;
+  readonly maxRequestsPerBatch: number;
+  readonly maxLineBytes: number;
+  readonly chunk: ChunkLimits;
+}
+
+export interface IntakeDeps {
+  readonly store: Store;
+  readonly blobs: Blobs;
+  readonly upstreams: Upstreams;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly leases: Leases;
+  readonly limits: IntakeLimits;
+}
+
+type Verdict =
+  | { readonly ok: true; readonly plan: BatchPlan }
+  | { readonly ok: false; readonly faults: readonly Fault[] };
+
+/** Validates the oldest waiting batch; false when there is none. */
+export async function validateNext(deps: IntakeDeps): Promise<boolean> {
+  const { store, leases } = deps;
+  const claimed = await store.claimBatchToValidate(leases.claim());
+  if (claimed === null) return false;
+  const run = leases.holdBatch(claimed.lease);
+  try {
+    const verdict = await judge(claimed, run.stop, deps);
+    if (verdict === null) await store.releaseBatchIfLeased(claimed.lease);
+    else await record(claimed, verdict, deps);
+  } finally {
+    leases.dropBatch(claimed.lease);
+  }
+  return true;
+}
+
+async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps): Promise<void> {
+  const { store, clock, log } = deps;
+  const { lease, batch } = claimed;
+  if (!verdict.ok) {
+    const isRecorded = await store.failBatchIfLeased(lease, verdict.faults, clock.nowMs());
+    if (isRecorded) log.info({ batch: batch.id, faults: verdict.faults.length }, "batch.failed");
+    return;
+  }
+  const { total, chunks } = verdict.plan;
+  const isRecorded = await store.startBatchIfLeased(lease, verdict.plan, clock.nowMs());
+  if (isRecorded)
+    log.info({ batch: batch.id, lines: total, chunks: chunks.length }, "batch.started");
+}
+
+const fileFault = (code: FaultCode, message: string, param: string | null = null): Verdict => ({
+  ok: false,
+  faults: [{ code, message, param, line: null }],
+});
+
+/** Null when `stop` ended the reading. */
+async function judge(
+  { batch, input }: ClaimedBatch,
+  stop: AbortSignal,
+  deps: IntakeDeps,
+): Promise<Verdict | null> {
+  const unusable = inputFault(batch, input, deps.limits);
+  if (unusable !== null || input === null) return unusable;
+  const reading = new InputReading(batch, deps);
+  const splitter = new LineSplitter(deps.limits.maxLineBytes, { start: 0, firstLine: 1 });
+  for await (const bytes of deps.blobs.read(input.blobKey)) {
+    if (stop.aborted) return null;
+    for (const line of splitter.push(bytes as Buffer)) reading.add(line);
+  }
+  for (const line of splitter.end()) reading.add(line);
+  return reading.verdict();
+}
+
+function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits): Verdict | null {
+  if (input === null) {
+    return fileFault(
+      "invalid_request",
+      `Cannot find file ${batch.inputFileId}, or project ${batch.project} does not have access to it.`,
+      "file_id",
+    );
+  }
+  if (input.purpose !== "batch") {
+    return fileFault(
+      "invalid_request",
+      `The file ${input.id} has the purpose '${input.purpose}'. The input file of a batch must have the purpose 'batch'.`,
+      "file_id",
+    );
+  }
+  if (input.bytes > limits.maxFileBytes) {
+    return fileFault(
+      "file_too_large",
+      `The batch input file is larger than the ${limits.maxFileBytes} maximum.`,
+    );
+  }
+  return null;
+}
+
+/** What one pass over the lines of an input file finds out. */
+class InputReading {
+  readonly #limits: IntakeLimits;
+  readonly #upstreams: Upstreams;
+  readonly #checker: LineChecker;
+  readonly #planner: Planner;
+  readonly #faults: Fault[] = [];
+  #lineCount = 0;
+
+  constructor(batch: Batch, { limits, upstreams }: IntakeDeps) {
+    this.#limits = limits;
+    this.#upstreams = upstreams;
+    this.#checker = new LineChecker(batch.endpoint, (model) => upstreams.findRoute(model) !== null);
+    this.#planner = new Planner(limits.chunk);
+  }
+
+  add(line: SplitLine): void {
+    this.#lineCount++;
+    if (this.#lineCount > this.#limits.maxRequestsPerBatch) return;
+    const fault: Omit<Fault, "line"> | null =
+      line.bytes === null
+        ? {
+            code: "line_too_long",
+            message: `This line is longer than the ${this.#limits.maxLineBytes} bytes that a request may have.`,
+            param: null,
+          }
+        : this.#checker.findFault(line.bytes);
+    if (fault !== null) {
+      if (this.#faults.length < MAX_FAULTS) this.#faults.push({ ...fault, line: line.number });
+    } else if (this.#faults.length === 0) {
+      this.#plan(line);
+    }
+  }
+
+  verdict(): Verdict {
+    const { maxRequestsPerBatch } = this.#limits;
+    const model = this.#checker.model;
+    if (this.#lineCount > maxRequestsPerBatch) {
+      return fileFault(
+        "too_many_requests",
+        `The input file holds ${this.#lineCount} requests. A batch may hold at most ${maxRequestsPerBatch}.`,
+      );
+    }
+    if (this.#faults.length > 0) return { ok: false, faults: this.#faults };
+    if (this.#lineCount === 0 || model === null) {
+      return fileFault(
+        "empty_file",
+        "The input file is empty. Please ensure that the batch contains at least one request.",
+      );
+    }
+    const chunks = this.#planner.finish();
+    return { ok: true, plan: { model, total: this.#lineCount, chunks } };
+  }
+
+  #plan(line: SplitLine): void {
+    const model = this.#checker.model ?? "";
+    const routeKey = this.#upstreams.findRoute(model)?.key ?? "";
+    const { number, start, end } = line;
+    this.#planner.add({ number, start, end, model, routeKey });
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * The journal is the only truth about which lines have been answered.
+ *
+ * Append-only: the outcomes of one chunk, in immutable segments. Records gather in memory and are
+ * flushed together (after `flushMs`, or `flushBytes`, and at the end): the segment blob first, then, in
+ * one commit guarded by the lease, its row and the counts it adds. A segment exists if and only if its
+ * row exists, so a crash between the two leaves garbage, never half a truth. A line whose record was
+ * flushed survives `kill -9`; any other line may be sent again.
+ *
+ * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile
+ * `append` lets nobody through once `maxUnflushedBytes` have gathered, and so, line by line, sending stops.
+ *
+ * A segment is a run of records: a header line `<line number> <o|e> <bytes>\n`, then that many bytes,
+ * which are the finished row of the output (`o`) or error (`e`) file.
+ */
+import type { BatchId, Usage } from "../batch/batch.ts";
+import { NO_USAGE } from "../batch/batch.ts";
+import { addUsage } from "../batch/usage.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { ChunkLease, Segment, SegmentEntry, Store } from "../store/store.ts";
+
+export interface JournalRecord {
+  readonly lineNumber: number;
+  /** Whether the row belongs in the output file; else in the error file. */
+  readonly succeeded: boolean;
+  /** The finished row, newline included. */
+  readonly row: Buffer;
+}
+
+export interface JournalLimits {
+  readonly flushMs: number;
+  readonly flushBytes: number;
+  readonly maxUnflushedBytes: number;
+  readonly retryMs: number;
+}
+
+export const JOURNAL_LIMITS: JournalLimits = {
+  flushMs: 500,
+  flushBytes: 1024 * 1024,
+  maxUnflushedBytes: 8 * 1024 * 1024,
+  retryMs: 1_000,
+};
+
+export interface JournalOptions {
+  readonly store: Store;
+  readonly blobs: Blobs;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits: JournalLimits;
+  readonly lease: ChunkLease;
+  /** Told once, when a write finds that the lease is somebody else's. */
+  readonly onLeaseLost: () => void;
+  /** When this aborts, a failing flush is given up: its lines will be sent again. */
+  readonly giveUp: AbortSignal;
+}
+
+export const journalPrefix = (batchId: BatchId) => `journal/${batchId}/`;
+
+interface Pending {
+  parts: Buffer[];
+  bytes: number;
+  completed: number;
+  failed: number;
+  usage: Usage;
+}
+
+const nothingPending = (): Pending => ({
+  parts: [],
+  bytes: 0,
+  completed: 0,
+  failed: 0,
+  usage: NO_USAGE,
+});
+
+export class Journal {
+  readonly #options: JournalOptions;
+  #pending = nothingPending();
+  #segmentCount = 0;
+  #timer: AbortController | null = null;
+  /** Flushes run one after another; this is the end of the last one. */
+  #flushed: Promise<void> = Promise.resolve();
+  /** Nothing may be written any more: the lease is lost, or a flush was given up. */
+  #isOver = false;
+
+  constructor(options: JournalOptions) {
+    this.#options = options;
+  }
+
+  /** Adds a record. Resolves once there is room for more, not once it is durable. */
+  async append(record: JournalRecord, usage: Usage): Promise<void> {
+    const { limits } = this.#options;
+    const pending = this.#pending;
+    const header = `${record.lineNumber} ${record.succeeded ? "o" : "e"} ${record.row.length}\n`;
+    pending.parts.push(Buffer.from(header), record.row);
+    pending.bytes += header.length + record.row.length;
+    pending.usage = addUsage(pending.usage, usage);
+    if (record.succeeded) pending.completed++;
+    else pending.failed++;
+    if (pending.bytes >= limits.flushBytes) void this.flush();
+    else this.#startTimer();
+    if (pending.bytes >= limits.maxUnflushedBytes) await this.#flushed;
+  }
+
+  /** Makes all records so far durable. Never rejects. */
+  flush(): Promise<void> {
+    const { store, lease } = this.#options;
+    this.#flushed = this.#flushed.then(async () => {
+      const entry = await this.#writeBlob();
+      if (entry === null) return;
+      const isRecorded = await this.#persist(() => store.recordSegmentIfLeased(lease, entry));
+      if (isRecorded) this.#tellFlushed(entry);
+    });
+    return this.#flushed;
+  }
+
+  /** Flushes what is left and ends the chunk, in one commit. */
+  async close(): Promise<void> {
+    this.#flushed = this.#flushed.then(async () => {
+      const { store, lease, clock } = this.#options;
+      const entry = await this.#writeBlob();
+      const isClosed = await this.#persist(() =>
+        store.closeChunkIfLeased(lease, entry, clock.nowMs()),
+      );
+      if (isClosed && entry !== null) this.#tellFlushed(entry);
+    });
+    await this.#flushed;
+  }
+
+  #tellFlushed({ completed, failed, bytes }: SegmentEntry): void {
+    const { log, lease } = this.#options;
+    const { batchId: batch, chunkNumber: chunk } = lease;
+    log.debug({ batch, chunk, lines: completed + failed, bytes }, "journal.flushed");
+  }
+
+  #startTimer(): void {
+    if (this.#timer !== null) return;
+    const timer = new AbortController();
+    this.#timer = timer;
+    const { clock, limits } = this.#options;
+    void clock.sleep(limits.flushMs, timer.signal).then(() => {
+      if (!timer.signal.aborted) void this.flush();
+    });
+  }
+
+  async #writeBlob(): Promise<SegmentEntry | null> {
+    this.#timer?.abort();
+    this.#timer = null;
+    const pending = this.#pending;
+    if (pending.bytes === 0 || this.#isOver) return null;
+    this.#pending = nothingPending();
+    const { blobs, lease } = this.#options;
+    const { parts, bytes, completed, failed, usage } = pending;
+    const name = [lease.chunkNumber, lease.epoch, this.#segmentCount++].join("-");
+    const blobKey = `${journalPrefix(lease.batchId)}${name}`;
+    const isStored = await this.#persist(async () => {
+      await blobs.putBytes(blobKey, parts);
+      return true;
+    });
+    return isStored ? { blobKey, bytes, completed, failed, usage } : null;
+  }
+
+  /** Until it works, the lease is lost, or the run is over. */
+  async #persist(write: () => Promise<boolean>): Promise<boolean> {
+    const { clock, log, lease, limits, giveUp, onLeaseLost } = this.#options;
+    while (!this.#isOver) {
+      try {
+        if (await write()) return true;
+        this.#isOver = true;
+        onLeaseLost();
+      } catch (err) {
+        log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");
+        // Records are gone from here on: closing the chunk now would lose their lines.
+        if (giveUp.aborted) this.#isOver = true;
+        else await clock.sleep(limits.retryMs, giveUp);
+      }
+    }
+    return false;
+  }
+}
+
+/** Where a record lies in a segment. */
+export interface RecordExtent {
+  readonly lineNumber: number;
+  readonly succeeded: boolean;
+  readonly start: number;
+  readonly end: number;
+}
+
+const NEWLINE = 0x0a;
+
+/** The records of one segment, in the order in which they were written. */
+export function* readRecords(segment: Buffer): Generator<RecordExtent> {
+  let at = 0;
+  while (at < segment.length) {
+    const headerEnd = segment.indexOf(NEWLINE, at);
+    const [lineNumber, kind, bytes] = segment.toString("latin1", at, headerEnd).split(" ");
+    const start = headerEnd + 1;
+    const end = start + Number(bytes);
+    if (headerEnd === -1 || !Number.isSafeInteger(end) || end > segment.length) {
+      throw new Error(`a journal segment is damaged at byte ${at}`);
+    }
+    yield { lineNumber: Number(lineNumber), succeeded: kind === "o", start, end };
+    at = end;
+  }
+}
+
+/** The numbers of the lines that the journal already holds. */
+export async function readAnsweredLines(
+  blobs: Blobs,
+  segments: readonly Segment[],
+): Promise<Set<number>> {
+  const answered = new Set<number>();
+  for (const { blobKey, bytes } of segments) {
+    const segment = await blobs.readRange(blobKey, { start: 0, end: bytes });
+    for (const { lineNumber } of readRecords(segment)) answered.add(lineNumber);
+  }
+  return answered;
+}

@@ -1,0 +1,152 @@
+/**
+ * What this process holds. Leases are extended together, a few times before they would run out; whoever
+ * works under a lease learns here that it was lost, or that its batch is to stop.
+ *
+ * A run under a lease has two signals, because "may I start more?" and "must I drop this?" are
+ * different questions. `stop` aborts first: when the process drains, when the batch is cancelled or
+ * expires, or when the lease is lost. `abort` follows after a grace period, or at once with a lost
+ * lease, since nothing that is still in flight could be recorded.
+ */
+import type { BatchId } from "../batch/batch.ts";
+import type { Clock } from "../clock.ts";
+import type { BatchLease, ChunkLease, Claim, Store } from "../store/store.ts";
+
+/** Without a renewal for this long, another worker may take over. Longer: slower recovery from a dead machine. */
+export const LEASE_TTL_MS = 30_000;
+export const HEARTBEAT_MS = LEASE_TTL_MS / 3;
+
+/** Why a run ends early: the process leaves, the batch ends, or the lease is somebody else's now. */
+export type EndReason = "drain" | "batch" | "lease";
+
+/** One run under a lease. */
+export class Run {
+  readonly #stop = new AbortController();
+  readonly #abort = new AbortController();
+  readonly #asked = new Set<EndReason>();
+  #endReason: EndReason | null = null;
+
+  get stop(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  get abort(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** What asked the run to end first, or null. A lost lease outranks the others. */
+  get endReason(): EndReason | null {
+    return this.#endReason;
+  }
+
+  /** Starts nothing more; what is in flight may go on for `graceMs`. Of two reasons the shorter grace counts. */
+  end(reason: "drain" | "batch", graceMs: number, clock: Clock): void {
+    if (this.#asked.has(reason)) return;
+    this.#asked.add(reason);
+    this.#endReason ??= reason;
+    this.#stop.abort();
+    void clock.sleep(graceMs, this.#abort.signal).then(() => this.#abort.abort());
+  }
+
+  /** Drops everything now. */
+  loseLease(): void {
+    this.#endReason = "lease";
+    this.#stop.abort();
+    this.#abort.abort();
+  }
+
+  /** The run is over: ends the wait for its grace period. */
+  finish(): void {
+    this.#abort.abort();
+  }
+}
+
+const chunkKey = (lease: ChunkLease) => `${lease.batchId}/${lease.chunkNumber}`;
+
+interface Held<L> {
+  readonly lease: L;
+  readonly run: Run;
+}
+
+export interface LeaseOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly owner: string;
+  /** For requests in flight of a batch that is cancelled or expires. */
+  readonly stopGraceMs: number;
+}
+
+export class Leases {
+  readonly #options: LeaseOptions;
+  readonly #batches = new Map<BatchId, Held<BatchLease>>();
+  readonly #chunks = new Map<string, Held<ChunkLease>>();
+
+  constructor(options: LeaseOptions) {
+    this.#options = options;
+  }
+
+  /** A bid for work in this process's name. */
+  claim(): Claim {
+    const { owner, clock } = this.#options;
+    return { owner, nowMs: clock.nowMs(), ttlMs: LEASE_TTL_MS };
+  }
+
+  holdBatch(lease: BatchLease): Run {
+    const run = new Run();
+    // After a long pause of the machine this process may take over from itself.
+    this.#batches.get(lease.batchId)?.run.loseLease();
+    this.#batches.set(lease.batchId, { lease, run });
+    return run;
+  }
+
+  holdChunk(lease: ChunkLease): Run {
+    const run = new Run();
+    this.#chunks.get(chunkKey(lease))?.run.loseLease();
+    this.#chunks.set(chunkKey(lease), { lease, run });
+    return run;
+  }
+
+  dropBatch(lease: BatchLease): void {
+    const held = this.#batches.get(lease.batchId);
+    if (held?.lease.epoch !== lease.epoch) return;
+    held.run.finish();
+    this.#batches.delete(lease.batchId);
+  }
+
+  dropChunk(lease: ChunkLease): void {
+    const held = this.#chunks.get(chunkKey(lease));
+    if (held?.lease.epoch !== lease.epoch) return;
+    held.run.finish();
+    this.#chunks.delete(chunkKey(lease));
+  }
+
+  /** Extends every lease; ends the runs whose lease is lost or whose batch is to stop. */
+  async renew(): Promise<void> {
+    const { store, clock, stopGraceMs } = this.#options;
+    const batches = [...this.#batches.values()];
+    const chunks = [...this.#chunks.values()];
+    if (batches.length + chunks.length === 0) return;
+    const renewal = await store.renewLeases(
+      { batches: batches.map(({ lease }) => lease), chunks: chunks.map(({ lease }) => lease) },
+      this.claim(),
+    );
+    for (const lost of renewal.lostBatches) {
+      const held = this.#batches.get(lost.batchId);
+      if (held?.lease.epoch === lost.epoch) held.run.loseLease();
+    }
+    for (const lost of renewal.lostChunks) {
+      const held = this.#chunks.get(chunkKey(lost));
+      if (held?.lease.epoch === lost.epoch) held.run.loseLease();
+    }
+    const stopping = new Set(renewal.stopping.map(({ batchId }) => batchId));
+    for (const { lease, run } of chunks) {
+      if (stopping.has(lease.batchId)) run.end("batch", stopGraceMs, clock);
+    }
+  }
+
+  /** The process is leaving. */
+  drain(graceMs: number): void {
+    for (const { run } of [...this.#batches.values(), ...this.#chunks.values()]) {
+      run.end("drain", graceMs, this.#options.clock);
+    }
+  }
+}

@@ -1,0 +1,56 @@
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+
+/** "Look now, please": wakes the loops that wait on it. Only ever a latency hint; every loop also looks by itself. */
+export class Nudge {
+  #count = 0;
+  readonly #sleepers = new Set<AbortController>();
+
+  /** How many nudges there have been. */
+  get count(): number {
+    return this.#count;
+  }
+
+  now(): void {
+    this.#count++;
+    for (const sleeper of this.#sleepers) sleeper.abort();
+  }
+
+  /** Resolves after `ms`, at the next nudge, or when `drain` aborts. */
+  async wait(clock: Clock, ms: number, drain: AbortSignal): Promise<void> {
+    const sleeper = new AbortController();
+    const stop = () => sleeper.abort();
+    this.#sleepers.add(sleeper);
+    drain.addEventListener("abort", stop, { once: true });
+    await clock.sleep(ms, sleeper.signal);
+    drain.removeEventListener("abort", stop);
+    this.#sleepers.delete(sleeper);
+  }
+}
+
+export interface LoopOptions {
+  readonly name: string;
+  readonly everyMs: number;
+  readonly nudge: Nudge;
+  readonly drain: AbortSignal;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** One pass; true when there may be more to do right away. */
+  readonly runOnce: () => Promise<boolean>;
+}
+
+/** Resolves once drained. Never rejects: a failed pass is logged, then tried again. */
+export async function loop(options: LoopOptions): Promise<void> {
+  const { name, everyMs, nudge, drain, clock, log, runOnce } = options;
+  while (!drain.aborted) {
+    // A nudge that comes during the pass may be about something the pass did not see any more.
+    const nudgesSeen = nudge.count;
+    const hasMore = await runOnce().catch((err: unknown) => {
+      log.error({ loop: name, err }, "loop.pass_failed");
+      return false;
+    });
+    if (!hasMore && nudge.count === nudgesSeen && !drain.aborted) {
+      await nudge.wait(clock, everyMs, drain);
+    }
+  }
+}

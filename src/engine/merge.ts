@@ -1,0 +1,154 @@
+/**
+ * The rows of a batch in the order of its input, from the journals of its chunks.
+ *
+ * The chunks of one route follow each other in the file, those of different routes interleave, so each route is
+ * one ordered stream and the streams are merged by line number. One chunk of each route is in memory
+ * at a time: the index of its records, and the rows themselves as long as they are small; the rows of a
+ * larger chunk are read one by one.
+ *
+ * When the batch was stopped, lines without a record get a row that says why; only then is the input
+ * read again, for their custom ids.
+ */
+import type { Chunk, InputExtent, StopReason } from "../batch/batch.ts";
+import { parseLine } from "../batch/line.ts";
+import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
+import { LineSplitter } from "../batch/split.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import type { ChunkJournal, Segment } from "../store/store.ts";
+import { type RecordExtent, readRecords } from "./journal.ts";
+
+/** Rows of one chunk are kept in memory up to this much. */
+const MAX_KEPT_BYTES = 16 * 1024 * 1024;
+
+export interface Row {
+  readonly lineNumber: number;
+  readonly succeeded: boolean;
+  readonly bytes: Buffer;
+}
+
+export interface MergeOptions {
+  readonly blobs: Blobs;
+  readonly inputBlobKey: string;
+  readonly stopReason: StopReason | null;
+}
+
+/** Every line of every chunk exactly once, by line number. */
+export async function* mergeRows(
+  journals: readonly ChunkJournal[],
+  options: MergeOptions,
+): AsyncGenerator<Row> {
+  const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.route);
+  const streams = [...byRoute.values()].map((chunks) => routeRows(chunks, options));
+  const heads = await Promise.all(
+    streams.map(async (stream) => ({ stream, next: await stream.next() })),
+  );
+  for (;;) {
+    let first: (typeof heads)[number] | null = null;
+    for (const head of heads) {
+      if (head.next.done === true) continue;
+      if (first === null || first.next.done === true) first = head;
+      else if (head.next.value.lineNumber < first.next.value.lineNumber) first = head;
+    }
+    if (first === null || first.next.done === true) return;
+    yield first.next.value;
+    first.next = await first.stream.next();
+  }
+}
+
+async function* routeRows(journals: readonly ChunkJournal[], options: MergeOptions) {
+  for (const journal of journals) yield* chunkRows(journal, options);
+}
+
+async function* chunkRows(
+  { chunk, segments }: ChunkJournal,
+  options: MergeOptions,
+): AsyncGenerator<Row> {
+  const records = await ChunkRecords.read(options.blobs, segments);
+  if (records.count === chunk.lineCount) {
+    for (const lineNumber of records.lineNumbers()) yield await records.row(lineNumber);
+    return;
+  }
+  if (options.stopReason === null) {
+    throw new Error(`chunk ${chunk.number} of ${chunk.batchId} is closed but has unanswered lines`);
+  }
+  const error = options.stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
+  for await (const { lineNumber, customId } of readCustomIds(chunk, options)) {
+    if (records.has(lineNumber)) yield await records.row(lineNumber);
+    else yield { lineNumber, succeeded: false, bytes: noAnswerLine(customId, error) };
+  }
+}
+
+async function* readCustomIds({ extents }: Chunk, { blobs, inputBlobKey }: MergeOptions) {
+  for (const extent of extents) yield* extentCustomIds(extent, await readExtent(extent));
+
+  function readExtent({ start, end }: InputExtent): Promise<Buffer> {
+    return blobs.readRange(inputBlobKey, { start, end });
+  }
+}
+
+function* extentCustomIds({ start, firstLine }: InputExtent, bytes: Buffer) {
+  const splitter = new LineSplitter(bytes.length, { start, firstLine });
+  for (const lines of [splitter.push(bytes), splitter.end()]) {
+    for (const line of lines) {
+      const customId = line.bytes === null ? null : (parseLine(line.bytes)?.customId ?? null);
+      if (line.bytes === null || customId === null) {
+        throw new Error(`line ${line.number} of the input file is not what was validated`);
+      }
+      yield {
+        lineNumber: line.number,
+        customId: line.bytes.subarray(customId.start, customId.end),
+      };
+    }
+  }
+}
+
+interface IndexedRecord extends RecordExtent {
+  readonly segment: Segment;
+  /** Null when the chunk's rows are too large to keep. */
+  readonly bytes: Buffer | null;
+}
+
+/** The records of one chunk by line number. */
+class ChunkRecords {
+  readonly #blobs: Blobs;
+  readonly #records = new Map<number, IndexedRecord>();
+
+  private constructor(blobs: Blobs) {
+    this.#blobs = blobs;
+  }
+
+  static async read(blobs: Blobs, segments: readonly Segment[]): Promise<ChunkRecords> {
+    const records = new ChunkRecords(blobs);
+    const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
+    for (const segment of segments) {
+      const bytes = await blobs.readRange(segment.blobKey, { start: 0, end: segment.bytes });
+      for (const record of readRecords(bytes)) {
+        // The first record of a line wins.
+        if (records.#records.has(record.lineNumber)) continue;
+        const kept = totalBytes > MAX_KEPT_BYTES ? null : bytes.subarray(record.start, record.end);
+        records.#records.set(record.lineNumber, { ...record, segment, bytes: kept });
+      }
+    }
+    return records;
+  }
+
+  get count(): number {
+    return this.#records.size;
+  }
+
+  has(lineNumber: number): boolean {
+    return this.#records.has(lineNumber);
+  }
+
+  lineNumbers(): number[] {
+    return [...this.#records.keys()].sort((a, b) => a - b);
+  }
+
+  async row(lineNumber: number): Promise<Row> {
+    const record = this.#records.get(lineNumber);
+    if (record === undefined) throw new Error(`no record of line ${lineNumber}`);
+    const { segment, succeeded, start, end } = record;
+    const bytes = record.bytes ?? (await this.#blobs.readRange(segment.blobKey, { start, end }));
+    return { lineNumber, succeeded, bytes };
+  }
+}

@@ -1,0 +1,184 @@
+/**
+ * The composition root: the one place that knows every part. Starts them in order, closes them in
+ * reverse: first HTTP stops, then the engine drains, then the upstreams and the store close.
+ */
+import { accessSync, constants, mkdirSync } from "node:fs";
+import { isIP } from "node:net";
+import { join, resolve } from "node:path";
+import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
+import { Batches } from "./batches.ts";
+import type { Blobs } from "./blobs/blobs.ts";
+import { openDiskBlobs } from "./blobs/disk.ts";
+import type { Clock } from "./clock.ts";
+import type { Config } from "./config.ts";
+import { Engine } from "./engine/engine.ts";
+import { JOURNAL_LIMITS } from "./engine/journal.ts";
+import { Files } from "./files.ts";
+import { createApp } from "./http/app.ts";
+import { listen } from "./http/server.ts";
+import type { Log } from "./log.ts";
+import { Models } from "./models.ts";
+import { lockDataDir } from "./store/sqlite/lock.ts";
+import { openSqliteStore } from "./store/sqlite/store.ts";
+import type { Store } from "./store/store.ts";
+import { openUpstreams } from "./upstream/upstreams.ts";
+
+export interface RuntimeOptions {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface Runtime {
+  /** Where requests are accepted, such as `http://127.0.0.1:8080`. */
+  readonly url: string;
+  /** For the operator, before the first request: one sentence each. */
+  readonly warnings: readonly string[];
+  /** Stops taking requests, lets work in flight end within the configured grace, and closes everything. */
+  close(): Promise<void>;
+}
+
+export type StartResult =
+  | { readonly ok: true; readonly runtime: Runtime }
+  | { readonly ok: false; readonly problem: string };
+
+/** What was opened, to be closed in reverse. */
+class Closers {
+  readonly #closers: { name: string; close: () => Promise<void> }[] = [];
+
+  add(name: string, close: () => Promise<void>): void {
+    this.#closers.push({ name, close });
+  }
+
+  async closeAll(): Promise<void> {
+    const failures: Error[] = [];
+    for (const { name, close } of this.#closers.splice(0).reverse()) {
+      await close().catch((cause: unknown) => {
+        failures.push(new Error(`closing ${name} failed`, { cause }));
+      });
+    }
+    if (failures.length > 0) throw new AggregateError(failures, "unclean shutdown");
+  }
+}
+
+/** Brings the tables of the data folder up to date and closes it again; a problem, or null. */
+export async function migrate(config: Config): Promise<string | null> {
+  const closers = new Closers();
+  const opened = await openStorage(config, closers);
+  await closers.closeAll();
+  return opened.ok ? null : opened.problem;
+}
+
+export async function startRuntime(options: RuntimeOptions): Promise<StartResult> {
+  const closers = new Closers();
+  const started = await start(options, closers).catch(async (error: unknown) => {
+    await closers.closeAll();
+    throw error;
+  });
+  if (!started.ok) await closers.closeAll();
+  return started;
+}
+
+async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
+  const { config, clock, log } = options;
+  const opened = await openStorage(config, closers);
+  if (!opened.ok) return opened;
+  const { store, blobs } = opened;
+  const { limits } = config;
+  const upstreams = openUpstreams({
+    upstreams: config.upstreams,
+    maxAnswerBytes: limits.max_answer_bytes,
+    clock,
+    log,
+  });
+  closers.add("upstreams", () => upstreams.close());
+  const engine = new Engine({
+    store,
+    blobs,
+    upstreams,
+    clock,
+    log,
+    limits: {
+      maxFileBytes: limits.max_file_bytes,
+      maxRequestsPerBatch: limits.max_requests_per_batch,
+      maxLineBytes: limits.max_line_bytes,
+      chunk: DEFAULT_CHUNK_LIMITS,
+    },
+    journalLimits: JOURNAL_LIMITS,
+    stopGraceMs: config.engine.stop_grace_seconds * 1000,
+  });
+  engine.start();
+  closers.add("engine", () => engine.drain(config.engine.drain_grace_seconds * 1000));
+  const nudge = () => engine.nudge();
+  const app = createApp({
+    files: new Files({ store, blobs, clock, log, nudge, maxFileBytes: limits.max_file_bytes }),
+    batches: new Batches({ store, clock, log, nudge }),
+    models: new Models(upstreams),
+    keys: config.auth?.keys ?? [],
+    log,
+    clock,
+    isReady: () => isUsable(store, blobs),
+  });
+  const listening = await listen(app, config.server);
+  if (!listening.ok) return listening;
+  closers.add("http", () => listening.close());
+  const runtime = {
+    url: listening.url,
+    warnings: warningsAbout(config),
+    close: () => closers.closeAll(),
+  };
+  return { ok: true, runtime };
+}
+
+type Storage =
+  | { readonly ok: true; readonly store: Store; readonly blobs: Blobs }
+  | { readonly ok: false; readonly problem: string };
+
+async function openStorage({ data_dir }: Config, closers: Closers): Promise<Storage> {
+  const dir = resolve(data_dir);
+  try {
+    mkdirSync(dir, { recursive: true });
+    accessSync(dir, constants.W_OK);
+  } catch (cause) {
+    return {
+      ok: false,
+      problem: `cannot write to the data folder ${dir}: ${(cause as Error).message}`,
+    };
+  }
+  const unlock = lockDataDir(dir);
+  if (unlock === null) {
+    return {
+      ok: false,
+      problem: `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`,
+    };
+  }
+  closers.add("lock", async () => unlock());
+  const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
+  if (!opened.ok) return opened;
+  closers.add("store", () => opened.store.close());
+  return { ok: true, store: opened.store, blobs: await openDiskBlobs(join(dir, "blobs")) };
+}
+
+async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {
+  const checks = await Promise.allSettled([store.ping(), blobs.ping()]);
+  return checks.every((check) => check.status === "fulfilled");
+}
+
+const isLoopback = (host: string) =>
+  host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
+
+function warningsAbout(config: Config): string[] {
+  const warnings: string[] = [];
+  const { host } = config.server;
+  if (config.auth === undefined && !isLoopback(host)) {
+    warnings.push(
+      `anybody who can reach ${host} can read and run everything: no keys are configured (auth.keys)`,
+    );
+  }
+  if (config.upstreams.length === 0) {
+    warnings.push(
+      "no upstream is configured, so every batch will fail with model_not_found: start with --upstream URL or --config FILE",
+    );
+  }
+  return warnings;
+}

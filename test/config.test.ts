@@ -1,0 +1,283 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Config, loadConfig, type Overrides, parseConfig } from "../src/config.ts";
+
+type Environment = Readonly<Record<string, string>>;
+
+let folder: string;
+let fileCount = 0;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "batchd-config-"));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+function file(yaml: string): string {
+  const path = join(folder, `${fileCount++}.yaml`);
+  writeFileSync(path, yaml);
+  return path;
+}
+
+function load(yaml: string, env: Environment = {}, flags: Overrides = {}): Config {
+  const loaded = loadConfig({ config: file(yaml), ...flags }, env);
+  if (!loaded.ok) throw new Error(loaded.problems.join("\n"));
+  return loaded.config;
+}
+
+function problemsOf(yaml: string, env: Environment = {}, flags: Overrides = {}): readonly string[] {
+  const loaded = loadConfig({ config: file(yaml), ...flags }, env);
+  return loaded.ok ? [] : loaded.problems;
+}
+
+describe("without any configuration", () => {
+  test("the server starts with defaults, upstreams and keys left out", () => {
+    expect(loadConfig({}, {})).toEqual({
+      ok: true,
+      config: {
+        server: { host: "127.0.0.1", port: 8080 },
+        data_dir: "./data",
+        log_level: "info",
+        limits: {
+          max_file_bytes: 209_715_200,
+          max_requests_per_batch: 50_000,
+          max_line_bytes: 33_554_432,
+          max_answer_bytes: 67_108_864,
+        },
+        upstreams: [],
+        engine: { drain_grace_seconds: 20, stop_grace_seconds: 30 },
+      },
+    });
+  });
+
+  test("an empty file and one with only comments are the same as none", () => {
+    expect(load("")).toEqual(load("# later\n"));
+    expect(loadConfig({}, {})).toEqual({ ok: true, config: load("") });
+  });
+});
+
+test("a full file is taken as it stands, with defaults where it says nothing", () => {
+  const config = load(`
+server: { host: 0.0.0.0, port: 0 }
+data_dir: /var/lib/batchd
+auth: { keys: [{ name: ci, key: secret, project: search }, { name: me, key: other }] }
+upstreams:
+  - name: gpu-1
+    base_url: http://10.0.0.5:8000/v1
+    models:
+      - llama-3-8b
+      - { name: gpt-4o-mini, upstream_model: meta-llama/Llama-3.1-8B-Instruct }
+      - "*"
+    max_concurrency: 256
+`);
+  expect(config.server).toEqual({ host: "0.0.0.0", port: 0 });
+  expect(config.auth?.keys.map((key) => key.project)).toEqual(["search", "default"]);
+  expect(config.upstreams).toEqual([
+    {
+      name: "gpu-1",
+      base_url: "http://10.0.0.5:8000/v1",
+      models: [
+        "llama-3-8b",
+        { name: "gpt-4o-mini", upstream_model: "meta-llama/Llama-3.1-8B-Instruct" },
+        "*",
+      ],
+      max_concurrency: 256,
+      timeout_seconds: 600,
+    },
+  ]);
+});
+
+describe("flags beat environment beats file", () => {
+  const yaml = "server: { host: file, port: 1 }\ndata_dir: file\n";
+  const env = { BATCHD_HOST: "env", BATCHD_PORT: "2", BATCHD_DATA_DIR: "env" };
+  const picked = ({ server, data_dir }: Config) => [server.host, server.port, data_dir];
+
+  test("the file alone", () => expect(picked(load(yaml))).toEqual(["file", 1, "file"]));
+
+  test("the environment over the file", () =>
+    expect(picked(load(yaml, env))).toEqual(["env", 2, "env"]));
+
+  test("flags over both", () => {
+    const flags = { host: "flag", port: "3", dataDir: "flag" };
+    expect(picked(load(yaml, env, flags))).toEqual(["flag", 3, "flag"]);
+  });
+
+  test("each value for itself", () => {
+    expect(picked(load(yaml, { BATCHD_PORT: "2" }, { host: "flag" }))).toEqual(["flag", 2, "file"]);
+  });
+
+  test("an empty variable is no variable", () => {
+    expect(picked(load(yaml, { BATCHD_HOST: "", BATCHD_PORT: "" }))).toEqual(["file", 1, "file"]);
+  });
+
+  test("the file itself is named by the flag before the environment", () => {
+    const [byEnv, byFlag] = [file("data_dir: env"), file("data_dir: flag")];
+    const dataDir = (flags: Overrides) => {
+      const loaded = loadConfig(flags, { BATCHD_CONFIG: byEnv });
+      return loaded.ok && loaded.config.data_dir;
+    };
+    expect(dataDir({})).toBe("env");
+    expect(dataDir({ config: byFlag })).toBe("flag");
+  });
+});
+
+describe("the shorthand for one upstream", () => {
+  const shorthand = {
+    name: "upstream",
+    base_url: "http://gpu:8000/v1",
+    models: ["*"],
+    max_concurrency: 64,
+    timeout_seconds: 600,
+  };
+
+  test("serves every model, by flag and by environment", () => {
+    expect(load("", {}, { upstream: "http://gpu:8000/v1" }).upstreams).toEqual([shorthand]);
+    expect(load("", { BATCHD_UPSTREAM: "http://gpu:8000/v1" }).upstreams).toEqual([shorthand]);
+  });
+
+  test("comes beside the upstreams of the file", () => {
+    const config = load(
+      "upstreams: [{ name: a, base_url: http://a, models: [m] }]",
+      {},
+      {
+        upstream: "http://gpu:8000/v1",
+      },
+    );
+    expect(config.upstreams.map((upstream) => upstream.name)).toEqual(["a", "upstream"]);
+  });
+
+  test("is refused when it is no address", () => {
+    expect(problemsOf("", {}, { upstream: "gpu:8000" })).toEqual([
+      "upstreams[0].base_url: expected an http:// or https:// address",
+    ]);
+  });
+});
+
+/** `${NAME}`, as it stands in a file. */
+const placeholder = (name: string) => `\${${name}}`;
+const [A, B, C] = ["A", "B", "C"].map(placeholder) as [string, string, string];
+
+describe("a name in dollar and braces takes from the environment", () => {
+  test("anywhere in a text, several times, at any depth", () => {
+    const config = load(
+      `data_dir: "${A}/data/${B}"\nauth: { keys: [{ name: ci, key: "${C}" }] }\n`,
+      { A: "/srv", B: "t1", C: "s3cr3t:[#" },
+    );
+    expect(config.data_dir).toBe("/srv/data/t1");
+    expect(config.auth?.keys[0]?.key).toBe("s3cr3t:[#");
+  });
+
+  test("and what comes from there is not looked at again", () => {
+    expect(load(`data_dir: ${A}`, { A: B, B: "b" }).data_dir).toBe(B);
+  });
+
+  test("a variable that is not set is reported with the place that asks for it", () => {
+    expect(problemsOf(`data_dir: ${A}/${B}\nauth: { keys: [{ name: ci, key: "${C}" }] }`)).toEqual([
+      "data_dir: the environment variable A is not set",
+      "data_dir: the environment variable B is not set",
+      "auth.keys[0].key: the environment variable C is not set",
+    ]);
+  });
+
+  test("a dollar without braces is a dollar", () => {
+    expect(load("data_dir: $HOME/a$b").data_dir).toBe("$HOME/a$b");
+  });
+});
+
+describe("everything that is wrong is reported at once, each with its path", () => {
+  test("values, missing and unknown keys, variables and flags together", () => {
+    const problems = problemsOf(
+      `
+server: { host: "", prot: 1 }
+data_dir: 5
+log_level: loud
+limits: { max_file_bytes: 0, max_line_byte: 4 }
+auth: { keys: [{ name: "a b", key: "${A}" }, { name: ci, key: "sha256:12" }] }
+upstreams:
+  - base_url: ftp://x
+    models: [{ name: a, upstrem_model: b }, ""]
+    timeout_seconds: 0
+engine: { drain_grace_seconds: -1 }
+nonsense: 1
+`,
+      {},
+      { port: "eighty" },
+    );
+    expect(problems.map((problem) => problem.slice(0, problem.indexOf(":")))).toEqual([
+      "auth.keys[0].key",
+      "port",
+      "server.host",
+      "server.prot",
+      "data_dir",
+      "log_level",
+      "limits.max_file_bytes",
+      "limits.max_line_byte",
+      "auth.keys[0].name",
+      "auth.keys[1].key",
+      "upstreams[0].name",
+      "upstreams[0].base_url",
+      "upstreams[0].models[0].upstrem_model",
+      "upstreams[0].models[1]",
+      "upstreams[0].timeout_seconds",
+      "engine.drain_grace_seconds",
+      "nonsense",
+    ]);
+    expect(problems).toContain("server.prot: unknown key");
+    expect(problems).toContain("upstreams[0].name: required");
+    expect(problems).toContain('port: expected a number from 0 to 65535, got "eighty"');
+  });
+
+  test.each(["70000", "-1", "80.5", "8e3", " 80", "0x50"])("port %j is refused", (port) => {
+    expect(problemsOf("", {}, { port })).toHaveLength(1);
+  });
+
+  test("two upstreams, or two keys, of one name", () => {
+    expect(
+      problemsOf(`
+auth: { keys: [{ name: k, key: a }, { name: k, key: b }] }
+upstreams:
+  - { name: u, base_url: http://a, models: [m] }
+  - { name: v, base_url: http://b, models: [m] }
+  - { name: u, base_url: http://c, models: [m] }
+`),
+    ).toEqual(['upstreams: two of them are named "u"', 'auth.keys: two of them are named "k"']);
+  });
+
+  test("an empty list of keys, which would lock everybody out", () => {
+    expect(problemsOf("auth: { keys: [] }")).toHaveLength(1);
+    expect(problemsOf("auth: {}")).toEqual(["auth.keys: required"]);
+  });
+
+  test.each(["- a list", "text", "5"])("a file that is no mapping: %s", (yaml) => {
+    expect(problemsOf(yaml)[0]).toMatch(/^config: /);
+  });
+
+  test("a file that is not there", () => {
+    const path = join(folder, "nowhere.yaml");
+    const loaded = loadConfig({ config: path }, {});
+    expect(loaded).toMatchObject({
+      ok: false,
+      problems: [expect.stringContaining(`cannot read ${path}`) as string],
+    });
+  });
+
+  test("a file that is not YAML, or says one thing twice", () => {
+    expect(problemsOf("server: {").length).toBeGreaterThan(0);
+    expect(problemsOf("data_dir: a\ndata_dir: b")).toEqual([
+      expect.stringMatching(/\.yaml: Map keys must be unique/) as string,
+    ]);
+  });
+});
+
+test("a key may be given as its SHA-256", () => {
+  const digest = `sha256:${"aB".repeat(32)}`;
+  expect(load(`auth: { keys: [{ name: ci, key: "${digest}" }] }`).auth?.keys[0]?.key).toBe(digest);
+});
+
+test("values that never were in a file are held to the same rules", () => {
+  expect(parseConfig({ server: { port: 0 } })).toMatchObject({ ok: true });
+  expect(parseConfig({ server: { prot: 0 } })).toEqual({
+    ok: false,
+    problems: ["server.prot: unknown key"],
+  });
+});

@@ -1,0 +1,111 @@
+/**
+ * `kill -9` at ten moments of one batch. The upstream lives on and counts; between a kill and the next
+ * start it holds its answers, so that what the journal holds can be read before anything is added.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLines, type ResultRow } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const LINES = 2_000;
+const KILLS = 10;
+
+const isRefused = (n: number) => n % 17 === 0;
+const prompt = (n: number) =>
+  `[[delay ${(n * 37) % 60}]] Say ${n}${isRefused(n) ? " [[status 400]]" : ""}`;
+
+/** How far the batch has come when it is killed for the `n`th time: at once, seven moments between, near and at the end. */
+function killAt(n: number): number {
+  if (n === 0) return 0;
+  if (n === KILLS - 1) return LINES;
+  const share = LINES / KILLS;
+  return Math.floor(n * share + Math.random() * share);
+}
+
+async function start(dataDir: string, upstream: TestUpstream) {
+  const server = new BatchdProcess([
+    ...["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url],
+  ]);
+  const baseURL = `${await server.listening()}/v1`;
+  return { server, openai: new OpenAI({ baseURL, apiKey: "test" }) };
+}
+
+const sum = (counts: Iterable<number>) => [...counts].reduce((total, count) => total + count, 0);
+
+test("killed ten times, a batch loses no line, doubles none, and repeats only what was at risk", async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), "batchd-crash-"));
+  await using upstream = await startUpstream();
+  let { server, openai } = await start(dataDir, upstream);
+  const file = new File([`${chatLines(LINES, prompt).join("\n")}\n`], "input.jsonl");
+  const input = await openai.files.create({ file, purpose: "batch" });
+  const { id } = await openai.batches.create({
+    input_file_id: input.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+
+  let lastKill = { sent: 0, distinct: 0, atRisk: 0 };
+  const checkRepeats = () => {
+    const sent = sum(upstream.received.values());
+    const distinct = upstream.received.size;
+    const repeated = sent - lastKill.sent - (distinct - lastKill.distinct);
+    expect(repeated).toBeLessThanOrEqual(lastKill.atRisk);
+    return { sent, distinct };
+  };
+  for (let n = 0; n < KILLS; n++) {
+    await upstream.reachedLines(killAt(n));
+    await server.kill();
+    const { sent, distinct } = checkRepeats();
+    upstream.hold();
+    ({ server, openai } = await start(dataDir, upstream));
+    const { request_counts: counts } = await openai.batches.retrieve(id);
+    const recorded = counts!.completed + counts!.failed;
+    expect(recorded).toBeLessThanOrEqual(distinct);
+    lastKill = { sent, distinct, atRisk: distinct - recorded };
+    upstream.release();
+  }
+
+  const batch = await untilFinal(openai, id);
+  checkRepeats();
+  expect(batch.status).toBe("completed");
+  const refused = Array.from({ length: LINES }, (_, i) => i + 1).filter(isRefused);
+  expect(batch.request_counts).toEqual({
+    total: LINES,
+    completed: LINES - refused.length,
+    failed: refused.length,
+  });
+  const output = await rowsOf(openai, batch.output_file_id);
+  const error = await rowsOf(openai, batch.error_file_id);
+  expect(numbers(error)).toEqual(refused);
+  expect(numbers(output)).toEqual(
+    Array.from({ length: LINES }, (_, i) => i + 1).filter((n) => !isRefused(n)),
+  );
+  for (const row of output) {
+    expect(JSON.stringify(row.response?.body)).toContain(`Say ${row.custom_id.slice(5)}`);
+  }
+  await server.kill("SIGTERM");
+  await rm(dataDir, { recursive: true });
+}, 120_000);
+
+const numbers = (rows: readonly ResultRow[]) => rows.map((row) => Number(row.custom_id.slice(5)));
+
+async function rowsOf(openai: OpenAI, fileId: string | null | undefined): Promise<ResultRow[]> {
+  const text = await (await openai.files.content(fileId!)).text();
+  return text
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as ResultRow);
+}
+
+/** Asks again as soon as it is answered: there is no event to wait for across processes. */
+async function untilFinal(openai: OpenAI, id: string): Promise<OpenAI.Batch> {
+  for (;;) {
+    const batch = await openai.batches.retrieve(id);
+    if (["completed", "failed", "expired", "cancelled"].includes(batch.status)) return batch;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}

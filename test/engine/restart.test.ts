@@ -1,0 +1,103 @@
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+async function temporaryDir() {
+  const path = await mkdtemp(join(tmpdir(), "batchd-restart-"));
+  return {
+    path,
+    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }),
+  };
+}
+
+const answersOnlyFirst = (answered: number) => (n: number) =>
+  n <= answered ? "fine" : "[[hang x1]]";
+
+test("a batch goes on after a restart and repeats only what was in flight", async () => {
+  await using dir = await temporaryDir();
+  await using upstream = await startUpstream();
+  const options = {
+    upstreamUrl: upstream.url,
+    dataDir: dir.path,
+    config: { engine: { drain_grace_seconds: 0 } },
+  };
+  const before = await startTestService(options);
+  const { id } = await before.submit(chatLines(20, answersOnlyFirst(12)));
+  await upstream.reached(20);
+  await before.close();
+
+  await using after = await startTestService(options);
+  const batch = await after.ended(id);
+
+  expect(batch.request_counts).toEqual({ total: 20, completed: 20, failed: 0 });
+  const sent = [...upstream.received].map(([line, count]) => [Number(line.slice(5)), count]);
+  expect(sent.sort((a, b) => a[0]! - b[0]!)).toEqual(
+    Array.from({ length: 20 }, (_, i) => [i + 1, i + 1 <= 12 ? 1 : 2]),
+  );
+  const rows = await after.rows(batch.output_file_id);
+  expect(rows.map((row) => row.custom_id)).toEqual(chatLines(20).map((_, i) => `line-${i + 1}`));
+});
+
+test("a drain waits for the answers that come within its grace", async () => {
+  await using dir = await temporaryDir();
+  await using upstream = await startUpstream();
+  const options = { upstreamUrl: upstream.url, dataDir: dir.path };
+  const before = await startTestService(options);
+  upstream.hold();
+  const { id } = await before.submit(chatLines(5));
+  await upstream.reached(5);
+  const closing = before.close();
+  upstream.release();
+  await closing;
+
+  await using after = await startTestService(options);
+  await after.ended(id);
+
+  expect(upstream.total).toBe(5);
+});
+
+test("a finished batch leaves its files and nothing of its journal", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+
+  const batch = await service.run(chatLines(5));
+  await service.events.reached("journal.removed", { batch: batch.id });
+
+  const left = await readdir(join(service.dataDir, "blobs"), { recursive: true });
+  const files = left.filter((name) => name.includes("file-"));
+  expect(files.sort()).toEqual(
+    [`files/${batch.input_file_id}`, `files/${batch.output_file_id}`].sort(),
+  );
+  expect(left.filter((name) => name.includes(batch.id))).toEqual([]);
+});
+
+test("an input file deleted while its batch runs is read to the end, then removed", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 4 }],
+    },
+  });
+  upstream.hold();
+  const { id, input_file_id } = await service.submit(chatLines(700));
+  await upstream.reached(4);
+
+  await service.openai.files.delete(input_file_id);
+  upstream.release();
+
+  const batch = await service.ended(id);
+  expect(batch.request_counts).toEqual({ total: 700, completed: 700, failed: 0 });
+  await service.events.reached("file.removed", { file: input_file_id });
+  await expect(service.openai.files.retrieve(input_file_id)).rejects.toMatchObject({ status: 404 });
+});
+
+test("a second process on the same data folder is refused in one line", async () => {
+  await using service = await startTestService();
+
+  await expect(startTestService({ dataDir: service.dataDir })).rejects.toThrow(
+    /another batchd is using the data folder .* --data-dir/,
+  );
+});

@@ -1,0 +1,127 @@
+import { expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const DAY_MS = 24 * 60 * 60 * 1000;
+/** Lines that were answered before the batch was stopped; the others hang. */
+const hangsAfter = (answered: number) => (n: number) => (n <= answered ? "fine" : "[[hang]]");
+const noGrace = { engine: { stop_grace_seconds: 0 } };
+
+test("a cancelled batch keeps the answers it has and says that the other lines never ran", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url, config: noGrace });
+  const { id } = await service.submit(chatLines(10, hangsAfter(4)));
+  await upstream.reached(10);
+  await service.events.reached("journal.flushed", { batch: id });
+
+  const cancelling = await service.openai.batches.cancel(id);
+  expect(cancelling.status).toBe("cancelling");
+  expect(cancelling.cancelling_at).toBeGreaterThan(0);
+
+  const batch = await service.ended(id);
+  expect(batch).toMatchObject({
+    status: "cancelled",
+    finalizing_at: null,
+    request_counts: { total: 10, completed: 4, failed: 0 },
+  });
+  const output = await service.rows(batch.output_file_id);
+  const error = await service.rows(batch.error_file_id);
+  expect(output.map((row) => row.custom_id)).toEqual(["line-1", "line-2", "line-3", "line-4"]);
+  expect(error.map((row) => row.custom_id)).toEqual([5, 6, 7, 8, 9, 10].map((n) => `line-${n}`));
+  for (const row of error) {
+    expect(row).toMatchObject({ response: null, error: { code: "batch_cancelled" } });
+  }
+});
+
+test("requests in flight may end within the grace period after a cancel", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(3));
+  await upstream.reached(3);
+
+  await service.openai.batches.cancel(id);
+  upstream.release();
+
+  const batch = await service.ended(id);
+  expect(batch.request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
+  expect(batch).toMatchObject({ status: "cancelled", error_file_id: null });
+});
+
+test("nothing is sent after a cancel", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      ...noGrace,
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 2 }],
+    },
+  });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(600));
+  await upstream.reached(2);
+
+  await service.openai.batches.cancel(id);
+  const batch = await service.ended(id);
+
+  expect(upstream.total).toBe(2);
+  expect(batch).toMatchObject({ status: "cancelled", output_file_id: null });
+  expect(batch.request_counts).toEqual({ total: 600, completed: 0, failed: 0 });
+  expect(await service.rows(batch.error_file_id)).toHaveLength(600);
+});
+
+test("cancelling twice is fine, cancelling a finished batch is a conflict", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url, config: noGrace });
+  const running = await service.submit(chatLines(2, () => "[[hang]]"));
+  await upstream.reached(2);
+  await service.openai.batches.cancel(running.id);
+  await service.openai.batches.cancel(running.id);
+  await service.ended(running.id);
+  expect((await service.openai.batches.cancel(running.id)).status).toBe("cancelled");
+
+  const completed = await service.run(chatLines(1));
+  await expect(service.openai.batches.cancel(completed.id)).rejects.toMatchObject({
+    status: 409,
+    error: { message: "Cannot cancel a batch with status 'completed'." },
+  });
+});
+
+test("when the window ends, answers are delivered and the other lines say that it ended", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    clock,
+    config: noGrace,
+  });
+  const { id } = await service.submit(chatLines(8, hangsAfter(3)));
+  await upstream.reached(8);
+  await service.events.reached("line.recorded", { batch: id, count: 3 });
+  clock.advance(500);
+  await service.events.reached("journal.flushed", { batch: id });
+
+  clock.advance(DAY_MS);
+
+  const batch = await service.ended(id);
+  expect(batch).toMatchObject({ status: "expired", finalizing_at: null });
+  expect(batch.request_counts).toEqual({ total: 8, completed: 3, failed: 0 });
+  expect(batch.expired_at).toBeGreaterThanOrEqual(batch.expires_at!);
+  expect(await service.rows(batch.output_file_id)).toHaveLength(3);
+  const error = await service.rows(batch.error_file_id);
+  expect(error.map((row) => row.error?.code)).toEqual(Array(5).fill("batch_expired"));
+});
+
+test("a line that waits out an overload when the window ends is expired, not failed", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url, clock });
+  const { id } = await service.submit(chatLines(1, () => "[[status 429]]"));
+  await upstream.reached(1);
+
+  clock.advance(DAY_MS);
+
+  const batch = await service.ended(id);
+  expect(batch.request_counts).toEqual({ total: 1, completed: 0, failed: 0 });
+  expect((await service.rows(batch.error_file_id))[0]?.error?.code).toBe("batch_expired");
+});
