@@ -101,6 +101,36 @@ const filesBelow = (folder: string) =>
     .map((entry) => join(entry.parentPath, entry.name).slice(folder.length + 1))
     .sort();
 
+/** A body of the API, whichever it is: what it does not have is undefined. */
+export interface Wire {
+  readonly id: string;
+  readonly status: string;
+  readonly created_at: number;
+  readonly in_progress_at: number | null;
+  readonly cancelling_at: number | null;
+  readonly cancelled_at: number | null;
+  readonly expires_at: number;
+  readonly endpoint: string;
+  readonly input_file_id: string;
+  readonly errors: unknown;
+  readonly metadata: Record<string, string> | null;
+  readonly object: string;
+  readonly data: readonly Wire[];
+  readonly first_id: string | null;
+  readonly last_id: string | null;
+  readonly has_more: boolean;
+  readonly error: {
+    readonly message: string;
+    readonly type: string;
+    readonly param: string | null;
+    readonly code: string | null;
+  };
+}
+
+export const wireOf = async (response: Response): Promise<Wire> => (await response.json()) as Wire;
+
+export const idsOn = ({ data }: Wire): string[] => data.map(({ id }) => id);
+
 /** A line of batch input that is good to run. */
 export const chatLine = (customId: string, model = "m") =>
   `${JSON.stringify({
@@ -116,7 +146,7 @@ export async function uploadInput(api: TestApi, content = chatLine("a")): Promis
   form.set("purpose", "batch");
   form.set("file", new Blob([content]), "input.jsonl");
   const response = await api.fetch("/v1/files", { method: "POST", body: form });
-  return ((await response.json()) as { id: string }).id;
+  return (await wireOf(response)).id;
 }
 
 export const createBatchBody = (inputFileId: string, more: Record<string, unknown> = {}) =>

@@ -1,0 +1,108 @@
+CREATE TABLE `batches` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`id` text NOT NULL,
+	`project` text NOT NULL,
+	`endpoint` text NOT NULL,
+	`input_file_id` text NOT NULL,
+	`status` text NOT NULL,
+	`stop_reason` text,
+	`model` text,
+	`faults` text,
+	`output_file_id` text,
+	`error_file_id` text,
+	`created_at_ms` integer NOT NULL,
+	`expires_at_ms` integer NOT NULL,
+	`in_progress_at_ms` integer,
+	`finalizing_at_ms` integer,
+	`completed_at_ms` integer,
+	`failed_at_ms` integer,
+	`expired_at_ms` integer,
+	`cancelling_at_ms` integer,
+	`cancelled_at_ms` integer,
+	`total_count` integer DEFAULT 0 NOT NULL,
+	`completed_count` integer DEFAULT 0 NOT NULL,
+	`failed_count` integer DEFAULT 0 NOT NULL,
+	`input_tokens` integer DEFAULT 0 NOT NULL,
+	`cached_tokens` integer DEFAULT 0 NOT NULL,
+	`output_tokens` integer DEFAULT 0 NOT NULL,
+	`reasoning_tokens` integer DEFAULT 0 NOT NULL,
+	`total_tokens` integer DEFAULT 0 NOT NULL,
+	`metadata` text,
+	`output_expires_after_seconds` integer,
+	`has_chunks` integer DEFAULT false NOT NULL,
+	`lease_owner` text,
+	`lease_epoch` integer DEFAULT 0 NOT NULL,
+	`lease_expires_at_ms` integer,
+	CONSTRAINT "status_is_known" CHECK(status in ('validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling', 'cancelled')),
+	CONSTRAINT "stop_reason_is_known" CHECK(stop_reason is null or stop_reason in ('cancelled', 'expired')),
+	CONSTRAINT "final_status_has_final_time" CHECK((status in ('failed')) = (failed_at_ms is not null) and (status in ('completed')) = (completed_at_ms is not null) and (status in ('expired')) = (expired_at_ms is not null) and (status in ('cancelled')) = (cancelled_at_ms is not null)),
+	CONSTRAINT "started_batch_has_start_time" CHECK(not (status in ('in_progress', 'finalizing', 'completed')) or in_progress_at_ms is not null),
+	CONSTRAINT "finalizing_batch_has_finalizing_time" CHECK(not (status in ('finalizing', 'completed')) or finalizing_at_ms is not null),
+	CONSTRAINT "cancelled_batch_has_reason_and_time" CHECK((status in ('cancelling', 'cancelled')) = (stop_reason is 'cancelled') and (stop_reason is 'cancelled') = (cancelling_at_ms is not null)),
+	CONSTRAINT "expired_batch_has_reason" CHECK(not (status in ('expired')) or stop_reason is 'expired'),
+	CONSTRAINT "done_lines_within_total" CHECK(min(completed_count, failed_count) >= 0 and completed_count + failed_count <= total_count),
+	CONSTRAINT "usage_not_negative" CHECK(min(input_tokens, cached_tokens, output_tokens, reasoning_tokens, total_tokens) >= 0),
+	CONSTRAINT "batch_lease_has_owner_and_expiry" CHECK((lease_owner is null) = (lease_expires_at_ms is null)),
+	CONSTRAINT "final_batch_has_no_lease" CHECK(not (status in ('failed', 'completed', 'expired', 'cancelled')) or lease_owner is null)
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `batches_id` ON `batches` (`id`);--> statement-breakpoint
+CREATE INDEX `batches_listed` ON `batches` (`project`,`sequence`);--> statement-breakpoint
+CREATE INDEX `batches_to_validate` ON `batches` (`sequence`) WHERE status in ('validating') and stop_reason is null;--> statement-breakpoint
+CREATE INDEX `batches_that_may_expire` ON `batches` (`expires_at_ms`) WHERE status in ('validating', 'in_progress') and stop_reason is null;--> statement-breakpoint
+CREATE INDEX `batches_ending` ON `batches` (`sequence`) WHERE status in ('validating', 'in_progress', 'finalizing', 'cancelling') and (stop_reason is not null or status in ('finalizing'));--> statement-breakpoint
+CREATE INDEX `batches_to_tidy` ON `batches` (`sequence`) WHERE status in ('failed', 'completed', 'expired', 'cancelled') and has_chunks = 1;--> statement-breakpoint
+CREATE INDEX `batches_open_by_input` ON `batches` (`input_file_id`) WHERE status in ('validating', 'in_progress', 'finalizing', 'cancelling');--> statement-breakpoint
+CREATE TABLE `chunks` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`batch_id` text NOT NULL,
+	`number` integer NOT NULL,
+	`route` text NOT NULL,
+	`line_count` integer NOT NULL,
+	`extents` text NOT NULL,
+	`deadline_at_ms` integer NOT NULL,
+	`closed_at_ms` integer,
+	`lease_owner` text,
+	`lease_epoch` integer DEFAULT 0 NOT NULL,
+	`lease_expires_at_ms` integer,
+	FOREIGN KEY (`batch_id`) REFERENCES `batches`(`id`) ON UPDATE no action ON DELETE no action,
+	CONSTRAINT "chunk_has_lines" CHECK(line_count > 0),
+	CONSTRAINT "chunk_lease_has_owner_and_expiry" CHECK((lease_owner is null) = (lease_expires_at_ms is null)),
+	CONSTRAINT "closed_chunk_has_no_lease" CHECK(closed_at_ms is null or lease_owner is null)
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `chunks_batch_id_number` ON `chunks` (`batch_id`,`number`);--> statement-breakpoint
+CREATE INDEX `chunks_open_by_route` ON `chunks` (`route`,`deadline_at_ms`,`sequence`,`lease_expires_at_ms`) WHERE closed_at_ms is null;--> statement-breakpoint
+CREATE INDEX `chunks_open_by_batch` ON `chunks` (`batch_id`) WHERE closed_at_ms is null;--> statement-breakpoint
+CREATE TABLE `files` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`id` text NOT NULL,
+	`project` text NOT NULL,
+	`purpose` text NOT NULL,
+	`filename` text NOT NULL,
+	`bytes` integer NOT NULL,
+	`sha256` text NOT NULL,
+	`blob_key` text NOT NULL,
+	`created_at_ms` integer NOT NULL,
+	`expires_at_ms` integer,
+	`deleted_at_ms` integer,
+	CONSTRAINT "file_bytes_not_negative" CHECK(bytes >= 0)
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `files_id` ON `files` (`id`);--> statement-breakpoint
+CREATE UNIQUE INDEX `files_blob_key` ON `files` (`blob_key`);--> statement-breakpoint
+CREATE INDEX `files_listed` ON `files` (`project`,`sequence`) WHERE deleted_at_ms is null;--> statement-breakpoint
+CREATE INDEX `files_listed_by_purpose` ON `files` (`project`,`purpose`,`sequence`) WHERE deleted_at_ms is null;--> statement-breakpoint
+CREATE INDEX `files_deleted` ON `files` (`sequence`) WHERE deleted_at_ms is not null;--> statement-breakpoint
+CREATE TABLE `segments` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`batch_id` text NOT NULL,
+	`chunk_number` integer NOT NULL,
+	`blob_key` text NOT NULL,
+	`bytes` integer NOT NULL,
+	FOREIGN KEY (`batch_id`,`chunk_number`) REFERENCES `chunks`(`batch_id`,`number`) ON UPDATE no action ON DELETE no action,
+	CONSTRAINT "segment_bytes_not_negative" CHECK(bytes >= 0)
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `segments_blob_key` ON `segments` (`blob_key`);--> statement-breakpoint
+CREATE INDEX `segments_by_chunk` ON `segments` (`batch_id`,`chunk_number`,`sequence`);

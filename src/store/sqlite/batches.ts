@@ -1,0 +1,51 @@
+/** Batches as clients see them: created, read, listed. */
+import { and, desc, eq, lt, placeholder, type SQL } from "drizzle-orm";
+import type { Batch, BatchId } from "../../batch/batch.ts";
+import type { BatchQuery, Page } from "../store.ts";
+import type { Db } from "./database.ts";
+import { batchFromRow, rowFromBatch } from "./rows.ts";
+import { batches } from "./schema.ts";
+
+const prepareStatements = (db: Db) => ({
+  find: db
+    .select()
+    .from(batches)
+    .where(and(eq(batches.project, placeholder("project")), eq(batches.id, placeholder("id"))))
+    .prepare(),
+});
+
+export class SqliteBatches {
+  readonly #db: Db;
+  readonly #statements: ReturnType<typeof prepareStatements>;
+
+  constructor(db: Db) {
+    this.#db = db;
+    this.#statements = prepareStatements(db);
+  }
+
+  insert(batch: Batch): void {
+    this.#db.insert(batches).values(rowFromBatch(batch)).run();
+  }
+
+  find(project: string, id: BatchId): Batch | null {
+    const row = this.#statements.find.get({ project, id });
+    return row === undefined ? null : batchFromRow(row);
+  }
+
+  list({ project, limit, after }: BatchQuery): Page<Batch> | null {
+    let start: SQL | undefined;
+    if (after !== null) {
+      const cursor = this.#statements.find.get({ project, id: after });
+      if (cursor === undefined) return null;
+      start = lt(batches.sequence, cursor.sequence);
+    }
+    const rows = this.#db
+      .select()
+      .from(batches)
+      .where(and(eq(batches.project, project), start))
+      .orderBy(desc(batches.sequence))
+      .limit(limit + 1)
+      .all();
+    return { data: rows.slice(0, limit).map(batchFromRow), hasMore: rows.length > limit };
+  }
+}

@@ -1,0 +1,25 @@
+/** One connection to the database file, and the one way to write through it. */
+import Database from "better-sqlite3";
+import { drizzle } from "drizzle-orm/better-sqlite3";
+
+export type Db = ReturnType<typeof openDatabase>;
+
+/** Another connection (a backup, somebody's shell) may hold the write lock for this long. */
+const BUSY_TIMEOUT_MS = 5_000;
+
+export function openDatabase(path: string) {
+  const client = new Database(path, { timeout: BUSY_TIMEOUT_MS });
+  client.pragma("journal_mode = WAL");
+  // An answer of the API is a promise: a commit must survive a power cut, not only a crash.
+  client.pragma("synchronous = FULL");
+  client.pragma("foreign_keys = ON");
+  return drizzle(client);
+}
+
+/**
+ * Runs `change` as one transaction. Statements prepared on `db` take part, as there is one connection.
+ * The write lock is taken first: a transaction that reads and then asks for it can be refused.
+ */
+export function write<T>(db: Db, change: () => T): T {
+  return db.transaction(change, { behavior: "immediate" });
+}

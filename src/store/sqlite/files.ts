@@ -1,0 +1,109 @@
+/** Files: what clients uploaded and what batches ended with. */
+import { and, asc, desc, eq, gt, lt, type SQL, sql } from "drizzle-orm";
+import type { FileId, StoredFile } from "../../batch/batch.ts";
+import type { FileQuery, Page } from "../store.ts";
+import { isDeletedFile, isListedFile, isOpenBatch, statusIn } from "./conditions.ts";
+import type { Db } from "./database.ts";
+import { fileFromRow } from "./rows.ts";
+import { files } from "./schema.ts";
+
+export class SqliteFiles {
+  readonly #db: Db;
+
+  constructor(db: Db) {
+    this.#db = db;
+  }
+
+  insert(file: StoredFile): void {
+    this.#db.insert(files).values(file).run();
+  }
+
+  find(project: string, id: FileId): StoredFile | null {
+    const row = this.#db
+      .select()
+      .from(files)
+      .where(and(eq(files.project, project), eq(files.id, id), isListedFile))
+      .get();
+    return row === undefined ? null : fileFromRow(row);
+  }
+
+  list(query: FileQuery): Page<StoredFile> | null {
+    const start = query.after === null ? undefined : this.#positionAfter(query, query.after);
+    if (start === null) return null;
+    const rows = this.#db
+      .select()
+      .from(files)
+      .where(
+        and(
+          eq(files.project, query.project),
+          query.purpose === null ? undefined : eq(files.purpose, query.purpose),
+          isListedFile,
+          start,
+        ),
+      )
+      .orderBy(query.order === "asc" ? asc(files.sequence) : desc(files.sequence))
+      .limit(query.limit + 1)
+      .all();
+    return {
+      data: rows.slice(0, query.limit).map(fileFromRow),
+      hasMore: rows.length > query.limit,
+    };
+  }
+
+  /** A deleted file still marks a place until it is forgotten: scripts delete each file of a page, then ask for the next. */
+  #positionAfter({ project, order }: FileQuery, after: FileId): SQL | null {
+    const cursor = this.#db
+      .select({ sequence: files.sequence })
+      .from(files)
+      .where(and(eq(files.project, project), eq(files.id, after)))
+      .get();
+    if (cursor === undefined) return null;
+    return order === "asc"
+      ? gt(files.sequence, cursor.sequence)
+      : lt(files.sequence, cursor.sequence);
+  }
+
+  deleteIfPresent(project: string, id: FileId, nowMs: number): boolean {
+    const { changes } = this.#db
+      .update(files)
+      .set({ deletedAtMs: nowMs })
+      .where(and(eq(files.project, project), eq(files.id, id), isListedFile))
+      .run();
+    return changes === 1;
+  }
+
+  /**
+   * A batch reads its input from its start to its end, and while somebody validates it. One that only
+   * waits for validation does not count: its claimer will find the file deleted.
+   */
+  listUnused(limit: number): StoredFile[] {
+    const isRead = sql`exists (
+      select 1 from batches
+      where input_file_id = files.id and ${isOpenBatch}
+        and (not (${statusIn("validating")}) or lease_owner is not null))`;
+    return this.#db
+      .select()
+      .from(files)
+      .where(and(isDeletedFile, sql`not ${isRead}`))
+      .orderBy(files.sequence)
+      .limit(limit)
+      .all()
+      .map(fileFromRow);
+  }
+
+  forget(id: FileId): void {
+    this.#db
+      .delete(files)
+      .where(and(eq(files.id, id), isDeletedFile))
+      .run();
+  }
+
+  findUnknownBlobKeys(keys: readonly string[]): string[] {
+    return this.#db
+      .all<{ value: string }>(sql`
+        select value from json_each(${JSON.stringify(keys)}) as asked
+        where not exists (select 1 from files where blob_key = asked.value)
+          and not exists (select 1 from segments where blob_key = asked.value)`)
+      .map(({ value }) => value);
+  }
+}

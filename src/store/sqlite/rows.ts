@@ -1,0 +1,76 @@
+/** Rows as the things they stand for, and a batch as its row. */
+import type { Batch, Chunk, StoredFile } from "../../batch/batch.ts";
+import type { Segment } from "../store.ts";
+import type { batches, chunks, files, segments } from "./schema.ts";
+
+type FileRow = typeof files.$inferSelect;
+type BatchRow = typeof batches.$inferSelect;
+type ChunkRow = typeof chunks.$inferSelect;
+type SegmentRow = typeof segments.$inferSelect;
+
+export const fileFromRow = (row: FileRow): StoredFile => ({
+  id: row.id,
+  project: row.project,
+  purpose: row.purpose,
+  filename: row.filename,
+  bytes: row.bytes,
+  sha256: row.sha256,
+  blobKey: row.blobKey,
+  createdAtMs: row.createdAtMs,
+  expiresAtMs: row.expiresAtMs,
+});
+
+export const batchFromRow = (row: BatchRow): Batch => ({
+  id: row.id,
+  project: row.project,
+  endpoint: row.endpoint,
+  inputFileId: row.inputFileId,
+  status: row.status,
+  stopReason: row.stopReason,
+  model: row.model,
+  faults: row.faults,
+  outputFileId: row.outputFileId,
+  errorFileId: row.errorFileId,
+  createdAtMs: row.createdAtMs,
+  expiresAtMs: row.expiresAtMs,
+  inProgressAtMs: row.inProgressAtMs,
+  finalizingAtMs: row.finalizingAtMs,
+  completedAtMs: row.completedAtMs,
+  failedAtMs: row.failedAtMs,
+  expiredAtMs: row.expiredAtMs,
+  cancellingAtMs: row.cancellingAtMs,
+  cancelledAtMs: row.cancelledAtMs,
+  counts: { total: row.totalCount, completed: row.completedCount, failed: row.failedCount },
+  usage: {
+    inputTokens: row.inputTokens,
+    cachedTokens: row.cachedTokens,
+    outputTokens: row.outputTokens,
+    reasoningTokens: row.reasoningTokens,
+    totalTokens: row.totalTokens,
+  },
+  metadata: row.metadata,
+  outputExpiresAfterSeconds: row.outputExpiresAfterSeconds,
+});
+
+export function rowFromBatch({ counts, usage, ...batch }: Batch): typeof batches.$inferInsert {
+  return {
+    ...batch,
+    ...usage,
+    totalCount: counts.total,
+    completedCount: counts.completed,
+    failedCount: counts.failed,
+  };
+}
+
+export const chunkFromRow = (row: ChunkRow): Chunk => ({
+  batchId: row.batchId,
+  number: row.number,
+  route: row.route,
+  lineCount: row.lineCount,
+  extents: row.extents,
+});
+
+export const segmentFromRow = (row: SegmentRow): Segment => ({
+  blobKey: row.blobKey,
+  bytes: row.bytes,
+});

@@ -1,0 +1,190 @@
+/**
+ * The tables. `migrations/sqlite` is generated from this file.
+ *
+ * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists,
+ * cursors and journals need one order. A batch names its files without foreign keys: it goes on
+ * showing the ids of files that are deleted. What must never be true of a row is a CHECK that names the rule.
+ */
+import { sql } from "drizzle-orm";
+import {
+  check,
+  foreignKey,
+  index,
+  integer,
+  sqliteTable,
+  text,
+  uniqueIndex,
+} from "drizzle-orm/sqlite-core";
+import type { BatchId, Fault, FileId, InputExtent, StopReason } from "../../batch/batch.ts";
+import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
+import type { FilePurpose } from "../../contract/file.ts";
+import {
+  cancelledBatchHasReasonAndTime,
+  doneLinesWithinTotal,
+  expiredBatchHasReason,
+  finalizingBatchHasFinalizingTime,
+  finalStatusHasFinalTime,
+  isDeletedFile,
+  isEnding,
+  isFinalBatch,
+  isKnownStatus,
+  isKnownStopReason,
+  isListedFile,
+  isOpenBatch,
+  isOpenChunk,
+  isToTidy,
+  mayExpire,
+  startedBatchHasStartTime,
+  waitsForValidation,
+} from "./conditions.ts";
+
+const sequence = () => integer("sequence").primaryKey({ autoIncrement: true });
+const count = (name: string) => integer(name).notNull().default(0);
+
+/** Who may write. The epoch outlives the lease, so that a former holder is told from the present one. */
+const lease = () => ({
+  leaseOwner: text("lease_owner"),
+  leaseEpoch: count("lease_epoch"),
+  leaseExpiresAtMs: integer("lease_expires_at_ms"),
+});
+const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
+
+export const files = sqliteTable(
+  "files",
+  {
+    sequence: sequence(),
+    id: text("id").$type<FileId>().notNull(),
+    project: text("project").notNull(),
+    purpose: text("purpose").$type<FilePurpose>().notNull(),
+    filename: text("filename").notNull(),
+    bytes: integer("bytes").notNull(),
+    sha256: text("sha256").notNull(),
+    blobKey: text("blob_key").notNull(),
+    createdAtMs: integer("created_at_ms").notNull(),
+    expiresAtMs: integer("expires_at_ms"),
+    /** Set: gone for clients, while its bytes may still be read by a batch. */
+    deletedAtMs: integer("deleted_at_ms"),
+  },
+  (file) => [
+    uniqueIndex("files_id").on(file.id),
+    uniqueIndex("files_blob_key").on(file.blobKey),
+    index("files_listed").on(file.project, file.sequence).where(isListedFile),
+    index("files_listed_by_purpose")
+      .on(file.project, file.purpose, file.sequence)
+      .where(isListedFile),
+    index("files_deleted").on(file.sequence).where(isDeletedFile),
+    check("file_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+export const batches = sqliteTable(
+  "batches",
+  {
+    sequence: sequence(),
+    id: text("id").$type<BatchId>().notNull(),
+    project: text("project").notNull(),
+    endpoint: text("endpoint").$type<BatchEndpoint>().notNull(),
+    inputFileId: text("input_file_id").$type<FileId>().notNull(),
+    status: text("status").$type<BatchStatus>().notNull(),
+    stopReason: text("stop_reason").$type<StopReason>(),
+    model: text("model"),
+    faults: text("faults", { mode: "json" }).$type<readonly Fault[]>(),
+    outputFileId: text("output_file_id").$type<FileId>(),
+    errorFileId: text("error_file_id").$type<FileId>(),
+    createdAtMs: integer("created_at_ms").notNull(),
+    expiresAtMs: integer("expires_at_ms").notNull(),
+    inProgressAtMs: integer("in_progress_at_ms"),
+    finalizingAtMs: integer("finalizing_at_ms"),
+    completedAtMs: integer("completed_at_ms"),
+    failedAtMs: integer("failed_at_ms"),
+    expiredAtMs: integer("expired_at_ms"),
+    cancellingAtMs: integer("cancelling_at_ms"),
+    cancelledAtMs: integer("cancelled_at_ms"),
+    totalCount: count("total_count"),
+    completedCount: count("completed_count"),
+    failedCount: count("failed_count"),
+    inputTokens: count("input_tokens"),
+    cachedTokens: count("cached_tokens"),
+    outputTokens: count("output_tokens"),
+    reasoningTokens: count("reasoning_tokens"),
+    totalTokens: count("total_tokens"),
+    metadata: text("metadata", { mode: "json" }).$type<Readonly<Record<string, string>>>(),
+    outputExpiresAfterSeconds: integer("output_expires_after_seconds"),
+    /** From start to tidying: there may be chunk rows, and so journal blobs. */
+    hasChunks: integer("has_chunks", { mode: "boolean" }).notNull().default(false),
+    ...lease(),
+  },
+  (batch) => [
+    uniqueIndex("batches_id").on(batch.id),
+    index("batches_listed").on(batch.project, batch.sequence),
+    index("batches_to_validate").on(batch.sequence).where(waitsForValidation),
+    index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
+    index("batches_ending").on(batch.sequence).where(isEnding),
+    index("batches_to_tidy").on(batch.sequence).where(isToTidy),
+    index("batches_open_by_input").on(batch.inputFileId).where(isOpenBatch),
+    check("status_is_known", isKnownStatus),
+    check("stop_reason_is_known", isKnownStopReason),
+    check("final_status_has_final_time", finalStatusHasFinalTime),
+    check("started_batch_has_start_time", startedBatchHasStartTime),
+    check("finalizing_batch_has_finalizing_time", finalizingBatchHasFinalizingTime),
+    check("cancelled_batch_has_reason_and_time", cancelledBatchHasReasonAndTime),
+    check("expired_batch_has_reason", expiredBatchHasReason),
+    check("done_lines_within_total", doneLinesWithinTotal),
+    check(
+      "usage_not_negative",
+      sql`min(input_tokens, cached_tokens, output_tokens, reasoning_tokens, total_tokens) >= 0`,
+    ),
+    check("batch_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+    check("final_batch_has_no_lease", sql`not (${isFinalBatch}) or lease_owner is null`),
+  ],
+);
+
+export const chunks = sqliteTable(
+  "chunks",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id")
+      .$type<BatchId>()
+      .notNull()
+      .references(() => batches.id),
+    number: integer("number").notNull(),
+    route: text("route").notNull(),
+    lineCount: integer("line_count").notNull(),
+    extents: text("extents", { mode: "json" }).$type<readonly InputExtent[]>().notNull(),
+    /** Its batch's `expires_at_ms`, here so that one index finds the most urgent chunk of a route. */
+    deadlineAtMs: integer("deadline_at_ms").notNull(),
+    closedAtMs: integer("closed_at_ms"),
+    ...lease(),
+  },
+  (chunk) => [
+    uniqueIndex("chunks_batch_id_number").on(chunk.batchId, chunk.number),
+    index("chunks_open_by_route")
+      .on(chunk.route, chunk.deadlineAtMs, chunk.sequence, chunk.leaseExpiresAtMs)
+      .where(isOpenChunk),
+    index("chunks_open_by_batch").on(chunk.batchId).where(isOpenChunk),
+    check("chunk_has_lines", sql`line_count > 0`),
+    check("chunk_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+    check("closed_chunk_has_no_lease", sql`closed_at_ms is null or lease_owner is null`),
+  ],
+);
+
+export const segments = sqliteTable(
+  "segments",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id").$type<BatchId>().notNull(),
+    chunkNumber: integer("chunk_number").notNull(),
+    blobKey: text("blob_key").notNull(),
+    bytes: integer("bytes").notNull(),
+  },
+  (segment) => [
+    uniqueIndex("segments_blob_key").on(segment.blobKey),
+    index("segments_by_chunk").on(segment.batchId, segment.chunkNumber, segment.sequence),
+    foreignKey({
+      name: "segment_belongs_to_chunk",
+      columns: [segment.batchId, segment.chunkNumber],
+      foreignColumns: [chunks.batchId, chunks.number],
+    }),
+    check("segment_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);

@@ -1,0 +1,99 @@
+/**
+ * The store on one SQLite file, for one process: see `lock.ts`.
+ *
+ * better-sqlite3 is synchronous, and so is everything behind this file: a transaction cannot be
+ * interleaved with another. In return each method must stay in the low milliseconds, because the event
+ * loop waits for it.
+ */
+import { sql } from "drizzle-orm";
+import type { Store } from "../store.ts";
+import { SqliteBatches } from "./batches.ts";
+import { SqliteChunks } from "./chunks.ts";
+import { type Db, openDatabase, write } from "./database.ts";
+import { SqliteFiles } from "./files.ts";
+import { SqliteFinalizing } from "./finalizing.ts";
+import { SqliteLeases } from "./leases.ts";
+import { MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
+import { SqliteStopping } from "./stopping.ts";
+import { SqliteValidation } from "./validation.ts";
+
+export interface SqliteOptions {
+  /** Of the database file, in a folder that exists. */
+  readonly path: string;
+  readonly migrationsDir?: string;
+}
+
+export type OpenResult =
+  | { readonly ok: true; readonly store: Store }
+  | { readonly ok: false; readonly problem: string };
+
+/**
+ * Opens the database, brings its tables up to date and takes back every lease: whoever held one in this
+ * folder is gone. Refuses a database that a newer version has changed.
+ */
+export async function openSqliteStore(options: SqliteOptions): Promise<OpenResult> {
+  const { path, migrationsDir = MIGRATIONS_DIR } = options;
+  const db = openDatabase(path);
+  try {
+    if (migrateIfKnown(db, migrationsDir)) return { ok: true, store: composeStore(db) };
+  } catch (error) {
+    db.$client.close();
+    throw error;
+  }
+  db.$client.close();
+  return {
+    ok: false,
+    problem: `${path} was written by a newer version of batchd; start that version, or restore a copy from before the upgrade`,
+  };
+}
+
+function composeStore(db: Db): Store {
+  const files = new SqliteFiles(db);
+  const batches = new SqliteBatches(db);
+  const validation = new SqliteValidation(db);
+  const chunks = new SqliteChunks(db);
+  const leases = new SqliteLeases(db);
+  const stopping = new SqliteStopping(db);
+  const finalizing = new SqliteFinalizing(db);
+  leases.takeAllBack();
+  return {
+    insertFile: async (file) => files.insert(file),
+    findFile: async (project, id) => files.find(project, id),
+    listFiles: async (query) => files.list(query),
+    deleteFileIfPresent: async (project, id, nowMs) => files.deleteIfPresent(project, id, nowMs),
+    listUnusedFiles: async (limit) => files.listUnused(limit),
+    forgetFile: async (id) => files.forget(id),
+
+    insertBatch: async (batch) => batches.insert(batch),
+    findBatch: async (project, id) => batches.find(project, id),
+    listBatches: async (query) => batches.list(query),
+    cancelBatchIfOpen: async (project, id, nowMs) => stopping.cancelIfOpen(project, id, nowMs),
+
+    claimBatchToValidate: async (claim) => validation.claim(claim),
+    failBatchIfLeased: async (lease, faults, nowMs) =>
+      validation.failIfLeased(lease, faults, nowMs),
+    startBatchIfLeased: async (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
+
+    listOpenRoutes: async (nowMs) => chunks.listOpenRoutes(nowMs),
+    claimChunk: async (claim) => chunks.claim(claim),
+    recordSegmentIfLeased: async (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
+    closeChunkIfLeased: async (lease, last, nowMs) => chunks.closeIfLeased(lease, last, nowMs),
+    releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
+    releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
+    renewLeases: async (held, claim) => leases.renew(held, claim),
+
+    stopExpiredBatches: async (nowMs) => stopping.expire(nowMs),
+    closeAbandonedChunks: async (nowMs) => stopping.closeAbandonedChunks(nowMs),
+
+    claimBatchToFinalize: async (claim) => finalizing.claim(claim),
+    listChunkJournals: async (batchId) => finalizing.listChunkJournals(batchId),
+    finishBatchIfLeased: async (lease, result, nowMs) =>
+      finalizing.finishIfLeased(lease, result, nowMs),
+    listBatchesToTidy: async (limit) => finalizing.listToTidy(limit),
+    forgetChunks: async (batchId) => finalizing.forgetChunks(batchId),
+
+    findUnknownBlobKeys: async (keys) => files.findUnknownBlobKeys(keys),
+    ping: async () => write(db, () => void db.get(sql`select 1`)),
+    close: async () => void db.$client.close(),
+  };
+}

@@ -1,0 +1,88 @@
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
+import { afterAll, describe, expect, test } from "vitest";
+import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { openCount } from "../support/open-files.ts";
+import { mountSmallDisk } from "../support/small-disk.ts";
+import { describeBlobs } from "./blobs.ts";
+
+const roots: string[] = [];
+const newRoot = () => {
+  const root = mkdtempSync(join(tmpdir(), "batchd-blobs-"));
+  roots.push(root);
+  return root;
+};
+afterAll(() => {
+  disk?.[Symbol.dispose]();
+  for (const root of roots) rmSync(root, { recursive: true, force: true });
+});
+
+describeBlobs("disk", () => openDiskBlobs(newRoot()));
+
+const entriesOf = (root: string) => readdirSync(root, { recursive: true, encoding: "utf8" }).sort();
+
+describe("disk blobs", () => {
+  test("drop at opening what a crash left half-written, and keep what was stored", async () => {
+    const root = newRoot();
+    await (await openDiskBlobs(root)).putBytes("files/a", [Buffer.from("kept")]);
+    writeFileSync(join(root, ".tmp", "half"), "half");
+    const blobs = await openDiskBlobs(root);
+    expect(entriesOf(root)).toEqual([".tmp", "files", "files/a"]);
+    expect((await buffer(blobs.read("files/a"))).toString()).toBe("kept");
+  });
+
+  test("leave no empty folders behind", async () => {
+    const root = newRoot();
+    const blobs = await openDiskBlobs(root);
+    for (const key of ["a/b/c/1", "a/b/d/1", "x/y/1"]) await blobs.putBytes(key, []);
+    await blobs.delete("a/b/c/1");
+    expect(entriesOf(root)).toEqual([".tmp", "a", "a/b", "a/b/d", "a/b/d/1", "x", "x/y", "x/y/1"]);
+    await blobs.deleteAll("a/b/");
+    await blobs.delete("x/y/1");
+    expect(entriesOf(root)).toEqual([".tmp"]);
+  });
+
+  test("hold no open file for a stream that is not read, or not to its end", async () => {
+    const blobs = await openDiskBlobs(newRoot());
+    await blobs.putBytes("large", [Buffer.alloc(8_000_000)]);
+    const unread = blobs.read("large");
+    expect(openCount("large")).toBe(0);
+    let duringCount = 0;
+    for await (const _chunk of blobs.read("large")) {
+      duringCount = openCount("large");
+      break;
+    }
+    unread.destroy();
+    expect(duringCount).toBe(1);
+    await expect.poll(() => openCount("large")).toBe(0);
+  });
+
+  test("fail their ping when they cannot be written", async () => {
+    const root = newRoot();
+    const blobs = await openDiskBlobs(root);
+    rmSync(join(root, ".tmp"), { recursive: true });
+    await expect(blobs.ping()).rejects.toThrow("ENOENT");
+  });
+});
+
+const SMALL_BYTES = 1024 * 1024;
+
+const smallDisk = join(newRoot(), "small");
+const disk = mountSmallDisk(smallDisk, SMALL_BYTES);
+
+describe.skipIf(disk === null)("disk blobs on a full disk", () => {
+  test("store nothing, say so, and go on once there is room", async () => {
+    const blobs = await openDiskBlobs(join(smallDisk, "blobs"));
+    async function* tooMuch() {
+      for (let i = 0; i < 40; i++) yield Buffer.alloc(64 * 1024);
+    }
+    await expect(blobs.put("stream", tooMuch())).rejects.toMatchObject({ code: "ENOSPC" });
+    const buffers = [Buffer.alloc(SMALL_BYTES), Buffer.alloc(SMALL_BYTES)];
+    await expect(blobs.putBytes("buffers", buffers)).rejects.toMatchObject({ code: "ENOSPC" });
+    expect(entriesOf(join(smallDisk, "blobs"))).toEqual([".tmp"]);
+    await blobs.putBytes("fits", [Buffer.alloc(SMALL_BYTES / 2)]);
+    expect(entriesOf(join(smallDisk, "blobs"))).toEqual([".tmp", "fits"]);
+  });
+});

@@ -1,0 +1,188 @@
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, relative } from "node:path";
+import Database from "better-sqlite3";
+import { describe, expect, test } from "vitest";
+import { lockDataDir } from "../../src/store/sqlite/lock.ts";
+import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/store.ts";
+import type { Store } from "../../src/store/store.ts";
+import {
+  aPlan,
+  aSegment,
+  claimBy,
+  claimChunk,
+  claimToFinalize,
+  finalizingBatch,
+  insertBatch,
+  NOW_MS,
+  startBatch,
+} from "../support/store-builders.ts";
+import { describeStore, type OpenedStore } from "./store.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const MIGRATIONS_DIR = join(ROOT, "migrations/sqlite");
+
+function aFolder() {
+  const path = mkdtempSync(join(tmpdir(), "batchd-sqlite-"));
+  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** A copy of the migrations with one more. */
+function migrationsOfNextVersion(folder: string): string {
+  const dir = join(folder, "migrations");
+  cpSync(MIGRATIONS_DIR, dir, { recursive: true });
+  const journalPath = join(dir, "meta/_journal.json");
+  const journal = JSON.parse(readFileSync(journalPath, "utf8"));
+  const last = journal.entries.at(-1);
+  journal.entries.push({ ...last, idx: last.idx + 1, when: last.when + 1, tag: "9999_mood" });
+  writeFileSync(journalPath, JSON.stringify(journal));
+  writeFileSync(join(dir, "9999_mood.sql"), "alter table batches add column mood text;");
+  return dir;
+}
+
+async function openStore(options: SqliteOptions): Promise<Store> {
+  const opened = await openSqliteStore(options);
+  if (!opened.ok) throw new Error(opened.problem);
+  return opened.store;
+}
+
+async function open(): Promise<OpenedStore> {
+  const folder = aFolder();
+  const path = join(folder.path, "batchd.db");
+  let store = await openStore({ path });
+  return {
+    get store() {
+      return store;
+    },
+    reopen: async () => {
+      await store.close();
+      store = await openStore({ path });
+      return store;
+    },
+    [Symbol.asyncDispose]: async () => {
+      await store.close();
+      folder[Symbol.dispose]();
+    },
+  };
+}
+
+describeStore("SQLite", open);
+
+describe("SQLite: opening", () => {
+  test("every lease is taken back, and its former holder can write no more", async () => {
+    await using opened = await open();
+    await startBatch(opened.store);
+    const chunk = await claimChunk(opened.store);
+    await insertBatch(opened.store);
+    const validation = await opened.store.claimBatchToValidate(claimBy("before"));
+
+    const store = await opened.reopen();
+    expect(await store.recordSegmentIfLeased(chunk.lease, aSegment())).toBe(false);
+    expect(await store.startBatchIfLeased(validation!.lease, aPlan(), NOW_MS)).toBe(false);
+    expect(await store.listOpenRoutes(NOW_MS)).toEqual(["llama"]);
+    expect((await claimChunk(store)).lease.epoch).toBeGreaterThan(chunk.lease.epoch);
+    const again = await store.claimBatchToValidate(claimBy("after"));
+    expect(again?.lease.epoch).toBeGreaterThan(validation!.lease.epoch);
+  });
+
+  test("a finalizer's lease is taken back too", async () => {
+    await using opened = await open();
+    await finalizingBatch(opened.store);
+    const before = await claimToFinalize(opened.store);
+    const store = await opened.reopen();
+    const after = await claimToFinalize(store);
+    expect(after.epoch).toBeGreaterThan(before.epoch);
+  });
+
+  test("commits survive a power cut: write-ahead log, synced in full", async () => {
+    using folder = aFolder();
+    const path = join(folder.path, "batchd.db");
+    const store = await openStore({ path });
+    await store.close();
+    const database = new Database(path, { readonly: true });
+    expect(database.pragma("journal_mode", { simple: true })).toBe("wal");
+    database.close();
+  });
+
+  test("an older database is brought up to date, and then refused by the older version", async () => {
+    using folder = aFolder();
+    const path = join(folder.path, "batchd.db");
+    const newer = migrationsOfNextVersion(folder.path);
+    const store = await openStore({ path });
+    const { batch } = await insertBatch(store);
+    await store.close();
+
+    const upgraded = await openStore({ path, migrationsDir: newer });
+    expect(await upgraded.findBatch(batch.project, batch.id)).toEqual(batch);
+    await upgraded.close();
+    expect(await openSqliteStore({ path })).toEqual({
+      ok: false,
+      problem: expect.stringContaining("newer version"),
+    });
+    await (await openStore({ path, migrationsDir: newer })).close();
+  });
+
+  test("a file that is no database is not mistaken for one", async () => {
+    using folder = aFolder();
+    const path = join(folder.path, "batchd.db");
+    writeFileSync(path, "a letter to the operator, long enough to be a header of something else");
+    await expect(openSqliteStore({ path })).rejects.toThrow();
+    expect(readFileSync(path, "utf8")).toContain("a letter");
+  });
+});
+
+describe("SQLite: migrations", () => {
+  test("the migrations make the schema: generating again finds nothing to change", () => {
+    using folder = aFolder();
+    cpSync(MIGRATIONS_DIR, folder.path, { recursive: true });
+    const drizzleKit = join(ROOT, "node_modules/drizzle-kit/bin.cjs");
+    const args = ["--dialect=sqlite", "--schema=./src/store/sqlite/schema.ts"];
+    // drizzle-kit takes every path for a relative one, and exits with 0 whatever happens.
+    const out = `--out=${relative(ROOT, folder.path)}`;
+    const said = execFileSync(process.execPath, [drizzleKit, "generate", ...args, out], {
+      cwd: ROOT,
+      encoding: "utf8",
+    });
+    expect(said).toContain("No schema changes");
+    expect(readdirSync(folder.path).toSorted()).toEqual(readdirSync(MIGRATIONS_DIR).toSorted());
+  });
+});
+
+describe("the lock of a data folder", () => {
+  test("a folder has one owner at a time", () => {
+    using folder = aFolder();
+    const release = lockDataDir(folder.path);
+    expect(release).not.toBeNull();
+    expect(lockDataDir(folder.path)).toBeNull();
+    release?.();
+    const next = lockDataDir(folder.path);
+    expect(next).not.toBeNull();
+    next?.();
+  });
+
+  test("the lock goes with its process, even by kill -9, and not before", async () => {
+    using folder = aFolder();
+    // It keeps nothing of what it gets and collects garbage: the lock must not depend on either.
+    const script = `
+      import { lockDataDir } from ${JSON.stringify(join(ROOT, "src/store/sqlite/lock.ts"))};
+      const isOurs = lockDataDir(${JSON.stringify(folder.path)}) !== null;
+      setInterval(() => {}, 1_000);
+      setImmediate(() => { gc(); setImmediate(() => console.log(isOurs ? "locked" : "refused")); });`;
+    const args = ["--expose-gc", "--input-type=module", "--eval", script];
+    const owner = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "ignore"] });
+    const exited = once(owner, "exit");
+    try {
+      const [line] = await once(owner.stdout, "data");
+      expect(String(line)).toBe("locked\n");
+      expect(lockDataDir(folder.path)).toBeNull();
+    } finally {
+      owner.kill("SIGKILL");
+      await exited;
+    }
+    const release = lockDataDir(folder.path);
+    expect(release).not.toBeNull();
+    release?.();
+  });
+});

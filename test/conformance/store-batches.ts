@@ -1,0 +1,116 @@
+import { expect, test } from "vitest";
+import { type Batch, newBatchId } from "../../src/batch/batch.ts";
+import type { BatchQuery } from "../../src/store/store.ts";
+import {
+  aBatch,
+  aSegment,
+  claimChunk,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const everything: BatchQuery = { project: PROJECT, limit: 100, after: null };
+
+export function testBatches(open: OpenStore): void {
+  test("a batch is found as it was stored", async () => {
+    await using opened = await open();
+    const batch = aBatch({
+      metadata: { customer: "Grüße ☃", "a.b": "" },
+      outputExpiresAfterSeconds: 3_600,
+    });
+    await opened.store.insertBatch(batch);
+    expect(await opened.store.findBatch(PROJECT, batch.id)).toEqual(batch);
+  });
+
+  test("a batch of one project does not exist for another", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const batch = aBatch({ project: "search" });
+    await store.insertBatch(batch);
+    expect(await store.findBatch(PROJECT, batch.id)).toBeNull();
+    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS)).toBe(false);
+    expect(await store.listBatches(everything)).toEqual({ data: [], hasMore: false });
+    expect(await store.listBatches({ ...everything, after: batch.id })).toBeNull();
+    expect(await store.findBatch("search", batch.id)).toEqual(batch);
+  });
+
+  test("batches of one millisecond are listed newest first, page by page", async () => {
+    await using opened = await open();
+    const batches = Array.from({ length: 5 }, () => aBatch());
+    for (const batch of batches) await opened.store.insertBatch(batch);
+    const seen: Batch[] = [];
+    const more: boolean[] = [];
+    let after: BatchQuery["after"] = null;
+    do {
+      const page = await opened.store.listBatches({ ...everything, limit: 2, after });
+      seen.push(...(page?.data ?? []));
+      more.push(page?.hasMore ?? false);
+      after = page?.data.at(-1)?.id ?? null;
+    } while (more.at(-1));
+    expect(seen).toEqual(batches.toReversed());
+    expect(more).toEqual([true, true, false]);
+  });
+
+  test("a cursor that names no batch is told from an empty page", async () => {
+    await using opened = await open();
+    const batch = aBatch();
+    await opened.store.insertBatch(batch);
+    const after = newBatchId(NOW_MS);
+    expect(await opened.store.listBatches({ ...everything, after })).toBeNull();
+    expect(await opened.store.listBatches({ ...everything, after: batch.id })).toEqual({
+      data: [],
+      hasMore: false,
+    });
+  });
+
+  test("a page of no batches still says whether there are any", async () => {
+    await using opened = await open();
+    const none = { ...everything, limit: 0 };
+    expect(await opened.store.listBatches(none)).toEqual({ data: [], hasMore: false });
+    await opened.store.insertBatch(aBatch());
+    expect(await opened.store.listBatches(none)).toEqual({ data: [], hasMore: true });
+  });
+
+  const impossible: [string, Partial<Batch>][] = [
+    ["a final status without its time", { status: "failed" }],
+    ["a final time without its status", { failedAtMs: NOW_MS }],
+    ["a status that does not exist", { status: "paused" as Batch["status"] }],
+    ["more lines done than there are", { counts: { total: 1, completed: 1, failed: 1 } }],
+    ["a cancelling batch without a reason", { status: "cancelling", cancellingAtMs: NOW_MS }],
+    ["a running batch that never started", { status: "in_progress" }],
+  ];
+  for (const [what, fields] of impossible) {
+    test(`the database itself refuses ${what}`, async () => {
+      await using opened = await open();
+      const batch = aBatch(fields);
+      await expect(opened.store.insertBatch(batch)).rejects.toThrow();
+      expect(await opened.store.findBatch(PROJECT, batch.id)).toBeNull();
+    });
+  }
+
+  test("everything is there again after a restart", async () => {
+    await using opened = await open();
+    const { input, batch } = await startBatch(opened.store, ["llama", "qwen"]);
+    const { lease } = await claimChunk(opened.store);
+    const segment = aSegment({ completed: 4, failed: 1 });
+    await opened.store.recordSegmentIfLeased(lease, segment);
+    const before = await opened.store.findBatch(PROJECT, batch.id);
+    const journals = await opened.store.listChunkJournals(batch.id);
+
+    const store = await opened.reopen();
+    expect(await store.findFile(PROJECT, input.id)).toEqual(input);
+    expect(await store.findBatch(PROJECT, batch.id)).toEqual(before);
+    expect(before?.counts).toEqual({ total: 20, completed: 4, failed: 1 });
+    expect(await store.listChunkJournals(batch.id)).toEqual(journals);
+    expect(journals[0]?.segments).toEqual([{ blobKey: segment.blobKey, bytes: segment.bytes }]);
+  });
+
+  test("a store that is closed says that it cannot be used", async () => {
+    await using opened = await open();
+    await opened.store.ping();
+    await opened.store.close();
+    await expect(opened.store.ping()).rejects.toThrow();
+  });
+}

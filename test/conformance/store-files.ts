@@ -1,0 +1,231 @@
+import { expect, test } from "vitest";
+import { newFileId, type StoredFile } from "../../src/batch/batch.ts";
+import type { FileQuery } from "../../src/store/store.ts";
+import {
+  aFile,
+  aPlan,
+  aSegment,
+  claimBy,
+  claimChunk,
+  claimToFinalize,
+  finalizingBatch,
+  insertBatch,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const everything: FileQuery = {
+  project: PROJECT,
+  purpose: null,
+  order: "desc",
+  limit: 100,
+  after: null,
+};
+
+export function testFiles(open: OpenStore): void {
+  testLists(open);
+  testDeletion(open);
+
+  test("a file is found as it was stored", async () => {
+    await using opened = await open();
+    const file = aFile({ filename: "Grüße ☃.jsonl", bytes: 2 ** 40, expiresAtMs: NOW_MS + 1 });
+    await opened.store.insertFile(file);
+    expect(await opened.store.findFile(PROJECT, file.id)).toEqual(file);
+  });
+
+  test("a file of one project does not exist for another", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const file = aFile({ project: "search" });
+    await store.insertFile(file);
+    expect(await store.findFile(PROJECT, file.id)).toBeNull();
+    expect(await store.deleteFileIfPresent(PROJECT, file.id, NOW_MS)).toBe(false);
+    expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
+    expect(await store.listFiles({ ...everything, after: file.id })).toBeNull();
+    expect(await store.findFile("search", file.id)).toEqual(file);
+  });
+
+  test("two files never share an id", async () => {
+    await using opened = await open();
+    const file = aFile();
+    await opened.store.insertFile(file);
+    await expect(opened.store.insertFile({ ...file, blobKey: "files/other" })).rejects.toThrow();
+  });
+
+  test("a blob is known while a file or a segment names it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { input } = await startBatch(store);
+    const { lease } = await claimChunk(store);
+    const segment = aSegment();
+    await store.recordSegmentIfLeased(lease, segment);
+    const keys = [input.blobKey, "files/stray", segment.blobKey, "journal/stray"];
+    expect(await store.findUnknownBlobKeys(keys)).toEqual(["files/stray", "journal/stray"]);
+    expect(await store.findUnknownBlobKeys([])).toEqual([]);
+  });
+
+  test("a thousand blob keys are one question", async () => {
+    await using opened = await open();
+    const file = aFile();
+    await opened.store.insertFile(file);
+    const strays = Array.from({ length: 1_000 }, (_, i) => `files/stray-${i}`);
+    expect(await opened.store.findUnknownBlobKeys([...strays, file.blobKey])).toEqual(strays);
+  });
+}
+
+function testLists(open: OpenStore): void {
+  const ids = (files: readonly StoredFile[] | undefined) => files?.map(({ id }) => id);
+
+  test("files of one millisecond are listed in the order of their creation, either way", async () => {
+    await using opened = await open();
+    const files = [aFile(), aFile(), aFile(), aFile()];
+    for (const file of files) await opened.store.insertFile(file);
+    const newestFirst = await opened.store.listFiles(everything);
+    const oldestFirst = await opened.store.listFiles({ ...everything, order: "asc" });
+    expect(ids(oldestFirst?.data)).toEqual(ids(files));
+    expect(newestFirst?.data).toEqual(files.toReversed());
+  });
+
+  for (const order of ["asc", "desc"] as const) {
+    test(`pages (${order}) follow each other without a gap and say when there is more`, async () => {
+      await using opened = await open();
+      const files = Array.from({ length: 5 }, () => aFile());
+      for (const file of files) await opened.store.insertFile(file);
+      const seen: string[] = [];
+      const more: boolean[] = [];
+      let after: FileQuery["after"] = null;
+      do {
+        const page = await opened.store.listFiles({ ...everything, order, limit: 2, after });
+        seen.push(...(ids(page?.data) ?? []));
+        more.push(page?.hasMore ?? false);
+        after = page?.data.at(-1)?.id ?? null;
+      } while (more.at(-1));
+      expect(seen).toEqual(ids(order === "asc" ? files : files.toReversed()));
+      expect(more).toEqual([true, true, false]);
+    });
+  }
+
+  test("a list can be narrowed to one purpose", async () => {
+    await using opened = await open();
+    const input = aFile();
+    const output = aFile({ purpose: "batch_output" });
+    for (const file of [input, output, aFile({ purpose: "vision" })]) {
+      await opened.store.insertFile(file);
+    }
+    const query = { ...everything, purpose: "batch_output", after: null } as const;
+    expect(await opened.store.listFiles(query)).toEqual({ data: [output], hasMore: false });
+    expect(await opened.store.listFiles({ ...query, after: input.id, order: "asc" })).toEqual({
+      data: [output],
+      hasMore: false,
+    });
+  });
+
+  test("a cursor that names no file is told from an empty page", async () => {
+    await using opened = await open();
+    const file = aFile();
+    await opened.store.insertFile(file);
+    expect(await opened.store.listFiles({ ...everything, after: newFileId() })).toBeNull();
+    expect(await opened.store.listFiles({ ...everything, after: file.id })).toEqual({
+      data: [],
+      hasMore: false,
+    });
+  });
+
+  test("a script that deletes each page it has read sees every file", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const files = [aFile(), aFile(), aFile()];
+    for (const file of files) await store.insertFile(file);
+    const [first, second] = files;
+    const page = { ...everything, order: "asc", limit: 1 } as const;
+    await store.deleteFileIfPresent(PROJECT, first!.id, NOW_MS);
+    const next = await store.listFiles({ ...page, after: first!.id });
+    expect(next).toEqual({ data: [second], hasMore: true });
+  });
+}
+
+function testDeletion(open: OpenStore): void {
+  test("a deleted file is gone at once, and only once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const file = aFile();
+    await store.insertFile(file);
+    expect(await store.deleteFileIfPresent(PROJECT, file.id, NOW_MS)).toBe(true);
+    expect(await store.findFile(PROJECT, file.id)).toBeNull();
+    expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
+    expect(await store.deleteFileIfPresent(PROJECT, file.id, NOW_MS)).toBe(false);
+    expect(await store.deleteFileIfPresent(PROJECT, newFileId(), NOW_MS)).toBe(false);
+  });
+
+  test("a deleted file is unused until it is forgotten, and then its blob is unknown", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [kept, first, second] = [aFile(), aFile(), aFile()];
+    for (const file of [kept, first, second]) await store.insertFile(file);
+    await store.deleteFileIfPresent(PROJECT, first.id, NOW_MS);
+    await store.deleteFileIfPresent(PROJECT, second.id, NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([first, second]);
+    expect(await store.listUnusedFiles(1)).toEqual([first]);
+    expect(await store.findUnknownBlobKeys([first.blobKey])).toEqual([]);
+
+    await store.forgetFile(first.id);
+    expect(await store.listUnusedFiles(10)).toEqual([second]);
+    expect(await store.findUnknownBlobKeys([first.blobKey])).toEqual([first.blobKey]);
+  });
+
+  test("a file that is not deleted cannot be forgotten", async () => {
+    await using opened = await open();
+    const file = aFile();
+    await opened.store.insertFile(file);
+    await opened.store.forgetFile(file.id);
+    expect(await opened.store.findFile(PROJECT, file.id)).toEqual(file);
+  });
+
+  test("a batch that waits for validation does not keep its deleted input", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { input } = await insertBatch(store);
+    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([input]);
+  });
+
+  test("whoever validates a batch keeps its deleted input, through the start to the end", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { input, batch } = await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([]);
+
+    await store.startBatchIfLeased(validation!.lease, aPlan(), NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([]);
+    const chunk = await claimChunk(store);
+    expect(chunk.inputBlobKey).toBe(input.blobKey);
+
+    await store.closeChunkIfLeased(chunk.lease, null, NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([]);
+    const finalization = await store.claimBatchToFinalize(claimBy("finalizer"));
+    expect(finalization?.input).toEqual(input);
+
+    await store.finishBatchIfLeased(finalization!.lease, { output: null, error: null }, NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([input]);
+    await store.forgetFile(input.id);
+    expect((await store.findBatch(PROJECT, batch.id))?.inputFileId).toBe(input.id);
+  });
+
+  test("one open batch is enough to keep an input that others have finished with", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { input } = await finalizingBatch(store);
+    await store.finishBatchIfLeased(
+      await claimToFinalize(store),
+      { output: null, error: null },
+      NOW_MS,
+    );
+    await startBatch(store, ["llama"], { inputFileId: input.id });
+    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([]);
+  });
+}

@@ -1,0 +1,179 @@
+import { expect, test } from "vitest";
+import {
+  AFTER_LEASES_MS,
+  aFile,
+  aPlan,
+  claimBy,
+  claimToFinalize,
+  finalizingBatch,
+  insertBatch,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const NO_FILES = { output: null, error: null };
+
+export function testFinalizing(open: OpenStore): void {
+  testFinish(open);
+  testTidying(open);
+
+  test("only a batch without open chunks is finalized, the oldest first, by one worker", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store, ["qwen"]);
+    const first = await finalizingBatch(store);
+    const second = await finalizingBatch(store);
+    await insertBatch(store);
+    const claimed = await store.claimBatchToFinalize(claimBy("a"));
+    expect(claimed?.batch).toEqual(await store.findBatch(PROJECT, first.batch.id));
+    expect(claimed?.input).toEqual(first.input);
+    expect((await store.claimBatchToFinalize(claimBy("b")))?.batch.id).toBe(second.batch.id);
+    expect(await store.claimBatchToFinalize(claimBy("c"))).toBeNull();
+  });
+
+  test("chunk journals come in the order of the chunks", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, segment } = await finalizingBatch(store);
+    expect(await store.listChunkJournals(batch.id)).toEqual([
+      {
+        chunk: { batchId: batch.id, ...aPlan().chunks[0] },
+        segments: [{ blobKey: segment.blobKey, bytes: segment.bytes }],
+      },
+    ]);
+  });
+}
+
+function testFinish(open: OpenStore): void {
+  test("a batch completes and publishes its files in one step", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await finalizingBatch(store);
+    const before = await store.findBatch(PROJECT, batch.id);
+    const output = aFile({ purpose: "batch_output", filename: "out.jsonl" });
+    const error = aFile({ purpose: "batch_output", filename: "errors.jsonl" });
+    const lease = await claimToFinalize(store);
+    expect(await store.finishBatchIfLeased(lease, { output, error }, NOW_MS + 5)).toBe(true);
+    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+      ...before,
+      status: "completed",
+      completedAtMs: NOW_MS + 5,
+      outputFileId: output.id,
+      errorFileId: error.id,
+    });
+    expect(await store.findFile(PROJECT, output.id)).toEqual(output);
+    expect(await store.findFile(PROJECT, error.id)).toEqual(error);
+  });
+
+  test("an empty file is no file", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await finalizingBatch(store);
+    const output = aFile({ purpose: "batch_output" });
+    const lease = await claimToFinalize(store);
+    await store.finishBatchIfLeased(lease, { output, error: null }, NOW_MS);
+    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+      outputFileId: output.id,
+      errorFileId: null,
+    });
+  });
+
+  test("a batch that shows no files has published none: either both happen or neither", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, input } = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    const output = aFile({ purpose: "batch_output" });
+    const clash = aFile({ purpose: "batch_output", id: input.id });
+    await expect(
+      store.finishBatchIfLeased(lease, { output, error: clash }, NOW_MS),
+    ).rejects.toThrow();
+    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
+    expect(await store.findFile(PROJECT, output.id)).toBeNull();
+    expect(await store.finishBatchIfLeased(lease, NO_FILES, NOW_MS)).toBe(true);
+  });
+
+  test("a finalizer that was overtaken publishes nothing", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await finalizingBatch(store);
+    const stale = await claimToFinalize(store);
+    const current = await claimToFinalize(store, AFTER_LEASES_MS);
+    const output = aFile({ purpose: "batch_output" });
+    expect(await store.finishBatchIfLeased(stale, { output, error: null }, NOW_MS)).toBe(false);
+    expect(await store.findFile(PROJECT, output.id)).toBeNull();
+    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
+    expect(await store.finishBatchIfLeased(current, NO_FILES, NOW_MS)).toBe(true);
+    expect(await store.finishBatchIfLeased(current, NO_FILES, NOW_MS)).toBe(false);
+  });
+
+  test("a finalizer that gave the batch back publishes nothing, and another may go on", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await finalizingBatch(store);
+    const released = await claimToFinalize(store);
+    expect(await store.releaseBatchIfLeased(released)).toBe(true);
+    expect(await store.finishBatchIfLeased(released, NO_FILES, NOW_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS)).toBe(
+      true,
+    );
+  });
+
+  test("a right to validate is no right to finish", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("a"));
+    expect(await store.finishBatchIfLeased(validation!.lease, NO_FILES, NOW_MS)).toBe(false);
+    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("validating");
+  });
+
+  test("a final batch is never claimed again", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await finalizingBatch(store);
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+    const later = claimBy("a", AFTER_LEASES_MS);
+    expect(await store.claimBatchToFinalize(later)).toBeNull();
+    expect(await store.claimBatchToValidate(later)).toBeNull();
+    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual([]);
+  });
+}
+
+function testTidying(open: OpenStore): void {
+  test("a final batch is to be tidied until its chunks are forgotten; its counts stay", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, segment } = await finalizingBatch(store);
+    expect(await store.listBatchesToTidy(10)).toEqual([]);
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+    expect(await store.listBatchesToTidy(10)).toEqual([batch.id]);
+
+    await store.forgetChunks(batch.id);
+    expect(await store.listBatchesToTidy(10)).toEqual([]);
+    expect(await store.listChunkJournals(batch.id)).toEqual([]);
+    expect(await store.findUnknownBlobKeys([segment.blobKey])).toEqual([segment.blobKey]);
+    expect((await store.findBatch(PROJECT, batch.id))?.counts.completed).toBe(10);
+  });
+
+  test("batches to tidy come in limited groups, oldest first", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const ids = [];
+    for (let i = 0; i < 3; i++) {
+      ids.push((await finalizingBatch(store)).batch.id);
+      await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+    }
+    expect(await store.listBatchesToTidy(2)).toEqual(ids.slice(0, 2));
+  });
+
+  test("the chunks of an open batch cannot be forgotten", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama", "qwen"]);
+    await store.forgetChunks(batch.id);
+    expect(await store.listChunkJournals(batch.id)).toHaveLength(2);
+  });
+}

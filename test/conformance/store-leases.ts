@@ -1,0 +1,189 @@
+import { expect, test } from "vitest";
+import {
+  AFTER_LEASES_MS,
+  aPlan,
+  aSegment,
+  claimBy,
+  claimChunk,
+  insertBatch,
+  LEASE_TTL_MS,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+export function testLeases(open: OpenStore): void {
+  testChunkLeases(open);
+  testRenewal(open);
+}
+
+function testChunkLeases(open: OpenStore): void {
+  test("a chunk is claimable again exactly when its lease has run out", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store);
+    await claimChunk(store);
+    const claim = (nowMs: number) =>
+      store.claimChunk({ ...claimBy("other", nowMs), routes: ["llama"] });
+    expect(await claim(AFTER_LEASES_MS - 1)).toBeNull();
+    expect(await claim(AFTER_LEASES_MS)).not.toBeNull();
+  });
+
+  test("a worker that was overtaken changes nothing", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store);
+    const stale = await claimChunk(store, { owner: "a" });
+    const current = await claimChunk(store, { owner: "b", nowMs: AFTER_LEASES_MS });
+    expect(current.lease.epoch).toBeGreaterThan(stale.lease.epoch);
+
+    const segment = aSegment();
+    expect(await store.recordSegmentIfLeased(stale.lease, segment)).toBe(false);
+    expect(await store.closeChunkIfLeased(stale.lease, segment, AFTER_LEASES_MS)).toBe(false);
+    expect(await store.releaseChunkIfLeased(stale.lease)).toBe(false);
+    expect(await store.findUnknownBlobKeys([segment.blobKey])).toEqual([segment.blobKey]);
+    const found = await store.findBatch(PROJECT, batch.id);
+    expect(found).toMatchObject({ status: "in_progress", counts: { completed: 0 } });
+    expect(await store.recordSegmentIfLeased(current.lease, segment)).toBe(true);
+  });
+
+  test("the same worker's earlier lease is as stale as anybody's", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store);
+    const earlier = await claimChunk(store, { owner: "a" });
+    await store.releaseChunkIfLeased(earlier.lease);
+    const later = await claimChunk(store, { owner: "a" });
+    expect(await store.recordSegmentIfLeased(earlier.lease, aSegment())).toBe(false);
+    expect(await store.recordSegmentIfLeased(later.lease, aSegment())).toBe(true);
+  });
+
+  test("a chunk that was given back takes nothing from its former holder and is free at once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store);
+    const { lease } = await claimChunk(store);
+    expect(await store.releaseChunkIfLeased(lease)).toBe(true);
+    expect(await store.releaseChunkIfLeased(lease)).toBe(false);
+    expect(await store.recordSegmentIfLeased(lease, aSegment())).toBe(false);
+    expect(await store.closeChunkIfLeased(lease, null, NOW_MS)).toBe(false);
+    expect(await store.listOpenRoutes(NOW_MS)).toEqual(["llama"]);
+  });
+
+  test("of many workers that claim at once, each chunk has one", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(
+      store,
+      Array.from({ length: 20 }, () => "llama"),
+    );
+    const claims = await Promise.all(
+      Array.from({ length: 30 }, (_, i) =>
+        store.claimChunk({ ...claimBy(`worker-${i}`), routes: ["llama"] }),
+      ),
+    );
+    const numbers = claims.flatMap((claimed) => (claimed === null ? [] : [claimed.chunk.number]));
+    expect(numbers.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 20 }, (_, i) => i));
+  });
+
+  test("of many workers that close their chunks at once, the last moves the batch on", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const routes = Array.from({ length: 20 }, () => "llama");
+    const { batch } = await startBatch(store, routes);
+    const claims = [];
+    for (const _ of routes) claims.push(await claimChunk(store));
+    const closed = await Promise.all(
+      claims.map(({ lease }) => store.closeChunkIfLeased(lease, aSegment(), NOW_MS)),
+    );
+    expect(closed).toEqual(routes.map(() => true));
+    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+      status: "finalizing",
+      counts: { completed: 20 },
+    });
+  });
+}
+
+function testRenewal(open: OpenStore): void {
+  test("a renewed lease is not for others when the old one would have run out", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store);
+    const { lease: chunk } = await claimChunk(store);
+    const { batch } = await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("worker"));
+    const renewal = await store.renewLeases(
+      { batches: [validation!.lease], chunks: [chunk] },
+      claimBy("worker", AFTER_LEASES_MS - 1),
+    );
+    expect(renewal).toEqual({ lostBatches: [], lostChunks: [], stopping: [] });
+
+    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual([]);
+    expect(await store.claimBatchToValidate(claimBy("other", AFTER_LEASES_MS))).toBeNull();
+    const later = AFTER_LEASES_MS + LEASE_TTL_MS;
+    expect(await store.listOpenRoutes(later)).toEqual(["llama"]);
+    const claimed = await store.claimBatchToValidate(claimBy("other", later));
+    expect(claimed?.batch.id).toBe(batch.id);
+  });
+
+  test("a renewal names the leases that are lost and keeps the others", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store, ["llama", "qwen", "mistral"]);
+    const overtaken = (await claimChunk(store, { routes: ["llama"] })).lease;
+    const kept = (await claimChunk(store, { routes: ["qwen"] })).lease;
+    const closed = (await claimChunk(store, { routes: ["mistral"] })).lease;
+    await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("worker"));
+    await store.claimChunk({ ...claimBy("other", AFTER_LEASES_MS), routes: ["llama"] });
+    await store.closeChunkIfLeased(closed, null, NOW_MS);
+    await store.startBatchIfLeased(validation!.lease, aPlan(["phi"]), NOW_MS);
+
+    const held = { batches: [validation!.lease], chunks: [overtaken, kept, closed] };
+    const renewal = await store.renewLeases(held, claimBy("worker", AFTER_LEASES_MS));
+    expect(renewal.lostBatches).toEqual([validation!.lease]);
+    expect(renewal.lostChunks).toEqual([overtaken, closed]);
+    expect(await store.recordSegmentIfLeased(kept, aSegment())).toBe(true);
+  });
+
+  test("a renewal tells once for each batch that it is to stop, and why", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const expired = await startBatch(store, ["a", "a"], { expiresAtMs: NOW_MS + 10 });
+    const cancelled = await startBatch(store, ["b"]);
+    await startBatch(store, ["c"]);
+    const chunks = [];
+    for (const route of ["a", "a", "b", "c"]) {
+      chunks.push((await claimChunk(store, { routes: [route] })).lease);
+    }
+    await store.stopExpiredBatches(NOW_MS + 10);
+    await store.cancelBatchIfOpen(PROJECT, cancelled.batch.id, NOW_MS + 10);
+    const renewal = await store.renewLeases(
+      { batches: [], chunks },
+      claimBy("worker", NOW_MS + 10),
+    );
+    expect(renewal).toEqual({
+      lostBatches: [],
+      lostChunks: [],
+      stopping: [
+        { batchId: expired.batch.id, reason: "expired" },
+        { batchId: cancelled.batch.id, reason: "cancelled" },
+      ],
+    });
+  });
+
+  test("a lost lease tells nothing about its batch", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("worker"));
+    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    const held = { batches: [validation!.lease], chunks: [] };
+    expect(await store.renewLeases(held, claimBy("worker"))).toEqual({
+      lostBatches: [validation!.lease],
+      lostChunks: [],
+      stopping: [],
+    });
+  });
+}

@@ -1,0 +1,214 @@
+import { expect, test } from "vitest";
+import { newBatchId } from "../../src/batch/batch.ts";
+import {
+  AFTER_LEASES_MS,
+  aPlan,
+  aSegment,
+  claimBy,
+  claimChunk,
+  claimToFinalize,
+  finalizingBatch,
+  insertBatch,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const NO_FILES = { output: null, error: null };
+const SOON_MS = NOW_MS + 10;
+
+export function testStopping(open: OpenStore): void {
+  testCancel(open);
+  testExpiry(open);
+  testAbandonedChunks(open);
+}
+
+function testCancel(open: OpenStore): void {
+  test("a batch that waits for validation is cancelled without having run", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    const cancelling = {
+      ...batch,
+      status: "cancelling",
+      stopReason: "cancelled",
+      cancellingAtMs: SOON_MS,
+    };
+    expect(await store.findBatch(PROJECT, batch.id)).toEqual(cancelling);
+    expect(await store.claimBatchToValidate(claimBy("validator"))).toBeNull();
+
+    const lease = await claimToFinalize(store);
+    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS + 1)).toBe(true);
+    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+      ...cancelling,
+      status: "cancelled",
+      cancelledAtMs: SOON_MS + 1,
+    });
+  });
+
+  test("cancelling does not wait for the validator, whose commit comes to nothing", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    expect(await store.startBatchIfLeased(validation!.lease, aPlan(), SOON_MS)).toBe(false);
+    expect(await store.failBatchIfLeased(validation!.lease, [], SOON_MS)).toBe(false);
+    const lease = await claimToFinalize(store);
+    expect(lease.epoch).toBeGreaterThan(validation!.lease.epoch);
+    expect(await store.finishBatchIfLeased(validation!.lease, NO_FILES, SOON_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS)).toBe(true);
+  });
+
+  test("cancelling closes the chunks that nobody holds and leaves the others to their holders", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
+    const held = await claimChunk(store);
+    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual([]);
+    const claim = { ...claimBy("worker", AFTER_LEASES_MS), routes: ["llama"] };
+    expect(await store.claimChunk(claim)).toBeNull();
+    expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
+
+    expect(await store.recordSegmentIfLeased(held.lease, aSegment({ completed: 4 }))).toBe(true);
+    expect(await store.closeChunkIfLeased(held.lease, aSegment({ failed: 1 }), SOON_MS)).toBe(true);
+    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+      status: "cancelling",
+      finalizingAtMs: null,
+      counts: { total: 30, completed: 5, failed: 1 },
+    });
+    expect(await store.claimBatchToFinalize(claimBy("finalizer"))).not.toBeNull();
+  });
+
+  test("a batch cancelled while it is finalized ends cancelled, with what was written", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    expect(await store.claimBatchToFinalize(claimBy("other"))).toBeNull();
+    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS + 1)).toBe(true);
+    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+      status: "cancelled",
+      completedAtMs: null,
+      cancelledAtMs: SOON_MS + 1,
+      counts: { completed: 10 },
+    });
+  });
+
+  test("a batch is cancelled once, and never when it is final, expired or unknown", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const completed = await finalizingBatch(store);
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+    const expired = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
+    await store.stopExpiredBatches(SOON_MS);
+    const cancelled = await insertBatch(store);
+    await store.cancelBatchIfOpen(PROJECT, cancelled.batch.id, NOW_MS);
+    for (const { batch } of [completed, expired, cancelled]) {
+      const before = await store.findBatch(PROJECT, batch.id);
+      expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS + 1)).toBe(false);
+      expect(await store.findBatch(PROJECT, batch.id)).toEqual(before);
+    }
+    expect(await store.cancelBatchIfOpen(PROJECT, newBatchId(NOW_MS), NOW_MS)).toBe(false);
+  });
+}
+
+function testExpiry(open: OpenStore): void {
+  test("a batch stops exactly when its window is over, and once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
+    await startBatch(store, ["qwen"]);
+    expect(await store.stopExpiredBatches(SOON_MS - 1)).toEqual([]);
+    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([batch.id]);
+    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([]);
+    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+      status: "in_progress",
+      stopReason: "expired",
+    });
+    expect(await store.listOpenRoutes(SOON_MS)).toEqual(["qwen"]);
+  });
+
+  test("an expired batch ends expired once its holders are done", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama", "llama"], { expiresAtMs: SOON_MS });
+    const held = await claimChunk(store);
+    await store.stopExpiredBatches(SOON_MS);
+    expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
+    expect(await store.closeChunkIfLeased(held.lease, aSegment(), SOON_MS)).toBe(true);
+    const lease = await claimToFinalize(store);
+    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS + 1)).toBe(true);
+    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+      status: "expired",
+      finalizingAtMs: null,
+      expiredAtMs: SOON_MS + 1,
+      counts: { total: 20, completed: 1 },
+    });
+  });
+
+  test("a batch that expires before it is validated ends expired, and its validator is fenced", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store, { expiresAtMs: SOON_MS });
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([batch.id]);
+    expect(await store.startBatchIfLeased(validation!.lease, aPlan(), SOON_MS)).toBe(false);
+    expect(await store.claimBatchToValidate(claimBy("validator", SOON_MS))).toBeNull();
+    const lease = await claimToFinalize(store);
+    expect(await store.failBatchIfLeased(lease, [], SOON_MS)).toBe(false);
+    expect(await store.startBatchIfLeased(lease, aPlan(), SOON_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS)).toBe(true);
+    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("expired");
+  });
+
+  test("a batch that has all its answers, or is cancelled, does not expire", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const finalizing = await finalizingBatch(store, { expiresAtMs: SOON_MS });
+    const cancelled = await insertBatch(store, { expiresAtMs: SOON_MS });
+    await store.cancelBatchIfOpen(PROJECT, cancelled.batch.id, NOW_MS);
+    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([]);
+    expect(await store.findBatch(PROJECT, finalizing.batch.id)).toMatchObject({
+      status: "finalizing",
+      stopReason: null,
+    });
+  });
+}
+
+function testAbandonedChunks(open: OpenStore): void {
+  test("chunks of stopping batches are closed when their holder is gone, and only those", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store, ["other"]);
+    await claimChunk(store, { routes: ["other"] });
+    const { batch } = await startBatch(store, ["llama", "llama"]);
+    const [silent, alive] = [await claimChunk(store), await claimChunk(store)];
+    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    expect(await store.closeAbandonedChunks(NOW_MS)).toBe(0);
+    await store.renewLeases({ batches: [], chunks: [alive.lease] }, claimBy("worker", SOON_MS));
+
+    expect(await store.closeAbandonedChunks(AFTER_LEASES_MS)).toBe(1);
+    expect(await store.recordSegmentIfLeased(silent.lease, aSegment())).toBe(false);
+    expect(await store.recordSegmentIfLeased(alive.lease, aSegment())).toBe(true);
+    expect(await store.claimBatchToFinalize(claimBy("finalizer", AFTER_LEASES_MS))).toBeNull();
+    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual(["other"]);
+  });
+
+  test("a chunk that is given back by a stopping batch is not for others, but closed", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store);
+    const { lease } = await claimChunk(store);
+    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    expect(await store.releaseChunkIfLeased(lease)).toBe(true);
+    expect(await store.listOpenRoutes(NOW_MS)).toEqual([]);
+    expect(await store.claimChunk({ ...claimBy("worker"), routes: ["llama"] })).toBeNull();
+    expect(await store.closeAbandonedChunks(NOW_MS)).toBe(1);
+    expect(await store.claimBatchToFinalize(claimBy("finalizer"))).not.toBeNull();
+  });
+}

@@ -1,0 +1,124 @@
+import { expect, test } from "vitest";
+import type { Fault } from "../../src/batch/batch.ts";
+import {
+  AFTER_LEASES_MS,
+  aPlan,
+  claimBy,
+  insertBatch,
+  NOW_MS,
+  PROJECT,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const faults: Fault[] = [
+  { code: "invalid_json_line", message: "not JSON", param: null, line: 3 },
+  { code: "missing_required_parameter", message: "no model", param: "body.model", line: null },
+];
+
+export function testValidation(open: OpenStore): void {
+  test("batches are validated in the order of their creation, each by one worker", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    expect(await store.claimBatchToValidate(claimBy("a"))).toBeNull();
+    const first = await insertBatch(store);
+    const second = await insertBatch(store);
+    const claimed = await store.claimBatchToValidate(claimBy("a"));
+    expect(claimed?.batch).toEqual(first.batch);
+    expect(claimed?.input).toEqual(first.input);
+    expect((await store.claimBatchToValidate(claimBy("b")))?.batch.id).toBe(second.batch.id);
+    expect(await store.claimBatchToValidate(claimBy("c"))).toBeNull();
+  });
+
+  test("a batch whose input was deleted before validation is claimed without input", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { input } = await insertBatch(store);
+    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    expect((await store.claimBatchToValidate(claimBy("a")))?.input).toBeNull();
+  });
+
+  test("a batch with faults fails and is nobody's business any more", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const claimed = await store.claimBatchToValidate(claimBy("a"));
+    expect(await store.failBatchIfLeased(claimed!.lease, faults, NOW_MS + 5)).toBe(true);
+    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+      ...batch,
+      status: "failed",
+      faults,
+      failedAtMs: NOW_MS + 5,
+    });
+    expect(await store.failBatchIfLeased(claimed!.lease, faults, NOW_MS + 6)).toBe(false);
+    expect(await store.startBatchIfLeased(claimed!.lease, aPlan(), NOW_MS + 6)).toBe(false);
+    expect(await store.claimBatchToValidate(claimBy("a", AFTER_LEASES_MS))).toBeNull();
+    expect(await store.claimBatchToFinalize(claimBy("a", AFTER_LEASES_MS))).toBeNull();
+    expect(await store.listBatchesToTidy(10)).toEqual([]);
+  });
+
+  test("a valid batch starts with all its chunks in one step", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const claimed = await store.claimBatchToValidate(claimBy("a"));
+    const plan = aPlan(["llama", "qwen", "llama"]);
+    expect(await store.startBatchIfLeased(claimed!.lease, plan, NOW_MS + 5)).toBe(true);
+    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+      ...batch,
+      status: "in_progress",
+      model: "llama",
+      inProgressAtMs: NOW_MS + 5,
+      counts: { total: 30, completed: 0, failed: 0 },
+    });
+    const journals = await store.listChunkJournals(batch.id);
+    expect(journals).toEqual(
+      plan.chunks.map((chunk) => ({ chunk: { batchId: batch.id, ...chunk }, segments: [] })),
+    );
+    expect(await store.startBatchIfLeased(claimed!.lease, plan, NOW_MS + 6)).toBe(false);
+    expect(await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS))).toBeNull();
+  });
+
+  test("a batch of many chunks starts too", async () => {
+    await using opened = await open();
+    const { batch } = await insertBatch(opened.store);
+    const claimed = await opened.store.claimBatchToValidate(claimBy("a"));
+    const plan = aPlan(Array.from({ length: 6_000 }, () => "llama"));
+    await opened.store.startBatchIfLeased(claimed!.lease, plan, NOW_MS);
+    expect(await opened.store.listChunkJournals(batch.id)).toHaveLength(6_000);
+  });
+
+  test("a validator that was overtaken can neither start nor fail the batch", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const stale = await store.claimBatchToValidate(claimBy("a"));
+    const current = await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS));
+    expect(current?.lease.epoch).toBeGreaterThan(stale!.lease.epoch);
+    expect(await store.startBatchIfLeased(stale!.lease, aPlan(), AFTER_LEASES_MS)).toBe(false);
+    expect(await store.failBatchIfLeased(stale!.lease, faults, AFTER_LEASES_MS)).toBe(false);
+    expect(await store.releaseBatchIfLeased(stale!.lease)).toBe(false);
+    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("validating");
+    expect(await store.listChunkJournals(batch.id)).toEqual([]);
+    expect(await store.startBatchIfLeased(current!.lease, aPlan(), AFTER_LEASES_MS)).toBe(true);
+  });
+
+  test("a validator that gave the batch back cannot write, and anyone may claim it at once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await insertBatch(store);
+    const released = await store.claimBatchToValidate(claimBy("a"));
+    expect(await store.releaseBatchIfLeased(released!.lease)).toBe(true);
+    expect(await store.releaseBatchIfLeased(released!.lease)).toBe(false);
+    expect(await store.startBatchIfLeased(released!.lease, aPlan(), NOW_MS)).toBe(false);
+    const next = await store.claimBatchToValidate(claimBy("b"));
+    expect(next?.lease.epoch).toBeGreaterThan(released!.lease.epoch);
+  });
+
+  test("a validator that was slow, but not overtaken, loses nothing", async () => {
+    await using opened = await open();
+    await insertBatch(opened.store);
+    const claimed = await opened.store.claimBatchToValidate(claimBy("a"));
+    const late = AFTER_LEASES_MS + 1;
+    expect(await opened.store.startBatchIfLeased(claimed!.lease, aPlan(), late)).toBe(true);
+  });
+}

@@ -1,0 +1,31 @@
+/**
+ * What every store guarantees, whatever it is built on. An adapter's test is one call:
+ * `describeStore("SQLite", open)`, where `open` gives an empty store each time.
+ */
+import { describe } from "vitest";
+import type { Store } from "../../src/store/store.ts";
+import { testBatches } from "./store-batches.ts";
+import { testChunks } from "./store-chunks.ts";
+import { testFiles } from "./store-files.ts";
+import { testFinalizing } from "./store-finalizing.ts";
+import { testLeases } from "./store-leases.ts";
+import { testStopping } from "./store-stopping.ts";
+import { testValidation } from "./store-validation.ts";
+
+export interface OpenedStore extends AsyncDisposable {
+  readonly store: Store;
+  /** Closes the store and opens it again on the same data. */
+  reopen(): Promise<Store>;
+}
+
+export type OpenStore = () => Promise<OpenedStore>;
+
+export function describeStore(name: string, open: OpenStore): void {
+  describe(`${name} store: files`, () => testFiles(open));
+  describe(`${name} store: batches`, () => testBatches(open));
+  describe(`${name} store: validation`, () => testValidation(open));
+  describe(`${name} store: chunks`, () => testChunks(open));
+  describe(`${name} store: leases`, () => testLeases(open));
+  describe(`${name} store: stopping`, () => testStopping(open));
+  describe(`${name} store: finalizing`, () => testFinalizing(open));
+}
