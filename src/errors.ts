@@ -49,8 +49,11 @@ export const CATALOGUE = {
   not_found: invalid(404, null, "There is no such file, batch or path for this key."),
   model_not_found: invalid(404, "model_not_found", "No upstream serves the model."),
   method_not_allowed: invalid(405, null, "The path exists, but not with this method."),
+  request_timeout: invalid(408, null, "The request did not arrive in time."),
   conflict: invalid(409, null, "The batch is in a status that does not allow this."),
+  body_too_large: invalid(413, null, "The JSON body is larger than allowed."),
   range_not_satisfiable: invalid(416, null, "The `Range` lies outside the file."),
+  headers_too_large: invalid(431, null, "The headers of the request are larger than allowed."),
   internal: {
     status: 500,
     type: "server_error",

@@ -1,0 +1,145 @@
+/**
+ * What a client does with batches. Creating one only writes its row, which is its place in the queue:
+ * the input file is read, and found missing or wrong, when the engine gets to it.
+ */
+import { type Batch, type BatchId, type FileId, NO_USAGE, newBatchId } from "./batch/batch.ts";
+import type { Clock } from "./clock.ts";
+import {
+  type BatchEndpoint,
+  type BatchStatus,
+  COMPLETION_WINDOW_MS,
+  METADATA_LIMITS,
+} from "./contract/batch.ts";
+import { PublicError } from "./errors.ts";
+import type { Log } from "./log.ts";
+import type { BatchQuery, Page, Store } from "./store/store.ts";
+
+export interface BatchesDeps {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Tells the engine to look now. Nothing depends on it. */
+  readonly nudge: () => void;
+}
+
+export interface BatchRequest {
+  readonly inputFileId: FileId;
+  readonly endpoint: BatchEndpoint;
+  readonly metadata: Readonly<Record<string, string>> | null;
+  readonly outputExpiresAfterSeconds: number | null;
+}
+
+const CANNOT_CANCEL: readonly BatchStatus[] = ["completed", "failed", "expired"];
+
+export class Batches {
+  readonly #deps: BatchesDeps;
+
+  constructor(deps: BatchesDeps) {
+    this.#deps = deps;
+  }
+
+  async create(project: string, request: BatchRequest): Promise<Batch> {
+    const { store, clock, log, nudge } = this.#deps;
+    assertMetadata(request.metadata ?? {});
+    const batch = newBatch(project, request, clock.nowMs());
+    await store.insertBatch(batch);
+    log.info({ batch: batch.id, project, input: batch.inputFileId }, "batch.created");
+    nudge();
+    return batch;
+  }
+
+  async find(project: string, id: BatchId): Promise<Batch> {
+    assertBatchId(id);
+    const batch = await this.#deps.store.findBatch(project, id);
+    if (batch === null) throw noSuchBatch(id);
+    return batch;
+  }
+
+  async list(query: BatchQuery): Promise<Page<Batch>> {
+    if (query.limit === 0) return { data: [], hasMore: false };
+    const page = await this.#deps.store.listBatches(query);
+    if (page === null) throw noSuchBatch(query.after ?? "", "after");
+    return page;
+  }
+
+  /** Asking again, or after it was cancelled, is fine; a batch that ended by itself cannot be cancelled. */
+  async cancel(project: string, id: BatchId): Promise<Batch> {
+    const { store, clock, log, nudge } = this.#deps;
+    assertBatchId(id);
+    if (await store.cancelBatchIfOpen(project, id, clock.nowMs())) {
+      log.info({ batch: id, project }, "batch.cancelling");
+      nudge();
+    }
+    const batch = await this.find(project, id);
+    if (CANNOT_CANCEL.includes(batch.status)) {
+      throw new PublicError("conflict", `Cannot cancel a batch with status '${batch.status}'.`);
+    }
+    return batch;
+  }
+}
+
+const newBatch = (project: string, request: BatchRequest, nowMs: number): Batch => ({
+  ...request,
+  id: newBatchId(nowMs),
+  project,
+  status: "validating",
+  stopReason: null,
+  model: null,
+  faults: null,
+  outputFileId: null,
+  errorFileId: null,
+  createdAtMs: nowMs,
+  expiresAtMs: nowMs + COMPLETION_WINDOW_MS,
+  inProgressAtMs: null,
+  finalizingAtMs: null,
+  completedAtMs: null,
+  failedAtMs: null,
+  expiredAtMs: null,
+  cancellingAtMs: null,
+  cancelledAtMs: null,
+  counts: { total: 0, completed: 0, failed: 0 },
+  usage: NO_USAGE,
+});
+
+const noSuchBatch = (id: string, param?: string) =>
+  new PublicError(
+    "not_found",
+    `No batch found with id '${id}'.`,
+    param === undefined ? {} : { param },
+  );
+
+function assertBatchId(id: string): void {
+  if (id.startsWith("batch")) return;
+  throw new PublicError(
+    "invalid_value",
+    `Invalid 'batch_id': '${id}'. Expected an ID that begins with 'batch'.`,
+    { param: "batch_id" },
+  );
+}
+
+function assertMetadata(metadata: Readonly<Record<string, string>>): void {
+  const { pairs, keyLength, valueLength } = METADATA_LIMITS;
+  const entries = Object.entries(metadata);
+  if (entries.length > pairs) {
+    throw new PublicError(
+      "too_many_properties",
+      `Invalid 'metadata': too many properties. Expected an object with at most ${pairs} properties, but got an object with ${entries.length} properties instead.`,
+      { param: "metadata" },
+    );
+  }
+  for (const [key, value] of entries) {
+    assertLength("metadata", key, keyLength);
+    assertLength(`metadata.${key}`, value, valueLength);
+  }
+}
+
+/** Characters, not UTF-16 units: an emoji is one. */
+function assertLength(path: string, text: string, maxLength: number): void {
+  const length = [...text].length;
+  if (length <= maxLength) return;
+  throw new PublicError(
+    "string_too_long",
+    `Invalid '${path}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${length} instead.`,
+    { param: path },
+  );
+}

@@ -1,0 +1,154 @@
+/**
+ * Blobs as files under one folder, which one process owns.
+ *
+ * A blob is written under a temporary name in `.tmp/`, synced, renamed to its key and its folder synced, in
+ * that order: after a crash a key names all of its bytes or does not exist, and a `put` that has
+ * resolved outlives a power cut. What a crash leaves in `.tmp/` is dropped at the next opening. No
+ * part of a key begins with a dot, so keys cannot reach `.tmp/` or leave the folder.
+ */
+import { randomUUID } from "node:crypto";
+import { type FileHandle, open, rm, stat, unlink } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { Readable } from "node:stream";
+import { type BlobInfo, BlobNotFound, type Blobs, type ByteRange } from "./blobs.ts";
+import {
+  makeFolder,
+  moveInto,
+  orNull,
+  readFolder,
+  removeEmptyFolders,
+  syncFolder,
+  writeAll,
+  writeStream,
+} from "./file-system.ts";
+
+const READ_BYTES = 512 * 1024;
+
+const TEMPORARY = ".tmp";
+const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
+
+/** Opens the folder, which is created when it is missing. */
+export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
+  const folder = resolve(root);
+  await rm(join(folder, TEMPORARY), { recursive: true, force: true });
+  await makeFolder(join(folder, TEMPORARY));
+  return new DiskBlobs(folder);
+}
+
+export class DiskBlobs implements Blobs {
+  readonly #root: string;
+
+  /** Use {@link openDiskBlobs}. */
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  async put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> {
+    let bytes = 0;
+    await this.#publish(key, async (file) => {
+      bytes = await writeStream(file, source);
+    });
+    return { bytes };
+  }
+
+  async putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void> {
+    await this.#publish(key, (file) => writeAll(file, bytes));
+  }
+
+  read(key: string, range?: ByteRange): Readable {
+    // Opened by the first read and closed with the stream: one that is never read holds nothing.
+    const chunks = readChunks(key, this.#pathOf(key), range);
+    return Readable.from(chunks, { objectMode: false, highWaterMark: READ_BYTES });
+  }
+
+  async readRange(key: string, { start, end }: ByteRange): Promise<Buffer> {
+    await using file = await openBlob(key, this.#pathOf(key));
+    const buffer = Buffer.allocUnsafe(end - start);
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, start);
+    if (bytesRead < buffer.length) throw endsEarly(key, end);
+    return buffer;
+  }
+
+  async *list(prefix: string): AsyncIterable<BlobInfo> {
+    const folder = prefix === "" ? this.#root : this.#folderOf(prefix);
+    for (const entry of await readFolder(folder)) {
+      if (entry.name.startsWith(".")) continue;
+      if (entry.isDirectory()) yield* this.list(`${prefix}${entry.name}/`);
+      else {
+        const found = await orNull(stat(join(folder, entry.name)), "ENOENT");
+        if (found !== null) {
+          yield { key: prefix + entry.name, bytes: found.size, modifiedAtMs: found.mtimeMs };
+        }
+      }
+    }
+  }
+
+  async delete(key: string): Promise<void> {
+    const path = this.#pathOf(key);
+    await orNull(unlink(path), "ENOENT", "ENOTDIR");
+    await removeEmptyFolders(dirname(path), this.#root);
+  }
+
+  async deleteAll(prefix: string): Promise<void> {
+    const folder = this.#folderOf(prefix);
+    await rm(folder, { recursive: true, force: true });
+    await removeEmptyFolders(dirname(folder), this.#root);
+  }
+
+  async ping(): Promise<void> {
+    const path = join(this.#root, TEMPORARY, randomUUID());
+    await using file = await open(path, "wx");
+    await file.writeFile("ping");
+    await unlink(path);
+  }
+
+  async #publish(key: string, write: (file: FileHandle) => Promise<void>): Promise<void> {
+    const path = this.#pathOf(key);
+    const temporary = join(this.#root, TEMPORARY, randomUUID());
+    try {
+      await using file = await open(temporary, "wx");
+      await write(file);
+      await file.sync();
+      await moveInto(temporary, path);
+    } catch (error) {
+      await rm(temporary, { force: true });
+      throw error;
+    }
+    await syncFolder(dirname(path));
+  }
+
+  #pathOf(key: string): string {
+    if (!KEY.test(key)) throw new Error(`not a blob key: ${key}`);
+    return join(this.#root, key);
+  }
+
+  #folderOf(prefix: string): string {
+    if (!prefix.endsWith("/")) throw new Error(`not a prefix of blob keys: ${prefix}`);
+    return this.#pathOf(prefix.slice(0, -1));
+  }
+}
+
+async function openBlob(key: string, path: string): Promise<FileHandle> {
+  const file = await orNull(open(path, "r"), "ENOENT", "ENOTDIR");
+  if (file === null) throw new BlobNotFound(key);
+  return file;
+}
+
+async function* readChunks(
+  key: string,
+  path: string,
+  range: ByteRange = { start: 0, end: Number.POSITIVE_INFINITY },
+): AsyncGenerator<Buffer> {
+  await using file = await openBlob(key, path);
+  let at = range.start;
+  while (at < range.end) {
+    const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, range.end - at));
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, at);
+    if (bytesRead === 0) break;
+    at += bytesRead;
+    yield buffer.subarray(0, bytesRead);
+  }
+  if (Number.isFinite(range.end) && at < range.end) throw endsEarly(key, range.end);
+}
+
+const endsEarly = (key: string, end: number) => new Error(`blob ${key} ends before byte ${end}`);

@@ -1,0 +1,164 @@
+/**
+ * What a client does with files. An upload is checked while it streams to its blob. The blob comes
+ * first, then the row: a blob without a row is garbage that the sweep finds, a row without a blob
+ * would be a lie.
+ */
+import { once } from "node:events";
+import type { Readable } from "node:stream";
+import { type FileId, newFileId, type StoredFile } from "./batch/batch.ts";
+import { ContentCheck, type ContentReport } from "./batch/content.ts";
+import { BlobNotFound, type Blobs, type ByteRange } from "./blobs/blobs.ts";
+import type { Clock } from "./clock.ts";
+import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "./contract/file.ts";
+import { PublicError } from "./errors.ts";
+import type { Log } from "./log.ts";
+import type { FileQuery, Page, Store } from "./store/store.ts";
+
+/** How long batch input is kept when the client does not say. */
+const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
+
+export interface FilesDeps {
+  readonly store: Store;
+  readonly blobs: Blobs;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly maxFileBytes: number;
+  /** Tells the engine to look now. Nothing depends on it. */
+  readonly nudge: () => void;
+}
+
+/** What a client says about the file it sends. */
+export interface FileDetails {
+  readonly purpose: FilePurpose;
+  /** From its creation; null leaves it to the server. */
+  readonly expiresAfterSeconds: number | null;
+}
+
+export interface IncomingFile {
+  readonly filename: string;
+  readonly content: AsyncIterable<Buffer>;
+  /**
+   * They may stand behind the content, so they are there only when that has been read to its end.
+   * Rejects when anything is wrong with the request.
+   */
+  readonly details: () => Promise<FileDetails>;
+}
+
+export class Files {
+  readonly #deps: FilesDeps;
+
+  constructor(deps: FilesDeps) {
+    this.#deps = deps;
+  }
+
+  async receive(project: string, incoming: IncomingFile): Promise<StoredFile> {
+    const id = newFileId();
+    const blobKey = `files/${id}`;
+    const check = new ContentCheck();
+    const { bytes } = await this.#deps.blobs.put(blobKey, this.#checked(incoming, check));
+    const { purpose, expiresAfterSeconds } = await incoming.details();
+    const createdAtMs = this.#deps.clock.nowMs();
+    const keptSeconds =
+      expiresAfterSeconds ?? (purpose === "batch" ? BATCH_INPUT_KEPT_SECONDS : null);
+    const file: StoredFile = {
+      id,
+      project,
+      purpose,
+      filename: incoming.filename,
+      bytes,
+      sha256: check.report().sha256,
+      blobKey,
+      createdAtMs,
+      expiresAtMs: keptSeconds === null ? null : createdAtMs + keptSeconds * 1000,
+    };
+    await this.#insert(file);
+    this.#deps.log.info({ file: id, project, purpose, bytes }, "file.stored");
+    return file;
+  }
+
+  /** A deleted or expired file is as unknown as one that never was. */
+  async find(project: string, id: FileId): Promise<StoredFile> {
+    const file = await this.#deps.store.findFile(project, id);
+    if (file === null || hasExpired(file, this.#deps.clock.nowMs())) throw noSuchFile(id, "id");
+    return file;
+  }
+
+  async list(query: FileQuery): Promise<Page<StoredFile>> {
+    const page = await this.#deps.store.listFiles(query);
+    if (page === null) throw noSuchFile(query.after ?? "", "after");
+    return page;
+  }
+
+  async findDownloadable(project: string, id: FileId): Promise<StoredFile> {
+    const file = await this.find(project, id);
+    if (!DOWNLOADABLE_PURPOSES.includes(file.purpose)) {
+      throw new PublicError(
+        "invalid_request",
+        `Not allowed to download files of purpose: ${file.purpose}`,
+      );
+    }
+    return file;
+  }
+
+  /** Resolves once there is something to read, so that a fault can still be told. */
+  async openContent(file: StoredFile, range: ByteRange): Promise<Readable> {
+    const content = this.#deps.blobs.read(file.blobKey, range);
+    try {
+      await once(content, "readable");
+    } catch (cause) {
+      // Between the look at the row and this one the file was deleted.
+      if (cause instanceof BlobNotFound) throw noSuchFile(file.id, "id", cause);
+      throw cause;
+    }
+    return content;
+  }
+
+  async delete(project: string, id: FileId): Promise<void> {
+    const { store, clock, log, nudge } = this.#deps;
+    if (!(await store.deleteFileIfPresent(project, id, clock.nowMs()))) throw noSuchFile(id, "id");
+    log.info({ file: id, project }, "file.deleted");
+    nudge();
+  }
+
+  /** The content, as long as nothing is wrong with it or with the rest of the request. A source that fails is not stored. */
+  async *#checked(incoming: IncomingFile, check: ContentCheck): AsyncGenerator<Buffer> {
+    const { maxFileBytes } = this.#deps;
+    for await (const chunk of incoming.content) {
+      check.add(chunk);
+      if (check.bytes > maxFileBytes) throw fileTooLarge();
+      yield chunk;
+    }
+    const { purpose } = await incoming.details();
+    if (purpose === "batch") assertBatchInput(check.report());
+  }
+
+  async #insert(file: StoredFile): Promise<void> {
+    const { store, blobs, log } = this.#deps;
+    try {
+      await store.insertFile(file);
+    } catch (error) {
+      await blobs.delete(file.blobKey).catch((err: unknown) => {
+        log.warn({ blob: file.blobKey, err }, "blob.left_behind");
+      });
+      throw error;
+    }
+  }
+}
+
+const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
+  expiresAtMs !== null && expiresAtMs <= nowMs;
+
+const fileTooLarge = () => new PublicError("invalid_request", "File is too large.");
+
+const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
+  new PublicError("not_found", `No such File object: ${id}`, { param, cause });
+
+/** As much as an upload is asked for; the lines are checked when a batch reads them. */
+function assertBatchInput({ isUtf8, firstLine }: ContentReport): void {
+  if (!isUtf8) {
+    throw new PublicError("invalid_request", "Invalid file for Batch API. Must be utf-8 encoded");
+  }
+  if (firstLine === "none" || firstLine === "broken") {
+    throw new PublicError("invalid_request", "Invalid file format for Batch API. Must be .jsonl");
+  }
+}

@@ -1,0 +1,79 @@
+/**
+ * The HTTP API. Every route stands once, under `/v1`: what comes in under `/openai/v1`, with doubled slashes or
+ * with one at the end, is routed as if it had not.
+ */
+import { Hono } from "hono";
+import type { Batches } from "../batches.ts";
+import type { Clock } from "../clock.ts";
+import type { KeyConfig } from "../config.ts";
+import { PublicError } from "../errors.ts";
+import type { Files } from "../files.ts";
+import type { Log } from "../log.ts";
+import type { Models } from "../models.ts";
+import { authenticate } from "./auth.ts";
+import { mountBatches } from "./batches.ts";
+import type { AppContext, AppEnv } from "./context.ts";
+import { answerError } from "./errors.ts";
+import { mountFiles } from "./files.ts";
+import { mountModels } from "./models.ts";
+import { mountOps } from "./ops.ts";
+import { trackRequests } from "./track.ts";
+
+export interface AppDeps {
+  readonly files: Files;
+  readonly batches: Batches;
+  readonly models: Models;
+  /** Empty: no key is asked for. */
+  readonly keys: readonly KeyConfig[];
+  readonly isReady: () => Promise<boolean>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export type App = Hono<AppEnv>;
+
+export function createApp(deps: AppDeps): App {
+  const app: App = new Hono<AppEnv>({ getPath: canonicalPath });
+  app.onError((error, c) => answerError(c, error));
+  app.notFound((c) =>
+    answerError(c, new PublicError("not_found", `Invalid URL (${c.req.method} ${askedPath(c)})`)),
+  );
+  app.use(trackRequests(deps.log));
+  app.use("/v1/*", authenticate(deps.keys));
+  mountOps(app, deps.isReady);
+  mountFiles(app, deps.files, deps.log);
+  mountBatches(app, deps.batches);
+  mountModels(app, deps.models, deps.clock.nowMs());
+  refuseOtherMethods(app);
+  return app;
+}
+
+const pathOf = (url: string) => /^[^/]*\/\/[^/?#]*([^?#]*)/.exec(url)?.[1] ?? "/";
+
+function canonicalPath(request: Request): string {
+  const path = pathOf(request.url)
+    .replaceAll(/\/{2,}/g, "/")
+    .replace(/(?<=.)\/$/, "");
+  return path.replace(/^\/openai(?=\/v1(?:\/|$))/, "");
+}
+
+/** As the client wrote it, without what may be secret in a query. */
+const askedPath = (c: AppContext) => pathOf(c.req.url);
+
+/** Called when all routes are there: on their paths any other method gets a 405. */
+function refuseOtherMethods(app: App): void {
+  const methodsOf = new Map<string, Set<string>>();
+  for (const { path, method } of app.routes) {
+    if (method === "ALL") continue;
+    methodsOf.set(path, (methodsOf.get(path) ?? new Set()).add(method));
+  }
+  for (const [path, methods] of methodsOf) {
+    app.all(path, (c) => {
+      c.header("allow", [...methods].join(", "));
+      throw new PublicError(
+        "method_not_allowed",
+        `Not allowed to ${c.req.method} on ${askedPath(c)}. (HINT: Perhaps you meant to use a different HTTP method?)`,
+      );
+    });
+  }
+}

@@ -1,0 +1,62 @@
+/**
+ * Who is asking. Keys are compared as SHA-256 digests, each with each and in constant time, and stand in no
+ * log and in no error; a refused key is shown masked.
+ */
+import { createHash, timingSafeEqual } from "node:crypto";
+import type { MiddlewareHandler } from "hono";
+import type { KeyConfig } from "../config.ts";
+import { PublicError } from "../errors.ts";
+import type { AppEnv } from "./context.ts";
+
+/** Whose everything is when no keys are configured. */
+const DEFAULT_PROJECT = "default";
+const DIGEST_PREFIX = "sha256:";
+const BEARER = /^bearer +(\S.*)$/i;
+
+interface KnownKey {
+  readonly digest: Buffer;
+  readonly project: string;
+}
+
+const sha256 = (text: string) => createHash("sha256").update(text).digest();
+
+const digestOf = (key: string) =>
+  key.startsWith(DIGEST_PREFIX) ? Buffer.from(key.slice(DIGEST_PREFIX.length), "hex") : sha256(key);
+
+/** Enough to recognise one's own key, too little to use it. */
+function masked(key: string): string {
+  const shown = key.length >= 16 ? 4 : 0;
+  return `${key.slice(0, shown)}****${key.slice(key.length - shown)}`;
+}
+
+function projectOf(key: string, known: readonly KnownKey[]): string {
+  const digest = sha256(key);
+  let project: string | null = null;
+  for (const each of known) if (timingSafeEqual(each.digest, digest)) project = each.project;
+  if (project !== null) return project;
+  throw new PublicError(
+    "wrong_key",
+    `Incorrect API key provided: ${masked(key)}. Ask the operator of this server for a key.`,
+  );
+}
+
+/** Sets the project of a request. Without keys anything is accepted. */
+export function authenticate(keys: readonly KeyConfig[]): MiddlewareHandler<AppEnv> {
+  const known = keys.map(({ key, project }) => ({ digest: digestOf(key), project }));
+  return async (c, next) => {
+    if (known.length === 0) {
+      c.set("project", DEFAULT_PROJECT);
+      return next();
+    }
+    const bearer = BEARER.exec(c.req.header("authorization") ?? "")?.[1];
+    const key = bearer ?? c.req.header("api-key");
+    if (key === undefined || key === "") {
+      throw new PublicError(
+        "missing_credentials",
+        "Missing bearer or basic authentication in header",
+      );
+    }
+    c.set("project", projectOf(key.trim(), known));
+    return next();
+  };
+}

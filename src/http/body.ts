@@ -1,0 +1,104 @@
+/** A JSON body held against its schema, with the first thing that is wrong said in OpenAI's words. */
+import type { z } from "zod";
+import { PublicError } from "../errors.ts";
+
+export function parseBody<Shape extends z.ZodRawShape>(
+  schema: z.ZodObject<Shape>,
+  body: unknown,
+): z.infer<z.ZodObject<Shape, z.core.$strict>> {
+  const parsed = schema.strict().safeParse(body, { reportInput: true });
+  if (parsed.success) return parsed.data;
+  throw faultOf(parsed.error.issues[0] as z.core.$ZodIssue);
+}
+
+function faultOf(issue: z.core.$ZodIssue): PublicError {
+  const path = issue.path.join(".");
+  switch (issue.code) {
+    case "unrecognized_keys":
+      return unknownParameter([...issue.path, issue.keys[0]].join("."));
+    case "invalid_type":
+      return issue.input === undefined
+        ? missingParameter(path)
+        : wrongType(path, TYPE_WORDS[issue.expected] ?? issue.expected, kindOf(issue.input));
+    case "invalid_value":
+      if (issue.input === undefined) return missingParameter(path);
+      return typeof issue.input === "string"
+        ? unsupportedValue(path, issue.input, issue.values.map(String))
+        : wrongType(path, "a string", kindOf(issue.input));
+    case "too_big":
+      return integerTooLarge(path, Number(issue.input), Number(issue.maximum));
+    case "too_small":
+      return integerTooSmall(path, Number(issue.input), Number(issue.minimum));
+    default:
+      return new PublicError("invalid_value", `Invalid '${path}': ${issue.message}`, {
+        param: path,
+      });
+  }
+}
+
+const TYPE_WORDS: Partial<Record<string, string>> = {
+  string: "a string",
+  number: "a number",
+  int: "an integer",
+  object: "an object",
+  record: "an object",
+};
+
+function kindOf(value: unknown): string {
+  if (value === null) return "null";
+  if (Array.isArray(value)) return "an array";
+  switch (typeof value) {
+    case "object":
+      return "an object";
+    case "number":
+      return Number.isInteger(value) ? "an integer" : "a decimal";
+    default:
+      return `a ${typeof value}`;
+  }
+}
+
+const unknownParameter = (path: string) =>
+  new PublicError("unknown_parameter", `Unknown parameter: '${path}'.`, { param: path });
+
+const missingParameter = (path: string) =>
+  new PublicError("missing_parameter", `Missing required parameter: '${path}'.`, { param: path });
+
+export const wrongType = (path: string, expected: string, got: string) =>
+  path === ""
+    ? new PublicError("invalid_type", `Invalid body: expected ${expected}, but got ${got} instead.`)
+    : new PublicError(
+        "invalid_type",
+        `Invalid type for '${path}': expected ${expected}, but got ${got} instead.`,
+        { param: path },
+      );
+
+export const integerTooLarge = (path: string, value: number, max: number) =>
+  new PublicError(
+    "integer_too_large",
+    `Invalid '${path}': integer above maximum value. Expected a value <= ${max}, but got ${value} instead.`,
+    { param: path },
+  );
+
+export const integerTooSmall = (path: string, value: number, min: number) =>
+  new PublicError(
+    "integer_too_small",
+    `Invalid '${path}': integer below minimum value. Expected a value >= ${min}, but got ${value} instead.`,
+    { param: path },
+  );
+
+export const unsupportedValue = (path: string, value: string, allowed: readonly string[]) =>
+  new PublicError(
+    "invalid_value",
+    allowed.length === 1
+      ? `Invalid value: '${value}'. Value must be '${allowed[0]}'.`
+      : `Invalid value: '${value}'. Supported values are: ${enumerated(allowed)}.`,
+    { param: path },
+  );
+
+function enumerated(values: readonly string[]): string {
+  const inQuotes = values.map((value) => `'${value}'`);
+  const last = inQuotes.at(-1);
+  return values.length === 2
+    ? `${inQuotes[0]} and ${last}`
+    : `${inQuotes.slice(0, -1).join(", ")}, and ${last}`;
+}

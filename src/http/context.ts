@@ -1,0 +1,16 @@
+import type { HttpBindings } from "@hono/node-server";
+import type { Context } from "hono";
+
+/** What every request carries. */
+export interface AppEnv {
+  Bindings: HttpBindings;
+  Variables: {
+    requestId: string;
+    /** By `performance.now()`. */
+    startedAtMs: number;
+    /** Whose files and batches it may see. */
+    project: string;
+  };
+}
+
+export type AppContext = Context<AppEnv>;

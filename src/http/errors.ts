@@ -1,0 +1,44 @@
+/** Anything thrown becomes the one error envelope here, and nowhere else. */
+import type { ContentfulStatusCode } from "hono/utils/http-status";
+import type { ErrorEnvelope } from "../contract/error.ts";
+import { CATALOGUE, PublicError } from "../errors.ts";
+import type { AppContext } from "./context.ts";
+import { answerJson } from "./json.ts";
+
+const DISK_FULL_CODES: readonly unknown[] = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
+
+export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelope => {
+  const { type, code } = CATALOGUE[error];
+  return { error: { message, type, param, code } };
+};
+
+export function answerError(c: AppContext, thrown: unknown): Response {
+  const error = toPublicError(thrown, c.get("requestId"));
+  const { status } = CATALOGUE[error.error];
+  // Clients repeat a 409 as if it would pass; this one never does.
+  if (error.error === "conflict") c.header("x-should-retry", "false");
+  return answerJson(c, envelopeOf(error), status as ContentfulStatusCode);
+}
+
+function toPublicError(thrown: unknown, requestId: string): PublicError {
+  if (thrown instanceof PublicError) return thrown;
+  if (isDiskFull(thrown)) {
+    return new PublicError(
+      "unavailable",
+      "The disk of the server is full. Nothing was stored; try again when its operator has made room.",
+      { cause: thrown },
+    );
+  }
+  return new PublicError(
+    "internal",
+    `The server had an error processing your request. Sorry about that! You can retry your request. If it fails again, tell the operator of this server the request ID ${requestId}.`,
+    { cause: thrown },
+  );
+}
+
+function isDiskFull(thrown: unknown): boolean {
+  for (let error = thrown; error instanceof Error; error = error.cause) {
+    if (DISK_FULL_CODES.includes((error as NodeJS.ErrnoException).code)) return true;
+  }
+  return false;
+}

@@ -1,0 +1,67 @@
+import type { Hono } from "hono";
+import type { FileId } from "../batch/batch.ts";
+import { FILE_PAGE, FilePurpose } from "../contract/file.ts";
+import { PublicError } from "../errors.ts";
+import type { Files } from "../files.ts";
+import type { Log } from "../log.ts";
+import type { FileQuery } from "../store/store.ts";
+import { unsupportedValue } from "./body.ts";
+import type { AppContext, AppEnv } from "./context.ts";
+import { answerContent } from "./download.ts";
+import { answerJson } from "./json.ts";
+import { presentFile, presentPage } from "./present.ts";
+import { integerParam, textParam } from "./query.ts";
+import { readUpload, unknownPurpose } from "./upload.ts";
+
+export function mountFiles(app: Hono<AppEnv>, files: Files, log: Log): void {
+  app.post("/v1/files", async (c) => {
+    const upload = await readUpload(c.env.incoming);
+    return answerJson(c, presentFile(await files.receive(c.get("project"), upload)));
+  });
+
+  app.get("/v1/files", async (c) =>
+    answerJson(c, presentPage(await files.list(fileQuery(c)), presentFile)),
+  );
+
+  app.get("/v1/files/:id", async (c) =>
+    answerJson(c, presentFile(await files.find(c.get("project"), fileId(c)))),
+  );
+
+  app.delete("/v1/files/:id", async (c) => {
+    await files.delete(c.get("project"), fileId(c));
+    return answerJson(c, { object: "file", id: fileId(c), deleted: true });
+  });
+
+  app.get("/v1/files/:id/content", async (c) =>
+    answerContent(c, await files.findDownloadable(c.get("project"), fileId(c)), { files, log }),
+  );
+}
+
+const fileId = (c: AppContext) => c.req.param("id") as FileId;
+
+function fileQuery(c: AppContext): FileQuery {
+  const limit = integerParam(c, "limit") ?? FILE_PAGE.default;
+  if (limit < FILE_PAGE.min || limit > FILE_PAGE.max) {
+    throw new PublicError(
+      "invalid_request",
+      `limit must be between ${FILE_PAGE.min} and ${FILE_PAGE.max}.`,
+    );
+  }
+  const order = textParam(c, "order") ?? "desc";
+  if (order !== "asc" && order !== "desc") throw unsupportedValue("order", order, ["asc", "desc"]);
+  return {
+    project: c.get("project"),
+    purpose: purposeParam(c),
+    order,
+    limit,
+    after: textParam(c, "after") as FileId | null,
+  };
+}
+
+function purposeParam(c: AppContext): FilePurpose | null {
+  const purpose = textParam(c, "purpose");
+  if (purpose === null) return null;
+  const parsed = FilePurpose.safeParse(purpose);
+  if (!parsed.success) throw unknownPurpose(purpose);
+  return parsed.data;
+}

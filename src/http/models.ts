@@ -1,0 +1,18 @@
+import type { Hono } from "hono";
+import type { Models } from "../models.ts";
+import type { AppEnv } from "./context.ts";
+import { answerJson } from "./json.ts";
+import { presentModel } from "./present.ts";
+
+/** `servedSinceMs` is told as the time of creation: upstreams do not all know theirs. */
+export function mountModels(app: Hono<AppEnv>, models: Models, servedSinceMs: number): void {
+  app.get("/v1/models", async (c) => {
+    const data = (await models.list()).map((model) => presentModel(model, servedSinceMs));
+    return answerJson(c, { object: "list", data });
+  });
+
+  // The name may contain slashes, encoded or not.
+  app.get("/v1/models/:model{.+}", async (c) =>
+    answerJson(c, presentModel(await models.find(c.req.param("model")), servedSinceMs)),
+  );
+}

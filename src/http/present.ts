@@ -1,0 +1,91 @@
+/** Things as they stand on the wire. The only place where milliseconds become seconds. */
+import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
+import { type BatchObject, COMPLETION_WINDOW } from "../contract/batch.ts";
+import type { FileObject } from "../contract/file.ts";
+import type { ModelObject } from "../contract/model.ts";
+import type { Page } from "../store/store.ts";
+import type { UpstreamModel } from "../upstream/upstream.ts";
+
+const toSeconds = (atMs: number) => Math.floor(atMs / 1000);
+const toSecondsOrNull = (atMs: number | null) => (atMs === null ? null : toSeconds(atMs));
+
+export const presentFile = (file: StoredFile): FileObject => ({
+  object: "file",
+  id: file.id,
+  purpose: file.purpose,
+  filename: file.filename,
+  bytes: file.bytes,
+  created_at: toSeconds(file.createdAtMs),
+  expires_at: toSecondsOrNull(file.expiresAtMs),
+  status: "processed",
+  status_details: null,
+});
+
+export const presentBatch = (batch: Batch): BatchObject => ({
+  id: batch.id,
+  object: "batch",
+  endpoint: batch.endpoint,
+  model: batch.model,
+  errors:
+    batch.faults === null
+      ? null
+      : {
+          object: "list",
+          data: batch.faults.map(({ code, message, param, line }) => ({
+            code,
+            message,
+            param,
+            line,
+          })),
+        },
+  input_file_id: batch.inputFileId,
+  completion_window: COMPLETION_WINDOW,
+  status: batch.status,
+  output_file_id: batch.outputFileId,
+  error_file_id: batch.errorFileId,
+  created_at: toSeconds(batch.createdAtMs),
+  in_progress_at: toSecondsOrNull(batch.inProgressAtMs),
+  expires_at: toSeconds(batch.expiresAtMs),
+  finalizing_at: toSecondsOrNull(batch.finalizingAtMs),
+  completed_at: toSecondsOrNull(batch.completedAtMs),
+  failed_at: toSecondsOrNull(batch.failedAtMs),
+  expired_at: toSecondsOrNull(batch.expiredAtMs),
+  cancelling_at: toSecondsOrNull(batch.cancellingAtMs),
+  cancelled_at: toSecondsOrNull(batch.cancelledAtMs),
+  request_counts: {
+    total: batch.counts.total,
+    completed: batch.counts.completed,
+    failed: batch.counts.failed,
+  },
+  usage: presentUsage(batch.usage),
+  metadata: batch.metadata,
+});
+
+const presentUsage = (usage: Usage): BatchObject["usage"] => ({
+  input_tokens: usage.inputTokens,
+  input_tokens_details: { cached_tokens: usage.cachedTokens },
+  output_tokens: usage.outputTokens,
+  output_tokens_details: { reasoning_tokens: usage.reasoningTokens },
+  total_tokens: usage.totalTokens,
+});
+
+export const presentModel = (model: UpstreamModel, servedSinceMs: number): ModelObject => ({
+  id: model.id,
+  object: "model",
+  created: toSeconds(servedSinceMs),
+  owned_by: model.ownedBy,
+});
+
+export function presentPage<T, Wire extends { readonly id: string }>(
+  { data, hasMore }: Page<T>,
+  present: (item: T) => Wire,
+) {
+  const items = data.map(present);
+  return {
+    object: "list",
+    data: items,
+    first_id: items.at(0)?.id ?? null,
+    last_id: items.at(-1)?.id ?? null,
+    has_more: hasMore,
+  };
+}

@@ -1,0 +1,172 @@
+/**
+ * The listening socket: limits on how long a client may take, answers to what is not HTTP, and an end that
+ * lets answers finish.
+ *
+ * Uploads may be large and links slow, so there is no limit on a whole request, only on silence. When an
+ * answer goes out before its request has come in, the rest of the request is read and dropped for a
+ * while: closing at once would reset the connection, and the client might never see the answer.
+ */
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from "node:http";
+import { type AddressInfo, isIPv6 } from "node:net";
+import type { Duplex } from "node:stream";
+import { getRequestListener } from "@hono/node-server";
+import { CATALOGUE, PublicError } from "../errors.ts";
+import type { App } from "./app.ts";
+import { envelopeOf } from "./errors.ts";
+import { JSON_TYPE, toAsciiJson } from "./json.ts";
+import { newRequestId } from "./track.ts";
+
+/** Longer than the poll intervals of clients and the 60 seconds of common load balancers. */
+const KEEP_ALIVE_MS = 75_000;
+const HEADERS_MS = 90_000;
+const SILENCE_MS = 300_000;
+const LINGER_MS = 30_000;
+const CLOSE_GRACE_MS = 10_000;
+const IDLE_SWEEP_MS = 50;
+
+export interface Address {
+  readonly host: string;
+  /** 0 takes any that is free. */
+  readonly port: number;
+}
+
+export interface Listening {
+  readonly ok: true;
+  /** Such as `http://127.0.0.1:8080`. */
+  readonly url: string;
+  /** Stops accepting, lets answers finish for up to `graceMs`, then cuts what is left. */
+  close(graceMs?: number): Promise<void>;
+}
+
+export type ListenResult = Listening | { readonly ok: false; readonly problem: string };
+
+export async function listen(app: App, address: Address): Promise<ListenResult> {
+  const answers: Answers = new WeakMap();
+  const server = createServer(
+    { keepAliveTimeout: KEEP_ALIVE_MS, headersTimeout: HEADERS_MS, requestTimeout: 0 },
+    requestListener(app, answers),
+  );
+  server.timeout = SILENCE_MS;
+  server.on("clientError", (fault: NodeJS.ErrnoException, socket) => {
+    // An answer under way must not get another one into its middle.
+    const isAnswering = answers.get(socket)?.headersSent && !answers.get(socket)?.writableFinished;
+    if (fault.code === "ECONNRESET" || !socket.writable || isAnswering) socket.destroy(fault);
+    else answerMalformed(fault.code, socket);
+  });
+  const problem = await bind(server, address);
+  if (problem !== null) return { ok: false, problem };
+  const { port } = server.address() as AddressInfo;
+  const host = isIPv6(address.host) ? `[${address.host}]` : address.host;
+  return {
+    ok: true,
+    url: `http://${host}:${port}`,
+    close: (graceMs = CLOSE_GRACE_MS) => closeServer(server, graceMs),
+  };
+}
+
+/** The latest answer on each connection. */
+type Answers = WeakMap<Duplex, ServerResponse>;
+
+function requestListener(app: App, answers: Answers): RequestListener {
+  const answer = getRequestListener(app.fetch, {
+    hostname: "localhost",
+    autoCleanupIncoming: false,
+    errorHandler: answerUnroutable,
+  });
+  return (incoming, outgoing) => {
+    answers.set(incoming.socket, outgoing);
+    outgoing.once("close", () => lingerOver(incoming));
+    void answer(incoming, outgoing);
+  };
+}
+
+/** A request line or `Host` that makes no URL never reaches the app. */
+function answerUnroutable(cause: unknown): Response {
+  const error = new PublicError("invalid_request", "Invalid URL or Host header.", { cause });
+  return new Response(toAsciiJson(envelopeOf(error)), {
+    status: 400,
+    headers: { ...JSON_TYPE, "x-request-id": newRequestId() },
+  });
+}
+
+function lingerOver(incoming: IncomingMessage): void {
+  if (incoming.complete || incoming.destroyed) return;
+  incoming.unpipe();
+  incoming.resume();
+  const timer = setTimeout(() => incoming.socket.destroy(), LINGER_MS).unref();
+  incoming.once("end", () => clearTimeout(timer));
+  incoming.once("close", () => clearTimeout(timer));
+}
+
+function malformedRequest(code: string | undefined): PublicError {
+  switch (code) {
+    case "HPE_HEADER_OVERFLOW":
+      return new PublicError("headers_too_large", "The headers of the request are too large.");
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new PublicError("request_timeout", "The request did not arrive in time.");
+    default:
+      return new PublicError("invalid_request", "The request is not valid HTTP.");
+  }
+}
+
+/** What could not be parsed has no response object: the answer is written by hand. */
+function answerMalformed(code: string | undefined, socket: Duplex): void {
+  const error = malformedRequest(code);
+  const { status } = CATALOGUE[error.error];
+  const body = toAsciiJson(envelopeOf(error));
+  socket.end(
+    [
+      `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+      `Content-Type: ${JSON_TYPE["content-type"]}`,
+      `Content-Length: ${body.length}`,
+      `x-request-id: ${newRequestId()}`,
+      "Connection: close",
+      "",
+      body,
+    ].join("\r\n"),
+  );
+}
+
+function bind(server: Server, { host, port }: Address): Promise<string | null> {
+  return new Promise((resolve) => {
+    server.once("error", (error: NodeJS.ErrnoException) => {
+      resolve(describeBindFault(error, { host, port }));
+    });
+    server.listen({ host, port }, () => resolve(null));
+  });
+}
+
+function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address): string {
+  switch (error.code) {
+    case "EADDRINUSE":
+      return `port ${port} on ${host} is already in use`;
+    case "EACCES":
+      return `port ${port} on ${host} needs rights that this process does not have`;
+    case "EADDRNOTAVAIL":
+      return `${host} is not an address of this machine`;
+    case "ENOTFOUND":
+    case "EAI_AGAIN":
+      return `the host ${host} is not known`;
+    default:
+      return `cannot listen on ${host}:${port}: ${error.message}`;
+  }
+}
+
+async function closeServer(server: Server, graceMs: number): Promise<void> {
+  const closed = new Promise<void>((resolve) => {
+    server.close(() => resolve());
+  });
+  // A connection that becomes idle only now would otherwise be kept for its next request.
+  const sweep = setInterval(() => server.closeIdleConnections(), IDLE_SWEEP_MS);
+  const cut = setTimeout(() => server.closeAllConnections(), graceMs);
+  await closed;
+  clearInterval(sweep);
+  clearTimeout(cut);
+}

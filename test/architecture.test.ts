@@ -1,0 +1,103 @@
+import { describe, expect, test } from "vitest";
+import { RULES } from "./support/architecture-rules.ts";
+import { readSources, type SourceFile } from "./support/source-tree.ts";
+
+const tree = readSources("src", "test");
+const names = Object.keys(RULES) as (keyof typeof RULES)[];
+
+describe("in this tree", () => {
+  test.each(names)("%s", (name) => expect(RULES[name](tree)).toEqual([]));
+});
+
+/** For each rule, files that break it and what it says of them. */
+const BREAKS: Record<
+  keyof typeof RULES,
+  readonly (readonly [path: string, text: string, said: string])[]
+> = {
+  "imports point down": [
+    ["src/http/x.ts", 'import { a } from "../engine/engine.ts";', "http/x.ts → engine/engine.ts"],
+    ["src/engine/x.ts", 'import type { a } from "../http/app.ts";', "engine/x.ts → http/app.ts"],
+    ["src/batch/x.ts", 'export * from "../store/store.ts";', "batch/x.ts → store/store.ts"],
+    ["src/contract/x.ts", 'import "../errors.ts";', "contract/x.ts → errors.ts"],
+    [
+      "src/store/postgres/x.ts",
+      'import {\n  type a,\n  b,\n} from "../sqlite/store.ts";',
+      "store/postgres/x.ts → store/sqlite/store.ts",
+    ],
+    ["src/http/y.ts", 'import { a } from "../config.ts";', "http/y.ts → config.ts"],
+    ["src/engine/y.ts", 'const a = await import("../runtime.ts");', "engine/y.ts → runtime.ts"],
+    ["src/clock.ts", 'import { a } from "./log.ts";', "clock.ts → log.ts"],
+    ["src/helpers.ts", "", "src/helpers.ts has no layer"],
+  ],
+  "nothing imports in a circle": [
+    ["src/batch/a.ts", 'import { b } from "./b.ts";\n', "batch/a.ts → batch/b.ts → batch/a.ts"],
+    [
+      "src/batch/b.ts",
+      'import type { a } from "./a.ts";\n',
+      "batch/a.ts → batch/b.ts → batch/a.ts",
+    ],
+  ],
+  "each package is imported where it belongs": [
+    ["src/engine/x.ts", 'import { request } from "undici";', "engine/x.ts imports undici"],
+    [
+      "src/files.ts",
+      'import { a } from "drizzle-orm/sqlite-core";',
+      "files.ts imports drizzle-orm",
+    ],
+    ["src/batch/x.ts", 'import { z } from "zod";', "batch/x.ts imports zod"],
+    ["src/http/x.ts", 'import leftPad from "left-pad";', "http/x.ts imports left-pad"],
+    [
+      "src/runtime.ts",
+      'import { a } from "@hono/node-server/x";',
+      "runtime.ts imports @hono/node-server",
+    ],
+  ],
+  "the rules and the contract touch nothing outside": [
+    ["src/batch/x.ts", 'import { readFileSync } from "node:fs";', "batch/x.ts imports node:fs"],
+  ],
+  "only config.ts reads the environment": [
+    ["src/engine/x.ts", 'const a = process.env["A"];', "src/engine/x.ts: process.env"],
+  ],
+  "only main.ts ends the process": [["src/cli.ts", "process.exit(1);", "src/cli.ts: process.exit"]],
+  "only clock.ts knows what time it is": [
+    ["src/engine/x.ts", "const nowMs = Date.now();", "src/engine/x.ts: Date.now"],
+  ],
+  "a status is named only where batches are created, moved and stored": [
+    ["src/engine/x.ts", 'if (status === "finalizing") go();', 'src/engine/x.ts: "finalizing"'],
+  ],
+  "SQL takes the names of statuses from the contract": [
+    ["src/store/sqlite/x.ts", "sql`status = 'failed'`", "src/store/sqlite/x.ts: 'failed'"],
+  ],
+  "files stay short": [
+    ["src/engine/x.ts", "a\n".repeat(401), "src/engine/x.ts has 401 lines"],
+    ["src/store/sqlite/store.ts", "a\n".repeat(501), "src/store/sqlite/store.ts has 501 lines"],
+    ["test/x.test.ts", "a\n".repeat(601), "test/x.test.ts has 601 lines"],
+  ],
+  "no folder hides behind an index.ts": [["src/engine/index.ts", "", "src/engine/index.ts"]],
+};
+
+describe("a planted break is found, and nothing else", () => {
+  test.each(names)("%s", (name) => {
+    const planted = BREAKS[name].map(([path, text]): SourceFile => ({ path, text }));
+    const untouched = tree.filter(({ path }) => planted.every((file) => file.path !== path));
+    const said = new Set(BREAKS[name].map(([, , sentence]) => sentence));
+    expect(new Set(RULES[name]([...untouched, ...planted]))).toEqual(said);
+  });
+
+  test("what is allowed is not reported", () => {
+    const innocent: SourceFile[] = [
+      {
+        path: "src/http/x.ts",
+        text: 'import type { Config } from "../config.ts";\nimport { Hono } from "hono";',
+      },
+      {
+        path: "src/engine/x.ts",
+        text: '// process.env, once\n/* Date.now() */\nprocess.exitCode = 1;\nconst a = Buffer.from("../http/app.ts");',
+      },
+      { path: "src/store/sqlite/store.ts", text: "a\n".repeat(500) },
+      { path: "src/engine/y.ts", text: "a\n".repeat(400) },
+    ];
+    const broken = names.filter((name) => RULES[name](innocent).length > 0);
+    expect(broken).toEqual([]);
+  });
+});

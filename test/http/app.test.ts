@@ -1,0 +1,253 @@
+import supertest from "supertest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { RawConnection, rawRequest } from "../support/raw-http.ts";
+import {
+  createBatchBody,
+  startTestApi,
+  type TestApi,
+  uploadInput,
+  type Wire,
+  wireOf,
+} from "../support/test-http.ts";
+
+let api: TestApi;
+beforeAll(async () => {
+  api = await startTestApi({
+    models: [
+      { id: "gpt-4o-mini", ownedBy: "gpu-1" },
+      { id: "meta/llama:8b", ownedBy: "gpu-2" },
+    ],
+  });
+});
+afterAll(() => api[Symbol.asyncDispose]());
+
+interface Ask {
+  readonly method?: string;
+  readonly headers?: Record<string, string>;
+  readonly body?: string;
+}
+
+async function get(path: string, { method = "GET", headers = {}, body }: Ask = {}) {
+  const asked = new supertest.Test(api.url, method, path).set(headers).ok(() => true);
+  const answer = await (body === undefined ? asked : asked.send(body));
+  return {
+    status: answer.status,
+    headers: answer.headers as Record<string, string | undefined>,
+    body: answer.body as Wire,
+  };
+}
+
+describe("every answer", () => {
+  test("has an id of its own, a version, a duration and a plain JSON type", async () => {
+    const ids = new Set<string>();
+    for (const [method, path, status] of [
+      ["GET", "/v1/files", 200],
+      ["GET", "/v1/files/file-x", 404],
+      ["GET", "/v1/nowhere", 404],
+      ["GET", "/nowhere", 404],
+      ["PUT", "/v1/files", 405],
+      ["POST", "/v1/batches", 400],
+      ["GET", "/health", 200],
+    ] as const) {
+      const { headers, ...answer } = await get(path, { method });
+      expect(answer.status).toBe(status);
+      expect(headers["content-type"]).toBe("application/json");
+      expect(headers["x-request-id"]).toMatch(/^req_[0-9a-f]{32}$/);
+      expect(headers["openai-version"]).toBe("2020-10-01");
+      expect(headers["openai-processing-ms"]).toMatch(/^\d+$/);
+      expect(headers["content-length"]).toMatch(/^\d+$/);
+      expect(headers["content-encoding"]).toBeUndefined();
+      ids.add(headers["x-request-id"] ?? "");
+    }
+    expect(ids.size).toBe(7);
+  });
+
+  test("is ASCII, so that no client can cut a character in two", async () => {
+    const input = await uploadInput(api);
+    const response = await api.fetch("/v1/batches", {
+      method: "POST",
+      body: createBatchBody(input, { metadata: { k: "ü\u2028😀\u007f" } }),
+    });
+    const bytes = Buffer.from(await response.arrayBuffer());
+    expect(bytes.every((byte) => byte >= 0x20 && byte < 0x7f)).toBe(true);
+    expect(JSON.parse(bytes.toString()).metadata).toEqual({ k: "ü\u2028😀\u007f" });
+    const refusal = await api.fetch("/v1/files/größe");
+    expect(Buffer.from(await refusal.arrayBuffer()).every((byte) => byte < 0x7f)).toBe(true);
+  });
+
+  test("keeps the connection for longer than clients and load balancers wait", async () => {
+    const { headers } = await rawRequest(api.url, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    expect(headers["keep-alive"]).toBe("timeout=75");
+  });
+
+  test("comes to GETs with a JSON type, with no length and with a body", async () => {
+    const json = { "content-type": "application/json" };
+    expect((await get("/v1/batches", { headers: json })).status).toBe(200);
+    using connection = await RawConnection.open(api.url);
+    for (const body of ["", "{}"]) {
+      connection.send(
+        `GET /v1/batches HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+      );
+      expect((await connection.answer()).status).toBe(200);
+    }
+  });
+});
+
+describe("a path", () => {
+  test("may begin with /openai, double its slashes and end with one", async () => {
+    for (const path of [
+      "/openai/v1/models",
+      "/v1/models/",
+      "//v1//models//",
+      "/openai//v1/models/?api-version=1",
+      "/v1/models?limit=1",
+    ]) {
+      expect((await get(path)).status, path).toBe(200);
+    }
+    const input = await uploadInput(api);
+    const created = await get("/openai/v1/batches/", {
+      method: "POST",
+      body: createBatchBody(input),
+    });
+    const { id } = created.body;
+    expect((await get(`/openai/v1/batches//${id}`)).body.id).toBe(id);
+    const cancelled = await get(`/openai/v1/batches//${id}/cancel`, { method: "POST" });
+    expect([cancelled.status, cancelled.body.status]).toEqual([200, "cancelling"]);
+  });
+
+  test("that is unknown is named as it was asked for", async () => {
+    for (const path of ["/v1/foo", "/openai/v1/foo", "/", "/foo", "/v1", "/openai/files"]) {
+      const { status, body } = await get(`${path}?secret=1`);
+      expect(status).toBe(404);
+      expect(body.error).toEqual({
+        message: `Invalid URL (GET ${path})`,
+        type: "invalid_request_error",
+        param: null,
+        code: null,
+      });
+    }
+  });
+
+  test.each([
+    ["POST", "/v1/models", "GET"],
+    ["DELETE", "/v1/models/gpt-4o-mini", "GET"],
+    ["DELETE", "/v1/files", "POST, GET"],
+    ["POST", "/v1/files/file-x", "GET, DELETE"],
+    ["PATCH", "/v1/batches/batch_x", "GET"],
+    ["GET", "/v1/batches/batch_x/cancel", "POST"],
+    ["POST", "/health", "GET"],
+  ])("that is known refuses the wrong method: %s %s", async (method, path, allow) => {
+    const { status, headers, body } = await get(path, { method });
+    expect(status).toBe(405);
+    expect(headers["allow"]).toBe(allow);
+    expect(body.error).toEqual({
+      message: `Not allowed to ${method} on ${path}. (HINT: Perhaps you meant to use a different HTTP method?)`,
+      type: "invalid_request_error",
+      param: null,
+      code: null,
+    });
+  });
+
+  test("that makes no sense is refused in JSON too", async () => {
+    for (const [target, host] of [
+      ["/v1/%zz", "x"],
+      ["/v1/a\\b", "x"],
+      ["/v1/files", "not a host"],
+    ] as const) {
+      const answer = await rawRequest(api.url, `GET ${target} HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
+      expect([400, 404], target).toContain(answer.status);
+      expect(JSON.parse(answer.body).error.type).toBe("invalid_request_error");
+      expect(answer.headers["x-request-id"]).toMatch(/^req_/);
+    }
+  });
+});
+
+describe("models", () => {
+  test("are listed under their public names", async () => {
+    const { body } = await get("/v1/models");
+    const created = expect.any(Number);
+    expect(body).toEqual({
+      object: "list",
+      data: [
+        { id: "gpt-4o-mini", object: "model", created, owned_by: "gpu-1" },
+        { id: "meta/llama:8b", object: "model", created, owned_by: "gpu-2" },
+      ],
+    });
+  });
+
+  test("are found by name, slashes encoded or not", async () => {
+    for (const path of ["meta%2Fllama%3A8b", "meta/llama:8b", "meta%2fllama:8b"]) {
+      expect((await get(`/v1/models/${path}`)).body.id).toBe("meta/llama:8b");
+    }
+  });
+
+  test("that nobody serves are a 404", async () => {
+    const { status, body } = await get("/v1/models/ft:123");
+    expect(status).toBe(404);
+    expect(body.error).toEqual({
+      message: "The model 'ft:123' does not exist",
+      type: "invalid_request_error",
+      param: "model",
+      code: "model_not_found",
+    });
+  });
+});
+
+describe("supervisors", () => {
+  test("learn whether it lives, and whether it may have traffic", async () => {
+    expect((await get("/health")).body).toEqual({ status: "ok" });
+    expect((await get("/ready")).status).toBe(200);
+    api.setReady(false);
+    const { status, headers } = await get("/ready");
+    expect([status, headers["content-type"]]).toEqual([503, "application/json"]);
+    expect((await get("/health")).status).toBe(200);
+    api.setReady(true);
+  });
+});
+
+describe("a fault of the server", () => {
+  test("is a 500 that tells the client only an id, under which the log has the cause", async () => {
+    await using broken = await startTestApi();
+    await broken.store.close();
+    const response = await broken.fetch("/v1/files");
+    const { error } = await wireOf(response);
+    const id = response.headers.get("x-request-id");
+    expect(response.status).toBe(500);
+    expect(error).toEqual({
+      message: expect.stringMatching(
+        new RegExp(`^The server had an error processing your request\\..*${id}\\.$`),
+      ),
+      type: "server_error",
+      param: null,
+      code: null,
+    });
+    const entry = broken.log.map((line) => JSON.parse(line)).find((each) => each.level === "error");
+    expect(entry).toMatchObject({
+      event: "request.completed",
+      method: "GET",
+      path: "/v1/files",
+      status: 500,
+      requestId: id,
+    });
+    expect(entry.err.stack).toContain("database");
+    expect(error.message).not.toContain("database");
+  });
+});
+
+test("a request is one line in the log, without its query", async () => {
+  const { headers } = await get("/v1/models?secret=1");
+  const id = headers["x-request-id"];
+  const entries = api.log.map((line) => JSON.parse(line)).filter((each) => each.requestId === id);
+  expect(entries).toEqual([
+    {
+      level: "debug",
+      time: expect.any(String),
+      event: "request.completed",
+      method: "GET",
+      path: "/v1/models",
+      status: 200,
+      ms: expect.any(Number),
+      requestId: id,
+    },
+  ]);
+});

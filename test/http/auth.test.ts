@@ -1,0 +1,150 @@
+import { createHash } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createBatchBody, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
+
+const KEY_A = "sk-alpha-0123456789abcdef";
+const KEY_B = "sk-beta-fedcba9876543210";
+const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
+
+let api: TestApi;
+beforeAll(async () => {
+  api = await startTestApi({
+    keys: [
+      { name: "a", key: KEY_A, project: "alpha" },
+      { name: "b", key: `sha256:${sha256(KEY_B).toUpperCase()}`, project: "beta" },
+    ],
+  });
+});
+afterAll(() => api[Symbol.asyncDispose]());
+
+async function call(path: string, headers: Record<string, string>, init: RequestInit = {}) {
+  const response = await api.fetch(path, { headers, ...init });
+  return {
+    status: response.status,
+    headers: response.headers,
+    body: await wireOf(response),
+  };
+}
+
+const bearer = (key: string) => ({ authorization: `Bearer ${key}` });
+
+describe("with keys configured", () => {
+  test("a request without a key is refused", async () => {
+    for (const headers of [
+      {},
+      { authorization: "" },
+      { authorization: "Bearer" },
+      { authorization: KEY_A },
+      { authorization: "Basic abc" },
+      { "api-key": "" },
+    ]) {
+      const answer = await call("/v1/files", headers as Record<string, string>);
+      expect(answer.status).toBe(401);
+      expect(answer.body).toEqual({
+        error: {
+          message: "Missing bearer or basic authentication in header",
+          type: "invalid_request_error",
+          param: null,
+          code: null,
+        },
+      });
+      expect(answer.headers.get("x-request-id")).toMatch(/^req_/);
+    }
+  });
+
+  test("a wrong key is refused and shown masked", async () => {
+    const answer = await call("/v1/files", bearer("sk-wrong-0123456789abcdef"));
+    expect(answer.status).toBe(401);
+    expect(answer.body.error).toEqual({
+      message:
+        "Incorrect API key provided: sk-w****cdef. Ask the operator of this server for a key.",
+      type: "invalid_request_error",
+      param: null,
+      code: "invalid_api_key",
+    });
+    for (const key of ["short", `${KEY_A} `.repeat(2), KEY_A.slice(1), sha256(KEY_B)]) {
+      const { status, body } = await call("/v1/files", bearer(key));
+      expect([status, body.error.code]).toEqual([401, "invalid_api_key"]);
+      expect(body.error.message).not.toContain(key.trim());
+    }
+  });
+
+  test("keys are accepted plain and as digests, in either header and any case of the scheme", async () => {
+    for (const headers of [
+      bearer(KEY_A),
+      bearer(KEY_B),
+      { authorization: `bearer   ${KEY_A}` },
+      { "api-key": KEY_B },
+    ]) {
+      const answer = await call("/v1/files", headers as Record<string, string>);
+      expect(answer.status).toBe(200);
+    }
+  });
+
+  test("a project sees nothing of another", async () => {
+    const form = new FormData();
+    form.set("purpose", "batch");
+    form.set("file", new Blob(["{}\n"]), "a.jsonl");
+    const file = await call("/v1/files", bearer(KEY_A), { method: "POST", body: form });
+    const batch = await call("/v1/batches", bearer(KEY_A), {
+      method: "POST",
+      body: createBatchBody(file.body.id),
+    });
+    expect([file.status, batch.status]).toEqual([200, 200]);
+    for (const path of [`files/${file.body.id}`, `batches/${batch.body.id}`]) {
+      expect((await call(`/v1/${path}`, bearer(KEY_A))).status).toBe(200);
+      expect((await call(`/v1/${path}`, bearer(KEY_B))).status).toBe(404);
+    }
+    for (const [method, path] of [
+      ["DELETE", `/v1/files/${file.body.id}`],
+      ["GET", `/v1/files/${file.body.id}/content`],
+      ["POST", `/v1/batches/${batch.body.id}/cancel`],
+      ["GET", `/v1/files?after=${file.body.id}`],
+      ["GET", `/v1/batches?after=${batch.body.id}`],
+    ] as const) {
+      expect((await call(path, bearer(KEY_B), { method })).status, path).toBe(404);
+    }
+    expect((await call("/v1/files", bearer(KEY_B))).body.data).toEqual([]);
+    expect((await call("/v1/batches", bearer(KEY_B))).body.data).toEqual([]);
+    expect((await call(`/v1/batches/${batch.body.id}`, bearer(KEY_A))).body.status).toBe(
+      "validating",
+    );
+  });
+
+  test("paths and methods are told only to those with a key", async () => {
+    expect((await call("/v1/nowhere", {})).status).toBe(401);
+    expect((await call("/openai/v1/files", {})).status).toBe(401);
+    expect((await call("/v1/files", {}, { method: "PUT" })).status).toBe(401);
+    expect((await call("/v1/nowhere", bearer(KEY_A))).status).toBe(404);
+  });
+
+  test("supervisors need none", async () => {
+    expect((await call("/health", {})).status).toBe(200);
+    expect((await call("/ready", {})).status).toBe(200);
+  });
+
+  test("an upload without a key is refused before it is read, and seen to be", async () => {
+    const form = new FormData();
+    form.set("purpose", "batch");
+    form.set("file", new Blob([Buffer.alloc(5_000_000, "x")]), "a.jsonl");
+    const { status } = await call("/v1/files", {}, { method: "POST", body: form });
+    expect(status).toBe(401);
+  });
+
+  test("no key is ever in the log", async () => {
+    await call("/v1/files", bearer("sk-secret-wrong-0123456789"));
+    const log = api.log.join("");
+    expect(log).toContain("request.completed");
+    for (const secret of [KEY_A, KEY_B, sha256(KEY_B), "sk-secret-wrong"]) {
+      expect(log).not.toContain(secret);
+    }
+  });
+});
+
+test("without keys configured anything is accepted", async () => {
+  await using open = await startTestApi();
+  for (const headers of [{}, bearer("anything"), { "api-key": "x" }]) {
+    const response = await open.fetch("/v1/files", { headers: headers as Record<string, string> });
+    expect(response.status).toBe(200);
+  }
+});

@@ -1,0 +1,484 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { BatchId, FileId } from "../../src/batch/batch.ts";
+import { NO_USAGE } from "../../src/batch/batch.ts";
+import { BatchObject } from "../../src/contract/batch.ts";
+import {
+  createBatchBody,
+  idsOn,
+  startTestApi,
+  type TestApi,
+  uploadInput,
+  wireOf,
+} from "../support/test-http.ts";
+
+let api: TestApi;
+let input: string;
+beforeAll(async () => {
+  api = await startTestApi();
+  input = await uploadInput(api);
+});
+afterAll(() => api[Symbol.asyncDispose]());
+
+async function call(method: string, path: string, body: string | null = null) {
+  const response = await api.fetch(path, { method, body });
+  return {
+    status: response.status,
+    headers: response.headers,
+    body: await wireOf(response),
+  };
+}
+
+const create = (more: Record<string, unknown> = {}) =>
+  call("POST", "/v1/batches", createBatchBody(input, more));
+
+async function newBatch(): Promise<BatchId> {
+  return (await create()).body.id as BatchId;
+}
+
+const CLAIM = { owner: "test", ttlMs: 60_000 };
+
+async function failBatch(id: BatchId): Promise<void> {
+  for (;;) {
+    const claimed = await api.store.claimBatchToValidate({ ...CLAIM, nowMs: Date.now() });
+    if (claimed === null) throw new Error(`${id} waits for nothing`);
+    if (claimed.batch.id !== id) continue;
+    const fault = { code: "invalid_json_line", message: "No.", param: null, line: 2 } as const;
+    await api.store.failBatchIfLeased(claimed.lease, [fault], Date.now());
+    return;
+  }
+}
+
+describe("a new batch", () => {
+  test("waits for validation, shows every key, and the engine is told", async () => {
+    const nudges = api.nudges();
+    const { status, body } = await create({ metadata: { name: "größe 😀" } });
+    expect(status).toBe(200);
+    expect(body).toEqual({
+      id: expect.stringMatching(/^batch_[0-9a-f]{32}$/),
+      object: "batch",
+      endpoint: "/v1/chat/completions",
+      model: null,
+      errors: null,
+      input_file_id: input,
+      completion_window: "24h",
+      status: "validating",
+      output_file_id: null,
+      error_file_id: null,
+      created_at: expect.any(Number),
+      in_progress_at: null,
+      expires_at: body.created_at + 86_400,
+      finalizing_at: null,
+      completed_at: null,
+      failed_at: null,
+      expired_at: null,
+      cancelling_at: null,
+      cancelled_at: null,
+      request_counts: { total: 0, completed: 0, failed: 0 },
+      usage: {
+        input_tokens: 0,
+        input_tokens_details: { cached_tokens: 0 },
+        output_tokens: 0,
+        output_tokens_details: { reasoning_tokens: 0 },
+        total_tokens: 0,
+      },
+      metadata: { name: "größe 😀" },
+    });
+    expect(BatchObject.strict().safeParse(body).success).toBe(true);
+    expect(api.nudges()).toBe(nudges + 1);
+    expect((await call("GET", `/v1/batches/${body.id}`)).body).toEqual(body);
+  });
+
+  test("has its fields in the order that people are used to", async () => {
+    const { body } = await create();
+    expect(Object.keys(body)).toEqual(Object.keys(BatchObject.shape));
+  });
+
+  test("is made whether its input file exists or not", async () => {
+    const { status, body } = await call("POST", "/v1/batches", createBatchBody("file-unknown"));
+    expect([status, body.status, body.input_file_id]).toEqual([200, "validating", "file-unknown"]);
+  });
+
+  test("takes escaped slashes, endpoints without /v1, and nulls for what is optional", async () => {
+    const escaped = createBatchBody(input).replaceAll("/", "\\/");
+    expect((await call("POST", "/v1/batches", escaped)).body.endpoint).toBe("/v1/chat/completions");
+    const azure = await create({ endpoint: "/embeddings" });
+    expect([azure.status, azure.body.endpoint]).toEqual([200, "/v1/embeddings"]);
+    const nulls = await create({ metadata: null, output_expires_after: null });
+    expect([nulls.status, nulls.body.metadata]).toEqual([200, null]);
+  });
+
+  test.each([
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/moderations",
+    "/v1/images/generations",
+    "/v1/images/edits",
+    "/v1/videos",
+  ])("may be for %s", async (endpoint) => {
+    expect((await create({ endpoint })).body.endpoint).toBe(endpoint);
+  });
+
+  test("remembers when its output is to expire", async () => {
+    const { body } = await create({
+      output_expires_after: { anchor: "created_at", seconds: 7_200 },
+    });
+    const stored = await api.store.findBatch("default", body.id as BatchId);
+    expect(stored?.outputExpiresAfterSeconds).toBe(7_200);
+    expect(body).not.toHaveProperty("output_expires_after");
+  });
+
+  test("takes metadata up to its limits, counted in characters", async () => {
+    const pairs = Object.fromEntries(
+      Array.from({ length: 16 }, (_, i) => [`${i}`.padEnd(64, "k"), "😀".repeat(512)]),
+    );
+    const { status, body } = await create({ metadata: pairs });
+    expect(status).toBe(200);
+    expect(body.metadata).toEqual(pairs);
+  });
+});
+
+const ENDPOINTS =
+  "'/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/responses', '/v1/moderations', '/v1/images/generations', '/v1/images/edits', and '/v1/videos'";
+
+describe("a batch is not made", () => {
+  test.each<[string, Record<string, unknown>, string, string, string]>([
+    [
+      "for an unknown endpoint",
+      { endpoint: "/v1/invalid" },
+      `Invalid value: '/v1/invalid'. Supported values are: ${ENDPOINTS}.`,
+      "endpoint",
+      "invalid_value",
+    ],
+    [
+      "for an endpoint that is no string",
+      { endpoint: 5 },
+      "Invalid type for 'endpoint': expected a string, but got an integer instead.",
+      "endpoint",
+      "invalid_type",
+    ],
+    [
+      "with another window",
+      { completion_window: "1h" },
+      "Invalid value: '1h'. Value must be '24h'.",
+      "completion_window",
+      "invalid_value",
+    ],
+    [
+      "with an empty window",
+      { completion_window: "" },
+      "Invalid value: ''. Value must be '24h'.",
+      "completion_window",
+      "invalid_value",
+    ],
+    [
+      "without an input file",
+      { input_file_id: undefined },
+      "Missing required parameter: 'input_file_id'.",
+      "input_file_id",
+      "missing_required_parameter",
+    ],
+    [
+      "without an endpoint",
+      { endpoint: undefined },
+      "Missing required parameter: 'endpoint'.",
+      "endpoint",
+      "missing_required_parameter",
+    ],
+    [
+      "without a window",
+      { completion_window: undefined },
+      "Missing required parameter: 'completion_window'.",
+      "completion_window",
+      "missing_required_parameter",
+    ],
+    [
+      "with an input file that is null",
+      { input_file_id: null },
+      "Invalid type for 'input_file_id': expected a string, but got null instead.",
+      "input_file_id",
+      "invalid_type",
+    ],
+    [
+      "with metadata that is not text",
+      { metadata: { tags: ["a"] } },
+      "Invalid type for 'metadata.tags': expected a string, but got an array instead.",
+      "metadata.tags",
+      "invalid_type",
+    ],
+    [
+      "with metadata that is a list",
+      { metadata: ["a"] },
+      "Invalid type for 'metadata': expected an object, but got an array instead.",
+      "metadata",
+      "invalid_type",
+    ],
+    [
+      "with too many pairs of metadata",
+      { metadata: Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, "v"])) },
+      "Invalid 'metadata': too many properties. Expected an object with at most 16 properties, but got an object with 17 properties instead.",
+      "metadata",
+      "object_above_max_properties",
+    ],
+    [
+      "with too long a value of metadata",
+      { metadata: { k: "v".repeat(600) } },
+      "Invalid 'metadata.k': string too long. Expected a string with maximum length 512, but got a string with length 600 instead.",
+      "metadata.k",
+      "string_above_max_length",
+    ],
+    [
+      "with too long a key of metadata",
+      { metadata: { ["k".repeat(65)]: "v" } },
+      "Invalid 'metadata': string too long. Expected a string with maximum length 64, but got a string with length 65 instead.",
+      "metadata",
+      "string_above_max_length",
+    ],
+    ["with an unknown field", { foo: 1 }, "Unknown parameter: 'foo'.", "foo", "unknown_parameter"],
+    [
+      "with output that expires too soon",
+      { output_expires_after: { anchor: "created_at", seconds: 60 } },
+      "Invalid 'output_expires_after.seconds': integer below minimum value. Expected a value >= 3600, but got 60 instead.",
+      "output_expires_after.seconds",
+      "integer_below_min_value",
+    ],
+    [
+      "with output that expires too late",
+      { output_expires_after: { anchor: "created_at", seconds: 2_592_001 } },
+      "Invalid 'output_expires_after.seconds': integer above maximum value. Expected a value <= 2592000, but got 2592001 instead.",
+      "output_expires_after.seconds",
+      "integer_above_max_value",
+    ],
+    [
+      "with output that expires after part of a second",
+      { output_expires_after: { anchor: "created_at", seconds: 3_600.5 } },
+      "Invalid type for 'output_expires_after.seconds': expected an integer, but got a decimal instead.",
+      "output_expires_after.seconds",
+      "invalid_type",
+    ],
+    [
+      "with output that expires from another time on",
+      { output_expires_after: { anchor: "now", seconds: 3_600 } },
+      "Invalid value: 'now'. Value must be 'created_at'.",
+      "output_expires_after.anchor",
+      "invalid_value",
+    ],
+  ])("%s", async (_case, more, message, param, code) => {
+    const { status, body } = await create(more);
+    expect(status).toBe(400);
+    expect(body).toEqual({ error: { message, type: "invalid_request_error", param, code } });
+  });
+
+  test.each([
+    ["an empty body", ""],
+    ["half a body", '{"input_file_id":'],
+    ["a form", "input_file_id=file-a"],
+  ])("from %s", async (_case, text) => {
+    const { status, body } = await call("POST", "/v1/batches", text);
+    expect(status).toBe(400);
+    expect(body.error.message).toMatch(/^We could not parse the JSON body of your request\./);
+    expect([body.error.param, body.error.code]).toEqual([null, null]);
+  });
+
+  test("from bytes that are not UTF-8", async () => {
+    const bytes = Buffer.from(createBatchBody("file-\xff"), "latin1");
+    const response = await api.fetch("/v1/batches", { method: "POST", body: bytes });
+    expect(response.status).toBe(400);
+    await response.text();
+  });
+
+  test.each([
+    ["[]", "an array"],
+    ["null", "null"],
+    ['"text"', "a string"],
+    ["5", "an integer"],
+    ["true", "a boolean"],
+  ])("from the JSON %s, which is no object", async (text, got) => {
+    const { status, body } = await call("POST", "/v1/batches", text);
+    expect(status).toBe(400);
+    expect(body.error.message).toBe(`Invalid body: expected an object, but got ${got} instead.`);
+  });
+
+  test("from more than a mebibyte", async () => {
+    const { status, body } = await create({ metadata: { k: "v".repeat(1_100_000) } });
+    expect(status).toBe(413);
+    expect(body.error).toMatchObject({ type: "invalid_request_error", param: null, code: null });
+  });
+});
+
+describe("batches are listed", () => {
+  test("newest first, twenty at a time, by cursor", async () => {
+    await using fresh = await startTestApi();
+    const ids: string[] = [];
+    for (let i = 0; i < 23; i++) {
+      const response = await fresh.fetch("/v1/batches", {
+        method: "POST",
+        body: createBatchBody("file-x"),
+      });
+      ids.unshift((await wireOf(response)).id);
+    }
+    const page = async (query: string) => wireOf(await fresh.fetch(`/v1/batches${query}`));
+    const first = await page("");
+    expect(idsOn(first)).toEqual(ids.slice(0, 20));
+    expect([first.object, first.has_more, first.first_id, first.last_id]).toEqual([
+      "list",
+      true,
+      ids[0],
+      ids[19],
+    ]);
+    const rest = await page(`?after=${first.last_id}`);
+    expect([idsOn(rest), rest.has_more]).toEqual([ids.slice(20), false]);
+    expect(idsOn(await page("?limit=100"))).toEqual(ids);
+    expect(await page(`?after=${ids.at(-1)}`)).toEqual(EMPTY_PAGE);
+    expect(await page("?limit=0")).toEqual(EMPTY_PAGE);
+  });
+
+  const EMPTY_PAGE = { object: "list", data: [], first_id: null, last_id: null, has_more: false };
+
+  test.each([
+    [
+      "101",
+      "Invalid 'limit': integer above maximum value. Expected a value <= 100, but got 101 instead.",
+      "integer_above_max_value",
+    ],
+    [
+      "-1",
+      "Invalid 'limit': integer below minimum value. Expected a value >= 0, but got -1 instead.",
+      "integer_below_min_value",
+    ],
+    [
+      "ten",
+      "Invalid type for 'limit': expected an integer, but got a string instead.",
+      "invalid_type",
+    ],
+  ])("but not with the limit %s", async (limit, message, code) => {
+    const { status, body } = await call("GET", `/v1/batches?limit=${limit}`);
+    expect(status).toBe(400);
+    expect(body.error).toEqual({ message, type: "invalid_request_error", param: "limit", code });
+  });
+
+  test("but not after a batch that does not exist", async () => {
+    const { status, body } = await call("GET", "/v1/batches?after=batch_x");
+    expect(status).toBe(404);
+    expect(body.error).toMatchObject({
+      message: "No batch found with id 'batch_x'.",
+      param: "after",
+    });
+  });
+});
+
+describe("a batch that does not exist", () => {
+  test.each(["batch_x", "batch-nonexistent-xyz"])("is a 404: %s", async (id) => {
+    for (const [method, path] of [
+      ["GET", `/v1/batches/${id}`],
+      ["POST", `/v1/batches/${id}/cancel`],
+    ] as const) {
+      const { status, body } = await call(method, path);
+      expect(status).toBe(404);
+      expect(body.error).toEqual({
+        message: `No batch found with id '${id}'.`,
+        type: "invalid_request_error",
+        param: null,
+        code: null,
+      });
+    }
+  });
+
+  test("is a 400 when its id cannot be one", async () => {
+    for (const [method, path] of [
+      ["GET", "/v1/batches/invalid"],
+      ["POST", "/v1/batches/invalid/cancel"],
+    ] as const) {
+      const { status, body } = await call(method, path);
+      expect(status).toBe(400);
+      expect(body.error).toEqual({
+        message: "Invalid 'batch_id': 'invalid'. Expected an ID that begins with 'batch'.",
+        type: "invalid_request_error",
+        param: "batch_id",
+        code: "invalid_value",
+      });
+    }
+  });
+});
+
+describe("cancelling", () => {
+  test.each([
+    ["without a body", null],
+    ["with an empty body", ""],
+    ["with an empty object", "{}"],
+    ["with nonsense", "{"],
+  ])("%s is a 200 that shows it at once", async (_case, body) => {
+    const id = await newBatch();
+    const nudges = api.nudges();
+    const response = await api.fetch(`/v1/batches/${id}/cancel`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body,
+    });
+    expect(response.status).toBe(200);
+    const batch = await wireOf(response);
+    expect([batch.status, batch.in_progress_at]).toEqual(["cancelling", null]);
+    expect(batch.cancelling_at).toEqual(expect.any(Number));
+    expect(api.nudges()).toBe(nudges + 1);
+  });
+
+  test("again is a 200 and changes nothing", async () => {
+    const id = await newBatch();
+    const first = await call("POST", `/v1/batches/${id}/cancel`);
+    const again = await call("POST", `/v1/batches/${id}/cancel`);
+    expect([again.status, again.body]).toEqual([200, first.body]);
+  });
+
+  test("a batch that has failed is a 409 that no client repeats", async () => {
+    const id = await newBatch();
+    await failBatch(id);
+    const { status, headers, body } = await call("POST", `/v1/batches/${id}/cancel`);
+    expect(status).toBe(409);
+    expect(headers.get("x-should-retry")).toBe("false");
+    expect(body.error).toEqual({
+      message: "Cannot cancel a batch with status 'failed'.",
+      type: "invalid_request_error",
+      param: null,
+      code: null,
+    });
+    expect((await call("GET", `/v1/batches/${id}`)).body.errors).toEqual({
+      object: "list",
+      data: [{ code: "invalid_json_line", message: "No.", param: null, line: 2 }],
+    });
+  });
+
+  test.each(["completed", "expired", "cancelled"] as const)("a batch that is %s", async (final) => {
+    const id = `batch_${final}` as BatchId;
+    const cancelled = final === "cancelled";
+    await api.store.insertBatch({
+      id,
+      project: "default",
+      endpoint: "/v1/embeddings",
+      inputFileId: "file-x" as FileId,
+      status: final,
+      stopReason: final === "completed" ? null : final,
+      model: "m",
+      faults: null,
+      outputFileId: null,
+      errorFileId: null,
+      createdAtMs: 1_000,
+      expiresAtMs: 86_401_000,
+      inProgressAtMs: 2_000,
+      finalizingAtMs: final === "completed" ? 3_000 : null,
+      completedAtMs: final === "completed" ? 4_000 : null,
+      failedAtMs: null,
+      expiredAtMs: final === "expired" ? 4_000 : null,
+      cancellingAtMs: cancelled ? 3_000 : null,
+      cancelledAtMs: cancelled ? 4_000 : null,
+      counts: { total: 1, completed: 1, failed: 0 },
+      usage: NO_USAGE,
+      metadata: null,
+      outputExpiresAfterSeconds: null,
+    });
+    const { status, body } = await call("POST", `/v1/batches/${id}/cancel`);
+    if (cancelled) expect([status, body.status, body.cancelled_at]).toEqual([200, "cancelled", 4]);
+    else expect(body.error?.message).toBe(`Cannot cancel a batch with status '${final}'.`);
+    expect(status).toBe(cancelled ? 200 : 409);
+  });
+});

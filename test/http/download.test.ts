@@ -1,0 +1,163 @@
+import { once } from "node:events";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { contentDisposition, parseRange } from "../../src/http/download.ts";
+import { openCount } from "../support/open-files.ts";
+import { RawConnection } from "../support/raw-http.ts";
+import { startTestApi, type TestApi, uploadInput, wireOf } from "../support/test-http.ts";
+
+let api: TestApi;
+let id: string;
+const CONTENT = `{"custom_id":"0123456789"}\n`;
+const BYTES = CONTENT.length;
+/** More than a connection takes at once. */
+const LARGE = `${JSON.stringify({ filler: "y".repeat(1_000) })}\n`.repeat(20_000);
+
+beforeAll(async () => {
+  api = await startTestApi();
+  id = await uploadInput(api, CONTENT);
+});
+afterAll(() => api[Symbol.asyncDispose]());
+
+const download = (headers: Record<string, string> = {}, method = "GET") =>
+  api.fetch(`/v1/files/${id}/content`, { headers, method });
+
+describe("a download", () => {
+  test("is the bytes as they came, under the name they came with", async () => {
+    // Both SDKs ask for a type that nothing has.
+    const response = await download({ accept: "application/binary" });
+    expect(response.status).toBe(200);
+    expect(Object.fromEntries(response.headers)).toMatchObject({
+      "content-type": "application/octet-stream",
+      "content-disposition": 'attachment; filename="input.jsonl"',
+      "content-length": String(BYTES),
+      "accept-ranges": "bytes",
+      "x-request-id": expect.stringMatching(/^req_[0-9a-f]{32}$/),
+      "openai-version": "2020-10-01",
+      "openai-processing-ms": expect.stringMatching(/^\d+$/),
+    });
+    expect(await response.text()).toBe(CONTENT);
+  });
+
+  test("answers HEAD with the same headers and no body", async () => {
+    const response = await download({}, "HEAD");
+    expect(response.status).toBe(200);
+    expect(response.headers.get("content-length")).toBe(String(BYTES));
+    expect(response.headers.get("x-request-id")).toMatch(/^req_/);
+    expect(await response.text()).toBe("");
+  });
+
+  test.each([
+    ["bytes=0-0", 0, 1],
+    ["bytes=2-5", 2, 6],
+    ["bytes=5-", 5, BYTES],
+    ["bytes=-4", BYTES - 4, BYTES],
+    ["bytes=-1000", 0, BYTES],
+    ["bytes=3-100000", 3, BYTES],
+  ])("gives the range %s", async (range, start, end) => {
+    const response = await download({ range });
+    expect(response.status).toBe(206);
+    expect(response.headers.get("content-range")).toBe(`bytes ${start}-${end - 1}/${BYTES}`);
+    expect(response.headers.get("content-length")).toBe(String(end - start));
+    expect(await response.text()).toBe(CONTENT.slice(start, end));
+  });
+
+  test.each(["bytes=0-1,4-5", "lines=1-2", "bytes=5-2", "bytes=-", "bytes=a-b"])(
+    "gives the whole file for %s",
+    async (range) => {
+      const response = await download({ range });
+      expect(response.status).toBe(200);
+      expect(await response.text()).toBe(CONTENT);
+    },
+  );
+
+  test.each([`bytes=${BYTES}-`, "bytes=1000-2000", "bytes=-0"])(
+    "refuses %s with the size of the file",
+    async (range) => {
+      const response = await download({ range });
+      expect(response.status).toBe(416);
+      expect(response.headers.get("content-range")).toBe(`bytes */${BYTES}`);
+      expect(await response.json()).toMatchObject({ error: { type: "invalid_request_error" } });
+    },
+  );
+
+  test("goes on where it broke off only if it is the same file", async () => {
+    const etag = (await download()).headers.get("etag") ?? "";
+    const same = await download({ range: "bytes=4-", "if-range": etag });
+    expect([same.status, await same.text()]).toEqual([206, CONTENT.slice(4)]);
+    const other = await download({ range: "bytes=4-", "if-range": '"other"' });
+    expect([other.status, await other.text()]).toEqual([200, CONTENT]);
+  });
+
+  test("gives the connection back for the next request", async () => {
+    using connection = await RawConnection.open(api.url);
+    for (let i = 0; i < 3; i++) {
+      connection.send(`GET /v1/files/${id}/content HTTP/1.1\r\nHost: x\r\n\r\n`);
+      const answer = await connection.answer();
+      expect([answer.status, answer.body]).toEqual([200, CONTENT]);
+    }
+  });
+
+  test("of a large file is whole", async () => {
+    const large = await uploadInput(api, LARGE);
+    const response = await api.fetch(`/v1/files/${large}/content`);
+    expect((await response.text()) === LARGE).toBe(true);
+  });
+
+  test("releases the file when the client goes away", async () => {
+    const large = await uploadInput(api, LARGE);
+    const connection = await RawConnection.open(api.url);
+    connection.socket.once("data", () => connection.socket.pause());
+    connection.send(`GET /v1/files/${large}/content HTTP/1.1\r\nHost: x\r\n\r\n`);
+    await once(connection.socket, "pause");
+    expect(openCount(large)).toBe(1);
+    connection.socket.destroy();
+    await expect.poll(() => openCount(large)).toBe(0);
+    expect((await download()).status).toBe(200);
+  });
+
+  test("of a file whose bytes are gone is a 404 and not half an answer", async () => {
+    const gone = await uploadInput(api);
+    await api.blobs.delete(`files/${gone}`);
+    const response = await api.fetch(`/v1/files/${gone}/content`);
+    expect(response.status).toBe(404);
+    expect(await response.json()).toMatchObject({
+      error: { message: `No such File object: ${gone}` },
+    });
+  });
+});
+
+describe("the name of a download", () => {
+  test("is quoted so that it can neither end early nor bring in a header", () => {
+    expect(contentDisposition("a b.jsonl")).toBe('attachment; filename="a b.jsonl"');
+    expect(contentDisposition('a"b\\c')).toBe(
+      "attachment; filename=\"a_b_c\"; filename*=UTF-8''a%22b%5Cc",
+    );
+    expect(contentDisposition("a\r\nSet-Cookie: b")).toBe(
+      "attachment; filename=\"a__Set-Cookie: b\"; filename*=UTF-8''a%0D%0ASet-Cookie%3A%20b",
+    );
+  });
+
+  test("is exact where it is not ASCII", () => {
+    expect(contentDisposition("größe (1).jsonl")).toBe(
+      "attachment; filename=\"gr__e (1).jsonl\"; filename*=UTF-8''gr%C3%B6%C3%9Fe%20%281%29.jsonl",
+    );
+    expect(contentDisposition("half \ud800")).toContain("filename*=UTF-8''half%20%EF%BF%BD");
+  });
+
+  test("survives the way through a real answer", async () => {
+    const form = new FormData();
+    form.set("purpose", "batch");
+    form.set("file", new Blob(["{}\n"]), 'größe "1".jsonl');
+    const uploaded = await api.fetch("/v1/files", { method: "POST", body: form });
+    const { id: named } = await wireOf(uploaded);
+    const response = await api.fetch(`/v1/files/${named}/content`);
+    expect(response.status).toBe(200);
+    expect(response.headers.get("content-disposition")).toContain("filename*=UTF-8''gr%C3%B6");
+    await response.text();
+  });
+});
+
+test("a range of an empty file cannot be given", () => {
+  expect(parseRange("bytes=0-", 0)).toBe("unsatisfiable");
+  expect(parseRange("bytes=-5", 0)).toBe("unsatisfiable");
+});

@@ -1,0 +1,118 @@
+import { once } from "node:events";
+import { Hono } from "hono";
+import { describe, expect, test } from "vitest";
+import type { App } from "../../src/http/app.ts";
+import type { AppEnv } from "../../src/http/context.ts";
+import { listen } from "../../src/http/server.ts";
+import { RawConnection, rawRequest } from "../support/raw-http.ts";
+
+/** An app whose `/slow` answers when it is told to. */
+function slowApp(): { app: App; asked: Promise<void>; answer: () => void } {
+  const asked = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  const app: App = new Hono<AppEnv>();
+  app.get("/", (c) => c.text("ok"));
+  app.get("/slow", async (c) => {
+    asked.resolve();
+    await released.promise;
+    return c.text("slow");
+  });
+  return { app, asked: asked.promise, answer: () => released.resolve() };
+}
+
+async function listening(app: App, host = "127.0.0.1") {
+  const result = await listen(app, { host, port: 0 });
+  if (!result.ok) throw new Error(result.problem);
+  return result;
+}
+
+const problemOf = async (host: string, port: number) => {
+  const result = await listen(slowApp().app, { host, port });
+  return result.ok ? result.close().then(() => "none") : result.problem;
+};
+
+describe("listening", () => {
+  test("tells where, on a port of its choice if asked for none", async () => {
+    const server = await listening(slowApp().app);
+    expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:[1-9]\d+$/);
+    expect((await fetch(server.url)).status).toBe(200);
+    await server.close();
+  });
+
+  test("says in one line what is wrong with an address", async () => {
+    const server = await listening(slowApp().app);
+    const port = Number(new URL(server.url).port);
+    expect(await problemOf("127.0.0.1", port)).toBe(`port ${port} on 127.0.0.1 is already in use`);
+    expect(await problemOf("203.0.113.77", 0)).toBe(
+      "203.0.113.77 is not an address of this machine",
+    );
+    expect(await problemOf("no such host", 0)).toBe("the host no such host is not known");
+    await server.close();
+  });
+});
+
+describe("closing", () => {
+  test("lets an answer finish, then takes no more", async () => {
+    const { app, asked, answer } = slowApp();
+    const server = await listening(app);
+    using connection = await RawConnection.open(server.url);
+    connection.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    await asked;
+    const closed = server.close();
+    await expect(RawConnection.open(server.url)).rejects.toThrow("ECONNREFUSED");
+    answer();
+    expect((await connection.answer()).body).toBe("slow");
+    await closed;
+  });
+
+  test("does not wait for connections that are only kept open", async () => {
+    const server = await listening(slowApp().app);
+    using connection = await RawConnection.open(server.url);
+    connection.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    await connection.answer();
+    const ended = once(connection.socket, "end");
+    await server.close(60_000);
+    await ended;
+  });
+
+  test("cuts what is not done after the grace", async () => {
+    const { app, asked } = slowApp();
+    const server = await listening(app);
+    using connection = await RawConnection.open(server.url);
+    connection.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    await asked;
+    await server.close(50);
+    await expect(connection.answer()).rejects.toThrow("the connection ended");
+  });
+});
+
+describe("what is not HTTP", () => {
+  const refusalOf = async (text: string) => {
+    const server = await listening(slowApp().app);
+    const { status, headers, body } = await rawRequest(server.url, text);
+    await server.close();
+    expect(headers).toMatchObject({
+      "content-type": "application/json",
+      connection: "close",
+      "x-request-id": expect.stringMatching(/^req_[0-9a-f]{32}$/),
+    });
+    return { status, error: JSON.parse(body).error };
+  };
+
+  test("is refused in the envelope", async () => {
+    expect(await refusalOf("HELLO\r\n\r\n")).toEqual({
+      status: 400,
+      error: {
+        message: "The request is not valid HTTP.",
+        type: "invalid_request_error",
+        param: null,
+        code: null,
+      },
+    });
+  });
+
+  test("or has headers without end", async () => {
+    const { status } = await refusalOf(`GET / HTTP/1.1\r\nx: ${"y".repeat(100_000)}\r\n\r\n`);
+    expect(status).toBe(431);
+  });
+});

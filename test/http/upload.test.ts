@@ -1,0 +1,343 @@
+import { createHash, randomBytes } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+  BOUNDARY,
+  multipart,
+  type Part,
+  RawConnection,
+  rawRequest,
+  uploadRequest,
+} from "../support/raw-http.ts";
+import { chatLine, startTestApi, type TestApi } from "../support/test-http.ts";
+
+const MAX_BYTES = 300_000;
+const DAY_SECONDS = 86_400;
+
+let api: TestApi;
+beforeAll(async () => {
+  api = await startTestApi({ limits: { maxFileBytes: MAX_BYTES } });
+});
+afterAll(() => api[Symbol.asyncDispose]());
+
+const LINE = chatLine("a");
+const purpose = (value = "batch"): Part => ({ name: "purpose", content: value });
+const file = (content = LINE, more: Partial<Part> = {}): Part => ({
+  name: "file",
+  filename: "input.jsonl",
+  content,
+  ...more,
+});
+
+async function upload(parts: readonly Part[]) {
+  const { status, body } = await rawRequest(api.url, uploadRequest(multipart(parts)));
+  return { status, body: JSON.parse(body) };
+}
+
+async function contentOf(id: string): Promise<string> {
+  const response = await api.fetch(`/v1/files/${id}/content`);
+  return Buffer.from(await response.arrayBuffer()).toString("latin1");
+}
+
+/** The refusal of a request that must leave nothing behind. */
+async function refusalOf(request: string) {
+  const before = api.storedFiles();
+  const { status, headers, body } = await rawRequest(api.url, request);
+  await expect.poll(() => api.storedFiles()).toEqual(before);
+  expect(headers["content-type"]).toBe("application/json");
+  const { error } = JSON.parse(body);
+  expect(Object.keys(error)).toEqual(["message", "type", "param", "code"]);
+  expect(error.type).toBe("invalid_request_error");
+  return { status, ...error } as { status: number; message: string; param: unknown; code: unknown };
+}
+
+const refusalOfParts = (parts: readonly Part[]) => refusalOf(uploadRequest(multipart(parts)));
+
+describe("an upload", () => {
+  test("is answered with the file, kept 30 days for a batch", async () => {
+    const { status, body } = await upload([purpose(), file()]);
+    expect(status).toBe(200);
+    expect(body).toEqual({
+      object: "file",
+      id: expect.stringMatching(/^file-[A-Za-z0-9]{22}$/),
+      purpose: "batch",
+      filename: "input.jsonl",
+      bytes: LINE.length,
+      created_at: expect.any(Number),
+      expires_at: body.created_at + 30 * DAY_SECONDS,
+      status: "processed",
+      status_details: null,
+    });
+    expect(await contentOf(body.id)).toBe(LINE);
+  });
+
+  test("takes the file before or after its fields", async () => {
+    for (const parts of [
+      [file(), purpose()],
+      [purpose(), file()],
+    ]) {
+      const { status, body } = await upload(parts);
+      expect(status).toBe(200);
+      expect(body.purpose).toBe("batch");
+      expect(await contentOf(body.id)).toBe(LINE);
+    }
+  });
+
+  test("takes a chunked body without a length, cut anywhere", async () => {
+    const body = multipart([file(), purpose()]);
+    using connection = await RawConnection.open(api.url);
+    connection.send(
+      `POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: multipart/form-data; boundary=${BOUNDARY}\r\n\r\n`,
+    );
+    for (const byte of body) connection.send(`1\r\n${byte}\r\n`);
+    connection.send("0\r\n\r\n");
+    const answer = await connection.answer();
+    expect(answer.status).toBe(200);
+    expect(await contentOf(JSON.parse(answer.body).id)).toBe(LINE);
+  });
+
+  test("takes parts with an empty Content-Type, and with a transfer encoding", async () => {
+    const headers = ["Content-Type: ", "Content-Transfer-Encoding: binary"];
+    const { status, body } = await upload([file(LINE, { headers }), purpose()]);
+    expect(status).toBe(200);
+    expect(await contentOf(body.id)).toBe(LINE);
+  });
+
+  test("keeps every byte, also what looks like a boundary", async () => {
+    const content = `${LINE}\r\n--${BOUNDARY.slice(0, -1)}\r\n${"x".repeat(100_000)}\r\n\r\n--`;
+    const { body } = await upload([file(content), purpose()]);
+    expect(await contentOf(body.id)).toBe(content);
+    const stored = await api.store.findFile("default", body.id);
+    expect(stored?.sha256).toBe(createHash("sha256").update(content, "latin1").digest("hex"));
+  });
+
+  test("takes names in UTF-8, without their folders, and does without a name", async () => {
+    const named = async (filename: string) => {
+      const bytes = Buffer.from(filename).toString("latin1");
+      return (await upload([file(LINE, { filename: bytes }), purpose()])).body.filename;
+    };
+    expect(await named("größe €.jsonl")).toBe("größe €.jsonl");
+    expect(await named("/home/me/in.jsonl")).toBe("in.jsonl");
+    expect(await named("")).toBe("upload");
+    const { body } = await upload([{ name: "file", content: LINE }, purpose()]);
+    expect(body.filename).toBe("upload");
+  });
+
+  test("expires when it is asked to", async () => {
+    const anchor = { name: "expires_after[anchor]", content: "created_at" };
+    const seconds = { name: "expires_after[seconds]", content: "3600" };
+    const { body } = await upload([purpose(), anchor, seconds, file()]);
+    expect(body.expires_at).toBe(body.created_at + 3600);
+    expect((await api.fetch(`/v1/files/${body.id}`)).status).toBe(200);
+    api.advance(3_600_000);
+    expect((await api.fetch(`/v1/files/${body.id}`)).status).toBe(404);
+    expect((await api.fetch(`/v1/files/${body.id}/content`)).status).toBe(404);
+  });
+
+  test("of another purpose may hold anything and does not expire", async () => {
+    const content = randomBytes(1_000).toString("latin1");
+    for (const each of ["fine-tune", "assistants", "user_data", "vision", "evals"]) {
+      const { status, body } = await upload([purpose(each), file(content)]);
+      expect([status, body.purpose, body.expires_at]).toEqual([200, each, null]);
+    }
+    const empty = await upload([purpose("user_data"), file("")]);
+    expect([empty.status, empty.body.bytes]).toEqual([200, 0]);
+  });
+
+  test("may have a first line that is longer than what is checked at once", async () => {
+    const content = `{"custom_id":"${"x".repeat(MAX_BYTES - 200)}"}\nnot json`;
+    expect((await upload([purpose(), file(content)])).status).toBe(200);
+  });
+
+  test("may be exactly as large as allowed, and not a byte larger", async () => {
+    const content = `{}\n${" ".repeat(MAX_BYTES - 3)}`;
+    expect((await upload([purpose(), file(content)])).status).toBe(200);
+    expect(await refusalOfParts([purpose(), file(`${content} `)])).toMatchObject({
+      status: 400,
+      message: "File is too large.",
+      param: null,
+      code: null,
+    });
+  });
+});
+
+describe("an upload of batch input is refused", () => {
+  const NOT_JSONL = "Invalid file format for Batch API. Must be .jsonl";
+  const NOT_UTF8 = "Invalid file for Batch API. Must be utf-8 encoded";
+
+  test.each([
+    ["that is empty", "", NOT_JSONL],
+    ["with blank lines only", "\n\r\n \n", NOT_JSONL],
+    ["whose first line is not JSON", "hello\n", NOT_JSONL],
+    ["that is JSON over several lines", '{\n"a": 1\n}\n', NOT_JSONL],
+    ["that is not UTF-8", `{"a":"\xff"}\n`, NOT_UTF8],
+    ["that ends inside a character", `${LINE}{"a":"\xe2\x82`, NOT_UTF8],
+  ])("%s", async (_case, content, message) => {
+    for (const parts of [
+      [purpose(), file(content)],
+      [file(content), purpose()],
+    ]) {
+      const refusal = await refusalOfParts(parts);
+      expect(refusal).toMatchObject({ status: 400, message, param: null, code: null });
+    }
+  });
+
+  test("but its later lines are left to the batch", async () => {
+    const { status } = await upload([purpose(), file(`${LINE}not json\n`)]);
+    expect(status).toBe(200);
+  });
+});
+
+describe("an upload is refused", () => {
+  const anchor = (content: string): Part => ({ name: "expires_after[anchor]", content });
+  const seconds = (content: string): Part => ({ name: "expires_after[seconds]", content });
+
+  test.each<[string, Part[], string, string | null]>([
+    ["without a purpose", [file()], "'purpose' is a required property", null],
+    ["without a file", [purpose()], "'file' is a required property", null],
+    ["without anything", [], "'purpose' is a required property", null],
+    [
+      "with an unknown purpose",
+      [purpose("xyz"), file()],
+      "'xyz' is not one of ['fine-tune', 'assistants', 'batch', 'user_data', 'vision', 'evals'] - 'purpose'",
+      "purpose",
+    ],
+    [
+      "with an unknown field",
+      [purpose(), { name: "xyz", content: "1" }, file()],
+      "Additional properties are not allowed ('xyz' was unexpected)",
+      null,
+    ],
+    [
+      "with an unknown field behind the file",
+      [purpose(), file(), { name: "xyz", content: "1" }],
+      "Additional properties are not allowed ('xyz' was unexpected)",
+      null,
+    ],
+    [
+      "with its expiry in one field",
+      [purpose(), file(), { name: "expires_after", content: '{"anchor":"created_at"}' }],
+      "Additional properties are not allowed ('expires_after' was unexpected)",
+      null,
+    ],
+    [
+      "with two files",
+      [purpose(), file(), file()],
+      "Only one 'file' can be uploaded in a request.",
+      null,
+    ],
+    [
+      "with a file under another name",
+      [purpose(), file(LINE, { name: "data" })],
+      "Additional properties are not allowed ('data' was unexpected)",
+      null,
+    ],
+    [
+      "with a field that is too long",
+      [purpose("batch".padEnd(5_000)), file()],
+      "The value of 'purpose' is too long.",
+      null,
+    ],
+    [
+      "with too short an expiry",
+      [purpose(), anchor("created_at"), seconds("3599"), file()],
+      "Invalid 'expires_after[seconds]': integer below minimum value. Expected a value >= 3600, but got 3599 instead.",
+      "expires_after[seconds]",
+    ],
+    [
+      "with too long an expiry",
+      [purpose(), anchor("created_at"), seconds("2592001"), file()],
+      "Invalid 'expires_after[seconds]': integer above maximum value. Expected a value <= 2592000, but got 2592001 instead.",
+      "expires_after[seconds]",
+    ],
+    [
+      "with an expiry that is no number",
+      [purpose(), anchor("created_at"), seconds("1h"), file()],
+      "Invalid type for 'expires_after[seconds]': expected an integer, but got a string instead.",
+      "expires_after[seconds]",
+    ],
+    [
+      "with an unknown anchor",
+      [purpose(), anchor("now"), seconds("3600"), file()],
+      "Invalid value: 'now'. Value must be 'created_at'.",
+      "expires_after[anchor]",
+    ],
+    [
+      "with half an expiry",
+      [purpose(), seconds("3600"), file()],
+      "Missing required parameter: 'expires_after[anchor]'.",
+      "expires_after[anchor]",
+    ],
+  ])("%s", async (_case, parts, message, param) => {
+    expect(await refusalOfParts(parts)).toMatchObject({ status: 400, message, param });
+  });
+
+  test("when it is not multipart, or names no boundary", async () => {
+    const body = multipart([purpose(), file()]);
+    for (const type of [
+      "application/json",
+      "application/x-www-form-urlencoded",
+      "multipart/mixed; boundary=x",
+      "multipart/form-data",
+      "multipart/form-data; boundary=",
+      "multipart/form-data; charset=utf-8",
+    ]) {
+      expect((await refusalOf(uploadRequest(body, { type }))).status, type).toBe(400);
+    }
+  });
+
+  test("when the form ends before its end", async () => {
+    const whole = multipart([purpose(), file()]);
+    for (const body of ["", "no form at all", whole.slice(0, -4), whole.slice(0, 150)]) {
+      expect((await refusalOf(uploadRequest(body))).status, body).toBe(400);
+    }
+  });
+
+  test("when it has ever more parts", async () => {
+    const refusal = await refusalOfParts(Array.from({ length: 100 }, () => purpose()));
+    expect(refusal).toMatchObject({ status: 400, message: "The form has too many fields." });
+  });
+});
+
+describe("an upload never hangs", () => {
+  test("wherever its form is cut off, and however it is damaged", async () => {
+    const whole = multipart([
+      purpose(),
+      file(`${LINE}${LINE}`, { headers: ["Content-Type: text/plain"] }),
+    ]);
+    const broken = Array.from({ length: 300 }, (_, i) => {
+      const at = Math.floor((i / 300) * whole.length);
+      return i % 2 === 0 ? whole.slice(0, at) : `${whole.slice(0, at)}\r\n${whole.slice(at + 3)}`;
+    });
+    const statuses = new Set<number>();
+    for (const body of broken) {
+      const { status } = await rawRequest(api.url, uploadRequest(body));
+      statuses.add(status);
+    }
+    expect([...statuses].filter((status) => status !== 200 && status !== 400)).toEqual([]);
+    expect(statuses).toContain(400);
+  });
+
+  test("and its refusal is seen by a client that goes on sending", async () => {
+    using connection = await RawConnection.open(api.url);
+    const head = `--${BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n`;
+    const tail = `\r\n--${BOUNDARY}--\r\n`;
+    const content = "x".repeat(20_000_000);
+    connection.send(uploadRequest(head + content + tail));
+    const answer = await connection.answer();
+    expect(answer.status).toBe(400);
+    expect(JSON.parse(answer.body).error.message).toBe("File is too large.");
+    // What was left of the refused request is not taken for the next one.
+    connection.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    expect((await connection.answer()).status).toBe(200);
+  });
+
+  test("and leaves nothing when the client goes away", async () => {
+    const before = api.storedFiles();
+    const connection = await RawConnection.open(api.url);
+    const body = multipart([purpose(), file(LINE.repeat(1_000))], { isClosed: false });
+    connection.send(uploadRequest(body, { length: 10_000_000 }));
+    await expect.poll(() => api.storedFiles().length).toBe(before.length + 1);
+    connection.socket.destroy();
+    await expect.poll(() => api.storedFiles()).toEqual(before);
+  });
+});
