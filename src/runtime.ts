@@ -2,9 +2,9 @@
  * The composition root: the one place that knows every part. Starts them in order, closes them in
  * reverse: first HTTP stops, then the engine drains, then the upstreams and the store close.
  */
-import { accessSync, constants, mkdirSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
 import { isIP } from "node:net";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { Batches } from "./batches.ts";
 import type { Blobs } from "./blobs/blobs.ts";
@@ -137,7 +137,8 @@ type Storage =
 async function openStorage({ data_dir }: Config, closers: Closers): Promise<Storage> {
   const dir = resolve(data_dir);
   try {
-    mkdirSync(dir, { recursive: true });
+    // Not `recursive` where it is not needed: below /proc that never returns.
+    if (!existsSync(dir)) mkdirSync(dir, { recursive: !existsSync(dirname(dir)) });
     accessSync(dir, constants.W_OK);
   } catch (cause) {
     return {

@@ -58,7 +58,7 @@ export const CreateBatch = z
   })
   .meta({ id: "CreateBatch" });
 
-export const BatchError = z
+const BatchError = z
   .object({
     code: z.string(),
     message: z.string(),
@@ -67,7 +67,7 @@ export const BatchError = z
   })
   .meta({ id: "BatchError" });
 
-export const BatchUsage = z.object({
+const BatchUsage = z.object({
   input_tokens: z.int(),
   input_tokens_details: z.object({ cached_tokens: z.int() }),
   output_tokens: z.int(),

@@ -18,7 +18,7 @@ import type { Upstreams } from "../upstream/upstream.ts";
 import type { Leases } from "./lease.ts";
 
 /** How many faults a failed batch lists. */
-export const MAX_FAULTS = 100;
+const MAX_FAULTS = 100;
 
 export interface IntakeLimits {
   readonly maxFileBytes: number;

@@ -12,7 +12,7 @@ import type { Clock } from "../clock.ts";
 import type { BatchLease, ChunkLease, Claim, Store } from "../store/store.ts";
 
 /** Without a renewal for this long, another worker may take over. Longer: slower recovery from a dead machine. */
-export const LEASE_TTL_MS = 30_000;
+const LEASE_TTL_MS = 30_000;
 export const HEARTBEAT_MS = LEASE_TTL_MS / 3;
 
 /** Why a run ends early: the process leaves, the batch ends, or the lease is somebody else's now. */

@@ -12,7 +12,7 @@ import type { Leases } from "./lease.ts";
 import type { Nudge } from "./loop.ts";
 
 /** Input lines held in memory by all chunks together. One chunk is always let through. */
-export const MAX_OPEN_BYTES = 128 * 1024 * 1024;
+const MAX_OPEN_BYTES = 128 * 1024 * 1024;
 
 export interface SchedulerDeps extends ChunkRunnerDeps {
   readonly store: Store;

@@ -16,6 +16,7 @@ export interface Exit {
 export class BatchdProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #exited: Promise<Exit>;
+  readonly #waiting: (() => void)[] = [];
   #stdout = "";
   #stderr = "";
 
@@ -26,6 +27,7 @@ export class BatchdProcess implements AsyncDisposable {
     });
     this.#child.stderr?.on("data", (text: Buffer) => {
       this.#stderr += text.toString();
+      for (const look of this.#waiting.splice(0)) look();
     });
     this.#exited = once(this.#child, "close").then(([code, signal]) => ({
       code: code as number | null,
@@ -52,6 +54,19 @@ export class BatchdProcess implements AsyncDisposable {
       this.#stdout += text.toString();
     });
     return this.#exited;
+  }
+
+  /** Resolves once its log has this event. */
+  async logged(event: string): Promise<void> {
+    while (!this.#stderr.includes(`"event":"${event}"`)) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#waiting.push(resolve);
+      await promise;
+    }
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
   }
 
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<Exit> {

@@ -1,0 +1,146 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { BatchdProcess } from "./support/process.ts";
+import { chatLines } from "./support/service.ts";
+import { startUpstream } from "./support/upstream.ts";
+
+let dir = "";
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "batchd-cli-"));
+});
+afterAll(() => rm(dir, { recursive: true, force: true }));
+
+const serve = (...args: string[]) => new BatchdProcess(["serve", "--port", "0", ...args]);
+
+describe("batchd serve", () => {
+  test("says where it listens, and leaves with 0 on SIGTERM", async () => {
+    await using server = serve("--data-dir", join(dir, "plain"));
+    const url = await server.listening();
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+    expect((await fetch(`${url}/ready`)).status).toBe(200);
+
+    const exit = await server.kill("SIGTERM");
+
+    expect(exit).toMatchObject({ code: 0, signal: null });
+  });
+
+  test("tells in one line that the port is taken", async () => {
+    await using first = serve("--data-dir", join(dir, "first"));
+    const port = new URL(await first.listening()).port;
+
+    const exit = await serve("--port", port, "--data-dir", join(dir, "second")).exited();
+
+    expect(exit).toMatchObject({ code: 1, stdout: "" });
+    expect(exit.stderr).toMatch(/^batchd: .*port.*\n$/);
+    expect(exit.stderr).toContain(port);
+  });
+
+  test("tells in one line that another process has the data folder", async () => {
+    await using first = serve("--data-dir", join(dir, "shared"));
+    await first.listening();
+
+    const exit = await serve("--data-dir", join(dir, "shared")).exited();
+
+    expect(exit.code).toBe(1);
+    expect(exit.stderr).toMatch(/^batchd: another batchd is using the data folder .*\n$/);
+  });
+
+  test("tells in one line that the data folder cannot be written", async () => {
+    const exit = await serve("--data-dir", "/proc/batchd").exited();
+
+    expect(exit.code).toBe(1);
+    expect(exit.stderr).toMatch(/^batchd: cannot write to the data folder \/proc\/batchd: .*\n$/);
+  });
+
+  test("tells every problem of a wrong configuration with its path", async () => {
+    const config = join(dir, "wrong.yaml");
+    await writeFile(
+      config,
+      "server: { prot: 1 }\nupstreams:\n  - name: a\n    base_url: ftp://x\n    models: []\n",
+    );
+
+    const exit = await serve("--config", config).exited();
+
+    expect(exit.code).toBe(1);
+    expect(exit.stderr).toContain("the configuration has 3 problems:");
+    for (const path of ["server.prot", "upstreams[0].base_url", "upstreams[0].models"]) {
+      expect(exit.stderr).toContain(`  - ${path}: `);
+    }
+  });
+
+  test("warns that everybody has access when it listens beyond this machine without keys", async () => {
+    await using server = serve("--host", "0.0.0.0", "--data-dir", join(dir, "open"));
+    await server.listening();
+
+    const exit = await server.kill("SIGTERM");
+
+    expect(exit.stderr).toContain("batchd: warning: anybody who can reach 0.0.0.0");
+  });
+
+  test("refuses a role that one process with SQLite cannot have", async () => {
+    const exit = await serve("--role", "worker").exited();
+
+    expect(exit.code).toBe(1);
+    expect(exit.stderr).toMatch(/^batchd: --role worker needs a database/);
+  });
+
+  test("takes its options from the environment, and flags win", async () => {
+    await using server = new BatchdProcess(["serve", "--port", "0"], {
+      BATCHD_PORT: "nonsense",
+      BATCHD_DATA_DIR: join(dir, "environment"),
+    });
+
+    expect(await server.listening()).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
+  });
+
+  test("finishes what is in flight after SIGTERM, and leaves at once at the second signal", async () => {
+    await using upstream = await startUpstream();
+    await using server = serve("--upstream", upstream.url, "--data-dir", join(dir, "busy"));
+    const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "none" });
+    const file = new File([chatLines(1, () => "[[hang]]").join("\n")], "hang.jsonl");
+    const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
+    await openai.batches.create({
+      input_file_id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
+    await upstream.reached(1);
+
+    server.signal("SIGTERM");
+    await server.logged("server.stopping");
+    const exit = await server.kill("SIGINT");
+
+    expect(exit).toMatchObject({ code: 130, signal: null });
+  });
+});
+
+test("batchd check prints the configuration without its secrets", async () => {
+  const config = join(dir, "secret.yaml");
+  await writeFile(
+    config,
+    "auth: { keys: [{ name: ci, key: sk-very-secret }] }\nupstreams: [{ name: a, base_url: http://a/v1, api_key: sk-also, models: [m] }]\n",
+  );
+
+  const exit = await new BatchdProcess(["check", "--config", config]).exited();
+
+  expect(exit.code).toBe(0);
+  expect(JSON.parse(exit.stdout)).toMatchObject({ upstreams: [{ name: "a", models: ["m"] }] });
+  expect(exit.stdout).not.toContain("sk-");
+});
+
+test("batchd migrate prepares a data folder and leaves", async () => {
+  const exit = await new BatchdProcess(["migrate", "--data-dir", join(dir, "new")]).exited();
+
+  expect(exit).toMatchObject({ code: 0, stderr: "" });
+  expect(exit.stdout).toMatch(/is up to date\n$/);
+});
+
+test("an unknown option is an error, help is not", async () => {
+  expect((await new BatchdProcess(["serve", "--prt", "1"]).exited()).code).toBe(1);
+  const help = await new BatchdProcess(["--help"]).exited();
+  expect(help.code).toBe(0);
+  expect(help.stdout).toContain("serve");
+});
