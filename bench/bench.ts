@@ -1,0 +1,60 @@
+/**
+ * `npm run bench`: the figures that batchd promises to hold, each measured against a floor in the same run.
+ *
+ * Takes about three minutes and 5 GB of the temporary folder; `npm run bench -- --quick` takes half a
+ * minute, with sizes too small to judge anything by. Prints a table, and then one JSON object as the last
+ * line. Exit code 1 when a figure is missed. Needs Linux, whose /proc tells the memory of a process.
+ */
+import { parseArgs } from "node:util";
+import { type Figure, isHeld } from "./figure.ts";
+import { measureCopies } from "./figures/copies.ts";
+import { measureFirstRequest } from "./figures/first-request.ts";
+import { measureInFlight } from "./figures/in-flight.ts";
+import { measureLargeFiles } from "./figures/large-files.ts";
+import { measureRestart } from "./figures/restart.ts";
+import { measureThroughput } from "./figures/throughput.ts";
+import { measureValidation } from "./figures/validation.ts";
+import { printJson, printTable } from "./report.ts";
+import { FULL, QUICK, type Sizes } from "./sizes.ts";
+import { closeStages } from "./stage.ts";
+
+const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>> = {
+  throughput: measureThroughput,
+  "large-files": measureLargeFiles,
+  validation: measureValidation,
+  copies: measureCopies,
+  "in-flight": measureInFlight,
+  "first-request": measureFirstRequest,
+  restart: measureRestart,
+};
+
+async function bench(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      quick: { type: "boolean", default: false },
+      /** One measurement alone, by the name of its file. */
+      only: { type: "string", default: "" },
+    },
+  });
+  const startedAtMs = performance.now();
+  const figures: Figure[] = [];
+  for (const [name, measure] of Object.entries(MEASUREMENTS)) {
+    if (values.only !== "" && values.only !== name) continue;
+    process.stderr.write(`  measuring ${name} …\n`);
+    figures.push(...(await measure(values.quick ? QUICK : FULL)));
+  }
+  printTable(figures, values.quick);
+  printJson(figures, values.quick, performance.now() - startedAtMs);
+  if (!values.quick && figures.some((figure) => isHeld(figure) === false)) process.exitCode = 1;
+}
+
+/** Ctrl-C: no process and no file stays behind. */
+async function abandon(): Promise<never> {
+  await closeStages();
+  process.exit(130);
+}
+
+process.once("SIGINT", () => void abandon());
+process.once("SIGTERM", () => void abandon());
+
+await bench();

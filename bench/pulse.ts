@@ -1,0 +1,81 @@
+/**
+ * Asks for one batch at a steady pace, whether or not the last answer has come, as many clients together do:
+ * it shows how the batch gets on, and how long the server lets a small question wait while it works.
+ */
+import type { BatchObject } from "../src/contract/batch.ts";
+import type { Api } from "./api.ts";
+
+const EVERY_MS = 20;
+const LIMIT_MS = 120_000;
+
+type Status = BatchObject["status"];
+
+export class Pulse implements Disposable {
+  readonly latenciesMs: number[] = [];
+  readonly #api: Api;
+  readonly #timer: NodeJS.Timeout;
+  #batchId: string;
+  #waits: { readonly has: (batch: BatchObject) => boolean; resolve(batch: BatchObject): void }[] =
+    [];
+  #failure = Promise.withResolvers<never>();
+
+  constructor(api: Api, batchId: string) {
+    this.#api = api;
+    this.#batchId = batchId;
+    this.#timer = setInterval(() => void this.#ask(), EVERY_MS);
+    // Whoever waits hears of it.
+    this.#failure.promise.catch(() => {});
+  }
+
+  /** Goes on with another batch. */
+  turnTo(batchId: string): void {
+    this.#batchId = batchId;
+  }
+
+  /** The batch once it has reached the status, or a later one. Rejects when it ends in any other way. */
+  reached(status: "in_progress" | "completed"): Promise<BatchObject> {
+    const { promise, resolve } = Promise.withResolvers<BatchObject>();
+    this.#waits.push({
+      has: (batch) => STEPS.indexOf(batch.status) >= STEPS.indexOf(status),
+      resolve,
+    });
+    const limit = setTimeout(() => {
+      this.#failure.reject(new Error(`the batch is not ${status} after ${LIMIT_MS / 1000} s`));
+    }, LIMIT_MS);
+    return Promise.race([promise, this.#failure.promise]).finally(() => clearTimeout(limit));
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+
+  async #ask(): Promise<void> {
+    const startedAtMs = performance.now();
+    try {
+      const id = this.#batchId;
+      const batch = await this.#api.batch(id);
+      this.latenciesMs.push(performance.now() - startedAtMs);
+      if (id === this.#batchId) this.#tell(batch);
+    } catch (error) {
+      this.#failure.reject(error);
+    }
+  }
+
+  #tell(batch: BatchObject): void {
+    if (!STEPS.includes(batch.status)) {
+      this.#failure.reject(new Error(`the batch ended: ${JSON.stringify(batch)}`));
+    }
+    for (const wait of this.#waits) if (wait.has(batch)) wait.resolve(batch);
+    this.#waits = this.#waits.filter((wait) => !wait.has(batch));
+  }
+}
+
+const STEPS: readonly Status[] = ["validating", "in_progress", "finalizing", "completed"];
+
+/** A batch whose every line was answered; else there is nothing to measure. */
+export function expectAllAnswered(batch: BatchObject, lineCount: number): void {
+  const { total = 0, completed = 0 } = batch.request_counts ?? {};
+  if (total !== lineCount || completed !== lineCount) {
+    throw new Error(`of ${lineCount} lines ${completed} were answered: ${JSON.stringify(batch)}`);
+  }
+}

@@ -1,0 +1,48 @@
+/** How much of everything the bench takes: enough to trust the figures, or only enough to see them. */
+export interface Sizes {
+  /** Lines of the batch whose throughput is measured. */
+  readonly smallLineCount: number;
+  /** Lines of {@link LARGE_LINE_BYTES} each, in and out. */
+  readonly largeLineCount: number;
+  /** The batch to which the memory of the large one is compared. */
+  readonly flatLineCount: number;
+  readonly validationBytes: number;
+  readonly copyBytes: number;
+  /** The best of so many copies, uploads and downloads counts. */
+  readonly copyRounds: number;
+  readonly inFlightCount: number;
+  readonly inFlightLineCount: number;
+  readonly firstRequestCount: number;
+  readonly openBatchCount: number;
+  readonly startRounds: number;
+}
+
+export const LARGE_LINE_BYTES = 20_000;
+
+export const FULL: Sizes = {
+  smallLineCount: 50_000,
+  largeLineCount: 50_000,
+  flatLineCount: 5_000,
+  validationBytes: 200_000_000,
+  copyBytes: 400_000_000,
+  copyRounds: 3,
+  inFlightCount: 5_000,
+  inFlightLineCount: 15_000,
+  firstRequestCount: 20,
+  openBatchCount: 100,
+  startRounds: 3,
+};
+
+export const QUICK: Sizes = {
+  smallLineCount: 6_000,
+  largeLineCount: 5_000,
+  flatLineCount: 1_000,
+  validationBytes: 60_000_000,
+  copyBytes: 60_000_000,
+  copyRounds: 2,
+  inFlightCount: 1_000,
+  inFlightLineCount: 1_500,
+  firstRequestCount: 8,
+  openBatchCount: 100,
+  startRounds: 1,
+};

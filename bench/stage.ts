@@ -1,0 +1,118 @@
+/** Where a figure is taken: one folder, an upstream, a server. Everything is gone when the figure is done. */
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Pool } from "undici";
+import { Api } from "./api.ts";
+import { Children, type Listening } from "./children.ts";
+import type { UpstreamStats } from "./upstream.ts";
+
+const UPSTREAM = new URL("./upstream.ts", import.meta.url);
+const SERVER = new URL("../src/main.ts", import.meta.url);
+const MAX_FILE_BYTES = 2_000_000_000;
+
+export interface UpstreamOptions {
+  readonly delayMs?: number;
+  readonly answerBytes?: number;
+}
+
+export interface ServerOptions {
+  readonly upstreamUrl: string;
+  readonly maxConcurrency: number;
+  /** Of the folder with its data; a server that is started again finds what the first one left. */
+  readonly name?: string;
+}
+
+export interface Server extends Listening {
+  readonly api: Api;
+}
+
+/** Stages that are open now: an interrupted bench closes them before it leaves. */
+const open = new Set<Stage>();
+
+export async function closeStages(): Promise<void> {
+  await Promise.all([...open].map((stage) => stage[Symbol.asyncDispose]()));
+}
+
+export class Stage implements AsyncDisposable {
+  readonly #folder: string;
+  readonly children: Children;
+  readonly #pools: Pool[] = [];
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+    this.children = new Children(join(folder, "children.log"));
+  }
+
+  static async open(): Promise<Stage> {
+    const stage = new Stage(await mkdtemp(join(tmpdir(), "batchd-bench-")));
+    open.add(stage);
+    return stage;
+  }
+
+  path(name: string): string {
+    return join(this.#folder, name);
+  }
+
+  async upstream({
+    delayMs = 0,
+    answerBytes = 100,
+  }: UpstreamOptions = {}): Promise<UpstreamClient> {
+    const args = ["--delay-ms", String(delayMs), "--answer-bytes", String(answerBytes)];
+    const { url } = await this.children.listen(UPSTREAM, args);
+    return new UpstreamClient(url, this.#pool(url));
+  }
+
+  async server({ upstreamUrl, maxConcurrency, name = "data" }: ServerOptions): Promise<Server> {
+    const configPath = this.path(`${name}.yaml`);
+    const upstream = {
+      name: "bench",
+      base_url: `${upstreamUrl}/v1`,
+      models: ["*"],
+      max_concurrency: maxConcurrency,
+    };
+    const config = {
+      data_dir: this.path(name),
+      limits: { max_file_bytes: MAX_FILE_BYTES },
+      upstreams: [upstream],
+    };
+    // JSON is YAML.
+    await writeFile(configPath, JSON.stringify(config));
+    const args = ["serve", "--config", configPath, "--port", "0"];
+    const listening = await this.children.listen(SERVER, args);
+    return { ...listening, api: new Api(this.#pool(listening.url)) };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    open.delete(this);
+    await Promise.all(this.#pools.map((pool) => pool.destroy()));
+    await this.children.killAll();
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  #pool(url: string): Pool {
+    const pool = new Pool(url, { headersTimeout: 0, bodyTimeout: 0 });
+    this.#pools.push(pool);
+    return pool;
+  }
+}
+
+export class UpstreamClient {
+  readonly url: string;
+  readonly #pool: Pool;
+
+  constructor(url: string, pool: Pool) {
+    this.url = url;
+    this.#pool = pool;
+  }
+
+  async stats(): Promise<UpstreamStats> {
+    const { body } = await this.#pool.request({ method: "GET", path: "/stats" });
+    return (await body.json()) as UpstreamStats;
+  }
+
+  async forget(): Promise<void> {
+    const { body } = await this.#pool.request({ method: "DELETE", path: "/stats" });
+    await body.dump();
+  }
+}
