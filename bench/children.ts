@@ -29,10 +29,14 @@ export class Children {
     this.#logPath = logPath;
   }
 
-  /** A server, once it says `listening on URL`. */
-  async listen(script: URL, args: readonly string[]): Promise<Listening> {
+  /** A server, once it says `listening on URL`. `nodeFlags` stand before the script. */
+  async listen(
+    script: URL,
+    args: readonly string[],
+    nodeFlags: readonly string[] = [],
+  ): Promise<Listening> {
     const startedAtMs = performance.now();
-    const child = this.#spawn(script, args);
+    const child = this.#spawn([...nodeFlags, fileURLToPath(script), ...args]);
     const url = await Promise.race([
       addressFrom(child),
       once(child, "exit").then(() => this.#fail(script, "ended before it listened")),
@@ -46,7 +50,7 @@ export class Children {
 
   /** A measurement that prints one JSON value and ends. */
   async measure<T>(script: URL, args: readonly string[]): Promise<T> {
-    const child = this.#spawn(script, args);
+    const child = this.#spawn([fileURLToPath(script), ...args]);
     let printed = "";
     child.stdout?.setEncoding("utf8").on("data", (text: string) => {
       printed += text;
@@ -60,9 +64,9 @@ export class Children {
     await Promise.all([...this.#running].map(kill));
   }
 
-  #spawn(script: URL, args: readonly string[]): ChildProcess {
+  #spawn(args: readonly string[]): ChildProcess {
     const log = openSync(this.#logPath, "a");
-    const child = spawn(process.execPath, [fileURLToPath(script), ...args], {
+    const child = spawn(process.execPath, args, {
       stdio: ["ignore", "pipe", log],
       env: withoutBatchdSettings(process.env),
     });

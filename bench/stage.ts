@@ -3,12 +3,16 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Pool } from "undici";
+import packageJson from "../package.json" with { type: "json" };
 import { Api } from "./api.ts";
 import { Children, type Listening } from "./children.ts";
 import type { UpstreamStats } from "./upstream.ts";
 
 const UPSTREAM = new URL("./upstream.ts", import.meta.url);
 const SERVER = new URL("../src/main.ts", import.meta.url);
+/** The server is measured as `npm start` starts it. */
+const START_SCRIPT = packageJson.scripts.start.split(" ");
+const NODE_FLAGS = START_SCRIPT.slice(1, START_SCRIPT.indexOf("src/main.ts"));
 const MAX_FILE_BYTES = 2_000_000_000;
 
 export interface UpstreamOptions {
@@ -79,7 +83,7 @@ export class Stage implements AsyncDisposable {
     // JSON is YAML.
     await writeFile(configPath, JSON.stringify(config));
     const args = ["serve", "--config", configPath, "--port", "0"];
-    const listening = await this.children.listen(SERVER, args);
+    const listening = await this.children.listen(SERVER, args, NODE_FLAGS);
     return { ...listening, api: new Api(this.#pool(listening.url)) };
   }
 
