@@ -12,6 +12,7 @@ import {
 } from "./contract/batch.ts";
 import { PublicError } from "./errors.ts";
 import type { Log } from "./log.ts";
+import type { ReceiptFor } from "./store/idempotency.ts";
 import type { BatchQuery, Page, Store } from "./store/store.ts";
 
 export interface BatchesDeps {
@@ -38,11 +39,15 @@ export class Batches {
     this.#deps = deps;
   }
 
-  async create(project: string, request: BatchRequest): Promise<Batch> {
+  async create(
+    project: string,
+    request: BatchRequest,
+    receiptFor?: ReceiptFor<Batch>,
+  ): Promise<Batch> {
     const { store, clock, log, nudge } = this.#deps;
     assertMetadata(request.metadata ?? {});
     const batch = newBatch(project, request, clock.nowMs());
-    await store.insertBatch(batch);
+    await store.insertBatch(batch, receiptFor?.(batch));
     log.info({ batch: batch.id, project, input: batch.inputFileId }, "batch.created");
     nudge();
     return batch;

@@ -106,10 +106,13 @@ function nextSignal(): Promise<string> {
   return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
 }
 
+/** Keys of the configuration whose values are nobody's business. */
+const SECRET_KEYS = ["key", "api_key", "secret"];
+
 async function printConfig(config: Config): Promise<number> {
   const hidden = JSON.stringify(
     config,
-    (key, value: unknown) => (key === "key" || key === "api_key" ? "…" : value),
+    (key, value: unknown) => (SECRET_KEYS.includes(key) ? "…" : value),
     2,
   );
   say(hidden);

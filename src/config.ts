@@ -4,8 +4,10 @@
  * nothing starts. The only module that reads the environment.
  */
 import { readFileSync } from "node:fs";
+import { isIP } from "node:net";
 import { parseDocument } from "yaml";
 import { z } from "zod";
+import { EVENT_TYPES } from "./contract/event.ts";
 import { LOG_LEVELS } from "./log.ts";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
@@ -25,6 +27,33 @@ const graceSeconds = numberLike(z.number().min(0).max(3_600));
 const secret = z
   .string()
   .regex(/^[\x21-\x7e]+$/, "expected printable ASCII without spaces or line breaks");
+
+const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+
+/** `whsec_` and the key in base64; any other text is the key itself. */
+const signingSecret = z
+  .string()
+  .regex(/^\S(?:.*\S)?$/, "expected text without spaces or line breaks around it")
+  .refine(
+    (text) => !text.startsWith("whsec_") || isPaddedBase64(text.slice("whsec_".length)),
+    "expected base64, with its padding, after whsec_",
+  );
+
+const isPaddedBase64 = (text: string) => text !== "" && PADDED_BASE64.test(text);
+
+const hasNoCredentials = (text: string) => {
+  const url = URL.parse(text);
+  return url === null || url.username + url.password === "";
+};
+
+const isHost = (text: string) =>
+  isIP(text.replace(/^\[(.*)\]$/, "$1")) !== 0 ||
+  (!/[:/?#@\\\s]/.test(text) && URL.canParse(`http://${text}`));
+
+/** IPv6 with or without the brackets that it has in a URL. */
+const host = z
+  .string()
+  .refine(isHost, "expected a host name or an address, without scheme, port and path");
 
 const ModelEntry = z.union([
   z.string().min(1),
@@ -58,6 +87,18 @@ const KeyEntry = z.strictObject({
   project: name.default("default"),
 });
 
+const WebhookEntry = z.strictObject({
+  name,
+  url: z
+    .url({ protocol: /^https?$/, error: "expected an http:// or https:// address" })
+    .refine(hasNoCredentials, "leave user name and password out of it"),
+  secret: signingSecret,
+  /** Left out: all. */
+  events: z.array(z.enum(EVENT_TYPES)).min(1).optional(),
+  /** Left out: batches of all projects. */
+  project: name.optional(),
+});
+
 const ConfigFile = z.strictObject({
   server: z
     .strictObject({
@@ -71,8 +112,12 @@ const ConfigFile = z.strictObject({
   limits: z
     .strictObject({
       max_file_bytes: int(1, Number.MAX_SAFE_INTEGER).default(209_715_200),
+      /** Of a file that comes in parts. While it is put together it takes twice this much room. */
+      max_upload_bytes: int(1, Number.MAX_SAFE_INTEGER).default(8_589_934_592),
       /** Costs some 50 bytes of memory a line while a file is validated. */
       max_requests_per_batch: int(1, 1_000_000_000).default(50_000),
+      /** Texts to embed, summed over the requests of a batch for `/v1/embeddings`. */
+      max_embedding_inputs_per_batch: int(1, 1_000_000_000).default(50_000),
       /** Longest input line. An open chunk of lines may take this much memory. */
       max_line_bytes: int(1_024, 268_435_456).default(33_554_432),
       /** Longest answer to one line. In the worst case each request in flight takes this much memory. */
@@ -81,6 +126,13 @@ const ConfigFile = z.strictObject({
     .prefault({}),
   auth: z.strictObject({ keys: z.array(KeyEntry).min(1) }).optional(),
   upstreams: z.array(UpstreamEntry).default([]),
+  webhooks: z
+    .strictObject({
+      endpoints: z.array(WebhookEntry).default([]),
+      /** Names and addresses that are delivered to although they are not public. */
+      allow_private_hosts: z.array(host).default([]),
+    })
+    .prefault({}),
   engine: z
     .strictObject({
       /** How long requests in flight may run on after SIGTERM. Keep it under the supervisor's own grace period. */
@@ -93,6 +145,8 @@ const ConfigFile = z.strictObject({
 
 export type Config = z.infer<typeof ConfigFile>;
 export type UpstreamConfig = Config["upstreams"][number];
+export type WebhooksConfig = Config["webhooks"];
+export type WebhookConfig = WebhooksConfig["endpoints"][number];
 export type KeyConfig = NonNullable<Config["auth"]>["keys"][number];
 
 /** What flags and environment may set. */
@@ -245,6 +299,9 @@ function crossChecks(config: Config): string[] {
     ),
     ...[...repeated(config.auth?.keys.map((key) => key.name) ?? [])].map(
       (each) => `auth.keys: two of them are named "${each}"`,
+    ),
+    ...[...repeated(config.webhooks.endpoints.map((endpoint) => endpoint.name))].map(
+      (each) => `webhooks.endpoints: two of them are named "${each}"`,
     ),
   ];
 }

@@ -51,8 +51,18 @@ export const CATALOGUE = {
   method_not_allowed: invalid(405, null, "The path exists, but not with this method."),
   request_timeout: invalid(408, null, "The request did not arrive in time."),
   conflict: invalid(409, null, "The batch is in a status that does not allow this."),
+  idempotency_key_in_use: invalid(
+    409,
+    "idempotency_key_in_use",
+    "A request with this `Idempotency-Key` is being carried out; ask again for its answer.",
+  ),
   body_too_large: invalid(413, null, "The JSON body is larger than allowed."),
   range_not_satisfiable: invalid(416, null, "The `Range` lies outside the file."),
+  idempotency_key_reused: invalid(
+    422,
+    "idempotency_key_reused",
+    "The `Idempotency-Key` was used for another request in the last 24 hours.",
+  ),
   headers_too_large: invalid(431, null, "The headers of the request are larger than allowed."),
   internal: {
     status: 500,

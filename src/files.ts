@@ -12,6 +12,7 @@ import type { Clock } from "./clock.ts";
 import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "./contract/file.ts";
 import { PublicError } from "./errors.ts";
 import type { Log } from "./log.ts";
+import type { ReceiptFor } from "./store/idempotency.ts";
 import type { FileQuery, Page, Store } from "./store/store.ts";
 
 /** How long batch input is kept when the client does not say. */
@@ -44,6 +45,18 @@ export interface IncomingFile {
   readonly details: () => Promise<FileDetails>;
 }
 
+/** What a client says about the list it wants. */
+export type FileListQuery = Omit<FileQuery, "nowMs">;
+
+/** A file as it came in, before it has a place. */
+export type ReceivedFile = Omit<StoredFile, "id" | "blobKey">;
+
+export interface Storing {
+  readonly maxBytes: number;
+  /** Makes the file known once its blob is durable. When it throws, the blob is removed. */
+  readonly publish: (file: StoredFile) => Promise<void>;
+}
+
 export class Files {
   readonly #deps: FilesDeps;
 
@@ -51,28 +64,44 @@ export class Files {
     this.#deps = deps;
   }
 
-  async receive(project: string, incoming: IncomingFile): Promise<StoredFile> {
+  async receive(
+    project: string,
+    incoming: IncomingFile,
+    receiptFor?: ReceiptFor<StoredFile>,
+  ): Promise<StoredFile> {
+    const { store, maxFileBytes } = this.#deps;
+    return this.store(project, incoming, {
+      maxBytes: maxFileBytes,
+      publish: (file) => store.insertFile(file, receiptFor?.(file)),
+    });
+  }
+
+  /** What {@link receive} would make of it, or refuse it for, without storing anything. */
+  async inspect(project: string, incoming: IncomingFile): Promise<ReceivedFile> {
+    const check = new ContentCheck();
+    const content = this.#checked(incoming, check, this.#deps.maxFileBytes);
+    while (!(await content.next()).done);
+    return this.#received(project, incoming, check);
+  }
+
+  async store(
+    project: string,
+    incoming: IncomingFile,
+    { maxBytes, publish }: Storing,
+  ): Promise<StoredFile> {
+    const { blobs, log } = this.#deps;
     const id = newFileId();
     const blobKey = `files/${id}`;
     const check = new ContentCheck();
-    const { bytes } = await this.#deps.blobs.put(blobKey, this.#checked(incoming, check));
-    const { purpose, expiresAfterSeconds } = await incoming.details();
-    const createdAtMs = this.#deps.clock.nowMs();
-    const keptSeconds =
-      expiresAfterSeconds ?? (purpose === "batch" ? BATCH_INPUT_KEPT_SECONDS : null);
-    const file: StoredFile = {
-      id,
-      project,
-      purpose,
-      filename: incoming.filename,
-      bytes,
-      sha256: check.report().sha256,
-      blobKey,
-      createdAtMs,
-      expiresAtMs: keptSeconds === null ? null : createdAtMs + keptSeconds * 1000,
-    };
-    await this.#insert(file);
-    this.#deps.log.info({ file: id, project, purpose, bytes }, "file.stored");
+    await blobs.put(blobKey, this.#checked(incoming, check, maxBytes));
+    const file = { id, blobKey, ...(await this.#received(project, incoming, check)) };
+    try {
+      await publish(file);
+    } catch (error) {
+      await discardBlob(blobKey, this.#deps);
+      throw error;
+    }
+    log.info({ file: id, project, purpose: file.purpose, bytes: file.bytes }, "file.stored");
     return file;
   }
 
@@ -83,8 +112,9 @@ export class Files {
     return file;
   }
 
-  async list(query: FileQuery): Promise<Page<StoredFile>> {
-    const page = await this.#deps.store.listFiles(query);
+  async list(query: FileListQuery): Promise<Page<StoredFile>> {
+    const { store, clock } = this.#deps;
+    const page = await store.listFiles({ ...query, nowMs: clock.nowMs() });
     if (page === null) throw noSuchFile(query.after ?? "", "after");
     return page;
   }
@@ -115,34 +145,56 @@ export class Files {
 
   async delete(project: string, id: FileId): Promise<void> {
     const { store, clock, log, nudge } = this.#deps;
+    await this.find(project, id);
     if (!(await store.deleteFileIfPresent(project, id, clock.nowMs()))) throw noSuchFile(id, "id");
     log.info({ file: id, project }, "file.deleted");
     nudge();
   }
 
   /** The content, as long as nothing is wrong with it or with the rest of the request. A source that fails is not stored. */
-  async *#checked(incoming: IncomingFile, check: ContentCheck): AsyncGenerator<Buffer> {
-    const { maxFileBytes } = this.#deps;
+  async *#checked(
+    incoming: IncomingFile,
+    check: ContentCheck,
+    maxBytes: number,
+  ): AsyncGenerator<Buffer, void> {
     for await (const chunk of incoming.content) {
       check.add(chunk);
-      if (check.bytes > maxFileBytes) throw fileTooLarge();
+      if (check.bytes > maxBytes) throw fileTooLarge();
       yield chunk;
     }
     const { purpose } = await incoming.details();
     if (purpose === "batch") assertBatchInput(check.report());
   }
 
-  async #insert(file: StoredFile): Promise<void> {
-    const { store, blobs, log } = this.#deps;
-    try {
-      await store.insertFile(file);
-    } catch (error) {
-      await blobs.delete(file.blobKey).catch((err: unknown) => {
-        log.warn({ blob: file.blobKey, err }, "blob.left_behind");
-      });
-      throw error;
-    }
+  async #received(
+    project: string,
+    incoming: IncomingFile,
+    check: ContentCheck,
+  ): Promise<ReceivedFile> {
+    const { purpose, expiresAfterSeconds } = await incoming.details();
+    const createdAtMs = this.#deps.clock.nowMs();
+    const keptSeconds =
+      expiresAfterSeconds ?? (purpose === "batch" ? BATCH_INPUT_KEPT_SECONDS : null);
+    return {
+      project,
+      purpose,
+      filename: incoming.filename,
+      bytes: check.bytes,
+      sha256: check.report().sha256,
+      createdAtMs,
+      expiresAtMs: keptSeconds === null ? null : createdAtMs + keptSeconds * 1000,
+    };
   }
+}
+
+/** For a blob that did not get its row. The sweep would find it too, but later. */
+export async function discardBlob(
+  blobKey: string,
+  { blobs, log }: { readonly blobs: Blobs; readonly log: Log },
+): Promise<void> {
+  await blobs.delete(blobKey).catch((err: unknown) => {
+    log.warn({ blob: blobKey, err }, "blob.left_behind");
+  });
 }
 
 const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>

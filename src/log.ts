@@ -20,7 +20,16 @@ export function createLog(level: LogLevel, stream: DestinationStream = standardE
       timestamp: stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       // Keys never reach a log line; this is the net below that rule.
-      redact: ["authorization", "*.authorization", "apiKey", "*.apiKey", "key", "*.key"],
+      redact: [
+        "authorization",
+        "*.authorization",
+        "apiKey",
+        "*.apiKey",
+        "key",
+        "*.key",
+        "secret",
+        "*.secret",
+      ],
     },
     stream,
   );

@@ -1,6 +1,6 @@
 /**
  * The composition root: the one place that knows every part. Starts them in order, closes them in
- * reverse: first HTTP stops, then the engine drains, then the upstreams and the store close.
+ * reverse: first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
 import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
 import { isIP } from "node:net";
@@ -14,14 +14,18 @@ import type { Config } from "./config.ts";
 import { Engine } from "./engine/engine.ts";
 import { JOURNAL_LIMITS } from "./engine/journal.ts";
 import { Files } from "./files.ts";
-import { createApp } from "./http/app.ts";
+import { type AppDeps, createApp } from "./http/app.ts";
 import { listen } from "./http/server.ts";
+import { Idempotency } from "./idempotency.ts";
 import type { Log } from "./log.ts";
 import { Models } from "./models.ts";
 import { lockDataDir } from "./store/sqlite/lock.ts";
 import { openSqliteStore } from "./store/sqlite/store.ts";
 import type { Store } from "./store/store.ts";
+import { Uploads } from "./uploads.ts";
+import type { Upstreams } from "./upstream/upstream.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
+import { Webhooks } from "./webhooks/webhooks.ts";
 
 export interface RuntimeOptions {
   readonly config: Config;
@@ -92,6 +96,8 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     log,
   });
   closers.add("upstreams", () => upstreams.close());
+  const webhooks = new Webhooks({ store, config: config.webhooks, clock, log });
+  closers.add("webhooks", () => webhooks.drain());
   const engine = new Engine({
     store,
     blobs,
@@ -102,32 +108,55 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
       maxFileBytes: limits.max_file_bytes,
       maxRequestsPerBatch: limits.max_requests_per_batch,
       maxLineBytes: limits.max_line_bytes,
+      maxEmbeddingInputsPerBatch: limits.max_embedding_inputs_per_batch,
       chunk: DEFAULT_CHUNK_LIMITS,
     },
     journalLimits: JOURNAL_LIMITS,
     stopGraceMs: config.engine.stop_grace_seconds * 1000,
+    announcementsFor: (batch) => webhooks.announcementsFor(batch),
+    onFinal: () => webhooks.nudge(),
   });
-  engine.start();
   closers.add("engine", () => engine.drain(config.engine.drain_grace_seconds * 1000));
-  const nudge = () => engine.nudge();
-  const app = createApp({
-    files: new Files({ store, blobs, clock, log, nudge, maxFileBytes: limits.max_file_bytes }),
-    batches: new Batches({ store, clock, log, nudge }),
-    models: new Models(upstreams),
-    keys: config.auth?.keys ?? [],
-    log,
-    clock,
-    isReady: () => isUsable(store, blobs),
-  });
+  const parts = { store, blobs, upstreams, nudge: () => engine.nudge() };
+  const app = createApp(useCases(options, parts));
   const listening = await listen(app, config.server);
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close());
+  // Not before the port is ours: a start that fails must not have sent anything.
+  engine.start();
+  webhooks.start();
   const runtime = {
     url: listening.url,
     warnings: warningsAbout(config),
     close: () => closers.closeAll(),
   };
   return { ok: true, runtime };
+}
+
+interface Parts {
+  readonly store: Store;
+  readonly blobs: Blobs;
+  readonly upstreams: Upstreams;
+  readonly nudge: () => void;
+}
+
+/** What a client can ask for, on the parts that do it. */
+function useCases({ config, clock, log }: RuntimeOptions, parts: Parts): AppDeps {
+  const { store, blobs, upstreams } = parts;
+  const { max_file_bytes: maxFileBytes, max_upload_bytes: maxUploadBytes } = config.limits;
+  const deps = { ...parts, clock, log };
+  const files = new Files({ ...deps, maxFileBytes });
+  return {
+    files,
+    uploads: new Uploads({ ...deps, files, maxUploadBytes }),
+    batches: new Batches(deps),
+    models: new Models(upstreams),
+    idempotency: new Idempotency(deps),
+    keys: config.auth?.keys ?? [],
+    log,
+    clock,
+    isReady: () => isUsable(store, blobs),
+  };
 }
 
 type Storage =

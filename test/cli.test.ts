@@ -121,7 +121,7 @@ test("batchd check prints the configuration without its secrets", async () => {
   const config = join(dir, "secret.yaml");
   await writeFile(
     config,
-    "auth: { keys: [{ name: ci, key: sk-very-secret }] }\nupstreams: [{ name: a, base_url: http://a/v1, api_key: sk-also, models: [m] }]\n",
+    "auth: { keys: [{ name: ci, key: sk-very-secret }] }\nupstreams: [{ name: a, base_url: http://a/v1, api_key: sk-also, models: [m] }]\nwebhooks: { endpoints: [{ name: h, url: http://h, secret: sk-too }] }\n",
   );
 
   const exit = await new BatchdProcess(["check", "--config", config]).exited();

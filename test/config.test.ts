@@ -40,11 +40,14 @@ describe("without any configuration", () => {
         log_level: "info",
         limits: {
           max_file_bytes: 209_715_200,
+          max_upload_bytes: 8_589_934_592,
           max_requests_per_batch: 50_000,
+          max_embedding_inputs_per_batch: 50_000,
           max_line_bytes: 33_554_432,
           max_answer_bytes: 67_108_864,
         },
         upstreams: [],
+        webhooks: { endpoints: [], allow_private_hosts: [] },
         engine: { drain_grace_seconds: 20, stop_grace_seconds: 30 },
       },
     });
@@ -272,6 +275,97 @@ upstreams:
 test("a key may be given as its SHA-256", () => {
   const digest = `sha256:${"aB".repeat(32)}`;
   expect(load(`auth: { keys: [{ name: ci, key: "${digest}" }] }`).auth?.keys[0]?.key).toBe(digest);
+});
+
+describe("webhooks", () => {
+  const endpoint = (values: string) =>
+    `webhooks: { endpoints: [{ name: a, url: "https://a.example/hook", secret: s, ${values} }] }`;
+
+  test("an endpoint takes its secret from the environment, and may ask for some events of a project", () => {
+    const yaml = endpoint("").replace(
+      "secret: s,",
+      `secret: "${A}", events: [batch.failed], project: p`,
+    );
+    expect(load(yaml, { A: "whsec_c2VjcmV0cw==" }).webhooks.endpoints).toEqual([
+      {
+        name: "a",
+        url: "https://a.example/hook",
+        secret: "whsec_c2VjcmV0cw==",
+        events: ["batch.failed"],
+        project: "p",
+      },
+    ]);
+  });
+
+  test.each([
+    ["evnts: [batch.failed]", "evnts: unknown key"],
+    ["events: []", "events: "],
+    ["events: [batch.finalizing]", "events[0]: "],
+    ["project: a b", "project: use letters"],
+  ])("%s is refused", (values, problem) => {
+    expect(problemsOf(endpoint(values))).toEqual([
+      expect.stringContaining(`webhooks.endpoints[0].${problem}`) as string,
+    ]);
+  });
+
+  test.each([
+    "",
+    "hook.example",
+    "ftp://hook.example",
+    "https://me:pw@hook.example",
+    "https://me@x",
+  ])("the address %j is refused", (url) => {
+    expect(problemsOf(endpoint("").replace("https://a.example/hook", url))).toEqual([
+      expect.stringMatching(/^webhooks\.endpoints\[0\]\.url: /) as string,
+    ]);
+  });
+
+  test.each([
+    "",
+    " s3cr3t",
+    "s3cr3t\n",
+    "whsec_",
+    "whsec_s3cr3t",
+    "whsec_s3cr3t!=",
+    "whsec_s3-r3_==",
+  ])("the secret %j is refused, without being shown", (secret) => {
+    const problems = problemsOf(endpoint("").replace("secret: s,", `secret: "${A}"`), {
+      A: secret,
+    });
+    expect(problems.length).toBeGreaterThan(0);
+    expect(problems.every((each) => each.startsWith("webhooks.endpoints[0].secret: "))).toBe(true);
+    expect(problems.join()).not.toContain("s3");
+  });
+
+  test.each(["localhost", "hooks.internal", "10.0.0.7", "::1", "[fd00::7]"])(
+    "the private host %s can be allowed",
+    (host) => {
+      const { webhooks } = load(`webhooks: { allow_private_hosts: ["${host}"] }`);
+      expect(webhooks.allow_private_hosts).toEqual([host]);
+    },
+  );
+
+  test.each([
+    "",
+    "http://localhost",
+    "localhost:80",
+    "10.0.0.0/8",
+    "a b",
+    "me@host",
+    "[::1",
+    "host?",
+  ])("the private host %j is refused", (host) => {
+    expect(problemsOf(`webhooks: { allow_private_hosts: ["${host}"] }`)).toEqual([
+      expect.stringContaining("webhooks.allow_private_hosts[0]: expected a host name") as string,
+    ]);
+  });
+
+  test("two endpoints of one name are refused", () => {
+    const one = "{ name: a, url: http://a, secret: s }";
+    expect(problemsOf(`webhooks: { endpoints: [${one}, ${one}] }`)).toEqual([
+      'webhooks.endpoints: two of them are named "a"',
+    ]);
+  });
 });
 
 test("values that never were in a file are held to the same rules", () => {

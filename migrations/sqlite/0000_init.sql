@@ -31,8 +31,8 @@ CREATE TABLE `batches` (
 	`output_expires_after_seconds` integer,
 	`has_chunks` integer DEFAULT false NOT NULL,
 	`lease_owner` text,
-	`lease_epoch` integer DEFAULT 0 NOT NULL,
 	`lease_expires_at_ms` integer,
+	`lease_epoch` integer DEFAULT 0 NOT NULL,
 	CONSTRAINT "status_is_known" CHECK(status in ('validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling', 'cancelled')),
 	CONSTRAINT "stop_reason_is_known" CHECK(stop_reason is null or stop_reason in ('cancelled', 'expired')),
 	CONSTRAINT "final_status_has_final_time" CHECK((status in ('failed')) = (failed_at_ms is not null) and (status in ('completed')) = (completed_at_ms is not null) and (status in ('expired')) = (expired_at_ms is not null) and (status in ('cancelled')) = (cancelled_at_ms is not null)),
@@ -63,8 +63,8 @@ CREATE TABLE `chunks` (
 	`deadline_at_ms` integer NOT NULL,
 	`closed_at_ms` integer,
 	`lease_owner` text,
-	`lease_epoch` integer DEFAULT 0 NOT NULL,
 	`lease_expires_at_ms` integer,
+	`lease_epoch` integer DEFAULT 0 NOT NULL,
 	FOREIGN KEY (`batch_id`) REFERENCES `batches`(`id`) ON UPDATE no action ON DELETE no action,
 	CONSTRAINT "chunk_has_lines" CHECK(line_count > 0),
 	CONSTRAINT "chunk_lease_has_owner_and_expiry" CHECK((lease_owner is null) = (lease_expires_at_ms is null)),
@@ -74,6 +74,25 @@ CREATE TABLE `chunks` (
 CREATE UNIQUE INDEX `chunks_batch_id_number` ON `chunks` (`batch_id`,`number`);--> statement-breakpoint
 CREATE INDEX `chunks_open_by_route` ON `chunks` (`route`,`deadline_at_ms`,`sequence`,`lease_expires_at_ms`) WHERE closed_at_ms is null;--> statement-breakpoint
 CREATE INDEX `chunks_open_by_batch` ON `chunks` (`batch_id`) WHERE closed_at_ms is null;--> statement-breakpoint
+CREATE TABLE `deliveries` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`webhook_id` text NOT NULL,
+	`event_id` text NOT NULL,
+	`webhook` text NOT NULL,
+	`batch_id` text NOT NULL,
+	`status` text NOT NULL,
+	`created_at_ms` integer NOT NULL,
+	`next_attempt_at_ms` integer NOT NULL,
+	`attempt_count` integer DEFAULT 0 NOT NULL,
+	`lease_owner` text,
+	`lease_expires_at_ms` integer,
+	FOREIGN KEY (`batch_id`) REFERENCES `batches`(`id`) ON UPDATE no action ON DELETE no action,
+	CONSTRAINT "delivery_tells_final_status" CHECK(status in ('failed', 'completed', 'expired', 'cancelled')),
+	CONSTRAINT "delivery_lease_has_owner_and_expiry" CHECK((lease_owner is null) = (lease_expires_at_ms is null))
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `deliveries_webhook_id` ON `deliveries` (`webhook_id`);--> statement-breakpoint
+CREATE INDEX `deliveries_due` ON `deliveries` (`next_attempt_at_ms`,`sequence`,`lease_expires_at_ms`,`webhook`);--> statement-breakpoint
 CREATE TABLE `files` (
 	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`id` text NOT NULL,
@@ -94,6 +113,23 @@ CREATE UNIQUE INDEX `files_blob_key` ON `files` (`blob_key`);--> statement-break
 CREATE INDEX `files_listed` ON `files` (`project`,`sequence`) WHERE deleted_at_ms is null;--> statement-breakpoint
 CREATE INDEX `files_listed_by_purpose` ON `files` (`project`,`purpose`,`sequence`) WHERE deleted_at_ms is null;--> statement-breakpoint
 CREATE INDEX `files_deleted` ON `files` (`sequence`) WHERE deleted_at_ms is not null;--> statement-breakpoint
+CREATE INDEX `files_that_may_expire` ON `files` (`expires_at_ms`) WHERE deleted_at_ms is null and expires_at_ms is not null;--> statement-breakpoint
+CREATE TABLE `idempotency_keys` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`project` text NOT NULL,
+	`key` text NOT NULL,
+	`created_at_ms` integer NOT NULL,
+	`fingerprint` text,
+	`answer` text,
+	`lease_owner` text,
+	`lease_expires_at_ms` integer,
+	CONSTRAINT "key_is_in_progress_or_answered" CHECK((answer is null) = (lease_owner is not null) and (answer is null) = (fingerprint is null)),
+	CONSTRAINT "key_lease_has_owner_and_expiry" CHECK((lease_owner is null) = (lease_expires_at_ms is null))
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `idempotency_keys_project_key` ON `idempotency_keys` (`project`,`key`);--> statement-breakpoint
+CREATE INDEX `idempotency_keys_by_age` ON `idempotency_keys` (`created_at_ms`);--> statement-breakpoint
+CREATE INDEX `idempotency_keys_in_progress` ON `idempotency_keys` (`sequence`) WHERE answer is null;--> statement-breakpoint
 CREATE TABLE `segments` (
 	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`batch_id` text NOT NULL,
@@ -105,4 +141,40 @@ CREATE TABLE `segments` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `segments_blob_key` ON `segments` (`blob_key`);--> statement-breakpoint
-CREATE INDEX `segments_by_chunk` ON `segments` (`batch_id`,`chunk_number`,`sequence`);
+CREATE INDEX `segments_by_chunk` ON `segments` (`batch_id`,`chunk_number`,`sequence`);--> statement-breakpoint
+CREATE TABLE `upload_parts` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`id` text NOT NULL,
+	`upload_id` text NOT NULL,
+	`bytes` integer NOT NULL,
+	`blob_key` text NOT NULL,
+	`created_at_ms` integer NOT NULL,
+	FOREIGN KEY (`upload_id`) REFERENCES `uploads`(`id`) ON UPDATE no action ON DELETE no action,
+	CONSTRAINT "part_bytes_not_negative" CHECK(bytes >= 0)
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `upload_parts_id` ON `upload_parts` (`id`);--> statement-breakpoint
+CREATE UNIQUE INDEX `upload_parts_blob_key` ON `upload_parts` (`blob_key`);--> statement-breakpoint
+CREATE INDEX `upload_parts_by_upload` ON `upload_parts` (`upload_id`,`sequence`);--> statement-breakpoint
+CREATE TABLE `uploads` (
+	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`id` text NOT NULL,
+	`project` text NOT NULL,
+	`filename` text NOT NULL,
+	`purpose` text NOT NULL,
+	`bytes` integer NOT NULL,
+	`mime_type` text NOT NULL,
+	`status` text NOT NULL,
+	`created_at_ms` integer NOT NULL,
+	`expires_at_ms` integer NOT NULL,
+	`file_expires_after_seconds` integer,
+	`file_id` text,
+	`has_parts` integer DEFAULT false NOT NULL,
+	CONSTRAINT "upload_status_is_known" CHECK(status in ('pending', 'completed', 'cancelled', 'expired')),
+	CONSTRAINT "completed_upload_has_file" CHECK((status in ('completed')) = (file_id is not null)),
+	CONSTRAINT "upload_bytes_not_negative" CHECK(bytes >= 0)
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `uploads_id` ON `uploads` (`id`);--> statement-breakpoint
+CREATE INDEX `uploads_pending` ON `uploads` (`expires_at_ms`) WHERE status in ('pending');--> statement-breakpoint
+CREATE INDEX `uploads_to_tidy` ON `uploads` (`sequence`) WHERE not (status in ('pending')) and has_parts = 1;

@@ -12,6 +12,8 @@ declare const kind: unique symbol;
 export type Id<Kind extends string> = string & { readonly [kind]: Kind };
 export type FileId = Id<"file">;
 export type BatchId = Id<"batch">;
+export type UploadId = Id<"upload">;
+export type PartId = Id<"part">;
 
 export interface StoredFile {
   readonly id: FileId;
@@ -125,3 +127,7 @@ export function newBatchId(nowMs: number): BatchId {
   const seconds = Math.floor(nowMs / 1000);
   return `batch_${seconds.toString(16).padStart(8, "0")}${randomBytes(12).toString("hex")}` as BatchId;
 }
+
+export const newUploadId = (): UploadId => `upload_${randomBytes(16).toString("hex")}` as UploadId;
+
+export const newPartId = (): PartId => `part_${randomBytes(16).toString("hex")}` as PartId;

@@ -12,15 +12,17 @@ export const FAULT_CODES = {
   invalid_value: "The `custom_id` is empty.",
   duplicate_custom_id: "A line before this one has the same `custom_id`.",
   invalid_method: "The `method` is not `POST`.",
-  invalid_url: "The `url` is not the endpoint of the batch.",
+  invalid_url: "The `url` is not the endpoint of the batch, with or without its `/v1`.",
   invalid_request:
     "The body lacks its `model`, or a chat its `messages`; without a line: the input file is missing or has another purpose than `batch`.",
   streaming_unsupported: "The body asks for `stream: true`.",
-  model_not_found: "No upstream serves the model.",
+  model_not_found: "No upstream serves the model, or its name is longer than 1,024 bytes.",
   mismatched_model: "The line asks for another model than the lines before it.",
   empty_file: "The file has no request.",
   too_many_requests:
     "The file has more requests than a batch may hold (`limits.max_requests_per_batch`).",
+  too_many_inputs:
+    "The requests of an embeddings batch have more inputs together than allowed (`limits.max_embedding_inputs_per_batch`).",
   file_too_large: "The file is larger than the server takes (`limits.max_file_bytes`).",
 } as const;
 export type FaultCode = keyof typeof FAULT_CODES;

@@ -3,10 +3,16 @@
  *
  * A `Set` of strings would take a third of the time of validating a file and about 100 bytes a line. Here an
  * id stays the bytes it is: they lie one after the other in one buffer, and a table with open
- * addressing leads from the hash of an id to its number.
+ * addressing leads from the hash of an id to its number. A long id is kept as its SHA-256, so that a file
+ * of nothing but ids does not end up in memory.
  */
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { decodeString, type Extent, hasEscape } from "./json.ts";
+
+/** With its quotes. */
+const LONG_ID_BYTES = 256;
+/** In front of a digest: no JSON string begins like this. */
+const DIGEST_MARK = Buffer.from([0]);
 
 const FIRST_ROOM = 1024;
 const FIRST_ROOM_BYTES = 16 * 1024;
@@ -33,10 +39,17 @@ export class CustomIds {
 
   /** Takes the id that is the JSON string at the extent; false when it is here already. */
   addIfNew(bytes: Buffer, id: Extent): boolean {
-    if (!hasEscape(bytes, id.start, id.end)) return this.#add(bytes, id.start, id.end);
+    if (!hasEscape(bytes, id.start, id.end)) return this.#addSpelled(bytes, id.start, id.end);
     // Two spellings of one id must meet, and JSON.stringify spells a text without need for escapes without them.
     const spelled = Buffer.from(JSON.stringify(decodeString(bytes, id)));
-    return this.#add(spelled, 0, spelled.length);
+    return this.#addSpelled(spelled, 0, spelled.length);
+  }
+
+  #addSpelled(bytes: Buffer, start: number, end: number): boolean {
+    if (end - start <= LONG_ID_BYTES) return this.#add(bytes, start, end);
+    const digest = createHash("sha256").update(bytes.subarray(start, end)).digest();
+    const marked = Buffer.concat([DIGEST_MARK, digest]);
+    return this.#add(marked, 0, marked.length);
   }
 
   #add(bytes: Buffer, start: number, end: number): boolean {

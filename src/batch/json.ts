@@ -20,6 +20,7 @@ const BACKSLASH = 0x5c;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 const OPEN_ARRAY = 0x5b;
+const CLOSE_ARRAY = 0x5d;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 const INVALID = -1;
@@ -213,6 +214,17 @@ export function skipObject(
   }
 }
 
+/** How many elements the array at `from` has, which is known to be valid. */
+export function countElements(bytes: Uint8Array, from: number, end: number): number {
+  let at = skipSpace(bytes, from + 1, end);
+  if (bytes[at] === CLOSE_ARRAY) return 0;
+  for (let count = 1; ; count++) {
+    at = skipSpace(bytes, skipValue(bytes, at, end), end);
+    if (bytes[at] !== COMMA) return count;
+    at = skipSpace(bytes, at + 1, end);
+  }
+}
+
 /** Keys to look for, as they stand in the text: `quoted(["model"])` is `["\"model\""]` in bytes. */
 export const quoted = (names: readonly string[]) => names.map((name) => Buffer.from(`"${name}"`));
 
@@ -242,6 +254,7 @@ export function hasEscape(bytes: Uint8Array, start: number, end: number): boolea
 }
 
 export const isObjectAt = (bytes: Uint8Array, at: number) => bytes[at] === OPEN_OBJECT;
+export const isArrayAt = (bytes: Uint8Array, at: number) => bytes[at] === OPEN_ARRAY;
 export const isStringAt = (bytes: Uint8Array, at: number) => bytes[at] === QUOTE;
 
 /** Whether the bytes are one JSON value with nothing but spaces around it. UTF-8 is the caller's to check. */

@@ -10,10 +10,12 @@ import type { BatchEndpoint } from "../contract/batch.ts";
 import type { Fault } from "./batch.ts";
 import { CustomIds } from "./custom-ids.ts";
 import {
+  countElements,
   decodeString,
   type Extent,
   hasEscape,
   indexOfKey,
+  isArrayAt,
   isObjectAt,
   isSame,
   isStringAt,
@@ -31,12 +33,14 @@ export interface ParsedLine {
   readonly body: Extent | null;
   readonly model: Extent | null;
   readonly stream: Extent | null;
-  readonly hasMessages: boolean;
+  readonly messages: Extent | null;
+  readonly input: Extent | null;
 }
 
 const LINE_KEYS = ["customId", "method", "url", "body"] as const;
 const LINE_KEYS_QUOTED = quoted(["custom_id", "method", "url", "body"]);
-const BODY_KEYS_QUOTED = quoted(["model", "stream", "messages"]);
+const BODY_KEYS = ["model", "stream", "messages", "input"] as const;
+const BODY_KEYS_QUOTED = quoted(BODY_KEYS);
 const INVALID = -1;
 
 type Draft = { -readonly [Key in keyof ParsedLine]: ParsedLine[Key] };
@@ -50,7 +54,8 @@ export function parseLine(bytes: Buffer): ParsedLine | null {
     body: null,
     model: null,
     stream: null,
-    hasMessages: false,
+    messages: null,
+    input: null,
   };
   const end = bytes.length;
   const start = skipSpace(bytes, 0, end);
@@ -66,17 +71,13 @@ export function parseLine(bytes: Buffer): ParsedLine | null {
 }
 
 function readBody(bytes: Buffer, start: number, line: Draft): number {
-  line.model = null;
-  line.stream = null;
-  line.hasMessages = false;
+  for (const key of BODY_KEYS) line[key] = null;
   const end = bytes.length;
   if (!isObjectAt(bytes, start)) return skipValue(bytes, start, end);
   return skipObject(bytes, start, end, (keyStart, keyEnd, valueStart) => {
-    const key = indexOfKey(bytes, keyStart, keyEnd, BODY_KEYS_QUOTED);
+    const key = BODY_KEYS[indexOfKey(bytes, keyStart, keyEnd, BODY_KEYS_QUOTED)];
     const valueEnd = skipValue(bytes, valueStart, end);
-    if (key === 0) line.model = { start: valueStart, end: valueEnd };
-    else if (key === 1) line.stream = { start: valueStart, end: valueEnd };
-    else if (key === 2) line.hasMessages = true;
+    if (key !== undefined) line[key] = { start: valueStart, end: valueEnd };
     return valueEnd;
   });
 }
@@ -94,6 +95,22 @@ function says(bytes: Buffer, part: Extent, text: Buffer): boolean {
 
 const isLiteral = (bytes: Buffer, part: Extent | null, literal: string) =>
   part !== null && bytes.toString("latin1", part.start, part.end) === literal;
+
+/**
+ * How many texts an `input` asks to have embedded: a text and a list of tokens are one, a list of texts or of
+ * lists of tokens is as many as it has. What is neither is the upstream's to refuse.
+ */
+function countInputs(bytes: Buffer, input: Extent | null): number {
+  if (input === null) return 0;
+  const { start, end } = input;
+  if (!isArrayAt(bytes, start)) return 1;
+  const first = skipSpace(bytes, start + 1, end);
+  const isList = isStringAt(bytes, first) || isArrayAt(bytes, first);
+  return isList ? countElements(bytes, start, end) : 1;
+}
+
+const isMissing = (bytes: Buffer, part: Extent | null) =>
+  part === null || isLiteral(bytes, part, "null");
 
 type LineFault = Omit<Fault, "line">;
 
@@ -116,13 +133,24 @@ const invalidRequest = (message: string, param: string): LineFault => ({
 });
 
 /** How the message about `stream: true` names an endpoint. */
-const ENDPOINT_TITLES: Partial<Record<BatchEndpoint, string>> = {
+const ENDPOINT_TITLES: Readonly<Record<BatchEndpoint, string>> = {
   "/v1/chat/completions": "Chat Completions",
   "/v1/completions": "Completions",
   "/v1/embeddings": "Embeddings",
   "/v1/responses": "Responses",
   "/v1/moderations": "Moderations",
+  "/v1/images/generations": "Images",
+  "/v1/images/edits": "Images",
+  "/v1/videos": "Videos",
 };
+
+/** As much of a text as a message shows: a client may write megabytes where a name belongs. */
+const SHOWN_CHARACTERS = 200;
+const shown = (text: string) =>
+  text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS)}…`;
+
+/** In bytes, as written. The name stands in the batch and is asked for again and again. */
+const MAX_MODEL_BYTES = 1024;
 
 const INVALID_JSON: LineFault = {
   code: "invalid_json_line",
@@ -142,14 +170,16 @@ const EMPTY = inQuotes("");
 export class LineChecker {
   readonly #endpoint: BatchEndpoint;
   readonly #hasRoute: (model: string) => boolean;
-  readonly #url: Buffer;
+  /** The endpoint, and how Azure's clients write it. */
+  readonly #urls: readonly Buffer[];
   readonly #customIds = new CustomIds();
   #model: string | null = null;
   #modelInQuotes = EMPTY;
+  #inputCount = 0;
 
   constructor(endpoint: BatchEndpoint, hasRoute: (model: string) => boolean) {
     this.#endpoint = endpoint;
-    this.#url = inQuotes(endpoint);
+    this.#urls = [inQuotes(endpoint), inQuotes(endpoint.slice("/v1".length))];
     this.#hasRoute = hasRoute;
   }
 
@@ -158,10 +188,16 @@ export class LineChecker {
     return this.#model;
   }
 
+  /** Of all lines of an embeddings batch so far that are JSON; elsewhere 0. */
+  get inputCount(): number {
+    return this.#inputCount;
+  }
+
   /** What is wrong with a line, the most basic fault first; null when nothing is. */
   findFault(bytes: Buffer): LineFault | null {
     const line = parseLine(bytes);
     if (line === null) return INVALID_JSON;
+    if (this.#endpoint === "/v1/embeddings") this.#inputCount += countInputs(bytes, line.input);
     return (
       this.#customIdFault(bytes, line) ??
       this.#addressFault(bytes, line) ??
@@ -182,7 +218,7 @@ export class LineChecker {
     if (!this.#customIds.addIfNew(bytes, line.customId)) {
       return {
         code: "duplicate_custom_id",
-        message: `The custom_id '${decodeString(bytes, line.customId)}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
+        message: `The custom_id '${shown(decodeString(bytes, line.customId))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
         param: "custom_id",
       };
     }
@@ -199,7 +235,8 @@ export class LineChecker {
       };
     }
     if (line.url === null) return missing("url");
-    if (!says(bytes, line.url, this.#url)) {
+    const { url } = line;
+    if (!this.#urls.some((each) => says(bytes, url, each))) {
       return {
         code: "invalid_url",
         message: "The URL provided for this request does not match the batch endpoint.",
@@ -216,14 +253,13 @@ export class LineChecker {
     if (model === null || model === "") {
       return invalidRequest("Model parameter is required.", "body.model");
     }
-    if (this.#endpoint === "/v1/chat/completions" && !line.hasMessages) {
+    if (this.#endpoint === "/v1/chat/completions" && isMissing(bytes, line.messages)) {
       return invalidRequest("Messages parameter is required.", "body.messages");
     }
     if (isLiteral(bytes, line.stream, "true")) {
-      const title = ENDPOINT_TITLES[this.#endpoint] ?? "Images";
       return {
         code: "streaming_unsupported",
-        message: `${title}: Streaming is not supported in the Batch API.`,
+        message: `${ENDPOINT_TITLES[this.#endpoint]}: Streaming is not supported in the Batch API.`,
         param: "body.stream",
       };
     }
@@ -239,10 +275,10 @@ export class LineChecker {
 
   #modelFault(model: string): LineFault | null {
     if (model === this.#model) return null;
-    if (!this.#hasRoute(model)) {
+    if (Buffer.byteLength(model) > MAX_MODEL_BYTES || !this.#hasRoute(model)) {
       return {
         code: "model_not_found",
-        message: `The provided model '${model}' is not supported by the Batch API.`,
+        message: `The provided model '${shown(model)}' is not supported by the Batch API.`,
         param: "body.model",
       };
     }
@@ -253,7 +289,7 @@ export class LineChecker {
     }
     return {
       code: "mismatched_model",
-      message: `The model '${model}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
+      message: `The model '${shown(model)}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
       param: "body.model",
     };
   }

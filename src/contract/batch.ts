@@ -38,6 +38,11 @@ export const METADATA_LIMITS = { pairs: 16, keyLength: 64, valueLength: 512 } as
 /** Seconds after its creation at which a file may be asked to expire. */
 export const EXPIRES_AFTER_SECONDS = { min: 3_600, max: 2_592_000 } as const;
 
+export const ExpiresAfter = z.object({
+  anchor: z.literal("created_at"),
+  seconds: z.int().min(EXPIRES_AFTER_SECONDS.min).max(EXPIRES_AFTER_SECONDS.max),
+});
+
 export const CreateBatch = z
   .object({
     input_file_id: z.string(),
@@ -48,13 +53,7 @@ export const CreateBatch = z
       .nullable()
       .optional()
       .describe("At most 16 pairs; keys of at most 64, values of at most 512 characters."),
-    output_expires_after: z
-      .object({
-        anchor: z.literal("created_at"),
-        seconds: z.int().min(EXPIRES_AFTER_SECONDS.min).max(EXPIRES_AFTER_SECONDS.max),
-      })
-      .nullable()
-      .optional(),
+    output_expires_after: ExpiresAfter.nullable().optional(),
   })
   .meta({ id: "CreateBatch" });
 

@@ -3,6 +3,14 @@ import { z } from "zod";
 import type { ZodOpenApiResponseObject } from "zod-openapi";
 import { ErrorEnvelope } from "./error.ts";
 import { errorExample } from "./openapi-examples.ts";
+import {
+  CONFLICT_HEADERS,
+  FILE_HEADERS,
+  REFUSED_HEADERS,
+  REPLAY_HEADERS,
+  TRACKING_HEADERS,
+  WAIT_HEADERS,
+} from "./openapi-headers.ts";
 
 export const JSON_TYPE = "application/json";
 const BYTES_TYPE = "application/octet-stream";
@@ -16,8 +24,23 @@ export function answer(
 ): ZodOpenApiResponseObject {
   const named = Object.entries(examples).map(([name, value]) => [name, { value: value as Json }]);
   const shown = named.length === 0 ? {} : { examples: Object.fromEntries(named) };
-  return { description, content: { [JSON_TYPE]: { schema, ...shown } } };
+  return {
+    description,
+    headers: TRACKING_HEADERS,
+    content: { [JSON_TYPE]: { schema, ...shown } },
+  };
 }
+
+type Headers = ZodOpenApiResponseObject["headers"];
+
+const withHeaders = (response: ZodOpenApiResponseObject, headers: Headers) => ({
+  ...response,
+  headers: { ...TRACKING_HEADERS, ...headers } as NonNullable<Headers>,
+});
+
+/** The answer to a request that takes an `Idempotency-Key`. */
+export const answerOnce = (...told: Parameters<typeof answer>) =>
+  withHeaders(answer(...told), REPLAY_HEADERS);
 
 const failure = (id: string, description: string, example: ErrorEnvelope) => ({
   ...answer(description, ErrorEnvelope, { example }),
@@ -42,6 +65,11 @@ export const FILE_NOT_FOUND = failure(
   "There is no such file, or it is of another project, deleted or expired.",
   errorExample("No such File object: file-abc", { param: "id" }),
 );
+export const UPLOAD_NOT_FOUND = failure(
+  "UploadNotFound",
+  "There is no such upload, or it is of another project.",
+  errorExample("No such Upload object: upload_abc", { param: "id" }),
+);
 export const BATCH_NOT_FOUND = failure(
   "BatchNotFound",
   "There is no such batch, or it is of another project.",
@@ -52,10 +80,18 @@ export const MODEL_NOT_FOUND = failure(
   "No upstream serves the model.",
   errorExample("The model 'abc' does not exist", { param: "model", code: "model_not_found" }),
 );
-export const CONFLICT = failure(
-  "Conflict",
-  "The batch has ended already. The answer says `x-should-retry: false`.",
-  errorExample("Cannot cancel a batch with status 'completed'."),
+export const CONFLICT = withHeaders(
+  failure(
+    "Conflict",
+    "The batch has ended already. The answer says `x-should-retry: false`.",
+    errorExample("Cannot cancel a batch with status 'completed'."),
+  ),
+  CONFLICT_HEADERS,
+);
+export const BODY_TOO_LARGE = failure(
+  "BodyTooLarge",
+  "The JSON is longer than a mebibyte.",
+  errorExample("The JSON body is larger than the 1048576 bytes allowed."),
 );
 export const RANGE_NOT_SATISFIABLE = failure(
   "RangeNotSatisfiable",
@@ -75,9 +111,55 @@ const SERVER_ERROR = failure(
   },
 );
 
-/** What every route under `/v1` may answer. */
-export const COMMON_FAILURES = { "401": UNAUTHORIZED, "5XX": SERVER_ERROR };
+/** What routes that take an `Idempotency-Key` may answer because of it. */
+export const IDEMPOTENCY_FAILURES = {
+  "409": withHeaders(
+    failure(
+      "KeyInUse",
+      "A request with this `Idempotency-Key` is being carried out. The answer says `x-should-retry: true` and `retry-after: 1`.",
+      errorExample("A request with the Idempotency-Key 'nightly' is being carried out.", {
+        param: "Idempotency-Key",
+        code: "idempotency_key_in_use",
+      }),
+    ),
+    WAIT_HEADERS,
+  ),
+  "422": failure(
+    "KeyReused",
+    "The `Idempotency-Key` was used for another request in the last 24 hours.",
+    errorExample("The Idempotency-Key 'nightly' was used for another request.", {
+      param: "Idempotency-Key",
+      code: "idempotency_key_reused",
+    }),
+  ),
+};
 
-export function bytesLike(example: string) {
-  return { [BYTES_TYPE]: { schema: z.string().meta({ format: "binary" }), example } };
-}
+const REFUSED = withHeaders(
+  failure(
+    "Refused",
+    "The request never got as far as its route: the path has no such method (405), the request did not arrive in time (408), or its headers are too long (431).",
+    errorExample(
+      "Not allowed to PUT on /v1/batches. (HINT: Perhaps you meant to use a different HTTP method?)",
+    ),
+  ),
+  REFUSED_HEADERS,
+);
+
+/** What every route under `/v1` may answer. */
+export const COMMON_FAILURES = { "401": UNAUTHORIZED, "4XX": REFUSED, "5XX": SERVER_ERROR };
+
+export const textAnswer = (description: string, type: string) => ({
+  description,
+  headers: TRACKING_HEADERS,
+  content: { [type]: { schema: z.string() } },
+});
+
+/** Bytes of a file, and what the headers say about it. */
+export const bytesAnswer = (description: string, example: string, headers?: Headers) =>
+  withHeaders(
+    {
+      description,
+      content: { [BYTES_TYPE]: { schema: z.string().meta({ format: "binary" }), example } },
+    },
+    { ...FILE_HEADERS, ...headers } as NonNullable<Headers>,
+  );

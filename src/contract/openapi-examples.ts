@@ -4,6 +4,7 @@ import type { BatchObject, CreateBatch } from "./batch.ts";
 import type { ErrorEnvelope } from "./error.ts";
 import type { DeletedFile, FileObject } from "./file.ts";
 import type { ModelObject } from "./model.ts";
+import type { CompleteUpload, CreateUpload, UploadObject, UploadPartObject } from "./upload.ts";
 
 const CREATED_AT = 1_767_225_600;
 const DAY_SECONDS = 86_400;
@@ -24,6 +25,42 @@ export const DELETED_FILE_EXAMPLE: z.infer<typeof DeletedFile> = {
   object: "file",
   id: FILE_EXAMPLE.id,
   deleted: true,
+};
+
+export const CREATE_UPLOAD_EXAMPLE: z.infer<typeof CreateUpload> = {
+  filename: FILE_EXAMPLE.filename,
+  purpose: "batch",
+  bytes: FILE_EXAMPLE.bytes,
+  mime_type: "application/jsonl",
+};
+
+const PENDING_UPLOAD: UploadObject = {
+  id: "upload_3f9c1d7e5b2a48609d4e7c8b1a6f0352",
+  object: "upload",
+  bytes: FILE_EXAMPLE.bytes,
+  created_at: CREATED_AT,
+  filename: FILE_EXAMPLE.filename,
+  purpose: "batch",
+  status: "pending",
+  expires_at: CREATED_AT + 3_600,
+  file: null,
+};
+
+export const UPLOAD_EXAMPLES = {
+  pending: PENDING_UPLOAD,
+  completed: { ...PENDING_UPLOAD, status: "completed", file: FILE_EXAMPLE },
+  cancelled: { ...PENDING_UPLOAD, status: "cancelled" },
+} as const satisfies Record<string, UploadObject>;
+
+export const UPLOAD_PART_EXAMPLE: UploadPartObject = {
+  id: "part_8a51c0de9b3f4276a1d45e60f7c2b938",
+  object: "upload.part",
+  created_at: CREATED_AT + 1,
+  upload_id: PENDING_UPLOAD.id,
+};
+
+export const COMPLETE_UPLOAD_EXAMPLE: z.infer<typeof CompleteUpload> = {
+  part_ids: [UPLOAD_PART_EXAMPLE.id],
 };
 
 export const INPUT_LINE_EXAMPLE =

@@ -1,11 +1,13 @@
 /** The contract as an OpenAPI document, made from the schemas that the server itself uses. */
 import { stringify } from "yaml";
 import { createDocument } from "zod-openapi";
+import { HEADERS } from "./openapi-headers.ts";
 import { PATHS } from "./openapi-routes.ts";
+import { WEBHOOKS } from "./openapi-webhooks.ts";
 
 const DESCRIPTION = `A drop-in server for the OpenAI Batch API: upload a file of requests, create a batch, read its output file.
 
-Everything under \`/v1\` is also there under \`/openai/v1\`. Times are Unix seconds, ids are opaque, and a key that has no value is null rather than absent.`;
+Everything under \`/v1\` is also there under \`/openai/v1\`, and, as Azure's clients ask for it, under \`/openai\` and \`/openai/deployments/NAME\`, whatever \`api-version\` they name. Endpoints may be written without their \`/v1\`. A GET may always be a HEAD. Times are Unix seconds, ids are opaque, and a key that has no value is null rather than absent.`;
 
 /** As a client may rely on it; it grows with the paths, not with the releases of the server. */
 const API_VERSION = "1";
@@ -20,21 +22,33 @@ export const openApiDocument = () =>
         description: DESCRIPTION,
         license: { name: "Apache 2.0", identifier: "Apache-2.0" },
       },
-      servers: [{ url: "http://127.0.0.1:8080" }],
-      security: [{ key: [] }, {}],
+      servers: [
+        { url: "/", description: "The server that shows this document." },
+        { url: "http://127.0.0.1:8080", description: "A server with its default address." },
+      ],
+      security: [{ key: [] }, { azureKey: [] }, {}],
       tags: [
         { name: "Files", description: "What goes into a batch and what comes out of it." },
+        { name: "Uploads", description: "Large files, which come in parts." },
         { name: "Batches", description: "Files of requests on their way through a model." },
         { name: "Models", description: "What the upstreams serve." },
-        { name: "Operation", description: "For the supervisor of the process." },
+        { name: "Operation", description: "For those who run the server." },
       ],
       paths: PATHS,
+      webhooks: WEBHOOKS,
       components: {
+        headers: HEADERS,
         securitySchemes: {
           key: {
             type: "http",
             scheme: "bearer",
             description: "A key of `auth.keys`. A server without them asks for none.",
+          },
+          azureKey: {
+            type: "apiKey",
+            in: "header",
+            name: "api-key",
+            description: "The same key in the header of Azure's clients.",
           },
         },
       },

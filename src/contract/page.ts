@@ -9,3 +9,15 @@ export const pageOf = <T extends z.ZodType>(item: T) =>
     last_id: z.string().nullable(),
     has_more: z.boolean(),
   });
+
+interface PageLimits {
+  readonly min: number;
+  readonly max: number;
+  readonly default: number;
+}
+
+/** The query parameters of a list. */
+export const pageQuery = (limits: PageLimits) => ({
+  limit: z.int().min(limits.min).max(limits.max).default(limits.default),
+  after: z.string().optional().describe("The `id` of the last object of the page before."),
+});

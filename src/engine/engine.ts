@@ -5,9 +5,12 @@
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
+import type { Batch } from "../batch/batch.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import { type LoopOptions, loop, Nudge } from "../loop.ts";
+import type { Announcement } from "../store/deliveries.ts";
 import type { Store } from "../store/store.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { expireDue } from "./expiry.ts";
@@ -15,7 +18,6 @@ import { finalizeNext } from "./finalizer.ts";
 import { type IntakeLimits, validateNext } from "./intake.ts";
 import type { JournalLimits } from "./journal.ts";
 import { HEARTBEAT_MS, Leases } from "./lease.ts";
-import { loop, Nudge } from "./loop.ts";
 import { Scheduler } from "./scheduler.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
 
@@ -29,6 +31,10 @@ export interface EngineOptions {
   readonly journalLimits: JournalLimits;
   /** For requests in flight of a batch that is cancelled or expires. */
   readonly stopGraceMs: number;
+  /** What to tell about a batch: recorded in the commit that makes it final. */
+  readonly announcementsFor: (batch: Batch) => Announcement[];
+  /** Told when a batch is final. */
+  readonly onFinal: () => void;
 }
 
 /** How often a loop looks when nobody nudges it. */
@@ -44,6 +50,8 @@ export class Engine {
   readonly #leases: Leases;
   readonly #scheduler: Scheduler;
   readonly #drain = new AbortController();
+  /** Leases are renewed until the last run has ended, however long the grace period is. */
+  readonly #settled = new AbortController();
   readonly #nudges: Readonly<Record<LoopName, Nudge>> = {
     intake: new Nudge(),
     chunks: new Nudge(),
@@ -54,6 +62,7 @@ export class Engine {
     orphans: new Nudge(),
   };
   readonly #loops: Promise<void>[] = [];
+  #heartbeat: Promise<void> = Promise.resolve();
 
   constructor(options: EngineOptions) {
     this.#options = options;
@@ -70,27 +79,40 @@ export class Engine {
 
   start(): void {
     const nudges = this.#nudges;
-    const deps = { ...this.#options, leases: this.#leases };
+    const onFinal = () => {
+      nudges.sweep.now();
+      this.#options.onFinal();
+    };
+    const deps = { ...this.#options, leases: this.#leases, onFinal };
     const validate = async () => {
       const hasValidated = await validateNext(deps);
       if (hasValidated) this.#nudgeRunning();
       return hasValidated;
     };
-    const finalize = () => finalizeNext({ ...deps, onFinal: () => nudges.sweep.now() });
-    const expire = () => expireDue({ ...deps, onStopping: () => this.#nudgeRunning() });
+    const finalize = () => finalizeNext(deps);
+    const onStopping = () => this.#nudgeRunning();
+    const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
     const renew = async () => {
       await this.#leases.renew();
       return false;
     };
+    const drain = this.#drain.signal;
+    const run = (name: LoopName, everyMs: number, runOnce: () => Promise<boolean>) =>
+      this.#loops.push(this.#loop(name, { everyMs, drain, runOnce }));
     for (let i = 0; i < SIDE_BY_SIDE; i++) {
-      this.#run("intake", LOOK_EVERY_MS, validate);
-      this.#run("finalize", LOOK_EVERY_MS, finalize);
+      run("intake", LOOK_EVERY_MS, validate);
+      run("finalize", LOOK_EVERY_MS, finalize);
     }
-    this.#run("chunks", LOOK_EVERY_MS, () => this.#scheduler.startNext());
-    this.#run("expiry", LOOK_EVERY_MS, expire);
-    this.#run("heartbeat", HEARTBEAT_MS, renew);
-    this.#run("sweep", SWEEP_EVERY_MS, () => sweep(deps));
-    this.#run("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
+    run("chunks", LOOK_EVERY_MS, () => this.#scheduler.startNext());
+    run("expiry", LOOK_EVERY_MS, expire);
+    run("sweep", SWEEP_EVERY_MS, () => sweep(deps));
+    run("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
+    const settled = this.#settled.signal;
+    this.#heartbeat = this.#loop("heartbeat", {
+      everyMs: HEARTBEAT_MS,
+      drain: settled,
+      runOnce: renew,
+    });
   }
 
   /** Something changed: a batch was created or cancelled, a file was deleted. */
@@ -106,6 +128,8 @@ export class Engine {
     this.#leases.drain(graceMs);
     await Promise.all(this.#loops);
     await this.#scheduler.settled();
+    this.#settled.abort();
+    await this.#heartbeat;
   }
 
   #nudgeRunning(): void {
@@ -114,10 +138,11 @@ export class Engine {
     this.#nudges.finalize.now();
   }
 
-  #run(name: LoopName, everyMs: number, runOnce: () => Promise<boolean>): void {
+  #loop(
+    name: LoopName,
+    options: Pick<LoopOptions, "everyMs" | "drain" | "runOnce">,
+  ): Promise<void> {
     const { clock, log } = this.#options;
-    const nudge = this.#nudges[name];
-    const drain = this.#drain.signal;
-    this.#loops.push(loop({ name, everyMs, nudge, drain, clock, log, runOnce }));
+    return loop({ ...options, name, nudge: this.#nudges[name], clock, log });
   }
 }

@@ -12,6 +12,7 @@ import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/ba
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { Announcement } from "../store/deliveries.ts";
 import type { ClaimedBatch, ResultFiles, Store } from "../store/store.ts";
 import type { Leases, Run } from "./lease.ts";
 import { mergeRows } from "./merge.ts";
@@ -25,6 +26,7 @@ export interface FinalizerDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly leases: Leases;
+  readonly announcementsFor: (batch: Batch) => Announcement[];
   /** Told when a batch is final and its journal may go. */
   readonly onFinal: () => void;
 }
@@ -44,14 +46,15 @@ export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
 }
 
 async function finalize(claimed: ClaimedBatch, run: Run, deps: FinalizerDeps): Promise<void> {
-  const { store, clock, log, onFinal } = deps;
+  const { store, clock, log, announcementsFor, onFinal } = deps;
   const { lease, batch } = claimed;
   const files = await writeResults(claimed, run, deps);
   if (files === null) {
     await store.releaseBatchIfLeased(lease);
     return;
   }
-  if (!(await store.finishBatchIfLeased(lease, files, clock.nowMs()))) {
+  const result = { ...files, announcements: announcementsFor(batch) };
+  if (!(await store.finishBatchIfLeased(lease, result, clock.nowMs()))) {
     await discard(files, deps.blobs);
     return;
   }

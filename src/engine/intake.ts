@@ -13,6 +13,7 @@ import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { Announcement } from "../store/deliveries.ts";
 import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { Leases } from "./lease.ts";
@@ -24,6 +25,7 @@ export interface IntakeLimits {
   readonly maxFileBytes: number;
   readonly maxRequestsPerBatch: number;
   readonly maxLineBytes: number;
+  readonly maxEmbeddingInputsPerBatch: number;
   readonly chunk: ChunkLimits;
 }
 
@@ -35,6 +37,9 @@ export interface IntakeDeps {
   readonly log: Log;
   readonly leases: Leases;
   readonly limits: IntakeLimits;
+  readonly announcementsFor: (batch: Batch) => Announcement[];
+  /** Told when a batch has failed. */
+  readonly onFinal: () => void;
 }
 
 type Verdict =
@@ -58,11 +63,15 @@ export async function validateNext(deps: IntakeDeps): Promise<boolean> {
 }
 
 async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps): Promise<void> {
-  const { store, clock, log } = deps;
+  const { store, clock, log, announcementsFor, onFinal } = deps;
   const { lease, batch } = claimed;
   if (!verdict.ok) {
-    const isRecorded = await store.failBatchIfLeased(lease, verdict.faults, clock.nowMs());
-    if (isRecorded) log.info({ batch: batch.id, faults: verdict.faults.length }, "batch.failed");
+    const { faults } = verdict;
+    const failure = { faults, announcements: announcementsFor(batch) };
+    const isRecorded = await store.failBatchIfLeased(lease, failure, clock.nowMs());
+    if (!isRecorded) return;
+    onFinal();
+    log.info({ batch: batch.id, faults: faults.length }, "batch.failed");
     return;
   }
   const { total, chunks } = verdict.plan;
@@ -153,12 +162,18 @@ class InputReading {
   }
 
   verdict(): Verdict {
-    const { maxRequestsPerBatch } = this.#limits;
-    const model = this.#checker.model;
+    const { maxRequestsPerBatch, maxEmbeddingInputsPerBatch } = this.#limits;
+    const { model, inputCount } = this.#checker;
     if (this.#lineCount > maxRequestsPerBatch) {
       return fileFault(
         "too_many_requests",
         `The input file holds ${this.#lineCount} requests. A batch may hold at most ${maxRequestsPerBatch}.`,
+      );
+    }
+    if (inputCount > maxEmbeddingInputsPerBatch) {
+      return fileFault(
+        "too_many_inputs",
+        `The input file holds ${inputCount} inputs. The requests of an embeddings batch may hold at most ${maxEmbeddingInputsPerBatch} together.`,
       );
     }
     if (this.#faults.length > 0) return { ok: false, faults: this.#faults };

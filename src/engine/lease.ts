@@ -9,7 +9,8 @@
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
-import type { BatchLease, ChunkLease, Claim, Store } from "../store/store.ts";
+import type { Claim } from "../store/claim.ts";
+import type { BatchLease, ChunkLease, Store } from "../store/store.ts";
 
 /** Without a renewal for this long, another worker may take over. Longer: slower recovery from a dead machine. */
 const LEASE_TTL_MS = 30_000;
@@ -79,6 +80,8 @@ export class Leases {
   readonly #options: LeaseOptions;
   readonly #batches = new Map<BatchId, Held<BatchLease>>();
   readonly #chunks = new Map<string, Held<ChunkLease>>();
+  /** Null until the process is leaving. */
+  #drainGraceMs: number | null = null;
 
   constructor(options: LeaseOptions) {
     this.#options = options;
@@ -91,7 +94,7 @@ export class Leases {
   }
 
   holdBatch(lease: BatchLease): Run {
-    const run = new Run();
+    const run = this.#newRun();
     // After a long pause of the machine this process may take over from itself.
     this.#batches.get(lease.batchId)?.run.loseLease();
     this.#batches.set(lease.batchId, { lease, run });
@@ -99,7 +102,7 @@ export class Leases {
   }
 
   holdChunk(lease: ChunkLease): Run {
-    const run = new Run();
+    const run = this.#newRun();
     this.#chunks.get(chunkKey(lease))?.run.loseLease();
     this.#chunks.set(chunkKey(lease), { lease, run });
     return run;
@@ -143,10 +146,17 @@ export class Leases {
     }
   }
 
-  /** The process is leaving. */
+  /** The process is leaving: ends every run, also those whose claim is still on its way. */
   drain(graceMs: number): void {
+    this.#drainGraceMs = graceMs;
     for (const { run } of [...this.#batches.values(), ...this.#chunks.values()]) {
       run.end("drain", graceMs, this.#options.clock);
     }
+  }
+
+  #newRun(): Run {
+    const run = new Run();
+    if (this.#drainGraceMs !== null) run.end("drain", this.#drainGraceMs, this.#options.clock);
+    return run;
   }
 }

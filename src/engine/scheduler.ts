@@ -5,11 +5,11 @@
  */
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { Nudge } from "../loop.ts";
 import type { ClaimedChunk, Store } from "../store/store.ts";
 import type { Route, Upstreams } from "../upstream/upstream.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
 import type { Leases } from "./lease.ts";
-import type { Nudge } from "./loop.ts";
 
 /** Input lines held in memory by all chunks together. One chunk is always let through. */
 const MAX_OPEN_BYTES = 128 * 1024 * 1024;

@@ -1,6 +1,6 @@
 /**
- * Removes bytes that nobody needs: journals of final batches, content of deleted files, and blobs without
- * a row, which a crash between blob and row leaves behind. Each step deletes the blob first and the row last,
+ * Removes what nobody needs: journals of final batches, content of deleted files, parts of uploads that have
+ * ended, old idempotency keys, and blobs without a row, which a crash between blob and row leaves behind. Each step deletes the blob first and the row last,
  * so a sweep that is cut short is simply done again.
  */
 import type { Blobs } from "../blobs/blobs.ts";
@@ -18,25 +18,47 @@ export interface SweeperDeps {
 
 const PAGE = 100;
 const LOOKUP_PAGE = 500;
+/** Where blobs stand whose rows are written after them. */
+const ORPHAN_PREFIXES = ["files/", "parts/"];
 /** A blob this old without a row is not about to get one. */
 const ORPHAN_AGE_MS = 60 * 60 * 1000;
 export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 
 /** Clears one page of what is finished with; true when there may be more. */
-export async function sweep({ store, blobs, log }: SweeperDeps): Promise<boolean> {
+export async function sweep(deps: SweeperDeps): Promise<boolean> {
+  await deps.store.forgetIdempotencyKeys(deps.clock.nowMs());
+  const counts = [await sweepJournals(deps), await sweepFiles(deps), await sweepParts(deps)];
+  return counts.includes(PAGE);
+}
+
+async function sweepJournals({ store, blobs, log }: SweeperDeps): Promise<number> {
   const batches = await store.listBatchesToTidy(PAGE);
   for (const batchId of batches) {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
   }
+  return batches.length;
+}
+
+async function sweepFiles({ store, blobs, log }: SweeperDeps): Promise<number> {
   const files = await store.listUnusedFiles(PAGE);
   for (const { id, blobKey } of files) {
     await blobs.delete(blobKey);
     await store.forgetFile(id);
     log.debug({ file: id }, "file.removed");
   }
-  return batches.length === PAGE || files.length === PAGE;
+  return files.length;
+}
+
+async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
+  const uploads = await store.listUploadsToTidy(PAGE);
+  for (const uploadId of uploads) {
+    for (const { blobKey } of await store.listParts(uploadId)) await blobs.delete(blobKey);
+    await store.forgetParts(uploadId);
+    log.debug({ upload: uploadId }, "upload.parts_removed");
+  }
+  return uploads.length;
 }
 
 /** Deletes blobs that no row names and that are too old to be on their way to one. */
@@ -50,9 +72,11 @@ export async function sweepOrphans({ store, blobs, clock, log }: SweeperDeps): P
     }
     candidates = [];
   };
-  for await (const { key, modifiedAtMs } of blobs.list("files/")) {
-    if (modifiedAtMs < oldestMs) candidates.push(key);
-    if (candidates.length === LOOKUP_PAGE) await deleteUnknown();
+  for (const prefix of ORPHAN_PREFIXES) {
+    for await (const { key, modifiedAtMs } of blobs.list(prefix)) {
+      if (modifiedAtMs < oldestMs) candidates.push(key);
+      if (candidates.length === LOOKUP_PAGE) await deleteUnknown();
+    }
   }
   await deleteUnknown();
   return false;

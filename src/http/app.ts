@@ -1,6 +1,7 @@
 /**
- * The HTTP API. Every route stands once, under `/v1`: what comes in under `/openai/v1`, with doubled slashes or
- * with one at the end, is routed as if it had not.
+ * The HTTP API. Every route stands once, under `/v1`: what comes in under `/openai/v1`, as Azure's clients write it
+ * (`/openai/batches`, `/openai/deployments/NAME/batches`), with doubled slashes or with one at the end, is routed
+ * as if it had not.
  */
 import { Hono } from "hono";
 import type { Batches } from "../batches.ts";
@@ -8,21 +9,27 @@ import type { Clock } from "../clock.ts";
 import type { KeyConfig } from "../config.ts";
 import { PublicError } from "../errors.ts";
 import type { Files } from "../files.ts";
+import type { Idempotency } from "../idempotency.ts";
 import type { Log } from "../log.ts";
 import type { Models } from "../models.ts";
+import type { Uploads } from "../uploads.ts";
 import { authenticate } from "./auth.ts";
 import { mountBatches } from "./batches.ts";
 import type { AppContext, AppEnv } from "./context.ts";
+import { mountDocs } from "./docs.ts";
 import { answerError } from "./errors.ts";
 import { mountFiles } from "./files.ts";
 import { mountModels } from "./models.ts";
 import { mountOps } from "./ops.ts";
 import { trackRequests } from "./track.ts";
+import { mountUploads } from "./uploads.ts";
 
 export interface AppDeps {
   readonly files: Files;
+  readonly uploads: Uploads;
   readonly batches: Batches;
   readonly models: Models;
+  readonly idempotency: Idempotency;
   /** Empty: no key is asked for. */
   readonly keys: readonly KeyConfig[];
   readonly isReady: () => Promise<boolean>;
@@ -41,9 +48,11 @@ export function createApp(deps: AppDeps): App {
   app.use(trackRequests(deps.log));
   app.use("/v1/*", authenticate(deps.keys));
   mountOps(app, deps.isReady);
-  mountFiles(app, deps.files, deps.log);
-  mountBatches(app, deps.batches);
+  mountFiles(app, deps);
+  mountUploads(app, deps);
+  mountBatches(app, deps);
   mountModels(app, deps.models, deps.clock.nowMs());
+  mountDocs(app);
   refuseOtherMethods(app);
   return app;
 }
@@ -54,7 +63,7 @@ function canonicalPath(request: Request): string {
   const path = pathOf(request.url)
     .replaceAll(/\/{2,}/g, "/")
     .replace(/(?<=.)\/$/, "");
-  return path.replace(/^\/openai(?=\/v1(?:\/|$))/, "");
+  return path.replace(/^\/openai(?:\/deployments\/[^/]+)?(?:\/v1)?(?=\/|$)/, "/v1");
 }
 
 /** As the client wrote it, without what may be secret in a query. */

@@ -1,18 +1,30 @@
 import type { Hono } from "hono";
-import type { BatchId, FileId } from "../batch/batch.ts";
+import type { Batch, BatchId, FileId } from "../batch/batch.ts";
 import type { Batches, BatchRequest } from "../batches.ts";
 import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch } from "../contract/batch.ts";
+import type { Idempotency } from "../idempotency.ts";
 import type { BatchQuery } from "../store/store.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
 import type { AppContext, AppEnv } from "./context.ts";
-import { answerJson, readJson } from "./json.ts";
+import { answerOnce } from "./idempotency.ts";
+import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { presentBatch, presentPage } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
 
-export function mountBatches(app: Hono<AppEnv>, batches: Batches): void {
+export interface BatchRoutesDeps {
+  readonly batches: Batches;
+  readonly idempotency: Idempotency;
+}
+
+export function mountBatches(app: Hono<AppEnv>, { batches, idempotency }: BatchRoutesDeps): void {
   app.post("/v1/batches", async (c) => {
     const request = batchRequest(await readJson(c.env.incoming));
-    return answerJson(c, presentBatch(await batches.create(c.get("project"), request)));
+    return answerOnce<Batch>(c, idempotency, {
+      create: (receiptFor) => batches.create(c.get("project"), request, receiptFor),
+      present: (batch) => toAsciiJson(presentBatch(batch)),
+      askedFor: () => request,
+      reread: async () => request,
+    });
   });
 
   app.get("/v1/batches", async (c) =>

@@ -42,6 +42,7 @@ const TYPE_WORDS: Partial<Record<string, string>> = {
   int: "an integer",
   object: "an object",
   record: "an object",
+  array: "an array",
 };
 
 function kindOf(value: unknown): string {

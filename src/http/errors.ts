@@ -15,9 +15,23 @@ export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelop
 export function answerError(c: AppContext, thrown: unknown): Response {
   const error = toPublicError(thrown, c.get("requestId"));
   const { status } = CATALOGUE[error.error];
-  // Clients repeat a 409 as if it would pass; this one never does.
-  if (error.error === "conflict") c.header("x-should-retry", "false");
+  for (const [name, value] of retryHeadersOf(error)) c.header(name, value);
   return answerJson(c, envelopeOf(error), status as ContentfulStatusCode);
+}
+
+/** Clients repeat every 409. That of a batch never passes, and that of a key does soon. */
+function retryHeadersOf({ error }: PublicError): [name: string, value: string][] {
+  switch (error) {
+    case "conflict":
+      return [["x-should-retry", "false"]];
+    case "idempotency_key_in_use":
+      return [
+        ["x-should-retry", "true"],
+        ["retry-after", "1"],
+      ];
+    default:
+      return [];
+  }
 }
 
 function toPublicError(thrown: unknown, requestId: string): PublicError {

@@ -1,22 +1,36 @@
 import type { Hono } from "hono";
-import type { FileId } from "../batch/batch.ts";
+import type { FileId, StoredFile } from "../batch/batch.ts";
 import { FILE_PAGE, FilePurpose } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
-import type { Files } from "../files.ts";
+import type { FileListQuery, Files, ReceivedFile } from "../files.ts";
+import type { Idempotency } from "../idempotency.ts";
 import type { Log } from "../log.ts";
-import type { FileQuery } from "../store/store.ts";
 import { unsupportedValue } from "./body.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 import { answerContent } from "./download.ts";
-import { answerJson } from "./json.ts";
+import { FILE_FORM, unknownPurpose } from "./file-form.ts";
+import { readForm } from "./form.ts";
+import { answerOnce } from "./idempotency.ts";
+import { answerJson, toAsciiJson } from "./json.ts";
 import { presentFile, presentPage } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
-import { readUpload, unknownPurpose } from "./upload.ts";
 
-export function mountFiles(app: Hono<AppEnv>, files: Files, log: Log): void {
+export interface FileRoutesDeps {
+  readonly files: Files;
+  readonly idempotency: Idempotency;
+  readonly log: Log;
+}
+
+export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileRoutesDeps): void {
   app.post("/v1/files", async (c) => {
-    const upload = await readUpload(c.env.incoming);
-    return answerJson(c, presentFile(await files.receive(c.get("project"), upload)));
+    const project = c.get("project");
+    const incoming = await readForm(c.env.incoming, FILE_FORM);
+    return answerOnce<StoredFile>(c, idempotency, {
+      create: (receiptFor) => files.receive(project, incoming, receiptFor),
+      present: (file) => toAsciiJson(presentFile(file)),
+      askedFor: contentOf,
+      reread: async () => contentOf(await files.inspect(project, incoming)),
+    });
   });
 
   app.get("/v1/files", async (c) =>
@@ -39,7 +53,15 @@ export function mountFiles(app: Hono<AppEnv>, files: Files, log: Log): void {
 
 const fileId = (c: AppContext) => c.req.param("id") as FileId;
 
-function fileQuery(c: AppContext): FileQuery {
+/** All that tells one upload from another. */
+const contentOf = (file: ReceivedFile) => ({
+  purpose: file.purpose,
+  filename: file.filename,
+  sha256: file.sha256,
+  keptMs: file.expiresAtMs === null ? null : file.expiresAtMs - file.createdAtMs,
+});
+
+function fileQuery(c: AppContext): FileListQuery {
   const limit = integerParam(c, "limit") ?? FILE_PAGE.default;
   if (limit < FILE_PAGE.min || limit > FILE_PAGE.max) {
     throw new PublicError(

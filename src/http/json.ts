@@ -15,7 +15,10 @@ export const toAsciiJson = (value: unknown): string =>
   );
 
 export const answerJson = (c: AppContext, value: unknown, status: ContentfulStatusCode = 200) =>
-  c.body(toAsciiJson(value), status, JSON_TYPE);
+  answerJsonText(c, toAsciiJson(value), status);
+
+export const answerJsonText = (c: AppContext, json: string, status: ContentfulStatusCode = 200) =>
+  c.body(json, status, JSON_TYPE);
 
 /** The body as a value, whatever its content type says. */
 export async function readJson(incoming: IncomingMessage): Promise<unknown> {

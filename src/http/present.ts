@@ -3,7 +3,9 @@ import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
 import { type BatchObject, COMPLETION_WINDOW } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
+import type { UploadObject, UploadPartObject } from "../contract/upload.ts";
 import type { Page } from "../store/store.ts";
+import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { UpstreamModel } from "../upstream/upstream.ts";
 
 const toSeconds = (atMs: number) => Math.floor(atMs / 1000);
@@ -19,6 +21,26 @@ export const presentFile = (file: StoredFile): FileObject => ({
   expires_at: toSecondsOrNull(file.expiresAtMs),
   status: "processed",
   status_details: null,
+});
+
+/** `file` is there once the upload is completed. */
+export const presentUpload = (upload: Upload, file: StoredFile | null = null): UploadObject => ({
+  id: upload.id,
+  object: "upload",
+  bytes: upload.bytes,
+  created_at: toSeconds(upload.createdAtMs),
+  filename: upload.filename,
+  purpose: upload.purpose,
+  status: upload.status,
+  expires_at: toSeconds(upload.expiresAtMs),
+  file: file === null ? null : presentFile(file),
+});
+
+export const presentUploadPart = (part: UploadPart): UploadPartObject => ({
+  id: part.id,
+  object: "upload.part",
+  created_at: toSeconds(part.createdAtMs),
+  upload_id: part.uploadId,
 });
 
 export const presentBatch = (batch: Batch): BatchObject => ({

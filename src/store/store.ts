@@ -20,6 +20,10 @@ import type {
 } from "../batch/batch.ts";
 import type { PlannedChunk } from "../batch/plan.ts";
 import type { FilePurpose } from "../contract/file.ts";
+import type { Claim } from "./claim.ts";
+import type { Announcement, DeliveryStore } from "./deliveries.ts";
+import type { IdempotencyStore, Receipt } from "./idempotency.ts";
+import type { UploadStore } from "./uploads.ts";
 
 /** A page of a list, newest first unless asked otherwise. */
 export interface Page<T> {
@@ -29,6 +33,8 @@ export interface Page<T> {
 
 export interface FileQuery {
   readonly project: string;
+  /** Files that have expired by then are left out. */
+  readonly nowMs: number;
   readonly purpose: FilePurpose | null;
   readonly order: "asc" | "desc";
   readonly limit: number;
@@ -39,13 +45,6 @@ export interface BatchQuery {
   readonly project: string;
   readonly limit: number;
   readonly after: BatchId | null;
-}
-
-/** A bid for work: who asks, and until when the work is theirs without a renewal. */
-export interface Claim {
-  readonly owner: string;
-  readonly nowMs: number;
-  readonly ttlMs: number;
 }
 
 /** The right to validate or to finalize a batch. */
@@ -64,7 +63,7 @@ export interface ChunkLease {
 export interface ClaimedBatch {
   readonly lease: BatchLease;
   readonly batch: Batch;
-  /** Null when the input file was deleted (only before the batch is in progress). */
+  /** Null when the input file was deleted or has expired (only before the batch is in progress). */
   readonly input: StoredFile | null;
 }
 
@@ -88,6 +87,12 @@ export interface SegmentEntry extends Segment {
   readonly completed: number;
   readonly failed: number;
   readonly usage: Usage;
+}
+
+/** How a batch ends whose lines are not accepted. */
+export interface BatchFailure {
+  readonly faults: readonly Fault[];
+  readonly announcements: readonly Announcement[];
 }
 
 /** Where a batch goes when its lines are accepted. */
@@ -116,19 +121,27 @@ export interface ResultFiles {
   readonly error: StoredFile | null;
 }
 
-export interface Store {
-  insertFile(file: StoredFile): Promise<void>;
+export interface BatchResult extends ResultFiles {
+  readonly announcements: readonly Announcement[];
+}
+
+export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
+  /** With the receipt of its idempotency key, if it came with one. */
+  insertFile(file: StoredFile, receipt?: Receipt): Promise<void>;
   findFile(project: string, id: FileId): Promise<StoredFile | null>;
   /** Null when `after` names no file of the project. */
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
   /** The file is gone for clients at once; its bytes stay while an open batch reads them. */
   deleteFileIfPresent(project: string, id: FileId, nowMs: number): Promise<boolean>;
+  /** Deletes the files whose time has come, as {@link deleteFileIfPresent} does. */
+  deleteExpiredFiles(nowMs: number): Promise<FileId[]>;
   /** Deleted files that no open batch reads any more. */
   listUnusedFiles(limit: number): Promise<StoredFile[]>;
   /** Forgets a deleted file whose blob is gone. */
   forgetFile(id: FileId): Promise<void>;
 
-  insertBatch(batch: Batch): Promise<void>;
+  /** With the receipt of its idempotency key, if it came with one. */
+  insertBatch(batch: Batch, receipt?: Receipt): Promise<void>;
   findBatch(project: string, id: BatchId): Promise<Batch | null>;
   /** Null when `after` names no batch of the project. */
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
@@ -140,7 +153,7 @@ export interface Store {
 
   /** Leases the oldest batch that waits for validation. */
   claimBatchToValidate(claim: Claim): Promise<ClaimedBatch | null>;
-  failBatchIfLeased(lease: BatchLease, faults: readonly Fault[], nowMs: number): Promise<boolean>;
+  failBatchIfLeased(lease: BatchLease, failure: BatchFailure, nowMs: number): Promise<boolean>;
   /** Moves `validating → in_progress` and creates the chunks. */
   startBatchIfLeased(lease: BatchLease, plan: BatchPlan, nowMs: number): Promise<boolean>;
 
@@ -178,10 +191,10 @@ export interface Store {
   /** The chunks of a batch with their segments, in the order of their numbers. */
   listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]>;
   /**
-   * Publishes the files and moves the batch to the final status that its stop reason calls for
-   * (`completed` without one).
+   * Publishes the files, moves the batch to the final status that its stop reason calls for (`completed`
+   * without one), and records its announcements.
    */
-  finishBatchIfLeased(lease: BatchLease, files: ResultFiles, nowMs: number): Promise<boolean>;
+  finishBatchIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): Promise<boolean>;
   /** Final batches that still have chunk rows, and so may have journal blobs. */
   listBatchesToTidy(limit: number): Promise<BatchId[]>;
   /** Drops the chunk and segment rows of a final batch. */

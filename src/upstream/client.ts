@@ -5,10 +5,10 @@
  * for the whole answer and one promise; headers are made once per target. Whatever ends an attempt first (the
  * answer, an error, the timer, an abort) settles it; whatever comes later is ignored.
  */
-import { createRequire } from "node:module";
 import { type Dispatcher, Pool } from "undici";
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
+import { version } from "../version.ts";
 import { outcomeOf } from "./answer.ts";
 import { describeFailure } from "./failure.ts";
 import { type Interruptible, unwatch, watch } from "./watch.ts";
@@ -27,8 +27,6 @@ export interface ClientOptions {
 const CONNECT_TIMEOUT_MS = 10_000;
 /** Idle connections go before the 5 s after which uvicorn and Node close theirs, so none is used as it dies. */
 const KEEP_ALIVE_MS = 4_000;
-
-const { version } = createRequire(import.meta.url)("../../package.json") as { version: string };
 
 export interface Exchange {
   readonly method: "GET" | "POST";

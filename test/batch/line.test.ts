@@ -27,7 +27,9 @@ const withBody = (body: unknown) => ({ ...good, body });
 
 test("a good line has no fault", () => {
   expect(faultOf(good)).toBeNull();
-  expect(faultOf(withBody({ ...good.body, stream: false }))).toBeNull();
+  for (const stream of [false, null, 0, "", {}]) {
+    expect(faultOf(withBody({ ...good.body, stream })), JSON.stringify(stream)).toBeNull();
+  }
   expect(faultOf(withBody({ ...good.body, stream: "true", max_tokens: -1 }))).toBeNull();
   expect(faultOf({ extra: [1, { a: null }], ...good })).toBeNull();
 });
@@ -85,16 +87,24 @@ describe("a part with a wrong value is named", () => {
     expect(fault?.message).toContain(`'${param}'`);
   });
 
-  test.each(["/v1/completions", "/v1/chat/completions/", "/chat/completions", "", 5])(
-    "url %j",
-    (url) => {
-      expect(faultOf({ ...good, url })).toEqual({
-        code: "invalid_url",
-        message: "The URL provided for this request does not match the batch endpoint.",
-        param: "url",
-      });
-    },
-  );
+  test.each([
+    "/v1/completions",
+    "/v1/chat/completions/",
+    "/completions",
+    "chat/completions",
+    "v1/chat/completions",
+    "/v2/chat/completions",
+    "https://api.openai.com/v1/chat/completions",
+    "",
+    null,
+    5,
+  ])("url %j", (url) => {
+    expect(faultOf({ ...good, url })).toEqual({
+      code: "invalid_url",
+      message: "The URL provided for this request does not match the batch endpoint.",
+      param: "url",
+    });
+  });
 });
 
 describe("a body that cannot run is refused", () => {
@@ -112,11 +122,13 @@ describe("a body that cannot run is refused", () => {
   });
 
   test("without messages, when it is a chat", () => {
-    expect(faultOf(withBody({ model: "m" }))).toEqual({
-      code: "invalid_request",
-      message: "Messages parameter is required.",
-      param: "body.messages",
-    });
+    for (const messages of [undefined, null]) {
+      expect(faultOf(withBody({ model: "m", messages }))).toEqual({
+        code: "invalid_request",
+        message: "Messages parameter is required.",
+        param: "body.messages",
+      });
+    }
     const embeddings = new LineChecker("/v1/embeddings", () => true);
     const line = { ...good, url: "/v1/embeddings", body: { model: "m", input: "x" } };
     expect(embeddings.findFault(bytesOf(line))).toBeNull();
@@ -128,6 +140,9 @@ describe("a body that cannot run is refused", () => {
     ["/v1/responses", "Responses"],
     ["/v1/moderations", "Moderations"],
     ["/v1/images/generations", "Images"],
+    ["/v1/images/edits", "Images"],
+    ["/v1/videos", "Videos"],
+    ["/v1/embeddings", "Embeddings"],
   ])("with streaming, on %s", (endpoint, title) => {
     const line = { ...good, url: endpoint, body: { ...good.body, stream: true } };
     expect(new LineChecker(endpoint, () => true).findFault(bytesOf(line))).toEqual({
@@ -137,12 +152,85 @@ describe("a body that cannot run is refused", () => {
     });
   });
 
+  test("for a model whose name is too long to be one", () => {
+    const fits = new LineChecker(CHAT, () => true);
+    expect(fits.findFault(bytesOf(withBody({ ...good.body, model: "m".repeat(1024) })))).toBeNull();
+    const fault = faultOf(withBody({ ...good.body, model: "m".repeat(1025) }));
+    expect(fault?.code).toBe("model_not_found");
+  });
+
   test("for a model that no upstream serves", () => {
     expect(faultOf(withBody({ ...good.body, model: "unknown" }))).toEqual({
       code: "model_not_found",
       message: "The provided model 'unknown' is not supported by the Batch API.",
       param: "body.model",
     });
+  });
+});
+
+test("a url may leave out /v1, as Azure's clients write it", () => {
+  expect(faultOf({ ...good, url: "/chat/completions" })).toBeNull();
+  expect(faultOf(JSON.stringify({ ...good, url: CHAT }).replaceAll("/", "\\/"))).toBeNull();
+});
+
+test("a message quotes no more than a bit of what the client wrote", () => {
+  const long = "x".repeat(1_000_000);
+  const checker = chatChecker();
+  const faultsOf = (line: unknown) => checker.findFault(bytesOf(line))?.message.length ?? 0;
+  expect(faultsOf({ ...good, custom_id: long })).toBe(0);
+  for (const line of [
+    { ...good, custom_id: long },
+    { ...good, custom_id: "b", body: { ...good.body, model: long } },
+    { ...good, custom_id: "c", body: { ...good.body, model: "n".repeat(1_000) } },
+    { ...good, custom_id: "d", method: long },
+    { ...good, custom_id: "e", url: long },
+  ]) {
+    const length = faultsOf(line);
+    expect(length).toBeGreaterThan(0);
+    expect(length).toBeLessThan(500);
+  }
+});
+
+describe("inputs to embed", () => {
+  const count = (input: unknown) => {
+    const checker = new LineChecker("/v1/embeddings", () => true);
+    const body = { model: "m", input };
+    checker.findFault(bytesOf({ ...good, url: "/v1/embeddings", body }));
+    return checker.inputCount;
+  };
+
+  test.each<[unknown, number]>([
+    ["one text", 1],
+    ["", 1],
+    [["a"], 1],
+    [["a", "b,c", "[d"], 3],
+    [[1, 2, 3], 1],
+    [[[1, 2], [3], []], 3],
+    [[], 1],
+    [{ text: "a" }, 1],
+    [null, 1],
+    [undefined, 0],
+  ])("of %j are %i", (input, expected) => expect(count(input)).toBe(expected));
+
+  test("are counted whatever the spacing", () => {
+    const checker = new LineChecker("/v1/embeddings", () => true);
+    checker.findFault(
+      bytesOf(
+        '{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"input": [ "x" ,\t"y" ,[ ] ], "model":"m"}}',
+      ),
+    );
+    expect(checker.inputCount).toBe(3);
+  });
+
+  test("are counted over all lines, and for embeddings alone", () => {
+    const embeddings = new LineChecker("/v1/embeddings", () => true);
+    const chat = chatChecker();
+    for (const custom_id of ["a", "b", "c"]) {
+      const body = { model: "m", messages: [], input: ["x", "y"] };
+      embeddings.findFault(bytesOf({ ...good, custom_id, url: "/v1/embeddings", body }));
+      chat.findFault(bytesOf({ ...good, custom_id, body }));
+    }
+    expect([embeddings.inputCount, chat.inputCount]).toEqual([6, 0]);
   });
 });
 
@@ -208,7 +296,15 @@ const KEYS = [
   '"constructor"',
   '"model"',
 ];
-const BODY_KEYS = ['"model"', '"m\\u006fdel"', '"stream"', '"messages"', '"__proto__"', '"url"'];
+const BODY_KEYS = [
+  '"model"',
+  '"m\\u006fdel"',
+  '"stream"',
+  '"messages"',
+  '"input"',
+  '"__proto__"',
+  '"url"',
+];
 
 const bodyText = fc.oneof(
   jsonText,
@@ -245,7 +341,8 @@ test("parts are those that JSON.parse finds: the last of equal keys, escapes res
       expect(JSON.stringify(valueAt(found.body))).toBe(JSON.stringify(body));
       expect(JSON.stringify(valueAt(found.model))).toBe(JSON.stringify(own(body, "model")));
       expect(JSON.stringify(valueAt(found.stream))).toBe(JSON.stringify(own(body, "stream")));
-      expect(found.hasMessages).toBe(own(body, "messages") !== undefined);
+      expect(JSON.stringify(valueAt(found.messages))).toBe(JSON.stringify(own(body, "messages")));
+      expect(JSON.stringify(valueAt(found.input))).toBe(JSON.stringify(own(body, "input")));
     }),
     { numRuns: 1_000 },
   );

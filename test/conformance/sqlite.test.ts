@@ -9,7 +9,9 @@ import { lockDataDir } from "../../src/store/sqlite/lock.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
+  anAnnouncement,
   aPlan,
+  aResult,
   aSegment,
   claimBy,
   claimChunk,
@@ -17,6 +19,7 @@ import {
   finalizingBatch,
   insertBatch,
   NOW_MS,
+  PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
 import { describeStore, type OpenedStore } from "./store.ts";
@@ -94,6 +97,29 @@ describe("SQLite: opening", () => {
     const store = await opened.reopen();
     const after = await claimToFinalize(store);
     expect(after.epoch).toBeGreaterThan(before.epoch);
+  });
+
+  test("a delivery that was being made is due again, and counts as attempted", async () => {
+    await using opened = await open();
+    await finalizingBatch(opened.store);
+    const announcement = anAnnouncement();
+    const lease = await claimToFinalize(opened.store);
+    const result = aResult({ announcements: [announcement] });
+    await opened.store.finishBatchIfLeased(lease, result, NOW_MS);
+    const claim = { ...claimBy("sender"), limit: 10, busyWebhooks: [] };
+    expect(await opened.store.claimDeliveries(claim)).toHaveLength(1);
+    const store = await opened.reopen();
+    expect(await store.claimDeliveries(claim)).toMatchObject([
+      { ...announcement, attemptCount: 1 },
+    ]);
+  });
+
+  test("a key that was in progress is free again: nobody is left to answer it", async () => {
+    await using opened = await open();
+    await opened.store.claimIdempotencyKey(PROJECT, "key-1", claimBy("before"));
+    const store = await opened.reopen();
+    const state = await store.claimIdempotencyKey(PROJECT, "key-1", claimBy("after"));
+    expect(state).toEqual({ kind: "new" });
   });
 
   test("commits survive a power cut: write-ahead log, synced in full", async () => {

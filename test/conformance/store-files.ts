@@ -3,6 +3,8 @@ import { newFileId, type StoredFile } from "../../src/batch/batch.ts";
 import type { FileQuery } from "../../src/store/store.ts";
 import {
   aFile,
+  anUpload,
+  aPart,
   aPlan,
   aSegment,
   claimBy,
@@ -10,6 +12,7 @@ import {
   claimToFinalize,
   finalizingBatch,
   insertBatch,
+  NO_RESULT,
   NOW_MS,
   PROJECT,
   startBatch,
@@ -18,6 +21,7 @@ import type { OpenStore } from "./store.ts";
 
 const everything: FileQuery = {
   project: PROJECT,
+  nowMs: NOW_MS,
   purpose: null,
   order: "desc",
   limit: 100,
@@ -27,6 +31,7 @@ const everything: FileQuery = {
 export function testFiles(open: OpenStore): void {
   testLists(open);
   testDeletion(open);
+  testExpiry(open);
 
   test("a file is found as it was stored", async () => {
     await using opened = await open();
@@ -54,15 +59,20 @@ export function testFiles(open: OpenStore): void {
     await expect(opened.store.insertFile({ ...file, blobKey: "files/other" })).rejects.toThrow();
   });
 
-  test("a blob is known while a file or a segment names it", async () => {
+  test("a blob is known while a file, a segment or a part names it", async () => {
     await using opened = await open();
     const { store } = opened;
     const { input } = await startBatch(store);
     const { lease } = await claimChunk(store);
     const segment = aSegment();
     await store.recordSegmentIfLeased(lease, segment);
-    const keys = [input.blobKey, "files/stray", segment.blobKey, "journal/stray"];
-    expect(await store.findUnknownBlobKeys(keys)).toEqual(["files/stray", "journal/stray"]);
+    const upload = anUpload();
+    const part = aPart(upload);
+    await store.insertUpload(upload);
+    await store.insertPartIfPending(part, NOW_MS);
+    const known = [input.blobKey, segment.blobKey, part.blobKey];
+    const strays = ["files/stray", "journal/stray", "parts/stray"];
+    expect(await store.findUnknownBlobKeys([...known, ...strays])).toEqual(strays);
     expect(await store.findUnknownBlobKeys([])).toEqual([]);
   });
 
@@ -209,7 +219,7 @@ function testDeletion(open: OpenStore): void {
     const finalization = await store.claimBatchToFinalize(claimBy("finalizer"));
     expect(finalization?.input).toEqual(input);
 
-    await store.finishBatchIfLeased(finalization!.lease, { output: null, error: null }, NOW_MS);
+    await store.finishBatchIfLeased(finalization!.lease, NO_RESULT, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
     await store.forgetFile(input.id);
     expect((await store.findBatch(PROJECT, batch.id))?.inputFileId).toBe(input.id);
@@ -219,13 +229,79 @@ function testDeletion(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { input } = await finalizingBatch(store);
-    await store.finishBatchIfLeased(
-      await claimToFinalize(store),
-      { output: null, error: null },
-      NOW_MS,
-    );
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
     await startBatch(store, ["llama"], { inputFileId: input.id });
     await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([]);
+  });
+}
+
+function testExpiry(open: OpenStore): void {
+  const SOON_MS = NOW_MS + 10;
+
+  test("an expired file vanishes from lists at once, and its page is filled with others", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [kept, expiring, forever] = [
+      aFile({ expiresAtMs: SOON_MS + 1 }),
+      aFile({ expiresAtMs: SOON_MS }),
+      aFile(),
+    ];
+    for (const file of [kept, expiring, forever]) await store.insertFile(file);
+    const page = { ...everything, limit: 2 };
+    expect(await store.listFiles({ ...page, nowMs: SOON_MS - 1 })).toEqual({
+      data: [forever, expiring],
+      hasMore: true,
+    });
+    const remaining = { data: [forever, kept], hasMore: false };
+    expect(await store.listFiles({ ...page, nowMs: SOON_MS })).toEqual(remaining);
+    const ofPurpose = { ...page, purpose: "batch", nowMs: SOON_MS } as const;
+    expect(await store.listFiles(ofPurpose)).toEqual(remaining);
+  });
+
+  test("a file that expires between two pages still marks its place", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [older, expiring] = [aFile(), aFile({ expiresAtMs: SOON_MS })];
+    for (const file of [older, expiring]) await store.insertFile(file);
+    const next = { ...everything, nowMs: SOON_MS, after: expiring.id };
+    const rest = { data: [older], hasMore: false };
+    expect(await store.listFiles(next)).toEqual(rest);
+    await store.deleteExpiredFiles(SOON_MS);
+    expect(await store.listFiles(next)).toEqual(rest);
+  });
+
+  test("files are deleted when their time has come, once, and their blobs are to be removed", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const expired = [aFile({ expiresAtMs: SOON_MS - 1 }), aFile({ expiresAtMs: SOON_MS })];
+    const deleted = aFile({ expiresAtMs: SOON_MS });
+    const kept = [aFile({ expiresAtMs: SOON_MS + 1 }), aFile()];
+    for (const file of [...expired, deleted, ...kept]) await store.insertFile(file);
+    await store.deleteFileIfPresent(PROJECT, deleted.id, NOW_MS);
+
+    const ids = await store.deleteExpiredFiles(SOON_MS);
+    expect(ids.toSorted()).toEqual(expired.map(({ id }) => id).toSorted());
+    expect(await store.deleteExpiredFiles(SOON_MS)).toEqual([]);
+    for (const { id } of expired) expect(await store.findFile(PROJECT, id)).toBeNull();
+    for (const file of kept) expect(await store.findFile(PROJECT, file.id)).toEqual(file);
+    expect(await store.listUnusedFiles(10)).toEqual([...expired, deleted]);
+  });
+
+  test("an input that expires while its batch runs is kept to the end of the batch", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const input = aFile({ expiresAtMs: SOON_MS });
+    await store.insertFile(input);
+    await startBatch(store, ["llama"], { inputFileId: input.id });
+    expect(await store.deleteExpiredFiles(SOON_MS)).toEqual([input.id]);
+    const chunk = await claimChunk(store, { nowMs: SOON_MS });
+    expect(chunk.inputBlobKey).toBe(input.blobKey);
+    await store.closeChunkIfLeased(chunk.lease, null, SOON_MS);
+    const finalization = await store.claimBatchToFinalize(claimBy("finalizer", SOON_MS));
+    expect(finalization?.input).toEqual(input);
+    expect(await store.listUnusedFiles(10)).toEqual([]);
+    await store.finishBatchIfLeased(finalization!.lease, NO_RESULT, SOON_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 }

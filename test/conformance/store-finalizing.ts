@@ -3,17 +3,17 @@ import {
   AFTER_LEASES_MS,
   aFile,
   aPlan,
+  aResult,
   claimBy,
   claimToFinalize,
   finalizingBatch,
   insertBatch,
+  NO_RESULT,
   NOW_MS,
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
 import type { OpenStore } from "./store.ts";
-
-const NO_FILES = { output: null, error: null };
 
 export function testFinalizing(open: OpenStore): void {
   testFinish(open);
@@ -55,7 +55,9 @@ function testFinish(open: OpenStore): void {
     const output = aFile({ purpose: "batch_output", filename: "out.jsonl" });
     const error = aFile({ purpose: "batch_output", filename: "errors.jsonl" });
     const lease = await claimToFinalize(store);
-    expect(await store.finishBatchIfLeased(lease, { output, error }, NOW_MS + 5)).toBe(true);
+    expect(await store.finishBatchIfLeased(lease, aResult({ output, error }), NOW_MS + 5)).toBe(
+      true,
+    );
     expect(await store.findBatch(PROJECT, batch.id)).toEqual({
       ...before,
       status: "completed",
@@ -73,7 +75,7 @@ function testFinish(open: OpenStore): void {
     const { batch } = await finalizingBatch(store);
     const output = aFile({ purpose: "batch_output" });
     const lease = await claimToFinalize(store);
-    await store.finishBatchIfLeased(lease, { output, error: null }, NOW_MS);
+    await store.finishBatchIfLeased(lease, aResult({ output }), NOW_MS);
     expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
       outputFileId: output.id,
       errorFileId: null,
@@ -88,11 +90,11 @@ function testFinish(open: OpenStore): void {
     const output = aFile({ purpose: "batch_output" });
     const clash = aFile({ purpose: "batch_output", id: input.id });
     await expect(
-      store.finishBatchIfLeased(lease, { output, error: clash }, NOW_MS),
+      store.finishBatchIfLeased(lease, aResult({ output, error: clash }), NOW_MS),
     ).rejects.toThrow();
     expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
     expect(await store.findFile(PROJECT, output.id)).toBeNull();
-    expect(await store.finishBatchIfLeased(lease, NO_FILES, NOW_MS)).toBe(true);
+    expect(await store.finishBatchIfLeased(lease, NO_RESULT, NOW_MS)).toBe(true);
   });
 
   test("a finalizer that was overtaken publishes nothing", async () => {
@@ -102,11 +104,11 @@ function testFinish(open: OpenStore): void {
     const stale = await claimToFinalize(store);
     const current = await claimToFinalize(store, AFTER_LEASES_MS);
     const output = aFile({ purpose: "batch_output" });
-    expect(await store.finishBatchIfLeased(stale, { output, error: null }, NOW_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(stale, aResult({ output }), NOW_MS)).toBe(false);
     expect(await store.findFile(PROJECT, output.id)).toBeNull();
     expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
-    expect(await store.finishBatchIfLeased(current, NO_FILES, NOW_MS)).toBe(true);
-    expect(await store.finishBatchIfLeased(current, NO_FILES, NOW_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(current, NO_RESULT, NOW_MS)).toBe(true);
+    expect(await store.finishBatchIfLeased(current, NO_RESULT, NOW_MS)).toBe(false);
   });
 
   test("a finalizer that gave the batch back publishes nothing, and another may go on", async () => {
@@ -115,8 +117,8 @@ function testFinish(open: OpenStore): void {
     await finalizingBatch(store);
     const released = await claimToFinalize(store);
     expect(await store.releaseBatchIfLeased(released)).toBe(true);
-    expect(await store.finishBatchIfLeased(released, NO_FILES, NOW_MS)).toBe(false);
-    expect(await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS)).toBe(
+    expect(await store.finishBatchIfLeased(released, NO_RESULT, NOW_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS)).toBe(
       true,
     );
   });
@@ -126,7 +128,7 @@ function testFinish(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("a"));
-    expect(await store.finishBatchIfLeased(validation!.lease, NO_FILES, NOW_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(validation!.lease, NO_RESULT, NOW_MS)).toBe(false);
     expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("validating");
   });
 
@@ -134,7 +136,7 @@ function testFinish(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await finalizingBatch(store);
-    await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
     const later = claimBy("a", AFTER_LEASES_MS);
     expect(await store.claimBatchToFinalize(later)).toBeNull();
     expect(await store.claimBatchToValidate(later)).toBeNull();
@@ -148,7 +150,7 @@ function testTidying(open: OpenStore): void {
     const { store } = opened;
     const { batch, segment } = await finalizingBatch(store);
     expect(await store.listBatchesToTidy(10)).toEqual([]);
-    await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
     expect(await store.listBatchesToTidy(10)).toEqual([batch.id]);
 
     await store.forgetChunks(batch.id);
@@ -164,7 +166,7 @@ function testTidying(open: OpenStore): void {
     const ids = [];
     for (let i = 0; i < 3; i++) {
       ids.push((await finalizingBatch(store)).batch.id);
-      await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+      await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
     }
     expect(await store.listBatchesToTidy(2)).toEqual(ids.slice(0, 2));
   });

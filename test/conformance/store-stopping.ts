@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { newBatchId } from "../../src/batch/batch.ts";
 import {
   AFTER_LEASES_MS,
+  aFailure,
   aPlan,
   aSegment,
   claimBy,
@@ -9,13 +10,13 @@ import {
   claimToFinalize,
   finalizingBatch,
   insertBatch,
+  NO_RESULT,
   NOW_MS,
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
 import type { OpenStore } from "./store.ts";
 
-const NO_FILES = { output: null, error: null };
 const SOON_MS = NOW_MS + 10;
 
 export function testStopping(open: OpenStore): void {
@@ -40,7 +41,7 @@ function testCancel(open: OpenStore): void {
     expect(await store.claimBatchToValidate(claimBy("validator"))).toBeNull();
 
     const lease = await claimToFinalize(store);
-    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS + 1)).toBe(true);
+    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
     expect(await store.findBatch(PROJECT, batch.id)).toEqual({
       ...cancelling,
       status: "cancelled",
@@ -55,11 +56,11 @@ function testCancel(open: OpenStore): void {
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
     expect(await store.startBatchIfLeased(validation!.lease, aPlan(), SOON_MS)).toBe(false);
-    expect(await store.failBatchIfLeased(validation!.lease, [], SOON_MS)).toBe(false);
+    expect(await store.failBatchIfLeased(validation!.lease, aFailure(), SOON_MS)).toBe(false);
     const lease = await claimToFinalize(store);
     expect(lease.epoch).toBeGreaterThan(validation!.lease.epoch);
-    expect(await store.finishBatchIfLeased(validation!.lease, NO_FILES, SOON_MS)).toBe(false);
-    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS)).toBe(true);
+    expect(await store.finishBatchIfLeased(validation!.lease, NO_RESULT, SOON_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS)).toBe(true);
   });
 
   test("cancelling closes the chunks that nobody holds and leaves the others to their holders", async () => {
@@ -90,7 +91,7 @@ function testCancel(open: OpenStore): void {
     const lease = await claimToFinalize(store);
     expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
     expect(await store.claimBatchToFinalize(claimBy("other"))).toBeNull();
-    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS + 1)).toBe(true);
+    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
     expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
       status: "cancelled",
       completedAtMs: null,
@@ -103,7 +104,7 @@ function testCancel(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const completed = await finalizingBatch(store);
-    await store.finishBatchIfLeased(await claimToFinalize(store), NO_FILES, NOW_MS);
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
     const expired = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
     await store.stopExpiredBatches(SOON_MS);
     const cancelled = await insertBatch(store);
@@ -142,7 +143,7 @@ function testExpiry(open: OpenStore): void {
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
     expect(await store.closeChunkIfLeased(held.lease, aSegment(), SOON_MS)).toBe(true);
     const lease = await claimToFinalize(store);
-    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS + 1)).toBe(true);
+    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
     expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
       status: "expired",
       finalizingAtMs: null,
@@ -160,9 +161,9 @@ function testExpiry(open: OpenStore): void {
     expect(await store.startBatchIfLeased(validation!.lease, aPlan(), SOON_MS)).toBe(false);
     expect(await store.claimBatchToValidate(claimBy("validator", SOON_MS))).toBeNull();
     const lease = await claimToFinalize(store);
-    expect(await store.failBatchIfLeased(lease, [], SOON_MS)).toBe(false);
+    expect(await store.failBatchIfLeased(lease, aFailure(), SOON_MS)).toBe(false);
     expect(await store.startBatchIfLeased(lease, aPlan(), SOON_MS)).toBe(false);
-    expect(await store.finishBatchIfLeased(lease, NO_FILES, SOON_MS)).toBe(true);
+    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS)).toBe(true);
     expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("expired");
   });
 

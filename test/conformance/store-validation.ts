@@ -2,6 +2,9 @@ import { expect, test } from "vitest";
 import type { Fault } from "../../src/batch/batch.ts";
 import {
   AFTER_LEASES_MS,
+  aBatch,
+  aFailure,
+  aFile,
   aPlan,
   claimBy,
   insertBatch,
@@ -37,19 +40,37 @@ export function testValidation(open: OpenStore): void {
     expect((await store.claimBatchToValidate(claimBy("a")))?.input).toBeNull();
   });
 
+  test("an input that has expired when its batch is claimed is as good as deleted", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const input = aFile({ expiresAtMs: NOW_MS + 10 });
+    await store.insertFile(input);
+    for (const _ of ["in time", "too late"]) {
+      await store.insertBatch(aBatch({ inputFileId: input.id }));
+    }
+    const inTime = await store.claimBatchToValidate(claimBy("a", NOW_MS + 9));
+    const tooLate = await store.claimBatchToValidate(claimBy("a", NOW_MS + 10));
+    expect(inTime?.input).toEqual(input);
+    expect(tooLate).toMatchObject({ input: null });
+  });
+
   test("a batch with faults fails and is nobody's business any more", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
-    expect(await store.failBatchIfLeased(claimed!.lease, faults, NOW_MS + 5)).toBe(true);
+    expect(await store.failBatchIfLeased(claimed!.lease, aFailure({ faults }), NOW_MS + 5)).toBe(
+      true,
+    );
     expect(await store.findBatch(PROJECT, batch.id)).toEqual({
       ...batch,
       status: "failed",
       faults,
       failedAtMs: NOW_MS + 5,
     });
-    expect(await store.failBatchIfLeased(claimed!.lease, faults, NOW_MS + 6)).toBe(false);
+    expect(await store.failBatchIfLeased(claimed!.lease, aFailure({ faults }), NOW_MS + 6)).toBe(
+      false,
+    );
     expect(await store.startBatchIfLeased(claimed!.lease, aPlan(), NOW_MS + 6)).toBe(false);
     expect(await store.claimBatchToValidate(claimBy("a", AFTER_LEASES_MS))).toBeNull();
     expect(await store.claimBatchToFinalize(claimBy("a", AFTER_LEASES_MS))).toBeNull();
@@ -95,7 +116,9 @@ export function testValidation(open: OpenStore): void {
     const current = await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS));
     expect(current?.lease.epoch).toBeGreaterThan(stale!.lease.epoch);
     expect(await store.startBatchIfLeased(stale!.lease, aPlan(), AFTER_LEASES_MS)).toBe(false);
-    expect(await store.failBatchIfLeased(stale!.lease, faults, AFTER_LEASES_MS)).toBe(false);
+    expect(await store.failBatchIfLeased(stale!.lease, aFailure({ faults }), AFTER_LEASES_MS)).toBe(
+      false,
+    );
     expect(await store.releaseBatchIfLeased(stale!.lease)).toBe(false);
     expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("validating");
     expect(await store.listChunkJournals(batch.id)).toEqual([]);

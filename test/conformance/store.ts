@@ -6,10 +6,13 @@ import { describe } from "vitest";
 import type { Store } from "../../src/store/store.ts";
 import { testBatches } from "./store-batches.ts";
 import { testChunks } from "./store-chunks.ts";
+import { testDeliveries } from "./store-deliveries.ts";
 import { testFiles } from "./store-files.ts";
 import { testFinalizing } from "./store-finalizing.ts";
+import { testIdempotency } from "./store-idempotency.ts";
 import { testLeases } from "./store-leases.ts";
 import { testStopping } from "./store-stopping.ts";
+import { testUploads } from "./store-uploads.ts";
 import { testValidation } from "./store-validation.ts";
 
 export interface OpenedStore extends AsyncDisposable {
@@ -28,4 +31,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: leases`, () => testLeases(open));
   describe(`${name} store: stopping`, () => testStopping(open));
   describe(`${name} store: finalizing`, () => testFinalizing(open));
+  describe(`${name} store: deliveries`, () => testDeliveries(open));
+  describe(`${name} store: uploads`, () => testUploads(open));
+  describe(`${name} store: idempotency`, () => testIdempotency(open));
 }

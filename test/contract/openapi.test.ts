@@ -1,22 +1,41 @@
+import { validate } from "@readme/openapi-parser";
+import { Validator } from "@seriousme/openapi-schema-validator";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import type { z } from "zod";
+import { systemClock } from "../../src/clock.ts";
 import { BatchObject, BatchPage, CreateBatch } from "../../src/contract/batch.ts";
 import { ErrorEnvelope } from "../../src/contract/error.ts";
+import { EVENT_TYPES } from "../../src/contract/event.ts";
 import { DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
 import { ModelList, ModelObject } from "../../src/contract/model.ts";
 import { openApiDocument, openApiYaml } from "../../src/contract/openapi.ts";
+import { BatchEventObject } from "../../src/contract/openapi-webhooks.ts";
+import {
+  CompleteUpload,
+  CreateUpload,
+  UploadObject,
+  UploadPartObject,
+} from "../../src/contract/upload.ts";
+import { CATALOGUE } from "../../src/errors.ts";
+import { type AppDeps, createApp } from "../../src/http/app.ts";
+import { createLog } from "../../src/log.ts";
 
 const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   Batch: BatchObject,
+  BatchEvent: BatchEventObject,
   BatchPage,
+  CompleteUpload,
   CreateBatch,
+  CreateUpload,
   DeletedFile,
   Error: ErrorEnvelope,
   File: FileObject,
   FilePage,
   Model: ModelObject,
   ModelList,
+  Upload: UploadObject,
+  UploadPart: UploadPartObject,
 };
 
 /** Every media type of the document with a named schema, and the examples it shows. */
@@ -42,27 +61,116 @@ test("the YAML says what the document says", () => {
   expect(document).toEqual(JSON.parse(JSON.stringify(openApiDocument())));
 });
 
-test("every route of the API is there", () => {
-  const routes = Object.entries(document.paths ?? {}).flatMap(([path, methods]) =>
-    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+test("its routes are those that the server has, and no others", () => {
+  const unnamed = (path: string) => path.replaceAll(/\{\w+\}|:\w+(\{.+?\})?/g, "{}");
+  const documented = Object.entries(document.paths ?? {}).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${unnamed(path)}`),
   );
-  expect(new Set(routes)).toEqual(
-    new Set([
-      "POST /v1/files",
-      "GET /v1/files",
-      "GET /v1/files/{file_id}",
-      "DELETE /v1/files/{file_id}",
-      "GET /v1/files/{file_id}/content",
-      "POST /v1/batches",
-      "GET /v1/batches",
-      "GET /v1/batches/{batch_id}",
-      "POST /v1/batches/{batch_id}/cancel",
-      "GET /v1/models",
-      "GET /v1/models/{model}",
-      "GET /health",
-      "GET /ready",
-    ]),
-  );
+  // Routes are mounted without asking for anything but the time.
+  const deps = { keys: [], clock: systemClock, log: createLog("silent") };
+  const mounted = createApp(deps as unknown as AppDeps)
+    .routes.filter(({ method, path }) => method !== "ALL" && !path.startsWith("/docs/"))
+    .map(({ method, path }) => `${method} ${unnamed(path)}`);
+  expect(documented.length).toBeGreaterThan(15);
+  expect(new Set(documented)).toEqual(new Set(mounted));
+});
+
+describe("it is valid OpenAPI 3.1", () => {
+  test("for a validator by the schema of OpenAPI", async () => {
+    const validator = new Validator();
+    const result = await validator.validate(openApiYaml());
+    expect(result).toEqual({ valid: true });
+    expect(validator.version).toBe("3.1");
+  });
+
+  test("for a validator that follows references and compares operations", async () => {
+    const result = await validate(parse(openApiYaml()));
+    expect(result).toMatchObject({ valid: true, warnings: [] });
+  });
+
+  test("and what is broken is found by both", async () => {
+    const broken = parse(openApiYaml());
+    broken.paths["/v1/batches"].get.operationId = broken.paths["/v1/files"].get.operationId;
+    broken.paths["/v1/files"].get.responses["200"].headers["x-request-id"] = { example: 5 };
+    expect(await validate(structuredClone(broken))).toMatchObject({ valid: false });
+    expect(await new Validator().validate(broken)).toMatchObject({ valid: false });
+  });
+});
+
+interface Operation {
+  readonly operationId?: string;
+  readonly summary?: string;
+  readonly parameters?: readonly { readonly name: string; readonly in: string }[];
+  readonly responses: Readonly<Record<string, { readonly $ref?: string }>>;
+}
+
+const operations = Object.entries(document.paths ?? {}).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({
+    name: `${method.toUpperCase()} ${path}`,
+    path,
+    operation: operation as Operation,
+  })),
+);
+
+describe("every operation", () => {
+  const resolved = ({ $ref, ...inline }: { readonly $ref?: string }) => {
+    const name = $ref?.slice("#/components/responses/".length) ?? "";
+    return ($ref === undefined ? inline : document.components?.responses?.[name]) as {
+      readonly description?: string;
+      readonly headers?: Readonly<Record<string, unknown>>;
+      readonly content?: Readonly<Record<string, { example?: unknown; examples?: unknown }>>;
+    };
+  };
+
+  test.each(operations)("$name says what it does, takes and answers", ({ path, operation }) => {
+    expect(operation.summary).toMatch(/\w/);
+    const inPath = (operation.parameters ?? []).filter((parameter) => parameter.in === "path");
+    const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name);
+    expect(inPath.map(({ name }) => name)).toEqual(names);
+    for (const [status, answer] of Object.entries(operation.responses)) {
+      const { description, headers, content } = resolved(answer);
+      expect(description, status).toMatch(/\w/);
+      expect(Object.keys(headers ?? {}), status).toContain("x-request-id");
+      for (const [type, { example, examples }] of Object.entries(content ?? {})) {
+        if (/json|octet/.test(type)) expect(example ?? examples, `${status} ${type}`).toBeDefined();
+      }
+    }
+    if (path.startsWith("/v1/")) {
+      expect(Object.keys(operation.responses)).toEqual(
+        expect.arrayContaining(["200", "401", "4XX", "5XX"]),
+      );
+    }
+  });
+});
+
+test("every error that a client can meet has its status somewhere", () => {
+  const told = new Set(operations.flatMap(({ operation }) => Object.keys(operation.responses)));
+  const ranges: Readonly<Record<number, string>> = {
+    405: "4XX",
+    408: "4XX",
+    431: "4XX",
+    500: "5XX",
+    503: "5XX",
+  };
+  for (const { status } of Object.values(CATALOGUE)) {
+    expect(told, String(status)).toContain(ranges[status] ?? String(status));
+  }
+});
+
+test("each event is a webhook, signed as receivers expect", () => {
+  expect(Object.keys(document.webhooks ?? {})).toEqual([...EVENT_TYPES]);
+  for (const [type, { post }] of Object.entries(document.webhooks ?? {})) {
+    const { requestBody, parameters } = post as unknown as {
+      requestBody: { content: { "application/json": { example: { type: string } } } };
+      parameters: { name: string; required: boolean }[];
+    };
+    expect(requestBody.content["application/json"].example.type).toBe(type);
+    expect(parameters.map(({ name, required }) => [name, required])).toEqual([
+      ["webhook-id", true],
+      ["webhook-timestamp", true],
+      ["webhook-signature", true],
+    ]);
+  }
 });
 
 describe("every example is valid for its schema", () => {

@@ -116,7 +116,15 @@ describe("a path", () => {
   });
 
   test("that is unknown is named as it was asked for", async () => {
-    for (const path of ["/v1/foo", "/openai/v1/foo", "/", "/foo", "/v1", "/openai/files"]) {
+    for (const path of [
+      "/v1/foo",
+      "/openai/v1/foo",
+      "/",
+      "/foo",
+      "/v1",
+      "/openai/foo",
+      "/openai",
+    ]) {
       const { status, body } = await get(`${path}?secret=1`);
       expect(status).toBe(404);
       expect(body.error).toEqual({

@@ -43,7 +43,8 @@ async function failBatch(id: BatchId): Promise<void> {
     if (claimed === null) throw new Error(`${id} waits for nothing`);
     if (claimed.batch.id !== id) continue;
     const fault = { code: "invalid_json_line", message: "No.", param: null, line: 2 } as const;
-    await api.store.failBatchIfLeased(claimed.lease, [fault], Date.now());
+    const failure = { faults: [fault], announcements: [] };
+    await api.store.failBatchIfLeased(claimed.lease, failure, Date.now());
     return;
   }
 }

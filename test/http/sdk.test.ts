@@ -130,7 +130,8 @@ describe("the official SDK", () => {
       ttlMs: 60_000,
     });
     expect(claimed?.batch.id).toBe(id);
-    await api.store.failBatchIfLeased(claimed!.lease, [], Date.now());
+    const failure = { faults: [], announcements: [] };
+    await api.store.failBatchIfLeased(claimed!.lease, failure, Date.now());
     const patient = client.withOptions({ maxRetries: 2 });
     await expect(patient.batches.cancel(id)).rejects.toBeInstanceOf(OpenAI.ConflictError);
     expect(api.log.filter((line) => line.includes(`${id}/cancel`))).toHaveLength(1);

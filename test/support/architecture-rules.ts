@@ -14,6 +14,15 @@ interface Allowed {
   readonly mayKnow?: readonly string[];
 }
 
+/** The port for facts, one file for each part of it. */
+const STORE_PORT = [
+  "store/store.ts",
+  "store/claim.ts",
+  "store/deliveries.ts",
+  "store/idempotency.ts",
+  "store/uploads.ts",
+];
+
 /**
  * Who may import whom. The longest beginning of a file's path decides. HTTP and the engine never meet: they
  * share the store, and a nudge that `runtime.ts` hands over.
@@ -23,19 +32,26 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "errors.ts": { may: [] },
   "clock.ts": { may: [] },
   "log.ts": { may: [] },
-  "config.ts": { may: ["log.ts"] },
+  "version.ts": { may: [] },
+  "loop.ts": { may: ["clock.ts", "log.ts"] },
+  "config.ts": { may: ["log.ts", "contract/"] },
   "batch/": { may: ["contract/"] },
-  "store/store.ts": { may: [], mayKnow: ["batch/", "contract/"] },
-  "store/": { may: ["store/store.ts", "batch/", "contract/"] },
+  ...Object.fromEntries(
+    STORE_PORT.map((path) => [path, { may: [], mayKnow: ["batch/", "contract/"] }]),
+  ),
+  "store/": { may: [...STORE_PORT, "batch/", "contract/"] },
   "blobs/blobs.ts": { may: [] },
   "blobs/": { may: ["blobs/blobs.ts"] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/"] },
-  "upstream/": { may: ["batch/", "contract/", "clock.ts", "log.ts"], mayKnow: ["config.ts"] },
+  "upstream/": {
+    may: ["batch/", "contract/", "clock.ts", "log.ts", "version.ts"],
+    mayKnow: ["config.ts"],
+  },
   "files.ts": {
     may: [
       "batch/",
       "contract/",
-      "store/store.ts",
+      ...STORE_PORT,
       "blobs/blobs.ts",
       "errors.ts",
       "clock.ts",
@@ -43,32 +59,52 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
   },
   "batches.ts": {
-    may: ["batch/", "contract/", "store/store.ts", "errors.ts", "clock.ts", "log.ts"],
+    may: ["batch/", "contract/", ...STORE_PORT, "errors.ts", "clock.ts", "log.ts"],
   },
+  "uploads.ts": {
+    may: [
+      "files.ts",
+      "batch/",
+      "contract/",
+      ...STORE_PORT,
+      "blobs/blobs.ts",
+      "errors.ts",
+      "clock.ts",
+      "log.ts",
+    ],
+  },
+  "idempotency.ts": { may: ["contract/", ...STORE_PORT, "errors.ts", "clock.ts", "log.ts"] },
   "models.ts": { may: ["upstream/upstream.ts", "errors.ts"] },
   "engine/": {
     may: [
       "batch/",
       "contract/",
-      "store/store.ts",
+      ...STORE_PORT,
       "blobs/blobs.ts",
       "upstream/upstream.ts",
       "clock.ts",
       "log.ts",
+      "loop.ts",
     ],
+  },
+  "webhooks/": {
+    may: ["clock.ts", "log.ts", "loop.ts", "version.ts"],
+    mayKnow: ["batch/", "contract/", ...STORE_PORT, "config.ts"],
   },
   "http/": {
     may: [
       "files.ts",
+      "uploads.ts",
       "batches.ts",
       "models.ts",
+      "idempotency.ts",
       "contract/",
       "batch/",
       "errors.ts",
       "log.ts",
       "clock.ts",
     ],
-    mayKnow: ["store/store.ts", "blobs/blobs.ts", "upstream/upstream.ts", "config.ts"],
+    mayKnow: [...STORE_PORT, "blobs/blobs.ts", "upstream/upstream.ts", "config.ts"],
   },
   "runtime.ts": { may: [""] },
   "cli.ts": { may: ["runtime.ts", "config.ts", "contract/", "clock.ts", "log.ts", "errors.ts"] },
@@ -80,7 +116,9 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["http/"],
   "@hono/node-server": ["http/"],
   "@fastify/busboy": ["http/"],
-  undici: ["upstream/client.ts"],
+  undici: ["upstream/client.ts", "webhooks/sender.ts"],
+  standardwebhooks: ["webhooks/sender.ts"],
+  "ipaddr.js": ["webhooks/address-guard.ts"],
   "drizzle-orm": ["store/sqlite/"],
   "better-sqlite3": ["store/sqlite/"],
   zod: ["contract/", "config.ts", "http/"],

@@ -40,7 +40,12 @@ export class RawConnection implements Disposable {
       if (this.socket.readableEnded || this.socket.destroyed) {
         throw new Error(`the connection ended after "${this.#received}"`);
       }
-      await Promise.race([once(this.socket, "data"), once(this.socket, "close")]);
+      const over = new AbortController();
+      const options = { signal: over.signal };
+      await Promise.race([
+        once(this.socket, "data", options),
+        once(this.socket, "close", options),
+      ]).finally(() => over.abort());
     }
   }
 

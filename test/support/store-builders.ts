@@ -5,17 +5,24 @@ import {
   NO_USAGE,
   newBatchId,
   newFileId,
+  type PartId,
   type StoredFile,
+  type UploadId,
 } from "../../src/batch/batch.ts";
 import type { PlannedChunk } from "../../src/batch/plan.ts";
+import type { Claim } from "../../src/store/claim.ts";
+import type { Announcement } from "../../src/store/deliveries.ts";
+import type { Receipt } from "../../src/store/idempotency.ts";
 import type {
+  BatchFailure,
   BatchLease,
   BatchPlan,
-  Claim,
+  BatchResult,
   ClaimedChunk,
   SegmentEntry,
   Store,
 } from "../../src/store/store.ts";
+import type { Upload, UploadPart } from "../../src/store/uploads.ts";
 
 export const NOW_MS = 1_800_000_000_000;
 export const WINDOW_MS = 86_400_000;
@@ -87,12 +94,25 @@ export function aPlan(routes: readonly string[] = ["llama"]): BatchPlan {
   return { model: routes[0] ?? "llama", total: chunks.length * LINES_PER_CHUNK, chunks };
 }
 
-let segmentNumber = 0;
+export const NO_RESULT: BatchResult = { output: null, error: null, announcements: [] };
+
+export const aResult = (fields: Partial<BatchResult> = {}): BatchResult => ({
+  ...NO_RESULT,
+  ...fields,
+});
+
+export const aFailure = (fields: Partial<BatchFailure> = {}): BatchFailure => ({
+  faults: [],
+  announcements: [],
+  ...fields,
+});
+
+let count = 0;
+const next = () => ++count;
 
 export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
-  segmentNumber++;
   return {
-    blobKey: `journal/segment-${segmentNumber}`,
+    blobKey: `journal/segment-${next()}`,
     bytes: 500,
     completed: 1,
     failed: 0,
@@ -100,6 +120,41 @@ export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
     ...fields,
   };
 }
+
+export function anAnnouncement(fields: Partial<Announcement> = {}): Announcement {
+  const number = next();
+  return { webhookId: `wh_${number}`, eventId: `evt_${number}`, webhook: "ci", ...fields };
+}
+
+export function anUpload(fields: Partial<Upload> = {}): Upload {
+  return {
+    id: `upload_${next()}` as UploadId,
+    project: PROJECT,
+    filename: "input.jsonl",
+    purpose: "batch",
+    bytes: 1_000,
+    mimeType: "application/jsonl",
+    status: "pending",
+    createdAtMs: NOW_MS,
+    expiresAtMs: NOW_MS + 3_600_000,
+    fileExpiresAfterSeconds: null,
+    fileId: null,
+    ...fields,
+  };
+}
+
+export function aPart({ id: uploadId }: Upload, fields: Partial<UploadPart> = {}): UploadPart {
+  const id = `part_${next()}` as PartId;
+  return { id, uploadId, bytes: 500, blobKey: `parts/${id}`, createdAtMs: NOW_MS, ...fields };
+}
+
+export const aReceipt = (fields: Partial<Receipt> = {}): Receipt => ({
+  project: PROJECT,
+  key: "key-1",
+  fingerprint: "f".repeat(64),
+  answer: '{"object":"file","filename":"Grüße ☃"}',
+  ...fields,
+});
 
 export const claimBy = (owner: string, nowMs = NOW_MS): Claim => ({
   owner,

@@ -11,15 +11,17 @@ import type { KeyConfig } from "../../src/config.ts";
 import { Files } from "../../src/files.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";
+import { Idempotency } from "../../src/idempotency.ts";
 import { createLog } from "../../src/log.ts";
 import { Models } from "../../src/models.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
+import { Uploads } from "../../src/uploads.ts";
 import type { UpstreamModel } from "../../src/upstream/upstream.ts";
 
 export interface TestApiOptions {
   readonly keys?: readonly KeyConfig[];
-  readonly limits?: { readonly maxFileBytes?: number };
+  readonly limits?: { readonly maxFileBytes?: number; readonly maxUploadBytes?: number };
   readonly models?: readonly UpstreamModel[];
   /** Where it keeps its files; a new folder unless told. */
   readonly dataDir?: string;
@@ -59,10 +61,14 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     nudgeCount++;
   };
   const maxFileBytes = options.limits?.maxFileBytes ?? 209_715_200;
+  const maxUploadBytes = options.limits?.maxUploadBytes ?? 8_589_934_592;
+  const files = new Files({ store, blobs, clock, log, nudge, maxFileBytes });
   const app = createApp({
-    files: new Files({ store, blobs, clock, log, nudge, maxFileBytes }),
+    files,
+    uploads: new Uploads({ store, blobs, clock, log, files, nudge, maxUploadBytes }),
     batches: new Batches({ store, clock, log, nudge }),
     models: new Models({ listModels: async () => [...(options.models ?? [])] }),
+    idempotency: new Idempotency({ store, clock, log }),
     keys: options.keys ?? [],
     isReady: async () => isReady,
     clock,

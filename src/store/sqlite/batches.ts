@@ -1,8 +1,11 @@
 /** Batches as clients see them: created, read, listed. */
-import { and, desc, eq, lt, placeholder, type SQL } from "drizzle-orm";
+
 import type { Batch, BatchId } from "../../batch/batch.ts";
+import type { Receipt } from "../idempotency.ts";
 import type { BatchQuery, Page } from "../store.ts";
-import type { Db } from "./database.ts";
+import { type Db, write } from "./database.ts";
+import { and, desc, eq, lt, placeholder, type SQL } from "./drizzle.ts";
+import type { SqliteIdempotency } from "./idempotency.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
 
@@ -16,15 +19,20 @@ const prepareStatements = (db: Db) => ({
 
 export class SqliteBatches {
   readonly #db: Db;
+  readonly #idempotency: SqliteIdempotency;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, idempotency: SqliteIdempotency) {
     this.#db = db;
+    this.#idempotency = idempotency;
     this.#statements = prepareStatements(db);
   }
 
-  insert(batch: Batch): void {
-    this.#db.insert(batches).values(rowFromBatch(batch)).run();
+  insert(batch: Batch, receipt?: Receipt): void {
+    write(this.#db, () => {
+      this.#db.insert(batches).values(rowFromBatch(batch)).run();
+      if (receipt !== undefined) this.#idempotency.record(receipt);
+    });
   }
 
   find(project: string, id: BatchId): Batch | null {

@@ -7,11 +7,13 @@
  * claim, against 7 ms each for `select distinct` and for `route in (…) order by deadline`, which visit
  * every open chunk. `indexed by` makes SQLite refuse the statement rather than fall back to that.
  */
-import { and, eq, placeholder, type SQL, sql } from "drizzle-orm";
+
 import { statusesBefore } from "../../batch/status.ts";
-import type { ChunkLease, Claim, ClaimedChunk, SegmentEntry } from "../store.ts";
+import type { Claim } from "../claim.ts";
+import type { ChunkLease, ClaimedChunk, SegmentEntry } from "../store.ts";
 import { isOpenChunk, statusIn } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
+import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldChunk, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";

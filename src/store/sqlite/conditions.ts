@@ -3,16 +3,21 @@
  * index only where a query repeats its condition word for word and without parameters, so each is
  * written once, as plain text, from the one table of moves.
  */
-import { type SQL, sql } from "drizzle-orm";
+
 import type { StopReason } from "../../batch/batch.ts";
 import { FINAL_STATUSES, isFinal, statusesBefore } from "../../batch/status.ts";
 import { BATCH_STATUSES, type BatchStatus } from "../../contract/batch.ts";
+import { UPLOAD_STATUSES } from "../../contract/upload.ts";
+import type { UploadStatus } from "../uploads.ts";
+import { type SQL, sql } from "./drizzle.ts";
 
 const STOP_REASONS: readonly StopReason[] = ["cancelled", "expired"];
 
 const listed = (names: readonly string[]): SQL =>
   sql.raw(`(${names.map((name) => `'${name}'`).join(", ")})`);
 export const statusIn = (...statuses: readonly BatchStatus[]): SQL =>
+  sql`status in ${listed(statuses)}`;
+const uploadStatusIn = (...statuses: readonly UploadStatus[]): SQL =>
   sql`status in ${listed(statuses)}`;
 
 export const isFinalBatch = statusIn(...FINAL_STATUSES);
@@ -25,6 +30,11 @@ export const isToTidy = sql`${isFinalBatch} and has_chunks = 1`;
 export const isOpenChunk = sql.raw("closed_at_ms is null");
 export const isListedFile = sql.raw("deleted_at_ms is null");
 export const isDeletedFile = sql.raw("deleted_at_ms is not null");
+export const isFileThatMayExpire = sql`${isListedFile} and expires_at_ms is not null`;
+export const isPendingUpload = uploadStatusIn("pending");
+/** There may be parts, and so their blobs, that nobody needs any more. */
+export const isUploadToTidy = sql`not (${isPendingUpload}) and has_parts = 1`;
+export const isKeyInProgress = sql.raw("answer is null");
 
 export const isKnownStatus = statusIn(...BATCH_STATUSES);
 export const isKnownStopReason = sql`stop_reason is null or stop_reason in ${listed(STOP_REASONS)}`;
@@ -40,3 +50,6 @@ export const finalizingBatchHasFinalizingTime = sql`not (${statusIn("finalizing"
 export const cancelledBatchHasReasonAndTime = sql`(${statusIn("cancelling", "cancelled")}) = (stop_reason is 'cancelled') and (stop_reason is 'cancelled') = (cancelling_at_ms is not null)`;
 export const expiredBatchHasReason = sql`not (${statusIn("expired")}) or stop_reason is 'expired'`;
 export const doneLinesWithinTotal = sql`min(completed_count, failed_count) >= 0 and completed_count + failed_count <= total_count`;
+export const isKnownUploadStatus = uploadStatusIn(...UPLOAD_STATUSES);
+export const completedUploadHasFile = sql`(${uploadStatusIn("completed")}) = (file_id is not null)`;
+export const keyIsInProgressOrAnswered = sql`(${isKeyInProgress}) = (lease_owner is not null) and (answer is null) = (fingerprint is null)`;

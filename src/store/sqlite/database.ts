@@ -1,6 +1,7 @@
 /** One connection to the database file, and the one way to write through it. */
+
 import Database from "better-sqlite3";
-import { drizzle } from "drizzle-orm/better-sqlite3";
+import { drizzle } from "./drizzle.ts";
 
 export type Db = ReturnType<typeof openDatabase>;
 

@@ -1,21 +1,35 @@
 /** Files: what clients uploaded and what batches ended with. */
-import { and, asc, desc, eq, gt, lt, type SQL, sql } from "drizzle-orm";
+
 import type { FileId, StoredFile } from "../../batch/batch.ts";
+import type { Receipt } from "../idempotency.ts";
 import type { FileQuery, Page } from "../store.ts";
-import { isDeletedFile, isListedFile, isOpenBatch, statusIn } from "./conditions.ts";
-import type { Db } from "./database.ts";
+import {
+  isDeletedFile,
+  isFileThatMayExpire,
+  isListedFile,
+  isOpenBatch,
+  statusIn,
+} from "./conditions.ts";
+import { type Db, write } from "./database.ts";
+import { and, asc, desc, eq, gt, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
+import type { SqliteIdempotency } from "./idempotency.ts";
 import { fileFromRow } from "./rows.ts";
 import { files } from "./schema.ts";
 
 export class SqliteFiles {
   readonly #db: Db;
+  readonly #idempotency: SqliteIdempotency;
 
-  constructor(db: Db) {
+  constructor(db: Db, idempotency: SqliteIdempotency) {
     this.#db = db;
+    this.#idempotency = idempotency;
   }
 
-  insert(file: StoredFile): void {
-    this.#db.insert(files).values(file).run();
+  insert(file: StoredFile, receipt?: Receipt): void {
+    write(this.#db, () => {
+      this.#db.insert(files).values(file).run();
+      if (receipt !== undefined) this.#idempotency.record(receipt);
+    });
   }
 
   find(project: string, id: FileId): StoredFile | null {
@@ -38,6 +52,7 @@ export class SqliteFiles {
           eq(files.project, query.project),
           query.purpose === null ? undefined : eq(files.purpose, query.purpose),
           isListedFile,
+          or(isNull(files.expiresAtMs), gt(files.expiresAtMs, query.nowMs)),
           start,
         ),
       )
@@ -72,6 +87,16 @@ export class SqliteFiles {
     return changes === 1;
   }
 
+  deleteExpired(nowMs: number): FileId[] {
+    return this.#db
+      .update(files)
+      .set({ deletedAtMs: nowMs })
+      .where(and(isFileThatMayExpire, lte(files.expiresAtMs, nowMs)))
+      .returning({ id: files.id })
+      .all()
+      .map(({ id }) => id);
+  }
+
   /**
    * A batch reads its input from its start to its end, and while somebody validates it. One that only
    * waits for validation does not count: its claimer will find the file deleted.
@@ -103,7 +128,8 @@ export class SqliteFiles {
       .all<{ value: string }>(sql`
         select value from json_each(${JSON.stringify(keys)}) as asked
         where not exists (select 1 from files where blob_key = asked.value)
-          and not exists (select 1 from segments where blob_key = asked.value)`)
+          and not exists (select 1 from segments where blob_key = asked.value)
+          and not exists (select 1 from upload_parts where blob_key = asked.value)`)
       .map(({ value }) => value);
   }
 }

@@ -1,17 +1,13 @@
 /** From the last closed chunk to a final status, and what is tidied up after it. */
-import { and, eq, sql } from "drizzle-orm";
+
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type {
-  BatchLease,
-  ChunkJournal,
-  Claim,
-  ClaimedBatch,
-  ResultFiles,
-  Segment,
-} from "../store.ts";
+import type { Claim } from "../claim.ts";
+import type { BatchLease, BatchResult, ChunkJournal, ClaimedBatch, Segment } from "../store.ts";
 import { isEnding, isFinalBatch, isOpenChunk, isToTidy, statusIn } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
+import type { SqliteDeliveries } from "./deliveries.ts";
+import { and, eq, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";
@@ -53,10 +49,12 @@ function ending(stopReason: StopReason | null, nowMs: number) {
 
 export class SqliteFinalizing {
   readonly #db: Db;
+  readonly #deliveries: SqliteDeliveries;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, deliveries: SqliteDeliveries) {
     this.#db = db;
+    this.#deliveries = deliveries;
     this.#statements = prepareStatements(db);
   }
 
@@ -96,7 +94,9 @@ export class SqliteFinalizing {
       .map((row) => ({ chunk: chunkFromRow(row), segments: journals.get(row.number) ?? [] }));
   }
 
-  finishIfLeased(lease: BatchLease, { output, error }: ResultFiles, nowMs: number): boolean {
+  finishIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): boolean {
+    const { output, error, announcements } = result;
+    const { batchId } = lease;
     return write(this.#db, () => {
       const held = this.#statements.findHeld.get({ ...lease });
       if (held === undefined) return false;
@@ -115,6 +115,8 @@ export class SqliteFinalizing {
       if (changes === 0) return false;
       const published: StoredFile[] = [output, error].filter((file) => file !== null);
       for (const file of published) this.#db.insert(files).values(file).run();
+      const { status } = end;
+      this.#deliveries.insert(announcements, { batchId, status, createdAtMs: nowMs });
       return true;
     });
   }

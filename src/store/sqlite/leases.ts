@@ -1,17 +1,21 @@
 /**
- * Leases on batches (to validate, to finalize) and on chunks.
+ * Leases on batches (to validate, to finalize) and on chunks. Deliveries and idempotency keys are claimed with
+ * an owner and an expiry too, but without an epoch: at worst a holder that was overtaken has an event told twice,
+ * or a repeated request carried out again.
  *
  * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is the
  * current one and the row still has an owner: giving it back, closing the chunk and ending the batch
  * take the owner away, and another claim moves the epoch on. A lease that ran out stays held until
  * somebody else claims, so a holder that was only slow loses nothing.
  */
-import { and, eq, isNotNull, placeholder, sql } from "drizzle-orm";
+
 import type { BatchId } from "../../batch/batch.ts";
-import type { BatchLease, ChunkLease, Claim, Renewal } from "../store.ts";
-import { isOpenBatch, isOpenChunk } from "./conditions.ts";
+import type { Claim } from "../claim.ts";
+import type { BatchLease, ChunkLease, Renewal } from "../store.ts";
+import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
-import { batches, chunks } from "./schema.ts";
+import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
+import { batches, chunks, deliveries, idempotencyKeys } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 
@@ -123,6 +127,9 @@ export class SqliteLeases {
         .set(NO_LEASE)
         .where(and(isOpenChunk, isNotNull(chunks.leaseOwner)))
         .run();
+      this.#db.update(deliveries).set(NO_LEASE).where(isNotNull(deliveries.leaseOwner)).run();
+      // A key without an answer stands for a request that came to nothing.
+      this.#db.delete(idempotencyKeys).where(isKeyInProgress).run();
     });
   }
 }

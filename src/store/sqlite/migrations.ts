@@ -1,8 +1,6 @@
 import { fileURLToPath } from "node:url";
-import { sql } from "drizzle-orm";
-import { migrate } from "drizzle-orm/better-sqlite3/migrator";
-import { readMigrationFiles } from "drizzle-orm/migrator";
 import type { Db } from "./database.ts";
+import { migrate, readMigrationFiles, sql } from "./drizzle.ts";
 
 /** `src/` and `dist/` both stand beside `migrations/`, so one path serves a checkout and a package. */
 export const MIGRATIONS_DIR = fileURLToPath(new URL("../../../migrations/sqlite", import.meta.url));

@@ -1,12 +1,25 @@
 /** Rows as the things they stand for, and a batch as its row. */
 import type { Batch, Chunk, StoredFile } from "../../batch/batch.ts";
+import type { Delivery } from "../deliveries.ts";
 import type { Segment } from "../store.ts";
-import type { batches, chunks, files, segments } from "./schema.ts";
+import type { Upload, UploadPart } from "../uploads.ts";
+import type {
+  batches,
+  chunks,
+  deliveries,
+  files,
+  segments,
+  uploadParts,
+  uploads,
+} from "./schema.ts";
 
 type FileRow = typeof files.$inferSelect;
 type BatchRow = typeof batches.$inferSelect;
 type ChunkRow = typeof chunks.$inferSelect;
 type SegmentRow = typeof segments.$inferSelect;
+type DeliveryRow = typeof deliveries.$inferSelect;
+type UploadRow = typeof uploads.$inferSelect;
+type PartRow = typeof uploadParts.$inferSelect;
 
 export const fileFromRow = (row: FileRow): StoredFile => ({
   id: row.id,
@@ -73,4 +86,37 @@ export const chunkFromRow = (row: ChunkRow): Chunk => ({
 export const segmentFromRow = (row: SegmentRow): Segment => ({
   blobKey: row.blobKey,
   bytes: row.bytes,
+});
+
+/** Of a row as its claim left it: the claim's own attempt is counted there, and is not one before it. */
+export const deliveryFromClaimedRow = (row: DeliveryRow): Delivery => ({
+  webhookId: row.webhookId,
+  eventId: row.eventId,
+  webhook: row.webhook,
+  batchId: row.batchId,
+  status: row.status,
+  createdAtMs: row.createdAtMs,
+  attemptCount: row.attemptCount - 1,
+});
+
+export const uploadFromRow = (row: UploadRow): Upload => ({
+  id: row.id,
+  project: row.project,
+  filename: row.filename,
+  purpose: row.purpose,
+  bytes: row.bytes,
+  mimeType: row.mimeType,
+  status: row.status,
+  createdAtMs: row.createdAtMs,
+  expiresAtMs: row.expiresAtMs,
+  fileExpiresAfterSeconds: row.fileExpiresAfterSeconds,
+  fileId: row.fileId,
+});
+
+export const partFromRow = (row: PartRow): UploadPart => ({
+  id: row.id,
+  uploadId: row.uploadId,
+  bytes: row.bytes,
+  blobKey: row.blobKey,
+  createdAtMs: row.createdAtMs,
 });

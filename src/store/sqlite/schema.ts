@@ -5,48 +5,65 @@
  * cursors and journals need one order. A batch names its files without foreign keys: it goes on
  * showing the ids of files that are deleted. What must never be true of a row is a CHECK that names the rule.
  */
-import { sql } from "drizzle-orm";
-import {
-  check,
-  foreignKey,
-  index,
-  integer,
-  sqliteTable,
-  text,
-  uniqueIndex,
-} from "drizzle-orm/sqlite-core";
-import type { BatchId, Fault, FileId, InputExtent, StopReason } from "../../batch/batch.ts";
+
+import type {
+  BatchId,
+  Fault,
+  FileId,
+  InputExtent,
+  PartId,
+  StopReason,
+  UploadId,
+} from "../../batch/batch.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
 import type { FilePurpose } from "../../contract/file.ts";
+import type { UploadStatus } from "../uploads.ts";
 import {
   cancelledBatchHasReasonAndTime,
+  completedUploadHasFile,
   doneLinesWithinTotal,
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
   isDeletedFile,
   isEnding,
+  isFileThatMayExpire,
   isFinalBatch,
+  isKeyInProgress,
   isKnownStatus,
   isKnownStopReason,
+  isKnownUploadStatus,
   isListedFile,
   isOpenBatch,
   isOpenChunk,
+  isPendingUpload,
   isToTidy,
+  isUploadToTidy,
+  keyIsInProgressOrAnswered,
   mayExpire,
   startedBatchHasStartTime,
   waitsForValidation,
 } from "./conditions.ts";
+import {
+  check,
+  foreignKey,
+  index,
+  integer,
+  sql,
+  sqliteTable,
+  text,
+  uniqueIndex,
+} from "./drizzle.ts";
 
 const sequence = () => integer("sequence").primaryKey({ autoIncrement: true });
 const count = (name: string) => integer(name).notNull().default(0);
 
-/** Who may write. The epoch outlives the lease, so that a former holder is told from the present one. */
-const lease = () => ({
+const holder = () => ({
   leaseOwner: text("lease_owner"),
-  leaseEpoch: count("lease_epoch"),
   leaseExpiresAtMs: integer("lease_expires_at_ms"),
 });
+/** Who may write. The epoch outlives the lease, so that a former holder is told from the present one. */
+const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
 const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
 
 export const files = sqliteTable(
@@ -73,6 +90,7 @@ export const files = sqliteTable(
       .on(file.project, file.purpose, file.sequence)
       .where(isListedFile),
     index("files_deleted").on(file.sequence).where(isDeletedFile),
+    index("files_that_may_expire").on(file.expiresAtMs).where(isFileThatMayExpire),
     check("file_bytes_not_negative", sql`bytes >= 0`),
   ],
 );
@@ -186,5 +204,106 @@ export const segments = sqliteTable(
       foreignColumns: [chunks.batchId, chunks.number],
     }),
     check("segment_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+/** The outbox: events of final batches that are still to be told. */
+export const deliveries = sqliteTable(
+  "deliveries",
+  {
+    sequence: sequence(),
+    webhookId: text("webhook_id").notNull(),
+    eventId: text("event_id").notNull(),
+    webhook: text("webhook").notNull(),
+    batchId: text("batch_id")
+      .$type<BatchId>()
+      .notNull()
+      .references(() => batches.id),
+    status: text("status").$type<BatchStatus>().notNull(),
+    createdAtMs: integer("created_at_ms").notNull(),
+    nextAttemptAtMs: integer("next_attempt_at_ms").notNull(),
+    attemptCount: count("attempt_count"),
+    ...holder(),
+  },
+  (delivery) => [
+    uniqueIndex("deliveries_webhook_id").on(delivery.webhookId),
+    index("deliveries_due").on(
+      delivery.nextAttemptAtMs,
+      delivery.sequence,
+      delivery.leaseExpiresAtMs,
+      delivery.webhook,
+    ),
+    check("delivery_tells_final_status", isFinalBatch),
+    check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+  ],
+);
+
+export const uploads = sqliteTable(
+  "uploads",
+  {
+    sequence: sequence(),
+    id: text("id").$type<UploadId>().notNull(),
+    project: text("project").notNull(),
+    filename: text("filename").notNull(),
+    purpose: text("purpose").$type<FilePurpose>().notNull(),
+    bytes: integer("bytes").notNull(),
+    mimeType: text("mime_type").notNull(),
+    status: text("status").$type<UploadStatus>().notNull(),
+    createdAtMs: integer("created_at_ms").notNull(),
+    expiresAtMs: integer("expires_at_ms").notNull(),
+    fileExpiresAfterSeconds: integer("file_expires_after_seconds"),
+    fileId: text("file_id").$type<FileId>(),
+    /** From the first part to tidying: there may be part rows, and so their blobs. */
+    hasParts: integer("has_parts", { mode: "boolean" }).notNull().default(false),
+  },
+  (upload) => [
+    uniqueIndex("uploads_id").on(upload.id),
+    index("uploads_pending").on(upload.expiresAtMs).where(isPendingUpload),
+    index("uploads_to_tidy").on(upload.sequence).where(isUploadToTidy),
+    check("upload_status_is_known", isKnownUploadStatus),
+    check("completed_upload_has_file", completedUploadHasFile),
+    check("upload_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+export const uploadParts = sqliteTable(
+  "upload_parts",
+  {
+    sequence: sequence(),
+    id: text("id").$type<PartId>().notNull(),
+    uploadId: text("upload_id")
+      .$type<UploadId>()
+      .notNull()
+      .references(() => uploads.id),
+    bytes: integer("bytes").notNull(),
+    blobKey: text("blob_key").notNull(),
+    createdAtMs: integer("created_at_ms").notNull(),
+  },
+  (part) => [
+    uniqueIndex("upload_parts_id").on(part.id),
+    uniqueIndex("upload_parts_blob_key").on(part.blobKey),
+    index("upload_parts_by_upload").on(part.uploadId, part.sequence),
+    check("part_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+/** Keys of requests that the client may repeat. One without an answer is held by whoever works on it. */
+export const idempotencyKeys = sqliteTable(
+  "idempotency_keys",
+  {
+    sequence: sequence(),
+    project: text("project").notNull(),
+    key: text("key").notNull(),
+    createdAtMs: integer("created_at_ms").notNull(),
+    fingerprint: text("fingerprint"),
+    answer: text("answer"),
+    ...holder(),
+  },
+  (row) => [
+    uniqueIndex("idempotency_keys_project_key").on(row.project, row.key),
+    index("idempotency_keys_by_age").on(row.createdAtMs),
+    index("idempotency_keys_in_progress").on(row.sequence).where(isKeyInProgress),
+    check("key_is_in_progress_or_answered", keyIsInProgressOrAnswered),
+    check("key_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
   ],
 );

@@ -5,11 +5,12 @@
  * own when it learns of it, and if it is gone, a later pass does. Whoever validates such a batch loses
  * the lease here, so that its commit comes to nothing.
  */
-import { and, eq, placeholder, sql } from "drizzle-orm";
+
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { isFree, NO_LEASE } from "./leases.ts";
 import { batches, chunks } from "./schema.ts";
 

@@ -5,16 +5,20 @@
  * interleaved with another. In return each method must stay in the low milliseconds, because the event
  * loop waits for it.
  */
-import { sql } from "drizzle-orm";
+
 import type { Store } from "../store.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
 import { type Db, openDatabase, write } from "./database.ts";
+import { SqliteDeliveries } from "./deliveries.ts";
+import { sql } from "./drizzle.ts";
 import { SqliteFiles } from "./files.ts";
 import { SqliteFinalizing } from "./finalizing.ts";
+import { SqliteIdempotency } from "./idempotency.ts";
 import { SqliteLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
 import { SqliteStopping } from "./stopping.ts";
+import { SqliteUploads } from "./uploads.ts";
 import { SqliteValidation } from "./validation.ts";
 
 export interface SqliteOptions {
@@ -48,30 +52,48 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
 }
 
 function composeStore(db: Db): Store {
-  const files = new SqliteFiles(db);
-  const batches = new SqliteBatches(db);
-  const validation = new SqliteValidation(db);
+  const idempotency = new SqliteIdempotency(db);
+  const deliveries = new SqliteDeliveries(db);
+  const files = new SqliteFiles(db, idempotency);
+  const uploads = new SqliteUploads(db, idempotency);
+  const batches = new SqliteBatches(db, idempotency);
+  const validation = new SqliteValidation(db, deliveries);
   const chunks = new SqliteChunks(db);
   const leases = new SqliteLeases(db);
   const stopping = new SqliteStopping(db);
-  const finalizing = new SqliteFinalizing(db);
+  const finalizing = new SqliteFinalizing(db, deliveries);
   leases.takeAllBack();
   return {
-    insertFile: async (file) => files.insert(file),
+    insertFile: async (file, receipt) => files.insert(file, receipt),
     findFile: async (project, id) => files.find(project, id),
     listFiles: async (query) => files.list(query),
     deleteFileIfPresent: async (project, id, nowMs) => files.deleteIfPresent(project, id, nowMs),
+    deleteExpiredFiles: async (nowMs) => files.deleteExpired(nowMs),
     listUnusedFiles: async (limit) => files.listUnused(limit),
     forgetFile: async (id) => files.forget(id),
 
-    insertBatch: async (batch) => batches.insert(batch),
+    insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
+    findUpload: async (project, id) => uploads.find(project, id),
+    insertPartIfPending: async (part, nowMs) => uploads.insertPartIfPending(part, nowMs),
+    listParts: async (uploadId) => uploads.listParts(uploadId),
+    completeUploadIfPending: async (id, file, nowMs) => uploads.completeIfPending(id, file, nowMs),
+    cancelUploadIfPending: async (project, id) => uploads.cancelIfPending(project, id),
+    expireUploads: async (nowMs) => uploads.expire(nowMs),
+    listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
+    forgetParts: async (uploadId) => uploads.forgetParts(uploadId),
+
+    claimIdempotencyKey: async (project, key, claim) => idempotency.claim(project, key, claim),
+    releaseIdempotencyKey: async (project, key) => idempotency.release(project, key),
+    forgetIdempotencyKeys: async (nowMs) => idempotency.forgetOld(nowMs),
+
+    insertBatch: async (batch, receipt) => batches.insert(batch, receipt),
     findBatch: async (project, id) => batches.find(project, id),
     listBatches: async (query) => batches.list(query),
     cancelBatchIfOpen: async (project, id, nowMs) => stopping.cancelIfOpen(project, id, nowMs),
 
     claimBatchToValidate: async (claim) => validation.claim(claim),
-    failBatchIfLeased: async (lease, faults, nowMs) =>
-      validation.failIfLeased(lease, faults, nowMs),
+    failBatchIfLeased: async (lease, failure, nowMs) =>
+      validation.failIfLeased(lease, failure, nowMs),
     startBatchIfLeased: async (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
 
     listOpenRoutes: async (nowMs) => chunks.listOpenRoutes(nowMs),
@@ -91,6 +113,10 @@ function composeStore(db: Db): Store {
       finalizing.finishIfLeased(lease, result, nowMs),
     listBatchesToTidy: async (limit) => finalizing.listToTidy(limit),
     forgetChunks: async (batchId) => finalizing.forgetChunks(batchId),
+
+    claimDeliveries: async (claim) => deliveries.claim(claim),
+    forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
+    postponeDelivery: async (webhookId, atMs) => deliveries.postpone(webhookId, atMs),
 
     findUnknownBlobKeys: async (keys) => files.findUnknownBlobKeys(keys),
     ping: async () => write(db, () => void db.get(sql`select 1`)),

@@ -1,9 +1,11 @@
 /** From `validating` to `in_progress` or `failed`. */
-import { and, eq, placeholder, sql } from "drizzle-orm";
-import type { Fault } from "../../batch/batch.ts";
-import type { BatchLease, BatchPlan, Claim, ClaimedBatch } from "../store.ts";
+
+import type { Claim } from "../claim.ts";
+import type { BatchFailure, BatchLease, BatchPlan, ClaimedBatch } from "../store.ts";
 import { isListedFile, waitsForValidation } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
+import type { SqliteDeliveries } from "./deliveries.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks, files } from "./schema.ts";
@@ -23,7 +25,13 @@ const prepareStatements = (db: Db) => ({
   findInput: db
     .select()
     .from(files)
-    .where(and(eq(files.id, placeholder("id")), isListedFile))
+    .where(
+      and(
+        eq(files.id, placeholder("id")),
+        isListedFile,
+        sql`(expires_at_ms is null or expires_at_ms > ${placeholder("nowMs")})`,
+      ),
+    )
     .prepare(),
   insertChunk: db
     .insert(chunks)
@@ -40,10 +48,12 @@ const prepareStatements = (db: Db) => ({
 
 export class SqliteValidation {
   readonly #db: Db;
+  readonly #deliveries: SqliteDeliveries;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, deliveries: SqliteDeliveries) {
     this.#db = db;
+    this.#deliveries = deliveries;
     this.#statements = prepareStatements(db);
   }
 
@@ -51,7 +61,7 @@ export class SqliteValidation {
     return write(this.#db, () => {
       const row = this.#statements.claim.get(claimValues(claim));
       if (row === undefined) return null;
-      const input = this.#statements.findInput.get({ id: row.inputFileId });
+      const input = this.#statements.findInput.get({ id: row.inputFileId, nowMs: claim.nowMs });
       return {
         lease: { batchId: row.id, epoch: row.leaseEpoch },
         batch: batchFromRow(row),
@@ -60,14 +70,19 @@ export class SqliteValidation {
     });
   }
 
-  failIfLeased(lease: BatchLease, faults: readonly Fault[], nowMs: number): boolean {
-    const { changes } = this.#db
-      .update(batches)
-      .set({ status: "failed", faults, failedAtMs: nowMs, ...NO_LEASE })
-      .where(and(isHeldBatch, waitsForValidation))
-      .prepare()
-      .run({ ...lease });
-    return changes === 1;
+  failIfLeased(lease: BatchLease, { faults, announcements }: BatchFailure, nowMs: number): boolean {
+    const { batchId } = lease;
+    return write(this.#db, () => {
+      const { changes } = this.#db
+        .update(batches)
+        .set({ status: "failed", faults, failedAtMs: nowMs, ...NO_LEASE })
+        .where(and(isHeldBatch, waitsForValidation))
+        .prepare()
+        .run({ ...lease });
+      if (changes === 0) return false;
+      this.#deliveries.insert(announcements, { batchId, status: "failed", createdAtMs: nowMs });
+      return true;
+    });
   }
 
   startIfLeased(lease: BatchLease, plan: BatchPlan, nowMs: number): boolean {

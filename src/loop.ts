@@ -1,5 +1,5 @@
-import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
+import type { Clock } from "./clock.ts";
+import type { Log } from "./log.ts";
 
 /** "Look now, please": wakes the loops that wait on it. Only ever a latency hint; every loop also looks by itself. */
 export class Nudge {

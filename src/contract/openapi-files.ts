@@ -1,0 +1,145 @@
+/** The routes of files. */
+import { z } from "zod";
+import type { ZodOpenApiPathsObject } from "zod-openapi";
+import { EXPIRES_AFTER_SECONDS } from "./batch.ts";
+import {
+  DeletedFile,
+  FILE_PAGE,
+  FileObject,
+  FilePage,
+  FilePurpose,
+  UPLOAD_PURPOSES,
+} from "./file.ts";
+import { IdempotencyHeader } from "./idempotency.ts";
+import {
+  answer,
+  answerOnce,
+  BAD_REQUEST,
+  bytesAnswer,
+  COMMON_FAILURES,
+  FILE_NOT_FOUND,
+  IDEMPOTENCY_FAILURES,
+  RANGE_NOT_SATISFIABLE,
+} from "./openapi-answers.ts";
+import {
+  DELETED_FILE_EXAMPLE,
+  FILE_EXAMPLE,
+  INPUT_LINE_EXAMPLE,
+  OUTPUT_LINE_EXAMPLE,
+  pageExample,
+} from "./openapi-examples.ts";
+import { RANGE_HEADERS } from "./openapi-headers.ts";
+import { pageQuery } from "./page.ts";
+
+const fileId = z.object({ file_id: z.string().meta({ example: FILE_EXAMPLE.id }) });
+
+const FileForm = z.object({
+  file: z.string().meta({ format: "binary", description: "The bytes, with their file name." }),
+  purpose: z.enum(UPLOAD_PURPOSES),
+  "expires_after[anchor]": z.literal("created_at").optional(),
+  "expires_after[seconds]": z
+    .int()
+    .min(EXPIRES_AFTER_SECONDS.min)
+    .max(EXPIRES_AFTER_SECONDS.max)
+    .optional(),
+});
+
+export const FILE_PATHS: ZodOpenApiPathsObject = {
+  "/v1/files": {
+    post: {
+      operationId: "createFile",
+      tags: ["Files"],
+      summary: "Upload a file",
+      description: [
+        "The input of a batch has the purpose `batch` and holds one request a line:",
+        `\`\`\`json\n${INPUT_LINE_EXAMPLE}\`\`\``,
+        "The parts may come in any order, with or without a `Content-Length`. Only the first line is checked now; the batch checks the rest.",
+      ].join("\n\n"),
+      requestParams: { header: IdempotencyHeader },
+      requestBody: { required: true, content: { "multipart/form-data": { schema: FileForm } } },
+      responses: {
+        "200": answerOnce("The file.", FileObject, { file: FILE_EXAMPLE }),
+        "400": BAD_REQUEST,
+        ...IDEMPOTENCY_FAILURES,
+        ...COMMON_FAILURES,
+      },
+    },
+    get: {
+      operationId: "listFiles",
+      tags: ["Files"],
+      summary: "List files",
+      requestParams: {
+        query: z.object({
+          purpose: FilePurpose.optional(),
+          ...pageQuery(FILE_PAGE),
+          order: z.enum(["asc", "desc"]).default("desc").describe("By time of creation."),
+        }),
+      },
+      responses: {
+        "200": answer("A page of files.", FilePage, { page: pageExample(FILE_EXAMPLE) }),
+        "400": BAD_REQUEST,
+        "404": FILE_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+  "/v1/files/{file_id}": {
+    get: {
+      operationId: "retrieveFile",
+      tags: ["Files"],
+      summary: "Look at a file",
+      requestParams: { path: fileId },
+      responses: {
+        "200": answer("The file.", FileObject, { file: FILE_EXAMPLE }),
+        "404": FILE_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+    delete: {
+      operationId: "deleteFile",
+      tags: ["Files"],
+      summary: "Delete a file",
+      description: "A batch that is already in progress goes on reading its input.",
+      requestParams: { path: fileId },
+      responses: {
+        "200": answer("The file is gone.", DeletedFile, { deleted: DELETED_FILE_EXAMPLE }),
+        "404": FILE_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+  "/v1/files/{file_id}/content": {
+    get: {
+      operationId: "downloadFile",
+      tags: ["Files"],
+      summary: "Download a file",
+      description:
+        "Lines of an output file are in the order of the input, and so are those of an error file.",
+      requestParams: {
+        path: fileId,
+        header: z.object({
+          range: z
+            .string()
+            .optional()
+            .meta({ description: "One range of bytes.", example: "bytes=0-1023" }),
+          "if-range": z.string().optional().meta({
+            description: "The `etag` that the range is for: of any other file comes the whole.",
+            example: '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
+          }),
+        }),
+      },
+      responses: {
+        "200": bytesAnswer("The bytes.", OUTPUT_LINE_EXAMPLE),
+        "206": bytesAnswer(
+          "The range of bytes that was asked for.",
+          OUTPUT_LINE_EXAMPLE.slice(0, 41),
+          RANGE_HEADERS,
+        ),
+        "400": BAD_REQUEST,
+        "404": FILE_NOT_FOUND,
+        "416": RANGE_NOT_SATISFIABLE,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+};

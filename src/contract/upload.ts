@@ -1,0 +1,62 @@
+import { z } from "zod";
+import { ExpiresAfter } from "./batch.ts";
+import { FileObject, FilePurpose, UPLOAD_PURPOSES } from "./file.ts";
+
+/** An upload is completed within this time, or expires. */
+export const UPLOAD_LIFETIME_MS = 60 * 60 * 1000;
+
+/** Clients cut large files into parts of exactly this size. */
+export const PART_MAX_BYTES = 64 * 1024 * 1024;
+
+export const UPLOAD_STATUSES = ["pending", "completed", "cancelled", "expired"] as const;
+
+export const CreateUpload = z
+  .object({
+    filename: z.string(),
+    purpose: z.enum(UPLOAD_PURPOSES),
+    bytes: z
+      .int()
+      .min(0)
+      .describe("Of the whole file. At most 8589934592, unless the server is set up otherwise."),
+    mime_type: z.string().describe("Any; it is not checked."),
+    expires_after: ExpiresAfter.nullable().optional(),
+  })
+  .meta({ id: "CreateUpload" });
+
+export const CompleteUpload = z
+  .object({
+    part_ids: z.array(z.string()).describe("The parts that make the file, in their order in it."),
+    md5: z
+      .string()
+      .nullable()
+      .optional()
+      .describe("MD5 of the whole file, in hexadecimal. When given, it must match."),
+  })
+  .meta({ id: "CompleteUpload" });
+
+const UnixSeconds = z.int().describe("Unix seconds.");
+
+export const UploadObject = z
+  .object({
+    id: z.string().describe("`upload_` and 32 hexadecimal digits."),
+    object: z.literal("upload"),
+    bytes: z.int(),
+    created_at: UnixSeconds,
+    filename: z.string(),
+    purpose: FilePurpose,
+    status: z.enum(UPLOAD_STATUSES),
+    expires_at: UnixSeconds,
+    file: FileObject.nullable().describe("The file, once the upload is completed."),
+  })
+  .meta({ id: "Upload" });
+export type UploadObject = z.infer<typeof UploadObject>;
+
+export const UploadPartObject = z
+  .object({
+    id: z.string().describe("`part_` and 32 hexadecimal digits."),
+    object: z.literal("upload.part"),
+    created_at: UnixSeconds,
+    upload_id: z.string(),
+  })
+  .meta({ id: "UploadPart" });
+export type UploadPartObject = z.infer<typeof UploadPartObject>;

@@ -1,0 +1,117 @@
+/**
+ * The API document, and the same as a page for people. The page is Swagger UI with everything it needs from
+ * this server, so it works without the internet, and its security policy allows it nothing else.
+ */
+import { existsSync, readFileSync } from "node:fs";
+import type { Hono } from "hono";
+import { openApiYaml } from "../contract/openapi.ts";
+import { PublicError } from "../errors.ts";
+import type { AppEnv } from "./context.ts";
+
+const STYLES = "swagger-ui.css";
+const CODE = "swagger-ui-bundle.js";
+/** From the package in a checkout; a build brings its own, as it has no packages for development. */
+export const SWAGGER_FILES = [STYLES, CODE] as const;
+const BUILT_FOLDER = "./swagger-ui/";
+
+const PAGE = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>batchd API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/docs/${STYLES}">
+<link rel="stylesheet" href="/docs/page.css">
+</head>
+<body>
+<div id="document"><p class="hint">The page needs JavaScript. The document itself: <a href="/openapi.yaml">openapi.yaml</a></p></div>
+<script src="/docs/${CODE}"></script>
+<script src="/docs/page.js"></script>
+</body>
+</html>
+`;
+
+const PAGE_CODE = `SwaggerUIBundle({
+  url: "/openapi.yaml",
+  dom_id: "#document",
+  deepLinking: true,
+  defaultModelsExpandDepth: 0,
+  defaultModelRendering: "example",
+  displayRequestDuration: true,
+});
+`;
+
+const PAGE_STYLES = `body { margin: 0; }
+.hint { font-family: sans-serif; margin: 3rem; }
+.swagger-ui .info { margin: 2rem 0 1rem; }
+.swagger-ui .scheme-container { box-shadow: none; padding: 0 0 1rem; }
+`;
+
+const SECURITY_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self' 'unsafe-inline'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join("; ");
+
+const TYPES = {
+  html: "text/html; charset=utf-8",
+  css: "text/css; charset=utf-8",
+  js: "text/javascript; charset=utf-8",
+} as const;
+
+type Assets = Readonly<Record<string, () => string | null>>;
+
+/** By name, each read when it is first asked for. */
+const ASSETS: Assets = {
+  [STYLES]: once(() => swaggerFile(STYLES)),
+  [CODE]: once(() => swaggerFile(CODE)),
+  "page.css": () => PAGE_STYLES,
+  "page.js": () => PAGE_CODE,
+};
+
+export function mountDocs(app: Hono<AppEnv>): void {
+  const document = once(openApiYaml);
+  app.get("/openapi.yaml", (c) =>
+    c.body(document(), 200, { "content-type": "application/yaml; charset=utf-8" }),
+  );
+
+  app.get("/docs", (c) =>
+    c.body(PAGE, 200, { "content-type": TYPES.html, "content-security-policy": SECURITY_POLICY }),
+  );
+
+  app.get("/docs/:asset", (c) => {
+    const name = c.req.param("asset");
+    const text = Object.hasOwn(ASSETS, name) ? (ASSETS[name]?.() ?? null) : null;
+    if (text === null) throw new PublicError("not_found", `Invalid URL (GET /docs/${name})`);
+    const type = name.endsWith(".css") ? TYPES.css : TYPES.js;
+    return c.body(text, 200, { "content-type": type, "x-content-type-options": "nosniff" });
+  });
+}
+
+/** Null where neither the build nor the package is there: the page then says where the document is. */
+function swaggerFile(name: (typeof SWAGGER_FILES)[number]): string | null {
+  const built = new URL(`${BUILT_FOLDER}${name}`, import.meta.url);
+  if (existsSync(built)) return readFileSync(built, "utf8");
+  try {
+    return readFileSync(new URL(name, swaggerFolder()), "utf8");
+  } catch {
+    return null;
+  }
+}
+
+/** Of the package. */
+export const swaggerFolder = (): string => import.meta.resolve("swagger-ui-dist/package.json");
+
+function once<T>(make: () => T): () => T {
+  let made: { readonly value: T } | null = null;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
+}

@@ -1,0 +1,108 @@
+/**
+ * A multipart form with one part that may be large, read straight from the connection: nothing of that
+ * part is ever held.
+ *
+ * Parts come in any order, so the fields may follow the content. Whatever is wrong ends both the content and
+ * the details with the same error: a reader of the content cannot come to its end by mistake.
+ */
+import type { IncomingMessage } from "node:http";
+import type { Readable } from "node:stream";
+import { Busboy, type BusboyHeaders, type BusboyInstance } from "@fastify/busboy";
+import { PublicError } from "../errors.ts";
+
+const LIMITS = { fields: 32, fieldSize: 1024, files: 8, headerPairs: 64, headerSize: 16 * 1024 };
+
+/** What a form is to hold. */
+export interface Form<Details> {
+  /** Name of the large part. */
+  readonly content: string;
+  /** Names of the fields beside it. */
+  readonly fields: readonly string[];
+  /** What the fields say, once all are there; throws when they make no sense. */
+  readonly detailsFrom: (fields: ReadonlyMap<string, string>) => Details;
+}
+
+export interface IncomingForm<Details> {
+  readonly filename: string;
+  readonly content: Readable;
+  /** Settles when the form has been read to its end; rejects when anything is wrong with it. */
+  readonly details: () => Promise<Details>;
+}
+
+/** Resolves when the large part begins. */
+export function readForm<Details>(
+  incoming: IncomingMessage,
+  form: Form<Details>,
+): Promise<IncomingForm<Details>> {
+  const parser = createParser(incoming, form.content);
+  const opened = Promise.withResolvers<IncomingForm<Details>>();
+  const details = Promise.withResolvers<Details>();
+  // The reader of the content hears of it in any case.
+  details.promise.catch(() => {});
+  const fields = new Map<string, string>();
+  let content: Readable | null = null;
+
+  const fail = (error: Error) => {
+    incoming.unpipe(parser);
+    opened.reject(error);
+    details.reject(error);
+    content?.destroy(error);
+  };
+  parser.on("file", (name, stream, filename) => {
+    stream.on("error", () => {});
+    if (name !== form.content) return fail(unexpectedField(name));
+    if (content !== null) {
+      return fail(malformed(`Only one '${form.content}' can be uploaded in a request.`));
+    }
+    content = stream;
+    opened.resolve({
+      filename: filename || "upload",
+      content: stream,
+      details: () => details.promise,
+    });
+  });
+  parser.on("field", (name, value, _nameTruncated, valueTruncated) => {
+    if (!form.fields.includes(name)) return fail(unexpectedField(name));
+    if (valueTruncated) return fail(malformed(`The value of '${name}' is too long.`));
+    fields.set(name, value);
+  });
+  parser.on("fieldsLimit", () => fail(malformed("The form has too many fields.")));
+  parser.on("filesLimit", () => fail(malformed("The form has too many files.")));
+  parser.on("error", (cause) => fail(endedEarly(cause)));
+  parser.on("finish", () => {
+    try {
+      details.resolve(form.detailsFrom(fields));
+      if (content === null) throw malformed(`'${form.content}' is a required property`);
+    } catch (error) {
+      fail(error as PublicError);
+    }
+  });
+  incoming.on("error", (cause) => fail(endedEarly(cause)));
+  incoming.pipe(parser);
+  return opened.promise;
+}
+
+function createParser(incoming: IncomingMessage, contentName: string): BusboyInstance {
+  const type = incoming.headers["content-type"] ?? "";
+  if (!/^multipart\/form-data\b/i.test(type)) {
+    throw malformed(`A file is uploaded as multipart/form-data, not as '${type}'.`);
+  }
+  try {
+    return new Busboy({
+      headers: incoming.headers as BusboyHeaders,
+      limits: LIMITS,
+      isPartAFile: (name, _type, filename) => name === contentName || filename !== undefined,
+    });
+  } catch (cause) {
+    throw malformed("The Content-Type of multipart/form-data must name its boundary.", cause);
+  }
+}
+
+const malformed = (message: string, cause?: unknown) =>
+  new PublicError("invalid_request", message, { cause });
+
+const endedEarly = (cause: unknown) =>
+  malformed("The upload is not complete multipart/form-data: it ended early or is broken.", cause);
+
+const unexpectedField = (name: string | undefined) =>
+  malformed(`Additional properties are not allowed ('${name ?? ""}' was unexpected)`);

@@ -1,0 +1,21 @@
+import type { Creation, Idempotency } from "../idempotency.ts";
+import type { AppContext } from "./context.ts";
+import { answerJsonText } from "./json.ts";
+
+/** Answers a request that makes something: when it comes again under its key, with the first answer again. */
+export async function answerOnce<Made>(
+  c: AppContext,
+  idempotency: Idempotency,
+  creation: Creation<Made>,
+): Promise<Response> {
+  const { json, isReplayed } = await idempotency.answer(
+    {
+      project: c.get("project"),
+      key: c.req.header("idempotency-key") ?? null,
+      route: `${c.req.method} ${c.req.path}`,
+    },
+    creation,
+  );
+  if (isReplayed) c.header("idempotent-replayed", "true");
+  return answerJsonText(c, json);
+}

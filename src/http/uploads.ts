@@ -1,0 +1,71 @@
+import type { Hono } from "hono";
+import type { PartId, UploadId } from "../batch/batch.ts";
+import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
+import type { Idempotency } from "../idempotency.ts";
+import type { Upload } from "../store/uploads.ts";
+import type { Completion, UploadRequest, Uploads } from "../uploads.ts";
+import { parseBody } from "./body.ts";
+import type { AppContext, AppEnv } from "./context.ts";
+import { type Form, readForm } from "./form.ts";
+import { answerOnce } from "./idempotency.ts";
+import { answerJson, readJson, toAsciiJson } from "./json.ts";
+import { presentUpload, presentUploadPart } from "./present.ts";
+
+export interface UploadRoutesDeps {
+  readonly uploads: Uploads;
+  readonly idempotency: Idempotency;
+}
+
+export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: UploadRoutesDeps): void {
+  app.post("/v1/uploads", async (c) => {
+    const request = uploadRequest(await readJson(c.env.incoming));
+    return answerOnce<Upload>(c, idempotency, {
+      create: (receiptFor) => uploads.create(c.get("project"), request, receiptFor),
+      present: (upload) => toAsciiJson(presentUpload(upload)),
+      askedFor: () => request,
+      reread: async () => request,
+    });
+  });
+
+  app.post("/v1/uploads/:id/parts", async (c) => {
+    const part = await readForm(c.env.incoming, PART_FORM);
+    return answerJson(
+      c,
+      presentUploadPart(await uploads.addPart(c.get("project"), uploadId(c), part)),
+    );
+  });
+
+  app.post("/v1/uploads/:id/complete", async (c) => {
+    const completion = completionOf(await readJson(c.env.incoming));
+    // Gigabytes take a while to be put together, and nothing passes on the connection meanwhile.
+    c.env.outgoing.setTimeout(0);
+    const completed = await uploads.complete(c.get("project"), uploadId(c), completion);
+    return answerJson(c, presentUpload(completed.upload, completed.file));
+  });
+
+  // As with batches, whatever body there is says nothing.
+  app.post("/v1/uploads/:id/cancel", async (c) =>
+    answerJson(c, presentUpload(await uploads.cancel(c.get("project"), uploadId(c)))),
+  );
+}
+
+const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => null };
+
+const uploadId = (c: AppContext) => c.req.param("id") as UploadId;
+
+function uploadRequest(json: unknown): UploadRequest {
+  const body = parseBody(CreateUpload, json);
+  return {
+    // As a file that is uploaded in one piece without a name.
+    filename: body.filename || "upload",
+    purpose: body.purpose,
+    bytes: body.bytes,
+    mimeType: body.mime_type,
+    fileExpiresAfterSeconds: body.expires_after?.seconds ?? null,
+  };
+}
+
+function completionOf(json: unknown): Completion {
+  const body = parseBody(CompleteUpload, json);
+  return { partIds: body.part_ids as PartId[], md5: body.md5 ?? null };
+}

@@ -1,0 +1,136 @@
+/**
+ * Requests that may be repeated without harm. A client that got no answer cannot know whether its request was
+ * carried out; when both tries have the same `Idempotency-Key`, the second gets the answer of the first.
+ *
+ * A key is claimed before the work begins. Its answer is stored in the commit that stores the object it
+ * tells of, so a crash leaves both or neither; a request that fails gives its key back, and one whose process
+ * died loses it to a restart, or after a while.
+ */
+import { createHash, randomUUID } from "node:crypto";
+import type { Clock } from "./clock.ts";
+import { IDEMPOTENCY_KEY } from "./contract/idempotency.ts";
+import { PublicError } from "./errors.ts";
+import type { Log } from "./log.ts";
+import type { IdempotencyState, IdempotencyStore, ReceiptFor } from "./store/idempotency.ts";
+
+/** How long a request may work on its answer before another may start over under its key. */
+const CLAIM_MS = 15 * 60 * 1000;
+
+const HEADER = "Idempotency-Key";
+
+export interface IdempotencyDeps {
+  readonly store: IdempotencyStore;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Who asks for what, and the key that came with it. */
+export interface KeyedRequest {
+  readonly project: string;
+  readonly key: string | null;
+  /** Method and path: a key does not carry over from one route to another. */
+  readonly route: string;
+}
+
+/** How a request is carried out once, and recognised the next time. */
+export interface Creation<Made> {
+  /** Stores what is asked for, together with its receipt when there is to be one. */
+  readonly create: (receiptFor?: ReceiptFor<Made>) => Promise<Made>;
+  /** The JSON body of the answer. */
+  readonly present: (made: Made) => string;
+  /** All that the client asked for, which a repetition must ask for too. */
+  readonly askedFor: (made: Made) => unknown;
+  /** The same, found by reading the request without carrying it out. */
+  readonly reread: () => Promise<unknown>;
+}
+
+export interface Answer {
+  readonly json: string;
+  readonly isReplayed: boolean;
+}
+
+export class Idempotency {
+  readonly #deps: IdempotencyDeps;
+  readonly #owner = randomUUID();
+
+  constructor(deps: IdempotencyDeps) {
+    this.#deps = deps;
+  }
+
+  async answer<Made>(
+    { project, key, route }: KeyedRequest,
+    creation: Creation<Made>,
+  ): Promise<Answer> {
+    if (key === null) {
+      return { json: creation.present(await creation.create()), isReplayed: false };
+    }
+    assertKey(key);
+    const state = await this.#claim(project, key);
+    if (state.kind === "new") return this.#createOnce({ project, key, route }, creation);
+    if (state.kind !== "answered") throw keyInUse(key);
+    const fingerprint = fingerprintOf(route, await creation.reread());
+    if (fingerprint !== state.fingerprint) throw keyReused(key);
+    return { json: state.answer, isReplayed: true };
+  }
+
+  #claim(project: string, key: string): Promise<IdempotencyState> {
+    const { store, clock } = this.#deps;
+    const claim = { owner: this.#owner, nowMs: clock.nowMs(), ttlMs: CLAIM_MS };
+    return store.claimIdempotencyKey(project, key, claim);
+  }
+
+  async #createOnce<Made>(
+    { project, key, route }: KeyedRequest & { readonly key: string },
+    { create, present, askedFor }: Creation<Made>,
+  ): Promise<Answer> {
+    const { store, log } = this.#deps;
+    try {
+      const made = await create((made) => ({
+        project,
+        key,
+        fingerprint: fingerprintOf(route, askedFor(made)),
+        answer: present(made),
+      }));
+      return { json: present(made), isReplayed: false };
+    } catch (error) {
+      await store.releaseIdempotencyKey(project, key).catch((err: unknown) => {
+        log.warn({ project, err }, "idempotency_key.left_behind");
+      });
+      throw error;
+    }
+  }
+}
+
+/** The order of keys makes no difference to what an object asks for. */
+const sortKeys = (_key: string, value: unknown): unknown =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+    ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
+    : value;
+
+const fingerprintOf = (route: string, askedFor: unknown): string =>
+  createHash("sha256")
+    .update(JSON.stringify([route, askedFor], sortKeys))
+    .digest("hex");
+
+function assertKey(key: string): void {
+  if (IDEMPOTENCY_KEY.test(key)) return;
+  throw new PublicError(
+    "invalid_value",
+    `Invalid '${HEADER}': expected 1 to 255 printable ASCII characters.`,
+    { param: HEADER },
+  );
+}
+
+const keyInUse = (key: string) =>
+  new PublicError(
+    "idempotency_key_in_use",
+    `A request with the ${HEADER} '${key}' is being carried out. Ask again for its answer.`,
+    { param: HEADER },
+  );
+
+const keyReused = (key: string) =>
+  new PublicError(
+    "idempotency_key_reused",
+    `The ${HEADER} '${key}' was used for another request in the last 24 hours. A key belongs to one request; take a new one for this.`,
+    { param: HEADER },
+  );

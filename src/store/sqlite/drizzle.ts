@@ -1,0 +1,19 @@
+/**
+ * Drizzle, loaded with `require`. As ES modules each of its 130 files makes Node parse the package's 180 kB
+ * `package.json` again, which costs 180 MB of memory and 0.4 s at every start; `require` reads it once.
+ */
+import { createRequire } from "node:module";
+
+const require = createRequire(import.meta.url);
+
+export type { SQL } from "drizzle-orm";
+export const { and, asc, desc, eq, gt, inArray, isNotNull, isNull, lt, lte, or, placeholder, sql } =
+  require("drizzle-orm") as typeof import("drizzle-orm");
+export const { drizzle } =
+  require("drizzle-orm/better-sqlite3") as typeof import("drizzle-orm/better-sqlite3");
+export const { migrate } =
+  require("drizzle-orm/better-sqlite3/migrator") as typeof import("drizzle-orm/better-sqlite3/migrator");
+export const { readMigrationFiles } =
+  require("drizzle-orm/migrator") as typeof import("drizzle-orm/migrator");
+export const { check, foreignKey, index, integer, sqliteTable, text, uniqueIndex } =
+  require("drizzle-orm/sqlite-core") as typeof import("drizzle-orm/sqlite-core");

@@ -1,0 +1,121 @@
+/**
+ * Uploads and their parts. A part is only taken by an upload that is pending and has time left, and the same
+ * guard ends the upload, so whatever is stored of it afterwards is garbage that is found through `has_parts`.
+ */
+
+import type { StoredFile, UploadId } from "../../batch/batch.ts";
+import type { Receipt } from "../idempotency.ts";
+import type { Upload, UploadPart } from "../uploads.ts";
+import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
+import { type Db, write } from "./database.ts";
+import { and, eq, gt, lte, sql } from "./drizzle.ts";
+import type { SqliteIdempotency } from "./idempotency.ts";
+import { partFromRow, uploadFromRow } from "./rows.ts";
+import { files, uploadParts, uploads } from "./schema.ts";
+
+const isPending = (id: UploadId, nowMs: number) =>
+  and(eq(uploads.id, id), isPendingUpload, gt(uploads.expiresAtMs, nowMs));
+
+export class SqliteUploads {
+  readonly #db: Db;
+  readonly #idempotency: SqliteIdempotency;
+
+  constructor(db: Db, idempotency: SqliteIdempotency) {
+    this.#db = db;
+    this.#idempotency = idempotency;
+  }
+
+  insert(upload: Upload, receipt?: Receipt): void {
+    write(this.#db, () => {
+      this.#db.insert(uploads).values(upload).run();
+      if (receipt !== undefined) this.#idempotency.record(receipt);
+    });
+  }
+
+  find(project: string, id: UploadId): Upload | null {
+    const row = this.#db
+      .select()
+      .from(uploads)
+      .where(and(eq(uploads.project, project), eq(uploads.id, id)))
+      .get();
+    return row === undefined ? null : uploadFromRow(row);
+  }
+
+  insertPartIfPending(part: UploadPart, nowMs: number): boolean {
+    return write(this.#db, () => {
+      const { changes } = this.#db
+        .update(uploads)
+        .set({ hasParts: true })
+        .where(isPending(part.uploadId, nowMs))
+        .run();
+      if (changes === 0) return false;
+      this.#db.insert(uploadParts).values(part).run();
+      return true;
+    });
+  }
+
+  listParts(uploadId: UploadId): UploadPart[] {
+    return this.#db
+      .select()
+      .from(uploadParts)
+      .where(eq(uploadParts.uploadId, uploadId))
+      .orderBy(uploadParts.sequence)
+      .all()
+      .map(partFromRow);
+  }
+
+  completeIfPending(id: UploadId, file: StoredFile, nowMs: number): boolean {
+    return write(this.#db, () => {
+      const { changes } = this.#db
+        .update(uploads)
+        .set({ status: "completed", fileId: file.id })
+        .where(isPending(id, nowMs))
+        .run();
+      if (changes === 0) return false;
+      this.#db.insert(files).values(file).run();
+      return true;
+    });
+  }
+
+  cancelIfPending(project: string, id: UploadId): boolean {
+    const { changes } = this.#db
+      .update(uploads)
+      .set({ status: "cancelled" })
+      .where(and(eq(uploads.project, project), eq(uploads.id, id), isPendingUpload))
+      .run();
+    return changes === 1;
+  }
+
+  expire(nowMs: number): UploadId[] {
+    return this.#db
+      .update(uploads)
+      .set({ status: "expired" })
+      .where(and(isPendingUpload, lte(uploads.expiresAtMs, nowMs)))
+      .returning({ id: uploads.id })
+      .all()
+      .map(({ id }) => id);
+  }
+
+  listToTidy(limit: number): UploadId[] {
+    return this.#db
+      .select({ id: uploads.id })
+      .from(uploads)
+      .where(isUploadToTidy)
+      .orderBy(uploads.sequence)
+      .limit(limit)
+      .all()
+      .map(({ id }) => id);
+  }
+
+  forgetParts(uploadId: UploadId): void {
+    write(this.#db, () => {
+      const { changes } = this.#db
+        .update(uploads)
+        .set({ hasParts: false })
+        .where(and(eq(uploads.id, uploadId), sql`not (${isPendingUpload})`))
+        .run();
+      if (changes === 0) return;
+      this.#db.delete(uploadParts).where(eq(uploadParts.uploadId, uploadId)).run();
+    });
+  }
+}

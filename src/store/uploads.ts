@@ -1,0 +1,55 @@
+/**
+ * The part of the store that keeps uploads: large files that come in parts. Parts may arrive side by side and
+ * in any order; which of them make the file, and in what order, is said when the upload is completed.
+ */
+import type { FileId, PartId, StoredFile, UploadId } from "../batch/batch.ts";
+import type { FilePurpose } from "../contract/file.ts";
+import type { UPLOAD_STATUSES } from "../contract/upload.ts";
+import type { Receipt } from "./idempotency.ts";
+
+export type UploadStatus = (typeof UPLOAD_STATUSES)[number];
+
+/** A large file on its way in, part by part. */
+export interface Upload {
+  readonly id: UploadId;
+  readonly project: string;
+  readonly filename: string;
+  readonly purpose: FilePurpose;
+  /** What the client says the whole file has. */
+  readonly bytes: number;
+  readonly mimeType: string;
+  readonly status: UploadStatus;
+  readonly createdAtMs: number;
+  readonly expiresAtMs: number;
+  /** Of the file to be, from its creation; null leaves it to the server. */
+  readonly fileExpiresAfterSeconds: number | null;
+  /** Set when completed. */
+  readonly fileId: FileId | null;
+}
+
+export interface UploadPart {
+  readonly id: PartId;
+  readonly uploadId: UploadId;
+  readonly bytes: number;
+  readonly blobKey: string;
+  readonly createdAtMs: number;
+}
+
+export interface UploadStore {
+  insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
+  findUpload(project: string, id: UploadId): Promise<Upload | null>;
+  /** False when the upload is not pending, or has expired. */
+  insertPartIfPending(part: UploadPart, nowMs: number): Promise<boolean>;
+  /** All parts of an upload, in the order of their arrival. */
+  listParts(uploadId: UploadId): Promise<UploadPart[]>;
+  /** Moves `pending → completed` and publishes the file. False as for {@link insertPartIfPending}. */
+  completeUploadIfPending(id: UploadId, file: StoredFile, nowMs: number): Promise<boolean>;
+  /** Moves `pending → cancelled`. */
+  cancelUploadIfPending(project: string, id: UploadId): Promise<boolean>;
+  /** Moves pending uploads whose time is over to `expired`. */
+  expireUploads(nowMs: number): Promise<UploadId[]>;
+  /** Uploads that are no longer pending and still have parts. */
+  listUploadsToTidy(limit: number): Promise<UploadId[]>;
+  /** Drops the part rows of an upload that is no longer pending. */
+  forgetParts(uploadId: UploadId): Promise<void>;
+}

@@ -1,0 +1,236 @@
+import { expect, test } from "vitest";
+import type { Batch, BatchId } from "../../src/batch/batch.ts";
+import type { Announcement, Delivery } from "../../src/store/deliveries.ts";
+import type { Store } from "../../src/store/store.ts";
+import {
+  AFTER_LEASES_MS,
+  aFailure,
+  aFile,
+  anAnnouncement,
+  aResult,
+  claimBy,
+  claimToFinalize,
+  finalizingBatch,
+  insertBatch,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const END_MS = NOW_MS + 5;
+const CLAIM = { ...claimBy("sender", END_MS), limit: 10, busyWebhooks: [] };
+const AFTER_CLAIM_MS = AFTER_LEASES_MS + 5;
+
+const due = (store: Store, nowMs = AFTER_CLAIM_MS): Promise<Delivery[]> =>
+  store.claimDeliveries({ ...CLAIM, nowMs });
+
+const keys = (deliveries: readonly Announcement[]) => deliveries.map(({ webhookId }) => webhookId);
+
+/** A batch that completed, with these announcements. */
+async function completedBatch(
+  store: Store,
+  announcements: readonly Announcement[],
+  atMs = END_MS,
+): Promise<Batch> {
+  const { batch } = await finalizingBatch(store);
+  const lease = await claimToFinalize(store);
+  await store.finishBatchIfLeased(lease, aResult({ announcements }), atMs);
+  return batch;
+}
+
+export function testDeliveries(open: OpenStore): void {
+  testOutbox(open);
+  testClaims(open);
+  testEnds(open);
+}
+
+/** The ways in which a batch becomes final, each with an announcement. */
+const ENDINGS: Record<string, (store: Store, announcements: Announcement[]) => Promise<BatchId>> = {
+  completed: async (store, announcements) => (await completedBatch(store, announcements)).id,
+  failed: async (store, announcements) => {
+    const { batch } = await insertBatch(store);
+    const claimed = await store.claimBatchToValidate(claimBy("validator"));
+    await store.failBatchIfLeased(claimed!.lease, aFailure({ announcements }), END_MS);
+    return batch.id;
+  },
+  cancelled: async (store, announcements) => {
+    const { batch } = await insertBatch(store);
+    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    const lease = await claimToFinalize(store);
+    await store.finishBatchIfLeased(lease, aResult({ announcements }), END_MS);
+    return batch.id;
+  },
+  expired: async (store, announcements) => {
+    const { batch } = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS });
+    await store.stopExpiredBatches(NOW_MS);
+    const lease = await claimToFinalize(store);
+    await store.finishBatchIfLeased(lease, aResult({ announcements }), END_MS);
+    return batch.id;
+  },
+};
+
+function testOutbox(open: OpenStore): void {
+  for (const [status, end] of Object.entries(ENDINGS)) {
+    test(`a batch that ends ${status} is told to every webhook, from that moment on`, async () => {
+      await using opened = await open();
+      const { store } = opened;
+      const announcements = [anAnnouncement(), anAnnouncement({ webhook: "billing" })];
+      const batchId = await end(store, announcements);
+      expect((await store.findBatch(PROJECT, batchId))?.status).toBe(status);
+      expect(await due(store, END_MS - 1)).toEqual([]);
+      expect(await due(store, END_MS)).toEqual(
+        announcements.map((announcement) => ({
+          ...announcement,
+          batchId,
+          status,
+          createdAtMs: END_MS,
+          attemptCount: 0,
+        })),
+      );
+    });
+  }
+
+  test("nothing is told of a batch that did not end after all", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const announcements = [anAnnouncement()];
+    const { batch } = await finalizingBatch(store);
+    const stale = await claimToFinalize(store);
+    await claimToFinalize(store, AFTER_LEASES_MS);
+    expect(await store.finishBatchIfLeased(stale, aResult({ announcements }), END_MS)).toBe(false);
+
+    const other = await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    await store.cancelBatchIfOpen(PROJECT, other.batch.id, NOW_MS);
+    const failure = aFailure({ announcements });
+    expect(await store.failBatchIfLeased(validation!.lease, failure, END_MS)).toBe(false);
+    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
+    expect(await due(store)).toEqual([]);
+  });
+
+  test("nothing is told of a batch whose files could not be published", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { input } = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    const output = aFile({ id: input.id });
+    const announcements = [anAnnouncement()];
+    await expect(
+      store.finishBatchIfLeased(lease, aResult({ output, announcements }), END_MS),
+    ).rejects.toThrow();
+    expect(await due(store)).toEqual([]);
+  });
+
+  test("a batch is not final before all its announcements are written", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const told = anAnnouncement();
+    await completedBatch(store, [told]);
+    const announcements = [anAnnouncement(), told];
+
+    const completing = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    await expect(
+      store.finishBatchIfLeased(lease, aResult({ announcements }), END_MS),
+    ).rejects.toThrow();
+    const failing = await insertBatch(store);
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    await expect(
+      store.failBatchIfLeased(validation!.lease, aFailure({ announcements }), END_MS),
+    ).rejects.toThrow();
+
+    const statusOf = async ({ batch }: { batch: Batch }) =>
+      (await store.findBatch(PROJECT, batch.id))?.status;
+    expect(await statusOf(completing)).toBe("finalizing");
+    expect(await statusOf(failing)).toBe("validating");
+    expect(keys(await due(store))).toEqual([told.webhookId]);
+  });
+
+  test("what is to be told outlives a restart", async () => {
+    await using opened = await open();
+    const announcement = anAnnouncement();
+    const { id } = await completedBatch(opened.store, [announcement]);
+    const store = await opened.reopen();
+    expect(await due(store)).toMatchObject([{ ...announcement, batchId: id }]);
+  });
+}
+
+function testClaims(open: OpenStore): void {
+  test("of many senders that claim at once, each delivery has one", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const announcements = Array.from({ length: 20 }, () => anAnnouncement());
+    await completedBatch(store, announcements);
+    const claims = await Promise.all(
+      Array.from({ length: 12 }, (_, i) =>
+        store.claimDeliveries({ ...CLAIM, owner: `sender-${i}`, limit: 2 }),
+      ),
+    );
+    expect(keys(claims.flat()).toSorted()).toEqual(keys(announcements).toSorted());
+  });
+
+  test("what is due longest goes first, and no more than asked for", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [postponed, late, early, latest] = Array.from({ length: 4 }, () => anAnnouncement());
+    await completedBatch(store, [postponed!], END_MS);
+    await completedBatch(store, [late!, latest!], END_MS + 2);
+    await completedBatch(store, [early!], END_MS + 1);
+    await store.postponeDelivery(postponed!.webhookId, END_MS + 3);
+    const claim = { ...CLAIM, nowMs: END_MS + 3 };
+    expect(keys(await store.claimDeliveries({ ...claim, limit: 3 }))).toEqual(
+      keys([early!, late!, latest!]),
+    );
+    expect(keys(await store.claimDeliveries(claim))).toEqual([postponed!.webhookId]);
+    expect(await store.claimDeliveries({ ...claim, limit: 0 })).toEqual([]);
+  });
+
+  test("deliveries to a busy webhook wait and hold up no other", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const slow = Array.from({ length: 3 }, () => anAnnouncement({ webhook: "slow" }));
+    const quick = anAnnouncement({ webhook: "quick" });
+    await completedBatch(store, [...slow, quick]);
+    const claim = { ...CLAIM, limit: 1, busyWebhooks: ["slow", "asleep"] };
+    expect(keys(await store.claimDeliveries(claim))).toEqual([quick.webhookId]);
+    expect(await store.claimDeliveries(claim)).toEqual([]);
+    expect(keys(await store.claimDeliveries(CLAIM))).toEqual(keys(slow));
+  });
+
+  test("a delivery is claimable again exactly when its lease has run out, with its attempts counted", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await completedBatch(store, [anAnnouncement()]);
+    expect(await due(store, END_MS)).toMatchObject([{ attemptCount: 0 }]);
+    expect(await due(store, AFTER_CLAIM_MS - 1)).toEqual([]);
+    expect(await due(store, AFTER_CLAIM_MS)).toMatchObject([{ attemptCount: 1 }]);
+  });
+}
+
+function testEnds(open: OpenStore): void {
+  test("a postponed delivery is due again at its new time, whatever was left of its lease", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const announcement = anAnnouncement();
+    await completedBatch(store, [announcement]);
+    await due(store, END_MS);
+    await store.postponeDelivery(announcement.webhookId, END_MS + 10);
+    expect(await due(store, END_MS + 9)).toEqual([]);
+    expect(await due(store, END_MS + 10)).toMatchObject([{ ...announcement, attemptCount: 1 }]);
+    await store.postponeDelivery(announcement.webhookId, AFTER_CLAIM_MS * 2);
+    expect(await due(store, AFTER_CLAIM_MS * 2 - 1)).toEqual([]);
+    expect(await due(store, AFTER_CLAIM_MS * 2)).toMatchObject([{ attemptCount: 2 }]);
+  });
+
+  test("a delivery that is over is never due again, and the others stay", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [over, waiting] = [anAnnouncement(), anAnnouncement()];
+    await completedBatch(store, [over, waiting]);
+    await due(store, END_MS);
+    await store.forgetDelivery(over.webhookId);
+    await store.postponeDelivery(over.webhookId, END_MS);
+    expect(keys(await due(store))).toEqual([waiting.webhookId]);
+  });
+}

@@ -1,0 +1,260 @@
+import { expect, test } from "vitest";
+import type { Store } from "../../src/store/store.ts";
+import type { Upload, UploadPart } from "../../src/store/uploads.ts";
+import { aFile, anUpload, aPart, NOW_MS, PROJECT } from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const SOON_MS = NOW_MS + 10;
+
+async function insertUpload(store: Store, fields: Partial<Upload> = {}): Promise<Upload> {
+  const upload = anUpload(fields);
+  await store.insertUpload(upload);
+  return upload;
+}
+
+async function insertPart(store: Store, upload: Upload): Promise<UploadPart> {
+  const part = aPart(upload);
+  if (!(await store.insertPartIfPending(part, NOW_MS))) throw new Error("the upload is not open");
+  return part;
+}
+
+/** The ways in which an upload ends; each begins with one that has time until `SOON_MS`. */
+const ENDINGS: Record<string, (store: Store, upload: Upload) => Promise<void>> = {
+  completed: async (store, { id }) =>
+    void (await store.completeUploadIfPending(id, aFile(), NOW_MS)),
+  cancelled: async (store, { id }) => void (await store.cancelUploadIfPending(PROJECT, id)),
+  expired: async (store) => void (await store.expireUploads(SOON_MS)),
+};
+
+export function testUploads(open: OpenStore): void {
+  testParts(open);
+  testCompletion(open);
+  testEnding(open);
+  testTidying(open);
+
+  test("an upload is found as it was stored", async () => {
+    await using opened = await open();
+    const upload = anUpload({
+      filename: "Grüße ☃.jsonl",
+      bytes: 8 * 2 ** 30,
+      fileExpiresAfterSeconds: 3_600,
+    });
+    await opened.store.insertUpload(upload);
+    expect(await opened.store.findUpload(PROJECT, upload.id)).toEqual(upload);
+  });
+
+  test("an upload of one project does not exist for another", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store, { project: "search" });
+    expect(await store.findUpload(PROJECT, upload.id)).toBeNull();
+    expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(false);
+    expect(await store.findUpload("search", upload.id)).toEqual(upload);
+  });
+
+  const impossible: [string, Partial<Upload>][] = [
+    ["a completed upload without a file", { status: "completed" }],
+    ["a pending upload that has a file", { fileId: aFile().id }],
+    ["a status that does not exist", { status: "paused" as Upload["status"] }],
+    ["fewer bytes than none", { bytes: -1 }],
+  ];
+  for (const [what, fields] of impossible) {
+    test(`the database itself refuses ${what}`, async () => {
+      await using opened = await open();
+      const upload = anUpload(fields);
+      await expect(opened.store.insertUpload(upload)).rejects.toThrow();
+      expect(await opened.store.findUpload(PROJECT, upload.id)).toBeNull();
+    });
+  }
+}
+
+function testParts(open: OpenStore): void {
+  test("parts that arrive side by side are all kept, each with its own upload", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [upload, other] = [await insertUpload(store), await insertUpload(store)];
+    const parts = Array.from({ length: 10 }, () => aPart(upload));
+    const stored = await Promise.all(
+      [...parts, aPart(other)].map((part) => store.insertPartIfPending(part, NOW_MS)),
+    );
+    expect(stored).toEqual(stored.map(() => true));
+    const listed = await store.listParts(upload.id);
+    expect(listed).toHaveLength(parts.length);
+    expect(listed).toEqual(expect.arrayContaining(parts));
+  });
+
+  test("parts are listed in the order of their arrival, also after a restart", async () => {
+    await using opened = await open();
+    const upload = await insertUpload(opened.store);
+    expect(await opened.store.listParts(upload.id)).toEqual([]);
+    const parts: UploadPart[] = [];
+    for (let i = 0; i < 3; i++) parts.push(await insertPart(opened.store, upload));
+    const store = await opened.reopen();
+    expect(await store.listParts(upload.id)).toEqual(parts);
+    expect(await store.findUpload(PROJECT, upload.id)).toEqual(upload);
+  });
+
+  test("an upload takes parts exactly until its time is over, marked or not", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
+    const part = aPart(upload);
+    expect(await store.insertPartIfPending(part, SOON_MS)).toBe(false);
+    expect(await store.listParts(upload.id)).toEqual([]);
+    expect(await store.insertPartIfPending(part, SOON_MS - 1)).toBe(true);
+  });
+
+  test("an upload that does not exist takes no part", async () => {
+    await using opened = await open();
+    const part = aPart(anUpload());
+    expect(await opened.store.insertPartIfPending(part, NOW_MS)).toBe(false);
+    expect(await opened.store.findUnknownBlobKeys([part.blobKey])).toEqual([part.blobKey]);
+  });
+
+  for (const [status, end] of Object.entries(ENDINGS)) {
+    test(`an upload that is ${status} takes no more parts`, async () => {
+      await using opened = await open();
+      const { store } = opened;
+      const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
+      const before = await insertPart(store, upload);
+      await end(store, upload);
+      expect(await store.insertPartIfPending(aPart(upload), NOW_MS)).toBe(false);
+      expect(await store.listParts(upload.id)).toEqual([before]);
+    });
+  }
+}
+
+function testCompletion(open: OpenStore): void {
+  test("an upload completes and publishes its file in one step", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store);
+    const file = aFile();
+    expect(await store.completeUploadIfPending(upload.id, file, NOW_MS)).toBe(true);
+    expect(await store.findFile(PROJECT, file.id)).toEqual(file);
+    expect(await store.findUpload(PROJECT, upload.id)).toEqual({
+      ...upload,
+      status: "completed",
+      fileId: file.id,
+    });
+  });
+
+  test("an upload whose file cannot be stored stays pending", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [upload, file] = [await insertUpload(store), aFile()];
+    await store.insertFile(file);
+    const clash = aFile({ id: file.id });
+    await expect(store.completeUploadIfPending(upload.id, clash, NOW_MS)).rejects.toThrow();
+    expect(await store.findUpload(PROJECT, upload.id)).toEqual(upload);
+    expect(await store.completeUploadIfPending(upload.id, aFile(), NOW_MS)).toBe(true);
+  });
+
+  test("of two that complete an upload at once, one publishes its file", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store);
+    const files = [aFile(), aFile()];
+    const completed = await Promise.all(
+      files.map((file) => store.completeUploadIfPending(upload.id, file, NOW_MS)),
+    );
+    expect(completed.toSorted()).toEqual([false, true]);
+    const winner = files[completed.indexOf(true)];
+    const loser = files[completed.indexOf(false)];
+    expect((await store.findUpload(PROJECT, upload.id))?.fileId).toBe(winner!.id);
+    expect(await store.findFile(PROJECT, loser!.id)).toBeNull();
+  });
+
+  test("an upload completes exactly until its time is over, marked or not", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
+    const file = aFile();
+    expect(await store.completeUploadIfPending(upload.id, file, SOON_MS)).toBe(false);
+    expect(await store.findFile(PROJECT, file.id)).toBeNull();
+    expect(await store.completeUploadIfPending(upload.id, file, SOON_MS - 1)).toBe(true);
+  });
+}
+
+function testEnding(open: OpenStore): void {
+  test("an upload is cancelled once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store);
+    expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(true);
+    expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(false);
+    expect(await store.findUpload(PROJECT, upload.id)).toEqual({ ...upload, status: "cancelled" });
+  });
+
+  test("uploads expire exactly when their time is over, and once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
+    await insertUpload(store, { expiresAtMs: SOON_MS + 1 });
+    expect(await store.expireUploads(SOON_MS - 1)).toEqual([]);
+    expect(await store.expireUploads(SOON_MS)).toEqual([upload.id]);
+    expect(await store.expireUploads(SOON_MS)).toEqual([]);
+    expect(await store.findUpload(PROJECT, upload.id)).toEqual({ ...upload, status: "expired" });
+  });
+
+  for (const [status, end] of Object.entries(ENDINGS)) {
+    test(`an upload that is ${status} stays so`, async () => {
+      await using opened = await open();
+      const { store } = opened;
+      const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
+      await end(store, upload);
+      const ended = await store.findUpload(PROJECT, upload.id);
+      expect(ended?.status).toBe(status);
+      expect(await store.completeUploadIfPending(upload.id, aFile(), NOW_MS)).toBe(false);
+      expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(false);
+      expect(await store.expireUploads(SOON_MS)).toEqual([]);
+      expect(await store.findUpload(PROJECT, upload.id)).toEqual(ended);
+    });
+  }
+}
+
+function testTidying(open: OpenStore): void {
+  for (const [status, end] of Object.entries(ENDINGS)) {
+    test(`the parts of an upload that is ${status} are to be removed, and known until then`, async () => {
+      await using opened = await open();
+      const { store } = opened;
+      const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
+      const { blobKey } = await insertPart(store, upload);
+      expect(await store.listUploadsToTidy(10)).toEqual([]);
+      await end(store, upload);
+      expect(await store.listUploadsToTidy(10)).toEqual([upload.id]);
+      expect(await store.findUnknownBlobKeys([blobKey])).toEqual([]);
+
+      const ended = await store.findUpload(PROJECT, upload.id);
+      await store.forgetParts(upload.id);
+      expect(await store.listUploadsToTidy(10)).toEqual([]);
+      expect(await store.listParts(upload.id)).toEqual([]);
+      expect(await store.findUnknownBlobKeys([blobKey])).toEqual([blobKey]);
+      expect(await store.findUpload(PROJECT, upload.id)).toEqual(ended);
+    });
+  }
+
+  test("uploads to tidy come in limited groups, oldest first, without those that have no parts", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const uploads = [];
+    for (let i = 0; i < 3; i++) uploads.push(await insertUpload(store));
+    for (const upload of uploads.toReversed()) await insertPart(store, upload);
+    const empty = await insertUpload(store);
+    for (const { id } of [...uploads, empty]) await store.cancelUploadIfPending(PROJECT, id);
+    const ids = uploads.map(({ id }) => id);
+    expect(await store.listUploadsToTidy(2)).toEqual(ids.slice(0, 2));
+    expect(await store.listUploadsToTidy(10)).toEqual(ids);
+  });
+
+  test("the parts of a pending upload cannot be forgotten", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store);
+    const part = await insertPart(store, upload);
+    await store.forgetParts(upload.id);
+    expect(await store.listParts(upload.id)).toEqual([part]);
+    await store.cancelUploadIfPending(PROJECT, upload.id);
+    expect(await store.listUploadsToTidy(10)).toEqual([upload.id]);
+  });
+}

@@ -1,0 +1,220 @@
+import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { idsOn, startTestApi, uploadInput, wireOf } from "../support/test-http.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const HOUR_MS = 60 * 60 * 1000;
+/** How often the engine looks for what has expired. */
+const LOOK_EVERY_MS = 1_000;
+const MONTH_MS = 30 * 24 * HOUR_MS;
+const AN_HOUR = { anchor: "created_at", seconds: 3_600 } as const;
+
+const uploadForAnHour = (service: TestService, lines: readonly string[]) =>
+  service.openai.files.create({
+    file: new File([`${lines.join("\n")}\n`], "input.jsonl"),
+    purpose: "batch",
+    expires_after: AN_HOUR,
+  });
+
+const createBatch = (service: TestService, input_file_id: string, more: object = {}) =>
+  service.openai.batches.create({
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+    ...more,
+  });
+
+/** Names of the blobs that hold the content of files, or parts of uploads. */
+const blobsIn = (service: TestService, folder: "files" | "parts") =>
+  readdir(join(service.dataDir, "blobs", folder)).catch(() => []);
+
+test("a file is gone at the instant it expires, before anybody has looked for it", async () => {
+  await using api = await startTestApi();
+  const kept = await uploadInput(api);
+  const id = await uploadInput(api);
+  const ask = async (method: string, path: string) => (await api.fetch(path, { method })).status;
+  const { expires_at } = await wireOf(await api.fetch(`/v1/files/${id}`));
+  api.advance(expires_at * 1000 - Date.now() - 60_000);
+  expect(await ask("GET", `/v1/files/${id}/content`)).toBe(200);
+  expect(idsOn(await wireOf(await api.fetch("/v1/files")))).toEqual([id, kept]);
+
+  api.advance(120_000);
+
+  expect(idsOn(await wireOf(await api.fetch("/v1/files")))).toEqual([]);
+  expect(await ask("GET", `/v1/files/${id}`)).toBe(404);
+  expect(await ask("GET", `/v1/files/${id}/content`)).toBe(404);
+  expect(await ask("DELETE", `/v1/files/${id}`)).toBe(404);
+  expect(api.storedFiles()).toHaveLength(2);
+});
+
+test("the bytes of an expired file are removed, and those of others stay", async () => {
+  const clock = new FakeClock();
+  await using service = await startTestService({ clock });
+  const { id } = await uploadForAnHour(service, chatLines(1));
+  const kept = await service.upload(chatLines(1));
+
+  clock.advance(HOUR_MS - LOOK_EVERY_MS);
+  expect((await service.openai.files.retrieve(id)).id).toBe(id);
+  clock.advance(LOOK_EVERY_MS);
+
+  await service.events.reached("file.removed", { file: id });
+  expect(service.events.count("file.expired")).toBe(1);
+  expect(await blobsIn(service, "files")).toEqual([kept]);
+  expect((await service.openai.files.list()).data.map((file) => file.id)).toEqual([kept]);
+});
+
+test("a batch of an expired file fails as if there had never been one", async () => {
+  const clock = new FakeClock();
+  await using service = await startTestService({ clock });
+  const { id } = await uploadForAnHour(service, chatLines(1));
+  clock.advance(HOUR_MS);
+
+  const batch = await service.ended((await createBatch(service, id)).id);
+
+  expect(batch).toMatchObject({ status: "failed" });
+  expect(batch.errors?.data).toEqual([
+    {
+      code: "invalid_request",
+      message: `Cannot find file ${id}, or project default does not have access to it.`,
+      param: "file_id",
+      line: null,
+    },
+  ]);
+});
+
+test("a batch under way reads its input to the end although the file expires", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    clock,
+    config: {
+      upstreams: [{ name: "slow", base_url: upstream.url, models: ["*"], timeout_seconds: 80_000 }],
+    },
+  });
+  upstream.hold();
+  // More than one chunk, so that there is something left to read when the file has expired.
+  const input = await uploadForAnHour(service, chatLines(300));
+  const { id } = await createBatch(service, input.id);
+  await upstream.reached(64);
+
+  clock.advance(HOUR_MS);
+  await service.events.reached("file.expired", { file: input.id });
+  await expect(service.openai.files.retrieve(input.id)).rejects.toMatchObject({ status: 404 });
+  upstream.release();
+
+  expect((await service.ended(id)).request_counts).toEqual({
+    total: 300,
+    completed: 300,
+    failed: 0,
+  });
+  await service.events.reached("file.removed", { file: input.id });
+});
+
+test("result files expire when the batch was asked to let them, counted from their creation", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  const lines = chatLines(2, (n) => (n === 1 ? "fine" : "[[status 400]]"));
+  const input = await service.upload(lines);
+  const { id } = await createBatch(service, input, { output_expires_after: AN_HOUR });
+  const batch = await service.ended(id);
+  const results = [batch.output_file_id, batch.error_file_id].map(String);
+  for (const result of results) {
+    const file = await service.openai.files.retrieve(result);
+    expect(file.expires_at).toBe(file.created_at + 3_600);
+  }
+
+  clock.advance(HOUR_MS);
+
+  for (const file of results) {
+    await service.events.reached("file.removed", { file });
+    await expect(service.openai.files.content(file)).rejects.toMatchObject({ status: 404 });
+  }
+  expect(await blobsIn(service, "files")).toEqual([input]);
+  expect(await service.openai.batches.retrieve(id)).toMatchObject({
+    status: "completed",
+    output_file_id: results[0],
+    error_file_id: results[1],
+  });
+});
+
+test("result files expire after 30 days when nothing was said", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  const batch = await service.run(chatLines(1));
+  const file = String(batch.output_file_id);
+  clock.advance(MONTH_MS - LOOK_EVERY_MS);
+  expect(await service.rows(file)).toHaveLength(1);
+  clock.advance(LOOK_EVERY_MS);
+  await service.events.reached("file.removed", { file });
+});
+
+async function startUpload(service: TestService) {
+  const upload = await service.openai.uploads.create({
+    filename: "input.jsonl",
+    purpose: "batch",
+    bytes: 3,
+    mime_type: "text/jsonl",
+  });
+  const part = await service.openai.uploads.parts.create(upload.id, {
+    data: new File(["{}\n"], "part"),
+  });
+  return { upload: upload.id, part: part.id };
+}
+
+test("an upload expires after an hour, and its parts are removed", async () => {
+  const clock = new FakeClock();
+  await using service = await startTestService({ clock });
+  const { upload, part } = await startUpload(service);
+  clock.advance(HOUR_MS - LOOK_EVERY_MS);
+  expect(await blobsIn(service, "parts")).toEqual([part]);
+  clock.advance(LOOK_EVERY_MS);
+
+  await service.events.reached("upload.parts_removed", { upload });
+  expect(service.events.count("upload.expired", { upload })).toBe(1);
+  expect(await blobsIn(service, "parts")).toEqual([]);
+  await expect(service.openai.uploads.complete(upload, { part_ids: [part] })).rejects.toMatchObject(
+    { status: 400, error: { message: expect.stringContaining("expired") } },
+  );
+});
+
+test("the parts of an upload are removed once it is completed or cancelled", async () => {
+  await using service = await startTestService({ clock: new FakeClock() });
+  const completed = await startUpload(service);
+  const cancelled = await startUpload(service);
+  const { file } = await service.openai.uploads.complete(completed.upload, {
+    part_ids: [completed.part],
+  });
+  await service.openai.uploads.cancel(cancelled.upload);
+
+  for (const { upload } of [completed, cancelled]) {
+    await service.events.reached("upload.parts_removed", { upload });
+  }
+  expect(await blobsIn(service, "parts")).toEqual([]);
+  expect(await service.text(file?.id)).toBe("{}\n");
+});
+
+test("a part whose upload never heard of it is removed after an hour", async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), "batchd-orphans-"));
+  const parts = join(dataDir, "blobs", "parts");
+  const clock = new FakeClock();
+  await mkdir(parts, { recursive: true });
+  for (const [name, ageMs] of [
+    ["part_old", HOUR_MS + 1_000],
+    ["part_young", HOUR_MS - 1_000],
+  ] as const) {
+    await writeFile(join(parts, name), "x");
+    const atSeconds = (clock.nowMs() - ageMs) / 1000;
+    await utimes(join(parts, name), atSeconds, atSeconds);
+  }
+  await using service = await startTestService({ clock, dataDir });
+  await service.events.reached("orphan.removed", { blob: "parts/part_old" });
+  expect(await blobsIn(service, "parts")).toEqual(["part_young"]);
+  await service.close();
+  await rm(dataDir, { recursive: true });
+});

@@ -1,0 +1,124 @@
+/** How much memory the server takes for input that is made to take memory: a process of its own, looked at from outside. */
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import OpenAI from "openai";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLine } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const MEBIBYTE = 1024 * 1024;
+/** The process alone takes a third of it; a server that held what it is sent here would take far more. */
+const MAX_MEMORY_BYTES = 450 * MEBIBYTE;
+
+let folder: string;
+let upstream: TestUpstream;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-memory-"));
+  upstream = await startUpstream();
+  upstream.forget();
+});
+afterAll(async () => {
+  await upstream[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+async function start(limits = "") {
+  const config = join(folder, "batchd.yaml");
+  await writeFile(config, `limits: { ${limits} }\n`);
+  const dataDir = await mkdtemp(join(folder, "data-"));
+  const server = new BatchdProcess([
+    ...["serve", "--port", "0", "--config", config],
+    ...["--data-dir", dataDir, "--upstream", upstream.url],
+  ]);
+  const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
+  return { server, openai };
+}
+
+/** Uploads without ever holding the content, runs it, and waits for the end. */
+async function run(openai: OpenAI, content: Iterable<string>): Promise<OpenAI.Batch> {
+  const file = Object.assign(Readable.from(content), { path: "input.jsonl" });
+  const input = await openai.files.create({
+    file: file as unknown as OpenAI.FileCreateParams["file"],
+    purpose: "batch",
+  });
+  const { id } = await openai.batches.create({
+    input_file_id: input.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  for (;;) {
+    const batch = await openai.batches.retrieve(id);
+    if (["completed", "failed"].includes(batch.status)) return batch;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+const faultsOf = (batch: OpenAI.Batch) => batch.errors?.data?.map(({ line, code }) => [line, code]);
+
+/** A good line with so many bytes of something that no server reads. */
+function* longLine(bytes: number): Generator<string> {
+  const [head = "", tail = ""] = chatLine("long", "[[big 300]]", { padding: "HERE" }).split("HERE");
+  yield head;
+  const piece = "x".repeat(64 * 1024);
+  for (let written = 0; written < bytes; written += piece.length) yield piece;
+  yield `${tail}\n`;
+}
+
+const lineOf = (customId: string) => `${chatLine(customId, "Hello", { user: undefined })}\n`;
+
+function* linesWithLongIds(): Generator<string> {
+  const stem = "i".repeat(4_000);
+  for (let i = 0; i < 45_000; i++) yield lineOf(`${stem}${i}`);
+  yield "the end";
+}
+
+function* twins(): Generator<string> {
+  const line = lineOf("t".repeat(1.25 * MEBIBYTE));
+  for (let i = 0; i < 150; i++) yield line;
+}
+
+describe("the server stays small", () => {
+  test("when a line is nearly as long as a file may be", async () => {
+    const { server, openai } = await start();
+    await using _server = server;
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const first = `${chatLine("a", "Hello")}\n`;
+      const batch = await run(openai, [first, ...longLine(190 * MEBIBYTE)]);
+      expect(faultsOf(batch)).toEqual([[2, "line_too_long"]]);
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  }, 60_000);
+
+  test("when a file is made of ids", async () => {
+    const { server, openai } = await start();
+    await using _server = server;
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const batch = await run(openai, linesWithLongIds());
+      expect(faultsOf(batch)).toEqual([[45_001, "invalid_json_line"]]);
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  }, 60_000);
+
+  test("when a hundred faults quote long ids", async () => {
+    const { server, openai } = await start();
+    await using _server = server;
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const batch = await run(openai, twins());
+      expect(batch.errors?.data).toHaveLength(100);
+      expect(JSON.stringify(batch).length).toBeLessThan(100_000);
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  }, 60_000);
+});
+
+test("a line of 50 MB runs where the configuration allows it", async () => {
+  const { server, openai } = await start(`max_line_bytes: ${64 * MEBIBYTE}`);
+  await using _server = server;
+
+  const batch = await run(openai, longLine(50 * MEBIBYTE));
+
+  expect(batch.request_counts).toEqual({ total: 1, completed: 1, failed: 0 });
+}, 60_000);

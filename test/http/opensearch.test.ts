@@ -1,0 +1,350 @@
+/**
+ * OpenSearch ML Commons as a client, from the published example files: the connector decides what is sent, byte by byte,
+ * and the walk-through is walked to its end. docs/opensearch.md tells the same to people.
+ */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { BATCH_STATUSES } from "../../src/contract/batch.ts";
+import { fill, readHttpFile } from "../support/http-file.ts";
+import { type Connector, MlCommons, taskState } from "../support/ml-commons.ts";
+import { type RawAnswer, RawConnection, rawRequest } from "../support/raw-http.ts";
+import { startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const EXAMPLES = fileURLToPath(new URL("../../examples/opensearch/", import.meta.url));
+const exampleText = (name: string) => readFileSync(join(EXAMPLES, name), "utf8");
+const connectorOf = (name: string) => JSON.parse(exampleText(name)) as Connector;
+
+const connector = connectorOf("connector.json");
+const explicit = connectorOf("connector-explicit.json");
+const walkthrough = readHttpFile(join(EXAMPLES, "walkthrough.http"));
+const config = parse(exampleText("batchd.yaml")) as { auth: object };
+
+let upstream: TestUpstream;
+let service: TestService;
+beforeAll(async () => {
+  upstream = await startUpstream();
+  service = await startTestService({ upstreamUrl: upstream.url, config: { auth: config.auth } });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+});
+
+const { key = "" } = walkthrough.variables;
+
+/** A request of the walk-through to batchd, sent as it stands there. */
+async function sendWalk(name: string, variables: Readonly<Record<string, string>> = {}) {
+  const found = walkthrough.requests.get(name);
+  if (found === undefined) throw new Error(`the walk-through has no request "${name}"`);
+  const { method, url, headers, body } = fill(found, { ...variables, batchd: service.url, key });
+  const bytes = Buffer.from(body.replaceAll("\n", "\r\n"));
+  return fetch(url, { method, headers, ...(method === "GET" ? {} : { body: bytes }) });
+}
+
+const upload = async () => ((await (await sendWalk("upload")).json()) as { id: string }).id;
+
+async function ended(ml: MlCommons): Promise<void> {
+  const ends = ["completed", "failed", "cancelled", "expired"];
+  const { id } = ml.remoteJob;
+  await Promise.race(ends.map((end) => service.events.reached(`batch.${end}`, { batch: id })));
+  expect((await ml.status()).status).toBe(200);
+}
+
+/** What must hold of every answer, whatever it says. */
+function expectPlain({ status, headers, body }: RawAnswer): void {
+  expect(headers["content-type"]).toBe("application/json");
+  expect(headers["content-length"]).toBe(String(body.length));
+  expect(headers["content-encoding"]).toBeUndefined();
+  expect(headers["transfer-encoding"]).toBeUndefined();
+  expect(headers["location"]).toBeUndefined();
+  expect(Number(/timeout=(\d+)/.exec(headers["keep-alive"] ?? "")?.[1])).toBeGreaterThanOrEqual(65);
+  expect(body).toMatch(/^\{[\x20-\x7e]*\}$/);
+  // Its RestStatus knows these, and reads anything above 300 as a failure.
+  expect([200, 400, 401, 404, 405, 409, 413, 422, 429, 500, 503]).toContain(status);
+}
+
+/** Texts at the top become parameters of the connector, so there may be no others than OpenAI's. */
+const OPENAI_TEXTS = [
+  "id",
+  "object",
+  "endpoint",
+  "model",
+  "input_file_id",
+  "completion_window",
+  "status",
+  "output_file_id",
+  "error_file_id",
+];
+
+function expectBatch(answer: RawAnswer): Record<string, unknown> {
+  expectPlain(answer);
+  expect(answer.status, answer.body).toBe(200);
+  const batch = JSON.parse(answer.body) as Record<string, unknown>;
+  expect(batch["id"]).toMatch(/^batch_[A-Za-z0-9]+$/);
+  expect(BATCH_STATUSES).toContain(batch["status"]);
+  const texts = Object.keys(batch).filter((name) => typeof batch[name] === "string");
+  expect(texts.filter((name) => !OPENAI_TEXTS.includes(name))).toEqual([]);
+  return batch;
+}
+
+describe("a connector takes a batch from its creation to its end", () => {
+  test.each([
+    ["with derived status and cancel", connector, false],
+    ["with every action spelled out", explicit, false],
+    ["with bodies in its GETs", explicit, true],
+  ])("%s", async (_case, using_, sendsBodyWithGet) => {
+    using ml = await MlCommons.open(using_, service.url, { sendsBodyWithGet });
+    const input_file_id = await upload();
+
+    const created = expectBatch(await ml.batchPredict({ input_file_id }));
+    expect([created["status"], ml.taskState]).toEqual(["validating", "RUNNING"]);
+
+    await ended(ml);
+    const done = expectBatch(await ml.status());
+    expect(ml.taskState).toBe("COMPLETED");
+    expect(done["request_counts"]).toEqual({ total: 3, completed: 3, failed: 0 });
+    expect(Object.keys(done)).toEqual(Object.keys(created));
+  });
+
+  test.each([
+    ["with an empty body", connector],
+    ["with {}", explicit],
+  ])("or cancels it %s", async (_case, using_) => {
+    upstream.hold();
+    using ml = await MlCommons.open(using_, service.url);
+    expectBatch(await ml.batchPredict({ input_file_id: await upload() }));
+
+    const cancelled = expectBatch(await ml.cancel());
+    expect(taskState(String(cancelled["status"]))).toBe("CANCELLING");
+
+    upstream.release();
+    await ended(ml);
+    expect(ml.taskState).toBe("CANCELLED");
+    expectBatch(await ml.cancel());
+  });
+
+  test("when its URL ends in a slash, so that the others double it", async () => {
+    const actions = connector.actions.map((action) => ({ ...action, url: `${action.url}/` }));
+    using ml = await MlCommons.open({ ...connector, actions }, service.url);
+    expectBatch(await ml.batchPredict({ input_file_id: await upload() }));
+    await ended(ml);
+    expect(ml.taskState).toBe("COMPLETED");
+    expect((await ml.cancel()).status).toBe(409);
+  });
+
+  test("when an endpoint from the request arrives with escaped slashes", async () => {
+    using ml = await MlCommons.open(connector, service.url);
+    const batch = expectBatch(
+      await ml.batchPredict({ input_file_id: await upload(), endpoint: "/v1/embeddings" }),
+    );
+    expect(batch["endpoint"]).toBe("/v1/embeddings");
+    await ended(ml);
+    expect(ml.taskState).toBe("COMPLETED");
+  });
+});
+
+test("polling is never refused: a thousand times on one connection", async () => {
+  using ml = await MlCommons.open(connector, service.url);
+  await ml.batchPredict({ input_file_id: await upload() });
+  for (let i = 0; i < 1_000; i++) expect((await ml.status()).status).toBe(200);
+});
+
+test("names outside ASCII never lie in two pieces", async () => {
+  const lines = exampleText("passages.jsonl").replaceAll("text-embedding-ada-002", "größe-😀");
+  const form = new FormData();
+  form.set("purpose", "batch");
+  form.set("file", new Blob([lines]), "passages.jsonl");
+  const headers = { authorization: `Bearer ${key}` };
+  const uploaded = await fetch(`${service.url}/v1/files`, { method: "POST", headers, body: form });
+  const { id } = (await uploaded.json()) as { id: string };
+  using ml = await MlCommons.open(connector, service.url);
+  expectBatch(await ml.batchPredict({ input_file_id: id }));
+  await ended(ml);
+  expect(expectBatch(await ml.status())["model"]).toBe("größe-😀");
+});
+
+describe("a refusal is one line of JSON with a status that ML Commons knows", () => {
+  test("for what it may ask in vain", async () => {
+    using ml = await MlCommons.open(connector, service.url);
+    const predicted = await ml.predict({ input: '["hello","world"]' });
+    expectPlain(predicted);
+    expect(predicted.status).toBe(404);
+    ml.remoteJob = { id: "batch_unknown" };
+    for (const answer of [await ml.status(), await ml.cancel()]) {
+      expectPlain(answer);
+      expect(answer.status).toBe(404);
+    }
+    const refused = await ml.batchPredict({ input_file_id: "file-x", endpoint: "/v1/größe" });
+    expectPlain(refused);
+    expect(refused.status).toBe(400);
+  });
+
+  test("for a key that is missing, as in the status calls of version 2.19.0, or wrong", async () => {
+    const keyless = connector.actions.map((action) => ({ ...action, headers: {} }));
+    using without = await MlCommons.open({ ...connector, actions: keyless }, service.url);
+    using wrong = await MlCommons.open(
+      { ...connector, credential: { openAI_key: "sk-of-somebody-else" } },
+      service.url,
+    );
+    for (const ml of [without, wrong]) {
+      const answer = await ml.batchPredict({ input_file_id: "file-x" });
+      expectPlain(answer);
+      expect(answer.status).toBe(401);
+    }
+  });
+
+  test("but a server without keys asks for none", async () => {
+    await using open = await startTestService({ upstreamUrl: upstream.url });
+    const actions = connector.actions.map((action) => ({ ...action, headers: {} }));
+    using ml = await MlCommons.open({ ...connector, actions }, open.url);
+    expectBatch(await ml.batchPredict({ input_file_id: "file-x" }));
+  });
+});
+
+test("the calls of version 2.19, byte for byte", async () => {
+  const id = await upload();
+  const call = (line: string, body: string) =>
+    `${line} HTTP/1.1\r\nHost: 203.0.113.10:8080\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  using connection = await RawConnection.open(service.url);
+  connection.send(
+    call(
+      "POST /openai/v1/batches",
+      `{ "input_file_id": "${id}", "endpoint": "\\/v1\\/embeddings", "completion_window": "24h" }`,
+    ),
+  );
+  const batch = expectBatch(await connection.answer());
+  for (const body of ["", "{}", "not even JSON"]) {
+    connection.send(call(`GET /openai/v1/batches/${String(batch["id"])}`, body));
+    expect(expectBatch(await connection.answer())["id"]).toBe(batch["id"]);
+  }
+  await service.events.reached("batch.completed", { batch: batch["id"] });
+  const repeated = await rawRequest(
+    service.url,
+    call(`POST /openai/v1//batches//${String(batch["id"])}/cancel/`, ""),
+  );
+  expectPlain(repeated);
+  expect(repeated.status).toBe(409);
+});
+
+test("each status of a batch is the state that it should be", () => {
+  expect(Object.fromEntries(BATCH_STATUSES.map((each) => [each, taskState(each)]))).toEqual({
+    validating: "RUNNING",
+    in_progress: "RUNNING",
+    finalizing: "RUNNING",
+    cancelling: "CANCELLING",
+    cancelled: "CANCELLED",
+    completed: "COMPLETED",
+    expired: "EXPIRED",
+    failed: "FAILED",
+  });
+});
+
+describe("the example files", () => {
+  test("trust every URL of the connectors, placeholders included", () => {
+    const settings = JSON.parse(exampleText("cluster-settings.json")).persistent as Record<
+      string,
+      string[]
+    >;
+    const trusted = settings["plugins.ml_commons.trusted_connector_endpoints_regex"] ?? [];
+    // What versions from 3.7 on refuse: groups that repeat, and length.
+    for (const pattern of trusted) expect(pattern).not.toMatch(/[)\]][*+?{]|\\\d|.{257}/);
+    for (const { url } of [...connector.actions, ...explicit.actions]) {
+      expect(
+        trusted.some((pattern) => new RegExp(`^(?:${pattern})$`).test(url)),
+        url,
+      ).toBe(true);
+    }
+  });
+
+  test("have one address, one key, and hosts that Java takes", () => {
+    const { batchd = "" } = walkthrough.variables;
+    for (const { parameters, credential, actions } of [connector, explicit]) {
+      expect(credential).toEqual({ openAI_key: key });
+      expect(parameters["endpoint"]).toBe("/v1/embeddings");
+      for (const { url } of actions) expect(url.startsWith(`${batchd}/`), url).toBe(true);
+    }
+    expect(new URL(batchd).hostname).not.toContain("_");
+    expect(config.auth).toMatchObject({ keys: [{ key }] });
+  });
+
+  test("are shown in the guide as they are", () => {
+    const guide = readFileSync(join(EXAMPLES, "../../docs/opensearch.md"), "utf8");
+    for (const name of ["cluster-settings.json", "connector.json", "connector-explicit.json"]) {
+      expect(guide.includes(`\`\`\`json\n${exampleText(name)}\`\`\`\n`), name).toBe(true);
+    }
+  });
+
+  test("send JSON wherever they say so", () => {
+    const variables = { connector_id: "c", model_id: "m", file_id: "file-x", task_id: "t" };
+    const all = { ...walkthrough.variables, ...variables, output_file_id: "file-y" };
+    for (const [name, request] of walkthrough.requests) {
+      const { headers, body } = fill(request, all);
+      if (headers["content-type"] === "application/json") {
+        expect(() => JSON.parse(body), name).not.toThrow();
+      }
+    }
+    const batchPredict = JSON.parse(fill(walkthrough.requests.get("batch_predict")!, all).body);
+    expect(Object.keys(batchPredict.parameters)).toEqual(["input_file_id"]);
+  });
+
+  test("lead from the upload to documents with embeddings", async () => {
+    using ml = await MlCommons.open(connector, service.url);
+    await ml.batchPredict({ input_file_id: await upload() });
+    await ended(ml);
+    const output = await sendWalk("output", {
+      output_file_id: String(ml.remoteJob["output_file_id"]),
+    });
+    const text = await output.text();
+    expect(text.endsWith("}\n")).toBe(true);
+    expect(text.split("\n").slice(0, -1)).not.toContain("");
+    const folder = mkdtempSync(join(tmpdir(), "batchd-opensearch-"));
+    writeFileSync(join(folder, "output.jsonl"), text);
+    const bulk = execFileSync(
+      process.execPath,
+      [
+        join(EXAMPLES, "to-bulk.ts"),
+        join(EXAMPLES, "passages.jsonl"),
+        join(folder, "output.jsonl"),
+      ],
+      { encoding: "utf8" },
+    );
+    rmSync(folder, { recursive: true });
+    const lines = bulk
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    expect(lines).toHaveLength(6);
+    expect(lines[2]).toEqual({ index: { _index: "passages", _id: "passage-2" } });
+    expect(lines[3]).toMatchObject({
+      title: "Le jardin d’hiver",
+      title_embedding: expect.arrayContaining([expect.any(Number)]),
+    });
+  });
+});
+
+test("failed requests stand in the error file alone, and the input stays there to be read", async () => {
+  const failing = exampleText("passages.jsonl").replace("The quarry", "[[status 400]]");
+  const form = new FormData();
+  form.set("purpose", "batch");
+  form.set("file", new Blob([failing]), "passages.jsonl");
+  const headers = { authorization: `Bearer ${key}` };
+  const uploaded = await fetch(`${service.url}/v1/files`, { method: "POST", headers, body: form });
+  const { id } = (await uploaded.json()) as { id: string };
+  using ml = await MlCommons.open(connector, service.url);
+  await ml.batchPredict({ input_file_id: id });
+  await ended(ml);
+  const content = async (fileId: unknown) =>
+    (await fetch(`${service.url}/v1/files/${String(fileId)}/content`, { headers })).text();
+
+  const rows = (await content(ml.remoteJob["output_file_id"])).trimEnd().split("\n");
+
+  expect(rows.map((row) => JSON.parse(row).response.status_code)).toEqual([200, 200]);
+  expect(await content(ml.remoteJob["error_file_id"])).toContain('"passage-3"');
+  expect(await content(id)).toBe(failing);
+});
