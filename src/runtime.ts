@@ -10,7 +10,7 @@ import { Batches } from "./batches.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import { openDiskBlobs } from "./blobs/disk.ts";
 import type { Clock } from "./clock.ts";
-import type { Config } from "./config.ts";
+import type { Config } from "./config-schema.ts";
 import { Engine } from "./engine/engine.ts";
 import { JOURNAL_LIMITS } from "./engine/journal.ts";
 import { Files } from "./files.ts";

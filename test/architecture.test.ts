@@ -88,7 +88,7 @@ describe("a planted break is found, and nothing else", () => {
     const innocent: SourceFile[] = [
       {
         path: "src/http/x.ts",
-        text: 'import type { Config } from "../config.ts";\nimport { Hono } from "hono";',
+        text: 'import type { Config } from "../config-schema.ts";\nimport { Hono } from "hono";',
       },
       {
         path: "src/engine/x.ts",

@@ -2,7 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Config, loadConfig, type Overrides, parseConfig } from "../src/config.ts";
+import { loadConfig, type Overrides, parseConfig } from "../src/config.ts";
+import type { Config } from "../src/config-schema.ts";
 
 type Environment = Readonly<Record<string, string>>;
 

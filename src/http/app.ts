@@ -6,7 +6,7 @@
 import { Hono } from "hono";
 import type { Batches } from "../batches.ts";
 import type { Clock } from "../clock.ts";
-import type { KeyConfig } from "../config.ts";
+import type { KeyConfig } from "../config-schema.ts";
 import { PublicError } from "../errors.ts";
 import type { Files } from "../files.ts";
 import type { Idempotency } from "../idempotency.ts";

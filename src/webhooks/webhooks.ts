@@ -9,7 +9,7 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import type { Batch } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
-import type { WebhookConfig, WebhooksConfig } from "../config.ts";
+import type { WebhookConfig, WebhooksConfig } from "../config-schema.ts";
 import type { EventType } from "../contract/event.ts";
 import type { Log } from "../log.ts";
 import { loop, Nudge } from "../loop.ts";

@@ -34,7 +34,8 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "log.ts": { may: [] },
   "version.ts": { may: [] },
   "loop.ts": { may: ["clock.ts", "log.ts"] },
-  "config.ts": { may: ["log.ts", "contract/"] },
+  "config-schema.ts": { may: ["log.ts", "contract/"] },
+  "config.ts": { may: ["config-schema.ts"] },
   "batch/": { may: ["contract/"] },
   ...Object.fromEntries(
     STORE_PORT.map((path) => [path, { may: [], mayKnow: ["batch/", "contract/"] }]),
@@ -45,7 +46,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/"] },
   "upstream/": {
     may: ["batch/", "contract/", "clock.ts", "log.ts", "version.ts"],
-    mayKnow: ["config.ts"],
+    mayKnow: ["config-schema.ts"],
   },
   "files.ts": {
     may: [
@@ -89,7 +90,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "webhooks/": {
     may: ["clock.ts", "log.ts", "loop.ts", "version.ts"],
-    mayKnow: ["batch/", "contract/", ...STORE_PORT, "config.ts"],
+    mayKnow: ["batch/", "contract/", ...STORE_PORT, "config-schema.ts"],
   },
   "http/": {
     may: [
@@ -104,10 +105,20 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "log.ts",
       "clock.ts",
     ],
-    mayKnow: [...STORE_PORT, "blobs/blobs.ts", "upstream/upstream.ts", "config.ts"],
+    mayKnow: [...STORE_PORT, "blobs/blobs.ts", "upstream/upstream.ts", "config-schema.ts"],
   },
   "runtime.ts": { may: [""] },
-  "cli.ts": { may: ["runtime.ts", "config.ts", "contract/", "clock.ts", "log.ts", "errors.ts"] },
+  "cli.ts": {
+    may: [
+      "runtime.ts",
+      "config.ts",
+      "config-schema.ts",
+      "contract/",
+      "clock.ts",
+      "log.ts",
+      "errors.ts",
+    ],
+  },
   "main.ts": { may: ["cli.ts"] },
 };
 
@@ -121,7 +132,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "ipaddr.js": ["webhooks/address-guard.ts"],
   "drizzle-orm": ["store/sqlite/"],
   "better-sqlite3": ["store/sqlite/"],
-  zod: ["contract/", "config.ts", "http/"],
+  zod: ["contract/", "config-schema.ts", "config.ts", "http/"],
   "zod-openapi": ["contract/"],
   yaml: ["config.ts", "contract/openapi.ts"],
   pino: ["log.ts"],

@@ -7,7 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { type Clock, systemClock } from "../../src/clock.ts";
-import { type Config, parseConfig } from "../../src/config.ts";
+import { parseConfig } from "../../src/config.ts";
+import type { Config } from "../../src/config-schema.ts";
 import { type Runtime, startRuntime } from "../../src/runtime.ts";
 import { Events } from "./events.ts";
 

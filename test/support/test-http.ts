@@ -7,7 +7,7 @@ import { Batches } from "../../src/batches.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { type Clock, systemClock } from "../../src/clock.ts";
-import type { KeyConfig } from "../../src/config.ts";
+import type { KeyConfig } from "../../src/config-schema.ts";
 import { Files } from "../../src/files.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";

@@ -1,0 +1,147 @@
+/**
+ * What a configuration may say: every key with its type, its default and what raising it costs. Unknown
+ * keys are refused everywhere. How it is found and read: `config.ts`.
+ */
+import { isIP } from "node:net";
+import { z } from "zod";
+import { EVENT_TYPES } from "./contract/event.ts";
+import { LOG_LEVELS } from "./log.ts";
+
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
+const name = z.string().regex(NAME, "use letters, digits, '.', '_' and '-'");
+
+/** A number, also as text: `${PORT}` is text once it is expanded. */
+const numberLike = <T extends z.ZodType<number>>(schema: T) =>
+  z.preprocess(
+    (value) => (typeof value === "string" && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value),
+    schema,
+  );
+const int = (min: number, max: number) => numberLike(z.int().min(min).max(max));
+const seconds = numberLike(z.number().positive().max(86_400));
+const graceSeconds = numberLike(z.number().min(0).max(3_600));
+
+/** What may stand in an HTTP header: a key from a file often ends in a newline that nobody sees. */
+const secret = z
+  .string()
+  .regex(/^[\x21-\x7e]+$/, "expected printable ASCII without spaces or line breaks");
+
+const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+
+/** `whsec_` and the key in base64; any other text is the key itself. */
+const signingSecret = z
+  .string()
+  .regex(/^\S(?:.*\S)?$/, "expected text without spaces or line breaks around it")
+  .refine(
+    (text) => !text.startsWith("whsec_") || isPaddedBase64(text.slice("whsec_".length)),
+    "expected base64, with its padding, after whsec_",
+  );
+
+const isPaddedBase64 = (text: string) => text !== "" && PADDED_BASE64.test(text);
+
+const hasNoCredentials = (text: string) => {
+  const url = URL.parse(text);
+  return url === null || url.username + url.password === "";
+};
+
+const isHost = (text: string) =>
+  isIP(text.replace(/^\[(.*)\]$/, "$1")) !== 0 ||
+  (!/[:/?#@\\\s]/.test(text) && URL.canParse(`http://${text}`));
+
+/** IPv6 with or without the brackets that it has in a URL. */
+const host = z
+  .string()
+  .refine(isHost, "expected a host name or an address, without scheme, port and path");
+
+const ModelEntry = z.union([
+  z.string().min(1),
+  z.strictObject({
+    name: z.string().min(1),
+    /** What the upstream calls it. Left out: the same name. */
+    upstream_model: z.string().min(1).optional(),
+  }),
+]);
+
+const UpstreamEntry = z.strictObject({
+  name,
+  /** Up to and including `/v1`; the rest of the path comes from the endpoint. */
+  base_url: z.url({ protocol: /^https?$/, error: "expected an http:// or https:// address" }),
+  api_key: secret.optional(),
+  /** Public model names it serves; `"*"` is any other name, unchanged. */
+  models: z.array(ModelEntry).min(1),
+  /** Requests in flight at once. Raise it until the upstream's throughput stops growing. */
+  max_concurrency: int(1, 100_000).default(64),
+  /** For one whole answer. A line that needs longer is tried again, a few times. */
+  timeout_seconds: seconds.default(600),
+});
+
+const KeyEntry = z.strictObject({
+  name,
+  /** The key itself (best as `${NAME}`), or `sha256:` and its SHA-256 in hexadecimal. */
+  key: secret.refine(
+    (key) => !key.startsWith("sha256:") || /^sha256:[0-9a-f]{64}$/i.test(key),
+    "expected 64 hexadecimal digits after sha256:",
+  ),
+  project: name.default("default"),
+});
+
+const WebhookEntry = z.strictObject({
+  name,
+  url: z
+    .url({ protocol: /^https?$/, error: "expected an http:// or https:// address" })
+    .refine(hasNoCredentials, "leave user name and password out of it"),
+  secret: signingSecret,
+  /** Left out: all. */
+  events: z.array(z.enum(EVENT_TYPES)).min(1).optional(),
+  /** Left out: batches of all projects. */
+  project: name.optional(),
+});
+
+export const ConfigFile = z.strictObject({
+  server: z
+    .strictObject({
+      host: z.string().min(1).default("127.0.0.1"),
+      port: int(0, 65_535).default(8080),
+    })
+    .prefault({}),
+  /** SQLite file and blobs. */
+  data_dir: z.string().min(1).default("./data"),
+  log_level: z.enum(LOG_LEVELS).default("info"),
+  limits: z
+    .strictObject({
+      max_file_bytes: int(1, Number.MAX_SAFE_INTEGER).default(209_715_200),
+      /** Of a file that comes in parts. While it is put together it takes twice this much room. */
+      max_upload_bytes: int(1, Number.MAX_SAFE_INTEGER).default(8_589_934_592),
+      /** Costs some 50 bytes of memory a line while a file is validated. */
+      max_requests_per_batch: int(1, 1_000_000_000).default(50_000),
+      /** Texts to embed, summed over the requests of a batch for `/v1/embeddings`. */
+      max_embedding_inputs_per_batch: int(1, 1_000_000_000).default(50_000),
+      /** Longest input line. An open chunk of lines may take this much memory. */
+      max_line_bytes: int(1_024, 268_435_456).default(33_554_432),
+      /** Longest answer to one line. In the worst case each request in flight takes this much memory. */
+      max_answer_bytes: int(1_024, 268_435_456).default(67_108_864),
+    })
+    .prefault({}),
+  auth: z.strictObject({ keys: z.array(KeyEntry).min(1) }).optional(),
+  upstreams: z.array(UpstreamEntry).default([]),
+  webhooks: z
+    .strictObject({
+      endpoints: z.array(WebhookEntry).default([]),
+      /** Names and addresses that are delivered to although they are not public. */
+      allow_private_hosts: z.array(host).default([]),
+    })
+    .prefault({}),
+  engine: z
+    .strictObject({
+      /** How long requests in flight may run on after SIGTERM. Keep it under the supervisor's own grace period. */
+      drain_grace_seconds: graceSeconds.default(20),
+      /** How long requests in flight may run on after a batch is cancelled or expires. */
+      stop_grace_seconds: graceSeconds.default(30),
+    })
+    .prefault({}),
+});
+
+export type Config = z.infer<typeof ConfigFile>;
+export type UpstreamConfig = Config["upstreams"][number];
+export type WebhooksConfig = Config["webhooks"];
+export type WebhookConfig = WebhooksConfig["endpoints"][number];
+export type KeyConfig = NonNullable<Config["auth"]>["keys"][number];
