@@ -37,50 +37,76 @@ export interface ParsedLine {
   readonly input: Extent | null;
 }
 
-const LINE_KEYS = ["customId", "method", "url", "body"] as const;
-const LINE_KEYS_QUOTED = quoted(["custom_id", "method", "url", "body"]);
-const BODY_KEYS = ["model", "stream", "messages", "input"] as const;
-const BODY_KEYS_QUOTED = quoted(BODY_KEYS);
+const LINE_KEYS = quoted(["custom_id", "method", "url", "body"]);
+const BODY_KEYS = quoted(["model", "stream", "messages", "input"]);
 const INVALID = -1;
 
-type Draft = { -readonly [Key in keyof ParsedLine]: ParsedLine[Key] };
+type Draft = { -readonly [Part in keyof ParsedLine]: ParsedLine[Part] };
+
+const emptyDraft = (): Draft => ({
+  customId: null,
+  method: null,
+  url: null,
+  body: null,
+  model: null,
+  stream: null,
+  messages: null,
+  input: null,
+});
+
+/** Reads one line at a time. The functions it hands to the scan are made once, not for each line. */
+class LineReader {
+  #bytes: Buffer = Buffer.alloc(0);
+  #line = emptyDraft();
+
+  /** Null when the bytes are not one JSON object. */
+  read(bytes: Buffer): ParsedLine | null {
+    const line = emptyDraft();
+    const end = bytes.length;
+    this.#bytes = bytes;
+    this.#line = line;
+    const after = skipObject(bytes, skipSpace(bytes, 0, end), end, this.#readMember);
+    const isWhole = after !== INVALID && skipSpace(bytes, after, end) === end && isUtf8(bytes);
+    return isWhole ? line : null;
+  }
+
+  readonly #readMember = (keyStart: number, keyEnd: number, start: number): number => {
+    const key = indexOfKey(this.#bytes, keyStart, keyEnd, LINE_KEYS);
+    if (key === 3) return this.#readBody(start);
+    const end = skipValue(this.#bytes, start, this.#bytes.length);
+    if (key === 0) this.#line.customId = { start, end };
+    else if (key === 1) this.#line.method = { start, end };
+    else if (key === 2) this.#line.url = { start, end };
+    return end;
+  };
+
+  #readBody(start: number): number {
+    const bytes = this.#bytes;
+    const line = this.#line;
+    // Of two bodies the last one counts, with nothing of the first.
+    line.model = line.stream = line.messages = line.input = null;
+    const end = isObjectAt(bytes, start)
+      ? skipObject(bytes, start, bytes.length, this.#readBodyMember)
+      : skipValue(bytes, start, bytes.length);
+    line.body = { start, end };
+    return end;
+  }
+
+  readonly #readBodyMember = (keyStart: number, keyEnd: number, start: number): number => {
+    const end = skipValue(this.#bytes, start, this.#bytes.length);
+    const key = indexOfKey(this.#bytes, keyStart, keyEnd, BODY_KEYS);
+    if (key === 0) this.#line.model = { start, end };
+    else if (key === 1) this.#line.stream = { start, end };
+    else if (key === 2) this.#line.messages = { start, end };
+    else if (key === 3) this.#line.input = { start, end };
+    return end;
+  };
+}
+
+const reader = new LineReader();
 
 /** Null when the bytes are not one JSON object. */
-export function parseLine(bytes: Buffer): ParsedLine | null {
-  const line: Draft = {
-    customId: null,
-    method: null,
-    url: null,
-    body: null,
-    model: null,
-    stream: null,
-    messages: null,
-    input: null,
-  };
-  const end = bytes.length;
-  const start = skipSpace(bytes, 0, end);
-  const after = skipObject(bytes, start, end, (keyStart, keyEnd, valueStart) => {
-    const key = LINE_KEYS[indexOfKey(bytes, keyStart, keyEnd, LINE_KEYS_QUOTED)];
-    const valueEnd =
-      key === "body" ? readBody(bytes, valueStart, line) : skipValue(bytes, valueStart, end);
-    if (key !== undefined) line[key] = { start: valueStart, end: valueEnd };
-    return valueEnd;
-  });
-  const isWhole = after !== INVALID && skipSpace(bytes, after, end) === end && isUtf8(bytes);
-  return isWhole ? line : null;
-}
-
-function readBody(bytes: Buffer, start: number, line: Draft): number {
-  for (const key of BODY_KEYS) line[key] = null;
-  const end = bytes.length;
-  if (!isObjectAt(bytes, start)) return skipValue(bytes, start, end);
-  return skipObject(bytes, start, end, (keyStart, keyEnd, valueStart) => {
-    const key = BODY_KEYS[indexOfKey(bytes, keyStart, keyEnd, BODY_KEYS_QUOTED)];
-    const valueEnd = skipValue(bytes, valueStart, end);
-    if (key !== undefined) line[key] = { start: valueStart, end: valueEnd };
-    return valueEnd;
-  });
-}
+export const parseLine = (bytes: Buffer): ParsedLine | null => reader.read(bytes);
 
 /** The text of a string value; null when the part is missing or is not a string. */
 export const textOf = (bytes: Buffer, part: Extent | null): string | null =>
@@ -93,8 +119,11 @@ function says(bytes: Buffer, part: Extent, text: Buffer): boolean {
   return Buffer.from(JSON.stringify(decodeString(bytes, part))).equals(text);
 }
 
-const isLiteral = (bytes: Buffer, part: Extent | null, literal: string) =>
-  part !== null && bytes.toString("latin1", part.start, part.end) === literal;
+const TRUE = Buffer.from("true");
+const NULL = Buffer.from("null");
+
+const isLiteral = (bytes: Buffer, part: Extent | null, literal: Buffer) =>
+  part !== null && isSame(bytes, part.start, part.end, literal);
 
 /**
  * How many texts an `input` asks to have embedded: a text and a list of tokens are one, a list of texts or of
@@ -110,7 +139,7 @@ function countInputs(bytes: Buffer, input: Extent | null): number {
 }
 
 const isMissing = (bytes: Buffer, part: Extent | null) =>
-  part === null || isLiteral(bytes, part, "null");
+  part === null || isLiteral(bytes, part, NULL);
 
 type LineFault = Omit<Fault, "line">;
 
@@ -256,7 +285,7 @@ export class LineChecker {
     if (this.#endpoint === "/v1/chat/completions" && isMissing(bytes, line.messages)) {
       return invalidRequest("Messages parameter is required.", "body.messages");
     }
-    if (isLiteral(bytes, line.stream, "true")) {
+    if (isLiteral(bytes, line.stream, TRUE)) {
       return {
         code: "streaming_unsupported",
         message: `${ENDPOINT_TITLES[this.#endpoint]}: Streaming is not supported in the Batch API.`,

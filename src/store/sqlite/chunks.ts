@@ -12,7 +12,7 @@ import { statusesBefore } from "../../batch/status.ts";
 import type { Claim } from "../claim.ts";
 import type { ChunkLease, ClaimedChunk, SegmentEntry } from "../store.ts";
 import { isOpenChunk, statusIn } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldChunk, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
@@ -138,7 +138,7 @@ export class SqliteChunks {
   }
 
   claim(claim: Claim & { readonly routes: readonly string[] }): ClaimedChunk | null {
-    return write(this.#db, () => {
+    return writeUnsynced(this.#db, () => {
       const routes = JSON.stringify(claim.routes);
       const row = this.#claims.claim.get({ ...claimValues(claim), routes });
       if (row === undefined) return null;

@@ -5,7 +5,7 @@ import { statusesBefore } from "../../batch/status.ts";
 import type { Claim } from "../claim.ts";
 import type { BatchLease, BatchResult, ChunkJournal, ClaimedBatch, Segment } from "../store.ts";
 import { isEnding, isFinalBatch, isOpenChunk, isToTidy, statusIn } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
@@ -59,7 +59,7 @@ export class SqliteFinalizing {
   }
 
   claim(claim: Claim): ClaimedBatch | null {
-    return write(this.#db, () => {
+    return writeUnsynced(this.#db, () => {
       const row = this.#statements.claim.get(claimValues(claim));
       if (row === undefined) return null;
       // Also a deleted one: its bytes were kept for this batch.
