@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 import type { Log } from "./log.ts";
 
@@ -51,6 +52,9 @@ export async function loop(options: LoopOptions): Promise<void> {
     });
     if (!hasMore && nudge.count === nudgesSeen && !drain.aborted) {
       await nudge.wait(clock, everyMs, drain);
+    } else {
+      // A pass may do without a turn of the event loop; a long row of passes must not.
+      await nextTurn();
     }
   }
 }

@@ -116,7 +116,8 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     announcementsFor: (batch) => webhooks.announcementsFor(batch),
     onFinal: () => webhooks.nudge(),
   });
-  closers.add("engine", () => engine.drain(config.engine.drain_grace_seconds * 1000));
+  const drain = () => engine.drain(config.engine.drain_grace_seconds * 1000);
+  closers.add("engine", drain);
   const parts = { store, blobs, upstreams, nudge: () => engine.nudge() };
   const app = createApp(useCases(options, parts));
   const listening = await listen(app, config.server);
@@ -128,7 +129,11 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const runtime = {
     url: listening.url,
     warnings: warningsAbout(config),
-    close: () => closers.closeAll(),
+    close: () => {
+      // Nothing new is sent while answers to clients end; a failure is told by the closer.
+      drain().catch(() => {});
+      return closers.closeAll();
+    },
   };
   return { ok: true, runtime };
 }
@@ -183,10 +188,14 @@ async function openStorage({ data_dir }: Config, closers: Closers): Promise<Stor
     };
   }
   closers.add("lock", async () => unlock());
-  const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
-  if (!opened.ok) return opened;
-  closers.add("store", () => opened.store.close());
-  return { ok: true, store: opened.store, blobs: await openDiskBlobs(join(dir, "blobs")) };
+  try {
+    const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
+    if (!opened.ok) return opened;
+    closers.add("store", () => opened.store.close());
+    return { ok: true, store: opened.store, blobs: await openDiskBlobs(join(dir, "blobs")) };
+  } catch (cause) {
+    return { ok: false, problem: `cannot open the data in ${dir}: ${(cause as Error).message}` };
+  }
 }
 
 async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {

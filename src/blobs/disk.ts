@@ -7,7 +7,7 @@
  * part of a key begins with a dot, so keys cannot reach `.tmp/` or leave the folder.
  */
 import { randomUUID } from "node:crypto";
-import { type FileHandle, open, rm, stat, unlink } from "node:fs/promises";
+import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { type BlobInfo, BlobNotFound, type Blobs, type ByteRange } from "./blobs.ts";
@@ -97,9 +97,11 @@ export class DiskBlobs implements Blobs {
 
   async ping(): Promise<void> {
     const path = join(this.#root, TEMPORARY, randomUUID());
-    await using file = await open(path, "wx");
-    await file.writeFile("ping");
-    await unlink(path);
+    try {
+      await writeFile(path, "ping", { flag: "wx" });
+    } finally {
+      await orNull(unlink(path), "ENOENT");
+    }
   }
 
   async #publish(key: string, write: (file: FileHandle) => Promise<void>): Promise<void> {

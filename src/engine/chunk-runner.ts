@@ -29,6 +29,8 @@ export interface ChunkRunnerDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly journalLimits: JournalLimits;
+  /** Journals that cannot be written at the moment. */
+  readonly failingJournals: Set<Journal>;
 }
 
 export interface ChunkRun {
@@ -50,11 +52,13 @@ export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promi
     giveUp: run.abort,
   });
   const unanswered = await sendLines(chunkRun, journal, deps);
-  if (run.endReason === "drain" && unanswered > 0) {
+  if (run.endReason === "lease") {
+    journal.abandon();
+  } else if (unanswered === 0 || run.endReason === "batch") {
+    await journal.close();
+  } else {
     await journal.flush();
     await store.releaseChunkIfLeased(claimed.lease);
-  } else if (run.endReason !== "lease") {
-    await journal.close();
   }
   const { batchId, chunkNumber } = claimed.lease;
   const fields = { batch: batchId, chunk: chunkNumber, unanswered, ended: run.endReason ?? "done" };
@@ -73,10 +77,10 @@ async function sendLines(
   const settle = async (sending: Promise<boolean>) => {
     try {
       if (await sending) unanswered--;
+      route.dismiss();
     } catch (error) {
       failures.push(new Error("a line could not be sent", { cause: error }));
     }
-    route.dismiss();
   };
   try {
     const answered = await readAnsweredLines(deps.blobs, claimed.segments);

@@ -63,6 +63,7 @@ export class Engine {
   };
   readonly #loops: Promise<void>[] = [];
   #heartbeat: Promise<void> = Promise.resolve();
+  #drained: Promise<void> | null = null;
 
   constructor(options: EngineOptions) {
     this.#options = options;
@@ -71,6 +72,7 @@ export class Engine {
     this.#leases = new Leases({ store, clock, stopGraceMs, owner });
     this.#scheduler = new Scheduler({
       ...options,
+      failingJournals: new Set(),
       leases: this.#leases,
       nudge: this.#nudges.chunks,
       onChunkEnded: () => this.#nudges.finalize.now(),
@@ -123,7 +125,12 @@ export class Engine {
   }
 
   /** Takes nothing more; what is in flight may end within `graceMs`. Resolves when nothing runs. */
-  async drain(graceMs: number): Promise<void> {
+  drain(graceMs: number): Promise<void> {
+    this.#drained ??= this.#startDrain(graceMs);
+    return this.#drained;
+  }
+
+  async #startDrain(graceMs: number): Promise<void> {
     this.#drain.abort();
     this.#leases.drain(graceMs);
     await Promise.all(this.#loops);

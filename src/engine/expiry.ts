@@ -1,11 +1,13 @@
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store/store.ts";
+import type { Leases } from "./lease.ts";
 
 export interface ExpiryDeps {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
+  readonly leases: Leases;
   /** Told when batches are to stop, or chunks were closed. */
   readonly onStopping: () => void;
   /** Told when there are bytes that nobody can ask for any more. */
@@ -20,7 +22,9 @@ export async function expireDue(deps: ExpiryDeps): Promise<boolean> {
 }
 
 /** Ends the windows that are over, and closes the chunks of stopping batches whose holder is gone. */
-async function stopBatches({ store, clock, log, onStopping }: ExpiryDeps): Promise<void> {
+async function stopBatches(deps: ExpiryDeps): Promise<void> {
+  const { store, clock, log, leases, onStopping } = deps;
+  await leases.renewIfLate();
   const expired = await store.stopExpiredBatches(clock.nowMs());
   for (const batch of expired) log.info({ batch }, "batch.window_over");
   const closedCount = await store.closeAbandonedChunks(clock.nowMs());

@@ -34,7 +34,7 @@ export interface FinalizerDeps {
 /** Finishes one batch whose chunks are all closed; false when there is none. */
 export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
   const { store, leases } = deps;
-  const claimed = await store.claimBatchToFinalize(leases.claim());
+  const claimed = await store.claimBatchToFinalize(await leases.claim());
   if (claimed === null) return false;
   const run = leases.holdBatch(claimed.lease);
   try {
@@ -59,9 +59,11 @@ async function finalize(claimed: ClaimedBatch, run: Run, deps: FinalizerDeps): P
     return;
   }
   onFinal();
+  // It may have been cancelled since it was claimed.
+  const { status } = (await store.findBatch(batch.project, batch.id)) ?? batch;
   log.info(
     { batch: batch.id, output: files.output?.id ?? null, error: files.error?.id ?? null },
-    `batch.${batch.stopReason ?? "completed"}`,
+    `batch.${status}`,
   );
 }
 

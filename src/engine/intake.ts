@@ -49,7 +49,7 @@ type Verdict =
 /** Validates the oldest waiting batch; false when there is none. */
 export async function validateNext(deps: IntakeDeps): Promise<boolean> {
   const { store, leases } = deps;
-  const claimed = await store.claimBatchToValidate(leases.claim());
+  const claimed = await store.claimBatchToValidate(await leases.claim());
   if (claimed === null) return false;
   const run = leases.holdBatch(claimed.lease);
   try {

@@ -7,8 +7,8 @@
  * row exists, so a crash between the two leaves garbage, never half a truth. A line whose record was
  * flushed survives `kill -9`; any other line may be sent again.
  *
- * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile
- * `append` lets nobody through once `maxUnflushedBytes` have gathered, and so, line by line, sending stops.
+ * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile no
+ * other chunk is started, and `append` lets nobody through once `maxUnflushedBytes` have gathered.
  *
  * A segment is a run of records: a header line `<line number> <o|e> <bytes>\n`, then that many bytes,
  * which are the finished row of the output (`o`) or error (`e`) file.
@@ -52,6 +52,8 @@ export interface JournalOptions {
   readonly lease: ChunkLease;
   /** Told once, when a write finds that the lease is somebody else's. */
   readonly onLeaseLost: () => void;
+  /** Journals that cannot be written at the moment: while there is one, no chunk is started. */
+  readonly failingJournals: Set<Journal>;
   /** When this aborts, a failing flush is given up: its lines will be sent again. */
   readonly giveUp: AbortSignal;
 }
@@ -128,6 +130,12 @@ export class Journal {
     await this.#flushed;
   }
 
+  /** Writes nothing any more: the lease is somebody else's. */
+  abandon(): void {
+    this.#isOver = true;
+    this.#timer?.abort();
+  }
+
   #tellFlushed({ completed, failed, bytes }: SegmentEntry): void {
     const { log, lease } = this.#options;
     const { batchId: batch, chunkNumber: chunk } = lease;
@@ -163,19 +171,23 @@ export class Journal {
 
   /** Until it works, the lease is lost, or the run is over. */
   async #persist(write: () => Promise<boolean>): Promise<boolean> {
-    const { clock, log, lease, limits, giveUp, onLeaseLost } = this.#options;
+    const { clock, log, lease, limits, giveUp, onLeaseLost, failingJournals } = this.#options;
     while (!this.#isOver) {
       try {
-        if (await write()) return true;
+        const isWritten = await write();
+        failingJournals.delete(this);
+        if (isWritten) return true;
         this.#isOver = true;
         onLeaseLost();
       } catch (err) {
+        failingJournals.add(this);
         log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");
         // Records are gone from here on: closing the chunk now would lose their lines.
         if (giveUp.aborted) this.#isOver = true;
         else await clock.sleep(limits.retryMs, giveUp);
       }
     }
+    failingJournals.delete(this);
     return false;
   }
 }

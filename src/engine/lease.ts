@@ -10,7 +10,7 @@
 import type { BatchId } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
 import type { Claim } from "../store/claim.ts";
-import type { BatchLease, ChunkLease, Store } from "../store/store.ts";
+import type { BatchLease, ChunkLease, Renewal, Store } from "../store/store.ts";
 
 /** Without a renewal for this long, another worker may take over. Longer: slower recovery from a dead machine. */
 const LEASE_TTL_MS = 30_000;
@@ -76,26 +76,41 @@ export interface LeaseOptions {
   readonly stopGraceMs: number;
 }
 
+const NOTHING_RENEWED: Renewal = { lostBatches: [], lostChunks: [], stopping: [] };
+
 export class Leases {
   readonly #options: LeaseOptions;
   readonly #batches = new Map<BatchId, Held<BatchLease>>();
   readonly #chunks = new Map<string, Held<ChunkLease>>();
   /** Null until the process is leaving. */
   #drainGraceMs: number | null = null;
+  #renewedAtMs: number;
 
   constructor(options: LeaseOptions) {
     this.#options = options;
+    this.#renewedAtMs = options.clock.nowMs();
   }
 
   /** A bid for work in this process's name. */
-  claim(): Claim {
+  async claim(): Promise<Claim> {
+    await this.renewIfLate();
+    return this.#bid();
+  }
+
+  /** After a pause of the machine all leases have run out: this process must not take its work from itself. */
+  async renewIfLate(): Promise<void> {
+    const { clock } = this.#options;
+    if (clock.nowMs() - this.#renewedAtMs >= LEASE_TTL_MS) await this.renew();
+  }
+
+  #bid(): Claim {
     const { owner, clock } = this.#options;
     return { owner, nowMs: clock.nowMs(), ttlMs: LEASE_TTL_MS };
   }
 
   holdBatch(lease: BatchLease): Run {
     const run = this.#newRun();
-    // After a long pause of the machine this process may take over from itself.
+    // Without a renewal in time the store lets anybody take over, also the one who had it.
     this.#batches.get(lease.batchId)?.run.loseLease();
     this.#batches.set(lease.batchId, { lease, run });
     return run;
@@ -127,11 +142,14 @@ export class Leases {
     const { store, clock, stopGraceMs } = this.#options;
     const batches = [...this.#batches.values()];
     const chunks = [...this.#chunks.values()];
-    if (batches.length + chunks.length === 0) return;
-    const renewal = await store.renewLeases(
-      { batches: batches.map(({ lease }) => lease), chunks: chunks.map(({ lease }) => lease) },
-      this.claim(),
-    );
+    const bid = this.#bid();
+    const held = {
+      batches: batches.map(({ lease }) => lease),
+      chunks: chunks.map(({ lease }) => lease),
+    };
+    const isAnyHeld = batches.length + chunks.length > 0;
+    const renewal = isAnyHeld ? await store.renewLeases(held, bid) : NOTHING_RENEWED;
+    this.#renewedAtMs = bid.nowMs;
     for (const lost of renewal.lostBatches) {
       const held = this.#batches.get(lost.batchId);
       if (held?.lease.epoch === lost.epoch) held.run.loseLease();

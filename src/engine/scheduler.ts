@@ -11,7 +11,7 @@ import type { Route, Upstreams } from "../upstream/upstream.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
 import type { Leases } from "./lease.ts";
 
-/** Input lines held in memory by all chunks together. One chunk is always let through. */
+/** Input lines held in memory by all chunks together. One chunk of each route is always let through. */
 const MAX_OPEN_BYTES = 128 * 1024 * 1024;
 
 export interface SchedulerDeps extends ChunkRunnerDeps {
@@ -37,6 +37,8 @@ export class Scheduler {
   /** Models of waiting chunks that no target serves any more, told once each. */
   readonly #unserved = new Set<string>();
   #openBytes = 0;
+  /** How many chunks of each route are open. */
+  readonly #openChunkCounts = new Map<string, number>();
 
   constructor(deps: SchedulerDeps) {
     this.#deps = deps;
@@ -44,12 +46,13 @@ export class Scheduler {
 
   /** Claims one chunk and sets it going; false when nothing can be claimed now. */
   async startNext(): Promise<boolean> {
-    const { store, clock, leases } = this.#deps;
-    if (this.#openBytes >= MAX_OPEN_BYTES) return false;
+    const { store, clock, leases, failingJournals } = this.#deps;
+    // Answers that cannot be kept must not be asked for.
+    if (failingJournals.size > 0) return false;
     const open = await store.listOpenRoutes(clock.nowMs());
     const routes = open.filter((model) => this.#canTake(model));
     if (routes.length === 0) return false;
-    const claimed = await store.claimChunk({ ...leases.claim(), routes });
+    const claimed = await store.claimChunk({ ...(await leases.claim()), routes });
     if (claimed === null) return false;
     const route = this.#deps.upstreams.findRoute(claimed.chunk.route);
     if (route === null) await store.releaseChunkIfLeased(claimed.lease);
@@ -68,26 +71,38 @@ export class Scheduler {
       this.#unserved.add(model);
       this.#deps.log.warn({ model }, "route.unserved");
     }
-    return route !== null && route.room > 0 && !this.#handingOut.has(route.key);
+    if (route === null || route.room === 0 || this.#handingOut.has(route.key)) return false;
+    // A route that is down must not take the room of the others.
+    return this.#openBytes < MAX_OPEN_BYTES || !this.#openChunkCounts.has(route.key);
   }
 
   #start(claimed: ClaimedChunk, route: Route): void {
     const { log } = this.#deps;
     const bytes = bytesOf(claimed);
+    const fields = { batch: claimed.batch.id, chunk: claimed.chunk.number, route: route.key };
+    log.debug(fields, "chunk.claimed");
     this.#openBytes += bytes;
+    this.#countOpen(route, 1);
     this.#handingOut.add(route.key);
     const running = this.#run(claimed, route)
       .catch((err: unknown) => {
         // The lease is left to run out, so a chunk that fails for good is not tried in a tight loop.
-        log.error({ batch: claimed.batch.id, chunk: claimed.chunk.number, err }, "chunk.failed");
+        log.error({ ...fields, err }, "chunk.failed");
       })
       .finally(() => {
         this.#openBytes -= bytes;
+        this.#countOpen(route, -1);
         this.#running.delete(running);
         this.#deps.nudge.now();
         this.#deps.onChunkEnded();
       });
     this.#running.add(running);
+  }
+
+  #countOpen({ key }: Route, change: 1 | -1): void {
+    const count = (this.#openChunkCounts.get(key) ?? 0) + change;
+    if (count === 0) this.#openChunkCounts.delete(key);
+    else this.#openChunkCounts.set(key, count);
   }
 
   async #run(claimed: ClaimedChunk, route: Route): Promise<void> {

@@ -1,7 +1,8 @@
 /**
  * Removes what nobody needs: journals of final batches, content of deleted files, parts of uploads that have
- * ended, old idempotency keys, and blobs without a row, which a crash between blob and row leaves behind. Each step deletes the blob first and the row last,
- * so a sweep that is cut short is simply done again.
+ * ended, old idempotency keys, and blobs without a row, which a crash between blob and row leaves behind. Each
+ * step deletes the blob first and the row last, so a sweep that is cut short is simply done again. What
+ * cannot be removed is told and left for the next sweep; it holds up nothing else.
  */
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -19,7 +20,7 @@ export interface SweeperDeps {
 const PAGE = 100;
 const LOOKUP_PAGE = 500;
 /** Where blobs stand whose rows are written after them. */
-const ORPHAN_PREFIXES = ["files/", "parts/"];
+const ORPHAN_PREFIXES = ["files/", "parts/", "journal/"];
 /** A blob this old without a row is not about to get one. */
 const ORPHAN_AGE_MS = 60 * 60 * 1000;
 export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
@@ -32,33 +33,45 @@ export async function sweep(deps: SweeperDeps): Promise<boolean> {
 }
 
 async function sweepJournals({ store, blobs, log }: SweeperDeps): Promise<number> {
-  const batches = await store.listBatchesToTidy(PAGE);
-  for (const batchId of batches) {
+  return removeEach(await store.listBatchesToTidy(PAGE), log, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
-  }
-  return batches.length;
+  });
 }
 
 async function sweepFiles({ store, blobs, log }: SweeperDeps): Promise<number> {
-  const files = await store.listUnusedFiles(PAGE);
-  for (const { id, blobKey } of files) {
+  return removeEach(await store.listUnusedFiles(PAGE), log, async ({ id, blobKey }) => {
     await blobs.delete(blobKey);
     await store.forgetFile(id);
     log.debug({ file: id }, "file.removed");
-  }
-  return files.length;
+  });
 }
 
 async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
-  const uploads = await store.listUploadsToTidy(PAGE);
-  for (const uploadId of uploads) {
+  return removeEach(await store.listUploadsToTidy(PAGE), log, async (uploadId) => {
     for (const { blobKey } of await store.listParts(uploadId)) await blobs.delete(blobKey);
     await store.forgetParts(uploadId);
     log.debug({ upload: uploadId }, "upload.parts_removed");
+  });
+}
+
+/** How many could be removed. */
+async function removeEach<T>(
+  things: readonly T[],
+  log: Log,
+  remove: (thing: T) => Promise<void>,
+): Promise<number> {
+  let removedCount = 0;
+  for (const thing of things) {
+    try {
+      await remove(thing);
+      removedCount++;
+    } catch (err) {
+      log.error({ thing, err }, "sweep.failed");
+    }
   }
-  return uploads.length;
+  return removedCount;
 }
 
 /** Deletes blobs that no row names and that are too old to be on their way to one. */

@@ -5,7 +5,9 @@ import { CATALOGUE, PublicError } from "../errors.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson } from "./json.ts";
 
-const DISK_FULL_CODES: readonly unknown[] = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
+const DISK_FULL_CODES = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
+/** Somebody else, a backup perhaps, holds the database. */
+const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
 
 export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelope => {
   const { type, code } = CATALOGUE[error];
@@ -36,12 +38,17 @@ function retryHeadersOf({ error }: PublicError): [name: string, value: string][]
 
 function toPublicError(thrown: unknown, requestId: string): PublicError {
   if (thrown instanceof PublicError) return thrown;
-  if (isDiskFull(thrown)) {
+  if (hasCode(thrown, DISK_FULL_CODES)) {
     return new PublicError(
       "unavailable",
       "The disk of the server is full. Nothing was stored; try again when its operator has made room.",
       { cause: thrown },
     );
+  }
+  if (hasCode(thrown, BUSY_CODES)) {
+    return new PublicError("unavailable", "The server is busy. Please try again.", {
+      cause: thrown,
+    });
   }
   return new PublicError(
     "internal",
@@ -50,9 +57,9 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
   );
 }
 
-function isDiskFull(thrown: unknown): boolean {
+function hasCode(thrown: unknown, codes: readonly unknown[]): boolean {
   for (let error = thrown; error instanceof Error; error = error.cause) {
-    if (DISK_FULL_CODES.includes((error as NodeJS.ErrnoException).code)) return true;
+    if (codes.includes((error as NodeJS.ErrnoException).code)) return true;
   }
   return false;
 }

@@ -62,7 +62,8 @@ export class Client {
       ...(authorization === null ? [] : ["authorization", authorization]),
     ];
     this.#pool = new Pool(url.origin, {
-      connections: options.maxConnections,
+      // One more than lines can take: a question for the models must not wait behind them.
+      connections: options.maxConnections + 1,
       pipelining: 1,
       // One connection, one line: with HTTP/2 a single reset would break a hundred lines at once.
       allowH2: false,

@@ -9,6 +9,8 @@ import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { backoffMs, DEFAULT_RETRY_POLICY } from "./retry.ts";
 
+/** A hint may ask for years. Lines obey their own; the target is looked at again after this. */
+const MAX_REST_MS = 5 * 60 * 1000;
 const LOG_EVERY_MS = 10_000;
 
 export class TargetHealth {
@@ -73,7 +75,8 @@ export class TargetHealth {
     const nowMs = this.#clock.nowMs();
     if (nowMs >= this.#restUntilMs) this.#restCount++;
     const ownMs = backoffMs(this.#restCount - 1, DEFAULT_RETRY_POLICY);
-    this.#restUntilMs = Math.max(this.#restUntilMs, nowMs + Math.max(hintMs, ownMs));
+    const restMs = Math.min(Math.max(hintMs, ownMs), MAX_REST_MS);
+    this.#restUntilMs = Math.max(this.#restUntilMs, nowMs + restMs);
   }
 
   #warn(event: string, fields: Record<string, unknown>): void {

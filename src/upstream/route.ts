@@ -1,9 +1,11 @@
 /**
  * The way of a line to an answer: admitted, a slot, an attempt, perhaps a wait, and again.
  *
- * A route takes on twice as many lines as its targets have slots: enough that a freed slot finds a line
- * ready while others wait out their retry (a waiting line holds no slot), and so few that a dead target
- * keeps little in memory. After a failure the line goes to another target where there is one in good
+ * A route takes on twice as many lines as its targets have slots, so that a freed slot finds a line ready. A
+ * line that waits for its next attempt holds no slot. Nor does it count among those taken on, if the route
+ * has given an answer since it began to wait: a few lines that are refused for ever must not keep the
+ * others from their turn. While nothing but refusals comes back the targets are full or down: then a new
+ * line is tried only now and then. After a failure the line goes to another target where there is one in good
  * condition, and waits for its slot rather than go back; when the target was full or down, without the wait
  * between attempts.
  */
@@ -15,6 +17,10 @@ import type { Target } from "./target.ts";
 import type { Route, SendSignals, UpstreamRequest } from "./upstream.ts";
 
 const ADMITTED_PER_SLOT = 2;
+/** Waiting lines that are not counted, at the most: each of them goes on knocking. */
+const MAX_SET_ASIDE_COUNT = 4_096;
+/** So many lines have to be refused again before one more is tried. */
+const REFUSALS_PER_TRIAL = 10;
 const INTERRUPTED: Outcome = { kind: "interrupted" };
 const ADMITTED = Promise.resolve(true);
 
@@ -40,14 +46,19 @@ export class TargetRoute implements Route {
   readonly #random: () => number;
   readonly #admission: readonly [Admission];
   readonly #admitted: Slot<Admission>[] = [];
+  readonly #slotCount: number;
+  /** Lines between two attempts. */
+  #waitingCount = 0;
+  /** How many of them are not counted as taken on. A fraction is on its way to one more. */
+  #setAsideCount = 0;
 
   constructor(key: string, { targets, clock, random }: RouteOptions) {
     this.key = key;
     this.#targets = targets;
     this.#clock = clock;
     this.#random = random;
-    const slotCount = targets.reduce((sum, target) => sum + target.limiter.limit, 0);
-    this.#admission = [new Admission(ADMITTED_PER_SLOT * slotCount)];
+    this.#slotCount = targets.reduce((sum, target) => sum + target.limiter.limit, 0);
+    this.#admission = [new Admission(ADMITTED_PER_SLOT * this.#slotCount)];
   }
 
   get room(): number {
@@ -78,7 +89,9 @@ export class TargetRoute implements Route {
     while (this.#isOpen(request, signals.stop)) {
       const slot: Slot<Target> | null = await acquireSlot(this.#choices(failed), signals.stop);
       if (slot === null) break;
-      const next = this.#decide(await this.#attempt(slot, request, signals), tally, request);
+      const outcome = await this.#attempt(slot, request, signals);
+      this.#note(outcome, tally);
+      const next = this.#decide(outcome, tally, request);
       if (next.do === "record") return next.outcome;
       if (next.do === "give_back") break;
       const isTargetInTrouble = next.tally.overloads > tally.overloads;
@@ -86,9 +99,30 @@ export class TargetRoute implements Route {
       failed = slot.target;
       // A target that is full or down says nothing about the others.
       if (isTargetInTrouble && this.#fitTargets(failed).length > 0) continue;
-      await this.#clock.sleep(Math.max(0, next.atMs - this.#clock.nowMs()), signals.stop);
+      await this.#wait(next.atMs, signals.stop);
     }
     return INTERRUPTED;
+  }
+
+  async #wait(untilMs: number, stop: AbortSignal): Promise<void> {
+    this.#waitingCount++;
+    this.#moveAdmission();
+    await this.#clock.sleep(Math.max(0, untilMs - this.#clock.nowMs()), stop);
+    this.#waitingCount--;
+    this.#moveAdmission();
+  }
+
+  #note({ kind }: Outcome, { overloads }: Tally): void {
+    const isRefusal = kind === "overloaded" || kind === "unreachable";
+    if (!isRefusal && kind !== "interrupted") this.#setAsideCount = this.#waitingCount;
+    else if (isRefusal && overloads > 0) this.#setAsideCount += 1 / REFUSALS_PER_TRIAL;
+    this.#moveAdmission();
+  }
+
+  #moveAdmission(): void {
+    const setAsideCount = Math.min(this.#waitingCount, this.#setAsideCount, MAX_SET_ASIDE_COUNT);
+    const takenOn = ADMITTED_PER_SLOT * this.#slotCount;
+    this.#admission[0].limiter.setLimit(takenOn + Math.floor(setAsideCount));
   }
 
   #isOpen(request: UpstreamRequest, stop: AbortSignal): boolean {

@@ -125,3 +125,30 @@ test("a line that waits out an overload when the window ends is expired, not fai
   expect(batch.request_counts).toEqual({ total: 1, completed: 0, failed: 0 });
   expect((await service.rows(batch.error_file_id))[0]?.error?.code).toBe("batch_expired");
 });
+
+test("a window that ends while lines wait for another attempt delivers what was answered", async () => {
+  const clock = new FakeClock();
+  const windowEndMs = clock.nowMs() + DAY_MS;
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url, clock });
+  const refused = "[[status 429]] [[retry-after 999999]]";
+  const { id } = await service.submit(chatLines(3, (n) => (n === 1 ? "fine" : refused)));
+  await service.events.reached("line.recorded", { batch: id });
+  await clock.asleep(2, windowEndMs);
+
+  // Expiry looks once a second: here just before the end, so the lines wake first.
+  clock.advance(DAY_MS - 500);
+  await clock.asleep(5, windowEndMs + 500);
+  clock.advance(500);
+  await service.events.reached("chunk.ended", { batch: id });
+  clock.advance(1_000);
+
+  const batch = await service.ended(id);
+  expect(batch).toMatchObject({
+    status: "expired",
+    request_counts: { total: 3, completed: 1, failed: 0 },
+  });
+  expect(await service.rows(batch.output_file_id)).toHaveLength(1);
+  const error = await service.rows(batch.error_file_id);
+  expect(error.map((row) => row.error?.code)).toEqual(["batch_expired", "batch_expired"]);
+});

@@ -18,7 +18,7 @@ import { CLAIMED, claimValues, isFree, isHeldChunk, NO_LEASE } from "./leases.ts
 import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";
 
-const isClaimable = sql`${isOpenChunk} and ${isFree} and exists (
+const isClaimable = sql`${isOpenChunk} and ${isFree} and chunks.deadline_at_ms > ${placeholder("nowMs")} and exists (
   select 1 from batches where batches.id = chunks.batch_id and batches.stop_reason is null)`;
 
 /**

@@ -5,8 +5,11 @@ import { drizzle } from "./drizzle.ts";
 
 export type Db = ReturnType<typeof openDatabase>;
 
-/** Another connection (a backup, somebody's shell) may hold the write lock for this long. */
-const BUSY_TIMEOUT_MS = 5_000;
+/**
+ * How long another connection (a backup, somebody's shell) may hold the write lock before a write fails. Nothing
+ * else runs during the wait, and whoever writes here tries again.
+ */
+const BUSY_TIMEOUT_MS = 100;
 
 export function openDatabase(path: string) {
   const client = new Database(path, { timeout: BUSY_TIMEOUT_MS });
