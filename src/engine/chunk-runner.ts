@@ -9,10 +9,10 @@
  * the finalizer writes the rows of those that have none. Released: the process is leaving, and
  * whoever claims the chunk next goes on. Abandoned: the lease was lost; nothing is written.
  */
-import type { Batch } from "../batch/batch.ts";
+import type { Batch, InputExtent } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
 import { bodyFor, type ParsedLine, parseLine, textOf } from "../batch/line.ts";
-import { isSuccess, outcomeLine } from "../batch/outcome.ts";
+import { type FinalOutcome, isSuccess, outcomeLine } from "../batch/outcome.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { usageOf } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -67,70 +67,102 @@ export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promi
 
 /** Resolves to how many lines were left without a record. */
 async function sendLines(
-  { claimed, route, run, onAllTaken }: ChunkRun,
+  chunkRun: ChunkRun,
   journal: Journal,
-  deps: ChunkRunnerDeps,
+  { blobs, log }: ChunkRunnerDeps,
 ): Promise<number> {
-  const open = new Set<Promise<void>>();
-  let unanswered = claimed.chunk.lineCount;
-  const failures: Error[] = [];
-  const settle = async (sending: Promise<boolean>) => {
-    try {
-      if (await sending) unanswered--;
-      route.dismiss();
-    } catch (error) {
-      failures.push(new Error("a line could not be sent", { cause: error }));
-    }
-  };
+  const { chunk, inputBlobKey, segments } = chunkRun.claimed;
+  const sending = new Sending(chunkRun, { journal, log });
+  let answeredCount = 0;
   try {
-    const answered = await readAnsweredLines(deps.blobs, claimed.segments);
-    unanswered -= answered.size;
-    for await (const line of readLines(claimed, deps.blobs)) {
-      if (answered.has(line.number)) continue;
-      if (run.stop.aborted || failures.length > 0 || !(await route.admit(run.stop))) break;
-      const settled = settle(sendLine(line, { claimed, route, run, journal, log: deps.log }));
-      open.add(settled);
-      void settled.then(() => open.delete(settled));
+    const answered = await readAnsweredLines(blobs, segments);
+    answeredCount = answered.size;
+    for (const extent of chunk.extents) {
+      const bytes = await blobs.readRange(inputBlobKey, extent);
+      if (!(await sending.takeOn(linesOf(bytes, extent), answered))) break;
     }
   } finally {
-    onAllTaken();
-    await Promise.all(open);
+    chunkRun.onAllTaken();
+    await sending.settled();
   }
-  if (failures[0] !== undefined) throw failures[0];
-  return unanswered;
+  if (sending.failure !== null) throw sending.failure;
+  return chunk.lineCount - answeredCount - sending.recordedCount;
 }
 
-async function* readLines({ chunk, inputBlobKey }: ClaimedChunk, blobs: Blobs) {
-  for (const { start, end, firstLine } of chunk.extents) {
-    const bytes = await blobs.readRange(inputBlobKey, { start, end });
-    // Intake has refused overlong lines already.
-    const splitter = new LineSplitter(bytes.length, { start, firstLine });
-    yield* splitter.push(bytes);
-    yield* splitter.end();
+/** Intake has refused overlong lines already. */
+function* linesOf(bytes: Buffer, { start, firstLine }: InputExtent): Generator<SplitLine> {
+  const splitter = new LineSplitter(bytes.length, { start, firstLine });
+  yield* splitter.push(bytes);
+  yield* splitter.end();
+}
+
+/** The lines of a chunk that are under way. Made for tens of thousands of lines a second: one promise each. */
+class Sending {
+  readonly #batch: Batch;
+  readonly #route: Route;
+  readonly #run: Run;
+  readonly #journal: Journal;
+  readonly #log: Log;
+  #underWayCount = 0;
+  #tellSettled: (() => void) | null = null;
+  recordedCount = 0;
+  failure: Error | null = null;
+
+  constructor({ claimed, route, run }: ChunkRun, { journal, log }: { journal: Journal; log: Log }) {
+    this.#batch = claimed.batch;
+    this.#route = route;
+    this.#run = run;
+    this.#journal = journal;
+    this.#log = log;
+  }
+
+  /** Sends the lines that are not answered yet, each as soon as there is room. False when the run ends first. */
+  async takeOn(lines: Iterable<SplitLine>, answered: ReadonlySet<number>): Promise<boolean> {
+    const { stop } = this.#run;
+    for (const line of lines) {
+      if (answered.has(line.number)) continue;
+      if (stop.aborted || this.failure !== null) return false;
+      const admitted = this.#route.admit(stop);
+      if (admitted !== true && !(await admitted)) return false;
+      this.#underWayCount++;
+      void this.#send(line);
+    }
+    return true;
+  }
+
+  /** Resolves once none is under way. */
+  async settled(): Promise<void> {
+    if (this.#underWayCount === 0) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#tellSettled = resolve;
+    await promise;
+  }
+
+  async #send(line: SplitLine): Promise<void> {
+    try {
+      const { bytes, parsed, customId } = readChecked(line);
+      const request = requestOf(bytes, parsed, this.#batch);
+      const outcome = await this.#route.send(request, this.#run);
+      if (outcome.kind !== "interrupted") await this.#record(line.number, customId, outcome);
+    } catch (cause) {
+      this.failure ??= new Error("a line could not be sent", { cause });
+    } finally {
+      this.#route.dismiss();
+      if (--this.#underWayCount === 0) this.#tellSettled?.();
+    }
+  }
+
+  #record(lineNumber: number, customId: Buffer, outcome: FinalOutcome): Promise<void> | null {
+    const succeeded = isSuccess(outcome);
+    const row = outcomeLine(customId, outcome);
+    const usage = succeeded && outcome.kind === "answered" ? usageOf(outcome.body) : NO_USAGE;
+    this.recordedCount++;
+    this.#log.debug({ batch: this.#batch.id, line: lineNumber, outcome: outcome.kind }, RECORDED);
+    return this.#journal.append({ lineNumber, succeeded, row }, usage);
   }
 }
 
-interface LineContext {
-  readonly claimed: ClaimedChunk;
-  readonly route: Route;
-  readonly run: Run;
-  readonly journal: Journal;
-  readonly log: Log;
-}
-
-/** Resolves to whether the line has its record now. */
-async function sendLine(line: SplitLine, context: LineContext): Promise<boolean> {
-  const { claimed, route, run, journal, log } = context;
-  const { bytes, parsed, customId } = readChecked(line);
-  const outcome = await route.send(requestOf(bytes, parsed, claimed.batch), run);
-  if (outcome.kind === "interrupted") return false;
-  const succeeded = isSuccess(outcome);
-  const row = outcomeLine(customId, outcome);
-  const usage = succeeded && outcome.kind === "answered" ? usageOf(outcome.body) : NO_USAGE;
-  await journal.append({ lineNumber: line.number, succeeded, row }, usage);
-  log.debug({ batch: claimed.batch.id, line: line.number, outcome: outcome.kind }, "line.recorded");
-  return true;
-}
+const RECORDED = "line.recorded";
 
 /** A line that intake accepted; that it cannot be read any more means that the blob changed. */
 function readChecked(line: SplitLine) {

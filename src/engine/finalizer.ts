@@ -82,13 +82,15 @@ async function writeResults(
   const options = { blobs, inputBlobKey: input?.blobKey ?? "", stopReason: batch.stopReason };
   try {
     const journals = await store.listChunkJournals(batch.id);
-    for await (const { succeeded, bytes } of mergeRows(journals, options)) {
+    for await (const rows of mergeRows(journals, options)) {
       if (run.stop.aborted) {
         await Promise.all([output.abandon(), error.abandon()]);
         return null;
       }
-      const room = (succeeded ? output : error).write(bytes);
-      if (room !== null) await room;
+      for (const { succeeded, bytes } of rows) {
+        const room = (succeeded ? output : error).write(bytes);
+        if (room !== null) await room;
+      }
     }
     const nowMs = clock.nowMs();
     return {

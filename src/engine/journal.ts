@@ -90,8 +90,8 @@ export class Journal {
     this.#options = options;
   }
 
-  /** Adds a record. Resolves once there is room for more, not once it is durable. */
-  async append(record: JournalRecord, usage: Usage): Promise<void> {
+  /** Adds a record. Null when there is room for more, else when there will be; not when it is durable. */
+  append(record: JournalRecord, usage: Usage): Promise<void> | null {
     const { limits } = this.#options;
     const pending = this.#pending;
     const header = `${record.lineNumber} ${record.succeeded ? "o" : "e"} ${record.row.length}\n`;
@@ -102,7 +102,7 @@ export class Journal {
     else pending.failed++;
     if (pending.bytes >= limits.flushBytes) void this.flush();
     else this.#startTimer();
-    if (pending.bytes >= limits.maxUnflushedBytes) await this.#flushed;
+    return pending.bytes < limits.maxUnflushedBytes ? null : this.#flushed;
   }
 
   /** Makes all records so far durable. Never rejects. */

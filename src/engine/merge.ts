@@ -32,26 +32,55 @@ export interface MergeOptions {
   readonly stopReason: StopReason | null;
 }
 
-/** Every line of every chunk exactly once, by line number. */
+/** Every line of every chunk exactly once, by line number; in groups, because a step for each row costs. */
 export async function* mergeRows(
   journals: readonly ChunkJournal[],
   options: MergeOptions,
-): AsyncGenerator<Row> {
+): AsyncGenerator<readonly Row[]> {
   const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.route);
-  const streams = [...byRoute.values()].map((chunks) => routeRows(chunks, options));
-  const heads = await Promise.all(
-    streams.map(async (stream) => ({ stream, next: await stream.next() })),
-  );
+  const routes = [...byRoute.values()].map((chunks) => new RouteRows(routeRows(chunks, options)));
+  for (const route of routes) await route.fill();
   for (;;) {
-    let first: (typeof heads)[number] | null = null;
-    for (const head of heads) {
-      if (head.next.done === true) continue;
-      if (first === null || first.next.done === true) first = head;
-      else if (head.next.value.lineNumber < first.next.value.lineNumber) first = head;
+    const [first, second] = routes
+      .filter((route) => route.head !== null)
+      .sort((a, b) => lineNumberOf(a) - lineNumberOf(b));
+    if (first === undefined) return;
+    yield first.takeBefore(second === undefined ? Number.POSITIVE_INFINITY : lineNumberOf(second));
+    await first.fill();
+  }
+}
+
+const lineNumberOf = ({ head }: RouteRows) => head?.lineNumber ?? Number.POSITIVE_INFINITY;
+
+/** The rows of one route, read group by group. */
+class RouteRows {
+  readonly #groups: AsyncGenerator<readonly Row[]>;
+  #group: readonly Row[] = [];
+  #at = 0;
+
+  constructor(groups: AsyncGenerator<readonly Row[]>) {
+    this.#groups = groups;
+  }
+
+  /** Null at the end, and before the first {@link fill}. */
+  get head(): Row | null {
+    return this.#group[this.#at] ?? null;
+  }
+
+  /** Reads on when all rows that were read are taken. */
+  async fill(): Promise<void> {
+    while (this.head === null) {
+      const next = await this.#groups.next();
+      if (next.done === true) return;
+      this.#group = next.value;
+      this.#at = 0;
     }
-    if (first === null || first.next.done === true) return;
-    yield first.next.value;
-    first.next = await first.stream.next();
+  }
+
+  takeBefore(lineNumber: number): readonly Row[] {
+    const from = this.#at;
+    while (this.head !== null && this.head.lineNumber < lineNumber) this.#at++;
+    return this.#group.slice(from, this.#at);
   }
 }
 
@@ -62,10 +91,12 @@ async function* routeRows(journals: readonly ChunkJournal[], options: MergeOptio
 async function* chunkRows(
   { chunk, segments }: ChunkJournal,
   options: MergeOptions,
-): AsyncGenerator<Row> {
+): AsyncGenerator<readonly Row[]> {
   const records = await ChunkRecords.read(options.blobs, segments);
   if (records.count === chunk.lineCount) {
-    for (const lineNumber of records.lineNumbers()) yield await records.row(lineNumber);
+    const kept = records.keptRows();
+    if (kept !== null) yield kept;
+    else for (const lineNumber of records.lineNumbers()) yield [await records.row(lineNumber)];
     return;
   }
   if (options.stopReason === null) {
@@ -73,8 +104,8 @@ async function* chunkRows(
   }
   const error = options.stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
   for await (const { lineNumber, customId } of readCustomIds(chunk, options)) {
-    if (records.has(lineNumber)) yield await records.row(lineNumber);
-    else yield { lineNumber, succeeded: false, bytes: noAnswerLine(customId, error) };
+    if (records.has(lineNumber)) yield [await records.row(lineNumber)];
+    else yield [{ lineNumber, succeeded: false, bytes: noAnswerLine(customId, error) }];
   }
 }
 
@@ -142,6 +173,16 @@ class ChunkRecords {
 
   lineNumbers(): number[] {
     return [...this.#records.keys()].sort((a, b) => a - b);
+  }
+
+  /** All rows in order; null when they are too large to keep. */
+  keptRows(): Row[] | null {
+    const rows: Row[] = [];
+    for (const { lineNumber, succeeded, bytes } of this.#records.values()) {
+      if (bytes === null) return null;
+      rows.push({ lineNumber, succeeded, bytes });
+    }
+    return rows.sort((a, b) => a.lineNumber - b.lineNumber);
   }
 
   async row(lineNumber: number): Promise<Row> {

@@ -22,7 +22,6 @@ const MAX_SET_ASIDE_COUNT = 4_096;
 /** So many lines have to be refused again before one more is tried. */
 const REFUSALS_PER_TRIAL = 10;
 const INTERRUPTED: Outcome = { kind: "interrupted" };
-const ADMITTED = Promise.resolve(true);
 
 class Admission {
   readonly limiter: Limiter;
@@ -65,10 +64,10 @@ export class TargetRoute implements Route {
     return this.#admission[0].limiter.free;
   }
 
-  admit(stop: AbortSignal): Promise<boolean> {
+  admit(stop: AbortSignal): boolean | Promise<boolean> {
     const slot = acquireSlot(this.#admission, stop);
     if (slot instanceof Promise) return slot.then((granted) => this.#admit(granted));
-    return this.#admit(slot) ? ADMITTED : Promise.resolve(false);
+    return this.#admit(slot);
   }
 
   dismiss(): void {
@@ -89,7 +88,13 @@ export class TargetRoute implements Route {
     while (this.#isOpen(request, signals.stop)) {
       const slot: Slot<Target> | null = await acquireSlot(this.#choices(failed), signals.stop);
       if (slot === null) break;
-      const outcome = await this.#attempt(slot, request, signals);
+      let outcome: Outcome;
+      try {
+        outcome = await this.#attempt(slot, request, signals);
+      } finally {
+        slot.release();
+      }
+      slot.target.health.note(outcome);
       this.#note(outcome, tally);
       const next = this.#decide(outcome, tally, request);
       if (next.do === "record") return next.outcome;
@@ -142,18 +147,13 @@ export class TargetRoute implements Route {
     return this.#targets.filter((target) => target !== failed && !target.health.isResting);
   }
 
-  async #attempt(
-    slot: Slot<Target>,
+  #attempt(
+    { target }: Slot<Target>,
     request: UpstreamRequest,
     { stop, abort }: SendSignals,
-  ): Promise<Outcome> {
-    try {
-      // The wait for the slot may have outlasted the window.
-      if (!this.#isOpen(request, stop)) return INTERRUPTED;
-      return await slot.target.send(request, abort);
-    } finally {
-      slot.release();
-    }
+  ): Outcome | Promise<Outcome> {
+    // The wait for the slot may have outlasted the window.
+    return this.#isOpen(request, stop) ? target.send(request, abort) : INTERRUPTED;
   }
 
   #decide(outcome: Outcome, tally: Tally, { deadlineAtMs }: UpstreamRequest): Next {

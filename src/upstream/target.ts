@@ -44,14 +44,12 @@ export class Target {
     return this.#names.has(ANY_MODEL);
   }
 
-  /** One attempt. The caller holds a slot. */
-  async send(request: UpstreamRequest, abort: AbortSignal): Promise<Outcome> {
+  /** One attempt; never rejects. The caller holds a slot, and tells the target's health of the outcome. */
+  send(request: UpstreamRequest, abort: AbortSignal): Promise<Outcome> {
     const path = request.endpoint.slice("/v1".length);
     const body = request.bodyFor(this.#nameOf(request.model));
     const exchange = { method: "POST", path, body } as const;
-    const outcome = await this.#client.send(exchange, abort);
-    this.health.note(outcome);
-    return outcome;
+    return this.#client.send(exchange, abort);
   }
 
   /** The models that the endpoint says it has. */

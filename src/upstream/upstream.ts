@@ -30,8 +30,8 @@ export interface Route {
   readonly key: string;
   /** How many more lines it would take on now. */
   readonly room: number;
-  /** Resolves to true once the line may be taken on, to false when `stop` aborts first. */
-  admit(stop: AbortSignal): Promise<boolean>;
+  /** True once the line may be taken on, at once when there is room; false when `stop` aborts first. */
+  admit(stop: AbortSignal): boolean | Promise<boolean>;
   /** Ends what {@link admit} began. */
   dismiss(): void;
   /** Attempts until an outcome is final, or `interrupted` when a signal or the deadline ends it first. */
