@@ -44,7 +44,7 @@ export const ExpiresAfter = z.object({
 });
 
 export const CreateBatch = z
-  .object({
+  .strictObject({
     input_file_id: z.string(),
     endpoint: BatchEndpoint,
     completion_window: z.literal(COMPLETION_WINDOW),

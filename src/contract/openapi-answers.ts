@@ -148,10 +148,11 @@ const REFUSED = withHeaders(
 /** What every route under `/v1` may answer. */
 export const COMMON_FAILURES = { "401": UNAUTHORIZED, "4XX": REFUSED, "5XX": SERVER_ERROR };
 
-export const textAnswer = (description: string, type: string) => ({
+/** `schema` is of what the text says, where its type has a parser. */
+export const textAnswer = (description: string, type: string, schema: z.ZodType = z.string()) => ({
   description,
   headers: TRACKING_HEADERS,
-  content: { [type]: { schema: z.string() } },
+  content: { [type]: { schema } },
 });
 
 /** Bytes of a file, and what the headers say about it. */

@@ -172,7 +172,13 @@ const DOCUMENT_PATHS: ZodOpenApiPathsObject = {
       tags: ["Operation"],
       summary: "This document",
       security: [],
-      responses: { "200": textAnswer("The document.", "application/yaml") },
+      responses: {
+        "200": textAnswer(
+          "The document.",
+          "application/yaml",
+          z.looseObject({ openapi: z.string() }),
+        ),
+      },
     },
   },
   "/docs": {

@@ -11,7 +11,7 @@ export const PART_MAX_BYTES = 64 * 1024 * 1024;
 export const UPLOAD_STATUSES = ["pending", "completed", "cancelled", "expired"] as const;
 
 export const CreateUpload = z
-  .object({
+  .strictObject({
     filename: z.string(),
     purpose: z.enum(UPLOAD_PURPOSES),
     bytes: z
@@ -24,7 +24,7 @@ export const CreateUpload = z
   .meta({ id: "CreateUpload" });
 
 export const CompleteUpload = z
-  .object({
+  .strictObject({
     part_ids: z.array(z.string()).describe("The parts that make the file, in their order in it."),
     md5: z
       .string()

@@ -56,7 +56,10 @@ function batchRequest(json: unknown): BatchRequest {
 /** Azure's clients leave out `/v1`. */
 function withFullEndpoint(json: unknown): unknown {
   if (typeof json !== "object" || json === null || !("endpoint" in json)) return json;
-  const endpoint = BATCH_ENDPOINTS.find((each) => each === `/v1${String(json.endpoint)}`);
+  const given = json.endpoint;
+  // Anything else must not be turned into text: it may say how, and throw.
+  if (typeof given !== "string") return json;
+  const endpoint = BATCH_ENDPOINTS.find((each) => each === `/v1${given}`);
   return endpoint === undefined ? json : { ...json, endpoint };
 }
 

@@ -49,10 +49,17 @@ export type ListenResult = Listening | { readonly ok: false; readonly problem: s
 
 export async function listen(app: App, address: Address): Promise<ListenResult> {
   const answers: Answers = new WeakMap();
-  const server = createServer(
-    { keepAliveTimeout: KEEP_ALIVE_MS, headersTimeout: HEADERS_MS, requestTimeout: 0 },
-    requestListener(app, answers),
-  );
+  const listener = requestListener(app, answers);
+  const server = createServer({
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    headersTimeout: HEADERS_MS,
+    requestTimeout: 0,
+    // Node's own refusal is not in the envelope.
+    requireHostHeader: false,
+  });
+  server.on("request", listener);
+  // Nor is its 417. An expectation that is not known may be ignored.
+  server.on("checkExpectation", listener);
   server.timeout = SILENCE_MS;
   server.on("clientError", (fault: NodeJS.ErrnoException, socket) => {
     // An answer under way must not get another one into its middle.
@@ -83,17 +90,28 @@ function requestListener(app: App, answers: Answers): RequestListener {
   return (incoming, outgoing) => {
     answers.set(incoming.socket, outgoing);
     outgoing.once("close", () => lingerOver(incoming));
-    void answer(incoming, outgoing);
+    if (lacksHost(incoming)) answerHostless(outgoing);
+    else void answer(incoming, outgoing);
   };
+}
+
+/** HTTP/1.1 wants one; HTTP/1.0, in which some health checks are written, does not. */
+const lacksHost = ({ httpVersion, headers }: IncomingMessage) =>
+  httpVersion === "1.1" && headers.host === undefined;
+
+const UNROUTABLE = "Invalid URL or Host header.";
+const unroutableHeaders = () => ({ ...JSON_TYPE, "x-request-id": newRequestId() });
+
+function answerHostless(outgoing: ServerResponse): void {
+  const body = toAsciiJson(envelopeOf(new PublicError("invalid_request", UNROUTABLE)));
+  outgoing.writeHead(400, { ...unroutableHeaders(), "content-length": body.length }).end(body);
 }
 
 /** A request line or `Host` that makes no URL never reaches the app. */
 function answerUnroutable(cause: unknown): Response {
-  const error = new PublicError("invalid_request", "Invalid URL or Host header.", { cause });
-  return new Response(toAsciiJson(envelopeOf(error)), {
-    status: 400,
-    headers: { ...JSON_TYPE, "x-request-id": newRequestId() },
-  });
+  const error = new PublicError("invalid_request", UNROUTABLE, { cause });
+  const headers = unroutableHeaders();
+  return new Response(toAsciiJson(envelopeOf(error)), { status: 400, headers });
 }
 
 function lingerOver(incoming: IncomingMessage): void {

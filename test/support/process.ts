@@ -38,6 +38,10 @@ export class BatchdProcess implements AsyncDisposable {
     }));
   }
 
+  get pid(): number {
+    return this.#child.pid as number;
+  }
+
   /** The address it prints once it accepts requests. */
   async listening(): Promise<string> {
     const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });

@@ -1,0 +1,266 @@
+/** Sections 10.1 and 10.2: what an answer carries, and what clients send. */
+import assert from "node:assert/strict";
+import { createReadStream, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { toFile } from "openai";
+import { BOUNDARY, multipart, rawRequest, uploadRequest } from "../../test/support/raw-http.ts";
+import { accepted } from "../expect.ts";
+import { type Section, strong } from "../fact.ts";
+import { line } from "../lines.ts";
+import type { Json, Server } from "../server.ts";
+
+const CONTENT = `${line("one")}\n`;
+
+const ROUTES: readonly (readonly [method: string, path: string])[] = [
+  ["GET", "/v1/files"],
+  ["GET", "/v1/batches"],
+  ["GET", "/v1/models"],
+  ["GET", "/v1/files/file-x"],
+  ["POST", "/v1/batches"],
+  ["DELETE", "/v1/batches"],
+  ["GET", "/v1/nowhere"],
+];
+
+/** A batch that waits for an answer, to be cancelled in whichever way. */
+async function cancellable(main: Server): Promise<string> {
+  const { id } = await main.submit([line("slow", "[[hang]]")]);
+  return id;
+}
+
+const request = (lines: readonly string[], body = "") => [...lines, "", body].join("\r\n");
+
+async function cancelsWith(main: Server, headers: readonly string[], body = ""): Promise<void> {
+  const id = await cancellable(main);
+  const start = [`POST /v1/batches/${id}/cancel HTTP/1.1`, "Host: localhost"];
+  const answer = await rawRequest(main.url, request([...start, ...headers], body));
+  assert.equal(answer.status, 200, answer.body);
+  assert.equal((JSON.parse(answer.body) as Json)["status"], "cancelling");
+}
+
+export const responseHeaders: Section = {
+  number: "10.1",
+  title: "Response headers",
+  facts: [
+    strong.http(
+      "10.1-json",
+      "`Content-Type` is `application/json`, without a charset, on every JSON answer",
+      async ({ main }) => {
+        for (const [method, path] of ROUTES) {
+          const { headers } = await main.call(method, path);
+          assert.equal(headers.get("content-type"), "application/json", `${method} ${path}`);
+        }
+      },
+    ),
+    strong.http(
+      "10.1-request-id",
+      "`x-request-id` is `req_` and 32 hexadecimal digits on every answer, each time another",
+      async ({ main }) => {
+        const ids: string[] = [];
+        for (const [method, path] of ROUTES) {
+          const id = (await main.call(method, path)).headers.get("x-request-id") ?? "";
+          assert.match(id, /^req_[0-9a-f]{32}$/);
+          ids.push(id);
+        }
+        assert.equal(new Set(ids).size, ids.length);
+      },
+    ),
+    strong.http("10.1-request-id-download", "also on downloads", async ({ main }) => {
+      const { id } = accepted(await main.sendFile(CONTENT));
+      const { headers } = await main.get(`/v1/files/${id}/content`);
+      assert.match(headers.get("x-request-id") ?? "", /^req_[0-9a-f]{32}$/);
+    }),
+    strong.http("10.1-version", "`openai-version` is `2020-10-01`", async ({ main }) => {
+      for (const [method, path] of ROUTES) {
+        assert.equal((await main.call(method, path)).headers.get("openai-version"), "2020-10-01");
+      }
+    }),
+    strong.http(
+      "10.1-processing-ms",
+      "`openai-processing-ms` is a whole number",
+      async ({ main }) => {
+        for (const [method, path] of ROUTES) {
+          const { headers } = await main.call(method, path);
+          assert.match(headers.get("openai-processing-ms") ?? "", /^\d+$/);
+        }
+      },
+    ),
+    strong.raw("10.1-keep-alive", "Connections are kept open", async ({ main }) => {
+      const answer = await rawRequest(main.url, request(["GET /v1/files HTTP/1.1", "Host: a"]));
+      assert.match(answer.headers["connection"] ?? "keep-alive", /keep-alive/i);
+    }),
+  ],
+};
+
+export const clientRequests: Section = {
+  number: "10.2",
+  title: "What clients send",
+  facts: [
+    strong.http(
+      "10.2-stainless",
+      "`x-stainless-*`, `OpenAI-Organization` and `OpenAI-Project` headers change nothing",
+      async ({ main }) => {
+        const headers = {
+          "x-stainless-lang": "python",
+          "x-stainless-retry-count": "2",
+          "x-stainless-read-timeout": "600",
+          "openai-organization": "org-x",
+          "openai-project": "proj_y",
+        };
+        accepted(await main.get("/v1/batches", headers));
+      },
+    ),
+    strong.http(
+      "10.2-no-idempotency",
+      "Without an `Idempotency-Key` the same create makes two batches",
+      async ({ main }) => {
+        const [first, second] = [await main.create("file-x"), await main.create("file-x")];
+        assert.notEqual(accepted(first)["id"], accepted(second)["id"]);
+      },
+    ),
+    strong.http(
+      "10.2-idempotency",
+      "With one it makes one, and answers the same again",
+      async ({ main }) => {
+        const body = {
+          input_file_id: "file-x",
+          endpoint: "/v1/embeddings",
+          completion_window: "24h",
+        };
+        const headers = { "idempotency-key": "conformance-1" };
+        const first = await main.post("/v1/batches", body, headers);
+        const second = await main.post("/v1/batches", body, headers);
+        assert.deepEqual(accepted(second), accepted(first));
+        assert.equal(second.headers.get("idempotent-replayed"), "true");
+      },
+    ),
+    strong.raw(
+      "10.2-cancel-python",
+      "Cancel with a JSON content type and no body at all",
+      ({ main }) =>
+        cancelsWith(main, ["Content-Type: application/json", "Accept: application/json"]),
+    ),
+    strong.raw("10.2-cancel-node", "Cancel without a content type", ({ main }) =>
+      cancelsWith(main, []),
+    ),
+    strong.raw(
+      "10.2-cancel-ruby",
+      "Cancel with a JSON content type and `Content-Length: 0`",
+      ({ main }) => cancelsWith(main, ["Content-Type: application/json", "Content-Length: 0"]),
+    ),
+    strong.raw("10.2-get-json", "A GET with a JSON content type", async ({ main }) => {
+      const lines = ["GET /v1/batches HTTP/1.1", "Host: a", "Content-Type: application/json"];
+      assert.equal((await rawRequest(main.url, request(lines))).status, 200);
+    }),
+    strong.raw(
+      "10.2-delete-json",
+      "A DELETE with a JSON content type and no body",
+      async ({ main }) => {
+        const { id } = accepted(await main.sendFile(CONTENT));
+        const lines = [
+          `DELETE /v1/files/${id} HTTP/1.1`,
+          "Host: a",
+          "Content-Type: application/json",
+        ];
+        assert.equal((await rawRequest(main.url, request(lines))).status, 200);
+      },
+    ),
+    strong.node(
+      "10.2-node-stream",
+      "The Node client's read stream: the file first, chunked, no Content-Length",
+      async ({ main, folder }) => {
+        const path = join(folder, "stream.jsonl");
+        writeFileSync(path, CONTENT.repeat(5_000));
+        const file = await main.openai.files.create({
+          file: createReadStream(path),
+          purpose: "batch",
+        });
+        assert.deepEqual([file.filename, file.bytes], ["stream.jsonl", CONTENT.length * 5_000]);
+      },
+    ),
+    strong.node(
+      "10.2-node-file",
+      "The Node client's `File`, with `expires_after`",
+      async ({ main }) => {
+        const file = await main.openai.files.create({
+          file: new File([CONTENT], "f.jsonl"),
+          purpose: "batch",
+          expires_after: { anchor: "created_at", seconds: 3_600 },
+        });
+        assert.equal(file.expires_at, file.created_at + 3_600);
+      },
+    ),
+    strong.node(
+      "10.2-node-unnamed",
+      "The Node client's bytes without a name are named `unknown_file`",
+      async ({ main }) => {
+        const file = await main.openai.files.create({
+          file: await toFile(Buffer.from(CONTENT)),
+          purpose: "batch",
+        });
+        assert.equal(file.filename, "unknown_file");
+      },
+    ),
+    strong.python("10.2-python-path", "The Python client's path: the file last", "upload_path"),
+    strong.python(
+      "10.2-python-bytes",
+      "The Python client's raw bytes are named `upload`",
+      "upload_bytes",
+    ),
+    strong.python("10.2-python-memory", "The Python client's `BytesIO`", "uploads_from_memory"),
+    strong.python("10.2-python-expiry", "The Python client's `expires_after`", "upload_expiry"),
+    strong.python("10.2-python-cancel", "The Python client's cancel", "cancel"),
+    strong.python(
+      "10.2-python-delete",
+      "The Python client's delete, and what it says of a file that is gone",
+      "delete",
+    ),
+    strong.raw(
+      "10.2-ruby-multipart",
+      "The Ruby client's part: an empty `Content-Type`, and `Content-Transfer-Encoding: binary`",
+      async ({ main }) => {
+        const headers = [
+          "Content-Type: ",
+          "Content-Transfer-Encoding: binary",
+          `Content-Length: ${CONTENT.length}`,
+        ];
+        const body = multipart([
+          { name: "file", filename: "r.jsonl", content: CONTENT, headers },
+          { name: "purpose", content: "batch" },
+        ]);
+        const { status, body: text } = await rawRequest(main.url, uploadRequest(body));
+        assert.equal(status, 200, text);
+        assert.equal((JSON.parse(text) as Json)["bytes"], CONTENT.length);
+      },
+    ),
+    strong.raw(
+      "10.2-chunked",
+      "An upload in small chunks without a Content-Length",
+      async ({ main }) => {
+        const body = multipart([
+          { name: "file", filename: "c.jsonl", content: CONTENT },
+          { name: "purpose", content: "batch" },
+        ]);
+        const chunks = body
+          .match(/[\s\S]{1,7}/g)
+          ?.map((piece) => `${piece.length.toString(16)}\r\n${piece}\r\n`);
+        const head = [
+          "POST /v1/files HTTP/1.1",
+          "Host: a",
+          "Transfer-Encoding: chunked",
+          `Content-Type: multipart/form-data; boundary=${BOUNDARY}`,
+        ];
+        const answer = await rawRequest(main.url, request(head, `${chunks?.join("")}0\r\n\r\n`));
+        assert.equal(answer.status, 200, answer.body);
+      },
+    ),
+    strong.http("10.2-key-order", "The keys of a body may come in any order", async ({ main }) => {
+      accepted(
+        await main.post("/v1/batches", {
+          completion_window: "24h",
+          endpoint: "/v1/embeddings",
+          input_file_id: "file-x",
+        }),
+      );
+    }),
+  ],
+};

@@ -1,0 +1,248 @@
+/**
+ * Thousands of broken requests against a server of its own, and what is true afterwards.
+ *
+ * Request number N of a seed is always the same, so a failure can be looked at again:
+ * `npm run conformance -- --only 14 --seed S`.
+ */
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Exit } from "../test/support/process.ts";
+import { startUpstream, type TestUpstream } from "../test/support/upstream.ts";
+import { NotHere } from "./fact.ts";
+import { Dice } from "./fuzz-random.ts";
+import { anyRequest, type FuzzRequest } from "./fuzz-requests.ts";
+import type { Known } from "./fuzz-values.ts";
+import { exchange, type FuzzAnswer } from "./fuzz-wire.ts";
+import { line } from "./lines.ts";
+import { type Json, Server, until } from "./server.ts";
+
+export interface FuzzOptions {
+  readonly requestCount: number;
+  readonly seed: number;
+}
+
+type Complaint = "5xx" | "no envelope" | "no JSON" | "no request id" | "no answer";
+
+/** What is known when all requests have been sent and the server has left. */
+interface Aftermath {
+  readonly complaints: ReadonlyMap<Complaint, readonly string[]>;
+  readonly descriptors: { readonly before: number; readonly after: number };
+  readonly leftovers: readonly string[];
+  readonly residentMb: number;
+  readonly exit: Exit;
+}
+
+const LANES = 8;
+const WARM_UP_COUNT = 300;
+const MAX_RESIDENT_MB = 400;
+const SHOWN_COMPLAINTS = 3;
+const OPEN = ["validating", "in_progress", "finalizing", "cancelling"];
+
+export class FuzzRun {
+  readonly #options: FuzzOptions;
+  #aftermath: Promise<Aftermath> | null = null;
+
+  constructor(options: FuzzOptions) {
+    this.#options = options;
+  }
+
+  async assertNone(complaint: Complaint): Promise<void> {
+    const found = (await this.#told()).complaints.get(complaint) ?? [];
+    const shown = found.slice(0, SHOWN_COMPLAINTS).join("\n");
+    assert.equal(found.length, 0, `${found.length} requests got ${complaint}:\n${shown}`);
+  }
+
+  async assertAlive(): Promise<void> {
+    const { exit } = await this.#told();
+    assert.deepEqual([exit.code, exit.signal], [0, null], exit.stderr.slice(-2_000));
+  }
+
+  async assertDescriptors(): Promise<void> {
+    assertLinux();
+    const { before, after } = (await this.#told()).descriptors;
+    assert.ok(after <= before, `${before} descriptors before, ${after} after`);
+  }
+
+  async assertFiles(): Promise<void> {
+    assert.deepEqual((await this.#told()).leftovers, []);
+  }
+
+  async assertMemory(): Promise<void> {
+    assertLinux();
+    const { residentMb } = await this.#told();
+    assert.ok(residentMb < MAX_RESIDENT_MB, `${residentMb} MB resident`);
+  }
+
+  async assertLog(): Promise<void> {
+    const { stderr } = (await this.#told()).exit;
+    assert.deepEqual(stderr.match(/^.*"level":"(?:error|fatal)".*$/gm)?.slice(0, 3) ?? [], []);
+  }
+
+  #told(): Promise<Aftermath> {
+    this.#aftermath ??= run(this.#options);
+    return this.#aftermath;
+  }
+}
+
+function assertLinux(): void {
+  if (!existsSync("/proc/self/fd")) throw new NotHere();
+}
+
+async function run({ requestCount, seed }: FuzzOptions): Promise<Aftermath> {
+  const folder = await mkdtemp(join(tmpdir(), "batchd-fuzz-"));
+  try {
+    await using upstream = await startUpstream();
+    const upstreams = [{ name: "any", base_url: upstream.url, models: ["*"] }];
+    await using server = await Server.start({ name: "fuzz", folder, config: { upstreams } });
+    const campaign = new Campaign(server, await knownTo(server), seed);
+    await campaign.send(0, WARM_UP_COUNT);
+    const before = await settled(server, upstream);
+    await campaign.send(WARM_UP_COUNT, requestCount);
+    const after = await settled(server, upstream, before);
+    return {
+      complaints: campaign.complaints,
+      descriptors: { before, after },
+      leftovers: await leftoversOf(server),
+      residentMb: residentMbOf(server),
+      exit: await server.process.kill("SIGTERM"),
+    };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function knownTo(server: Server): Promise<Known> {
+  const file = await server.upload([line("a"), line("b")]);
+  const upload = await server.post("/v1/uploads", {
+    filename: "f",
+    purpose: "user_data",
+    bytes: 10,
+    mime_type: "x",
+  });
+  const form = new FormData();
+  form.set("data", new Blob(["0123456789"]));
+  const id = String(upload.json["id"]);
+  const part = await server.call("POST", `/v1/uploads/${id}/parts`, { body: form });
+  const { id: batch } = (await server.create(file)).json;
+  return { file, batch: String(batch), upload: id, part: String(part.json["id"]) };
+}
+
+class Campaign {
+  readonly complaints = new Map<Complaint, string[]>();
+  readonly #server: Server;
+  readonly #known: Known;
+  readonly #seed: number;
+
+  constructor(server: Server, known: Known, seed: number) {
+    this.#server = server;
+    this.#known = known;
+    this.#seed = seed;
+  }
+
+  /** The requests from number `from` up to `to`, several at once. */
+  async send(from: number, to: number): Promise<void> {
+    let next = from;
+    const lane = async () => {
+      while (next < to) await this.#sendOne(next++);
+    };
+    await Promise.all(Array.from({ length: LANES }, lane));
+  }
+
+  async #sendOne(index: number): Promise<void> {
+    const request = anyRequest(new Dice(this.#seed, index), this.#known);
+    const answers = await exchange(this.#server.url, request);
+    const name = `#${index} ${JSON.stringify(request.bytes.toString("latin1").slice(0, 500))}`;
+    if (answers.length === 0 && request.isWhole) this.#complain("no answer", name);
+    for (const answer of answers) {
+      const told = `${name}\n   → ${answer.status} ${JSON.stringify(answer.body.slice(0, 300))}`;
+      for (const complaint of complaintsAbout(answer, request)) this.#complain(complaint, told);
+    }
+  }
+
+  #complain(complaint: Complaint, about: string): void {
+    this.complaints.set(complaint, [...(this.complaints.get(complaint) ?? []), about]);
+  }
+}
+
+function complaintsAbout({ status, headers, body }: FuzzAnswer, request: FuzzRequest): Complaint[] {
+  const isGood = status >= 200 && status < 300;
+  const complaints: Complaint[] = [];
+  // A status that is none at all is as bad as a server's fault.
+  if (!(status < 500)) complaints.push("5xx");
+  if (isGood) return complaints;
+  if (headers.get("content-type") !== "application/json") complaints.push("no JSON");
+  if (!/^req_[0-9a-f]{32}$/.test(headers.get("x-request-id") ?? "")) {
+    complaints.push("no request id");
+  }
+  if (!request.isHead && !isEnvelope(body)) complaints.push("no envelope");
+  return complaints;
+}
+
+function isEnvelope(body: string): boolean {
+  try {
+    const { error } = JSON.parse(body) as { error: Json };
+    return Object.keys(error).sort().join() === "code,message,param,type";
+  } catch {
+    return false;
+  }
+}
+
+/** Waits until all batches are final, drops connections to the upstream, and counts descriptors. */
+async function settled(server: Server, upstream: TestUpstream, goal = 0): Promise<number> {
+  await until(
+    "batches to end",
+    () => openBatchCount(server),
+    (count) => count === 0,
+  );
+  const { port } = upstream;
+  await upstream.close();
+  let least = Number.POSITIVE_INFINITY;
+  const startedAtMs = Date.now();
+  const look = async () => {
+    least = Math.min(least, descriptorCount(server));
+    return least <= goal || Date.now() - startedAtMs > 3_000;
+  };
+  await until("descriptors to be closed", look, Boolean);
+  await upstream.listen(port);
+  return least;
+}
+
+async function openBatchCount(server: Server): Promise<number> {
+  let count = 0;
+  for await (const { status } of server.openai.batches.list({ limit: 100 })) {
+    if (OPEN.includes(status)) count++;
+  }
+  return count;
+}
+
+const descriptorCount = ({ process: { pid } }: Server): number =>
+  existsSync("/proc/self/fd") ? readdirSync(`/proc/${pid}/fd`).length : 0;
+
+function residentMbOf({ process: { pid } }: Server): number {
+  if (!existsSync("/proc/self/fd")) return 0;
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  return Math.round(Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) / 1024);
+}
+
+/** Temporary files, and content that belongs to no file. What was deleted is removed soon after. */
+async function leftoversOf(server: Server): Promise<string[]> {
+  const below = (folder: string) => {
+    const path = join(server.dataDir, "blobs", folder);
+    return existsSync(path) ? readdirSync(path, { recursive: true, encoding: "utf8" }) : [];
+  };
+  const look = async () => {
+    const known = new Set<string>();
+    for await (const { id } of server.openai.files.list()) known.add(id);
+    const strays = below("files").filter((id) => !known.has(id));
+    return [...below(".tmp"), ...strays, ...below("journal")];
+  };
+  const startedAtMs = Date.now();
+  return until(
+    "the sweep",
+    look,
+    (found) => found.length === 0 || Date.now() - startedAtMs > 10_000,
+  );
+}

@@ -1,0 +1,138 @@
+/**
+ * `npm run conformance`: holds a running batchd against every fact of the contract and writes docs/conformance.md.
+ *
+ * `--check` writes nothing and fails when the page is out of step; `--requests N` makes the fuzzer send N requests,
+ * `--seed N` the same ones again; `--only 2.6` runs the facts whose ids begin so.
+ */
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { Context } from "./context.ts";
+import { type Fact, NotHere, type Section } from "./fact.ts";
+import { failFirstDelivery } from "./facts/webhooks.ts";
+import { readSections } from "./facts.ts";
+import { FuzzRun } from "./fuzz.ts";
+import { type PythonSetup, setUpPython } from "./python.ts";
+import { type Result, scoreOf, toLines, toMarkdown, withoutUnknown } from "./report.ts";
+import { SchemaRun } from "./schema.ts";
+
+const PAGE = fileURLToPath(new URL("../docs/conformance.md", import.meta.url));
+
+const { values: options } = parseArgs({
+  options: {
+    check: { type: "boolean", default: false },
+    requests: { type: "string", default: "5000" },
+    seed: { type: "string", default: "1" },
+    only: { type: "string", default: "" },
+  },
+});
+
+const say = (text: string) => process.stdout.write(`${text}\n`);
+
+async function main(): Promise<void> {
+  const seed = Number(options.seed);
+  const schema = new SchemaRun({ seed });
+  const fuzz = new FuzzRun({ requestCount: Number(options.requests), seed });
+  const sections = only(readSections({ schema, fuzz }), options.only);
+  const settingUp = setUpPython();
+  await using context = await Context.open();
+  beginEarly(context);
+  using runner = new Runner(context, settingUp, schema);
+  for (const section of sections) {
+    for (const fact of section.facts) await runner.run(fact);
+    for (const text of toLines(section, runner.results)) say(text);
+  }
+  say(`\n${scoreOf(sections, runner.results)}`);
+  const isHeld = ![...runner.results.values()].some(({ kind }) => kind === "fails");
+  const isInStep = options.only !== "" || settle(toMarkdown(sections, runner.results), runner);
+  process.exitCode = isHeld && isInStep && !(await isPythonOwed(settingUp)) ? 0 : 1;
+}
+
+/** What takes seconds to come about, so that nobody has to wait for it later. */
+function beginEarly(context: Context): void {
+  context.stories.begin();
+  failFirstDelivery(context).catch(() => {});
+}
+
+const only = (sections: readonly Section[], beginning: string): Section[] =>
+  sections
+    .map((section) => ({
+      ...section,
+      facts: section.facts.filter(({ id }) => id.startsWith(beginning)),
+    }))
+    .filter(({ facts }) => facts.length > 0);
+
+class Runner implements Disposable {
+  readonly results = new Map<string, Result>();
+  readonly #context: Context;
+  readonly #settingUp: Promise<PythonSetup>;
+  #setup: PythonSetup | null = null;
+
+  constructor(context: Context, settingUp: Promise<PythonSetup>, schema: SchemaRun) {
+    this.#context = context;
+    this.#settingUp = settingUp;
+    // Generating takes longest, so it begins before its turn.
+    void settingUp.then((setup) => {
+      if (setup.kind === "ready") schema.begin(setup.python);
+    });
+  }
+
+  async run(fact: Fact): Promise<void> {
+    if (this.results.has(fact.id)) throw new Error(`two facts are called ${fact.id}`);
+    this.results.set(fact.id, await this.#resultOf(fact));
+  }
+
+  async #resultOf(fact: Fact): Promise<Result> {
+    if (fact.needsPython && !(await this.#hasPython())) return { kind: "not run here" };
+    try {
+      await fact.check(this.#context);
+      return { kind: fact.isDifference ? "differs" : "holds" };
+    } catch (error) {
+      if (error instanceof NotHere) return { kind: "not run here" };
+      return { kind: "fails", problem: problemOf(error) };
+    }
+  }
+
+  async #hasPython(): Promise<boolean> {
+    if (this.#setup === null) {
+      this.#setup = await this.#settingUp;
+      if (this.#setup.kind === "ready") this.#context.python = this.#setup.python;
+      else complainAbout(this.#setup.why);
+    }
+    return this.#setup.kind === "ready";
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#setup?.kind === "ready") this.#setup.python[Symbol.dispose]();
+  }
+}
+
+function problemOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const place = /conformance\/[\w/.-]+:\d+/.exec(error.stack ?? "")?.[0] ?? "";
+  return `${error.message}\n${place}`;
+}
+
+const complainAbout = (why: string) =>
+  say(`\n  !!  Python cannot be used, so its facts are NOT RUN HERE:\n      ${why}\n`);
+
+/** In CI, a Python that is there has to work. */
+async function isPythonOwed(settingUp: Promise<PythonSetup>): Promise<boolean> {
+  if (process.env["CI"] !== "true" || (await settingUp).kind !== "broken") return false;
+  say("There is a python3, and it could not be used: in CI that is a failure.");
+  return true;
+}
+
+/** Writes the page, or says whether it is as it should be. */
+function settle(page: string, { results }: Runner): boolean {
+  const committed = existsSync(PAGE) ? readFileSync(PAGE, "utf8") : "";
+  if (!options.check) {
+    if (page !== committed) writeFileSync(PAGE, page);
+    return true;
+  }
+  if (withoutUnknown(page, results) === withoutUnknown(committed, results)) return true;
+  say("docs/conformance.md is out of step: run `npm run conformance`");
+  return false;
+}
+
+await main();

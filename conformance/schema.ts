@@ -1,0 +1,130 @@
+/**
+ * Requests that schemathesis makes from openapi.yaml, good and bad ones, against a server of their own. One run asks
+ * all operations; its report says which of them were answered otherwise than documented.
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parse } from "yaml";
+import { startUpstream } from "../test/support/upstream.ts";
+import type { Python } from "./python.ts";
+import { Server } from "./server.ts";
+
+const DOCUMENT = fileURLToPath(new URL("../openapi.yaml", import.meta.url));
+
+/** What schemathesis said itself, with the requests of every failure. */
+const LOG = fileURLToPath(
+  new URL("../node_modules/.cache/conformance-schemathesis.log", import.meta.url),
+);
+
+interface Operation {
+  readonly id: string;
+  /** As the report names it. */
+  readonly label: string;
+}
+
+type Paths = Record<string, Record<string, { operationId?: string }>>;
+
+export const OPERATIONS: readonly Operation[] = Object.entries(
+  (parse(readFileSync(DOCUMENT, "utf8")) as { paths: Paths }).paths,
+).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, { operationId }]) => ({
+    id: operationId ?? "",
+    label: `${method.toUpperCase()} ${path}`,
+  })),
+);
+
+const CHECKS = [
+  "not_a_server_error",
+  "status_code_conformance",
+  "content_type_conformance",
+  "response_headers_conformance",
+  "response_schema_conformance",
+  "negative_data_rejection",
+  "unsupported_method",
+  "allow_header_conformance",
+];
+
+/** What is used of the report. */
+interface Report {
+  readonly complete: boolean;
+  readonly operations: {
+    readonly selected: number;
+    readonly tested: number;
+    readonly errored: number;
+  };
+  readonly failures: readonly { readonly title: string; readonly operations: readonly string[] }[];
+  readonly errors: readonly unknown[];
+  readonly test_cases: { readonly generated: number };
+}
+
+const MAX_EXAMPLES = 20;
+const FEWEST_CASES = 300;
+
+export class SchemaRun {
+  readonly #seed: number;
+  #report: Promise<Report> | null = null;
+
+  constructor({ seed }: { readonly seed: number }) {
+    this.#seed = seed;
+  }
+
+  begin(python: Python): void {
+    this.#report = this.#run(python);
+    // Whoever asks for it hears of it.
+    this.#report.catch(() => {});
+  }
+
+  async assertComplete(): Promise<void> {
+    const { complete, operations, errors, test_cases } = await this.#told();
+    assert.deepEqual(errors, []);
+    assert.equal(complete, true);
+    const expected = { selected: OPERATIONS.length, tested: OPERATIONS.length, errored: 0 };
+    const { selected, tested, errored } = operations;
+    assert.deepEqual({ selected, tested, errored }, expected);
+    assert.ok(test_cases.generated >= FEWEST_CASES, `only ${test_cases.generated} requests`);
+  }
+
+  async assertHolds(label: string): Promise<void> {
+    const { failures } = await this.#told();
+    const found = failures.filter(({ operations }) => operations.includes(label));
+    assert.deepEqual(
+      found.map(({ title }) => title),
+      [],
+      `${label}: the requests are in ${LOG}`,
+    );
+  }
+
+  #told(): Promise<Report> {
+    if (this.#report === null) throw new Error("schemathesis was not started");
+    return this.#report;
+  }
+
+  async #run(python: Python): Promise<Report> {
+    const folder = await mkdtemp(join(tmpdir(), "batchd-schemathesis-"));
+    try {
+      await using upstream = await startUpstream();
+      const upstreams = [{ name: "any", base_url: upstream.url, models: ["*"] }];
+      await using server = await Server.start({ name: "schema", folder, config: { upstreams } });
+      const reportPath = join(folder, "report.json");
+      const places = { folder, logPath: LOG };
+      await python.program("st", this.#arguments(server.url, reportPath), places);
+      return JSON.parse(await readFile(reportPath, "utf8")) as Report;
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+
+  #arguments(url: string, reportPath: string): string[] {
+    return [
+      ...["run", DOCUMENT, "--url", url, "--checks", CHECKS.join(",")],
+      ...["--mode", "all", "--phases", "examples,coverage,fuzzing"],
+      ...["--max-examples", String(MAX_EXAMPLES), "--seed", String(this.#seed)],
+      ...["--continue-on-failure", "--no-shrink", "--generation-database", "none"],
+      ...["--report", "json", "--report-json-path", reportPath, "--no-color", "--warnings", "off"],
+    ];
+  }
+}

@@ -1,0 +1,152 @@
+/** Batches that several checks look at. Each is told once, when the first check asks for it. */
+import assert from "node:assert/strict";
+import { type Context, HASTY, NARROW } from "./context.ts";
+import { chatBody, line } from "./lines.ts";
+import { type Answer, type Batch, type Row, until } from "./server.ts";
+
+/** A batch as it was answered at first and as it ended, with its files. */
+export interface Story {
+  readonly created: Batch;
+  readonly final: Batch;
+  readonly output: readonly Row[];
+  readonly errors: readonly Row[];
+}
+
+/** A batch that was cancelled, with the first answer to that. */
+export interface Cancellation extends Story {
+  readonly cancelling: Answer;
+  /** As it was just before. */
+  readonly before: Batch;
+}
+
+const once = <T>(tell: () => Promise<T>): (() => Promise<T>) => {
+  let told: Promise<T> | null = null;
+  return () => {
+    told ??= tell();
+    return told;
+  };
+};
+
+const narrowLine = (id: string, content: string) =>
+  line(id, content, { body: chatBody(content, { user: id, model: NARROW }) });
+
+const LONG_FILE_LINES = 40_000;
+const BUSY_BATCHES = 8;
+
+export class Stories {
+  readonly #context: Context;
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  /** Three good lines. */
+  readonly clean = once(() =>
+    this.#run([line("a", "one"), line("b", "two two"), line("c", "three")], {
+      metadata: { kind: "clean", owner: "me" },
+    }),
+  );
+
+  /** A good line, two that the model server refuses, and one more good one. */
+  readonly mixed = once(() =>
+    this.#run([
+      line("good-1"),
+      line("bad-1", "[[status 400]]"),
+      line("bad-2", "[[status 404]]"),
+      line("good-2"),
+    ]),
+  );
+
+  readonly allBad = once(() =>
+    this.#run([line("bad-1", "[[status 400]]"), line("bad-2", "[[status 422]]")]),
+  );
+
+  /** Good and faulty lines, numbered from 1. */
+  readonly faulty = once(() =>
+    this.#run([
+      line("good"),
+      '{"custom_id":',
+      line("good"),
+      line("other", "hi", { url: "/v1/embeddings" }),
+      "[1]",
+    ]),
+  );
+
+  readonly missingInput = once(async () => {
+    const { main } = this.#context;
+    const created = (await main.create("file-that-never-was")).json as Batch;
+    return this.#ended(created);
+  });
+
+  /** The model never answers: five attempts, so it takes a while. */
+  readonly timedOut = once(() =>
+    this.#run([line("slow", "[[hang]]", { body: chatBody("[[hang]]", { model: HASTY }) })]),
+  );
+
+  /** One answer, one request in flight and one line that never went out. */
+  readonly cancelledWhileRunning = once(() => {
+    const lines = [
+      narrowLine("done", "quick"),
+      narrowLine("flying", "[[hang]]"),
+      narrowLine("waiting", "never"),
+    ];
+    return this.#cancelled(lines, ({ request_counts }) => request_counts.completed === 1);
+  });
+
+  readonly cancelledBeforeAnyAnswer = once(() =>
+    this.#cancelled(
+      [narrowLine("flying", "[[hang]]"), narrowLine("waiting", "never")],
+      ({ status }) => status === "in_progress",
+    ),
+  );
+
+  readonly cancelledWhileValidating = once(async (): Promise<Cancellation> => {
+    const { main } = this.#context;
+    const file = await main.upload([line("never")]);
+    await this.keepValidatorBusy();
+    const before = (await main.create(file)).json as Batch;
+    const cancelling = await main.call("POST", `/v1/batches/${before.id}/cancel`);
+    return { ...(await this.#ended(before)), before, cancelling };
+  });
+
+  readonly #longFile = once(() => {
+    const lines = Array.from({ length: LONG_FILE_LINES }, (_, i) => line(`line-${i}`));
+    return this.#context.main.upload([...lines, "not JSON"]);
+  });
+
+  /** Batches are validated one after the other: what is created next waits for these. */
+  async keepValidatorBusy(): Promise<void> {
+    const file = await this.#longFile();
+    for (let i = 0; i < BUSY_BATCHES; i++) await this.#context.main.create(file);
+  }
+
+  /** What becomes of batches that take a while begins early. */
+  begin(): void {
+    for (const story of [this.timedOut, this.cancelledWhileRunning]) story().catch(() => {});
+  }
+
+  async #run(lines: readonly string[], more: object = {}): Promise<Story> {
+    return this.#ended(await this.#context.main.submit(lines, more));
+  }
+
+  async #ended(created: Batch): Promise<Story> {
+    const { main } = this.#context;
+    const final = await main.ended(created.id);
+    const output = await main.rows(final.output_file_id);
+    return { created, final, output, errors: await main.rows(final.error_file_id) };
+  }
+
+  async #cancelled(
+    lines: readonly string[],
+    isTime: (batch: Batch) => boolean,
+  ): Promise<Cancellation> {
+    const { main, upstream } = this.#context;
+    const created = await main.submit(lines);
+    const before = await main.reached(created.id, isTime);
+    const hasFlying = () => upstream.inFlight > 0;
+    await until("a request in flight", async () => hasFlying(), Boolean);
+    const cancelling = await main.call("POST", `/v1/batches/${created.id}/cancel`);
+    assert.equal(cancelling.status, 200, cancelling.text);
+    return { ...(await this.#ended(created)), before, cancelling };
+  }
+}
