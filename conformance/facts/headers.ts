@@ -4,12 +4,18 @@ import { createReadStream, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { toFile } from "openai";
 import { BOUNDARY, multipart, rawRequest, uploadRequest } from "../../test/support/raw-http.ts";
-import { accepted } from "../expect.ts";
-import { type Section, strong } from "../fact.ts";
+import { accepted, refused } from "../expect.ts";
+import { type Section, strong, weak } from "../fact.ts";
 import { line } from "../lines.ts";
 import type { Json, Server } from "../server.ts";
 
 const CONTENT = `${line("one")}\n`;
+
+const CREATE = {
+  input_file_id: "file-x",
+  endpoint: "/v1/embeddings",
+  completion_window: "24h",
+};
 
 const ROUTES: readonly (readonly [method: string, path: string])[] = [
   ["GET", "/v1/files"],
@@ -121,16 +127,34 @@ export const clientRequests: Section = {
       "10.2-idempotency",
       "With one it makes one, and answers the same again",
       async ({ main }) => {
-        const body = {
-          input_file_id: "file-x",
-          endpoint: "/v1/embeddings",
-          completion_window: "24h",
-        };
         const headers = { "idempotency-key": "conformance-1" };
-        const first = await main.post("/v1/batches", body, headers);
-        const second = await main.post("/v1/batches", body, headers);
+        const first = await main.post("/v1/batches", CREATE, headers);
+        const second = await main.post("/v1/batches", CREATE, headers);
         assert.deepEqual(accepted(second), accepted(first));
         assert.equal(second.headers.get("idempotent-replayed"), "true");
+      },
+    ),
+    weak.http(
+      "10.2-idempotency-reused",
+      "The same key with another request: 422, param `Idempotency-Key`",
+      async ({ main }) => {
+        const headers = { "idempotency-key": "conformance-2" };
+        accepted(await main.post("/v1/batches", CREATE, headers));
+        const other = { ...CREATE, metadata: { a: "b" } };
+        refused(await main.post("/v1/batches", other, headers), {
+          status: 422,
+          message: /'conformance-2'/,
+          param: "Idempotency-Key",
+          code: "idempotency_key_reused",
+        });
+      },
+    ),
+    weak.test(
+      "10.2-idempotency-in-use",
+      "The same key while the first request is carried out: 409 that asks to come again",
+      {
+        file: "test/http/idempotency.test.ts",
+        title: "while a request is under way, its repetition is asked to come again",
       },
     ),
     strong.raw(
