@@ -3,9 +3,8 @@
  *
  * A line is `{"custom_id", "method", "url", "body"}`. Intake asks {@link findFault}; the chunk runner, for
  * which the line is known to be good, takes the extents and never decodes the body. As with
- * `JSON.parse`, the last of several equal keys counts.
+ * `JSON.parse`, the last of several equal keys counts. That the file is UTF-8 was checked when it was uploaded.
  */
-import { isUtf8 } from "node:buffer";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import type { Fault } from "./batch.ts";
 import { CustomIds } from "./custom-ids.ts";
@@ -66,7 +65,7 @@ class LineReader {
     this.#bytes = bytes;
     this.#line = line;
     const after = skipObject(bytes, skipSpace(bytes, 0, end), end, this.#readMember);
-    const isWhole = after !== INVALID && skipSpace(bytes, after, end) === end && isUtf8(bytes);
+    const isWhole = after !== INVALID && skipSpace(bytes, after, end) === end;
     return isWhole ? line : null;
   }
 

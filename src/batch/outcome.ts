@@ -57,35 +57,43 @@ export const BATCH_EXPIRED: NoAnswer = {
   message: "This request could not be executed before the completion window expired.",
 };
 
-/** One line, newline included, of the output or the error file. `customId` is the JSON string of the input line. */
-export function outcomeLine(customId: Buffer, outcome: FinalOutcome): Buffer {
+/**
+ * One line, newline included, of the output or the error file, in pieces: a large answer is not copied.
+ * `customId` is the JSON string of the input line.
+ */
+export function outcomeLine(customId: Buffer, outcome: FinalOutcome): readonly Buffer[] {
   if (outcome.kind !== "answered" && outcome.kind !== "overloaded") {
-    return noAnswerLine(customId, noAnswerOf(outcome));
+    return [noAnswerLine(customId, noAnswerOf(outcome))];
   }
   const requestId = JSON.stringify(outcome.requestId ?? randomHexId());
   const response = `{"status_code":${outcome.status},"request_id":${requestId},"body":`;
-  return row(customId, response, onOneLine(outcome.body), '},"error":null}\n');
+  const body = onOneLine(outcome.body);
+  if (body.length <= MAX_COPIED_BYTES) return [join(customId, response, body)];
+  return [join(customId, response, NOTHING), body, RESPONSE_END];
 }
 
 export function noAnswerLine(customId: Buffer, error: NoAnswer): Buffer {
-  return row(customId, `null,"error":${JSON.stringify(error)}}\n`, NOTHING, "");
+  return join(customId, `null,"error":${JSON.stringify(error)}}\n`, NOTHING);
 }
 
 const NOTHING = Buffer.alloc(0);
+const RESPONSE_END = Buffer.from('},"error":null}\n');
+/** A copy of this much costs less than one more piece to write. */
+const MAX_COPIED_BYTES = 4 * 1024;
 
-/** Made in one piece: a row is the largest thing that a line leaves behind. */
-function row(customId: Buffer, response: string, body: Buffer, end: string): Buffer {
+/** The beginning of a row, and the rest of it too where there is a body: all in one piece. */
+function join(customId: Buffer, response: string, body: Buffer): Buffer {
   const head = `{"id":"batch_req_${randomHexId()}","custom_id":`;
   const middle = `,"response":${response}`;
-  const middleBytes = Buffer.byteLength(middle);
+  const end = body === NOTHING ? NOTHING : RESPONSE_END;
   const bytes = Buffer.allocUnsafe(
-    head.length + customId.length + middleBytes + body.length + end.length,
+    head.length + customId.length + Buffer.byteLength(middle) + body.length + end.length,
   );
   let at = bytes.write(head, 0, "latin1");
   at += customId.copy(bytes, at);
   at += bytes.write(middle, at, "utf8");
   at += body.copy(bytes, at);
-  bytes.write(end, at, "latin1");
+  end.copy(bytes, at);
   return bytes;
 }
 

@@ -8,8 +8,6 @@ import { dirname, sep } from "node:path";
 
 /** Small pieces are gathered until there is this much: a call costs as much as copying 64 KiB. */
 const WRITE_BYTES = 1024 * 1024;
-/** What a disk writes in some tens of milliseconds. */
-const EARLY_FLUSH_BYTES = 32 * 1024 * 1024;
 const MOVE_ATTEMPTS = 5;
 
 const hasCode = (error: unknown, codes: readonly string[]) =>
@@ -89,7 +87,6 @@ export async function writeStream(
   let gathered: Uint8Array[] = [];
   let gatheredBytes = 0;
   let writing: Promise<void> = Promise.resolve();
-  const flusher = new EarlyFlusher(file);
   try {
     for await (const piece of source) {
       gathered.push(piece);
@@ -100,46 +97,12 @@ export async function writeStream(
       // Whoever awaits it next hears of a fault; until then it must not count as unheard.
       writing.catch(() => {});
       bytes += gatheredBytes;
-      flusher.add(gatheredBytes);
       gathered = [];
       gatheredBytes = 0;
     }
   } finally {
     await writing;
-    await flusher.idle();
   }
   await writeAll(file, gathered);
   return bytes + gatheredBytes;
-}
-
-/**
- * Starts the disk on a long file while the rest is still coming in, so that the sync at its end has little
- * left to wait for. One flush at a time, and never awaited by the writer: it is only a head start.
- */
-class EarlyFlusher {
-  readonly #file: FileHandle;
-  #unflushedBytes = 0;
-  #flushing: Promise<void> | null = null;
-
-  constructor(file: FileHandle) {
-    this.#file = file;
-  }
-
-  add(bytes: number): void {
-    this.#unflushedBytes += bytes;
-    if (this.#unflushedBytes < EARLY_FLUSH_BYTES || this.#flushing !== null) return;
-    this.#unflushedBytes = 0;
-    // A fault will be told by the sync at the end.
-    this.#flushing = this.#file
-      .datasync()
-      .catch(() => {})
-      .finally(() => {
-        this.#flushing = null;
-      });
-  }
-
-  /** The file may be closed afterwards. */
-  async idle(): Promise<void> {
-    await this.#flushing;
-  }
 }

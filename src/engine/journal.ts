@@ -25,8 +25,8 @@ export interface JournalRecord {
   readonly lineNumber: number;
   /** Whether the row belongs in the output file; else in the error file. */
   readonly succeeded: boolean;
-  /** The finished row, newline included. */
-  readonly row: Buffer;
+  /** The finished row, newline included, in pieces. */
+  readonly row: readonly Buffer[];
 }
 
 export interface JournalLimits {
@@ -94,9 +94,10 @@ export class Journal {
   append(record: JournalRecord, usage: Usage): Promise<void> | null {
     const { limits } = this.#options;
     const pending = this.#pending;
-    const header = `${record.lineNumber} ${record.succeeded ? "o" : "e"} ${record.row.length}\n`;
-    pending.parts.push(Buffer.from(header), record.row);
-    pending.bytes += header.length + record.row.length;
+    const rowBytes = record.row.reduce((sum, piece) => sum + piece.length, 0);
+    const header = `${record.lineNumber} ${record.succeeded ? "o" : "e"} ${rowBytes}\n`;
+    pending.parts.push(Buffer.from(header), ...record.row);
+    pending.bytes += header.length + rowBytes;
     pending.usage = addUsage(pending.usage, usage);
     if (record.succeeded) pending.completed++;
     else pending.failed++;

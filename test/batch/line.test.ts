@@ -52,12 +52,6 @@ describe("a line that is not one JSON object is invalid_json_line", () => {
     '"text"',
     '{"custom_id":"a","body":{"model":"m",}}',
   ])("%s", (line) => expect(faultOf(line)).toEqual(fault));
-
-  test("when its bytes are not UTF-8", () => {
-    const bytes = bytesOf({ ...good, custom_id: "é" });
-    expect(chatChecker().findFault(bytes)).toBeNull();
-    expect(chatChecker().findFault(Buffer.from(bytes.toString(), "latin1"))).toEqual(fault);
-  });
 });
 
 describe("a missing part is named", () => {

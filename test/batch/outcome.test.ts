@@ -11,6 +11,9 @@ import {
 } from "../../src/batch/outcome.ts";
 import { jsonText, stringText } from "../support/json-arbitraries.ts";
 
+/** The whole row, whatever pieces it comes in. */
+const lineFor = (...args: Parameters<typeof outcomeLine>) => Buffer.concat(outcomeLine(...args));
+
 const answered = (status: number, body: string, requestId: string | null = null): FinalOutcome => ({
   kind: "answered",
   status,
@@ -27,7 +30,7 @@ describe("an answer in the output", () => {
   test("survives byte for byte, apart from the line breaks between its tokens", () => {
     fc.assert(
       fc.property(jsonText, stringText, (body, customId) => {
-        const line = outcomeLine(Buffer.from(customId), answered(200, body));
+        const line = lineFor(Buffer.from(customId), answered(200, body));
         expect(line.includes(`,"body":${body.replaceAll(/[\r\n]/g, " ")}},"error":null}`)).toBe(
           true,
         );
@@ -40,7 +43,7 @@ describe("an answer in the output", () => {
   test("is one line of JSON that says the same", () => {
     fc.assert(
       fc.property(jsonText, stringText, fc.string(), (body, customId, requestId) => {
-        const line = outcomeLine(Buffer.from(customId), answered(200, body, requestId));
+        const line = lineFor(Buffer.from(customId), answered(200, body, requestId));
         expect(newlinesIn(line)).toBe(1);
         expect(line.at(-1)).toBe(0x0a);
         const { id, ...rest } = parsed(line);
@@ -63,7 +66,7 @@ describe("an answer in the output", () => {
 
   test("keeps numbers, key order and escapes that a parser would lose", () => {
     const body = '{"z":12345678901234567890,"a":1.10,"\\u0061":"\\/",\n\t"__proto__":{}}';
-    expect(outcomeLine(CUSTOM_ID, answered(200, body)).toString()).toContain(
+    expect(lineFor(CUSTOM_ID, answered(200, body)).toString()).toContain(
       '"body":{"z":12345678901234567890,"a":1.10,"\\u0061":"\\/", \t"__proto__":{}}},',
     );
   });
@@ -71,7 +74,7 @@ describe("an answer in the output", () => {
   test("gets a request id of its own when the upstream sent none", () => {
     const ids = [1, 2].map(
       () =>
-        (parsed(outcomeLine(CUSTOM_ID, answered(200, "{}")))["response"] as { request_id: string })
+        (parsed(lineFor(CUSTOM_ID, answered(200, "{}")))["response"] as { request_id: string })
           .request_id,
     );
     expect(ids[0]).toMatch(/^[0-9a-f]{32}$/);
@@ -99,7 +102,7 @@ describe("a line without a usable answer", () => {
       body: Buffer.from('{"error":{}}'),
       retryAfterMs: 5,
     };
-    expect(parsed(outcomeLine(CUSTOM_ID, outcome))).toMatchObject({
+    expect(parsed(lineFor(CUSTOM_ID, outcome))).toMatchObject({
       response: { status_code: 429, request_id: "r", body: { error: {} } },
       error: null,
     });
@@ -114,7 +117,7 @@ describe("a line without a usable answer", () => {
     ],
     [{ kind: "broken", detail: 'it said "\n"' }, "upstream_error", 'it said "\n"'],
   ])("has a null response and a code: %j", (outcome, code, detail) => {
-    const line = outcomeLine(CUSTOM_ID, outcome);
+    const line = lineFor(CUSTOM_ID, outcome);
     expect(newlinesIn(line)).toBe(1);
     expect(parsed(line)).toEqual({
       id: expect.stringMatching(/^batch_req_[0-9a-f]{32}$/) as unknown,
@@ -151,4 +154,15 @@ test("only answers from 200 to 299 are successes", () => {
     [199, 200, 204, 299, 300, 400, 500].filter((status) => isSuccess(answered(status, "{}"))),
   ).toEqual([200, 204, 299]);
   expect(isSuccess({ kind: "timed_out", afterMs: 1 })).toBe(false);
+});
+
+test("a large answer stands in its row as it came, without a copy", () => {
+  const body = Buffer.from(JSON.stringify({ text: "é".repeat(100_000) }));
+
+  const pieces = outcomeLine(CUSTOM_ID, { kind: "answered", status: 200, requestId: "r", body });
+
+  expect(pieces).toContain(body);
+  const row = JSON.parse(Buffer.concat(pieces).toString()) as { response: { body: unknown } };
+  expect(row.response.body).toEqual(JSON.parse(body.toString()));
+  expect(Buffer.concat(pieces).toString().endsWith('},"error":null}\n')).toBe(true);
 });
