@@ -2,6 +2,9 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 import type { Log } from "./log.ts";
 
+/** Given as a reason, because without one each abort would make an error with a stack. */
+const NUDGED = "nudged";
+
 /** "Look now, please": wakes the loops that wait on it. Only ever a latency hint; every loop also looks by itself. */
 export class Nudge {
   #count = 0;
@@ -14,13 +17,13 @@ export class Nudge {
 
   now(): void {
     this.#count++;
-    for (const sleeper of this.#sleepers) sleeper.abort();
+    for (const sleeper of this.#sleepers) sleeper.abort(NUDGED);
   }
 
   /** Resolves after `ms`, at the next nudge, or when `drain` aborts. */
   async wait(clock: Clock, ms: number, drain: AbortSignal): Promise<void> {
     const sleeper = new AbortController();
-    const stop = () => sleeper.abort();
+    const stop = () => sleeper.abort(NUDGED);
     this.#sleepers.add(sleeper);
     drain.addEventListener("abort", stop, { once: true });
     await clock.sleep(ms, sleeper.signal);

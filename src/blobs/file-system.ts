@@ -8,7 +8,7 @@ import { dirname, sep } from "node:path";
 
 /** Small pieces are gathered until there is this much: a call costs as much as copying 64 KiB. */
 const WRITE_BYTES = 1024 * 1024;
-const MOVE_ATTEMPTS = 5;
+const MOVE_ATTEMPTS = 6;
 
 const hasCode = (error: unknown, codes: readonly string[]) =>
   codes.includes((error as NodeJS.ErrnoException).code ?? "");
@@ -39,13 +39,13 @@ export async function syncFolder(path: string): Promise<void> {
 /** Renames a file, creating the folder it goes to. */
 export async function moveInto(from: string, to: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
-    await makeFolder(dirname(to));
     try {
       await rename(from, to);
       return;
     } catch (error) {
-      // A delete may have taken the folder away while it was still empty.
+      // There is no such folder yet, or a delete has taken it away while it was still empty.
       if (!hasCode(error, ["ENOENT"]) || attempt === MOVE_ATTEMPTS) throw error;
+      await makeFolder(dirname(to));
     }
   }
 }

@@ -76,6 +76,9 @@ const nothingPending = (): Pending => ({
   usage: NO_USAGE,
 });
 
+/** Given as a reason, because without one each abort would make an error with a stack. */
+const FLUSHED = "flushed";
+
 export class Journal {
   readonly #options: JournalOptions;
   #pending = nothingPending();
@@ -134,7 +137,7 @@ export class Journal {
   /** Writes nothing any more: the lease is somebody else's. */
   abandon(): void {
     this.#isOver = true;
-    this.#timer?.abort();
+    this.#timer?.abort(FLUSHED);
   }
 
   #tellFlushed({ completed, failed, bytes }: SegmentEntry): void {
@@ -154,7 +157,7 @@ export class Journal {
   }
 
   async #writeBlob(): Promise<SegmentEntry | null> {
-    this.#timer?.abort();
+    this.#timer?.abort(FLUSHED);
     this.#timer = null;
     const pending = this.#pending;
     if (pending.bytes === 0 || this.#isOver) return null;
