@@ -6,7 +6,7 @@
  * Arguments: a folder and the name of an input file in it. Prints bytes per second of processor time, of all threads
  * together: what one core does, however busy the machine is.
  */
-import { LineChecker } from "../src/batch/line.ts";
+import { LineChecker } from "../src/batch/line-check.ts";
 import { DEFAULT_CHUNK_LIMITS, Planner } from "../src/batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../src/batch/split.ts";
 import { openDiskBlobs } from "../src/blobs/disk.ts";

@@ -7,7 +7,7 @@
  */
 import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
-import { LineChecker } from "../batch/line.ts";
+import { LineChecker } from "../batch/line-check.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";

@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { isJson } from "../../src/batch/json.ts";
-import { bodyFor, LineChecker, parseLine, textOf } from "../../src/batch/line.ts";
+import { bodyFor, parseLine, textOf } from "../../src/batch/line.ts";
+import { LineChecker } from "../../src/batch/line-check.ts";
 import type { BatchEndpoint } from "../../src/contract/batch.ts";
 import { jsonText, objectText } from "../support/json-arbitraries.ts";
 

@@ -38,7 +38,10 @@ async function start(limits = "") {
 }
 
 /** Uploads without ever holding the content, runs it, and waits for the end. */
-async function run(openai: OpenAI, content: Iterable<string>): Promise<OpenAI.Batch> {
+async function run(
+  { server, openai }: Awaited<ReturnType<typeof start>>,
+  content: Iterable<string>,
+): Promise<OpenAI.Batch> {
   const file = Object.assign(Readable.from(content), { path: "input.jsonl" });
   const input = await openai.files.create({
     file: file as unknown as OpenAI.FileCreateParams["file"],
@@ -49,11 +52,8 @@ async function run(openai: OpenAI, content: Iterable<string>): Promise<OpenAI.Ba
     endpoint: "/v1/chat/completions",
     completion_window: "24h",
   });
-  for (;;) {
-    const batch = await openai.batches.retrieve(id);
-    if (["completed", "failed"].includes(batch.status)) return batch;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+  await server.batchEnded(id);
+  return openai.batches.retrieve(id);
 }
 
 const faultsOf = (batch: OpenAI.Batch) => batch.errors?.data?.map(({ line, code }) => [line, code]);
@@ -86,7 +86,7 @@ describe("the server stays small", () => {
     await using _server = server;
     const peakBytes = await server.peakMemoryBytes(async () => {
       const first = `${chatLine("a", "Hello")}\n`;
-      const batch = await run(openai, [first, ...longLine(190 * MEBIBYTE)]);
+      const batch = await run({ server, openai }, [first, ...longLine(190 * MEBIBYTE)]);
       expect(faultsOf(batch)).toEqual([[2, "line_too_long"]]);
     });
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
@@ -96,7 +96,7 @@ describe("the server stays small", () => {
     const { server, openai } = await start();
     await using _server = server;
     const peakBytes = await server.peakMemoryBytes(async () => {
-      const batch = await run(openai, linesWithLongIds());
+      const batch = await run({ server, openai }, linesWithLongIds());
       expect(faultsOf(batch)).toEqual([[45_001, "invalid_json_line"]]);
     });
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
@@ -106,7 +106,7 @@ describe("the server stays small", () => {
     const { server, openai } = await start();
     await using _server = server;
     const peakBytes = await server.peakMemoryBytes(async () => {
-      const batch = await run(openai, twins());
+      const batch = await run({ server, openai }, twins());
       expect(batch.errors?.data).toHaveLength(100);
       expect(JSON.stringify(batch).length).toBeLessThan(100_000);
     });
@@ -118,7 +118,7 @@ test("a line of 50 MB runs where the configuration allows it", async () => {
   const { server, openai } = await start(`max_line_bytes: ${64 * MEBIBYTE}`);
   await using _server = server;
 
-  const batch = await run(openai, longLine(50 * MEBIBYTE));
+  const batch = await run({ server, openai }, longLine(50 * MEBIBYTE));
 
   expect(batch.request_counts).toEqual({ total: 1, completed: 1, failed: 0 });
 }, 60_000);

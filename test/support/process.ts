@@ -62,8 +62,18 @@ export class BatchdProcess implements AsyncDisposable {
   }
 
   /** Resolves once its log has this event. */
-  async logged(event: string): Promise<void> {
-    while (!this.#stderr.includes(`"event":"${event}"`)) {
+  logged(event: string): Promise<void> {
+    return this.#logMatches(new RegExp(`"event":"${event}"`));
+  }
+
+  /** Resolves once it has logged the end of the batch. */
+  batchEnded(id: string): Promise<void> {
+    const ends = "completed|failed|cancelled|expired";
+    return this.#logMatches(new RegExp(`"batch":"${id}".*"event":"batch\\.(${ends})"`));
+  }
+
+  async #logMatches(pattern: RegExp): Promise<void> {
+    while (!pattern.test(this.#stderr)) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.push(resolve);
       await promise;

@@ -1,0 +1,228 @@
+/** What is wrong with a line of an input file, in the words of the API. */
+import type { BatchEndpoint } from "../contract/batch.ts";
+import type { Fault } from "./batch.ts";
+import { CustomIds } from "./custom-ids.ts";
+import {
+  countElements,
+  decodeString,
+  type Extent,
+  hasEscape,
+  isArrayAt,
+  isObjectAt,
+  isSame,
+  isStringAt,
+  skipSpace,
+} from "./json.ts";
+import { type ParsedLine, parseLine, textOf } from "./line.ts";
+
+/** Whether a string value says `text`, which is given with its quotes. Decodes only what has escapes. */
+function says(bytes: Buffer, part: Extent, text: Buffer): boolean {
+  if (isSame(bytes, part.start, part.end, text)) return true;
+  if (!isStringAt(bytes, part.start) || !hasEscape(bytes, part.start, part.end)) return false;
+  return Buffer.from(JSON.stringify(decodeString(bytes, part))).equals(text);
+}
+
+const TRUE = Buffer.from("true");
+const NULL = Buffer.from("null");
+
+const isLiteral = (bytes: Buffer, part: Extent | null, literal: Buffer) =>
+  part !== null && isSame(bytes, part.start, part.end, literal);
+
+/**
+ * How many texts an `input` asks to have embedded: a text and a list of tokens are one, a list of texts or of
+ * lists of tokens is as many as it has. What is neither is the upstream's to refuse.
+ */
+function countInputs(bytes: Buffer, input: Extent | null): number {
+  if (input === null) return 0;
+  const { start, end } = input;
+  if (!isArrayAt(bytes, start)) return 1;
+  const first = skipSpace(bytes, start + 1, end);
+  const isList = isStringAt(bytes, first) || isArrayAt(bytes, first);
+  return isList ? countElements(bytes, start, end) : 1;
+}
+
+const isMissing = (bytes: Buffer, part: Extent | null) =>
+  part === null || isLiteral(bytes, part, NULL);
+
+type LineFault = Omit<Fault, "line">;
+
+const missing = (name: string): LineFault => ({
+  code: "missing_required_parameter",
+  message: `Missing required parameter: '${name}'.`,
+  param: name,
+});
+
+const wrongType = (name: string, expected: string): LineFault => ({
+  code: "invalid_type",
+  message: `Invalid type for '${name}': expected ${expected}.`,
+  param: name,
+});
+
+const invalidRequest = (message: string, param: string): LineFault => ({
+  code: "invalid_request",
+  message,
+  param,
+});
+
+/** How the message about `stream: true` names an endpoint. */
+const ENDPOINT_TITLES: Readonly<Record<BatchEndpoint, string>> = {
+  "/v1/chat/completions": "Chat Completions",
+  "/v1/completions": "Completions",
+  "/v1/embeddings": "Embeddings",
+  "/v1/responses": "Responses",
+  "/v1/moderations": "Moderations",
+  "/v1/images/generations": "Images",
+  "/v1/images/edits": "Images",
+  "/v1/videos": "Videos",
+};
+
+/** As much of a text as a message shows: a client may write megabytes where a name belongs. */
+const SHOWN_CHARACTERS = 200;
+const shown = (text: string) =>
+  text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS)}…`;
+
+/** In bytes, as written. The name stands in the batch and is asked for again and again. */
+const MAX_MODEL_BYTES = 1024;
+
+const INVALID_JSON: LineFault = {
+  code: "invalid_json_line",
+  message: "This line is not parseable as valid JSON.",
+  param: null,
+};
+
+const inQuotes = (text: string) => Buffer.from(JSON.stringify(text));
+const POST = inQuotes("POST");
+const EMPTY = inQuotes("");
+
+/**
+ * Checks the lines of one input file, in order: it remembers the custom ids it has seen (each
+ * takes its length and about 30 bytes) and the model that the first line named. What is the same on every line is compared
+ * as bytes, so a good line is checked without decoding anything.
+ */
+export class LineChecker {
+  readonly #endpoint: BatchEndpoint;
+  readonly #hasRoute: (model: string) => boolean;
+  /** The endpoint, and how Azure's clients write it. */
+  readonly #urls: readonly Buffer[];
+  readonly #customIds = new CustomIds();
+  #model: string | null = null;
+  #modelInQuotes = EMPTY;
+  #inputCount = 0;
+
+  constructor(endpoint: BatchEndpoint, hasRoute: (model: string) => boolean) {
+    this.#endpoint = endpoint;
+    this.#urls = [inQuotes(endpoint), inQuotes(endpoint.slice("/v1".length))];
+    this.#hasRoute = hasRoute;
+  }
+
+  /** The model that the first good line named; null until there is one. */
+  get model(): string | null {
+    return this.#model;
+  }
+
+  /** Of all lines of an embeddings batch so far that are JSON; elsewhere 0. */
+  get inputCount(): number {
+    return this.#inputCount;
+  }
+
+  /** What is wrong with a line, the most basic fault first; null when nothing is. */
+  findFault(bytes: Buffer): LineFault | null {
+    const line = parseLine(bytes);
+    if (line === null) return INVALID_JSON;
+    if (this.#endpoint === "/v1/embeddings") this.#inputCount += countInputs(bytes, line.input);
+    return (
+      this.#customIdFault(bytes, line) ??
+      this.#addressFault(bytes, line) ??
+      this.#bodyFault(bytes, line)
+    );
+  }
+
+  #customIdFault(bytes: Buffer, line: ParsedLine): LineFault | null {
+    if (line.customId === null) return missing("custom_id");
+    if (!isStringAt(bytes, line.customId.start)) return wrongType("custom_id", "a string");
+    if (says(bytes, line.customId, EMPTY)) {
+      return {
+        code: "invalid_value",
+        message: "Invalid 'custom_id': expected a non-empty string.",
+        param: "custom_id",
+      };
+    }
+    if (!this.#customIds.addIfNew(bytes, line.customId)) {
+      return {
+        code: "duplicate_custom_id",
+        message: `The custom_id '${shown(decodeString(bytes, line.customId))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
+        param: "custom_id",
+      };
+    }
+    return null;
+  }
+
+  #addressFault(bytes: Buffer, line: ParsedLine): LineFault | null {
+    if (line.method === null) return missing("method");
+    if (!says(bytes, line.method, POST)) {
+      return {
+        code: "invalid_method",
+        message: "Invalid value for 'method': every request in a batch must be a 'POST'.",
+        param: "method",
+      };
+    }
+    if (line.url === null) return missing("url");
+    const { url } = line;
+    if (!this.#urls.some((each) => says(bytes, url, each))) {
+      return {
+        code: "invalid_url",
+        message: "The URL provided for this request does not match the batch endpoint.",
+        param: "url",
+      };
+    }
+    return null;
+  }
+
+  #bodyFault(bytes: Buffer, line: ParsedLine): LineFault | null {
+    if (line.body === null) return missing("body");
+    if (!isObjectAt(bytes, line.body.start)) return wrongType("body", "an object");
+    const model = this.#readModel(bytes, line.model);
+    if (model === null || model === "") {
+      return invalidRequest("Model parameter is required.", "body.model");
+    }
+    if (this.#endpoint === "/v1/chat/completions" && isMissing(bytes, line.messages)) {
+      return invalidRequest("Messages parameter is required.", "body.messages");
+    }
+    if (isLiteral(bytes, line.stream, TRUE)) {
+      return {
+        code: "streaming_unsupported",
+        message: `${ENDPOINT_TITLES[this.#endpoint]}: Streaming is not supported in the Batch API.`,
+        param: "body.stream",
+      };
+    }
+    return this.#modelFault(model);
+  }
+
+  /** The name, without decoding it again and again when every line names the same model. */
+  #readModel(bytes: Buffer, part: Extent | null): string | null {
+    if (part === null) return null;
+    const isKnown = isSame(bytes, part.start, part.end, this.#modelInQuotes);
+    return isKnown ? this.#model : textOf(bytes, part);
+  }
+
+  #modelFault(model: string): LineFault | null {
+    if (model === this.#model) return null;
+    if (Buffer.byteLength(model) > MAX_MODEL_BYTES || !this.#hasRoute(model)) {
+      return {
+        code: "model_not_found",
+        message: `The provided model '${shown(model)}' is not supported by the Batch API.`,
+        param: "body.model",
+      };
+    }
+    if (this.#model === null) {
+      this.#model = model;
+      this.#modelInQuotes = inQuotes(model);
+      return null;
+    }
+    return {
+      code: "mismatched_model",
+      message: `The model '${shown(model)}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
+      param: "body.model",
+    };
+  }
+}
