@@ -2,6 +2,8 @@
 export interface Sizes {
   /** Lines of the batch whose throughput is measured. */
   readonly smallLineCount: number;
+  /** Batches, each between two runs of the floor. */
+  readonly throughputRounds: number;
   /** Lines of {@link LARGE_LINE_BYTES} each, in and out. */
   readonly largeLineCount: number;
   /** The batch to which the memory of the large one is compared. */
@@ -21,6 +23,7 @@ export const LARGE_LINE_BYTES = 20_000;
 
 export const FULL: Sizes = {
   smallLineCount: 50_000,
+  throughputRounds: 3,
   largeLineCount: 50_000,
   flatLineCount: 5_000,
   validationBytes: 200_000_000,
@@ -35,6 +38,7 @@ export const FULL: Sizes = {
 
 export const QUICK: Sizes = {
   smallLineCount: 6_000,
+  throughputRounds: 1,
   largeLineCount: 5_000,
   flatLineCount: 1_000,
   validationBytes: 60_000_000,

@@ -5,6 +5,7 @@
  * spaces (inside strings JSON has none), so numbers, key order and escapes survive.
  */
 
+import type { Usage } from "./batch.ts";
 import type { NoAnswerCode } from "./codes.ts";
 import { randomHexId } from "./random-id.ts";
 
@@ -19,8 +20,7 @@ export type Outcome =
   /** Our own drain, cancel or lost lease: never the line's fault. */
   | { readonly kind: "interrupted" };
 
-export interface Answered {
-  readonly kind: "answered";
+interface Answer {
   readonly status: number;
   /** The upstream's own id for the exchange, when it sent one. */
   readonly requestId: string | null;
@@ -28,8 +28,14 @@ export interface Answered {
   readonly body: Buffer;
 }
 
+export interface Answered extends Answer {
+  readonly kind: "answered";
+  /** The tokens that it reports. */
+  readonly usage: Usage;
+}
+
 /** 429, 503 or 529: it would answer, but not now. */
-export interface Overloaded extends Omit<Answered, "kind"> {
+export interface Overloaded extends Answer {
   readonly kind: "overloaded";
   /** How long the upstream asked to be left alone. */
   readonly retryAfterMs: number | null;

@@ -12,7 +12,7 @@ export interface ChunkLimits {
   readonly maxBytes: number;
 }
 
-export const DEFAULT_CHUNK_LIMITS: ChunkLimits = { maxLines: 256, maxBytes: 4 * 1024 * 1024 };
+export const DEFAULT_CHUNK_LIMITS: ChunkLimits = { maxLines: 512, maxBytes: 4 * 1024 * 1024 };
 
 export interface PlannedChunk {
   readonly number: number;

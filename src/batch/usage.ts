@@ -8,18 +8,25 @@ import { indexOfKey, isObjectAt, quoted, skipObject, skipSpace, skipValue } from
 
 const USAGE_KEY = quoted(["usage"]);
 
-/** The usage that an answer (valid JSON) reports; zeros where it reports none. */
-export function usageOf(body: Buffer): Usage {
+/**
+ * The usage that an answer reports, zeros where it reports none; null when the bytes are not one JSON value. Both
+ * are found in one pass, because each answer takes it. UTF-8 is the caller's to check.
+ */
+export function usageIfJson(body: Buffer): Usage | null {
   let usage: Usage = NO_USAGE;
-  const start = skipSpace(body, 0, body.length);
-  skipObject(body, start, body.length, (keyStart, keyEnd, valueStart) => {
-    const valueEnd = skipValue(body, valueStart, body.length);
-    if (indexOfKey(body, keyStart, keyEnd, USAGE_KEY) === 0 && isObjectAt(body, valueStart)) {
-      usage = readUsage(JSON.parse(body.toString("utf8", valueStart, valueEnd)));
-    }
-    return valueEnd;
-  });
-  return usage;
+  const end = body.length;
+  const start = skipSpace(body, 0, end);
+  const after = isObjectAt(body, start)
+    ? skipObject(body, start, end, (keyStart, keyEnd, valueStart) => {
+        const valueEnd = skipValue(body, valueStart, end);
+        if (isObjectAt(body, valueStart) && indexOfKey(body, keyStart, keyEnd, USAGE_KEY) === 0) {
+          if (valueEnd > 0)
+            usage = readUsage(JSON.parse(body.toString("utf8", valueStart, valueEnd)));
+        }
+        return valueEnd;
+      })
+    : skipValue(body, start, end);
+  return after > 0 && skipSpace(body, after, end) === end ? usage : null;
 }
 
 const tokens = (value: unknown): number =>

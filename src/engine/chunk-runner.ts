@@ -14,7 +14,6 @@ import { NO_USAGE } from "../batch/batch.ts";
 import { bodyFor, type ParsedLine, parseLine, textOf } from "../batch/line.ts";
 import { type FinalOutcome, isSuccess, outcomeLine } from "../batch/outcome.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import { usageOf } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
@@ -155,7 +154,7 @@ class Sending {
   #record(lineNumber: number, customId: Buffer, outcome: FinalOutcome): Promise<void> | null {
     const succeeded = isSuccess(outcome);
     const row = outcomeLine(customId, outcome);
-    const usage = succeeded && outcome.kind === "answered" ? usageOf(outcome.body) : NO_USAGE;
+    const usage = succeeded && outcome.kind === "answered" ? outcome.usage : NO_USAGE;
     this.recordedCount++;
     this.#log.debug({ batch: this.#batch.id, line: lineNumber, outcome: outcome.kind }, RECORDED);
     return this.#journal.append({ lineNumber, succeeded, row }, usage);

@@ -6,8 +6,9 @@
  * showing, so its text is put into the error envelope.
  */
 import { isUtf8 } from "node:buffer";
-import { isJson } from "../batch/json.ts";
+import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome } from "../batch/outcome.ts";
+import { usageIfJson } from "../batch/usage.ts";
 import type { ErrorEnvelope } from "../contract/error.ts";
 
 export interface RawAnswer {
@@ -23,12 +24,12 @@ const MAX_MESSAGE_CHARACTERS = 1_000;
 const BYTES_PER_CHARACTER = 4;
 
 export function outcomeOf({ status, headers, body }: RawAnswer, nowMs: number): Outcome {
-  const isValid = isJson(body) && isUtf8(body);
-  if (status >= 200 && status < 300 && !isValid) {
+  const usage = isUtf8(body) ? usageIfJson(body) : null;
+  if (status >= 200 && status < 300 && usage === null) {
     return { kind: "broken", detail: `status ${status} with ${describe(body)}` };
   }
   const requestId = header(headers, "x-request-id");
-  const json = isValid ? body : errorBody(status, body);
+  const json = usage !== null ? body : errorBody(status, body);
   return OVERLOADED.has(status)
     ? {
         kind: "overloaded",
@@ -37,7 +38,7 @@ export function outcomeOf({ status, headers, body }: RawAnswer, nowMs: number): 
         body: json,
         retryAfterMs: retryAfterMs(headers, nowMs),
       }
-    : { kind: "answered", status, requestId, body: json };
+    : { kind: "answered", status, requestId, body: json, usage: usage ?? NO_USAGE };
 }
 
 function header(headers: RawAnswer["headers"], name: string): string | null {

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { NO_USAGE } from "../../src/batch/batch.ts";
 import {
   BATCH_CANCELLED,
   BATCH_EXPIRED,
@@ -16,6 +17,7 @@ const lineFor = (...args: Parameters<typeof outcomeLine>) => Buffer.concat(outco
 
 const answered = (status: number, body: string, requestId: string | null = null): FinalOutcome => ({
   kind: "answered",
+  usage: NO_USAGE,
   status,
   requestId,
   body: Buffer.from(body),
@@ -159,7 +161,13 @@ test("only answers from 200 to 299 are successes", () => {
 test("a large answer stands in its row as it came, without a copy", () => {
   const body = Buffer.from(JSON.stringify({ text: "é".repeat(100_000) }));
 
-  const pieces = outcomeLine(CUSTOM_ID, { kind: "answered", status: 200, requestId: "r", body });
+  const pieces = outcomeLine(CUSTOM_ID, {
+    kind: "answered",
+    status: 200,
+    requestId: "r",
+    body,
+    usage: NO_USAGE,
+  });
 
   expect(pieces).toContain(body);
   const row = JSON.parse(Buffer.concat(pieces).toString()) as { response: { body: unknown } };

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { NO_USAGE, type Usage } from "../../src/batch/batch.ts";
-import { addUsage, usageOf } from "../../src/batch/usage.ts";
+import { addUsage, usageIfJson } from "../../src/batch/usage.ts";
 
 const usageIn = (answer: unknown) =>
-  usageOf(Buffer.from(typeof answer === "string" ? answer : JSON.stringify(answer)));
+  usageIfJson(Buffer.from(typeof answer === "string" ? answer : JSON.stringify(answer)));
 
 const counted = (partial: Partial<Usage>): Usage => ({ ...NO_USAGE, ...partial });
 
@@ -61,12 +61,12 @@ describe("the tokens of an answer", () => {
   });
 
   test("are added up when the answer has no total", () => {
-    expect(usageIn({ usage: { prompt_tokens: 3, completion_tokens: 4 } }).totalTokens).toBe(7);
+    expect(usageIn({ usage: { prompt_tokens: 3, completion_tokens: 4 } })?.totalTokens).toBe(7);
   });
 
   test("are those of the last usage when there are two, and of an escaped key too", () => {
     expect(
-      usageIn('{"usage":{"prompt_tokens":1},"us\\u0061ge":{"prompt_tokens":2}}').inputTokens,
+      usageIn('{"usage":{"prompt_tokens":1},"us\\u0061ge":{"prompt_tokens":2}}')?.inputTokens,
     ).toBe(2);
   });
 

@@ -1,12 +1,19 @@
 import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
+import { NO_USAGE } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import { systemClock } from "../../src/clock.ts";
 import { createLog } from "../../src/log.ts";
 import { TargetHealth } from "../../src/upstream/health.ts";
 
 const body = Buffer.from('{"secret":"content"}');
-const good: Outcome = { kind: "answered", status: 200, requestId: null, body };
+const good: Outcome = {
+  kind: "answered",
+  status: 200,
+  requestId: null,
+  body,
+  usage: NO_USAGE,
+};
 const overloaded = (retryAfterMs: number | null): Outcome => ({
   ...{ kind: "overloaded", status: 429, requestId: null, body, retryAfterMs },
 });

@@ -1,11 +1,13 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { NO_USAGE } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import { DEFAULT_RETRY_POLICY, decide, NO_ATTEMPTS } from "../../src/upstream/retry.ts";
 
 const body = Buffer.from("{}");
 const answered = (status: number): Outcome => ({
   kind: "answered",
+  usage: NO_USAGE,
   status,
   requestId: null,
   body,
