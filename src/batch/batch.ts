@@ -6,6 +6,7 @@ import { randomBytes } from "node:crypto";
 import type { BatchEndpoint, BatchStatus } from "../contract/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { FaultCode } from "./codes.ts";
+import { randomHexId } from "./random-id.ts";
 
 declare const kind: unique symbol;
 /** A string that names one kind of thing: a file id where a batch id belongs does not compile. */
@@ -128,6 +129,6 @@ export function newBatchId(nowMs: number): BatchId {
   return `batch_${seconds.toString(16).padStart(8, "0")}${randomBytes(12).toString("hex")}` as BatchId;
 }
 
-export const newUploadId = (): UploadId => `upload_${randomBytes(16).toString("hex")}` as UploadId;
+export const newUploadId = (): UploadId => `upload_${randomHexId()}` as UploadId;
 
-export const newPartId = (): PartId => `part_${randomBytes(16).toString("hex")}` as PartId;
+export const newPartId = (): PartId => `part_${randomHexId()}` as PartId;

@@ -6,8 +6,8 @@
  * a record. A line that was interrupted leaves nothing: no record, no attempt charged.
  *
  * The chunk ends in one of three ways. Closed: every line has its record, or the batch is stopping and
- * the finalizer writes the rows of those that have none. Released: the process is leaving, and
- * whoever claims the chunk next goes on. Abandoned: the lease was lost; nothing is written.
+ * the finalizer writes the rows of those that have none. Released: the process is leaving, or the window has
+ * ended and nobody has said so yet; whoever has the chunk next goes on. Abandoned: the lease was lost; nothing is written.
  */
 import type { Batch, InputExtent } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";

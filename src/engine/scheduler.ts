@@ -55,8 +55,8 @@ export class Scheduler {
     const claimed = await store.claimChunk({ ...(await leases.claim()), routes });
     if (claimed === null) return false;
     const route = this.#deps.upstreams.findRoute(claimed.chunk.route);
-    if (route === null) await store.releaseChunkIfLeased(claimed.lease);
-    else this.#start(claimed, route);
+    if (route === null) throw new Error(`nothing serves ${claimed.chunk.route} any more`);
+    this.#start(claimed, route);
     return true;
   }
 

@@ -1,12 +1,13 @@
 /** Every request gets an id, three headers and one line in the log. */
-import { randomBytes } from "node:crypto";
+
 import type { MiddlewareHandler } from "hono";
+import { randomHexId } from "../batch/random-id.ts";
 import type { Log } from "../log.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 
 const API_VERSION = "2020-10-01";
 
-export const newRequestId = () => `req_${randomBytes(16).toString("hex")}`;
+export const newRequestId = () => `req_${randomHexId()}`;
 
 const elapsedMs = (c: AppContext) => Math.round(performance.now() - c.get("startedAtMs"));
 

@@ -159,12 +159,13 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
 
   /** The distinct `route` of all chunks that somebody could claim. */
   listOpenRoutes(nowMs: number): Promise<string[]>;
-  /** Leases the chunk of the batch that expires first, among those whose `route` is listed. */
+  /** Leases the chunk of the batch that expires first, and has not yet, among those whose `route` is listed. */
   claimChunk(claim: Claim & { readonly routes: readonly string[] }): Promise<ClaimedChunk | null>;
   /** Adds a segment and its counts. */
   recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean>;
   /**
-   * Adds the last segment, if any, and ends the chunk. Its batch moves to `finalizing` when this was
+   * Adds the last segment, if any, and ends the chunk: only when every line has its record, or the batch is
+   * stopping. Its batch moves to `finalizing` when this was
    * its last open chunk and it is not stopping.
    */
   closeChunkIfLeased(

@@ -6,8 +6,9 @@
  * or is given up on. What a crash interrupts is sent again, under the same id: a receiver may see an event
  * twice and never misses one.
  */
-import { randomBytes, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import type { Batch } from "../batch/batch.ts";
+import { randomHexId } from "../batch/random-id.ts";
 import type { Clock } from "../clock.ts";
 import type { WebhookConfig, WebhooksConfig } from "../config-schema.ts";
 import type { EventType } from "../contract/event.ts";
@@ -59,10 +60,10 @@ export class Webhooks {
    * not ask for this ending is left out later, when the delivery is due.
    */
   announcementsFor(batch: Batch): Announcement[] {
-    const eventId = `evt_${randomHex()}`;
+    const eventId = `evt_${randomHexId()}`;
     return this.#options.config.endpoints
       .filter(({ project }) => project === undefined || project === batch.project)
-      .map(({ name }) => ({ webhookId: `wh_${randomHex()}`, eventId, webhook: name }));
+      .map(({ name }) => ({ webhookId: `wh_${randomHexId()}`, eventId, webhook: name }));
   }
 
   start(): void {
@@ -178,8 +179,6 @@ export class Webhooks {
     this.#options.log.error({ ...fieldsOf(delivery), reason }, "webhook.given_up");
   }
 }
-
-const randomHex = () => randomBytes(16).toString("hex");
 
 /** Deliveries exist for final statuses only, and each of them has an event. */
 const typeOf = ({ status }: Delivery) => `batch.${status}` as EventType;

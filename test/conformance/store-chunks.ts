@@ -76,6 +76,18 @@ function testClaims(open: OpenStore): void {
     expect(await store.claimChunk({ ...claimBy("worker"), routes: [] })).toBeNull();
   });
 
+  test("a chunk is not handed out once the window of its batch is over", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama"]);
+    const last = claimBy("worker", batch.expiresAtMs - 1);
+    const late = claimBy("worker", batch.expiresAtMs);
+
+    expect(await store.listOpenRoutes(late.nowMs)).toEqual([]);
+    expect(await store.claimChunk({ ...late, routes: ["llama"] })).toBeNull();
+    expect(await store.claimChunk({ ...last, routes: ["llama"] })).not.toBeNull();
+  });
+
   test("the batch that expires first goes first, whatever its route and age", async () => {
     await using opened = await open();
     const { store } = opened;

@@ -89,8 +89,8 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
   },
   "webhooks/": {
-    may: ["clock.ts", "log.ts", "loop.ts", "version.ts"],
-    mayKnow: ["batch/", "contract/", ...STORE_PORT, "config-schema.ts"],
+    may: ["batch/", "clock.ts", "log.ts", "loop.ts", "version.ts"],
+    mayKnow: ["contract/", ...STORE_PORT, "config-schema.ts"],
   },
   "http/": {
     may: [
