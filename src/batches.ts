@@ -28,6 +28,9 @@ export interface BatchRequest {
   readonly endpoint: BatchEndpoint;
   readonly metadata: Readonly<Record<string, string>> | null;
   readonly outputExpiresAfterSeconds: number | null;
+  readonly priority: number;
+  readonly defaultModel: string | null;
+  readonly traceparent: string | null;
 }
 
 const CANNOT_CANCEL: readonly BatchStatus[] = ["completed", "failed", "expired"];

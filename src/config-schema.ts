@@ -4,26 +4,10 @@
  */
 import { isIP } from "node:net";
 import { z } from "zod";
+import { UpstreamEntry } from "./config-upstreams.ts";
+import { graceSeconds, httpUrl, int, name, secret } from "./config-values.ts";
 import { EVENT_TYPES } from "./contract/event.ts";
 import { LOG_LEVELS } from "./log.ts";
-
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
-const name = z.string().regex(NAME, "use letters, digits, '.', '_' and '-'");
-
-/** A number, also as text: `${PORT}` is text once it is expanded. */
-const numberLike = <T extends z.ZodType<number>>(schema: T) =>
-  z.preprocess(
-    (value) => (typeof value === "string" && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value),
-    schema,
-  );
-const int = (min: number, max: number) => numberLike(z.int().min(min).max(max));
-const seconds = numberLike(z.number().positive().max(86_400));
-const graceSeconds = numberLike(z.number().min(0).max(3_600));
-
-/** What may stand in an HTTP header: a key from a file often ends in a newline that nobody sees. */
-const secret = z
-  .string()
-  .regex(/^[\x21-\x7e]+$/, "expected printable ASCII without spaces or line breaks");
 
 const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
@@ -52,28 +36,6 @@ const host = z
   .string()
   .refine(isHost, "expected a host name or an address, without scheme, port and path");
 
-const ModelEntry = z.union([
-  z.string().min(1),
-  z.strictObject({
-    name: z.string().min(1),
-    /** What the upstream calls it. Left out: the same name. */
-    upstream_model: z.string().min(1).optional(),
-  }),
-]);
-
-const UpstreamEntry = z.strictObject({
-  name,
-  /** Up to and including `/v1`; the rest of the path comes from the endpoint. */
-  base_url: z.url({ protocol: /^https?$/, error: "expected an http:// or https:// address" }),
-  api_key: secret.optional(),
-  /** Public model names it serves; `"*"` is any other name, unchanged. */
-  models: z.array(ModelEntry).min(1),
-  /** Requests in flight at once. Raise it until the upstream's throughput stops growing. */
-  max_concurrency: int(1, 100_000).default(64),
-  /** For one whole answer. A line that needs longer is tried again, a few times. */
-  timeout_seconds: seconds.default(600),
-});
-
 const KeyEntry = z.strictObject({
   name,
   /** The key itself (best as `${NAME}`), or `sha256:` and its SHA-256 in hexadecimal. */
@@ -86,9 +48,7 @@ const KeyEntry = z.strictObject({
 
 const WebhookEntry = z.strictObject({
   name,
-  url: z
-    .url({ protocol: /^https?$/, error: "expected an http:// or https:// address" })
-    .refine(hasNoCredentials, "leave user name and password out of it"),
+  url: httpUrl.refine(hasNoCredentials, "leave user name and password out of it"),
   secret: signingSecret,
   /** Left out: all. */
   events: z.array(z.enum(EVENT_TYPES)).min(1).optional(),
@@ -119,10 +79,16 @@ export const ConfigFile = z.strictObject({
       max_line_bytes: int(1_024, 268_435_456).default(33_554_432),
       /** Longest answer to one line. In the worst case each request in flight takes this much memory. */
       max_answer_bytes: int(1_024, 268_435_456).default(67_108_864),
+      /** Whether the lines of one batch may name several models. OpenAI refuses that, and so is the default. */
+      allow_mixed_models: z.boolean().default(false),
     })
     .prefault({}),
   auth: z.strictObject({ keys: z.array(KeyEntry).min(1) }).optional(),
   upstreams: z.array(UpstreamEntry).default([]),
+  /** What a line without a model asks for, unless its batch says otherwise. Left out: such a line is refused. */
+  default_model: z.string().min(1).optional(),
+  /** Where traces go, by OTLP over HTTP, such as `http://localhost:4318/v1/traces`. Left out: nowhere. */
+  tracing: z.strictObject({ endpoint: httpUrl }).optional(),
   webhooks: z
     .strictObject({
       endpoints: z.array(WebhookEntry).default([]),
@@ -141,7 +107,6 @@ export const ConfigFile = z.strictObject({
 });
 
 export type Config = z.infer<typeof ConfigFile>;
-export type UpstreamConfig = Config["upstreams"][number];
 export type WebhooksConfig = Config["webhooks"];
 export type WebhookConfig = WebhooksConfig["endpoints"][number];
 export type KeyConfig = NonNullable<Config["auth"]>["keys"][number];

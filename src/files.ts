@@ -183,6 +183,7 @@ export class Files {
       sha256: check.report().sha256,
       createdAtMs,
       expiresAtMs: keptSeconds === null ? null : createdAtMs + keptSeconds * 1000,
+      traceparent: null,
     };
   }
 }

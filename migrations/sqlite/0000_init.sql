@@ -29,6 +29,9 @@ CREATE TABLE `batches` (
 	`total_tokens` integer DEFAULT 0 NOT NULL,
 	`metadata` text,
 	`output_expires_after_seconds` integer,
+	`priority` integer DEFAULT 0 NOT NULL,
+	`default_model` text,
+	`traceparent` text,
 	`has_chunks` integer DEFAULT false NOT NULL,
 	`lease_owner` text,
 	`lease_expires_at_ms` integer,
@@ -105,6 +108,7 @@ CREATE TABLE `files` (
 	`created_at_ms` integer NOT NULL,
 	`expires_at_ms` integer,
 	`deleted_at_ms` integer,
+	`traceparent` text,
 	CONSTRAINT "file_bytes_not_negative" CHECK(bytes >= 0)
 );
 --> statement-breakpoint

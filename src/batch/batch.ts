@@ -27,6 +27,8 @@ export interface StoredFile {
   readonly blobKey: string;
   readonly createdAtMs: number;
   readonly expiresAtMs: number | null;
+  /** Of the trace in which it was uploaded or written, as W3C `traceparent`. */
+  readonly traceparent: string | null;
 }
 
 /** Something wrong with an input file; `line` counts from 1 and is null for the whole file. */
@@ -89,6 +91,12 @@ export interface Batch {
   readonly metadata: Readonly<Record<string, string>> | null;
   /** Seconds from the creation of its output files to their expiry; null leaves it to the server. */
   readonly outputExpiresAfterSeconds: number | null;
+  /** From −10 to 10: how large its share is beside the other batches of its project. */
+  readonly priority: number;
+  /** What its lines without a model ask for; null leaves it to the configuration. */
+  readonly defaultModel: string | null;
+  /** Of the trace in which it was created, as W3C `traceparent`. */
+  readonly traceparent: string | null;
 }
 
 /** Consecutive lines of the input file: bytes `[start, end)`, the first of them being line `firstLine`. */

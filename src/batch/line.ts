@@ -104,15 +104,8 @@ export const parseLine = (bytes: Buffer): ParsedLine | null => reader.read(bytes
 export const textOf = (bytes: Buffer, part: Extent | null): string | null =>
   part !== null && isStringAt(bytes, part.start) ? decodeString(bytes, part) : null;
 
-/** The body with its model replaced, or as the client wrote it when the name stays. */
-export function bodyFor(bytes: Buffer, line: ParsedLine, upstreamModel: string | null): Buffer {
-  if (line.body === null) throw new Error("a line without a body reached the upstream");
-  if (upstreamModel === null || line.model === null) {
-    return bytes.subarray(line.body.start, line.body.end);
-  }
-  return Buffer.concat([
-    bytes.subarray(line.body.start, line.model.start),
-    Buffer.from(JSON.stringify(upstreamModel)),
-    bytes.subarray(line.model.end, line.body.end),
-  ]);
+/** The body as the client wrote it; only of a line that has one. */
+export function bodyOf(bytes: Buffer, { body }: ParsedLine): Buffer {
+  if (body === null) throw new Error("a line without a body reached the upstream");
+  return bytes.subarray(body.start, body.end);
 }

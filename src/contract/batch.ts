@@ -43,6 +43,22 @@ export const ExpiresAfter = z.object({
   seconds: z.int().min(EXPIRES_AFTER_SECONDS.min).max(EXPIRES_AFTER_SECONDS.max),
 });
 
+/** How much larger or smaller than that of its neighbours the share of a batch is to be. */
+export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
+
+/** What batchd adds to the request: nested, so that it can never be taken for one of OpenAI's fields. */
+const CreateBatchExtension = z
+  .strictObject({
+    default_model: z
+      .string()
+      .min(1)
+      .nullable()
+      .optional()
+      .describe("For lines whose `model` is empty."),
+    priority: z.int().min(PRIORITIES.min).max(PRIORITIES.max).nullable().optional(),
+  })
+  .meta({ id: "CreateBatchExtension" });
+
 export const CreateBatch = z
   .strictObject({
     input_file_id: z.string(),
@@ -54,6 +70,7 @@ export const CreateBatch = z
       .optional()
       .describe("At most 16 pairs; keys of at most 64, values of at most 512 characters."),
     output_expires_after: ExpiresAfter.nullable().optional(),
+    x_batchd: CreateBatchExtension.nullable().optional(),
   })
   .meta({ id: "CreateBatch" });
 

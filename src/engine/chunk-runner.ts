@@ -11,7 +11,7 @@
  */
 import type { Batch, InputExtent } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
-import { bodyFor, type ParsedLine, parseLine, textOf } from "../batch/line.ts";
+import { bodyOf, type ParsedLine, parseLine, textOf } from "../batch/line.ts";
 import { type FinalOutcome, isSuccess, outcomeLine } from "../batch/outcome.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -177,7 +177,9 @@ function requestOf(bytes: Buffer, parsed: ParsedLine, batch: Batch): UpstreamReq
   return {
     endpoint: batch.endpoint,
     model: textOf(bytes, parsed.model) ?? "",
-    bodyFor: (upstreamModel) => bodyFor(bytes, parsed, upstreamModel),
+    isModelInBody: true,
+    body: bodyOf(bytes, parsed),
     deadlineAtMs: batch.expiresAtMs,
+    traceparent: batch.traceparent,
   };
 }

@@ -123,6 +123,7 @@ function resultFile(
     filename: `${batch.id}_${kind}.jsonl`,
     createdAtMs: nowMs,
     expiresAtMs: nowMs + lifetimeSeconds * 1000,
+    traceparent: batch.traceparent,
   };
 }
 

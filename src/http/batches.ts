@@ -50,6 +50,9 @@ function batchRequest(json: unknown): BatchRequest {
     endpoint: body.endpoint,
     metadata: body.metadata ?? null,
     outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
+    priority: body.x_batchd?.priority ?? 0,
+    defaultModel: body.x_batchd?.default_model ?? null,
+    traceparent: null,
   };
 }
 

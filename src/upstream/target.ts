@@ -1,6 +1,6 @@
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
-import type { UpstreamConfig } from "../config-schema.ts";
+import type { UpstreamConfig } from "../config-upstreams.ts";
 import type { Log } from "../log.ts";
 import { Client } from "./client.ts";
 import { TargetHealth } from "./health.ts";

@@ -1,20 +1,27 @@
 /**
  * The port to the models. A *target* is one upstream endpoint; a *route* is the set of targets that
  * serve a public model name. The engine asks a route for room, admits lines to it, and sends them; how a
- * line is retried, and on which target, is decided behind this port.
+ * line is retried, and on which target, is decided behind this port. Beside the lines of batches a
+ * route passes single requests through, which go first.
  */
+import type { Readable } from "node:stream";
 import type { Outcome } from "../batch/outcome.ts";
+import type { UpstreamConfig } from "../config-upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 
-/** One line, ready to go out. */
+/** One line or one request of a client, ready to go out. */
 export interface UpstreamRequest {
   readonly endpoint: BatchEndpoint;
-  /** The public model name that the line asks for. */
+  /** The public model name that is asked for. */
   readonly model: string;
-  /** The body to send to a target that knows the model by `upstreamModel`; null keeps the client's name. */
-  bodyFor(upstreamModel: string | null): Buffer;
+  /** Whether the body says so itself. If not, the name is written into it. */
+  readonly isModelInBody: boolean;
+  /** One JSON object, as the client wrote it. */
+  readonly body: Buffer;
   /** No attempt starts at or after this instant. */
   readonly deadlineAtMs: number;
+  /** The trace it belongs to, as W3C `traceparent`; null without one. */
+  readonly traceparent: string | null;
 }
 
 /** Two questions, two signals. */
@@ -25,17 +32,38 @@ export interface SendSignals {
   readonly abort: AbortSignal;
 }
 
+/** What becomes of a request that is passed through. */
+export type Relay =
+  | Relayed
+  /** Every target is down or asks to be left alone; `retryAfterMs` is null when nobody knows for how long. */
+  | { readonly kind: "unavailable"; readonly retryAfterMs: number | null }
+  | Extract<Outcome, { kind: "unreachable" | "broken" | "timed_out" | "interrupted" }>;
+
+/** An answer whose body is still on its way. */
+export interface Relayed {
+  readonly kind: "relayed";
+  readonly status: number;
+  /** As the upstream sent them, names in lower case. */
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  /** Byte for byte. Destroying it gives the connection up; it fails when the answer breaks off. */
+  readonly body: Readable;
+}
+
 export interface Route {
   /** Equal for two models that the same targets serve. */
   readonly key: string;
   /** How many more lines it would take on now. */
   readonly room: number;
+  /** When it may take lines: an instant that has passed, or the end of a pause or the start of a window. */
+  readonly opensAtMs: number;
   /** True once the line may be taken on, at once when there is room; false when `stop` aborts first. */
   admit(stop: AbortSignal): boolean | Promise<boolean>;
   /** Ends what {@link admit} began. */
   dismiss(): void;
   /** Attempts until an outcome is final, or `interrupted` when a signal or the deadline ends it first. */
   send(request: UpstreamRequest, signals: SendSignals): Promise<Outcome>;
+  /** Passes a request through, ahead of all lines. `abort` gives it up at any moment, its body included. */
+  relay(request: UpstreamRequest, abort: AbortSignal): Promise<Relay>;
 }
 
 export interface UpstreamModel {
@@ -43,10 +71,28 @@ export interface UpstreamModel {
   readonly ownedBy: string;
 }
 
+/** How a target is doing at the moment. */
+export interface TargetStatus {
+  readonly name: string;
+  /** Requests in flight that it may have now. */
+  readonly limit: number;
+  readonly inFlight: { readonly batch: number; readonly interactive: number };
+  /** Requests that wait for it (each waits for every target that would do). */
+  readonly waiting: number;
+  /** Of its circuit breaker. */
+  readonly circuit: "closed" | "open" | "half_open";
+}
+
 export interface Upstreams {
   /** The route of a public model name; null when no target serves it. */
   findRoute(model: string): Route | null;
   /** All public model names; targets that serve any model are asked for theirs. */
   listModels(): Promise<UpstreamModel[]>;
+  listTargets(): TargetStatus[];
+  /**
+   * Takes on another configuration. Targets keep what they have learned; what is in flight at one that goes
+   * ends there. Routes may change: whoever holds one asks for it again.
+   */
+  reconfigure(upstreams: readonly UpstreamConfig[]): void;
   close(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /** Everything there is to talk to, made from the configuration. */
 import type { Clock } from "../clock.ts";
-import type { UpstreamConfig } from "../config-schema.ts";
+import type { UpstreamConfig } from "../config-upstreams.ts";
 import type { Log } from "../log.ts";
 import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";

@@ -476,6 +476,9 @@ describe("cancelling", () => {
       usage: NO_USAGE,
       metadata: null,
       outputExpiresAfterSeconds: null,
+      priority: 0,
+      defaultModel: null,
+      traceparent: null,
     });
     const { status, body } = await call("POST", `/v1/batches/${id}/cancel`);
     if (cancelled) expect([status, body.status, body.cancelled_at]).toEqual([200, "cancelled", 4]);

@@ -41,6 +41,7 @@ export function aFile(fields: Partial<StoredFile> = {}): StoredFile {
     blobKey: `files/${id}`,
     createdAtMs: NOW_MS,
     expiresAtMs: null,
+    traceparent: null,
     ...fields,
   };
 }
@@ -70,6 +71,9 @@ export function aBatch(fields: Partial<Batch> = {}): Batch {
     usage: NO_USAGE,
     metadata: null,
     outputExpiresAfterSeconds: null,
+    priority: 0,
+    defaultModel: null,
+    traceparent: null,
     ...fields,
   };
 }

@@ -4,7 +4,7 @@ import { PassThrough } from "node:stream";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import { systemClock } from "../../src/clock.ts";
-import type { UpstreamConfig } from "../../src/config-schema.ts";
+import type { UpstreamConfig } from "../../src/config-upstreams.ts";
 import { createLog } from "../../src/log.ts";
 import type { Route, UpstreamRequest } from "../../src/upstream/upstream.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";

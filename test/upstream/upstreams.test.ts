@@ -1,7 +1,7 @@
 import { PassThrough } from "node:stream";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import type { UpstreamConfig } from "../../src/config-schema.ts";
+import type { UpstreamConfig } from "../../src/config-upstreams.ts";
 import { createLog } from "../../src/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { startUpstream, type UpstreamOptions } from "../support/upstream.ts";

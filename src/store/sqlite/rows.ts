@@ -31,6 +31,7 @@ export const fileFromRow = (row: FileRow): StoredFile => ({
   blobKey: row.blobKey,
   createdAtMs: row.createdAtMs,
   expiresAtMs: row.expiresAtMs,
+  traceparent: row.traceparent,
 });
 
 export const batchFromRow = (row: BatchRow): Batch => ({
@@ -63,6 +64,9 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   },
   metadata: row.metadata,
   outputExpiresAfterSeconds: row.outputExpiresAfterSeconds,
+  priority: row.priority,
+  defaultModel: row.defaultModel,
+  traceparent: row.traceparent,
 });
 
 export function rowFromBatch({ counts, usage, ...batch }: Batch): typeof batches.$inferInsert {

@@ -81,6 +81,7 @@ export const files = sqliteTable(
     expiresAtMs: integer("expires_at_ms"),
     /** Set: gone for clients, while its bytes may still be read by a batch. */
     deletedAtMs: integer("deleted_at_ms"),
+    traceparent: text("traceparent"),
   },
   (file) => [
     uniqueIndex("files_id").on(file.id),
@@ -128,6 +129,9 @@ export const batches = sqliteTable(
     totalTokens: count("total_tokens"),
     metadata: text("metadata", { mode: "json" }).$type<Readonly<Record<string, string>>>(),
     outputExpiresAfterSeconds: integer("output_expires_after_seconds"),
+    priority: integer("priority").notNull().default(0),
+    defaultModel: text("default_model"),
+    traceparent: text("traceparent"),
     /** From start to tidying: there may be chunk rows, and so journal blobs. */
     hasChunks: integer("has_chunks", { mode: "boolean" }).notNull().default(false),
     ...lease(),
