@@ -3,10 +3,12 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { openApiYaml } from "../src/contract/openapi.ts";
 import { errorsPage } from "./errors-page.ts";
+import { observabilityPage } from "./observability-page.ts";
 
 const GENERATED: Readonly<Record<string, () => string>> = {
   "openapi.yaml": openApiYaml,
   "docs/errors.md": errorsPage,
+  "docs/observability.md": observabilityPage,
 };
 
 const pathOf = (name: string) => fileURLToPath(new URL(`../${name}`, import.meta.url));

@@ -2,9 +2,19 @@
  * Structured logs: one JSON object a line on standard error, so that standard output stays free for
  * what a program reads. Each line is an event named `noun.verb` with fields.
  */
-import { type DestinationStream, destination, type Logger, pino, stdTimeFunctions } from "pino";
+import { type DestinationStream, destination, pino, stdTimeFunctions } from "pino";
+import type { LOG_EVENTS } from "./log-events.ts";
 
-export type Log = Logger;
+type EventLevel = keyof typeof LOG_EVENTS;
+export type LogEvent<Level extends EventLevel> = keyof (typeof LOG_EVENTS)[Level] & string;
+
+interface Tell<Event extends string> {
+  (fields: object, event: Event): void;
+  (event: Event): void;
+}
+
+/** Takes only events of the table, each at its level. */
+export type Log = { readonly [Level in EventLevel]: Tell<LogEvent<Level>> };
 
 export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];

@@ -1,0 +1,200 @@
+import { expect, test } from "vitest";
+import { METRICS } from "../../src/metric-table.ts";
+import { Metrics } from "../../src/metrics.ts";
+import { version } from "../../src/version.ts";
+import { Scrape } from "../support/prometheus.ts";
+import { startReceiver } from "../support/receiver.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { startTestApi } from "../support/test-http.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const NOW = { targets: [], openWork: null, nowMs: 0 };
+
+async function scrape({ url }: Pick<TestService, "url">): Promise<Scrape> {
+  const response = await fetch(`${url}/metrics`);
+  expect(response.status).toBe(200);
+  expect(response.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/);
+  return new Scrape(await response.text());
+}
+
+test("a batch with retries and failures is counted exactly", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const batch = await service.run([
+    chatLine("good-1", "Hello"),
+    chatLine("good-2", "Hello"),
+    chatLine("retried", "[[status 500 x2]]"),
+    chatLine("bad", "[[status 404]]"),
+    chatLine("cut", "[[reset x1]]"),
+  ]);
+  expect(batch.request_counts).toEqual({ total: 5, completed: 4, failed: 1 });
+
+  const seen = await scrape(service);
+  const target = "test";
+  const attempts = (outcome: string, status: string) =>
+    seen.value("batchd_upstream_attempts_total", { target, outcome, status });
+  expect(attempts("answered", "2xx")).toBe(4);
+  expect(attempts("answered", "4xx")).toBe(1);
+  expect(attempts("answered", "5xx")).toBe(2);
+  expect(attempts("broken", "none")).toBe(1);
+  expect(seen.value("batchd_upstream_attempts_total")).toBe(upstream.total);
+  expect(seen.value("batchd_upstream_attempt_duration_seconds_count", { target })).toBe(8);
+  expect(seen.value("batchd_upstream_wait_seconds_count", { target, lane: "batch" })).toBe(8);
+  const retries = (reason: string) =>
+    seen.value("batchd_upstream_retries_total", { target, reason });
+  expect([retries("server_error"), retries("broken")]).toEqual([2, 1]);
+  expect(seen.value("batchd_upstream_retries_total")).toBe(3);
+  expect(seen.value("batchd_lines_total", { outcome: "completed" })).toBe(4);
+  expect(seen.value("batchd_lines_total", { outcome: "failed" })).toBe(1);
+  expect(seen.value("batchd_tokens_total", { kind: "input" })).toBe(batch.usage?.input_tokens);
+  expect(seen.value("batchd_tokens_total", { kind: "output" })).toBe(batch.usage?.output_tokens);
+  expect(seen.value("batchd_batches_created_total")).toBe(1);
+  expect(seen.value("batchd_batches_ended_total", { status: "completed" })).toBe(1);
+  expect(seen.value("batchd_batch_slack_seconds_bucket", { le: "82800" })).toBe(0);
+  expect(seen.value("batchd_batch_slack_seconds_count", { status: "completed" })).toBe(1);
+  expect(seen.find("batchd_batches_open")).toEqual([]);
+  expect(seen.value("batchd_lines_open")).toBe(0);
+  expect(seen.value("batchd_deadline_slack_seconds")).toBe(Number.POSITIVE_INFINITY);
+  const leases = (kind: string, change: string) =>
+    seen.value("batchd_lease_changes_total", { kind, change });
+  expect([leases("batch", "claimed"), leases("batch", "closed")]).toEqual([2, 2]);
+  expect([leases("chunk", "claimed"), leases("chunk", "closed")]).toEqual([1, 1]);
+  expect(seen.value("batchd_lease_changes_total")).toBe(6);
+  expect(seen.value("batchd_journal_segments_total")).toBeGreaterThan(0);
+  expect(seen.value("batchd_journal_bytes_total")).toBeGreaterThan(5 * 100);
+});
+
+test("what is under way shows while it is", async () => {
+  await using upstream = await startUpstream();
+  upstream.hold();
+  const config = {
+    upstreams: [{ name: "gpu", base_url: upstream.url, models: ["*"], max_concurrency: 2 }],
+  };
+  await using service = await startTestService({ config });
+  const { id } = await service.submit(chatLines(10));
+  await upstream.reached(2);
+
+  const seen = await scrape(service);
+  const target = "gpu";
+  expect(seen.value("batchd_upstream_concurrency_limit", { target })).toBe(2);
+  expect(seen.value("batchd_upstream_in_flight", { target, lane: "batch" })).toBe(2);
+  expect(seen.value("batchd_upstream_in_flight", { target, lane: "interactive" })).toBe(0);
+  expect(seen.value("batchd_upstream_waiting", { target })).toBeGreaterThan(0);
+  const states = seen.find("batchd_upstream_circuit_state", { target });
+  expect(states.map(({ labels, value }) => [labels["state"], value])).toEqual([
+    ["closed", 1],
+    ["half_open", 0],
+    ["open", 0],
+  ]);
+  expect(seen.value("batchd_batches_open", { status: "in_progress" })).toBe(1);
+  expect(seen.value("batchd_lines_open")).toBe(10);
+  const slackSeconds = seen.value("batchd_deadline_slack_seconds");
+  expect(slackSeconds).toBeGreaterThan(86_000);
+  expect(slackSeconds).toBeLessThanOrEqual(86_400);
+  upstream.release();
+  await service.ended(id);
+});
+
+test("work that a drain interrupts is given back, not lost", async () => {
+  await using upstream = await startUpstream();
+  upstream.hold();
+  const metrics = new Metrics();
+  const config = { engine: { drain_grace_seconds: 0 } };
+  await using service = await startTestService({ upstreamUrl: upstream.url, metrics, config });
+  await service.submit(chatLines(1));
+  await upstream.reached(1);
+  await service.close();
+  const { value } = read(await metrics.scrape(NOW));
+  const chunks = (change: string) => value("batchd_lease_changes_total", { kind: "chunk", change });
+  expect([chunks("claimed"), chunks("released"), chunks("closed"), chunks("lost")]).toEqual([
+    1, 1, 0, 0,
+  ]);
+  expect(value("batchd_upstream_attempts_total", { outcome: "interrupted" })).toBe(1);
+  expect(value("batchd_lines_total")).toBe(0);
+});
+
+test("deliveries to webhooks are counted, and a batch whose input is refused has ended", async () => {
+  await using receiver = await startReceiver();
+  receiver.reactNext({ status: 500 });
+  await using service = await startTestService({
+    config: {
+      webhooks: {
+        endpoints: [{ name: "hook", url: receiver.url, secret: "s" }],
+        allow_private_hosts: ["127.0.0.1"],
+      },
+    },
+  });
+  await service.run(chatLines(1));
+  await service.events.reached("webhook.attempt_failed");
+  const seen = await scrape(service);
+  expect(seen.value("batchd_webhook_attempts_total", { webhook: "hook", outcome: "failed" })).toBe(
+    1,
+  );
+  expect(seen.value("batchd_batches_ended_total", { status: "failed" })).toBe(1);
+});
+
+test("requests are counted by the pattern of their route, whoever asks for what", async () => {
+  await using api = await startTestApi({ keys: [{ name: "k", key: "secret", project: "p" }] });
+  const authorization = { authorization: "Bearer secret" };
+  for (const id of ["batch_1", "batch_2"]) {
+    await api.fetch(`/v1/batches/${id}`, { headers: authorization });
+    await api.fetch(`/openai/batches/${id}`, { headers: authorization });
+  }
+  await api.fetch("/v1/batches/batch_1");
+  await api.fetch("/v1/batches/batch_1", { method: "DELETE", headers: authorization });
+  await api.fetch("/no/such/place");
+  await api.fetch("/no/such/place", { method: "PROPFIND" });
+
+  const seen = await scrape(api);
+  const requests = seen.find("batchd_http_requests_total");
+  expect(requests.map(({ labels, value }) => [...Object.values(labels), value])).toEqual([
+    ["GET", "/v1/batches/:id", "404", 4],
+    ["GET", "/v1/batches/:id", "401", 1],
+    ["DELETE", "/v1/batches/:id", "405", 1],
+    ["GET", "other", "404", 1],
+    ["other", "other", "404", 1],
+  ]);
+  expect(seen.value("batchd_http_request_duration_seconds_count")).toBe(8);
+});
+
+test("no key is asked for, and none is shown", async () => {
+  await using api = await startTestApi({ keys: [{ name: "k", key: "secret", project: "p" }] });
+  const text = await (await fetch(`${api.url}/metrics`)).text();
+  expect(text).not.toContain("secret");
+  const head = await fetch(`${api.url}/metrics`, { method: "HEAD" });
+  expect(head.status).toBe(200);
+});
+
+test("each metric of the table is shown as the table says, and no other", async () => {
+  const metrics = new Metrics();
+  const { families, value } = read(await metrics.scrape(NOW));
+  const table = Object.entries(METRICS).map(([name, { type, help }]) => [name, { type, help }]);
+  expect(new Map(families)).toEqual(new Map(table as []));
+  expect(value("batchd_build_info", { version })).toBe(1);
+  for (const { labels } of Object.values(METRICS)) {
+    expect(labels.filter((label) => !/^[a-z]+$/.test(label))).toEqual([]);
+  }
+});
+
+test("units are in the names", () => {
+  const suffixOf = { counter: /_total$/, histogram: /_seconds$/, gauge: /(?<!_total|_count)$/ };
+  for (const [name, { type }] of Object.entries(METRICS)) expect(name).toMatch(suffixOf[type]);
+});
+
+test("the process itself is measured where it is asked for, and several servers share none of it", async () => {
+  const [first, second] = [new Metrics(), new Metrics()];
+  first.watchProcess();
+  first.batchCreated();
+  const one = read(await first.scrape(NOW));
+  const other = read(await second.scrape(NOW));
+  expect(one.value("process_resident_memory_bytes")).toBeGreaterThan(0);
+  expect(one.value("nodejs_heap_size_used_bytes")).toBeGreaterThan(0);
+  expect(one.value("batchd_batches_created_total")).toBe(1);
+  expect(other.value("batchd_batches_created_total")).toBe(0);
+  expect(other.families.has("process_resident_memory_bytes")).toBe(false);
+});
+
+function read(text: string) {
+  const scrape = new Scrape(text);
+  return { families: scrape.families, value: scrape.value.bind(scrape) };
+}
