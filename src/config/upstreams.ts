@@ -1,6 +1,6 @@
 /** What a configuration may say of an upstream: where it is, what it serves, and how much it can take. */
 import { z } from "zod";
-import { httpUrl, int, name, secret, seconds } from "./config-values.ts";
+import { httpUrl, int, name, seconds, secret } from "./values.ts";
 
 const ModelEntry = z.union([
   z.string().min(1),
@@ -24,7 +24,7 @@ const isTimeZone = (text: string) => {
   }
 };
 
-/** Hours for batch lines; requests that pass through are served at any time. */
+/** Hours for batch lines; interactive requests are served at any time. */
 const ScheduleEntry = z.strictObject({
   time_zone: z.string().refine(isTimeZone, "expected a time zone as Europe/Berlin").default("UTC"),
   windows: z
@@ -49,15 +49,24 @@ const AzureEntry = z.strictObject({
   api_version: z.string().regex(/^[\w.-]+$/, "expected a version as 2024-10-21"),
 });
 
+/** How bytes travel to the next host is agreed with it, not configured; what a proxy asks for stands in `proxy`. */
+const OWN_HEADERS = new Set([
+  "connection",
+  "content-length",
+  "expect",
+  "host",
+  "keep-alive",
+  "proxy-authorization",
+  "transfer-encoding",
+  "upgrade",
+]);
+
 /** Names and values that fit into a header of HTTP. Who asks and how long the body is are not the operator's to say. */
 const headers = z.record(
   z
     .string()
     .regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, "expected the name of a header")
-    .refine(
-      (header) => !/^(content-length|transfer-encoding|connection|host)$/i.test(header),
-      "this header is batchd's own",
-    ),
+    .refine((header) => !OWN_HEADERS.has(header.toLowerCase()), "this header is batchd's own"),
   z.string().regex(/^[\x20-\x7e]*$/, "expected printable ASCII"),
 );
 
@@ -83,7 +92,7 @@ export const UpstreamEntry = z
     /** Requests in flight at once, at the most; how many there are within that is found out by measuring. */
     max_concurrency: int(1, 100_000).default(64),
     /**
-     * Of those, kept free of batch lines, for requests that pass through. Left out: 1, and 0 where
+     * Of those, kept free of batch lines, for interactive requests. Left out: 1, and 0 where
      * `max_concurrency` is below 8.
      */
     interactive_reserve: int(0, 1_000).optional(),

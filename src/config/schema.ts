@@ -4,10 +4,10 @@
  */
 import { isIP } from "node:net";
 import { z } from "zod";
-import { UpstreamEntry } from "./config-upstreams.ts";
-import { graceSeconds, httpUrl, int, name, secret } from "./config-values.ts";
-import { EVENT_TYPES } from "./contract/event.ts";
-import { LOG_LEVELS } from "./log.ts";
+import { EVENT_TYPES } from "../contract/event.ts";
+import { LOG_LEVELS } from "../log.ts";
+import { UpstreamEntry } from "./upstreams.ts";
+import { graceSeconds, httpUrl, int, name, secret } from "./values.ts";
 
 const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 

@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { loadConfig, type Overrides, parseConfig } from "../src/config.ts";
-import type { Config } from "../src/config-schema.ts";
+import { loadConfig, type Overrides, parseConfig } from "../../src/config/config.ts";
+import type { Config } from "../../src/config/schema.ts";
 
 type Environment = Readonly<Record<string, string>>;
 
@@ -31,6 +31,18 @@ function problemsOf(yaml: string, env: Environment = {}, flags: Overrides = {}):
   return loaded.ok ? [] : loaded.problems;
 }
 
+/** What an upstream gets that only says where it is and what it serves; `max_concurrency` aside. */
+const UPSTREAM_DEFAULTS = {
+  priority: 0,
+  weight: 1,
+  min_concurrency: 1,
+  headers: {},
+  extra_body: {},
+  defaults: {},
+  connect_timeout_seconds: 10,
+  timeout_seconds: 600,
+};
+
 describe("without any configuration", () => {
   test("the server starts with defaults, upstreams and keys left out", () => {
     expect(loadConfig({}, {})).toEqual({
@@ -46,6 +58,7 @@ describe("without any configuration", () => {
           max_embedding_inputs_per_batch: 50_000,
           max_line_bytes: 33_554_432,
           max_answer_bytes: 67_108_864,
+          allow_mixed_models: false,
         },
         upstreams: [],
         webhooks: { endpoints: [], allow_private_hosts: [] },
@@ -86,8 +99,19 @@ upstreams:
         "*",
       ],
       max_concurrency: 256,
-      timeout_seconds: 600,
+      ...UPSTREAM_DEFAULTS,
     },
+  ]);
+});
+
+test("several models in a batch, and a default one, are there when the file says so", () => {
+  const config = load("limits: { allow_mixed_models: true }\ndefault_model: small-chat\n");
+  expect([config.limits.allow_mixed_models, config.default_model]).toEqual([true, "small-chat"]);
+  expect(load("").default_model).toBeUndefined();
+  const wrong = problemsOf('limits: { allow_mixed_models: "yes" }\ndefault_model: ""\n');
+  expect(wrong).toEqual([
+    expect.stringMatching(/^limits\.allow_mixed_models: /),
+    expect.stringMatching(/^default_model: /),
   ]);
 });
 
@@ -125,13 +149,37 @@ describe("flags beat environment beats file", () => {
   });
 });
 
+describe("where traces go", () => {
+  const endpointOf = (yaml: string, env: Environment) => load(yaml, env).tracing?.endpoint;
+  const ours = "tracing: { endpoint: http://ours:4318/v1/traces }";
+  const traces = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http://traces/in" };
+  const collector = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://collector:4318/" };
+
+  test("nowhere, unless somebody says so", () => {
+    expect(endpointOf("", {})).toBeUndefined();
+    expect(endpointOf("", { OTEL_EXPORTER_OTLP_ENDPOINT: "" })).toBeUndefined();
+  });
+
+  test("the file says it, or else the variables that OpenTelemetry has for it", () => {
+    expect(endpointOf(ours, { ...traces, ...collector })).toBe("http://ours:4318/v1/traces");
+    expect(endpointOf("", { ...traces, ...collector })).toBe("http://traces/in");
+    expect(endpointOf("", collector)).toBe("http://collector:4318/v1/traces");
+  });
+
+  test("a variable that is no address is refused like one in the file", () => {
+    const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "localhost" };
+    expect(problemsOf("", env)).toEqual([expect.stringContaining("tracing.endpoint")]);
+    expect(problemsOf("tracing: { endpoint: localhost }")).toEqual(problemsOf("", env));
+  });
+});
+
 describe("the shorthand for one upstream", () => {
   const shorthand = {
     name: "upstream",
     base_url: "http://gpu:8000/v1",
     models: ["*"],
     max_concurrency: 64,
-    timeout_seconds: 600,
+    ...UPSTREAM_DEFAULTS,
   };
 
   test("serves every model, by flag and by environment", () => {
@@ -268,7 +316,7 @@ upstreams:
   test("a file that is not YAML, or says one thing twice", () => {
     expect(problemsOf("server: {").length).toBeGreaterThan(0);
     expect(problemsOf("data_dir: a\ndata_dir: b")).toEqual([
-      expect.stringMatching(/\.yaml: Map keys must be unique/) as string,
+      expect.stringMatching(/\.yaml: Map keys must be unique at line 2, column 1$/) as string,
     ]);
   });
 });

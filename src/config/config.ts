@@ -6,7 +6,8 @@
 import { readFileSync } from "node:fs";
 import { parseDocument } from "yaml";
 import type { z } from "zod";
-import { type Config, ConfigFile } from "./config-schema.ts";
+import { certificateProblems } from "./certificates.ts";
+import { type Config, ConfigFile } from "./schema.ts";
 
 /** What flags and environment may set. */
 export interface Overrides {
@@ -15,6 +16,8 @@ export interface Overrides {
   readonly port?: string;
   readonly dataDir?: string;
   readonly upstream?: string;
+  /** Used when the file has none. */
+  readonly tracingEndpoint?: string;
 }
 
 /** One sentence for each problem, with the path of the value. */
@@ -32,8 +35,13 @@ export function loadConfig(flags: Overrides, env: Environment = process.env): Co
   const file = overrides.config === undefined ? {} : readYaml(overrides.config, env, problems);
   const parsed = parseConfig(merge(file, overrides, problems));
   if (!parsed.ok) return { ok: false, problems: [...problems, ...parsed.problems] };
+  problems.push(...certificateProblems(parsed.config));
   return problems.length > 0 ? { ok: false, problems } : parsed;
 }
+
+/** The file that {@link loadConfig} reads; null when none is named. */
+export const configFile = (flags: Overrides, env: Environment = process.env): string | null =>
+  flags.config ?? overridesFrom(env).config ?? null;
 
 /** A configuration from values, as they stand in the file. */
 export function parseConfig(values: unknown): ConfigResult {
@@ -53,7 +61,14 @@ function overridesFrom(env: Environment): Overrides {
   take("port", env["BATCHD_PORT"]);
   take("dataDir", env["BATCHD_DATA_DIR"]);
   take("upstream", env["BATCHD_UPSTREAM"]);
+  take("tracingEndpoint", tracesEndpointFrom(env));
   return set;
+}
+
+/** As OpenTelemetry names it: an address for traces, or that of a collector that takes everything. */
+function tracesEndpointFrom(env: Environment): string | undefined {
+  const collector = env["OTEL_EXPORTER_OTLP_ENDPOINT"]?.replace(/\/+$/, "");
+  return env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] || (collector && `${collector}/v1/traces`);
 }
 
 function readYaml(path: string, env: Environment, problems: string[]): unknown {
@@ -66,11 +81,14 @@ function readYaml(path: string, env: Environment, problems: string[]): unknown {
   }
   const document = parseDocument(text);
   if (document.errors.length > 0) {
-    problems.push(...document.errors.map((error) => `${path}: ${error.message.split("\n")[0]}`));
+    problems.push(...document.errors.map(({ message }) => `${path}: ${headOf(message)}`));
     return {};
   }
   return expand(document.toJS() ?? {}, env, [], problems);
 }
+
+/** What is wrong and where, without the lines of the file below it: these may hold secrets. */
+const headOf = (message: string) => message.split("\n")[0]?.replace(/:$/, "");
 
 /** `${NAME}` in any string takes from the environment. */
 function expand(
@@ -102,7 +120,7 @@ const isRecord = (value: unknown): value is Record<string, unknown> =>
 function merge(file: unknown, overrides: Overrides, problems: string[]): unknown {
   if (!isRecord(file)) return file;
   const merged: Record<string, unknown> = { ...file };
-  const { host, port, dataDir, upstream } = overrides;
+  const { host, port, dataDir, upstream, tracingEndpoint } = overrides;
   if (host !== undefined || port !== undefined) {
     merged["server"] = {
       ...(isRecord(file["server"]) ? file["server"] : {}),
@@ -111,6 +129,7 @@ function merge(file: unknown, overrides: Overrides, problems: string[]): unknown
     };
   }
   if (dataDir !== undefined) merged["data_dir"] = dataDir;
+  if (tracingEndpoint !== undefined) merged["tracing"] ??= { endpoint: tracingEndpoint };
   if (upstream !== undefined) {
     const configured = Array.isArray(file["upstreams"]) ? file["upstreams"] : [];
     merged["upstreams"] = [

@@ -1,0 +1,33 @@
+/** The files with certificates that a configuration names, looked at before anything relies on them. */
+import { X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { Config } from "./schema.ts";
+
+const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
+
+/** One sentence for each file that is of no use. */
+export const certificateProblems = ({ upstreams }: Config): string[] =>
+  upstreams.flatMap(({ ca_file: path }, i) => {
+    const problem = path === undefined ? null : problemWith(path);
+    return problem === null ? [] : [`upstreams[${i}].ca_file: ${problem}`];
+  });
+
+function problemWith(path: string): string | null {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (cause) {
+    return `cannot read ${path}: ${(cause as Error).message}`;
+  }
+  const certificates = text.match(PEM_CERTIFICATE) ?? [];
+  if (certificates.length === 0) return `there is no certificate in PEM in ${path}`;
+  return certificates.every(isCertificate) ? null : `a certificate in ${path} is damaged`;
+}
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,39 @@
+/**
+ * Takes on a configuration that has changed, while the server runs. A bad one is refused as a whole: the server goes
+ * on as it was, and the log has every problem.
+ */
+
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import { changesBetween, withLiveParts } from "./changes.ts";
+import type { ConfigResult } from "./config.ts";
+import type { Config } from "./schema.ts";
+
+export interface ReloadOptions {
+  /** What the server was started with. */
+  readonly config: Config;
+  readonly load: () => ConfigResult;
+  /** Makes it take effect. */
+  readonly apply: (config: Config) => void;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** A function that loads the configuration again and makes of it what it can. */
+export function reloading(options: ReloadOptions): () => void {
+  const { config, load, apply, log, metrics } = options;
+  let running = config;
+  return () => {
+    const loaded = load();
+    metrics.configReloaded(loaded.ok ? "ok" : "refused");
+    if (!loaded.ok) {
+      log.error({ problems: loaded.problems }, "config.refused");
+      return;
+    }
+    const { needRestart, ...upstreams } = changesBetween(running, loaded.config);
+    running = withLiveParts(running, loaded.config);
+    apply(running);
+    log.info({ upstreams }, "config.reloaded");
+    if (needRestart.length > 0) log.warn({ keys: needRestart }, "config.restart_needed");
+  };
+}

@@ -1,0 +1,122 @@
+import { expect, test } from "vitest";
+import { type ConfigResult, parseConfig } from "../../src/config/config.ts";
+import { reloading } from "../../src/config/reload.ts";
+import type { Config } from "../../src/config/schema.ts";
+import { Metrics } from "../../src/metrics.ts";
+import { Events } from "../support/events.ts";
+import { Scrape } from "../support/prometheus.ts";
+
+const upstream = (name: string, more: object = {}) => ({
+  name,
+  base_url: `http://${name}/v1`,
+  api_key: "sk-secret",
+  models: ["m"],
+  ...more,
+});
+
+function configOf(values: object): Config {
+  const parsed = parseConfig(values);
+  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
+  return parsed.config;
+}
+
+/** A server that runs with `values`, and what has been applied to it since. */
+function running(values: object) {
+  const events = new Events();
+  const applied: Config[] = [];
+  const metrics = new Metrics();
+  let next: ConfigResult = parseConfig(values);
+  const reload = reloading({
+    config: configOf(values),
+    load: () => next,
+    apply: (config) => applied.push(config),
+    log: events.log,
+    metrics,
+  });
+  const load = (other: unknown) => {
+    next = parseConfig(other);
+    reload();
+  };
+  return { load, applied, events, metrics };
+}
+
+test("both what is taken and what is refused is counted", async () => {
+  const { load, metrics } = running({});
+  load({ upstreams: [upstream("a")] });
+  load({ upstreams: "none" });
+  load({ upstreams: [] });
+  const seen = new Scrape(await metrics.scrape({ targets: [], openWork: null, nowMs: 0 }));
+  expect(seen.value("batchd_config_reloads_total", { outcome: "ok" })).toBe(2);
+  expect(seen.value("batchd_config_reloads_total", { outcome: "refused" })).toBe(1);
+});
+
+test("tells which upstreams came, went and changed", () => {
+  const { load, applied, events } = running({ upstreams: ["a", "b", "c"].map((n) => upstream(n)) });
+  const upstreams = [upstream("c"), upstream("b", { max_concurrency: 3 }), upstream("d")];
+  load({ upstreams });
+  expect(events.all).toMatchObject([
+    {
+      event: "config.reloaded",
+      level: "info",
+      upstreams: { added: ["d"], removed: ["a"], changed: ["b"] },
+    },
+  ]);
+  expect(applied).toEqual([configOf({ upstreams })]);
+});
+
+test("takes on the default model, and whether models may mix", () => {
+  const { load, applied, events } = running({});
+  load({ default_model: "m", limits: { allow_mixed_models: true } });
+  expect(applied).toEqual([configOf({ default_model: "m", limits: { allow_mixed_models: true } })]);
+  expect(events.count("config.restart_needed")).toBe(0);
+});
+
+test("names what has to wait for a restart, without its values, and leaves it as it is", () => {
+  const before = { upstreams: [upstream("a")] };
+  const { load, applied, events } = running(before);
+  load({
+    upstreams: [upstream("b")],
+    server: { port: 1234 },
+    limits: { max_line_bytes: 2_048 },
+    auth: { keys: [{ name: "ci", key: "sk-secret" }] },
+    webhooks: { endpoints: [{ name: "w", url: "http://w", secret: "sk-secret" }] },
+  });
+  expect(events.all.at(-1)).toMatchObject({
+    event: "config.restart_needed",
+    level: "warn",
+    keys: expect.arrayContaining([
+      "server.port",
+      "limits.max_line_bytes",
+      "auth",
+      "webhooks.endpoints",
+    ]),
+  });
+  expect(events.all.at(-1)?.["keys"]).toHaveLength(4);
+  expect(JSON.stringify(events.all)).not.toContain("sk-secret");
+  expect(applied).toEqual([configOf({ upstreams: [upstream("b")] })]);
+});
+
+test("warns of the same keys at every reload until the file says again what the server was started with", () => {
+  const { load, events } = running({});
+  load({ data_dir: "/elsewhere" });
+  load({ data_dir: "/elsewhere" });
+  expect(events.count("config.restart_needed")).toBe(2);
+  load({});
+  expect(events.count("config.restart_needed")).toBe(2);
+});
+
+test("refuses a bad file as a whole, with every problem, and stays as it was", () => {
+  const { load, applied, events } = running({ upstreams: [upstream("a")] });
+  load({ upstreams: [upstream("b"), upstream("b")], prot: 1 });
+  load({ upstreams: [{ name: "c" }], prot: 1 });
+  expect(applied).toEqual([]);
+  expect(events.all.map(({ event }) => event)).toEqual(["config.refused", "config.refused"]);
+  expect(events.all[1]).toMatchObject({
+    level: "error",
+    problems: expect.arrayContaining(["upstreams[0].base_url: required", "prot: unknown key"]),
+  });
+  load({ upstreams: [upstream("a"), upstream("b")] });
+  expect(events.all.at(-1)).toMatchObject({
+    upstreams: { added: ["b"], removed: [], changed: [] },
+  });
+});
