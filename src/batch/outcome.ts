@@ -16,9 +16,16 @@ export type Outcome =
   | { readonly kind: "unreachable"; readonly detail: string }
   /** A connection that broke, or an answer that is not HTTP or not JSON. */
   | { readonly kind: "broken"; readonly detail: string }
-  | { readonly kind: "timed_out"; readonly afterMs: number }
+  | TimedOut
   /** Our own drain, cancel or lost lease: never the line's fault. */
   | { readonly kind: "interrupted" };
+
+export interface TimedOut {
+  readonly kind: "timed_out";
+  readonly afterMs: number;
+  /** Left out: the whole answer. */
+  readonly waitingFor?: "first_byte" | "more";
+}
 
 interface Answer {
   readonly status: number;
@@ -108,7 +115,7 @@ function noAnswerOf(outcome: Exclude<FinalOutcome, Answered | Overloaded>): NoAn
     case "timed_out":
       return {
         code: "request_timeout",
-        message: `The model did not answer within ${outcome.afterMs / 1000} seconds.`,
+        message: describeTimeout(outcome),
       };
     case "unreachable":
       return {
@@ -120,6 +127,18 @@ function noAnswerOf(outcome: Exclude<FinalOutcome, Answered | Overloaded>): NoAn
         code: "upstream_error",
         message: `The model server gave no usable answer: ${outcome.detail}.`,
       };
+  }
+}
+
+function describeTimeout({ afterMs, waitingFor }: TimedOut): string {
+  const seconds = `${afterMs / 1000} seconds`;
+  switch (waitingFor) {
+    case "first_byte":
+      return `The model did not begin to answer within ${seconds}.`;
+    case "more":
+      return `The model began to answer, then sent nothing more for ${seconds}.`;
+    default:
+      return `The model did not answer within ${seconds}.`;
   }
 }
 

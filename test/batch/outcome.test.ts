@@ -111,7 +111,21 @@ describe("a line without a usable answer", () => {
   });
 
   test.each<[FinalOutcome, string, string]>([
-    [{ kind: "timed_out", afterMs: 600_000 }, "request_timeout", "600 seconds"],
+    [
+      { kind: "timed_out", afterMs: 600_000 },
+      "request_timeout",
+      "The model did not answer within 600 seconds.",
+    ],
+    [
+      { kind: "timed_out", afterMs: 30_000, waitingFor: "first_byte" },
+      "request_timeout",
+      "The model did not begin to answer within 30 seconds.",
+    ],
+    [
+      { kind: "timed_out", afterMs: 1_500, waitingFor: "more" },
+      "request_timeout",
+      "The model began to answer, then sent nothing more for 1.5 seconds.",
+    ],
     [
       { kind: "unreachable", detail: "connection refused" },
       "upstream_unreachable",

@@ -1,17 +1,18 @@
 import { getEventListeners } from "node:events";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Outcome } from "../../src/batch/outcome.ts";
-import { systemClock } from "../../src/clock.ts";
-import { Client, type ClientOptions } from "../../src/upstream/client.ts";
-import { fragileJson } from "../support/answers.ts";
-import { startUpstream, type TestUpstream, type UpstreamOptions } from "../support/upstream.ts";
+import type { Outcome } from "../../../src/batch/outcome.ts";
+import { systemClock } from "../../../src/clock.ts";
+import type { Client } from "../../../src/upstream/exchange/client.ts";
+import { fragileJson } from "../../support/answers.ts";
+import { type ClientSettings, clientOf, exchangeOf, never, send } from "../../support/client.ts";
+import { listening } from "../../support/listening.ts";
+import { startUpstream, type TestUpstream, type UpstreamOptions } from "../../support/upstream.ts";
 
-const never = new AbortController().signal;
-
-async function setUp(options: Partial<ClientOptions> = {}, upstreamOptions: UpstreamOptions = {}) {
+async function setUp(settings: ClientSettings = {}, upstreamOptions: UpstreamOptions = {}) {
   const upstream = await startUpstream(upstreamOptions);
-  const client = clientOf(upstream.url, options);
+  const client = clientOf(upstream.url, settings);
   onTestFinished(async () => {
     await client.close();
     await upstream.close();
@@ -19,22 +20,11 @@ async function setUp(options: Partial<ClientOptions> = {}, upstreamOptions: Upst
   return { upstream, client, say: (prompt: string, abort = never) => say(client, prompt, abort) };
 }
 
-const clientOf = (baseUrl: string, options: Partial<ClientOptions> = {}) =>
-  new Client({
-    baseUrl,
-    apiKey: null,
-    maxConnections: 8,
-    timeoutMs: 5_000,
-    maxAnswerBytes: 1_000_000,
-    clock: systemClock,
-    ...options,
-  });
-
 const chatBody = (prompt: string) =>
   Buffer.from(JSON.stringify({ model: "m", messages: [{ role: "user", content: prompt }] }));
 
 const say = (client: Client, prompt: string, abort = never): Promise<Outcome> =>
-  client.send({ method: "POST", path: "/chat/completions", body: chatBody(prompt) }, abort);
+  send(client, { body: chatBody(prompt), abort });
 
 const bodyText = (outcome: Outcome) =>
   outcome.kind === "answered" || outcome.kind === "overloaded" ? outcome.body.toString() : null;
@@ -43,9 +33,9 @@ const seenBy = (upstream: TestUpstream) => upstream.seen[0]!;
 
 describe("a request", () => {
   test("carries the body byte for byte, and the headers of a JSON client", async () => {
-    const { upstream, client } = await setUp({ apiKey: "secret-key" });
+    const { upstream, client } = await setUp({ api_key: "secret-key" });
     const body = '{ "model":"m",\n"prompt":"é \\u00e9", "seed": 9007199254740993 }';
-    await client.send({ method: "POST", path: "/completions", body: Buffer.from(body) }, never);
+    await send(client, { endpoint: "/v1/completions", body: Buffer.from(body) });
     expect(seenBy(upstream)).toMatchObject({ path: "/v1/completions", body });
     expect(seenBy(upstream).headers).toMatchObject({
       authorization: "Bearer secret-key",
@@ -60,12 +50,28 @@ describe("a request", () => {
     const { upstream, say } = await setUp();
     await say("no key");
     const withPassword = clientOf(upstream.url.replace("http://", "http://ann:p%40ss@"));
-    await withPassword.send({ method: "POST", path: "/completions", body: chatBody("") }, never);
+    await send(withPassword, { endpoint: "/v1/completions", body: chatBody("") });
     await withPassword.close();
     expect(upstream.seen.map((seen) => seen.headers.authorization)).toEqual([
       undefined,
       `Basic ${Buffer.from("ann:p@ss").toString("base64")}`,
     ]);
+  });
+
+  test("carries what the configuration adds to it, and leaves the rest as it was", async () => {
+    const { upstream, client } = await setUp({
+      headers: { "X-Team": "search", "User-Agent": "me/1" },
+      defaults: { temperature: 0, n: 2 },
+      extra_body: { user: "batch" },
+    });
+    await send(client, {
+      endpoint: "/v1/completions",
+      body: Buffer.from('{"model":"m", "n":1.0, "prompt":"\\u00e9"}'),
+    });
+    expect(seenBy(upstream)).toMatchObject({
+      body: '{"model":"m", "n":1.0, "prompt":"\\u00e9","user":"batch","temperature":0}',
+      headers: { "x-team": "search", "user-agent": "me/1" },
+    });
   });
 
   test("finds its path under any base: with a slash at the end, and with a query", async () => {
@@ -155,8 +161,25 @@ describe("an answer", () => {
     expect((outcome as { detail: string }).detail.length).toBeLessThan(200);
   });
 
+  test("of any status comes with what its headers say of rate limits", async () => {
+    const headers = { "x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59" };
+    const statuses = [200, 429, 500];
+    const port = await listening(
+      createHttpServer((_, response) => response.writeHead(statuses.shift()!, headers).end("{}")),
+    );
+    const client = clientOf(`http://127.0.0.1:${port}/v1`);
+    onTestFinished(() => client.close());
+    for (const kind of ["answered", "overloaded", "answered"]) {
+      const exchange = exchangeOf(client, { body: chatBody("hello") });
+      expect(await client.send(exchange, never)).toMatchObject({
+        outcome: { kind },
+        hints: { requests: { limit: 60, remaining: 59 } },
+      });
+    }
+  });
+
   test("longer than allowed is cut off with its connection, and the next one is fine", async () => {
-    const { say, upstream } = await setUp({ maxAnswerBytes: 2_000, maxConnections: 1 });
+    const { say, upstream } = await setUp({ maxAnswerBytes: 2_000, max_concurrency: 1 });
     expect(await say("[[big 2000]]")).toMatchObject({ kind: "answered" });
     expect(await say("[[big 2001]]")).toEqual({
       kind: "broken",
@@ -203,7 +226,7 @@ describe("no answer", () => {
   });
 
   test("within the time for a whole answer is timed out, even while pieces arrive", async () => {
-    const { say } = await setUp({ timeoutMs: 60 });
+    const { say } = await setUp({ timeout_seconds: 0.06 });
     const outcomes = await Promise.all([say("[[hang]]"), say("[[slow 20 20]]")]);
     expect(outcomes).toEqual([
       { kind: "timed_out", afterMs: 60 },
@@ -221,7 +244,7 @@ describe("no answer", () => {
     });
     await new Promise<void>((resolve) => echo.listen(0, "127.0.0.1", resolve));
     const { port } = echo.address() as { port: number };
-    const client = clientOf(`http://127.0.0.1:${port}/v1`, { apiKey: "sk-very-secret" });
+    const client = clientOf(`http://127.0.0.1:${port}/v1`, { api_key: "sk-very-secret" });
     onTestFinished(async () => {
       await client.close();
       echo.close();

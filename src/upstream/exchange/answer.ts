@@ -6,10 +6,10 @@
  * showing, so its text is put into the error envelope.
  */
 import { isUtf8 } from "node:buffer";
-import { NO_USAGE } from "../batch/batch.ts";
-import type { Outcome } from "../batch/outcome.ts";
-import { usageIfJson } from "../batch/usage.ts";
-import type { ErrorEnvelope } from "../contract/error.ts";
+import { NO_USAGE } from "../../batch/batch.ts";
+import type { Outcome } from "../../batch/outcome.ts";
+import { usageIfJson } from "../../batch/usage.ts";
+import type { ErrorEnvelope } from "../../contract/error.ts";
 
 export interface RawAnswer {
   readonly status: number;
@@ -47,7 +47,7 @@ function header(headers: RawAnswer["headers"], name: string): string | null {
 }
 
 /** `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. */
-function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
+export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
   const ms = nonNegative(header(headers, "retry-after-ms"));
   if (ms !== null) return ms;
   const text = header(headers, "retry-after");

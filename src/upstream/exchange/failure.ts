@@ -1,4 +1,5 @@
 /** Why there was no HTTP answer, in words that a client may read: no addresses of ours, no credentials. */
+import type { Outcome } from "../../batch/outcome.ts";
 
 const WORDS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
@@ -15,6 +16,8 @@ const WORDS: Readonly<Record<string, string>> = {
   UND_ERR_SOCKET: "connection closed before the answer was complete",
   UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "the answer does not have the length that it announced",
   UND_ERR_HEADERS_OVERFLOW: "the headers of the answer are too long",
+  UND_ERR_PRX_CONN: "the proxy closed the connection",
+  UND_ERR_PRX_TLS: "TLS with the proxy failed",
 };
 
 /** undici's parser errors have a name, and not always a code. */
@@ -22,7 +25,30 @@ const isHttpError = (error: Error) => error.name === "HTTPParserError";
 const isCertificateError = (code: string) =>
   code.startsWith("ERR_TLS_") || code.startsWith("ERR_SSL_") || code.includes("CERT");
 
-export function describeFailure(error: Error): string {
+/** undici tells of a proxy that refuses in words only. */
+const REFUSED_BY_PROXY = /^Proxy (?:Authentication Required|response) \((\d+)\)/;
+
+type Failure = Extract<Outcome, { kind: "unreachable" | "broken" | "interrupted" }>;
+
+/** `isSent`: a connection took the request. Without one the target never saw it. */
+export function failureOf(error: Error, { isSent }: { readonly isSent: boolean }): Failure {
+  const code = codeOf(error);
+  if (code === "UND_ERR_DESTROYED" || code === "UND_ERR_CLOSED") return { kind: "interrupted" };
+  const refusal = REFUSED_BY_PROXY.exec(error.message)?.[1];
+  if (refusal !== undefined) {
+    return { kind: "unreachable", detail: `the proxy refused with status ${refusal}` };
+  }
+  return { kind: isSent ? "broken" : "unreachable", detail: describeFailure(error) };
+}
+
+/** A server may echo what it was sent. */
+export function withoutSecrets<T extends Outcome>(outcome: T, secrets: readonly string[]): T {
+  if (outcome.kind !== "broken" && outcome.kind !== "unreachable") return outcome;
+  const redacted = (text: string, secret: string) => text.replaceAll(secret, "[redacted]");
+  return { ...outcome, detail: secrets.reduce(redacted, outcome.detail) };
+}
+
+function describeFailure(error: Error): string {
   if (isHttpError(error)) return "the answer is not HTTP";
   const code = codeOf(error);
   if (code === null) return error.message || error.name;

@@ -1,0 +1,144 @@
+/**
+ * One HTTP exchange whose answer is wanted whole. Whatever ends it first (the answer, an error, the stopwatch,
+ * an abort) settles it; whatever comes later is ignored.
+ *
+ * This is the hot path: per attempt one object that undici calls back, one stopwatch and one promise.
+ */
+import type { Outcome } from "../../batch/outcome.ts";
+import type { Clock } from "../../clock.ts";
+import { type Interruptible, unwatch, watch } from "../watch.ts";
+import { outcomeOf } from "./answer.ts";
+import { failureOf, withoutSecrets } from "./failure.ts";
+import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
+import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./stopwatch.ts";
+
+/** What became of an attempt, and what the answer said of rate limits. */
+export interface Attempted {
+  readonly outcome: Outcome;
+  readonly hints: RateLimitHints | null;
+}
+
+export type AnswerHeaders = Readonly<Record<string, string | string[] | undefined>>;
+
+/** undici's hold on a request, as far as it is needed. */
+export interface Controller {
+  abort(reason: Error): void;
+  pause(): void;
+  resume(): void;
+}
+
+/** The same for every attempt at a target. */
+export interface AnswerRules {
+  readonly clock: Clock;
+  readonly maxAnswerBytes: number;
+  /** What no detail may show. */
+  readonly secrets: readonly string[];
+}
+
+interface AttemptOptions {
+  readonly timeouts: Timeouts;
+  readonly abort: AbortSignal;
+  readonly resolve: (attempted: Attempted) => void;
+}
+
+export const ABANDONED = new Error("the attempt was given up");
+
+export class Attempt implements Interruptible, Impatient {
+  readonly #rules: AnswerRules;
+  readonly #options: AttemptOptions;
+  readonly #stopwatch: Stopwatch;
+  #isSettled = false;
+  /** Null until a connection takes the request. */
+  #controller: Controller | null = null;
+  #status = 0;
+  #headers: AnswerHeaders = {};
+  #chunks: Buffer[] = [];
+  #bodyBytes = 0;
+
+  constructor(rules: AnswerRules, options: AttemptOptions) {
+    this.#rules = rules;
+    this.#options = options;
+    this.#stopwatch = new Stopwatch(options.timeouts, this);
+    watch(options.abort, this);
+  }
+
+  onRequestStart(controller: Controller): void {
+    this.#controller = controller;
+    // It was given up while it waited for a connection.
+    if (this.#isSettled) controller.abort(ABANDONED);
+    else this.#stopwatch.await("first_byte");
+  }
+
+  /** Informational answers (1xx) come through here too; the final one comes last. */
+  onResponseStart(_controller: Controller, status: number, headers: AnswerHeaders): void {
+    this.#status = status;
+    this.#headers = headers;
+    if (status >= 200) this.#stopwatch.await("more");
+  }
+
+  onResponseData(_controller: Controller, chunk: Buffer): void {
+    if (this.#isSettled) return;
+    this.#stopwatch.await("more");
+    this.#bodyBytes += chunk.length;
+    if (this.#bodyBytes <= this.#rules.maxAnswerBytes) {
+      this.#chunks.push(chunk);
+      return;
+    }
+    const detail = `an answer longer than ${this.#rules.maxAnswerBytes} bytes`;
+    this.#drop({ kind: "broken", detail });
+  }
+
+  onResponseEnd(): void {
+    if (this.#isSettled) return;
+    const chunks = this.#chunks;
+    const body = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+    const answer = { status: this.#status, headers: this.#headers, body };
+    this.#settle(outcomeOf(answer, this.#rules.clock.nowMs()), rateLimitHints(this.#headers));
+  }
+
+  onResponseError(_controller: Controller | null, error: Error): void {
+    if (!this.#isSettled) this.#settle(failureOf(error, { isSent: this.#controller !== null }));
+  }
+
+  expire(waitedFor: Awaited | "answer"): void {
+    this.#drop(
+      this.#controller === null ? NO_CONNECTION : timedOut(waitedFor, this.#options.timeouts),
+    );
+  }
+
+  interrupt(): void {
+    this.#drop({ kind: "interrupted" });
+  }
+
+  /** Settles an attempt whose answer is not complete: its connection is of no more use. */
+  #drop(outcome: Outcome): void {
+    if (this.#isSettled) return;
+    this.#settle(outcome);
+    this.#controller?.abort(ABANDONED);
+  }
+
+  #settle(outcome: Outcome, hints: RateLimitHints | null = null): void {
+    this.#isSettled = true;
+    this.#chunks = [];
+    this.#stopwatch.stop();
+    unwatch(this.#options.abort, this);
+    this.#options.resolve({ outcome: withoutSecrets(outcome, this.#rules.secrets), hints });
+  }
+}
+
+export const NO_CONNECTION = { kind: "unreachable", detail: "no connection in time" } as const;
+
+/** What a wait that was too long comes to, once the request is out. */
+export function timedOut(
+  waitedFor: Awaited | "answer",
+  { firstByteMs, idleMs, totalMs }: Timeouts,
+): Extract<Outcome, { kind: "timed_out" }> {
+  switch (waitedFor) {
+    case "first_byte":
+      return { kind: "timed_out", afterMs: firstByteMs, waitingFor: "first_byte" };
+    case "more":
+      return { kind: "timed_out", afterMs: idleMs, waitingFor: "more" };
+    default:
+      return { kind: "timed_out", afterMs: totalMs };
+  }
+}

@@ -1,0 +1,175 @@
+/**
+ * HTTP to one target: one request is one attempt, and its promise always resolves.
+ *
+ * Connections are undici's, spoken to through its handler interface, which costs the least: what happens to
+ * a request is told to one object, an `Attempt` that wants the answer whole or a `Relaying` that passes it on.
+ * Nothing here bounds how many requests are in flight; whoever sends holds a slot of the target.
+ */
+import { readFileSync } from "node:fs";
+import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
+import { type Dispatcher, Pool, ProxyAgent } from "undici";
+import type { Clock } from "../../clock.ts";
+import type { UpstreamConfig } from "../../config/upstreams.ts";
+import type { Relayed } from "../upstream.ts";
+import { type AnswerRules, Attempt, type Attempted } from "./attempt.ts";
+import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
+import { Relaying, type Unrelayed } from "./relaying.ts";
+import type { Timeouts } from "./stopwatch.ts";
+
+export interface ClientOptions {
+  readonly config: UpstreamConfig;
+  readonly dialect: Dialect;
+  readonly maxAnswerBytes: number;
+  readonly clock: Clock;
+}
+
+/** Idle connections go before the 5 s after which uvicorn and Node close theirs, so none is used as it dies. */
+const KEEP_ALIVE_MS = 4_000;
+
+const INTERRUPTED = { kind: "interrupted" } as const;
+
+export class Client {
+  readonly #connections: Dispatcher;
+  readonly #origin: string;
+  readonly #timeouts: Timeouts;
+  readonly #rules: AnswerRules;
+  #inFlightCount = 0;
+  /** Ends the wait for the last one in flight. Null while it takes requests. */
+  #onIdle: (() => void) | null = null;
+
+  constructor({ config, dialect, maxAnswerBytes, clock }: ClientOptions) {
+    this.#origin = new URL(config.base_url).origin;
+    this.#timeouts = timeoutsOf(config);
+    this.#rules = { clock, maxAnswerBytes, secrets: dialect.secrets };
+    this.#connections = connect(config);
+  }
+
+  /** The outcome is `interrupted` when `abort` aborts, or when the client is closed. */
+  send(exchange: Exchange, abort: AbortSignal): Promise<Attempted> {
+    if (abort.aborted || this.#onIdle !== null) {
+      return Promise.resolve({ outcome: INTERRUPTED, hints: null });
+    }
+    this.#inFlightCount++;
+    return new Promise((resolve) => {
+      const settle = (attempted: Attempted) => {
+        this.#leave();
+        resolve(attempted);
+      };
+      const timeouts = this.#timeoutsFor(exchange);
+      this.#dispatch(exchange, new Attempt(this.#rules, { timeouts, abort, resolve: settle }));
+    });
+  }
+
+  /**
+   * Resolves when the answer begins. Destroying its body, or `abort` at any moment, gives the connection up; the
+   * body fails when the answer breaks off or takes too long.
+   */
+  relay(exchange: Exchange, abort: AbortSignal): Promise<Relayed | Unrelayed> {
+    if (abort.aborted || this.#onIdle !== null) return Promise.resolve(INTERRUPTED);
+    this.#inFlightCount++;
+    return new Promise((resolve) => {
+      const { secrets } = this.#rules;
+      const timeouts = this.#timeoutsFor(exchange);
+      const onOver = () => this.#leave();
+      this.#dispatch(exchange, new Relaying({ timeouts, abort, secrets, resolve, onOver }));
+    });
+  }
+
+  #timeoutsFor({ timeoutMs }: Exchange): Timeouts {
+    return timeoutMs === undefined ? this.#timeouts : { ...this.#timeouts, totalMs: timeoutMs };
+  }
+
+  #dispatch({ method, path, headers, body }: Exchange, handler: Attempt | Relaying): void {
+    const request = { origin: this.#origin, method, path, headers: headers as string[], body };
+    this.#connections.dispatch(request, handler);
+  }
+
+  #leave(): void {
+    this.#inFlightCount--;
+    if (this.#inFlightCount === 0) this.#onIdle?.();
+  }
+
+  /** Takes nothing more, and lets what is in flight end. Resolves when all of it has. */
+  async retire(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const before = this.#onIdle;
+    this.#onIdle = () => {
+      before?.();
+      resolve();
+    };
+    if (this.#inFlightCount === 0) this.#onIdle();
+    await promise;
+    await this.#connections.destroy();
+  }
+
+  /** Ends what is under way, as interrupted. */
+  async close(): Promise<void> {
+    await this.#connections.destroy();
+  }
+}
+
+function timeoutsOf(config: UpstreamConfig): Timeouts {
+  const msOf = (seconds: number | undefined) =>
+    seconds === undefined ? Number.POSITIVE_INFINITY : seconds * 1000;
+  return {
+    connectMs: msOf(config.connect_timeout_seconds),
+    firstByteMs: msOf(config.first_byte_timeout_seconds),
+    idleMs: msOf(config.idle_timeout_seconds),
+    totalMs: msOf(config.timeout_seconds),
+  };
+}
+
+function connect(config: UpstreamConfig): Dispatcher {
+  const secureContext = secureContextOf(config.ca_file);
+  const tls = {
+    timeout: Math.min(config.connect_timeout_seconds, config.timeout_seconds) * 1000,
+    // One connection, one request: with HTTP/2 a single reset would break a hundred lines at once.
+    allowH2: false,
+    ...(secureContext === null ? {} : { secureContext }),
+  };
+  const limits = {
+    // One more than there are slots: a question for the models must not wait behind lines.
+    connections: config.max_concurrency + 1,
+    pipelining: 1,
+    allowH2: false,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    // The stopwatch of the attempt covers the whole answer.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+  };
+  return config.proxy === undefined
+    ? new Pool(new URL(config.base_url).origin, { ...limits, connect: tls })
+    : connectThrough(new URL(config.proxy), { tls, limits });
+}
+
+interface ConnectionOptions {
+  readonly tls: { readonly timeout: number };
+  readonly limits: Pool.Options;
+}
+
+function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatcher {
+  const isOpen = proxy.username === "" && proxy.password === "";
+  return new ProxyAgent({
+    uri: proxy.origin,
+    ...(isOpen ? {} : { token: basicAuthorization(proxy) }),
+    // Left to itself the agent opens a connection for each request, and waits minutes for the proxy's word.
+    factory: (to, options) => new Pool(to, { ...options, ...limits }),
+    clientFactory: (to, options) => new Pool(to, { ...options, headersTimeout: tls.timeout }),
+    allowH2: false,
+    requestTls: tls,
+    proxyTls: tls,
+  });
+}
+
+/**
+ * Made once, since it takes milliseconds; null trusts what Node trusts. The file was there when the configuration was
+ * checked. If it has gone since, the server is not trusted, and its lines wait for it as for any that is down.
+ */
+function secureContextOf(caFile: string | undefined): SecureContext | null {
+  if (caFile === undefined) return null;
+  try {
+    return createSecureContext({ ca: [...getCACertificates("default"), readFileSync(caFile)] });
+  } catch {
+    return null;
+  }
+}

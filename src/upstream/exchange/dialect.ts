@@ -1,0 +1,160 @@
+/**
+ * How a request becomes an HTTP exchange with one target: its path, its headers, its body. There are two ways
+ * to speak. An OpenAI-style target takes the endpoint below its base address. An Azure resource has a path for each
+ * deployment, which is what it calls a model; it gets its key in a header of its own, and cannot be asked for its models.
+ * Whatever does not differ between two requests is made once for each target.
+ */
+import { type FieldTexts, rewriteBody } from "../../batch/body.ts";
+import type { UpstreamConfig } from "../../config/upstreams.ts";
+import { version } from "../../version.ts";
+import type { UpstreamRequest } from "../upstream.ts";
+
+export interface Exchange {
+  readonly method: "GET" | "POST";
+  /** From the slash on, with its query. */
+  readonly path: string;
+  /** Names and values in turn. */
+  readonly headers: readonly string[];
+  readonly body: Buffer | null;
+  /** Shorter than the target's own timeouts, where it matters. */
+  readonly timeoutMs?: number;
+}
+
+/** Azure serves these below a deployment, and all others beside the deployments. */
+const DEPLOYMENT_PATHS = new Set([
+  "/chat/completions",
+  "/completions",
+  "/embeddings",
+  "/images/generations",
+  "/images/edits",
+]);
+/** A version without a date, such as `preview`, is of the API that names the deployment in the body alone. */
+const DATED_VERSION = /^\d{4}-\d{2}-\d{2}/;
+/** What is shorter stands in too many texts to be hidden in them, and is hardly a secret. */
+const MIN_SECRET_CHARACTERS = 8;
+const SECRET_PARAMETER = /key|token|secret|sig|pass/i;
+
+export class Dialect {
+  /** Where to ask for the models that the target serves; null when it cannot be asked. */
+  readonly modelListPath: string | null;
+  /** Of every exchange. */
+  readonly headers: readonly string[];
+  /** What no text of ours may show, although the target may echo it. */
+  readonly secrets: readonly string[];
+  readonly #pathOf: (path: string, model: string) => string;
+  readonly #defaults: FieldTexts;
+  readonly #extra: FieldTexts;
+
+  constructor(config: UpstreamConfig) {
+    const url = new URL(config.base_url);
+    const headers = headersOf(config, url);
+    this.headers = headers.flat();
+    this.secrets = secretsOf(config, headers);
+    this.#pathOf =
+      config.azure === undefined ? openAiPaths(url) : azurePaths(url, config.azure.api_version);
+    this.modelListPath = config.azure === undefined ? this.#pathOf("/models", "") : null;
+    this.#defaults = textsOf(config.defaults);
+    this.#extra = textsOf(config.extra_body);
+  }
+
+  /** `upstreamModel` is what the target calls the model; null when it calls it the same. */
+  exchangeOf(request: UpstreamRequest, upstreamModel: string | null): Exchange {
+    const { endpoint, model, traceparent } = request;
+    return {
+      method: "POST",
+      path: this.#pathOf(endpoint.slice("/v1".length), upstreamModel ?? model),
+      headers: traceparent === null ? this.headers : [...this.headers, "traceparent", traceparent],
+      body: rewriteBody(request.body, {
+        model: upstreamModel ?? (request.isModelInBody ? null : model),
+        defaults: this.#defaults,
+        extra: this.#extra,
+      }),
+    };
+  }
+}
+
+const basePath = (url: URL) => url.pathname.replace(/\/+$/, "");
+
+function openAiPaths(url: URL): (path: string) => string {
+  const base = basePath(url);
+  return (path) => `${base}${path}${url.search}`;
+}
+
+function azurePaths(url: URL, apiVersion: string): (path: string, deployment: string) => string {
+  const base = `${basePath(url).replace(/\/openai$/, "")}/openai`;
+  const rest = url.search === "" ? "" : `&${url.search.slice(1)}`;
+  const query = `?api-version=${encodeURIComponent(apiVersion)}${rest}`;
+  if (!DATED_VERSION.test(apiVersion)) return (path) => `${base}/v1${path}${query}`;
+  return (path, deployment) =>
+    DEPLOYMENT_PATHS.has(path)
+      ? `${base}/deployments/${encodeURIComponent(deployment)}${path}${query}`
+      : `${base}${path}${query}`;
+}
+
+type Header = readonly [name: string, value: string];
+
+function headersOf(config: UpstreamConfig, url: URL): Header[] {
+  const ours: Header[] = [
+    ["content-type", "application/json"],
+    ["accept", "application/json"],
+    // Bodies pass through as bytes, so they must come as they are.
+    ["accept-encoding", "identity"],
+    ["user-agent", `batchd/${version}`],
+    ...credentialsOf(config, url),
+  ];
+  const configured = new Map(
+    Object.entries(config.headers).map(([name, value]) => [name.toLowerCase(), value]),
+  );
+  return [...ours.filter(([name]) => !configured.has(name)), ...configured];
+}
+
+function credentialsOf({ api_key: key, azure }: UpstreamConfig, url: URL): Header[] {
+  if (key !== undefined) {
+    return azure === undefined ? [["authorization", `Bearer ${key}`]] : [["api-key", key]];
+  }
+  const { username, password } = url;
+  return username === "" && password === ""
+    ? []
+    : [["authorization", basicAuthorization({ username, password })]];
+}
+
+/** As they stand in an address: with percent signs. */
+interface Credentials {
+  readonly username: string;
+  readonly password: string;
+}
+
+export function basicAuthorization({ username, password }: Credentials): string {
+  const pair = `${decoded(username)}:${decoded(password)}`;
+  return `Basic ${Buffer.from(pair).toString("base64")}`;
+}
+
+/** A percent sign may stand for itself. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function secretsOf(config: UpstreamConfig, headers: readonly Header[]): string[] {
+  const urls = [config.base_url, config.proxy].filter((text) => text !== undefined);
+  const passwords = urls.map((text) => decoded(new URL(text).password));
+  const configured = new Set(Object.keys(config.headers).map((name) => name.toLowerCase()));
+  const values = headers
+    .filter(([name]) => configured.has(name) || name === "authorization")
+    .flatMap(([, value]) => [value, ...value.split(" ").slice(1)])
+    .filter((value) => value.length >= MIN_SECRET_CHARACTERS);
+  const parameters = [...new URL(config.base_url).searchParams]
+    .filter(([name]) => SECRET_PARAMETER.test(name))
+    .map(([, value]) => value);
+  const known = [config.api_key ?? "", ...passwords, ...parameters].filter(
+    (secret) => secret !== "",
+  );
+  // The longest first: a part that is hidden would keep the whole from being found.
+  return [...new Set([...known, ...values])].toSorted((a, b) => b.length - a.length);
+}
+
+const textsOf = (fields: UpstreamConfig["defaults"]): FieldTexts =>
+  new Map(Object.entries(fields).map(([name, value]) => [name, JSON.stringify(value)]));

@@ -1,0 +1,97 @@
+/**
+ * What an upstream says of its rate limits in the headers of an answer.
+ *
+ * OpenAI, Azure, Groq and most gateways write `x-ratelimit-limit-requests` and its five siblings; Mistral writes
+ * `-req-minute` and `-tokens-minute`, Cerebras `-tokens-minute`. Limits that are a day's by name are left alone:
+ * they are no pace. How long until a limit is whole again is a duration as Go prints it (`6m0s`, `60ms`) or
+ * bare seconds; an instant in its place is no duration and counts as nothing said.
+ */
+export interface RateLimitHint {
+  readonly limit: number | null;
+  readonly remaining: number | null;
+  /** Until the whole limit is there again. */
+  readonly resetMs: number | null;
+}
+
+export interface RateLimitHints {
+  readonly requests: RateLimitHint;
+  readonly tokens: RateLimitHint;
+}
+
+type Headers = Readonly<Record<string, string | string[] | undefined>>;
+
+interface Spelling {
+  readonly limit: string;
+  readonly remaining: string;
+  readonly reset: string;
+}
+
+const spelling = (unit: string): Spelling => ({
+  limit: `x-ratelimit-limit-${unit}`,
+  remaining: `x-ratelimit-remaining-${unit}`,
+  reset: `x-ratelimit-reset-${unit}`,
+});
+const REQUESTS = ["requests", "req-minute", "requests-minute"].map(spelling);
+const TOKENS = ["tokens", "tokens-minute"].map(spelling);
+
+const NOTHING: RateLimitHint = { limit: null, remaining: null, resetMs: null };
+
+/** Null when the headers (names in lower case) say nothing of limits. Each answer comes by here. */
+export function rateLimitHints(headers: Headers): RateLimitHints | null {
+  const requests = spellingIn(headers, REQUESTS);
+  const tokens = spellingIn(headers, TOKENS);
+  if (requests === null && tokens === null) return null;
+  return { requests: readHint(headers, requests), tokens: readHint(headers, tokens) };
+}
+
+function spellingIn(headers: Headers, spellings: readonly Spelling[]): Spelling | null {
+  for (const each of spellings) {
+    if (headers[each.limit] !== undefined || headers[each.remaining] !== undefined) return each;
+  }
+  return null;
+}
+
+function readHint(headers: Headers, names: Spelling | null): RateLimitHint {
+  if (names === null) return NOTHING;
+  return {
+    // Zero is how some gateways say that there is no limit.
+    limit: countIn(headers[names.limit]) || null,
+    remaining: countIn(headers[names.remaining]),
+    resetMs: durationMsIn(headers[names.reset]),
+  };
+}
+
+const textOf = (value: string | string[] | undefined): string =>
+  (typeof value === "string" ? value : (value?.[0] ?? "")).trim();
+
+function countIn(value: string | string[] | undefined): number | null {
+  const text = textOf(value);
+  return /^\d{1,15}(\.\d*)?$/.test(text) ? Math.floor(Number(text)) : null;
+}
+
+const UNIT_MS: Readonly<Record<string, number>> = {
+  d: 86_400_000,
+  h: 3_600_000,
+  m: 60_000,
+  s: 1_000,
+  ms: 1,
+  us: 1e-3,
+  µs: 1e-3,
+  ns: 1e-6,
+};
+const PIECES = /^(?:\d+(?:\.\d+)?(?:d|h|ms|m|s|us|µs|ns))+$/;
+/** Above this, bare seconds are a time of day since 1970. */
+const MAX_BARE_SECONDS = 100_000_000;
+
+function durationMsIn(value: string | string[] | undefined): number | null {
+  const text = textOf(value);
+  if (/^\d+(\.\d+)?$/.test(text)) {
+    return Number(text) > MAX_BARE_SECONDS ? null : Number(text) * 1_000;
+  }
+  if (!PIECES.test(text)) return null;
+  let durationMs = 0;
+  for (const [, count, unit] of text.matchAll(/(\d+(?:\.\d+)?)([a-zµ]+)/g)) {
+    durationMs += Number(count) * (UNIT_MS[unit as string] as number);
+  }
+  return durationMs;
+}

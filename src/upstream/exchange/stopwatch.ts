@@ -1,0 +1,89 @@
+/**
+ * The patience for one attempt: a bound for each thing it waits for, and one for the whole.
+ *
+ * Thousands run at once, so each has one timer. It is set for the earliest instant at which any bound can
+ * have passed; when it rings, the bound that counts by then is looked up, and if there is time left the timer
+ * is set again. An attempt that moves on therefore only notes when it did.
+ */
+export interface Timeouts {
+  readonly connectMs: number;
+  /** From the request to the status and the headers; infinite when only the total counts. */
+  readonly firstByteMs: number;
+  /** Between two pieces of an answer; infinite when only the total counts. */
+  readonly idleMs: number;
+  readonly totalMs: number;
+}
+
+/** What an attempt waits for. While its `reader` is slow, only the total counts. */
+export type Awaited = "connection" | "first_byte" | "more" | "reader";
+
+export interface Impatient {
+  /** `answer`: the time for the whole attempt is over. */
+  expire(waitedFor: Awaited | "answer"): void;
+}
+
+/** A timer may ring a little before its time. */
+const EARLY_MS = 1;
+
+export class Stopwatch {
+  readonly #timeouts: Timeouts;
+  readonly #owner: Impatient;
+  readonly #startedAtMs: number;
+  #awaited: Awaited = "connection";
+  #sinceMs: number;
+  #timer: NodeJS.Timeout;
+
+  constructor(timeouts: Timeouts, owner: Impatient) {
+    this.#timeouts = timeouts;
+    this.#owner = owner;
+    this.#startedAtMs = performance.now();
+    this.#sinceMs = this.#startedAtMs;
+    const { connectMs, totalMs } = timeouts;
+    const firstMs = Math.min(connectMs, totalMs, shortestLater("connection", timeouts));
+    this.#timer = setTimeout(ring, firstMs, this);
+  }
+
+  /** From now on it waits for this; for the next one, if it is the same as before. */
+  await(awaited: Awaited): void {
+    this.#awaited = awaited;
+    if (boundOf(awaited, this.#timeouts) !== Number.POSITIVE_INFINITY) {
+      this.#sinceMs = performance.now();
+    }
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+  }
+
+  ring(): void {
+    const nowMs = performance.now();
+    const stageEndsAtMs = this.#sinceMs + boundOf(this.#awaited, this.#timeouts);
+    const endsAtMs = this.#startedAtMs + this.#timeouts.totalMs;
+    const leftMs = Math.min(stageEndsAtMs, endsAtMs) - nowMs;
+    if (leftMs <= EARLY_MS) {
+      this.#owner.expire(stageEndsAtMs <= endsAtMs ? this.#awaited : "answer");
+      return;
+    }
+    const waitMs = Math.min(leftMs, shortestLater(this.#awaited, this.#timeouts));
+    this.#timer = setTimeout(ring, waitMs, this);
+  }
+}
+
+const ring = (stopwatch: Stopwatch) => stopwatch.ring();
+
+function boundOf(awaited: Awaited, { connectMs, firstByteMs, idleMs }: Timeouts): number {
+  switch (awaited) {
+    case "connection":
+      return connectMs;
+    case "first_byte":
+      return firstByteMs;
+    case "more":
+      return idleMs;
+    case "reader":
+      return Number.POSITIVE_INFINITY;
+  }
+}
+
+/** The shortest wait that can still begin after this one. */
+const shortestLater = (awaited: Awaited, { firstByteMs, idleMs }: Timeouts) =>
+  awaited === "connection" ? Math.min(firstByteMs, idleMs) : idleMs;

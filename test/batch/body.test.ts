@@ -1,0 +1,195 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { type BodyRules, rewriteBody } from "../../src/batch/body.ts";
+import { isJson } from "../../src/batch/json.ts";
+import { bodyOf, parseLine } from "../../src/batch/line.ts";
+import { jsonText, objectText, stringText } from "../support/json-arbitraries.ts";
+
+const NOTHING: BodyRules = { model: null, defaults: new Map(), extra: new Map() };
+
+const fields = (values: Readonly<Record<string, unknown>>) =>
+  new Map(Object.entries(values).map(([name, value]) => [name, JSON.stringify(value)]));
+
+const rewrite = (body: string, rules: Partial<BodyRules>) =>
+  rewriteBody(Buffer.from(body), { ...NOTHING, ...rules }).toString();
+
+describe("a model that is renamed", () => {
+  test("is replaced where it stands, and nothing else changes", () => {
+    const body = '{ "seed": 9007199254740993,\t"model" : "m" , "p":"\\u00e9 é", "a":1e400 }';
+    expect(rewrite(body, { model: "up/stream" })).toBe(body.replace('"m"', '"up/stream"'));
+  });
+
+  test("is replaced however its key is written", () => {
+    expect(rewrite('{"mod\\u0065l":"m","n":1}', { model: "u" })).toBe('{"mod\\u0065l":"u","n":1}');
+  });
+
+  test("is replaced wherever it stands at the top, and left alone below", () => {
+    expect(
+      rewrite('{"model":"a","x":{"model":"b"},"\\u006dodel":null,"model":7}', { model: "u" }),
+    ).toBe('{"model":"u","x":{"model":"b"},"\\u006dodel":"u","model":"u"}');
+  });
+
+  test.each([
+    ["{}", '{"model":"u"}'],
+    [" { } ", ' {"model":"u" } '],
+    ['{"a":1}', '{"a":1,"model":"u"}'],
+    ['{"a":{"model":"m"} }\n', '{"a":{"model":"m"},"model":"u" }\n'],
+  ])("is put into a body that has none: %s", (body, expected) => {
+    expect(rewrite(body, { model: "u" })).toBe(expected);
+  });
+});
+
+describe("defaults", () => {
+  const defaults = fields({ temperature: 0, stop: ["\n"] });
+
+  test("fill in what the body leaves silent", () => {
+    expect(rewrite('{"model":"m"}', { defaults })).toBe(
+      '{"model":"m","temperature":0,"stop":["\\n"]}',
+    );
+  });
+
+  test("give way to what the body says, also when that is null or written with escapes", () => {
+    const body = '{"t\\u0065mperature":1,"stop":null}';
+    expect(rewrite(body, { defaults })).toBe(body);
+  });
+
+  test("give way to a field of the same name that every request gets", () => {
+    const extra = fields({ temperature: 2 });
+    expect(rewrite("{}", { defaults, extra })).toBe('{"temperature":2,"stop":["\\n"]}');
+  });
+});
+
+describe("extra fields", () => {
+  test("replace what the body says, and are added where it says nothing", () => {
+    const extra = fields({ user: "batch", priority: -1 });
+    expect(rewrite('{"user":{"a":[1]}, "user" : 2}', { extra })).toBe(
+      '{"user":"batch", "user" : "batch","priority":-1}',
+    );
+  });
+});
+
+describe("a body stays the same buffer", () => {
+  test.each<[string, Partial<BodyRules>]>([
+    ["without rules", {}],
+    ["when the model is the right one already", { model: "m" }],
+    ["when extra fields are there already", { extra: fields({ n: 1 }) }],
+    ["when it says what defaults would say", { defaults: fields({ n: 2 }) }],
+  ])("%s", (_, rules) => {
+    const body = Buffer.from('{"model":"m","n":1}');
+    expect(rewriteBody(body, { ...NOTHING, ...rules })).toBe(body);
+  });
+
+  test("which is not even read when there is nothing to do", () => {
+    const body = Buffer.from("not JSON");
+    expect(rewriteBody(body, NOTHING)).toBe(body);
+    expect(() => rewriteBody(body, { ...NOTHING, model: "m" })).toThrow("not a JSON object");
+  });
+});
+
+const NAMES = ["model", "n", "stop", "__proto__", "constructor", 'a"b', "a\\b", "é", "\ud800", ""];
+const name = fc.constantFrom(...NAMES);
+/**
+ * Nowhere a backslash that stands for itself: after a key `\\`, JSON.parse of Node 24.21 takes a key `\u0061` of a
+ * later object for the same.
+ */
+const isReadBack = (text: string) => !text.includes("\\\\");
+const valueText = jsonText.filter(isReadBack).map((text) => text.trim());
+/** A key as some program may write it: with needless escapes. */
+const keyText = fc.oneof(
+  stringText.filter(isReadBack),
+  fc.tuple(name, fc.infiniteStream(fc.boolean())).map(([text, dice]) => {
+    const units = Array.from({ length: text.length }, (_, i) => text.charCodeAt(i));
+    const written = units.map((unit) =>
+      dice.next().value === true
+        ? `\\u${unit.toString(16).padStart(4, "0")}`
+        : JSON.stringify(String.fromCharCode(unit)).slice(1, -1),
+    );
+    return `"${written.join("")}"`;
+  }),
+);
+const body = objectText(fc.record({ key: keyText, value: valueText })).map(({ text }) => text);
+const texts = fc
+  .array(fc.tuple(name, valueText), { maxLength: 4 })
+  .map((entries) => new Map(entries.filter(([field]) => field !== "model")));
+const rules = fc.record({
+  model: fc.option(fc.string({ unit: "grapheme" })),
+  defaults: texts,
+  extra: texts,
+});
+
+const own = (value: object, key: string) => Object.getOwnPropertyDescriptor(value, key)?.value;
+const parse = (text: string) => JSON.parse(text) as object;
+
+test("means to JSON.parse what the rules say, and is otherwise the object that it was", () => {
+  fc.assert(
+    fc.property(body, rules, (text, { model, defaults, extra }) => {
+      const before = parse(text);
+      const result = rewrite(text, { model, defaults, extra });
+      expect(isJson(Buffer.from(result))).toBe(true);
+      const after = parse(result);
+      const names = new Set([...Object.keys(before), ...NAMES]);
+      expect(Object.keys(after).filter((key) => !names.has(key))).toEqual([]);
+      for (const key of names) {
+        const forced =
+          extra.get(key) ?? (Object.hasOwn(before, key) ? undefined : defaults.get(key));
+        const expected =
+          key === "model" && model !== null
+            ? model
+            : forced === undefined
+              ? own(before, key)
+              : JSON.parse(forced);
+        expect(JSON.stringify(own(after, key))).toBe(JSON.stringify(expected));
+      }
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
+test("rewriting twice is rewriting once", () => {
+  fc.assert(
+    fc.property(body, rules, (text, each) => {
+      const once = rewriteBody(Buffer.from(text), each);
+      expect(rewriteBody(once, each)).toBe(once);
+    }),
+  );
+});
+
+describe("the body of a line", () => {
+  /** A body that names its model, and what stands before and after that name. */
+  const aroundModel = fc
+    .tuple(body, fc.constantFrom('"m"', '"\\u006d"', '  "m" '), body)
+    .map(([before, model, after]) => ({
+      head: `{"first": ${before},\t"model":${model.slice(0, model.indexOf('"'))}`,
+      model: model.trim(),
+      tail: `${model.slice(model.lastIndexOf('"') + 1)},"last":${after}}`,
+    }));
+  const lineAround = (text: string) =>
+    Buffer.from(` {"custom_id":"a","body" : ${text} , "method":"POST"}`);
+
+  test("goes out as the client wrote it, byte for byte, in the memory of the line", () => {
+    fc.assert(
+      fc.property(aroundModel, ({ head, model, tail }) => {
+        const bytes = lineAround(head + model + tail);
+        const sent = rewriteBody(bodyOf(bytes, parseLine(bytes)!), NOTHING);
+        expect(sent.toString()).toBe(head + model + tail);
+        expect(sent.buffer).toBe(bytes.buffer);
+      }),
+    );
+  });
+
+  test("has another model and nothing else changed when an alias says so", () => {
+    fc.assert(
+      fc.property(aroundModel, fc.string(), ({ head, model, tail }, upstreamModel) => {
+        const bytes = lineAround(head + model + tail);
+        const sent = rewriteBody(bodyOf(bytes, parseLine(bytes)!), {
+          ...NOTHING,
+          model: upstreamModel,
+        });
+        const isSame = JSON.stringify(upstreamModel) === model;
+        expect(sent.toString()).toBe(
+          head + (isSame ? model : JSON.stringify(upstreamModel)) + tail,
+        );
+      }),
+    );
+  });
+});

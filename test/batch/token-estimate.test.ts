@@ -1,0 +1,83 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { estimateTokens } from "../../src/batch/token-estimate.ts";
+import { injuredJson, jsonText } from "../support/json-arbitraries.ts";
+
+const estimate = (body: unknown) =>
+  estimateTokens(Buffer.from(typeof body === "string" ? body : JSON.stringify(body)));
+const prompt = { model: "m", messages: [{ role: "user", content: "How many are there?" }] };
+const promptTokens = (body: unknown) => Math.ceil(Buffer.byteLength(JSON.stringify(body)) / 4);
+
+describe("the tokens that a request may cost", () => {
+  test("are a quarter of its bytes and what it allows for the answer", () => {
+    for (const key of ["max_completion_tokens", "max_tokens", "max_output_tokens"]) {
+      const body = { ...prompt, [key]: 700 };
+      expect(estimate(body)).toBe(promptTokens(body) + 700);
+    }
+  });
+
+  test("count the answer once for each choice", () => {
+    const body = { ...prompt, n: 3, max_tokens: 100 };
+    expect(estimate(body)).toBe(promptTokens(body) + 300);
+  });
+
+  test("are those of the largest maximum when there are two", () => {
+    const body = { ...prompt, max_tokens: 50, max_completion_tokens: 400 };
+    expect(estimate(body)).toBe(promptTokens(body) + 400);
+    const other = { ...prompt, max_completion_tokens: 50, max_tokens: 400 };
+    expect(estimate(other)).toBe(promptTokens(other) + 400);
+  });
+
+  test("allow for a modest answer when no maximum is set, or none that is one", () => {
+    const answer = estimate(prompt) - promptTokens(prompt);
+    expect(answer).toBeGreaterThan(50);
+    expect(answer).toBeLessThan(1_000);
+    for (const nonsense of [null, "100", 0, -5, [100], { max_tokens: 9_000 }, true]) {
+      const body = { ...prompt, max_tokens: nonsense, n: nonsense };
+      expect(estimate(body)).toBe(promptTokens(body) + answer);
+    }
+  });
+
+  test("take no maximum from inside a value, and see an escaped key", () => {
+    const nested = { ...prompt, metadata: { max_tokens: 5_000, n: 9 } };
+    expect(estimate(nested) - promptTokens(nested)).toBe(estimate(prompt) - promptTokens(prompt));
+    const escaped = '{"max_t\\u006fkens":77}';
+    expect(estimate(escaped)).toBe(Math.ceil(escaped.length / 4) + 77);
+  });
+
+  test("stay a number to reckon with, whatever is allowed", () => {
+    expect(estimate('{"max_tokens":1e999,"n":1e999}')).toBeLessThan(1e9);
+    expect(estimate({ n: 1e15, max_tokens: 1e15 })).toBeLessThan(1e9);
+  });
+});
+
+const count = fc.integer({ min: 1, max: 1_000 });
+const request = fc.record(
+  { messages: fc.jsonValue(), metadata: fc.jsonValue(), max_tokens: count, n: count },
+  { requiredKeys: ["messages"] },
+);
+
+test("any request: more bytes, a higher maximum and more choices never cost less", () => {
+  fc.assert(
+    fc.property(request, fc.string(), (body, more) => {
+      const tokens = estimate(body);
+      expect(tokens).toBeGreaterThanOrEqual(promptTokens(body) + (body.max_tokens ?? 1));
+      expect(estimate({ ...body, user: more })).toBeGreaterThanOrEqual(tokens);
+      expect(estimate({ ...body, n: (body.n ?? 1) + 1 })).toBeGreaterThanOrEqual(tokens);
+      if (body.max_tokens === undefined) return;
+      const higher = { ...body, max_tokens: body.max_tokens + 1 };
+      expect(estimate(higher)).toBeGreaterThan(tokens);
+    }),
+  );
+});
+
+test("any bytes: an estimate is a whole number of at least a quarter of them", () => {
+  const bytes = fc.oneof(jsonText, injuredJson).map((text) => Buffer.from(text));
+  fc.assert(
+    fc.property(fc.oneof(bytes, fc.uint8Array().map(Buffer.from)), (body) => {
+      const tokens = estimateTokens(body);
+      expect(Number.isSafeInteger(tokens)).toBe(true);
+      expect(tokens).toBeGreaterThanOrEqual(Math.max(1, body.length / 4));
+    }),
+  );
+});
