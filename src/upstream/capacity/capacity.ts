@@ -1,0 +1,297 @@
+/**
+ * How much a target can take at this moment, put together from everything that has a say in it:
+ *
+ * | | decides | learns from |
+ * |---|---|---|
+ * | `concurrency.ts` | requests in flight, within the operator's bounds | latency and overload |
+ * | `schedule.ts` | how many of them may be lines of batches | the time of day |
+ * | `quota.ts` | when the next one may go, by requests and tokens a minute | `x-ratelimit-*`, usage |
+ * | `breaker.ts` | whether any may go | trouble in a row |
+ * | the pause | nothing before its end | `Retry-After`, which is obeyed for the target as a whole |
+ *
+ * The policies are pure; this is where they meet the clock, the dice and the slots of the limiter.
+ */
+import type { Outcome } from "../../batch/outcome.ts";
+import type { Clock } from "../../clock.ts";
+import type { UpstreamConfig } from "../../config/upstreams.ts";
+import type { Log } from "../../log.ts";
+import type { Attempted } from "../exchange/attempt.ts";
+import type { RateLimitHints } from "../exchange/rate-limits.ts";
+import { type Gate, Limiter } from "../limiter.ts";
+import type { Need } from "../need.ts";
+import { CircuitBreaker, type Evidence } from "./breaker.ts";
+import { AdaptiveConcurrency, type Sample } from "./concurrency.ts";
+import { isAboutRate, Quota } from "./quota.ts";
+import { Schedule } from "./schedule.ts";
+
+/** With fewer slots than this, none is kept free for interactive requests unless the operator says so. */
+const RESERVE_FROM_CONCURRENCY = 8;
+/** A prompt is read faster than an answer is written: what a token of it counts as work. */
+const INPUT_TOKEN_WORK = 0.1;
+/** The window of a batch: a target that asks for a longer pause is as good as gone. */
+const MAX_PAUSE_MS = 24 * 60 * 60 * 1000;
+/** A clock may step back by a little without harm. */
+const MAX_STEP_BACK_MS = 30_000;
+/** Clocks are set, and days are not all of the same length: a schedule is looked at again after this. */
+const MAX_SCHEDULE_SLEEP_MS = 60_000;
+
+export interface CapacityOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** From 0 up to 1. */
+  readonly random: () => number;
+}
+
+export class Capacity implements Gate {
+  readonly limiter: Limiter;
+  readonly #name: string;
+  readonly #options: CapacityOptions;
+  #concurrency: AdaptiveConcurrency;
+  #quota: Quota;
+  #breaker = new CircuitBreaker();
+  #config: UpstreamConfig;
+  #seenAtMs = Number.NEGATIVE_INFINITY;
+  #schedule: Schedule | null = null;
+  #pausedUntilMs = Number.NEGATIVE_INFINITY;
+  /** Ends the wait for the next window. */
+  #following = new AbortController();
+
+  constructor(config: UpstreamConfig, options: CapacityOptions) {
+    this.#name = config.name;
+    this.#options = options;
+    this.#config = config;
+    this.#concurrency = new AdaptiveConcurrency(boundsOf(config));
+    this.#quota = new Quota(quotaLimitsOf(config));
+    this.limiter = new Limiter({ gate: this, clock: options.clock });
+    this.#followSchedule();
+  }
+
+  /** Other limits from now on; what was learned stays. */
+  reconfigure(config: UpstreamConfig): void {
+    this.#config = config;
+    this.#concurrency.setBounds(boundsOf(config));
+    this.#quota.setLimits(quotaLimitsOf(config));
+    this.#followSchedule();
+    // A higher quota lets lines go that wait for the former one.
+    this.limiter.handOn();
+  }
+
+  get circuit(): CircuitBreaker["circuit"] {
+    return this.#breaker.circuit;
+  }
+
+  /** Whether it has been found down at that instant or since. */
+  hasBeenDownSince(atMs: number): boolean {
+    return this.#breaker.openedAtMs >= atMs;
+  }
+
+  /** Whether it may be asked, also to find out whether it works again. */
+  isOpen(nowMs: number): boolean {
+    if (this.limiter.isClosed) return false;
+    this.#startAnewIfSetBack(nowMs);
+    return this.#pausedUntilMs <= nowMs && this.#breaker.readyAtMs() <= nowMs;
+  }
+
+  /** When it may take lines of batches again; an instant that has passed when it does. */
+  get opensAtMs(): number {
+    const nowMs = this.#options.clock.nowMs();
+    this.#startAnewIfSetBack(nowMs);
+    const scheduledAtMs = this.#schedule?.opensAtMs(nowMs) ?? 0;
+    return Math.max(this.backAtMs, scheduledAtMs);
+  }
+
+  /** When it may be asked again at all; an instant that has passed when it may. */
+  get backAtMs(): number {
+    return Math.max(this.#pausedUntilMs, this.circuit === "open" ? this.#breaker.retryAtMs : 0);
+  }
+
+  readyAtMs(need: Need, nowMs: number): number {
+    this.#startAnewIfSetBack(nowMs);
+    const openAtMs = Math.max(this.#pausedUntilMs, this.#breaker.readyAtMs());
+    if (!this.#quota.isLimited) return openAtMs;
+    return Math.max(openAtMs, this.#quota.readyAtMs(this.#tokensOf(need), nowMs));
+  }
+
+  pass(need: Need, nowMs: number): void {
+    if (this.#breaker.pass(nowMs)) this.#tellCircuit();
+    if (!this.#quota.isLimited) return;
+    const estimatedTokens = this.#tokensOf(need);
+    this.#quota.take(estimatedTokens, nowMs);
+    need.charge(estimatedTokens);
+  }
+
+  /** Learns from an attempt that has ended, before its slot is given back. */
+  settle(need: Need, startedAtMs: number, { outcome, hints }: Attempted): void {
+    const nowMs = this.#options.clock.nowMs();
+    const isRefusedForRate =
+      outcome.kind === "overloaded" && this.#isAboutRate(outcome.status, hints);
+    const estimatedTokens = need.discharge();
+    if (hints !== null || estimatedTokens !== null) {
+      const result = { estimatedTokens, usedTokens: usedTokens(outcome), hints };
+      this.#quota.settle({ ...result, isRefused: isRefusedForRate }, nowMs);
+    }
+    const hasTurned = this.#noteEvidence(evidenceOf(outcome), startedAtMs, nowMs);
+    const hasPaused = this.#pauseIfAsked(outcome, nowMs);
+    const signal = isRefusedForRate ? null : signalOf(outcome, need);
+    // A clock that was set back meanwhile has measured nothing.
+    if (signal !== null && startedAtMs <= nowMs) {
+      const inFlight = this.#usedSlots;
+      const work = workOf(outcome);
+      this.#concurrency.note({ startedAtMs, endedAtMs: nowMs, signal, work, inFlight });
+    }
+    this.#setLimits();
+    if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.shut();
+  }
+
+  /** When the clock is set back, all that was noted lies in the future, and would hold everything up until that is past. */
+  #startAnewIfSetBack(nowMs: number): void {
+    const isSetBack = nowMs < this.#seenAtMs - MAX_STEP_BACK_MS;
+    this.#seenAtMs = nowMs;
+    if (!isSetBack) return;
+    this.#concurrency = new AdaptiveConcurrency(boundsOf(this.#config));
+    this.#quota = new Quota(quotaLimitsOf(this.#config));
+    this.#breaker = new CircuitBreaker();
+    this.#pausedUntilMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** True when the circuit is another one now. */
+  #noteEvidence(evidence: Evidence, startedAtMs: number, nowMs: number): boolean {
+    const random = this.#options.random();
+    if (!this.#breaker.note(evidence, { startedAtMs, nowMs, random })) return false;
+    if (this.circuit === "closed") this.#concurrency.restart();
+    this.#tellCircuit();
+    return true;
+  }
+
+  /** True when a pause begins. */
+  #pauseIfAsked(outcome: Outcome, nowMs: number): boolean {
+    if (outcome.kind !== "overloaded" || outcome.retryAfterMs === null) return false;
+    const wasPaused = this.#pausedUntilMs > nowMs;
+    const untilMs = nowMs + Math.min(outcome.retryAfterMs, MAX_PAUSE_MS);
+    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, untilMs);
+    return !wasPaused;
+  }
+
+  close(): void {
+    this.#following.abort();
+    this.limiter.close();
+  }
+
+  /** Of a target with a known limit, a 429 that says nothing else is about that. */
+  #isAboutRate(status: number, hints: RateLimitHints | null): boolean {
+    if (hints === null) return status === 429 && this.#quota.isLimited;
+    return isAboutRate(status, hints);
+  }
+
+  /** Those that are kept free are used too: as long as lines have no more, the limit is what holds them. */
+  get #usedSlots(): number {
+    const { limit, totalInFlight, inFlight } = this.limiter;
+    return Math.max(totalInFlight, inFlight.batch + limit - this.#slotsForLines(limit));
+  }
+
+  #slotsForLines(limit: number): number {
+    const { max_concurrency, interactive_reserve } = this.#config;
+    const reserve = interactive_reserve ?? (max_concurrency < RESERVE_FROM_CONCURRENCY ? 0 : 1);
+    return Math.max(1, limit - reserve);
+  }
+
+  #tokensOf(need: Need): number {
+    return this.#quota.needsTokens ? need.tokens : 0;
+  }
+
+  #setLimits(): void {
+    const { limit } = this.#concurrency;
+    const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs());
+    const batchLimit = Math.min(this.#slotsForLines(limit), scheduled ?? limit);
+    if (limit !== this.limiter.limit || batchLimit !== this.limiter.batchLimit) {
+      this.limiter.setLimits(limit, batchLimit);
+      if (batchLimit === 0) this.limiter.shut();
+    }
+  }
+
+  /** Sets the limits, now and whenever a window begins or ends. */
+  #followSchedule(): void {
+    const { schedule, max_concurrency } = this.#config;
+    this.#following.abort();
+    this.#following = new AbortController();
+    this.#schedule = schedule === undefined ? null : new Schedule(schedule, max_concurrency);
+    this.#setLimits();
+    if (this.#schedule !== null) void this.#follow(this.#schedule, this.#following.signal);
+  }
+
+  async #follow(schedule: Schedule, end: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    while (!end.aborted) {
+      const nowMs = clock.nowMs();
+      const sleepMs = schedule.changesAtMs(nowMs) - nowMs;
+      await clock.sleep(Math.min(Math.max(1, sleepMs), MAX_SCHEDULE_SLEEP_MS), end);
+      if (!end.aborted) this.#setLimits();
+    }
+  }
+
+  #tellCircuit(): void {
+    const { log, clock } = this.#options;
+    const { circuit, retryAtMs } = this.#breaker;
+    const target = this.#name;
+    if (circuit === "open") {
+      log.warn({ target, retryMs: Math.round(retryAtMs - clock.nowMs()) }, "target.circuit_opened");
+    } else if (circuit === "half_open") log.debug({ target }, "target.circuit_half_open");
+    else log.info({ target }, "target.circuit_closed");
+  }
+}
+
+const boundsOf = ({ min_concurrency: min, max_concurrency: max }: UpstreamConfig) => ({ min, max });
+
+const quotaLimitsOf = (config: UpstreamConfig) => ({
+  requestsPerMinute: config.requests_per_minute ?? null,
+  tokensPerMinute: config.tokens_per_minute ?? null,
+});
+
+function evidenceOf(outcome: Outcome): Evidence {
+  switch (outcome.kind) {
+    case "interrupted":
+      return "nothing";
+    case "unreachable":
+      return "down";
+    case "overloaded":
+      return "full";
+    case "broken":
+    case "timed_out":
+      return "doubtful";
+    case "answered":
+      return outcome.status === 502 || outcome.status === 504 ? "doubtful" : "good";
+  }
+}
+
+/** Null for what says nothing about how much the target can take. */
+function signalOf(outcome: Outcome, { lane }: Need): Sample["signal"] | null {
+  switch (outcome.kind) {
+    case "interrupted":
+    case "unreachable":
+      return null;
+    case "overloaded":
+      return "overloaded";
+    case "timed_out":
+      return "timed_out";
+    case "broken":
+      return "unclear";
+    case "answered":
+      if (outcome.status >= 500) return "unclear";
+      // A refusal comes sooner than an answer, and a stream ends when its reader has read it.
+      return outcome.status >= 400 || lane === "interactive" ? null : "good";
+  }
+}
+
+function workOf(outcome: Outcome): number {
+  if (outcome.kind !== "answered") return 1;
+  const { inputTokens, outputTokens } = outcome.usage;
+  return outputTokens + INPUT_TOKEN_WORK * inputTokens || 1;
+}
+
+/** Null when nobody knows. A request that was found wrong cost none, whatever it asked for. */
+function usedTokens(outcome: Outcome): number | null {
+  if (outcome.kind !== "answered") return null;
+  const { status, usage } = outcome;
+  if (usage.totalTokens > 0) return usage.totalTokens;
+  return status >= 400 && status < 500 ? 0 : null;
+}

@@ -1,0 +1,172 @@
+/**
+ * When a target takes batch lines, and how many at once: windows by the clock on the wall of its time zone.
+ *
+ * An instant is inside a window when that clock shows a time between `from` and `to`, whatever daylight saving
+ * does: an hour that a zone leaves out is in no window, and one that it has twice is inside twice. What
+ * holds at an instant holds until the clock reaches the next edge of a window, or is changed before; so
+ * it is worked out once and kept until then. Asking for the time on a wall takes some microseconds.
+ */
+import type { ScheduleConfig, Weekday } from "../../config/upstreams.ts";
+
+const MINUTE_MS = 60_000;
+const DAY_MINUTES = 24 * 60;
+const DAY_MS = DAY_MINUTES * MINUTE_MS;
+const WEEK_MINUTES = 7 * DAY_MINUTES;
+/** Days since 1970 begin on a Thursday. */
+const DAYS_FROM_MONDAY = 3;
+const WEEK = [
+  "mon",
+  "tue",
+  "wed",
+  "thu",
+  "fri",
+  "sat",
+  "sun",
+] as const satisfies readonly Weekday[];
+/** A window opens at least once a week, but clocks that are changed may swallow it. */
+const MAX_LOOK_AHEAD_MS = 60 * DAY_MS;
+
+/** Minutes of a week that begins on Monday; `end` may lie in the week after. */
+interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** What holds from an instant on, up to but not including another. */
+interface Stretch {
+  readonly fromMs: number;
+  readonly untilMs: number;
+  readonly concurrency: number;
+}
+
+export class Schedule {
+  readonly #wall: WallClock;
+  readonly #spans: readonly Span[];
+  /** Where a day's or a window's begin or end may change what holds. */
+  readonly #edges: readonly number[];
+  readonly #inside: number;
+  readonly #outside: number;
+  #stretch: Stretch = { fromMs: 0, untilMs: 0, concurrency: 0 };
+
+  constructor(config: ScheduleConfig, maxConcurrency: number) {
+    this.#wall = new WallClock(config.time_zone);
+    this.#spans = config.windows.flatMap(spansOf);
+    this.#edges = this.#spans.flatMap(({ start, end }) => [start, end % WEEK_MINUTES]);
+    this.#inside = Math.min(config.concurrency_inside ?? maxConcurrency, maxConcurrency);
+    this.#outside = Math.min(config.concurrency_outside, maxConcurrency);
+  }
+
+  concurrencyAt(nowMs: number): number {
+    return this.#stretchAt(nowMs).concurrency;
+  }
+
+  /** When {@link concurrencyAt} may next differ. */
+  changesAtMs(nowMs: number): number {
+    return this.#stretchAt(nowMs).untilMs;
+  }
+
+  /** Now, or the next instant with a concurrency above 0; Infinity if there is none. */
+  opensAtMs(nowMs: number): number {
+    if (this.concurrencyAt(nowMs) > 0) return nowMs;
+    const closed = this.#stretch;
+    let stretch = closed;
+    while (stretch.concurrency === 0) {
+      if (stretch.untilMs > nowMs + MAX_LOOK_AHEAD_MS) return Number.POSITIVE_INFINITY;
+      stretch = this.#workOut(stretch.untilMs);
+    }
+    this.#stretch = closed;
+    return stretch.fromMs;
+  }
+
+  #stretchAt(nowMs: number): Stretch {
+    const { fromMs, untilMs } = this.#stretch;
+    if (nowMs < fromMs || nowMs >= untilMs) this.#stretch = this.#workOut(nowMs);
+    return this.#stretch;
+  }
+
+  #workOut(nowMs: number): Stretch {
+    const offsetMs = this.#wall.offsetMsAt(nowMs);
+    const minute = minuteOfWeek(nowMs + offsetMs);
+    const isInside = this.#spans.some(
+      ({ start, end }) =>
+        (start <= minute && minute < end) ||
+        (start <= minute + WEEK_MINUTES && minute + WEEK_MINUTES < end),
+    );
+    return {
+      fromMs: nowMs,
+      untilMs: this.#wall.firstChangeMs(nowMs, this.#nextEdgeMs(nowMs, offsetMs)),
+      concurrency: isInside ? this.#inside : this.#outside,
+    };
+  }
+
+  /** If the clock is not changed before. At the most a day ahead, lest it is changed there and back unnoticed. */
+  #nextEdgeMs(nowMs: number, offsetMs: number): number {
+    const minute = minuteOfWeek(nowMs + offsetMs);
+    const minutesAhead = this.#edges.reduce((least, edge) => {
+      const ahead = (edge - minute + WEEK_MINUTES) % WEEK_MINUTES || WEEK_MINUTES;
+      return Math.min(least, ahead);
+    }, DAY_MINUTES);
+    return Math.floor(nowMs / MINUTE_MS) * MINUTE_MS + minutesAhead * MINUTE_MS;
+  }
+}
+
+type Window = ScheduleConfig["windows"][number];
+
+/** One for each day on which the window begins. */
+function spansOf({ days, from, to }: Window): Span[] {
+  const fromMinute = minuteOfDay(from);
+  const toMinute = minuteOfDay(to);
+  const lastMinutes = toMinute > fromMinute ? toMinute : toMinute + DAY_MINUTES;
+  return (days ?? WEEK).map((day) => {
+    const midnight = WEEK.indexOf(day) * DAY_MINUTES;
+    const start = midnight + fromMinute;
+    const end = midnight + lastMinutes;
+    // From 24:00 on Sunday is from 00:00 on Monday.
+    return start < WEEK_MINUTES
+      ? { start, end }
+      : { start: start - WEEK_MINUTES, end: end - WEEK_MINUTES };
+  });
+}
+
+const minuteOfDay = (time: string) => Number(time.slice(0, 2)) * 60 + Number(time.slice(3));
+
+function minuteOfWeek(wallMs: number): number {
+  const minutes = Math.floor(wallMs / MINUTE_MS) + DAYS_FROM_MONDAY * DAY_MINUTES;
+  return ((minutes % WEEK_MINUTES) + WEEK_MINUTES) % WEEK_MINUTES;
+}
+
+/** What a clock on the wall shows, as the milliseconds that it is ahead of UTC. */
+class WallClock {
+  readonly #format: Intl.DateTimeFormat;
+
+  constructor(timeZone: string) {
+    this.#format = new Intl.DateTimeFormat("en-US", {
+      timeZone,
+      calendar: "gregory",
+      hourCycle: "h23",
+      ...{ year: "numeric", month: "numeric", day: "numeric" },
+      ...{ hour: "numeric", minute: "numeric", second: "numeric" },
+    });
+  }
+
+  offsetMsAt(atMs: number): number {
+    const shown: Partial<Record<Intl.DateTimeFormatPartTypes, number>> = {};
+    for (const { type, value } of this.#format.formatToParts(atMs)) shown[type] = Number(value);
+    const { year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0 } = shown;
+    return Date.UTC(year, month - 1, day, hour, minute, second) - Math.floor(atMs / 1_000) * 1_000;
+  }
+
+  /** The minute after `fromMs` in which the clock is changed, or `toMs` when that is not before it. */
+  firstChangeMs(fromMs: number, toMs: number): number {
+    const offsetMs = this.offsetMsAt(fromMs);
+    if (this.offsetMsAt(toMs - 1) === offsetMs) return toMs;
+    let before = Math.floor(fromMs / MINUTE_MS);
+    let after = Math.ceil(toMs / MINUTE_MS);
+    while (after - before > 1) {
+      const middle = Math.floor((before + after) / 2);
+      if (this.offsetMsAt(middle * MINUTE_MS) === offsetMs) before = middle;
+      else after = middle;
+    }
+    return after * MINUTE_MS;
+  }
+}

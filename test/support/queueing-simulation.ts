@@ -1,0 +1,285 @@
+/**
+ * An upstream and its clients in virtual time: a discrete-event simulation, exact and the same at every run.
+ *
+ * The upstream serves so many requests at once: each for a time of its own, or all of them together as a batch
+ * that is the slower the larger it is. What is beyond that waits in line or is refused at once.
+ * Each client keeps as many requests in flight as its policy says, and tells it how each of them ended.
+ */
+import type { AdaptiveConcurrency, Sample } from "../../src/upstream/capacity/concurrency.ts";
+
+interface Service {
+  readonly ms: number;
+  /** What the answer says about its size. */
+  readonly work: number;
+  /** What it is in truth, where that is not the same. */
+  readonly trueWork?: number;
+}
+
+interface SimulatedClient {
+  readonly policy: AdaptiveConcurrency;
+  /** Sends nothing before. */
+  readonly startsAtMs?: number;
+  /** Has never more than this to send at once. */
+  readonly demand?: number;
+}
+
+export interface SimulationOptions {
+  readonly clients: readonly SimulatedClient[];
+  /** How many it serves at once, at an instant. */
+  readonly capacity: (nowMs: number) => number;
+  readonly beyond: "waits" | "is_refused";
+  readonly service: (nowMs: number) => Service;
+  /** Continuous batching: how long each waits for a unit of its work while so many are served, whatever `ms` says. */
+  readonly unitMs?: (serving: number) => number;
+}
+
+interface InFlight {
+  readonly client: Client;
+  readonly startedAtMs: number;
+  readonly service: Service;
+}
+
+interface Ending {
+  readonly atMs: number;
+  readonly order: number;
+  readonly request: InFlight;
+  readonly signal: Sample["signal"];
+}
+
+/** What was seen between two calls of {@link Simulation.measure}. */
+export interface Measured {
+  /** Time spent serving ÷ time that could have been. */
+  readonly utilisation: number;
+  readonly refusedShare: number;
+  readonly workPerMs: number;
+  readonly clients: readonly {
+    readonly mean: number;
+    readonly min: number;
+    readonly max: number;
+  }[];
+}
+
+const REFUSAL_MS = 5;
+
+const trueWorkOf = ({ work, trueWork = work }: Service) => trueWork;
+
+class Client {
+  readonly policy: AdaptiveConcurrency;
+  readonly startsAtMs: number;
+  readonly demand: number;
+  inFlight = 0;
+  limitMs = 0;
+  min = Number.POSITIVE_INFINITY;
+  max = 0;
+
+  constructor({ policy, startsAtMs = 0, demand = Number.POSITIVE_INFINITY }: SimulatedClient) {
+    this.policy = policy;
+    this.startsAtMs = startsAtMs;
+    this.demand = demand;
+  }
+
+  mayStart(nowMs: number): boolean {
+    return nowMs >= this.startsAtMs && this.inFlight < Math.min(this.policy.limit, this.demand);
+  }
+}
+
+export class Simulation {
+  readonly #options: SimulationOptions;
+  readonly #clients: readonly Client[];
+  readonly #waiting: InFlight[] = [];
+  #firstWaiting = 0;
+  readonly #endings = new Endings();
+  /** With continuous batching, those that are served; their time is that of `#batchWork`. */
+  readonly #batch = new Endings();
+  /** The work that a request would have got that was served from the start. */
+  #batchWork = 0;
+  #nowMs = 0;
+  #serving = 0;
+  #order = 0;
+  #usedMs = 0;
+  #usableMs = 0;
+  #ended = 0;
+  #refused = 0;
+  #work = 0;
+
+  constructor(options: SimulationOptions) {
+    this.#options = options;
+    this.#clients = options.clients.map((client) => new Client(client));
+  }
+
+  /** Runs for so long and says what was seen on the way. */
+  measure(forMs: number): Measured {
+    this.#forget();
+    const untilMs = this.#nowMs + forMs;
+    this.#startAll();
+    for (;;) {
+      const endsAtMs = this.#endings.first?.atMs ?? Number.POSITIVE_INFINITY;
+      const batchEndsAtMs = this.#nextOfBatchMs();
+      const nextMs = Math.min(endsAtMs, batchEndsAtMs, this.#nextStartMs());
+      this.#passTo(Math.min(nextMs, untilMs));
+      if (nextMs >= untilMs) break;
+      if (endsAtMs === nextMs) this.#end(this.#endings.takeFirst());
+      else if (batchEndsAtMs === nextMs) this.#end(this.#batch.takeFirst());
+      this.#startAll();
+    }
+    return {
+      utilisation: this.#usedMs / this.#usableMs,
+      refusedShare: this.#refused / Math.max(1, this.#ended),
+      workPerMs: this.#work / forMs,
+      clients: this.#clients.map(({ limitMs, min, max }) => ({ mean: limitMs / forMs, min, max })),
+    };
+  }
+
+  #forget(): void {
+    this.#usedMs = 0;
+    this.#usableMs = 0;
+    this.#ended = 0;
+    this.#refused = 0;
+    this.#work = 0;
+    for (const client of this.#clients) {
+      client.limitMs = 0;
+      client.min = Number.POSITIVE_INFINITY;
+      client.max = 0;
+    }
+  }
+
+  #nextStartMs(): number {
+    const starts = this.#clients.map(({ startsAtMs }) => startsAtMs);
+    return Math.min(...starts.filter((atMs) => atMs > this.#nowMs), Number.POSITIVE_INFINITY);
+  }
+
+  #nextOfBatchMs(): number {
+    const { first } = this.#batch;
+    if (first === undefined) return Number.POSITIVE_INFINITY;
+    return this.#nowMs + (first.atMs - this.#batchWork) * this.#batchUnitMs;
+  }
+
+  get #batchUnitMs(): number {
+    return this.#options.unitMs?.(this.#serving) ?? Number.POSITIVE_INFINITY;
+  }
+
+  #passTo(atMs: number): void {
+    const passedMs = atMs - this.#nowMs;
+    this.#batchWork += passedMs / this.#batchUnitMs;
+    const capacity = this.#options.capacity(this.#nowMs);
+    this.#usedMs += passedMs * Math.min(this.#serving, capacity);
+    this.#usableMs += passedMs * capacity;
+    for (const client of this.#clients) {
+      const { limit } = client.policy;
+      client.limitMs += passedMs * limit;
+      client.min = Math.min(client.min, limit);
+      client.max = Math.max(client.max, limit);
+    }
+    this.#nowMs = atMs;
+  }
+
+  /** In turns, so that nobody is always first to the last place. */
+  #startAll(): void {
+    for (let started = true; started; ) {
+      started = false;
+      for (const [i] of this.#clients.entries()) {
+        const client = this.#clients[(this.#order + i) % this.#clients.length]!;
+        if (!client.mayStart(this.#nowMs)) continue;
+        this.#start(client);
+        started = true;
+      }
+    }
+  }
+
+  #start(client: Client): void {
+    const service = this.#options.service(this.#nowMs);
+    const request = { client, startedAtMs: this.#nowMs, service };
+    client.inFlight++;
+    if (this.#serving < this.#options.capacity(this.#nowMs)) this.#serve(request);
+    else if (this.#options.beyond === "waits") this.#waiting.push(request);
+    else this.#endLater(request, "overloaded", REFUSAL_MS);
+  }
+
+  #serve(request: InFlight): void {
+    this.#serving++;
+    if (this.#options.unitMs === undefined) {
+      this.#endLater(request, "good", request.service.ms);
+      return;
+    }
+    const atMs = this.#batchWork + trueWorkOf(request.service);
+    this.#batch.add({ atMs, order: this.#order++, request, signal: "good" });
+  }
+
+  #endLater(request: InFlight, signal: Sample["signal"], afterMs: number): void {
+    this.#endings.add({ atMs: this.#nowMs + afterMs, order: this.#order++, request, signal });
+  }
+
+  #end({ request, signal }: Ending): void {
+    const { client, startedAtMs, service } = request;
+    const { inFlight } = client;
+    client.inFlight--;
+    this.#ended++;
+    if (signal === "good") {
+      this.#serving--;
+      this.#work += trueWorkOf(service);
+    } else this.#refused++;
+    client.policy.note({
+      startedAtMs,
+      endedAtMs: this.#nowMs,
+      signal,
+      work: service.work,
+      inFlight,
+    });
+    this.#serveWaiting();
+  }
+
+  #serveWaiting(): void {
+    while (this.#serving < this.#options.capacity(this.#nowMs)) {
+      const request = this.#waiting[this.#firstWaiting];
+      if (request === undefined) return;
+      this.#firstWaiting++;
+      if (this.#firstWaiting > 10_000) {
+        this.#waiting.splice(0, this.#firstWaiting);
+        this.#firstWaiting = 0;
+      }
+      this.#serve(request);
+    }
+  }
+}
+
+/** A binary heap, the earliest first; of two at the same instant, the one that was added first. */
+class Endings {
+  readonly #heap: Ending[] = [];
+
+  get first(): Ending | undefined {
+    return this.#heap[0];
+  }
+
+  add(ending: Ending): void {
+    const heap = this.#heap;
+    let at = heap.push(ending) - 1;
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      if (!isBefore(ending, heap[parent]!)) break;
+      heap[at] = heap[parent]!;
+      at = parent;
+    }
+    heap[at] = ending;
+  }
+
+  takeFirst(): Ending {
+    const heap = this.#heap;
+    const first = heap[0]!;
+    const last = heap.pop()!;
+    if (heap.length === 0) return first;
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= heap.length) break;
+      if (child + 1 < heap.length && isBefore(heap[child + 1]!, heap[child]!)) child++;
+      if (!isBefore(heap[child]!, last)) break;
+      heap[at] = heap[child]!;
+      at = child;
+    }
+    heap[at] = last;
+    return first;
+  }
+}
+
+const isBefore = (a: Ending, b: Ending) =>
+  a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);

@@ -1,0 +1,110 @@
+import { expect, test } from "vitest";
+import { CircuitBreaker, type Evidence } from "../../../src/upstream/capacity/breaker.ts";
+
+/** A breaker in virtual time, whose dice are 0. */
+function setUp() {
+  const breaker = new CircuitBreaker();
+  let nowMs = 1_000_000;
+  return {
+    breaker,
+    pass: (ms: number) => {
+      nowMs += ms;
+    },
+    /** An attempt that starts and ends now. */
+    attempt: (evidence: Evidence) => {
+      breaker.pass(nowMs);
+      return breaker.note(evidence, { startedAtMs: nowMs, nowMs, random: 0 });
+    },
+    late: (evidence: Evidence, startedAgoMs: number) =>
+      breaker.note(evidence, { startedAtMs: nowMs - startedAgoMs, nowMs, random: 0 }),
+    waitMs: () => breaker.readyAtMs() - nowMs,
+  };
+}
+
+test("five attempts in a row without a connection open it", () => {
+  const { breaker, attempt } = setUp();
+  for (let i = 0; i < 4; i++) expect(attempt("down")).toBe(false);
+  expect(attempt("down")).toBe(true);
+  expect(breaker.circuit).toBe("open");
+});
+
+test("a small batch of lines that bring trouble on themselves does not open it, a large one does", () => {
+  const { breaker, attempt } = setUp();
+  for (let i = 0; i < 49; i++) attempt("doubtful");
+  expect(breaker.circuit).toBe("closed");
+  attempt("doubtful");
+  expect(breaker.circuit).toBe("open");
+});
+
+test("a good answer starts the count anew", () => {
+  const { breaker, attempt } = setUp();
+  for (let i = 0; i < 20; i++) attempt(i % 4 === 3 ? "good" : "down");
+  expect(breaker.circuit).toBe("closed");
+});
+
+test("refusals do not open it while answers come that were under way with the last good one", () => {
+  const { breaker, attempt, late, pass } = setUp();
+  late("good", 2_000);
+  for (let i = 0; i < 500; i++) attempt("full");
+  pass(2_000);
+  attempt("full");
+  expect(breaker.circuit).toBe("closed");
+  // Nothing good has come although it should have.
+  pass(1);
+  for (let i = 0; i < 50; i++) attempt("full");
+  expect(breaker.circuit).toBe("open");
+});
+
+test("while it is open nothing goes; then one probe at a time, less and less often up to half a minute", () => {
+  const { breaker, attempt, pass, waitMs } = setUp();
+  for (let i = 0; i < 5; i++) attempt("down");
+  const waitsMs = Array.from({ length: 9 }, () => {
+    const ms = waitMs();
+    pass(ms);
+    expect(waitMs()).toBe(0);
+    attempt("down");
+    return ms;
+  });
+  expect(waitsMs).toEqual([500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+  expect(breaker.circuit).toBe("open");
+});
+
+test("while a probe is under way nobody else goes", () => {
+  const { breaker, attempt, pass, waitMs, late } = setUp();
+  for (let i = 0; i < 5; i++) attempt("down");
+  pass(500);
+  breaker.pass(breaker.retryAtMs);
+  expect(breaker.circuit).toBe("half_open");
+  expect(waitMs()).toBe(Number.POSITIVE_INFINITY);
+  expect(late("good", 0)).toBe(true);
+  expect(breaker.circuit).toBe("closed");
+  expect(waitMs()).toBe(Number.NEGATIVE_INFINITY);
+});
+
+test("a probe that was broken off lets the next one go at once", () => {
+  const { breaker, attempt, pass, waitMs } = setUp();
+  for (let i = 0; i < 5; i++) attempt("down");
+  pass(500);
+  attempt("nothing");
+  expect([breaker.circuit, waitMs()]).toEqual(["open", 0]);
+});
+
+test("what started before it opened cannot open it again, and may close it", () => {
+  const { breaker, attempt, pass, late } = setUp();
+  for (let i = 0; i < 5; i++) attempt("down");
+  for (let i = 0; i < 100; i++) late("down", 10);
+  expect(breaker.retryAtMs).toBe(1_000_500);
+  expect(late("good", 10)).toBe(true);
+  pass(10);
+  for (let i = 0; i < 100; i++) late("down", 20);
+  expect(breaker.circuit).toBe("closed");
+});
+
+test("several processes do not probe in the same moment", () => {
+  const probesAtMs = [0, 0.5, 0.99].map((random) => {
+    const breaker = new CircuitBreaker();
+    for (let i = 0; i < 5; i++) breaker.note("down", { startedAtMs: 0, nowMs: 0, random });
+    return breaker.retryAtMs;
+  });
+  expect(probesAtMs).toEqual([500, 550, 599]);
+});
