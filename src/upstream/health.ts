@@ -6,11 +6,9 @@
  */
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
+import type { Log, LogEvent } from "../log.ts";
 import { backoffMs, DEFAULT_RETRY_POLICY } from "./retry.ts";
 
-/** A hint may ask for years. Lines obey their own; the target is looked at again after this. */
-const MAX_REST_MS = 5 * 60 * 1000;
 const LOG_EVERY_MS = 10_000;
 
 export class TargetHealth {
@@ -32,7 +30,9 @@ export class TargetHealth {
 
   /** Whether lines that have a choice should go elsewhere. */
   get isResting(): boolean {
-    return this.#clock.nowMs() < this.#restUntilMs;
+    const leftMs = this.#restUntilMs - this.#clock.nowMs();
+    // It is never longer, unless the clock was set back.
+    return leftMs > 0 && leftMs <= DEFAULT_RETRY_POLICY.capMs;
   }
 
   note(outcome: Outcome): void {
@@ -40,14 +40,14 @@ export class TargetHealth {
       case "interrupted":
         return;
       case "overloaded":
-        this.#rest(outcome.retryAfterMs ?? 0);
+        this.#rest();
         this.#warn("upstream.overloaded", {
           status: outcome.status,
           retryAfterMs: outcome.retryAfterMs,
         });
         return;
       case "unreachable":
-        this.#rest(0);
+        this.#rest();
         this.#warn("upstream.unreachable", { detail: outcome.detail });
         return;
       case "timed_out":
@@ -71,15 +71,14 @@ export class TargetHealth {
   }
 
   /** Requests that were in flight together fail together: they are one rest. */
-  #rest(hintMs: number): void {
+  #rest(): void {
     const nowMs = this.#clock.nowMs();
     if (nowMs >= this.#restUntilMs) this.#restCount++;
-    const ownMs = backoffMs(this.#restCount - 1, DEFAULT_RETRY_POLICY);
-    const restMs = Math.min(Math.max(hintMs, ownMs), MAX_REST_MS);
+    const restMs = backoffMs(this.#restCount - 1, DEFAULT_RETRY_POLICY);
     this.#restUntilMs = Math.max(this.#restUntilMs, nowMs + restMs);
   }
 
-  #warn(event: string, fields: Record<string, unknown>): void {
+  #warn(event: LogEvent<"warn">, fields: Record<string, unknown>): void {
     const nowMs = this.#clock.nowMs();
     const count = (this.#unloggedCounts.get(event) ?? 0) + 1;
     const loggedAtMs = this.#loggedAtMs.get(event) ?? Number.NEGATIVE_INFINITY;

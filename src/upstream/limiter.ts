@@ -1,12 +1,26 @@
 /**
  * How many requests a target may have in flight, and who is next.
  *
- * A waiter stands in the list of every target that would do and takes the first slot that frees. One
- * invariant carries it all: **while a target has a free slot, nobody waits for it**. Whatever makes a slot
- * free (a release, a higher limit) hands it on in the same step, first come first served; so taking a free
- * slot never overtakes anybody, and no wake-up can be lost.
+ * Two lanes wait for the slots of a target: single requests that somebody sits in front of (*interactive*), and
+ * the lines of batches. Interactive ones go first, and a few slots may be kept for them alone. A slot is not all:
+ * a target can also be paused, cut off, or out of its quota for the minute, which its {@link Gate} tells.
+ *
+ * A waiter stands in the line of every target that would do and takes the first slot that it is given. One
+ * invariant carries it all: **while a target could take the first of a lane, nobody waits there**. Whatever
+ * makes room (a release, a higher limit, the time at which the gate opens) hands it on in the same step, in the
+ * order of the lanes and of arrival; so taking a free slot never overtakes anybody, and no wake-up can be lost.
  */
+import type { Clock } from "../clock.ts";
+import type { Lane, Need } from "./need.ts";
 import { type Interruptible, unwatch, watch } from "./watch.ts";
+
+/** What decides, besides the slots, whether a target may be asked now. */
+export interface Gate {
+  /** When this may go out; now, if that is not after `nowMs`. Infinity: not before something else changes. */
+  readyAtMs(need: Need, nowMs: number): number;
+  /** It goes out now. */
+  pass(need: Need, nowMs: number): void;
+}
 
 /** Whatever has a limit: here, a target. */
 export interface Limited {
@@ -16,150 +30,332 @@ export interface Limited {
 /** The right to one request in flight at `target`. */
 export class Slot<Target extends Limited> {
   readonly target: Target;
+  readonly need: Need;
   #isHeld = true;
 
-  constructor(target: Target) {
+  constructor(target: Target, need: Need) {
     this.target = target;
+    this.need = need;
   }
 
   /** Gives the slot back; once, however often it is called. */
   release(): void {
     if (!this.#isHeld) return;
     this.#isHeld = false;
-    this.target.limiter.giveBack();
+    this.target.limiter.giveBack(this.need.lane);
   }
 }
 
-/** A place in the list of one limiter: a waiter, and which of its targets the list belongs to. */
+/** A place in a line: who waits, and which of the waiter's targets the line belongs to. */
 interface Place {
-  readonly waiter: { grant(target: number): void };
+  readonly waiter: SlotWaiter;
   readonly target: number;
   previous: Place | null;
   next: Place | null;
 }
 
-export class Limiter {
-  #limit: number;
-  #inFlight = 0;
-  #first: Place | null = null;
+interface SlotWaiter {
+  readonly need: Need;
+  readonly ifShut: IfShut;
+  grant(target: number): void;
+  /** It is to leave the line of this target, if it still stands there. */
+  turnAway(target: number): void;
+}
+
+/** What a waiter does when its target is shut for a while: another target may do by now. */
+export type IfShut = "wait" | "leave";
+
+/** Those who wait for one target in one lane. Leaving is as cheap as joining: a waiter stands in several lines. */
+class WaitingLine {
+  first: Place | null = null;
   #last: Place | null = null;
+  count = 0;
 
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
-
-  get limit(): number {
-    return this.#limit;
-  }
-
-  get inFlight(): number {
-    return this.#inFlight;
-  }
-
-  get free(): number {
-    return Math.max(0, this.#limit - this.#inFlight);
-  }
-
-  /** A lower limit takes no slot away: it is reached as slots come back. */
-  setLimit(limit: number): void {
-    this.#limit = limit;
-    this.#handOn();
-  }
-
-  /** Counts a slot as taken; only while one is free. */
-  take(): void {
-    this.#inFlight++;
-  }
-
-  /** Called by {@link Slot.release}, which sees to it that it happens once. */
-  giveBack(): void {
-    this.#inFlight--;
-    this.#handOn();
-  }
-
-  join(waiter: Place["waiter"], target: number): Place {
+  join(waiter: SlotWaiter, target: number): Place {
     const place: Place = { waiter, target, previous: this.#last, next: null };
-    if (this.#last === null) this.#first = place;
+    if (this.#last === null) this.first = place;
     else this.#last.next = place;
     this.#last = place;
+    this.count++;
     return place;
   }
 
   leave(place: Place): void {
-    if (place.previous === null) this.#first = place.next;
+    if (place.previous === null) this.first = place.next;
     else place.previous.next = place.next;
     if (place.next === null) this.#last = place.previous;
     else place.next.previous = place.previous;
-  }
-
-  #handOn(): void {
-    while (this.#first !== null && this.#inFlight < this.#limit) {
-      this.#inFlight++;
-      this.#first.waiter.grant(this.#first.target);
-    }
+    this.count--;
   }
 }
 
-class Waiter<Target extends Limited> implements Interruptible {
+/** In the order in which they are served. */
+const LANES: readonly Lane[] = ["interactive", "batch"];
+/** Clocks are set, and timers do not reach further than some weeks: a gate is looked at again after this. */
+const MAX_ALARM_MS = 60_000;
+/** Given as a reason, because without one each abort would make an error with a stack. */
+const SOONER = "sooner";
+
+export interface LimiterOptions {
+  readonly gate: Gate;
+  readonly clock: Clock;
+}
+
+export class Limiter {
+  readonly #gate: Gate;
+  readonly #clock: Clock;
+  #limit = 0;
+  #batchLimit = 0;
+  readonly #inFlight: Record<Lane, number> = { interactive: 0, batch: 0 };
+  readonly #waiting: Readonly<Record<Lane, WaitingLine>> = {
+    interactive: new WaitingLine(),
+    batch: new WaitingLine(),
+  };
+  readonly #limitsListeners = new Set<() => void>();
+  #isClosed = false;
+  #isHandingOn = false;
+  #alarm: { readonly atMs: number; readonly off: AbortController } | null = null;
+
+  constructor({ gate, clock }: LimiterOptions) {
+    this.#gate = gate;
+    this.#clock = clock;
+  }
+
+  /** Of both lanes together. */
+  get limit(): number {
+    return this.#limit;
+  }
+
+  /** Whether it takes nobody any more. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** How many of them may be lines of batches. */
+  get batchLimit(): number {
+    return this.#batchLimit;
+  }
+
+  get inFlight(): Readonly<Record<Lane, number>> {
+    return this.#inFlight;
+  }
+
+  get totalInFlight(): number {
+    return this.#inFlight.interactive + this.#inFlight.batch;
+  }
+
+  get waitingCount(): number {
+    return this.#waiting.interactive.count + this.#waiting.batch.count;
+  }
+
+  /** Lower limits take no slot away: they are reached as slots come back. Once it is closed they stay at none. */
+  setLimits(limit: number, batchLimit: number): void {
+    if (this.#isClosed) return;
+    this.#limit = limit;
+    this.#batchLimit = Math.min(batchLimit, limit);
+    for (const tell of this.#limitsListeners) tell();
+    this.handOn();
+  }
+
+  /** Called whenever the limits have moved. */
+  onLimits(listener: () => void): void {
+    this.#limitsListeners.add(listener);
+  }
+
+  offLimits(listener: () => void): void {
+    this.#limitsListeners.delete(listener);
+  }
+
+  /** Whether it could go out now without overtaking anybody. */
+  canTake(need: Need): boolean {
+    if (!this.#hasSlotFor(need.lane) || this.#waiting.interactive.first !== null) return false;
+    if (need.lane === "batch" && this.#waiting.batch.first !== null) return false;
+    const nowMs = this.#clock.nowMs();
+    return this.#gate.readyAtMs(need, nowMs) <= nowMs;
+  }
+
+  /** Counts a slot as taken; only when it {@link canTake} the need. */
+  take(need: Need): void {
+    this.#inFlight[need.lane]++;
+    this.#gate.pass(need, this.#clock.nowMs());
+  }
+
+  /** Called by {@link Slot.release}, which sees to it that it happens once. */
+  giveBack(lane: Lane): void {
+    this.#inFlight[lane]--;
+    this.handOn();
+  }
+
+  /** Null when it takes nobody any more. */
+  join(waiter: SlotWaiter, target: number): Place | null {
+    if (this.#isClosed) return null;
+    const place = this.#waiting[waiter.need.lane].join(waiter, target);
+    // What it waits for may be a matter of time alone.
+    this.handOn();
+    return place;
+  }
+
+  leave(place: Place): void {
+    const { lane } = place.waiter.need;
+    const isFirst = this.#waiting[lane].first === place;
+    this.#waiting[lane].leave(place);
+    // The next one may need less than the one who left.
+    if (isFirst) this.handOn();
+  }
+
+  /** Gives what there is to those who wait. To be called when the gate may have opened. */
+  handOn(): void {
+    // Whoever is served here leaves other lines, where the next one is served, who leaves this one: thousands deep.
+    if (this.#isHandingOn) return;
+    this.#isHandingOn = true;
+    try {
+      this.#serve();
+    } finally {
+      this.#isHandingOn = false;
+    }
+  }
+
+  #serve(): void {
+    for (const lane of LANES) {
+      const line = this.#waiting[lane];
+      while (line.first !== null && this.#hasSlotFor(lane)) {
+        const { waiter, target } = line.first;
+        const nowMs = this.#clock.nowMs();
+        const readyAtMs = this.#gate.readyAtMs(waiter.need, nowMs);
+        if (readyAtMs > nowMs) {
+          this.#lookAgainAt(readyAtMs, nowMs);
+          return;
+        }
+        line.leave(line.first);
+        this.take(waiter.need);
+        waiter.grant(target);
+      }
+      if (line.first !== null) return;
+    }
+  }
+
+  /** Takes nobody any more, and sends away who waits. */
+  close(): void {
+    this.#isClosed = true;
+    this.#limit = 0;
+    this.#batchLimit = 0;
+    this.#alarm?.off.abort(SOONER);
+    for (const { waiter, target } of this.#places()) waiter.turnAway(target);
+  }
+
+  /** The gate is shut for a while: sends away who would rather look around than wait for it. */
+  shut(): void {
+    for (const { waiter, target } of this.#places()) {
+      if (waiter.ifShut === "leave") waiter.turnAway(target);
+    }
+  }
+
+  /** A copy: whoever is sent away may move others. */
+  #places(): Place[] {
+    const places: Place[] = [];
+    for (const lane of LANES) {
+      let place = this.#waiting[lane].first;
+      for (; place !== null; place = place.next) places.push(place);
+    }
+    return places;
+  }
+
+  #hasSlotFor(lane: Lane): boolean {
+    if (this.totalInFlight >= this.#limit) return false;
+    return lane === "interactive" || this.#inFlight.batch < this.#batchLimit;
+  }
+
+  #lookAgainAt(atMs: number, nowMs: number): void {
+    if (atMs === Number.POSITIVE_INFINITY) return;
+    if (this.#alarm !== null) {
+      if (this.#alarm.atMs <= atMs) return;
+      this.#alarm.off.abort(SOONER);
+    }
+    const alarm = { atMs, off: new AbortController() };
+    this.#alarm = alarm;
+    const sleepMs = Math.min(Math.ceil(atMs - nowMs), MAX_ALARM_MS);
+    void this.#clock.sleep(sleepMs, alarm.off.signal).then(() => {
+      if (this.#alarm !== alarm) return;
+      this.#alarm = null;
+      if (!alarm.off.signal.aborted) this.handOn();
+    });
+  }
+}
+
+export interface SlotWish {
+  readonly need: Need;
+  /** Ends the wait. */
+  readonly signal: AbortSignal;
+  /** Left out: it waits. */
+  readonly ifShut?: IfShut;
+}
+
+class Waiter<Target extends Limited> implements SlotWaiter, Interruptible {
+  readonly need: Need;
+  readonly ifShut: IfShut;
   readonly #targets: readonly Target[];
-  readonly #places: Place[] = [];
+  /** Its place in the line of each target; null where it was turned away, or stands no more. */
+  readonly #places: (Place | null)[];
   readonly #signal: AbortSignal;
   readonly #resolve: (slot: Slot<Target> | null) => void;
+  #isOver = false;
 
   constructor(
     targets: readonly Target[],
-    signal: AbortSignal,
+    { need, signal, ifShut = "wait" }: SlotWish,
     resolve: (slot: Slot<Target> | null) => void,
   ) {
+    this.need = need;
+    this.ifShut = ifShut;
     this.#targets = targets;
+    this.#places = targets.map(() => null);
     this.#signal = signal;
     this.#resolve = resolve;
-    targets.forEach((target, i) => {
-      this.#places.push(target.limiter.join(this, i));
-    });
-    watch(signal, this);
+  }
+
+  /** It may be granted a slot before it stands in the last line. */
+  join(): void {
+    watch(this.#signal, this);
+    for (let i = 0; i < this.#targets.length && !this.#isOver; i++) {
+      const place = this.#targets[i]?.limiter.join(this, i) ?? null;
+      if (!this.#isOver) this.#places[i] = place;
+    }
+    if (this.#places.every((place) => place === null)) this.#end(null);
   }
 
   grant(index: number): void {
-    this.#leaveAll();
-    unwatch(this.#signal, this);
-    this.#resolve(new Slot(this.#targets[index] as Target));
+    this.#places[index] = null;
+    this.#end(new Slot(this.#targets[index] as Target, this.need));
+  }
+
+  turnAway(index: number): void {
+    const place = this.#places[index] ?? null;
+    if (place === null) return;
+    this.#places[index] = null;
+    this.#targets[index]?.limiter.leave(place);
+    if (this.#places.every((place) => place === null)) this.#end(null);
   }
 
   interrupt(): void {
-    this.#leaveAll();
-    this.#resolve(null);
+    this.#end(null);
   }
 
-  #leaveAll(): void {
-    for (const place of this.#places) this.#targets[place.target]?.limiter.leave(place);
-  }
-}
-
-/**
- * A slot of the least loaded target that has one free, at once; otherwise a promise of the first slot that
- * frees at any of them. Null once the signal has aborted.
- */
-export function acquireSlot<Target extends Limited>(
-  targets: readonly Target[],
-  signal: AbortSignal,
-): Slot<Target> | null | Promise<Slot<Target> | null> {
-  if (signal.aborted) return null;
-  const target = leastLoaded(targets);
-  if (target === null) return new Promise((resolve) => new Waiter(targets, signal, resolve));
-  target.limiter.take();
-  return new Slot(target);
-}
-
-function leastLoaded<Target extends Limited>(targets: readonly Target[]): Target | null {
-  let best: Target | null = null;
-  let bestLoad = 1;
-  for (const target of targets) {
-    const load = target.limiter.inFlight / target.limiter.limit;
-    if (load < bestLoad) {
-      best = target;
-      bestLoad = load;
+  #end(slot: Slot<Target> | null): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    unwatch(this.#signal, this);
+    for (const [i, place] of this.#places.entries()) {
+      this.#places[i] = null;
+      if (place !== null) this.#targets[i]?.limiter.leave(place);
     }
+    this.#resolve(slot);
   }
-  return best;
+}
+
+/** The first slot that any of the targets gives; null once the signal has aborted, or when all turn it away. */
+export function waitForSlot<Target extends Limited>(
+  targets: readonly Target[],
+  wish: SlotWish,
+): Promise<Slot<Target> | null> {
+  return new Promise((resolve) => new Waiter(targets, wish, resolve).join());
 }

@@ -5,6 +5,7 @@
  * |---|---|
  * | overloaded (429, 503, 529), unreachable | more time cures it: again, until the deadline |
  * | other 5xx but 501, timed out, broken | may be the line's fault: again, a few times |
+ * | the same, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |
  * | any other status | final |
  * | interrupted | given back; it costs the line nothing |
  *
@@ -18,9 +19,16 @@ export interface RetryPolicy {
   readonly maxAttempts: number;
   readonly baseMs: number;
   readonly capMs: number;
+  /** How long a target that fails every line is believed to be down, and not to be met by bad lines only. */
+  readonly patienceMs: number;
 }
 
-export const DEFAULT_RETRY_POLICY: RetryPolicy = { maxAttempts: 5, baseMs: 500, capMs: 30_000 };
+export const DEFAULT_RETRY_POLICY: RetryPolicy = {
+  maxAttempts: 5,
+  baseMs: 500,
+  capMs: 30_000,
+  patienceMs: 3 * 60 * 60 * 1000,
+};
 
 /** The attempts at a line that ended without a final outcome. */
 export interface Tally {
@@ -28,15 +36,19 @@ export interface Tally {
   readonly failures: number;
   /** Those that say nothing about the line. */
   readonly overloads: number;
+  /** When the first of them ended; null while there is none. */
+  readonly sinceMs: number | null;
 }
 
-export const NO_ATTEMPTS: Tally = { failures: 0, overloads: 0 };
+export const NO_ATTEMPTS: Tally = { failures: 0, overloads: 0, sinceMs: null };
 
 export interface Moment {
   readonly nowMs: number;
   readonly deadlineAtMs: number;
   /** From 0 up to 1. */
   readonly random: number;
+  /** Whether the target fails everybody, as its circuit breaker has it. */
+  readonly isTargetDown: boolean;
 }
 
 export type Next =
@@ -52,14 +64,16 @@ export function decide(
   policy: RetryPolicy,
 ): Next {
   if (outcome.kind === "interrupted") return { do: "give_back" };
-  if (outcome.kind === "overloaded" || outcome.kind === "unreachable") {
-    const hintMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
-    const atMs = moment.nowMs + hintMs + jitter(tally.overloads, moment.random, policy);
-    const next = { ...tally, overloads: tally.overloads + 1 };
-    return { do: "retry", atMs: Math.min(atMs, moment.deadlineAtMs), tally: next };
-  }
   if (outcome.kind === "answered" && !isWorthRepeating(outcome.status)) {
     return { do: "record", outcome };
+  }
+  const sinceMs = tally.sinceMs ?? moment.nowMs;
+  const isExcused = moment.isTargetDown && moment.nowMs - sinceMs < policy.patienceMs;
+  if (outcome.kind === "overloaded" || outcome.kind === "unreachable" || isExcused) {
+    const hintMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
+    const atMs = moment.nowMs + hintMs + jitter(tally.overloads, moment.random, policy);
+    const next = { ...tally, overloads: tally.overloads + 1, sinceMs };
+    return { do: "retry", atMs: Math.min(atMs, moment.deadlineAtMs), tally: next };
   }
   const failures = tally.failures + 1;
   const atMs = moment.nowMs + jitter(tally.failures, moment.random, policy);
@@ -67,14 +81,20 @@ export function decide(
   if (failures >= policy.maxAttempts || atMs >= moment.deadlineAtMs) {
     return { do: "record", outcome };
   }
-  return { do: "retry", atMs, tally: { ...tally, failures } };
+  return { do: "retry", atMs, tally: { ...tally, failures, sinceMs } };
+}
+
+/** The tally of a line whose target was found down after the line had failed there: that was not its fault. */
+export function forgiven(tally: Tally, nowMs: number, { patienceMs }: RetryPolicy): Tally {
+  const isPatient = tally.sinceMs !== null && nowMs - tally.sinceMs < patienceMs;
+  return isPatient ? { ...tally, failures: 0 } : tally;
 }
 
 /** 501 is a statement about the request; no repetition changes it. */
 const isWorthRepeating = (status: number) => status >= 500 && status !== 501;
 
-const jitter = (before: number, random: number, { baseMs, capMs }: RetryPolicy) =>
-  random * backoffMs(before, { baseMs, capMs });
+const jitter = (before: number, random: number, policy: RetryPolicy) =>
+  random * backoffMs(before, policy);
 
 /** The longest wait after `before` earlier ones. */
 export const backoffMs = (

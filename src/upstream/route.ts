@@ -7,29 +7,32 @@
  * others from their turn. While nothing but refusals comes back the targets are full or down: then a new
  * line is tried only now and then. After a failure the line goes to another target where there is one in good
  * condition, and waits for its slot rather than go back; when the target was full or down, without the wait
- * between attempts.
+ * between attempts. When a target shuts for a while, those who wait for it alone look around again.
  */
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
-import { acquireSlot, Limiter, type Slot } from "./limiter.ts";
-import { DEFAULT_RETRY_POLICY, decide, type Next, NO_ATTEMPTS, type Tally } from "./retry.ts";
+import { Admission } from "./admission.ts";
+import { acquireSlot } from "./choice.ts";
+import type { Slot } from "./limiter.ts";
+import { Need } from "./need.ts";
+import { relayThrough } from "./relay.ts";
+import {
+  DEFAULT_RETRY_POLICY,
+  decide,
+  forgiven,
+  type Next,
+  NO_ATTEMPTS,
+  type Tally,
+} from "./retry.ts";
 import type { Target } from "./target.ts";
-import type { Route, SendSignals, UpstreamRequest } from "./upstream.ts";
+import type { Relay, Route, SendSignals, UpstreamRequest } from "./upstream.ts";
 
 const ADMITTED_PER_SLOT = 2;
 /** Waiting lines that are not counted, at the most: each of them goes on knocking. */
 const MAX_SET_ASIDE_COUNT = 4_096;
 /** So many lines have to be refused again before one more is tried. */
-const REFUSALS_PER_TRIAL = 10;
+const REFUSALS_PER_TRIAL = 3;
 const INTERRUPTED: Outcome = { kind: "interrupted" };
-
-class Admission {
-  readonly limiter: Limiter;
-
-  constructor(limit: number) {
-    this.limiter = new Limiter(limit);
-  }
-}
 
 export interface RouteOptions {
   readonly targets: readonly Target[];
@@ -43,9 +46,7 @@ export class TargetRoute implements Route {
   readonly #targets: readonly Target[];
   readonly #clock: Clock;
   readonly #random: () => number;
-  readonly #admission: readonly [Admission];
-  readonly #admitted: Slot<Admission>[] = [];
-  readonly #slotCount: number;
+  readonly #admission = new Admission();
   /** Lines between two attempts. */
   #waitingCount = 0;
   /** How many of them are not counted as taken on. A fraction is on its way to one more. */
@@ -56,57 +57,83 @@ export class TargetRoute implements Route {
     this.#targets = targets;
     this.#clock = clock;
     this.#random = random;
-    this.#slotCount = targets.reduce((sum, target) => sum + target.limiter.limit, 0);
-    this.#admission = [new Admission(ADMITTED_PER_SLOT * this.#slotCount)];
+    for (const { limiter } of targets) limiter.onLimits(this.#moveAdmission);
+    this.#moveAdmission();
+  }
+
+  /** Nobody asks for it any more. Lines on their way may end here. */
+  leave(): void {
+    for (const { limiter } of this.#targets) limiter.offLimits(this.#moveAdmission);
   }
 
   get room(): number {
-    return this.#admission[0].limiter.free;
+    return this.#admission.free;
+  }
+
+  get opensAtMs(): number {
+    return Math.min(...this.#targets.map((target) => target.capacity.opensAtMs));
   }
 
   admit(stop: AbortSignal): boolean | Promise<boolean> {
-    const slot = acquireSlot(this.#admission, stop);
-    if (slot instanceof Promise) return slot.then((granted) => this.#admit(granted));
-    return this.#admit(slot);
+    return this.#admission.admit(stop);
   }
 
   dismiss(): void {
-    const slot = this.#admitted.pop();
-    if (slot === undefined) throw new Error("a line was dismissed that had not been admitted");
-    slot.release();
-  }
-
-  #admit(slot: Slot<Admission> | null): boolean {
-    if (slot === null) return false;
-    this.#admitted.push(slot);
-    return true;
+    this.#admission.dismiss();
   }
 
   async send(request: UpstreamRequest, signals: SendSignals): Promise<Outcome> {
+    const need = new Need("batch", request.body);
     let tally: Tally = NO_ATTEMPTS;
     let failed: Target | null = null;
-    while (this.#isOpen(request, signals.stop)) {
-      const slot: Slot<Target> | null = await acquireSlot(this.#choices(failed), signals.stop);
-      if (slot === null) break;
-      let outcome: Outcome;
-      try {
-        outcome = await this.#attempt(slot, request, signals);
-      } finally {
-        slot.release();
+    let failedAtMs = 0;
+    while (!signals.stop.aborted && this.#clock.nowMs() < request.deadlineAtMs) {
+      const askedAtMs = this.#clock.nowMs();
+      const asked = this.#ask(need, failed, signals.stop);
+      const slot: Slot<Target> | null = asked instanceof Promise ? await asked : asked;
+      if (slot === null && this.#haveAllLeft) break;
+      // Sent away by a target that has shut: perhaps to another one.
+      if (slot === null) continue;
+      const target: Target = slot.target;
+      target.watch.waited("batch", this.#clock.nowMs() - askedAtMs);
+      if (failed?.capacity.hasBeenDownSince(failedAtMs)) {
+        tally = forgiven(tally, this.#clock.nowMs(), DEFAULT_RETRY_POLICY);
       }
-      slot.target.health.note(outcome);
+      const outcome = await target.send(slot, request, signals.abort);
       this.#note(outcome, tally);
-      const next = this.#decide(outcome, tally, request);
+      const next = this.#decide(outcome, { tally, target, request });
       if (next.do === "record") return next.outcome;
       if (next.do === "give_back") break;
+      target.watch.retried(outcome);
       const isTargetInTrouble = next.tally.overloads > tally.overloads;
       tally = next.tally;
-      failed = slot.target;
+      failed = target;
+      failedAtMs = this.#clock.nowMs();
       // A target that is full or down says nothing about the others.
       if (isTargetInTrouble && this.#fitTargets(failed).length > 0) continue;
       await this.#wait(next.atMs, signals.stop);
     }
     return INTERRUPTED;
+  }
+
+  relay(request: UpstreamRequest, abort: AbortSignal): Promise<Relay> {
+    const { clock, random } = { clock: this.#clock, random: this.#random };
+    return relayThrough(this.#targets, request, { abort, clock, random });
+  }
+
+  /** At once where there is room. Null when `signal` aborts, or every target that would do has shut. */
+  #ask(
+    need: Need,
+    failed: Target | null,
+    signal: AbortSignal,
+  ): Slot<Target> | null | Promise<Slot<Target> | null> {
+    const choices = this.#choices(failed);
+    const ifShut = choices.length < this.#targets.length ? "leave" : "wait";
+    return acquireSlot(choices, { need, signal, random: this.#random, ifShut });
+  }
+
+  get #haveAllLeft(): boolean {
+    return this.#targets.every(({ limiter }) => limiter.isClosed);
   }
 
   async #wait(untilMs: number, stop: AbortSignal): Promise<void> {
@@ -124,40 +151,41 @@ export class TargetRoute implements Route {
     this.#moveAdmission();
   }
 
-  #moveAdmission(): void {
+  readonly #moveAdmission = (): void => {
+    const slotCount = this.#targets.reduce((sum, { limiter }) => sum + limiter.batchLimit, 0);
     const setAsideCount = Math.min(this.#waitingCount, this.#setAsideCount, MAX_SET_ASIDE_COUNT);
-    const takenOn = ADMITTED_PER_SLOT * this.#slotCount;
-    this.#admission[0].limiter.setLimit(takenOn + Math.floor(setAsideCount));
-  }
+    this.#admission.setLimit(ADMITTED_PER_SLOT * slotCount + Math.floor(setAsideCount));
+  };
 
-  #isOpen(request: UpstreamRequest, stop: AbortSignal): boolean {
-    return !stop.aborted && this.#clock.nowMs() < request.deadlineAtMs;
-  }
-
-  /** Where a line may go: to targets in good condition, and not where it just failed, if that is possible. */
+  /**
+   * Where a line may go: to targets in good condition, and not where it just failed, if that is possible. When all
+   * are down, paused or outside their hours, to the first that comes back.
+   */
   #choices(failed: Target | null): readonly Target[] {
     if (this.#targets.length === 1) return this.#targets;
     const fitOthers = this.#fitTargets(failed);
     if (fitOthers.length > 0) return fitOthers;
     const fit = this.#fitTargets(null);
-    return fit.length > 0 ? fit : this.#targets.filter((target) => target !== failed);
+    if (fit.length > 0) return fit;
+    const nowMs = this.#clock.nowMs();
+    const openOthers = this.#targets.filter(
+      (target) => target !== failed && target.isOpenToLines(nowMs),
+    );
+    return openOthers.length > 0 ? openOthers : this.#targets;
   }
 
   #fitTargets(failed: Target | null): readonly Target[] {
-    return this.#targets.filter((target) => target !== failed && !target.health.isResting);
+    const nowMs = this.#clock.nowMs();
+    return this.#targets.filter((target) => target !== failed && target.isFit(nowMs));
   }
 
-  #attempt(
-    { target }: Slot<Target>,
-    request: UpstreamRequest,
-    { stop, abort }: SendSignals,
-  ): Outcome | Promise<Outcome> {
-    // The wait for the slot may have outlasted the window.
-    return this.#isOpen(request, stop) ? target.send(request, abort) : INTERRUPTED;
-  }
-
-  #decide(outcome: Outcome, tally: Tally, { deadlineAtMs }: UpstreamRequest): Next {
-    const moment = { tally, nowMs: this.#clock.nowMs(), deadlineAtMs, random: this.#random() };
-    return decide(outcome, moment, DEFAULT_RETRY_POLICY);
+  #decide(
+    outcome: Outcome,
+    { tally, target, request }: { tally: Tally; target: Target; request: UpstreamRequest },
+  ): Next {
+    const { deadlineAtMs } = request;
+    const isTargetDown = target.capacity.circuit !== "closed";
+    const moment = { nowMs: this.#clock.nowMs(), deadlineAtMs, random: this.#random() };
+    return decide(outcome, { ...moment, tally, isTargetDown }, DEFAULT_RETRY_POLICY);
   }
 }

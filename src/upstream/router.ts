@@ -4,7 +4,7 @@
  * Targets that list a name serve it; only a name that no target lists goes to those with `"*"`. Listing a
  * model is therefore also how it is kept away from a catch-all target.
  */
-import type { UpstreamConfig } from "../config-upstreams.ts";
+import type { UpstreamConfig } from "../config/upstreams.ts";
 
 export const ANY_MODEL = "*";
 

@@ -1,70 +1,215 @@
+import { finished } from "node:stream";
+import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome } from "../batch/outcome.ts";
-import type { Clock } from "../clock.ts";
-import type { UpstreamConfig } from "../config-upstreams.ts";
-import type { Log } from "../log.ts";
-import { Client } from "./client.ts";
+import type { UpstreamConfig } from "../config/upstreams.ts";
+import type { Span } from "../tracing.ts";
+import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
+import { retryAfterMs } from "./exchange/answer.ts";
+import type { Attempted } from "./exchange/attempt.ts";
+import { Client } from "./exchange/client.ts";
+import { Dialect } from "./exchange/dialect.ts";
+import { rateLimitHints } from "./exchange/rate-limits.ts";
+import type { Unrelayed } from "./exchange/relaying.ts";
 import { TargetHealth } from "./health.ts";
-import { Limiter } from "./limiter.ts";
+import type { Limiter, Slot } from "./limiter.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
-import type { UpstreamRequest } from "./upstream.ts";
+import { TargetWatch, type WatchOptions } from "./target-watch.ts";
+import type { Relay, Relayed, TargetStatus, UpstreamRequest } from "./upstream.ts";
 
 const MODEL_LIST_TIMEOUT_MS = 2_000;
 const NEVER = new AbortController().signal;
+const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
+const NOTHING = Buffer.alloc(0);
+const OVERLOADED = new Set([429, 503, 529]);
 
-export interface TargetOptions {
+export interface TargetOptions extends CapacityOptions, WatchOptions {
   readonly maxAnswerBytes: number;
-  readonly clock: Clock;
-  readonly log: Log;
 }
 
-/** One upstream endpoint: its connections, its slots and its condition. */
+/** One upstream endpoint: how to talk to it, how much it can take, and its condition. */
 export class Target {
   readonly name: string;
-  readonly limiter: Limiter;
+  readonly capacity: Capacity;
   readonly health: TargetHealth;
-  readonly #client: Client;
-  readonly #names: ReadonlyMap<string, string | null>;
+  readonly watch: TargetWatch;
+  readonly #options: TargetOptions;
+  #config: UpstreamConfig;
+  #dialect: Dialect;
+  #client: Client;
+  #names: ReadonlyMap<string, string | null>;
+  /** What models went by that are not listed any more. */
+  #formerNames: ReadonlyMap<string, string | null> = new Map();
+  /** Former clients, on which requests are ending. */
+  readonly #retiring = new Set<Client>();
 
   constructor(config: UpstreamConfig, options: TargetOptions) {
     this.name = config.name;
-    this.limiter = new Limiter(config.max_concurrency);
+    this.#options = options;
+    this.#config = config;
+    this.capacity = new Capacity(config, options);
     this.health = new TargetHealth(config.name, options);
+    this.watch = new TargetWatch(config.name, options);
     this.#names = upstreamNames(config.models);
-    this.#client = new Client({
-      baseUrl: config.base_url,
-      apiKey: config.api_key ?? null,
-      maxConnections: config.max_concurrency,
-      timeoutMs: config.timeout_seconds * 1000,
-      maxAnswerBytes: options.maxAnswerBytes,
-      clock: options.clock,
-    });
+    this.#dialect = new Dialect(config);
+    this.#client = this.#newClient();
+  }
+
+  get limiter(): Limiter {
+    return this.capacity.limiter;
+  }
+
+  get priority(): number {
+    return this.#config.priority;
+  }
+
+  get weight(): number {
+    return this.#config.weight;
   }
 
   get servesAnyModel(): boolean {
     return this.#names.has(ANY_MODEL);
   }
 
-  /** One attempt; never rejects. The caller holds a slot, and tells the target's health of the outcome. */
-  send(request: UpstreamRequest, abort: AbortSignal): Promise<Outcome> {
-    const path = request.endpoint.slice("/v1".length);
-    const body = request.bodyFor(this.#nameOf(request.model));
-    const exchange = { method: "POST", path, body } as const;
-    return this.#client.send(exchange, abort);
+  /** Whether a line that has a choice does well to come here. */
+  isFit(nowMs: number): boolean {
+    const { circuit } = this.capacity;
+    // A circuit that may be probed has to be: no line would ever find out that the target is back.
+    return this.isOpenToLines(nowMs) && (circuit === "open" || !this.health.isResting);
+  }
+
+  /** Whether it takes lines now, as far as it is not just full. */
+  isOpenToLines(nowMs: number): boolean {
+    return this.limiter.batchLimit > 0 && this.capacity.isOpen(nowMs);
+  }
+
+  get status(): TargetStatus {
+    const { limit, inFlight, waitingCount } = this.limiter;
+    const { circuit } = this.capacity;
+    return { name: this.name, limit, inFlight: { ...inFlight }, waiting: waitingCount, circuit };
+  }
+
+  /**
+   * Another configuration from now on. What is in flight ends as it began; a line on its way that asks for a
+   * model which is listed no more goes out under the name that the model had.
+   */
+  reconfigure(config: UpstreamConfig): void {
+    const former = this.#client;
+    this.#config = config;
+    this.#formerNames = new Map([...this.#formerNames, ...this.#names]);
+    this.#names = upstreamNames(config.models);
+    this.#dialect = new Dialect(config);
+    this.#client = this.#newClient();
+    this.capacity.reconfigure(config);
+    this.#retire(former);
+  }
+
+  /** One attempt; never rejects. Learns from it and gives the slot back. */
+  async send(slot: Slot<Target>, request: UpstreamRequest, abort: AbortSignal): Promise<Outcome> {
+    const { clock } = this.#options;
+    const startedAtMs = clock.nowMs();
+    let attempted = INTERRUPTED;
+    try {
+      // The wait for the slot may have outlasted the window.
+      if (startedAtMs < request.deadlineAtMs) {
+        const span = this.watch.startAttempt(request);
+        attempted = await this.#client.send(this.#exchangeOf(request, span), abort);
+        this.watch.endAttempt(span, attempted.outcome, clock.nowMs() - startedAtMs);
+      }
+      return attempted.outcome;
+    } finally {
+      this.#settle(slot, startedAtMs, attempted);
+      slot.release();
+    }
+  }
+
+  /** The same for an interactive request: the slot is given back when the last byte has been read. */
+  async relay(slot: Slot<Target>, request: UpstreamRequest, abort: AbortSignal): Promise<Relay> {
+    const { clock } = this.#options;
+    const startedAtMs = clock.nowMs();
+    let attempted = INTERRUPTED;
+    let answer: Relay | null = null;
+    try {
+      const span = this.watch.startAttempt(request);
+      const end = (outcome: Outcome) =>
+        this.watch.endAttempt(span, outcome, clock.nowMs() - startedAtMs);
+      answer = await this.#client.relay(this.#exchangeOf(request, span), abort);
+      attempted = beginningOf(answer, clock.nowMs());
+      if (answer.kind === "relayed") {
+        const { body } = answer;
+        finished(body, () => {
+          slot.release();
+          end(body.readableEnded ? attempted.outcome : cutShort(abort));
+        });
+      } else end(answer);
+      return answer;
+    } finally {
+      this.#settle(slot, startedAtMs, attempted);
+      // What the head has told may let others go, long before the last byte comes.
+      if (answer?.kind === "relayed") this.limiter.handOn();
+      else slot.release();
+    }
   }
 
   /** The models that the endpoint says it has. */
-  listModels(): Promise<Outcome> {
-    return this.#client.send(
-      { method: "GET", path: "/models", body: null, timeoutMs: MODEL_LIST_TIMEOUT_MS },
-      NEVER,
-    );
+  async listModels(): Promise<Outcome | null> {
+    const path = this.#dialect.modelListPath;
+    if (path === null) return null;
+    const { headers } = this.#dialect;
+    const timeoutMs = MODEL_LIST_TIMEOUT_MS;
+    const exchange = { method: "GET", path, headers, body: null, timeoutMs } as const;
+    return (await this.#client.send(exchange, NEVER)).outcome;
+  }
+
+  /** Takes nothing more; what is in flight may end. */
+  async leave(): Promise<void> {
+    this.capacity.close();
+    await this.#client.retire();
+  }
+
+  /** Ends what is in flight, as interrupted. */
+  async close(): Promise<void> {
+    this.capacity.close();
+    await Promise.all([this.#client, ...this.#retiring].map((client) => client.close()));
+  }
+
+  #settle({ need }: Slot<Target>, startedAtMs: number, attempted: Attempted): void {
+    this.health.note(attempted.outcome);
+    this.capacity.settle(need, startedAtMs, attempted);
+  }
+
+  #exchangeOf(request: UpstreamRequest, { traceparent }: Span) {
+    const sent = traceparent === null ? request : { ...request, traceparent };
+    return this.#dialect.exchangeOf(sent, this.#nameOf(request.model));
   }
 
   #nameOf(model: string): string | null {
-    return this.#names.get(this.#names.has(model) ? model : ANY_MODEL) ?? null;
+    const name = [model, ANY_MODEL].find((each) => this.#names.has(each));
+    return (name === undefined ? this.#formerNames.get(model) : this.#names.get(name)) ?? null;
   }
 
-  async close(): Promise<void> {
-    await this.#client.close();
+  #newClient(): Client {
+    const { clock, maxAnswerBytes } = this.#options;
+    const [config, dialect] = [this.#config, this.#dialect];
+    return new Client({ config, dialect, clock, maxAnswerBytes });
   }
+
+  #retire(client: Client): void {
+    this.#retiring.add(client);
+    void client.retire().then(() => this.#retiring.delete(client));
+  }
+}
+
+/** Of an answer that was not read to its end. */
+const cutShort = ({ aborted }: AbortSignal): Outcome =>
+  aborted ? { kind: "interrupted" } : { kind: "broken", detail: "the answer broke off" };
+
+/** What the head of an answer tells; the rest of it is its reader's. */
+function beginningOf(answer: Relayed | Unrelayed, nowMs: number): Attempted {
+  if (answer.kind !== "relayed") return { outcome: answer, hints: null };
+  const { status, headers } = answer;
+  const known = { status, requestId: null, body: NOTHING };
+  const outcome: Outcome = OVERLOADED.has(status)
+    ? { kind: "overloaded", ...known, retryAfterMs: retryAfterMs(headers, nowMs) }
+    : { kind: "answered", ...known, usage: NO_USAGE };
+  return { outcome, hints: rateLimitHints(headers) };
 }

@@ -2,11 +2,11 @@
  * The port to the models. A *target* is one upstream endpoint; a *route* is the set of targets that
  * serve a public model name. The engine asks a route for room, admits lines to it, and sends them; how a
  * line is retried, and on which target, is decided behind this port. Beside the lines of batches a
- * route passes single requests through, which go first.
+ * route passes interactive requests through, which go first.
  */
 import type { Readable } from "node:stream";
 import type { Outcome } from "../batch/outcome.ts";
-import type { UpstreamConfig } from "../config-upstreams.ts";
+import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 
 /** One line or one request of a client, ready to go out. */
@@ -32,7 +32,7 @@ export interface SendSignals {
   readonly abort: AbortSignal;
 }
 
-/** What becomes of a request that is passed through. */
+/** What becomes of an interactive request. */
 export type Relay =
   | Relayed
   /** Every target is down or asks to be left alone; `retryAfterMs` is null when nobody knows for how long. */

@@ -1,13 +1,15 @@
 /** Everything there is to talk to, made from the configuration. */
+import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../clock.ts";
-import type { UpstreamConfig } from "../config-upstreams.ts";
+import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Log } from "../log.ts";
 import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";
 import { Target } from "./target.ts";
-import type { Route, UpstreamModel, Upstreams } from "./upstream.ts";
+import type { WatchOptions } from "./target-watch.ts";
+import type { Route, TargetStatus, UpstreamModel, Upstreams } from "./upstream.ts";
 
-export interface UpstreamsOptions {
+export interface UpstreamsOptions extends WatchOptions {
   readonly upstreams: readonly UpstreamConfig[];
   /** Longest answer to one line. */
   readonly maxAnswerBytes: number;
@@ -18,22 +20,79 @@ export interface UpstreamsOptions {
 }
 
 /** Connects to nothing yet: a target that is down is found out, and waited for, by the lines meant for it. */
-export function openUpstreams(options: UpstreamsOptions): Upstreams {
-  const { upstreams, clock, random = Math.random } = options;
-  const router = new Router(upstreams);
-  const targets = new Map(upstreams.map((config) => [config.name, new Target(config, options)]));
-  const routes = new Map<string, Route>();
-  for (const { key, targets: names } of router.plans) {
-    const ofRoute = names.map((name) => targets.get(name)).filter((target) => target !== undefined);
-    routes.set(key, new TargetRoute(key, { targets: ofRoute, clock, random }));
+export const openUpstreams = (options: UpstreamsOptions): Upstreams =>
+  new ConfiguredUpstreams({ random: Math.random, ...options });
+
+class ConfiguredUpstreams implements Upstreams {
+  readonly #options: Required<UpstreamsOptions>;
+  /** By name. */
+  #targets: ReadonlyMap<string, Target> = new Map();
+  /** By key. */
+  #routes: ReadonlyMap<string, TargetRoute> = new Map();
+  #router = new Router([]);
+  /** What each target was last told. */
+  #configs: ReadonlyMap<string, UpstreamConfig> = new Map();
+  /** Targets that are gone from the configuration, on which requests may still be ending. */
+  readonly #left = new Set<Target>();
+
+  constructor(options: Required<UpstreamsOptions>) {
+    this.#options = options;
+    this.reconfigure(options.upstreams);
   }
-  return {
-    findRoute: (model) => routes.get(router.find(model)?.key ?? "") ?? null,
-    listModels: () => listModels(router, [...targets.values()], options.log),
-    close: async () => {
-      await Promise.all([...targets.values()].map((target) => target.close()));
-    },
-  };
+
+  findRoute(model: string): Route | null {
+    return this.#routes.get(this.#router.find(model)?.key ?? "") ?? null;
+  }
+
+  listModels(): Promise<UpstreamModel[]> {
+    return listModels(this.#router, [...this.#targets.values()], this.#options.log);
+  }
+
+  listTargets(): TargetStatus[] {
+    return [...this.#targets.values()].map(({ status }) => status);
+  }
+
+  reconfigure(upstreams: readonly UpstreamConfig[]): void {
+    const former = this.#targets;
+    const targets = new Map(upstreams.map((config) => [config.name, this.#targetOf(config)]));
+    this.#configs = new Map(upstreams.map((config) => [config.name, config]));
+    this.#targets = targets;
+    this.#router = new Router(upstreams);
+    const { clock, random } = this.#options;
+    const plans = this.#router.plans.map(({ key, targets: names }) => {
+      const ofRoute = names
+        .map((name) => targets.get(name))
+        .filter((target) => target !== undefined);
+      const isKept = ofRoute.every((target) => former.get(target.name) === target);
+      const kept = isKept ? this.#routes.get(key) : undefined;
+      return [key, kept ?? new TargetRoute(key, { targets: ofRoute, clock, random })] as const;
+    });
+    const routes = new Map(plans);
+    for (const route of this.#routes.values()) {
+      if (routes.get(route.key) !== route) route.leave();
+    }
+    this.#routes = routes;
+    for (const target of former.values()) {
+      if (targets.get(target.name) !== target) this.#letGo(target);
+    }
+  }
+
+  async close(): Promise<void> {
+    const all = [...this.#targets.values(), ...this.#left];
+    await Promise.all(all.map((target) => target.close()));
+  }
+
+  #letGo(target: Target): void {
+    this.#left.add(target);
+    void target.leave().then(() => this.#left.delete(target));
+  }
+
+  #targetOf(config: UpstreamConfig): Target {
+    const known = this.#targets.get(config.name);
+    if (known === undefined) return new Target(config, this.#options);
+    if (!isDeepStrictEqual(this.#configs.get(config.name), config)) known.reconfigure(config);
+    return known;
+  }
 }
 
 /** Listed names first; a name that several targets have is shown once, as the first one's. */
@@ -54,6 +113,7 @@ async function listModels(
 
 async function modelsOf(target: Target, log: Log): Promise<UpstreamModel[]> {
   const outcome = await target.listModels();
+  if (outcome === null) return [];
   if (outcome.kind === "answered" && outcome.status === 200) {
     return modelIds(JSON.parse(outcome.body.toString())).map((id) => ({
       id,

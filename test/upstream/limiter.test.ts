@@ -1,36 +1,62 @@
 import { getEventListeners } from "node:events";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { acquireSlot, Limiter, type Slot } from "../../src/upstream/limiter.ts";
+import type { Clock } from "../../src/clock.ts";
+import { acquireSlot, type Choosable } from "../../src/upstream/choice.ts";
+import { type Gate, Limiter, type Slot } from "../../src/upstream/limiter.ts";
+import { type Lane, Need } from "../../src/upstream/need.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 
-class Gate {
+const clock = new FakeClock();
+const OPEN: Gate = { readyAtMs: () => 0, pass: () => {} };
+
+class Target implements Choosable {
   readonly limiter: Limiter;
   readonly name: string;
+  readonly priority: number;
+  readonly weight: number;
 
-  constructor(name: string, limit: number) {
+  constructor(
+    name: string,
+    limit: number,
+    { gate = OPEN, batchLimit = limit, priority = 0, weight = 1 } = {},
+  ) {
     this.name = name;
-    this.limiter = new Limiter(limit);
+    this.priority = priority;
+    this.weight = weight;
+    this.limiter = new Limiter({ gate, clock });
+    this.limiter.setLimits(limit, batchLimit);
   }
 }
 
 const never = new AbortController().signal;
 const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
+const needOf = (lane: Lane) => new Need(lane, Buffer.from("{}"));
+
+/** A slot, at once or later. The dice are 0. */
+const acquire = (
+  targets: readonly Target[],
+  { signal = never, lane = "batch" }: { signal?: AbortSignal; lane?: Lane } = {},
+) => acquireSlot(targets, { need: needOf(lane), signal, random: () => 0 });
+
+const takenAt = ({ limiter }: Target) => limiter.totalInFlight;
+const freeAt = ({ limiter }: Target) => limiter.limit - limiter.totalInFlight;
 
 describe("a limiter", () => {
   test("gives a free slot at once, without a promise", () => {
-    const gate = new Gate("a", 1);
-    const slot = acquireSlot([gate], never);
+    const gate = new Target("a", 1);
+    const slot = acquire([gate]);
     expect(slot).not.toBeInstanceOf(Promise);
-    expect((slot as Slot<Gate>).target).toBe(gate);
-    expect(gate.limiter).toMatchObject({ limit: 1, inFlight: 1, free: 0 });
+    expect((slot as Slot<Target>).target).toBe(gate);
+    expect([takenAt(gate), freeAt(gate)]).toEqual([1, 0]);
   });
 
   test("hands a slot that comes back to whoever waits longest", async () => {
-    const gate = new Gate("a", 1);
-    const held = acquireSlot([gate], never) as Slot<Gate>;
+    const gate = new Target("a", 1);
+    const held = acquire([gate]) as Slot<Target>;
     const order: string[] = [];
     const waiting = ["first", "second"].map(async (name) => {
-      const slot = await acquireSlot([gate], never);
+      const slot = await acquire([gate]);
       order.push(name);
       return slot;
     });
@@ -38,88 +64,216 @@ describe("a limiter", () => {
     (await waiting[0])?.release();
     await waiting[1];
     expect(order).toEqual(["first", "second"]);
-    expect(gate.limiter.inFlight).toBe(1);
+    expect(takenAt(gate)).toBe(1);
   });
 
   test("takes a slot back once, however often it is released", () => {
-    const gate = new Gate("a", 2);
-    const slot = acquireSlot([gate], never) as Slot<Gate>;
-    const other = acquireSlot([gate], never) as Slot<Gate>;
+    const gate = new Target("a", 2);
+    const slot = acquire([gate]) as Slot<Target>;
+    const other = acquire([gate]) as Slot<Target>;
     slot.release();
     slot.release();
-    expect(gate.limiter.inFlight).toBe(1);
+    expect(takenAt(gate)).toBe(1);
     other.release();
-    expect(gate.limiter.inFlight).toBe(0);
-  });
-
-  test("prefers the target with the smaller share of its slots taken", () => {
-    const [small, large] = [new Gate("small", 2), new Gate("large", 10)];
-    const names = Array.from(
-      { length: 12 },
-      () => (acquireSlot([small, large], never) as Slot<Gate>).target.name,
-    );
-    expect(names.slice(0, 7)).toEqual([
-      "small",
-      "large",
-      "large",
-      "large",
-      "large",
-      "large",
-      "small",
-    ]);
-    expect(small.limiter.free + large.limiter.free).toBe(0);
+    expect(takenAt(gate)).toBe(0);
   });
 
   test("lets a waiter of two targets take the first slot that frees, and only one", async () => {
-    const [a, b] = [new Gate("a", 1), new Gate("b", 1)];
-    const [heldA, heldB] = [acquireSlot([a], never), acquireSlot([b], never)] as Slot<Gate>[];
-    const waiting = acquireSlot([a, b], never);
+    const [a, b] = [new Target("a", 1), new Target("b", 1)];
+    const [heldA, heldB] = [acquire([a]), acquire([b])] as Slot<Target>[];
+    const waiting = acquire([a, b]);
     heldB!.release();
     heldA!.release();
     expect((await waiting)?.target).toBe(b);
-    expect([a.limiter.inFlight, b.limiter.inFlight]).toEqual([0, 1]);
+    expect([takenAt(a), takenAt(b)]).toEqual([0, 1]);
   });
 
   test("ends a wait at once when the signal aborts, and leaves no listener behind", async () => {
-    const gate = new Gate("a", 1);
-    const held = acquireSlot([gate], never) as Slot<Gate>;
+    const gate = new Target("a", 1);
+    const held = acquire([gate]) as Slot<Target>;
     const stop = new AbortController();
-    const waiting = [acquireSlot([gate], stop.signal), acquireSlot([gate], stop.signal)];
+    const waiting = [
+      acquire([gate], { signal: stop.signal }),
+      acquire([gate], { signal: stop.signal }),
+    ];
     expect(getEventListeners(stop.signal, "abort")).toHaveLength(1);
     stop.abort();
     expect(await Promise.all(waiting)).toEqual([null, null]);
     expect(getEventListeners(stop.signal, "abort")).toHaveLength(0);
-    expect(acquireSlot([gate], stop.signal)).toBeNull();
+    expect(acquire([gate], { signal: stop.signal })).toBeNull();
     held.release();
-    expect(gate.limiter.free).toBe(1);
+    expect(freeAt(gate)).toBe(1);
   });
 
   test("removes its listener when the wait ends with a slot", async () => {
-    const gate = new Gate("a", 1);
-    const held = acquireSlot([gate], never) as Slot<Gate>;
+    const gate = new Target("a", 1);
+    const held = acquire([gate]) as Slot<Target>;
     const stop = new AbortController();
-    const waiting = acquireSlot([gate], stop.signal);
+    const waiting = acquire([gate], { signal: stop.signal });
     held.release();
     (await waiting)?.release();
     expect(getEventListeners(stop.signal, "abort")).toHaveLength(0);
   });
 
   test("lets waiters in when its limit rises, and nobody until it is under a lower one", async () => {
-    const gate = new Gate("a", 2);
-    const held = [acquireSlot([gate], never), acquireSlot([gate], never)] as Slot<Gate>[];
+    const gate = new Target("a", 2);
+    const held = [acquire([gate]), acquire([gate])] as Slot<Target>[];
     let granted = 0;
     const wait = async () => {
-      await acquireSlot([gate], never);
+      await acquire([gate]);
       granted++;
     };
     const waiting = [wait(), wait()];
-    gate.limiter.setLimit(1);
+    gate.limiter.setLimits(1, 1);
     held[0]!.release();
     await settle();
-    expect([granted, gate.limiter.inFlight, gate.limiter.free]).toEqual([0, 1, 0]);
-    gate.limiter.setLimit(3);
+    expect([granted, takenAt(gate), freeAt(gate)]).toEqual([0, 1, 0]);
+    gate.limiter.setLimits(3, 3);
     await Promise.all(waiting);
-    expect(gate.limiter.inFlight).toBe(3);
+    expect(takenAt(gate)).toBe(3);
+  });
+});
+
+describe("two lanes", () => {
+  test("interactive ones go before the lines that came earlier", async () => {
+    const target = new Target("a", 1);
+    const held = acquire([target]) as Slot<Target>;
+    const order: string[] = [];
+    const wait = async (lane: Lane) => {
+      const slot = await acquire([target], { lane });
+      order.push(lane);
+      slot?.release();
+    };
+    const waiting = [wait("batch"), wait("interactive")];
+    held.release();
+    await Promise.all(waiting);
+    expect(order).toEqual(["interactive", "batch"]);
+  });
+
+  test("lines leave the reserve alone, and interactive ones do not", async () => {
+    const target = new Target("a", 3, { batchLimit: 2 });
+    const lines = [acquire([target]), acquire([target])] as Slot<Target>[];
+    let isGranted = false;
+    const third = (async () => {
+      await acquire([target]);
+      isGranted = true;
+    })();
+    expect(acquire([target], { lane: "interactive" })).not.toBeInstanceOf(Promise);
+    await settle();
+    expect(isGranted).toBe(false);
+    lines[0]?.release();
+    await third;
+    expect(target.limiter.inFlight).toEqual({ interactive: 1, batch: 2 });
+  });
+});
+
+describe("a gate", () => {
+  const gateUntil = (atMs: () => number): Gate => ({ readyAtMs: atMs, pass: () => {} });
+
+  test("lets nobody through before its time, then everybody that has a slot, in order", async () => {
+    const opensAtMs = clock.nowMs() + 60_000;
+    const target = new Target("a", 2, { gate: gateUntil(() => opensAtMs) });
+    const order: number[] = [];
+    const waiting = [0, 1, 2].map(async (i) => {
+      const slot = await acquire([target]);
+      order.push(i);
+      return slot;
+    });
+    clock.advance(59_999);
+    await settle();
+    expect(order).toEqual([]);
+    clock.advance(1);
+    (await waiting[0])?.release();
+    await Promise.all(waiting);
+    expect(order).toEqual([0, 1, 2]);
+  });
+
+  test("that opens earlier than it said lets them through when it is looked at again", async () => {
+    let opensAtMs = clock.nowMs() + 60_000;
+    const target = new Target("a", 1, { gate: gateUntil(() => opensAtMs) });
+    const waiting = acquire([target]);
+    opensAtMs = clock.nowMs();
+    target.limiter.handOn();
+    expect((await waiting)?.target).toBe(target);
+  });
+});
+
+describe("of several targets", () => {
+  test("the first priority is used until it is full", async () => {
+    const [spare, main] = [new Target("spare", 2, { priority: 1 }), new Target("main", 2)];
+    const names = Array.from(
+      { length: 4 },
+      () => (acquire([spare, main]) as Slot<Target>).target.name,
+    );
+    expect(names).toEqual(["main", "main", "spare", "spare"]);
+  });
+
+  test("lines are shared by weight", async () => {
+    const [light, heavy] = [new Target("light", 50), new Target("heavy", 50, { weight: 4 })];
+    for (let i = 0; i < 50; i++) await acquire([light, heavy]);
+    expect([takenAt(light), takenAt(heavy)]).toEqual([10, 40]);
+  });
+
+  test("one that leaves sends its waiters to the others, and away when there is none", async () => {
+    const [a, b] = [new Target("a", 1), new Target("b", 1)];
+    const held = [acquire([a]), acquire([b])] as Slot<Target>[];
+    const both = acquire([a, b]);
+    const onlyA = acquire([a]);
+    a.limiter.close();
+    expect(await onlyA).toBeNull();
+    expect(await acquire([a])).toBeNull();
+    // The last answers of a target that has left may still move its limits.
+    a.limiter.setLimits(5, 5);
+    expect(await acquire([a])).toBeNull();
+    held[1]?.release();
+    expect((await both)?.target).toBe(b);
+  });
+});
+
+test("thousands that wait for two targets are served when both open in the same moment", async () => {
+  let openAtMs = Number.POSITIVE_INFINITY;
+  const gate: Gate = { readyAtMs: () => openAtMs, pass: () => {} };
+  const both = [new Target("a", 10_000, { gate }), new Target("b", 10_000, { gate })];
+  const waiting = Array.from({ length: 15_000 }, () => acquire(both));
+  openAtMs = 0;
+  both[0]?.limiter.handOn();
+  expect((await Promise.all(waiting)).every((slot) => slot !== null)).toBe(true);
+  expect(both.map(takenAt).reduce((sum, count) => sum + count)).toBe(15_000);
+});
+
+test("a gate that opens in a year is looked at again before: no timer reaches so far", () => {
+  const sleepsMs: number[] = [];
+  const recorded: Clock = {
+    nowMs: () => 0,
+    sleep: (ms) => {
+      sleepsMs.push(ms);
+      return new Promise(() => {});
+    },
+  };
+  const gate: Gate = { readyAtMs: () => 365 * 86_400_000, pass: () => {} };
+  const limiter = new Limiter({ gate, clock: recorded });
+  limiter.setLimits(1, 1);
+  void acquireSlot([{ limiter, priority: 0, weight: 1 }], {
+    ...{ need: needOf("batch"), signal: never, random: () => 0 },
+  });
+  expect(sleepsMs).toEqual([60_000]);
+});
+
+describe("a target that shuts for a while", () => {
+  test("keeps those who wait for it, and sends away those who would rather leave", async () => {
+    const [a, b] = [new Target("a", 1), new Target("b", 1)];
+    const held = [acquire([a]), acquire([b])] as Slot<Target>[];
+    const wish = { need: needOf("batch"), signal: never, random: () => 0 };
+    const leaves = acquireSlot([a], { ...wish, ifShut: "leave" });
+    const leavesBoth = acquireSlot([a, b], { ...wish, ifShut: "leave" });
+    const stays = acquire([a]);
+    a.limiter.shut();
+    expect(await leaves).toBeNull();
+    held[1]?.release();
+    expect((await leavesBoth)?.target).toBe(b);
+    held[0]?.release();
+    expect((await stays)?.target).toBe(a);
+    expect([a, b].map(({ limiter }) => limiter.waitingCount)).toEqual([0, 0]);
   });
 });
 
@@ -153,23 +307,24 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 );
 
 interface Waiting {
-  readonly gates: readonly Gate[];
+  readonly gates: readonly Target[];
   readonly stop: AbortController;
 }
 
 /** Drives limiters by steps and checks, after each, what must hold whatever the order. */
 class Simulation {
-  readonly gates = Array.from({ length: GATES }, (_, i) => new Gate(String(i), 2));
-  held: Slot<Gate>[] = [];
+  readonly gates = Array.from({ length: GATES }, (_, i) => new Target(String(i), 2));
+  held: Slot<Target>[] = [];
   waiting: Waiting[] = [];
   /** Grants while somebody who came earlier still waited for the same target. */
   #overtakes = 0;
 
   async run({ ...step }: Step): Promise<void> {
-    const before = this.gates.map(({ limiter }) => limiter.inFlight);
+    const before = this.gates.map(takenAt);
     if (step.do === "acquire") {
-      await this.#acquire(step.gates.map((i) => this.gates[i] as Gate));
-    } else if (step.do === "limit") this.gates[step.gate]?.limiter.setLimit(step.limit);
+      await this.#acquire(step.gates.map((i) => this.gates[i] as Target));
+    } else if (step.do === "limit")
+      this.gates[step.gate]?.limiter.setLimits(step.limit, step.limit);
     else if (step.do === "release" && this.held.length > 0) {
       this.held.splice(step.pick % this.held.length, 1)[0]?.release();
     } else if (step.do === "abort" && this.waiting.length > 0) {
@@ -179,11 +334,11 @@ class Simulation {
     this.#check(before);
   }
 
-  async #acquire(gates: readonly Gate[]): Promise<void> {
+  async #acquire(gates: readonly Target[]): Promise<void> {
     const entry: Waiting = { gates, stop: new AbortController() };
-    const granted = acquireSlot(gates, entry.stop.signal);
+    const granted = acquire(gates, { signal: entry.stop.signal });
     if (!(granted instanceof Promise)) {
-      this.held.push(granted as Slot<Gate>);
+      this.held.push(granted as Slot<Target>);
       return;
     }
     this.waiting.push(entry);
@@ -200,16 +355,17 @@ class Simulation {
   #check(before: readonly number[]): void {
     expect(this.#overtakes).toBe(0);
     for (const [i, gate] of this.gates.entries()) {
-      const { inFlight, limit, free } = gate.limiter;
+      const { totalInFlight: inFlight, limit } = gate.limiter;
       expect(inFlight).toBe(this.held.filter((slot) => slot.target === gate).length);
       if (inFlight > (before[i] as number)) expect(inFlight).toBeLessThanOrEqual(limit);
-      if (free > 0) expect(this.waiting.filter((w) => w.gates.includes(gate))).toEqual([]);
+      if (inFlight < limit) expect(this.waiting.filter((w) => w.gates.includes(gate))).toEqual([]);
     }
   }
 
   /** Gives every slot back until nobody waits. */
   async finish(): Promise<void> {
-    for (const gate of this.gates) gate.limiter.setLimit(Math.max(1, gate.limiter.limit));
+    for (const gate of this.gates)
+      gate.limiter.setLimits(Math.max(1, gate.limiter.limit), Math.max(1, gate.limiter.limit));
     await settle();
     while (this.held.length > 0) await this.run({ do: "release", pick: 0 });
   }
@@ -222,7 +378,7 @@ test("whatever the order of acquire, release, abort and new limits: never over t
       for (const each of steps) await simulation.run(each);
       await simulation.finish();
       expect(simulation.waiting).toEqual([]);
-      expect(simulation.gates.map(({ limiter }) => limiter.inFlight)).toEqual([0, 0, 0]);
+      expect(simulation.gates.map(takenAt)).toEqual([0, 0, 0]);
     }),
     { numRuns: 150 },
   );

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { NO_USAGE } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
-import { DEFAULT_RETRY_POLICY, decide, NO_ATTEMPTS } from "../../src/upstream/retry.ts";
+import { DEFAULT_RETRY_POLICY, decide, forgiven, NO_ATTEMPTS } from "../../src/upstream/retry.ts";
 
 const body = Buffer.from("{}");
 const answered = (status: number): Outcome => ({
@@ -23,6 +23,7 @@ const moment = {
   nowMs: NOW,
   deadlineAtMs: NOW + 3_600_000,
   random: 0.5,
+  isTargetDown: false,
 };
 const decideAfter = (outcome: Outcome, changes: Partial<typeof moment> = {}) =>
   decide(outcome, { ...moment, ...changes }, DEFAULT_RETRY_POLICY);
@@ -69,12 +70,37 @@ describe("after an attempt", () => {
   });
 
   test("the fifth failure of a line is final, and is what is recorded", () => {
-    const tally = { failures: 4, overloads: 100 };
+    const tally = { failures: 4, overloads: 100, sinceMs: NOW };
     const outcome = answered(502);
     expect(decideAfter(outcome, { tally })).toEqual({ do: "record", outcome });
-    expect(decideAfter(outcome, { tally: { failures: 3, overloads: 100 } })).toMatchObject({
+    expect(
+      decideAfter(outcome, { tally: { failures: 3, overloads: 100, sinceMs: NOW } }),
+    ).toMatchObject({
       do: "retry",
     });
+  });
+
+  test.each<Outcome>([
+    answered(502),
+    { kind: "broken", detail: "connection reset" },
+    { kind: "timed_out", afterMs: 5 },
+  ])("$kind at a target that fails everybody costs the line nothing, for some hours", (outcome) => {
+    const { patienceMs } = DEFAULT_RETRY_POLICY;
+    const tally = { failures: 4, overloads: 0, sinceMs: NOW - patienceMs + 1 };
+    const down = { tally, isTargetDown: true };
+    expect(decideAfter(outcome, down)).toMatchObject({
+      do: "retry",
+      tally: { failures: 4, overloads: 1, sinceMs: tally.sinceMs },
+    });
+    const tooLong = { ...down, tally: { ...tally, sinceMs: NOW - patienceMs } };
+    expect(decideAfter(outcome, tooLong)).toEqual({ do: "record", outcome });
+  });
+
+  test("what a line failed with before its target was found down is forgiven, for some hours", () => {
+    const { patienceMs } = DEFAULT_RETRY_POLICY;
+    const tally = { failures: 4, overloads: 2, sinceMs: NOW - patienceMs + 1 };
+    expect(forgiven(tally, NOW, DEFAULT_RETRY_POLICY)).toEqual({ ...tally, failures: 0 });
+    expect(forgiven(tally, NOW + 1, DEFAULT_RETRY_POLICY)).toEqual(tally);
   });
 
   test("a failure without time for another try is final, for it is an answer", () => {
@@ -103,7 +129,12 @@ const anyOutcome: fc.Arbitrary<Outcome> = fc.oneof(
   ),
 );
 const anyMoment = fc.record({
-  tally: fc.record({ failures: fc.nat(4), overloads: fc.nat(5_000) }),
+  tally: fc.record({
+    failures: fc.nat(4),
+    overloads: fc.nat(5_000),
+    sinceMs: fc.option(fc.nat(NOW)),
+  }),
+  isTargetDown: fc.boolean(),
   nowMs: fc.constant(NOW),
   deadlineAtMs: fc.integer({ min: NOW + 1, max: NOW + 86_400_000 }),
   random: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),

@@ -1,60 +1,30 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { PassThrough } from "node:stream";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Outcome } from "../../src/batch/outcome.ts";
-import { systemClock } from "../../src/clock.ts";
-import type { UpstreamConfig } from "../../src/config-upstreams.ts";
-import { createLog } from "../../src/log.ts";
+import {
+  type UpstreamConfig,
+  UpstreamEntry,
+  WEEKDAYS,
+  type Weekday,
+} from "../../src/config/upstreams.ts";
 import type { Route, UpstreamRequest } from "../../src/upstream/upstream.ts";
-import { openUpstreams } from "../../src/upstream/upstreams.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import {
+  answerChat,
+  answerWith,
+  type Exchange,
+  ScriptedUpstream,
+} from "../support/scripted-upstream.ts";
+import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-const never = new AbortController().signal;
-const HOUR_MS = 3_600_000;
-
-const configOf = (upstream: TestUpstream, name: string, changes: Partial<UpstreamConfig> = {}) => ({
-  ...{ name, base_url: upstream.url, models: ["m"], max_concurrency: 8, timeout_seconds: 5 },
-  ...changes,
-});
-
-/** Retries come at once unless `random` says otherwise: the dice are 0. */
-function open(upstreams: UpstreamConfig[], random = () => 0) {
-  const lines = new PassThrough();
-  const log = createLog("debug", lines);
-  const opened = openUpstreams({
-    ...{ upstreams, maxAnswerBytes: 1_000_000, clock: systemClock, log, random },
-  });
-  onTestFinished(() => opened.close());
-  const logged = () =>
-    String(lines.read() ?? "")
-      .split("\n")
-      .filter(Boolean)
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
-  return { ...opened, route: opened.findRoute("m")!, logged };
+function open(targets: UpstreamConfig[], random?: () => number) {
+  const { upstreams, logged } = openTargets(targets, random);
+  return { route: upstreams.findRoute("m")!, logged };
 }
-
-async function upstreamServer() {
-  const upstream = await startUpstream();
-  onTestFinished(() => upstream.close());
-  return upstream;
-}
-
-const line = (
-  prompt: string,
-  { user = prompt, deadlineAtMs = Date.now() + HOUR_MS } = {},
-): UpstreamRequest => ({
-  endpoint: "/v1/chat/completions",
-  model: "m",
-  bodyFor: (model) =>
-    Buffer.from(
-      JSON.stringify({ model: model ?? "m", user, messages: [{ role: "user", content: prompt }] }),
-    ),
-  deadlineAtMs,
-});
 
 const send = (route: Route, prompt: string, changes: Partial<UpstreamRequest> = {}) =>
-  route.send({ ...line(prompt), ...changes }, { stop: never, abort: never });
+  route.send(requestOf(prompt, changes), { stop: never, abort: never });
 
 const statusOf = (outcome: Outcome) => ("status" in outcome ? outcome.status : outcome.kind);
 
@@ -71,31 +41,31 @@ describe("a line", () => {
     ["[[status 404]]", 404, 1],
     ["[[empty 302]]", 302, 1],
   ])("that is told %s ends with %s after %i attempts", async (prompt, status, attempts) => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a")]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a")]);
     expect(statusOf(await send(route, prompt))).toBe(status);
     expect(upstream.received.get(prompt)).toBe(attempts);
   });
 
   test("waits at least as long as the upstream asks", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a")]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a")]);
     const startedAtMs = performance.now();
     await send(route, "[[retry-after-ms 80 status 429 x1]]");
     expect(performance.now() - startedAtMs).toBeGreaterThanOrEqual(79);
   });
 
   test("times out up to five times", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a", { timeout_seconds: 0.03 })]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { timeout_seconds: 0.03 })]);
     expect(await send(route, "[[hang]]")).toEqual({ kind: "timed_out", afterMs: 30 });
     expect(upstream.total).toBe(5);
   });
 
   test("outlives a target that is down", async () => {
-    const upstream = await upstreamServer();
+    const upstream = await modelServer();
     const { port } = upstream;
-    const { route } = open([configOf(upstream, "a")], () => 0.02);
+    const { route } = open([targetAt(upstream, "a")], () => 0.02);
     await upstream.close();
     const sent = send(route, "patience");
     const again = await startUpstream({ port });
@@ -104,19 +74,19 @@ describe("a line", () => {
   });
 
   test("goes out under the name that the target knows the model by", async () => {
-    const upstream = await upstreamServer();
+    const upstream = await modelServer();
     const models = [{ name: "m", upstream_model: "meta/llama" }];
-    const { route } = open([configOf(upstream, "a", { models })]);
+    const { route } = open([targetAt(upstream, "a", { models })]);
     await send(route, "hello");
     expect(JSON.parse(upstream.seen[0]!.body)).toMatchObject({ model: "meta/llama" });
   });
 
   test("holds no slot while it waits for its next attempt", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })], () => 0.99);
     const stop = new AbortController();
     const signals = { stop: stop.signal, abort: never };
-    const waiting = route.send(line("[[retry-after 600 status 429]]"), signals);
+    const waiting = route.send(requestOf("[[status 429]]"), signals);
     await upstream.reached(1);
     expect(statusOf(await send(route, "next"))).toBe(200);
     stop.abort();
@@ -126,10 +96,10 @@ describe("a line", () => {
 
 describe("two targets of one route", () => {
   test("share the lines by load", async () => {
-    const [a, b] = [await upstreamServer(), await upstreamServer()];
+    const [a, b] = [await modelServer(), await modelServer()];
     const { route } = open([
-      configOf(a, "a", { max_concurrency: 3 }),
-      configOf(b, "b", { max_concurrency: 3 }),
+      targetAt(a, "a", { max_concurrency: 3 }),
+      targetAt(b, "b", { max_concurrency: 3 }),
     ]);
     a.hold();
     b.hold();
@@ -141,17 +111,17 @@ describe("two targets of one route", () => {
   });
 
   test("give a line that failed at one to the other, in turn", async () => {
-    const [a, b] = [await upstreamServer(), await upstreamServer()];
-    const { route } = open([configOf(a, "a"), configOf(b, "b")]);
+    const [a, b] = [await modelServer(), await modelServer()];
+    const { route } = open([targetAt(a, "a"), targetAt(b, "b")]);
     expect(statusOf(await send(route, "[[status 500]]"))).toBe(500);
     expect([a.total, b.total]).toEqual([3, 2]);
   });
 
   test("make a line wait for the busy one rather than go back to the one that failed", async () => {
-    const [a, b] = [await upstreamServer(), await upstreamServer()];
+    const [a, b] = [await modelServer(), await modelServer()];
     const { route } = open([
-      configOf(a, "a", { max_concurrency: 1 }),
-      configOf(b, "b", { max_concurrency: 1 }),
+      targetAt(a, "a", { max_concurrency: 1 }),
+      targetAt(b, "b", { max_concurrency: 1 }),
     ]);
     a.hold();
     b.hold();
@@ -177,17 +147,17 @@ describe("two targets of one route", () => {
     await new Promise<void>((resolve) => full.listen(0, "127.0.0.1", resolve));
     onTestFinished(() => full.closeAllConnections());
     onTestFinished(() => void full.close());
-    const other = await upstreamServer();
+    const other = await modelServer();
     const url = `http://127.0.0.1:${(full.address() as AddressInfo).port}/v1`;
-    const { route } = open([{ ...configOf(other, "a-full"), base_url: url }, configOf(other, "b")]);
+    const { route } = open([{ ...targetAt(other, "a-full"), base_url: url }, targetAt(other, "b")]);
     expect(statusOf(await send(route, "finds out"))).toBe(200);
     for (let i = 0; i < 20; i++) expect(statusOf(await send(route, `line ${i}`))).toBe(200);
     expect([refusedCount, other.total]).toEqual([1, 21]);
   });
 
   test("outlive the loss of one", async () => {
-    const [dead, alive] = [await upstreamServer(), await upstreamServer()];
-    const { route, logged } = open([configOf(dead, "a-dead"), configOf(alive, "b")]);
+    const [dead, alive] = [await modelServer(), await modelServer()];
+    const { route, logged } = open([targetAt(dead, "a-dead"), targetAt(alive, "b")]);
     await dead.close();
     expect(statusOf(await send(route, "the one that finds out"))).toBe(200);
     for (let i = 0; i < 20; i++) expect(statusOf(await send(route, `line ${i}`))).toBe(200);
@@ -197,10 +167,10 @@ describe("two targets of one route", () => {
   });
 
   test("have as many requests in flight as each allows, and no more", async () => {
-    const [a, b] = [await upstreamServer(), await upstreamServer()];
+    const [a, b] = [await modelServer(), await modelServer()];
     const { route } = open([
-      configOf(a, "a", { max_concurrency: 4 }),
-      configOf(b, "b", { max_concurrency: 2 }),
+      targetAt(a, "a", { max_concurrency: 4 }),
+      targetAt(b, "b", { max_concurrency: 2 }),
     ]);
     const prompts = Array.from(
       { length: 200 },
@@ -212,17 +182,87 @@ describe("two targets of one route", () => {
   });
 });
 
+describe("a target that asks to be left alone for an hour", () => {
+  const shut = ({ response }: Exchange) =>
+    response.writeHead(503, { "retry-after": "3600" }).end("{}");
+
+  async function openBoth() {
+    const [main, spare] = [await ScriptedUpstream.start(), await ScriptedUpstream.start()];
+    onTestFinished(async () => {
+      for (const upstream of [main, spare]) await upstream[Symbol.asyncDispose]();
+    });
+    const at = ({ url }: ScriptedUpstream, changes: object) =>
+      UpstreamEntry.parse({ base_url: url, models: ["m"], max_concurrency: 1, ...changes });
+    const { upstreams } = openTargets([
+      at(main, { name: "main" }),
+      at(spare, { name: "spare", priority: 1 }),
+    ]);
+    const waitingCount = () => upstreams.listTargets()[0]?.waiting;
+    return { main, spare, route: upstreams.findRoute("m")!, waitingCount };
+  }
+
+  test("keeps no line that another one has refused for a moment", async () => {
+    const { main, spare, route } = await openBoth();
+    const first = send(route, "finds out");
+    shut(await main.next());
+    answerChat(await spare.next());
+    await first;
+    const refused = send(route, "refused");
+    answerWith(await spare.next(), {}, 429);
+    answerChat(await spare.next());
+    expect(statusOf(await refused)).toBe(200);
+  });
+
+  test("keeps no line that waits for it alone: it goes back where it failed", async () => {
+    const { main, spare, route, waitingCount } = await openBoth();
+    const busy = send(route, "busy");
+    const there = await main.next();
+    const failed = send(route, "failed");
+    answerWith(await spare.next(), {}, 500);
+    await expect.poll(waitingCount).toBe(1);
+    shut(there);
+    answerChat(await spare.next());
+    answerChat(await spare.next());
+    expect([await busy, await failed].map(statusOf)).toEqual([200, 200]);
+    expect([main.count, spare.count]).toEqual([1, 3]);
+  });
+});
+
+describe("a target outside its hours", () => {
+  const inThreeDays = WEEKDAYS[(new Date().getUTCDay() + 2) % 7] as Weekday;
+  const closed = { days: [inThreeDays], from: "00:00", to: "24:00" };
+  const schedule = { time_zone: "UTC", windows: [closed], concurrency_outside: 0 };
+
+  test("keeps no line that another one has failed", async () => {
+    const [shut, sound] = [await modelServer(), await modelServer()];
+    const { route } = open([targetAt(shut, "a-closed", { schedule }), targetAt(sound, "b")]);
+    for (const prompt of ["[[status 500 x1]]", "[[status 429 x1]]", "[[reset x1]]"]) {
+      expect(statusOf(await send(route, prompt))).toBe(200);
+    }
+    expect([shut.total, sound.total]).toEqual([0, 6]);
+  });
+});
+
+test("a line that asks for more tokens than there are, and is found wrong, holds up nobody", async () => {
+  const upstream = await modelServer();
+  const { route } = open([targetAt(upstream, "a", { tokens_per_minute: 1_000 })]);
+  const messages = [{ role: "user", content: "[[status 400]]" }];
+  const body = Buffer.from(JSON.stringify({ model: "m", messages, max_tokens: 1e6, n: 128 }));
+  expect(statusOf(await send(route, "", { body }))).toBe(400);
+  expect(statusOf(await send(route, "next"))).toBe(200);
+});
+
 describe("an end before an answer", () => {
   test("stop ends a wait for a slot and a wait for a retry, but not an attempt", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })], () => 0.99);
     const stop = new AbortController();
     const signals = { stop: stop.signal, abort: never };
-    const retrying = route.send(line("[[retry-after 600 status 429]]"), signals);
+    const retrying = route.send(requestOf("[[status 429]]"), signals);
     await upstream.reached(1);
     upstream.hold();
-    const attempting = route.send(line("in flight"), signals);
-    const waiting = route.send(line("no slot"), signals);
+    const attempting = route.send(requestOf("in flight"), signals);
+    const waiting = route.send(requestOf("no slot"), signals);
     await upstream.reached(2);
     stop.abort();
     expect(await Promise.all([retrying, waiting])).toEqual([
@@ -231,15 +271,15 @@ describe("an end before an answer", () => {
     ]);
     upstream.release();
     expect(statusOf(await attempting)).toBe(200);
-    expect(await route.send(line("late"), signals)).toEqual({ kind: "interrupted" });
+    expect(await route.send(requestOf("late"), signals)).toEqual({ kind: "interrupted" });
     expect(upstream.total).toBe(2);
   });
 
   test("abort drops the attempt, and its slot is free again", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
     const [stop, abort] = [new AbortController(), new AbortController()];
-    const sent = route.send(line("[[hang]]"), { stop: stop.signal, abort: abort.signal });
+    const sent = route.send(requestOf("[[hang]]"), { stop: stop.signal, abort: abort.signal });
     await upstream.reached(1);
     stop.abort();
     abort.abort();
@@ -248,8 +288,8 @@ describe("an end before an answer", () => {
   });
 
   test("the deadline ends a wait that outlasts it, and no attempt starts after it", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a")]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a")]);
     const sent = await send(route, "[[retry-after 600 status 429]]", {
       deadlineAtMs: Date.now() + 60,
     });
@@ -261,8 +301,8 @@ describe("an end before an answer", () => {
   });
 
   test("the deadline may pass while a line waits for its slot", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
     const first = send(route, "[[delay 60]]");
     const second = send(route, "late", { deadlineAtMs: Date.now() + 30 });
     expect(statusOf(await first)).toBe(200);
@@ -273,8 +313,8 @@ describe("an end before an answer", () => {
 
 describe("admission", () => {
   test("takes on twice as many lines as there are slots, in order, and the rest as they leave", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a", { max_concurrency: 2 })]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { max_concurrency: 2 })]);
     expect(route.room).toBe(4);
     for (let i = 0; i < 4; i++) expect(await route.admit(never)).toBe(true);
     expect(route.room).toBe(0);
@@ -293,8 +333,8 @@ describe("admission", () => {
   });
 
   test("is refused once stop aborts, to those who wait as well", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a", { max_concurrency: 1 })]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
     await route.admit(never);
     await route.admit(never);
     const stop = new AbortController();
@@ -307,8 +347,8 @@ describe("admission", () => {
   });
 
   test("cannot be ended more often than it was begun", async () => {
-    const upstream = await upstreamServer();
-    const { route } = open([configOf(upstream, "a")]);
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a")]);
     expect(() => route.dismiss()).toThrow("had not been admitted");
   });
 });

@@ -1,22 +1,23 @@
 import { PassThrough } from "node:stream";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import type { UpstreamConfig } from "../../src/config-upstreams.ts";
+import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
 import { createLog } from "../../src/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { unobserved } from "../support/unobserved.ts";
 import { startUpstream, type UpstreamOptions } from "../support/upstream.ts";
 
 const log = createLog("silent", new PassThrough());
 
 function open(upstreams: UpstreamConfig[]) {
-  const opened = openUpstreams({ upstreams, maxAnswerBytes: 1_000, clock: systemClock, log });
+  const options = { maxAnswerBytes: 1_000, clock: systemClock, log, ...unobserved() };
+  const opened = openUpstreams({ upstreams, ...options });
   onTestFinished(() => opened.close());
   return opened;
 }
 
-const config = (name: string, base_url: string, models: UpstreamConfig["models"]) => ({
-  ...{ name, base_url, models, max_concurrency: 4, timeout_seconds: 5 },
-});
+const config = (name: string, base_url: string, models: UpstreamConfig["models"]) =>
+  UpstreamEntry.parse({ name, base_url, models, max_concurrency: 4, timeout_seconds: 5 });
 
 async function server(options: UpstreamOptions) {
   const upstream = await startUpstream(options);
@@ -25,25 +26,25 @@ async function server(options: UpstreamOptions) {
 }
 
 test("models that the same targets serve share one route, and its room", async () => {
-  const { findRoute } = open([
+  const upstreams = open([
     config("a", "http://127.0.0.1:9/v1", ["x", "y", "z"]),
     config("b", "http://127.0.0.1:9/v1", ["y", { name: "x", upstream_model: "other" }]),
   ]);
-  expect(findRoute("x")).toBe(findRoute("y"));
-  expect(findRoute("x")).toMatchObject({ key: "a,b", room: 16 });
-  expect(findRoute("z")).toMatchObject({ key: "a", room: 8 });
-  expect(findRoute("unlisted")).toBeNull();
+  expect(upstreams.findRoute("x")).toBe(upstreams.findRoute("y"));
+  expect(upstreams.findRoute("x")).toMatchObject({ key: "a,b", room: 16 });
+  expect(upstreams.findRoute("z")).toMatchObject({ key: "a", room: 8 });
+  expect(upstreams.findRoute("unlisted")).toBeNull();
 });
 
 describe("the list of models", () => {
   test("has listed names, then what open targets say they have, each name once", async () => {
     const upstream = await server({ modelNames: ["listed", "found", "found too"], apiKey: "k" });
-    const { listModels } = open([
+    const upstreams = open([
       config("a", "http://127.0.0.1:9/v1", ["listed", "also listed"]),
       { ...config("b", upstream.url, ["*"]), api_key: "k" },
       { ...config("c", upstream.url, ["*"]), api_key: "k" },
     ]);
-    expect(await listModels()).toEqual([
+    expect(await upstreams.listModels()).toEqual([
       { id: "listed", ownedBy: "a" },
       { id: "also listed", ownedBy: "a" },
       { id: "found", ownedBy: "b" },
@@ -53,10 +54,10 @@ describe("the list of models", () => {
 
   test("leaves out targets that do not answer it", async () => {
     const refusing = await server({ apiKey: "another key" });
-    const { listModels } = open([
+    const upstreams = open([
       config("down", "http://127.0.0.1:9/v1", ["*"]),
       config("refusing", refusing.url, ["*", "listed"]),
     ]);
-    expect(await listModels()).toEqual([{ id: "listed", ownedBy: "refusing" }]);
+    expect(await upstreams.listModels()).toEqual([{ id: "listed", ownedBy: "refusing" }]);
   });
 });

@@ -1,0 +1,66 @@
+/** Upstreams of this process on real model servers, for tests of what happens below the engine. */
+import { PassThrough } from "node:stream";
+import { onTestFinished } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
+import { createLog } from "../../src/log.ts";
+import type { UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
+import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { unobserved } from "./unobserved.ts";
+import { startUpstream, type TestUpstream } from "./upstream.ts";
+
+export const never = new AbortController().signal;
+const HOUR_MS = 3_600_000;
+
+/** A model server that is gone with its test. */
+export async function modelServer(): Promise<TestUpstream> {
+  const upstream = await startUpstream();
+  onTestFinished(() => upstream.close());
+  return upstream;
+}
+
+/** Serves the model `m`. */
+export const targetAt = (
+  { url }: TestUpstream,
+  name: string,
+  changes: Partial<UpstreamConfig> = {},
+): UpstreamConfig =>
+  UpstreamEntry.parse({
+    ...{ name, base_url: url, models: ["m"], max_concurrency: 8, timeout_seconds: 5 },
+    ...{ interactive_reserve: 0, ...changes },
+  });
+
+/** Retries come at once unless `random` says otherwise: the dice are 0. */
+export function openTargets(
+  upstreams: readonly UpstreamConfig[],
+  random = () => 0,
+): { readonly upstreams: Upstreams; logged(): Record<string, unknown>[] } {
+  const lines = new PassThrough();
+  const opened = openUpstreams({
+    ...{ upstreams, maxAnswerBytes: 1_000_000, clock: systemClock, random },
+    ...{ log: createLog("debug", lines), ...unobserved() },
+  });
+  onTestFinished(() => opened.close());
+  const logged = () =>
+    String(lines.read() ?? "")
+      .split("\n")
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+  return { upstreams: opened, logged };
+}
+
+/** A chat request to the model `m`; `user` is what the model server counts by. */
+export const requestOf = (
+  prompt: string,
+  { user = prompt, ...changes }: Partial<UpstreamRequest> & { readonly user?: string } = {},
+): UpstreamRequest => ({
+  endpoint: "/v1/chat/completions",
+  model: "m",
+  isModelInBody: true,
+  body: Buffer.from(
+    JSON.stringify({ model: "m", user, messages: [{ role: "user", content: prompt }] }),
+  ),
+  deadlineAtMs: Date.now() + HOUR_MS,
+  traceparent: null,
+  ...changes,
+});

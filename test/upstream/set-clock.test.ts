@@ -1,0 +1,40 @@
+import { PassThrough } from "node:stream";
+import { expect, onTestFinished, test } from "vitest";
+import { UpstreamEntry } from "../../src/config/upstreams.ts";
+import { createLog } from "../../src/log.ts";
+import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import { answerChat, ScriptedUpstream } from "../support/scripted-upstream.ts";
+import { never, requestOf } from "../support/targets.ts";
+import { unobserved } from "../support/unobserved.ts";
+
+const HOUR_MS = 3_600_000;
+
+test("a clock that is set back an hour keeps no line waiting for that hour", async () => {
+  await using upstream = await ScriptedUpstream.start();
+  const clock = new FakeClock();
+  const config = UpstreamEntry.parse({
+    ...{ name: "a", base_url: upstream.url, models: ["m"], requests_per_minute: 1 },
+  });
+  const upstreams = openUpstreams({
+    ...{ upstreams: [config], maxAnswerBytes: 1_000_000, clock, random: () => 0 },
+    ...{ log: createLog("silent", new PassThrough()), ...unobserved() },
+  });
+  onTestFinished(() => upstreams.close());
+  const route = upstreams.findRoute("m")!;
+  const stop = new AbortController();
+  const signals = { stop: stop.signal, abort: never };
+  const request = requestOf("hello", { deadlineAtMs: clock.nowMs() + HOUR_MS });
+  const paused = route.send(request, signals);
+  const { response } = await upstream.next();
+  response.writeHead(429, { "retry-after": "30" }).end("{}");
+  await clock.asleep(1, clock.nowMs() + 30_000);
+
+  clock.advance(-HOUR_MS);
+  expect(route.opensAtMs).toBeLessThanOrEqual(clock.nowMs());
+  const next = route.send(request, signals);
+  answerChat(await upstream.next());
+  expect((await next).kind).toBe("answered");
+  stop.abort();
+  await paused;
+});
