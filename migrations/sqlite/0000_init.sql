@@ -51,7 +51,7 @@ CREATE TABLE `batches` (
 --> statement-breakpoint
 CREATE UNIQUE INDEX `batches_id` ON `batches` (`id`);--> statement-breakpoint
 CREATE INDEX `batches_listed` ON `batches` (`project`,`sequence`);--> statement-breakpoint
-CREATE INDEX `batches_to_validate` ON `batches` (`sequence`) WHERE status in ('validating') and stop_reason is null;--> statement-breakpoint
+CREATE INDEX `batches_to_validate` ON `batches` (`project`,`sequence`) WHERE status in ('validating') and stop_reason is null;--> statement-breakpoint
 CREATE INDEX `batches_that_may_expire` ON `batches` (`expires_at_ms`) WHERE status in ('validating', 'in_progress') and stop_reason is null;--> statement-breakpoint
 CREATE INDEX `batches_ending` ON `batches` (`sequence`) WHERE status in ('validating', 'in_progress', 'finalizing', 'cancelling') and (stop_reason is not null or status in ('finalizing'));--> statement-breakpoint
 CREATE INDEX `batches_to_tidy` ON `batches` (`sequence`) WHERE status in ('failed', 'completed', 'expired', 'cancelled') and has_chunks = 1;--> statement-breakpoint
@@ -63,7 +63,6 @@ CREATE TABLE `chunks` (
 	`route` text NOT NULL,
 	`line_count` integer NOT NULL,
 	`extents` text NOT NULL,
-	`deadline_at_ms` integer NOT NULL,
 	`closed_at_ms` integer,
 	`lease_owner` text,
 	`lease_expires_at_ms` integer,
@@ -75,8 +74,7 @@ CREATE TABLE `chunks` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `chunks_batch_id_number` ON `chunks` (`batch_id`,`number`);--> statement-breakpoint
-CREATE INDEX `chunks_open_by_route` ON `chunks` (`route`,`deadline_at_ms`,`sequence`,`lease_expires_at_ms`) WHERE closed_at_ms is null;--> statement-breakpoint
-CREATE INDEX `chunks_open_by_batch` ON `chunks` (`batch_id`) WHERE closed_at_ms is null;--> statement-breakpoint
+CREATE INDEX `chunks_open_by_batch` ON `chunks` (`batch_id`,`route`,`number`,`lease_expires_at_ms`,`line_count`) WHERE closed_at_ms is null;--> statement-breakpoint
 CREATE TABLE `deliveries` (
 	`sequence` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`webhook_id` text NOT NULL,

@@ -72,7 +72,7 @@ export interface Batch {
   readonly inputFileId: FileId;
   readonly status: BatchStatus;
   readonly stopReason: StopReason | null;
-  /** The model of its lines; null until validated. */
+  /** The model of its first line; null until validated. */
   readonly model: string | null;
   readonly faults: readonly Fault[] | null;
   readonly outputFileId: FileId | null;
@@ -93,7 +93,7 @@ export interface Batch {
   readonly outputExpiresAfterSeconds: number | null;
   /** From −10 to 10: how large its share is beside the other batches of its project. */
   readonly priority: number;
-  /** What its lines without a model ask for; null leaves it to the configuration. */
+  /** What its lines without a model ask for. Until it is validated, null leaves that to the configuration. */
   readonly defaultModel: string | null;
   /** Of the trace in which it was created, as W3C `traceparent`. */
   readonly traceparent: string | null;
@@ -111,7 +111,7 @@ export interface Chunk {
   readonly batchId: BatchId;
   /** Its place among the chunks of the batch, from 0, by first line. */
   readonly number: number;
-  /** A public model name that leads to the chunk's route. */
+  /** A public model name that leads to the chunk's route. Its lines may ask for others that do. */
   readonly route: string;
   readonly lineCount: number;
   readonly extents: readonly InputExtent[];

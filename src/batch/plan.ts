@@ -16,7 +16,7 @@ export const DEFAULT_CHUNK_LIMITS: ChunkLimits = { maxLines: 512, maxBytes: 4 * 
 
 export interface PlannedChunk {
   readonly number: number;
-  /** The public model name that its first line asked for; it leads to the chunk's route. */
+  /** The public model name that the first line of the route asked for: the same for all its chunks. */
   readonly route: string;
   readonly lineCount: number;
   readonly extents: readonly InputExtent[];
@@ -55,7 +55,7 @@ export class Planner {
     const adjoining = open !== undefined && open === this.#latest ? open.extents.at(-1) : undefined;
     const addedBytes = line.end - (adjoining?.end ?? line.start);
     if (open === undefined || !this.#hasRoom(open, addedBytes)) {
-      this.#latest = this.#openChunk(line);
+      this.#latest = this.#openChunk(line, open?.route ?? line.model);
       return;
     }
     if (adjoining === undefined) open.extents.push(extentOf(line));
@@ -80,10 +80,10 @@ export class Planner {
     return chunk.lineCount < maxLines && chunk.bytes + addedBytes <= maxBytes;
   }
 
-  #openChunk(line: PlannedLine): OpenChunk {
+  #openChunk(line: PlannedLine, route: string): OpenChunk {
     const chunk: OpenChunk = {
       number: this.#chunks.length,
-      route: line.model,
+      route,
       lineCount: 1,
       bytes: line.end - line.start,
       extents: [extentOf(line)],

@@ -2,23 +2,28 @@
  * The lines of one chunk → upstream → journal.
  *
  * Lines that the journal holds already are skipped; there is no other recovery. The others are taken on
- * one by one as their route has room, so nothing is read that nobody is free to send, and each ends as
+ * one by one as their turn comes (`turns.ts`), so nothing is read that nobody is free to send, and each ends as
  * a record. A line that was interrupted leaves nothing: no record, no attempt charged.
  *
- * The chunk ends in one of three ways. Closed: every line has its record, or the batch is stopping and
- * the finalizer writes the rows of those that have none. Released: the process is leaving, or the window has
- * ended and nobody has said so yet; whoever has the chunk next goes on. Abandoned: the lease was lost; nothing is written.
+ * The chunk ends in one of four ways. Closed: every line has its record, or the batch is stopping and
+ * the finalizer writes the rows of those that have none. Released: the process is leaving, its lines are to go another
+ * way, or the window has ended and nobody has said so yet; whoever has the chunk next goes on. Left: nothing serves the
+ * model of some lines any more; the lease runs out, so that the chunk does not come back in a tight loop. Abandoned: the
+ * lease was lost; nothing is written.
  */
-import type { Batch, InputExtent } from "../batch/batch.ts";
-import { NO_USAGE } from "../batch/batch.ts";
-import { bodyOf, type ParsedLine, parseLine, textOf } from "../batch/line.ts";
-import { type FinalOutcome, isSuccess, outcomeLine } from "../batch/outcome.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import { type Batch, NO_USAGE } from "../batch/batch.ts";
+import { bodyOf, leavesModelOpen, modelOf, type ParsedLine, parseLine } from "../batch/line.ts";
+import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
+import type { SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
 import type { ClaimedChunk, Store } from "../store/store.ts";
+import { during, endingOf, NO_SPAN, type Tracing } from "../tracing.ts";
 import type { Route, UpstreamRequest } from "../upstream/upstream.ts";
+import { readLines } from "./chunk-input.ts";
+import { ChunkTrace } from "./chunk-trace.ts";
 import { Journal, type JournalLimits, readAnsweredLines } from "./journal.ts";
 import type { Run } from "./lease.ts";
 
@@ -27,6 +32,8 @@ export interface ChunkRunnerDeps {
   readonly blobs: Blobs;
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
   readonly journalLimits: JournalLimits;
   /** Journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
@@ -35,14 +42,32 @@ export interface ChunkRunnerDeps {
 export interface ChunkRun {
   readonly claimed: ClaimedChunk;
   readonly route: Route;
+  /** Of one of its models, as it may have moved since the file was read; null when nothing serves it any more. */
+  readonly routeOf: (model: string) => Route | null;
   readonly run: Run;
-  /** Told once the last line has been taken on, so that the next chunk can be claimed. */
+  /** Asked for each line, one after the other, before it goes out: true once it may. */
+  readonly admit: () => boolean | Promise<boolean>;
+  /** Told of each line that has its outcome. */
+  readonly onRecorded: () => void;
+  /** Told once no more lines are taken on, so that the next chunk can be claimed. */
   readonly onAllTaken: () => void;
 }
 
 export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promise<void> {
+  const trace = new ChunkTrace(deps.tracing, chunkRun.claimed);
+  const { batchId: batch, chunkNumber: chunk } = chunkRun.claimed.lease;
+  const { unanswered, ended } = await during(
+    trace.span,
+    () => workThrough(chunkRun, trace, deps),
+    (end) => ({ "batchd.chunk.unanswered": end.unanswered, "batchd.chunk.ended": end.ended }),
+  );
+  deps.log.debug({ batch, chunk, unanswered, ended }, "chunk.ended");
+}
+
+/** Resolves to how it has ended. */
+async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRunnerDeps) {
   const { claimed, run } = chunkRun;
-  const { store, log } = deps;
+  const { store, metrics } = deps;
   const journal = new Journal({
     ...deps,
     limits: deps.journalLimits,
@@ -50,78 +75,71 @@ export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promi
     onLeaseLost: () => run.loseLease(),
     giveUp: run.abort,
   });
-  const unanswered = await sendLines(chunkRun, journal, deps);
+  const { unanswered, isAnyUnserved } = await sendLines(chunkRun, { journal, trace }, deps);
   if (run.endReason === "lease") {
     journal.abandon();
   } else if (unanswered === 0 || run.endReason === "batch") {
     await journal.close();
   } else {
     await journal.flush();
-    await store.releaseChunkIfLeased(claimed.lease);
+    const isLeft = isAnyUnserved && run.endReason === null;
+    const isReleased = !isLeft && (await store.releaseChunkIfLeased(claimed.lease));
+    if (isReleased) metrics.leaseChanged("chunk", "released");
   }
-  const { batchId, chunkNumber } = claimed.lease;
-  const fields = { batch: batchId, chunk: chunkNumber, unanswered, ended: run.endReason ?? "done" };
-  log.debug(fields, "chunk.ended");
+  return { unanswered, ended: run.endReason ?? "done" };
 }
 
-/** Resolves to how many lines were left without a record. */
-async function sendLines(
-  chunkRun: ChunkRun,
-  journal: Journal,
-  { blobs, log }: ChunkRunnerDeps,
-): Promise<number> {
+interface RunParts {
+  readonly journal: Journal;
+  readonly trace: ChunkTrace;
+}
+
+/** Resolves to how many lines were left without a record, and whether for want of an upstream. */
+async function sendLines(chunkRun: ChunkRun, parts: RunParts, { blobs, log }: ChunkRunnerDeps) {
   const { chunk, inputBlobKey, segments } = chunkRun.claimed;
-  const sending = new Sending(chunkRun, { journal, log });
+  const sending = new Sending(chunkRun, { ...parts, log });
   let answeredCount = 0;
   try {
     const answered = await readAnsweredLines(blobs, segments);
     answeredCount = answered.size;
-    for (const extent of chunk.extents) {
-      const bytes = await blobs.readRange(inputBlobKey, extent);
-      if (!(await sending.takeOn(linesOf(bytes, extent), answered))) break;
+    for await (const lines of readLines({ blobs, key: inputBlobKey }, chunk.extents)) {
+      if (!(await sending.takeOn(lines, answered))) break;
     }
   } finally {
     chunkRun.onAllTaken();
     await sending.settled();
   }
   if (sending.failure !== null) throw sending.failure;
-  return chunk.lineCount - answeredCount - sending.recordedCount;
-}
-
-/** Intake has refused overlong lines already. */
-function* linesOf(bytes: Buffer, { start, firstLine }: InputExtent): Generator<SplitLine> {
-  const splitter = new LineSplitter(bytes.length, { start, firstLine });
-  yield* splitter.push(bytes);
-  yield* splitter.end();
+  const unanswered = chunk.lineCount - answeredCount - sending.recordedCount;
+  return { unanswered, isAnyUnserved: sending.isAnyUnserved };
 }
 
 /** The lines of a chunk that are under way. Made for tens of thousands of lines a second: one promise each. */
 class Sending {
-  readonly #batch: Batch;
-  readonly #route: Route;
-  readonly #run: Run;
+  readonly #chunkRun: ChunkRun;
   readonly #journal: Journal;
+  readonly #trace: ChunkTrace;
   readonly #log: Log;
   #underWayCount = 0;
   #tellSettled: (() => void) | null = null;
   recordedCount = 0;
+  isAnyUnserved = false;
   failure: Error | null = null;
 
-  constructor({ claimed, route, run }: ChunkRun, { journal, log }: { journal: Journal; log: Log }) {
-    this.#batch = claimed.batch;
-    this.#route = route;
-    this.#run = run;
+  constructor(chunkRun: ChunkRun, { journal, trace, log }: RunParts & { readonly log: Log }) {
+    this.#chunkRun = chunkRun;
     this.#journal = journal;
+    this.#trace = trace;
     this.#log = log;
   }
 
   /** Sends the lines that are not answered yet, each as soon as there is room. False when the run ends first. */
   async takeOn(lines: Iterable<SplitLine>, answered: ReadonlySet<number>): Promise<boolean> {
-    const { stop } = this.#run;
+    const { admit, run } = this.#chunkRun;
     for (const line of lines) {
       if (answered.has(line.number)) continue;
-      if (stop.aborted || this.failure !== null) return false;
-      const admitted = this.#route.admit(stop);
+      if (run.stop.aborted || this.failure !== null) return false;
+      const admitted = admit();
       if (admitted !== true && !(await admitted)) return false;
       this.#underWayCount++;
       void this.#send(line);
@@ -138,15 +156,27 @@ class Sending {
   }
 
   async #send(line: SplitLine): Promise<void> {
+    const { claimed, route, routeOf, run } = this.#chunkRun;
+    const span = this.#trace.startLine(line.number);
+    let hasPlace = true;
     try {
       const { bytes, parsed, customId } = readChecked(line);
-      const request = requestOf(bytes, parsed, this.#batch);
-      const outcome = await this.#route.send(request, this.#run);
+      const traceparent = this.#trace.traceparentOf(span);
+      const request = requestOf({ bytes, parsed, traceparent }, claimed.batch);
+      const ownRoute = routeOf(request.model);
+      if (ownRoute !== route) {
+        // Whatever it waits for now, it must not keep a place here.
+        hasPlace = false;
+        route.dismiss();
+      }
+      if (ownRoute === null) this.isAnyUnserved = true;
+      const outcome = (await ownRoute?.send(request, run)) ?? INTERRUPTED;
+      if (span !== NO_SPAN) span.end(endingOf(outcome));
       if (outcome.kind !== "interrupted") await this.#record(line.number, customId, outcome);
     } catch (cause) {
       this.failure ??= new Error("a line could not be sent", { cause });
     } finally {
-      this.#route.dismiss();
+      if (hasPlace) route.dismiss();
       if (--this.#underWayCount === 0) this.#tellSettled?.();
     }
   }
@@ -155,13 +185,18 @@ class Sending {
     const succeeded = isSuccess(outcome);
     const row = outcomeLine(customId, outcome);
     const usage = succeeded && outcome.kind === "answered" ? outcome.usage : NO_USAGE;
+    const { lease } = this.#chunkRun.claimed;
     this.recordedCount++;
-    this.#log.debug({ batch: this.#batch.id, line: lineNumber, outcome: outcome.kind }, RECORDED);
+    this.#chunkRun.onRecorded();
+    const upstreamRequestId = "requestId" in outcome ? outcome.requestId : null;
+    const fields = { batch: lease.batchId, chunk: lease.chunkNumber, line: lineNumber };
+    this.#log.debug({ ...fields, outcome: outcome.kind, upstreamRequestId }, RECORDED);
     return this.#journal.append({ lineNumber, succeeded, row }, usage);
   }
 }
 
 const RECORDED = "line.recorded";
+const INTERRUPTED: Outcome = { kind: "interrupted" };
 
 /** A line that intake accepted; that it cannot be read any more means that the blob changed. */
 function readChecked(line: SplitLine) {
@@ -173,13 +208,19 @@ function readChecked(line: SplitLine) {
   return { bytes: line.bytes, parsed, customId };
 }
 
-function requestOf(bytes: Buffer, parsed: ParsedLine, batch: Batch): UpstreamRequest {
+interface SentLine {
+  readonly bytes: Buffer;
+  readonly parsed: ParsedLine;
+  readonly traceparent: string | null;
+}
+
+function requestOf({ bytes, parsed, traceparent }: SentLine, batch: Batch): UpstreamRequest {
   return {
     endpoint: batch.endpoint,
-    model: textOf(bytes, parsed.model) ?? "",
-    isModelInBody: true,
+    model: modelOf(bytes, parsed, batch.defaultModel) ?? "",
+    isModelInBody: !leavesModelOpen(bytes, parsed),
     body: bodyOf(bytes, parsed),
     deadlineAtMs: batch.expiresAtMs,
-    traceparent: batch.traceparent,
+    traceparent,
   };
 }

@@ -6,15 +6,19 @@
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import type { Batch } from "../batch/batch.ts";
+import type { Forecast } from "../batch/forecast.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { type LoopOptions, loop, Nudge } from "../loop.ts";
+import type { Metrics } from "../metrics.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type { Store } from "../store/store.ts";
+import type { Tracing } from "../tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { expireDue } from "./expiry.ts";
 import { finalizeNext } from "./finalizer.ts";
+import { Forecaster } from "./forecaster.ts";
 import { type IntakeLimits, validateNext } from "./intake.ts";
 import type { JournalLimits } from "./journal.ts";
 import { HEARTBEAT_MS, Leases } from "./lease.ts";
@@ -27,7 +31,11 @@ export interface EngineOptions {
   readonly upstreams: Upstreams;
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
   readonly limits: IntakeLimits;
+  /** What lines without a model ask for when their batch has no default of its own. */
+  readonly defaultModel: () => string | null;
   readonly journalLimits: JournalLimits;
   /** For requests in flight of a batch that is cancelled or expires. */
   readonly stopGraceMs: number;
@@ -43,12 +51,21 @@ const SWEEP_EVERY_MS = 60_000;
 /** Batches validated, and finalized, side by side: a large one must not hold up the small ones. */
 const SIDE_BY_SIDE = 3;
 
-type LoopName = "intake" | "chunks" | "finalize" | "heartbeat" | "expiry" | "sweep" | "orphans";
+type LoopName =
+  | "intake"
+  | "chunks"
+  | "finalize"
+  | "heartbeat"
+  | "forecast"
+  | "expiry"
+  | "sweep"
+  | "orphans";
 
 export class Engine {
   readonly #options: EngineOptions;
   readonly #leases: Leases;
   readonly #scheduler: Scheduler;
+  readonly #forecaster: Forecaster;
   readonly #drain = new AbortController();
   /** Leases are renewed until the last run has ended, however long the grace period is. */
   readonly #settled = new AbortController();
@@ -57,6 +74,7 @@ export class Engine {
     chunks: new Nudge(),
     finalize: new Nudge(),
     heartbeat: new Nudge(),
+    forecast: new Nudge(),
     expiry: new Nudge(),
     sweep: new Nudge(),
     orphans: new Nudge(),
@@ -67,16 +85,18 @@ export class Engine {
 
   constructor(options: EngineOptions) {
     this.#options = options;
-    const { store, clock, stopGraceMs } = options;
+    const { store, clock, metrics, stopGraceMs } = options;
     const owner = `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`;
-    this.#leases = new Leases({ store, clock, stopGraceMs, owner });
+    this.#leases = new Leases({ store, clock, metrics, stopGraceMs, owner });
     this.#scheduler = new Scheduler({
       ...options,
       failingJournals: new Set(),
       leases: this.#leases,
+      isAtRisk: (batchId) => this.#forecaster.isAtRisk(batchId),
       nudge: this.#nudges.chunks,
       onChunkEnded: () => this.#nudges.finalize.now(),
     });
+    this.#forecaster = new Forecaster({ ...options, measure: () => this.#scheduler.measure() });
   }
 
   start(): void {
@@ -86,16 +106,21 @@ export class Engine {
       this.#options.onFinal();
     };
     const deps = { ...this.#options, leases: this.#leases, onFinal };
+    const turn = { project: "" };
     const validate = async () => {
-      const hasValidated = await validateNext(deps);
-      if (hasValidated) this.#nudgeRunning();
+      const hasValidated = await validateNext({ ...deps, turn });
+      if (hasValidated) this.#scheduler.lookAgain();
       return hasValidated;
     };
     const finalize = () => finalizeNext(deps);
-    const onStopping = () => this.#nudgeRunning();
+    const onStopping = () => this.nudgeStopping();
     const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
     const renew = async () => {
       await this.#leases.renew();
+      return false;
+    };
+    const forecast = async () => {
+      await this.#forecaster.refresh();
       return false;
     };
     const drain = this.#drain.signal;
@@ -106,6 +131,7 @@ export class Engine {
       run("finalize", LOOK_EVERY_MS, finalize);
     }
     run("chunks", LOOK_EVERY_MS, () => this.#scheduler.startNext());
+    run("forecast", LOOK_EVERY_MS, forecast);
     run("expiry", LOOK_EVERY_MS, expire);
     run("sweep", SWEEP_EVERY_MS, () => sweep(deps));
     run("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
@@ -117,11 +143,27 @@ export class Engine {
     });
   }
 
-  /** Something changed: a batch was created or cancelled, a file was deleted. */
+  /** There is something new to do: a batch was created, a file was deleted. */
   nudge(): void {
     this.#nudges.intake.now();
     this.#nudges.sweep.now();
-    this.#nudgeRunning();
+  }
+
+  /** A batch is to stop. Renewing the leases is how its runs learn of it, and too much to do for each new batch. */
+  nudgeStopping(): void {
+    this.#nudges.heartbeat.now();
+    this.#scheduler.lookAgain();
+    this.#nudges.finalize.now();
+  }
+
+  /** The routes may be others now: lines that have not gone out yet go by those. */
+  reroute(): void {
+    this.#scheduler.reroute();
+  }
+
+  /** Null when the batch is final, or was created only just now. */
+  forecastFor(batch: Batch): Forecast | null {
+    return this.#forecaster.forecastFor(batch);
   }
 
   /** Takes nothing more; what is in flight may end within `graceMs`. Resolves when nothing runs. */
@@ -137,12 +179,6 @@ export class Engine {
     await this.#scheduler.settled();
     this.#settled.abort();
     await this.#heartbeat;
-  }
-
-  #nudgeRunning(): void {
-    this.#nudges.heartbeat.now();
-    this.#nudges.chunks.now();
-    this.#nudges.finalize.now();
   }
 
   #loop(

@@ -11,9 +11,12 @@ import { PassThrough } from "node:stream";
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
+import type { EventType } from "../contract/event.ts";
 import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type { ClaimedBatch, ResultFiles, Store } from "../store/store.ts";
+import { type Attributes, during, type Tracing } from "../tracing.ts";
 import type { Leases, Run } from "./lease.ts";
 import { mergeRows } from "./merge.ts";
 
@@ -25,6 +28,8 @@ export interface FinalizerDeps {
   readonly blobs: Blobs;
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
   readonly leases: Leases;
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** Told when a batch is final and its journal may go. */
@@ -37,34 +42,51 @@ export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
   const claimed = await store.claimBatchToFinalize(await leases.claim());
   if (claimed === null) return false;
   const run = leases.holdBatch(claimed.lease);
+  const { id, traceparent: parent } = claimed.batch;
+  const attributes = { "batchd.batch.id": id };
+  const span = deps.tracing.start("batch.finalize", { parent, attributes });
   try {
-    await finalize(claimed, run, deps);
+    await during(
+      span,
+      () => finalize(claimed, run, deps),
+      (ended) => ended ?? {},
+    );
   } finally {
     leases.dropBatch(claimed.lease);
   }
   return true;
 }
 
-async function finalize(claimed: ClaimedBatch, run: Run, deps: FinalizerDeps): Promise<void> {
-  const { store, clock, log, announcementsFor, onFinal } = deps;
+/** Resolves to how the batch has ended; null when this was not to end it. */
+async function finalize(
+  claimed: ClaimedBatch,
+  run: Run,
+  deps: FinalizerDeps,
+): Promise<Attributes | null> {
+  const { store, clock, log, metrics, announcementsFor, onFinal } = deps;
   const { lease, batch } = claimed;
   const files = await writeResults(claimed, run, deps);
   if (files === null) {
-    await store.releaseBatchIfLeased(lease);
-    return;
+    if (await store.releaseBatchIfLeased(lease)) metrics.leaseChanged("batch", "released");
+    return null;
   }
   const result = { ...files, announcements: announcementsFor(batch) };
   if (!(await store.finishBatchIfLeased(lease, result, clock.nowMs()))) {
     await discard(files, deps.blobs);
-    return;
+    return null;
   }
+  metrics.leaseChanged("batch", "closed");
   onFinal();
   // It may have been cancelled since it was claimed.
   const { status } = (await store.findBatch(batch.project, batch.id)) ?? batch;
-  log.info(
-    { batch: batch.id, output: files.output?.id ?? null, error: files.error?.id ?? null },
-    `batch.${status}`,
-  );
+  metrics.batchEnded(status, batch.expiresAtMs - clock.nowMs());
+  const [output, error] = [files.output?.id ?? null, files.error?.id ?? null];
+  log.info({ batch: batch.id, output, error }, `batch.${status}` as EventType);
+  return {
+    "batchd.batch.status": status,
+    "batchd.output_file.id": output,
+    "batchd.error_file.id": error,
+  };
 }
 
 async function discard({ output, error }: ResultFiles, blobs: Blobs): Promise<void> {

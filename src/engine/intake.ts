@@ -7,14 +7,17 @@
  */
 import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
-import { LineChecker } from "../batch/line-check.ts";
+import { servedBy } from "../batch/file-models.ts";
+import { LineChecker, modelNotFound } from "../batch/line-check.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
+import { type Attributes, during, type Tracing } from "../tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { Leases } from "./lease.ts";
 
@@ -26,6 +29,8 @@ export interface IntakeLimits {
   readonly maxRequestsPerBatch: number;
   readonly maxLineBytes: number;
   readonly maxEmbeddingInputsPerBatch: number;
+  /** Asked anew for each batch, as the configuration may be loaded again. */
+  readonly allowMixedModels: () => boolean;
   readonly chunk: ChunkLimits;
 }
 
@@ -35,9 +40,15 @@ export interface IntakeDeps {
   readonly upstreams: Upstreams;
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
   readonly leases: Leases;
   readonly limits: IntakeLimits;
+  /** For lines without a model of batches without a default of their own. Asked anew for each batch. */
+  readonly defaultModel: () => string | null;
   readonly announcementsFor: (batch: Batch) => Announcement[];
+  /** Whose turn was last: a project with many batches must not hold up the others. */
+  readonly turn: { project: string };
   /** Told when a batch has failed. */
   readonly onFinal: () => void;
 }
@@ -46,38 +57,64 @@ type Verdict =
   | { readonly ok: true; readonly plan: BatchPlan }
   | { readonly ok: false; readonly faults: readonly Fault[] };
 
-/** Validates the oldest waiting batch; false when there is none. */
+/** Validates one waiting batch; false when there is none. */
 export async function validateNext(deps: IntakeDeps): Promise<boolean> {
-  const { store, leases } = deps;
-  const claimed = await store.claimBatchToValidate(await leases.claim());
+  const { store, leases, tracing, turn } = deps;
+  const claimed = await store.claimBatchToValidate(await leases.claim(), turn.project);
   if (claimed === null) return false;
+  turn.project = claimed.batch.project;
   const run = leases.holdBatch(claimed.lease);
+  const { id, traceparent: parent } = claimed.batch;
+  const attributes = { "batchd.batch.id": id };
+  const span = tracing.start("batch.validate", { parent, attributes });
   try {
-    const verdict = await judge(claimed, run.stop, deps);
-    if (verdict === null) await store.releaseBatchIfLeased(claimed.lease);
-    else await record(claimed, verdict, deps);
+    await during(span, () => validate(claimed, run.stop, deps), describe);
   } finally {
     leases.dropBatch(claimed.lease);
   }
   return true;
 }
 
+/** Resolves to the verdict; null when `stop` ended the reading. */
+async function validate(
+  claimed: ClaimedBatch,
+  stop: AbortSignal,
+  deps: IntakeDeps,
+): Promise<Verdict | null> {
+  const verdict = await judge(claimed, stop, deps);
+  if (verdict !== null) await record(claimed, verdict, deps);
+  else if (await deps.store.releaseBatchIfLeased(claimed.lease)) {
+    deps.metrics.leaseChanged("batch", "released");
+  }
+  return verdict;
+}
+
+function describe(verdict: Verdict | null): Attributes {
+  if (verdict === null) return {};
+  if (!verdict.ok) return { "batchd.batch.faults": verdict.faults.length };
+  const { total, chunks } = verdict.plan;
+  return { "batchd.batch.lines": total, "batchd.batch.chunks": chunks.length };
+}
+
 async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps): Promise<void> {
-  const { store, clock, log, announcementsFor, onFinal } = deps;
+  const { store, clock, log, metrics, announcementsFor, onFinal } = deps;
   const { lease, batch } = claimed;
   if (!verdict.ok) {
     const { faults } = verdict;
     const failure = { faults, announcements: announcementsFor(batch) };
     const isRecorded = await store.failBatchIfLeased(lease, failure, clock.nowMs());
     if (!isRecorded) return;
+    metrics.leaseChanged("batch", "closed");
+    metrics.batchEnded("failed", batch.expiresAtMs - clock.nowMs());
     onFinal();
     log.info({ batch: batch.id, faults: faults.length }, "batch.failed");
     return;
   }
   const { total, chunks } = verdict.plan;
   const isRecorded = await store.startBatchIfLeased(lease, verdict.plan, clock.nowMs());
-  if (isRecorded)
-    log.info({ batch: batch.id, lines: total, chunks: chunks.length }, "batch.started");
+  if (!isRecorded) return;
+  metrics.leaseChanged("batch", "closed");
+  log.info({ batch: batch.id, lines: total, chunks: chunks.length }, "batch.started");
 }
 
 const fileFault = (code: FaultCode, message: string, param: string | null = null): Verdict => ({
@@ -91,7 +128,7 @@ async function judge(
   stop: AbortSignal,
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
-  const unusable = inputFault(batch, input, deps.limits);
+  const unusable = inputFault(batch, input, deps.limits) ?? defaultModelFault(batch, deps);
   if (unusable !== null || input === null) return unusable;
   const reading = new InputReading(batch, deps);
   const splitter = new LineSplitter(deps.limits.maxLineBytes, { start: 0, firstLine: 1 });
@@ -127,19 +164,34 @@ function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits
   return null;
 }
 
+/** Of the default that the client chose: that of the configuration is judged where a line needs it. */
+function defaultModelFault({ defaultModel }: Batch, { upstreams }: IntakeDeps): Verdict | null {
+  if (defaultModel === null || servedBy(routeKeysOf(upstreams), defaultModel) !== null) return null;
+  const fault = modelNotFound(defaultModel, "x_batchd.default_model");
+  return { ok: false, faults: [{ ...fault, line: null }] };
+}
+
+const routeKeysOf = (upstreams: Upstreams) => (model: string) =>
+  upstreams.findRoute(model)?.key ?? null;
+
 /** What one pass over the lines of an input file finds out. */
 class InputReading {
   readonly #limits: IntakeLimits;
-  readonly #upstreams: Upstreams;
+  /** Settled here and kept with the batch, so that a line asks for the same model whenever it is sent. */
+  readonly #defaultModel: string | null;
   readonly #checker: LineChecker;
   readonly #planner: Planner;
   readonly #faults: Fault[] = [];
   #lineCount = 0;
 
-  constructor(batch: Batch, { limits, upstreams }: IntakeDeps) {
+  constructor(batch: Batch, { limits, upstreams, defaultModel }: IntakeDeps) {
     this.#limits = limits;
-    this.#upstreams = upstreams;
-    this.#checker = new LineChecker(batch.endpoint, (model) => upstreams.findRoute(model) !== null);
+    this.#defaultModel = batch.defaultModel ?? defaultModel();
+    this.#checker = new LineChecker(batch.endpoint, {
+      routeKeyOf: routeKeysOf(upstreams),
+      defaultModel: this.#defaultModel,
+      allowsMixedModels: limits.allowMixedModels(),
+    });
     this.#planner = new Planner(limits.chunk);
   }
 
@@ -184,13 +236,14 @@ class InputReading {
       );
     }
     const chunks = this.#planner.finish();
-    return { ok: true, plan: { model, total: this.#lineCount, chunks } };
+    const defaultModel = this.#defaultModel;
+    return { ok: true, plan: { model, defaultModel, total: this.#lineCount, chunks } };
   }
 
   #plan(line: SplitLine): void {
-    const model = this.#checker.model ?? "";
-    const routeKey = this.#upstreams.findRoute(model)?.key ?? "";
+    const asked = this.#checker.latestModel;
+    if (asked === null) throw new Error("a line without a model was accepted");
     const { number, start, end } = line;
-    this.#planner.add({ number, start, end, model, routeKey });
+    this.#planner.add({ number, start, end, model: asked.name, routeKey: asked.routeKey });
   }
 }

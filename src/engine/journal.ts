@@ -19,6 +19,7 @@ import { addUsage } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
 import type { ChunkLease, Segment, SegmentEntry, Store } from "../store/store.ts";
 
 export interface JournalRecord {
@@ -48,6 +49,7 @@ export interface JournalOptions {
   readonly blobs: Blobs;
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
   readonly limits: JournalLimits;
   readonly lease: ChunkLease;
   /** Told once, when a write finds that the lease is somebody else's. */
@@ -124,11 +126,12 @@ export class Journal {
   /** Flushes what is left and ends the chunk, in one commit. */
   async close(): Promise<void> {
     this.#flushed = this.#flushed.then(async () => {
-      const { store, lease, clock } = this.#options;
+      const { store, lease, clock, metrics } = this.#options;
       const entry = await this.#writeBlob();
       const isClosed = await this.#persist(() =>
         store.closeChunkIfLeased(lease, entry, clock.nowMs()),
       );
+      if (isClosed) metrics.leaseChanged("chunk", "closed");
       if (isClosed && entry !== null) this.#tellFlushed(entry);
     });
     await this.#flushed;
@@ -140,8 +143,10 @@ export class Journal {
     this.#timer?.abort(FLUSHED);
   }
 
-  #tellFlushed({ completed, failed, bytes }: SegmentEntry): void {
-    const { log, lease } = this.#options;
+  #tellFlushed(entry: SegmentEntry): void {
+    const { log, lease, metrics } = this.#options;
+    const { completed, failed, bytes } = entry;
+    metrics.journalFlushed(entry);
     const { batchId: batch, chunkNumber: chunk } = lease;
     log.debug({ batch, chunk, lines: completed + failed, bytes }, "journal.flushed");
   }
@@ -175,7 +180,8 @@ export class Journal {
 
   /** Until it works, the lease is lost, or the run is over. */
   async #persist(write: () => Promise<boolean>): Promise<boolean> {
-    const { clock, log, lease, limits, giveUp, onLeaseLost, failingJournals } = this.#options;
+    const { clock, log, metrics, lease, limits } = this.#options;
+    const { giveUp, onLeaseLost, failingJournals } = this.#options;
     while (!this.#isOver) {
       try {
         const isWritten = await write();
@@ -185,6 +191,7 @@ export class Journal {
         onLeaseLost();
       } catch (err) {
         failingJournals.add(this);
+        metrics.journalWriteFailed();
         log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");
         // Records are gone from here on: closing the chunk now would lose their lines.
         if (giveUp.aborted) this.#isOver = true;

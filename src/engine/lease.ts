@@ -4,11 +4,12 @@
  *
  * A run under a lease has two signals, because "may I start more?" and "must I drop this?" are
  * different questions. `stop` aborts first: when the process drains, when the batch is cancelled or
- * expires, or when the lease is lost. `abort` follows after a grace period, or at once with a lost
- * lease, since nothing that is still in flight could be recorded.
+ * expires, when its lines are to go another way, or when the lease is lost. `abort` follows after a grace period, or
+ * at once with a lost lease, since nothing that is still in flight could be recorded.
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
+import type { Metrics } from "../metrics.ts";
 import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal, Store } from "../store/store.ts";
 
@@ -16,8 +17,11 @@ import type { BatchLease, ChunkLease, Renewal, Store } from "../store/store.ts";
 const LEASE_TTL_MS = 30_000;
 export const HEARTBEAT_MS = LEASE_TTL_MS / 3;
 
-/** Why a run ends early: the process leaves, the batch ends, or the lease is somebody else's now. */
-export type EndReason = "drain" | "batch" | "lease";
+/**
+ * Why a run ends early: the process leaves, the batch ends, its lines are to go another way, or the lease is
+ * somebody else's now.
+ */
+export type EndReason = "drain" | "batch" | "reroute" | "lease";
 
 /** One run under a lease. */
 export class Run {
@@ -39,12 +43,16 @@ export class Run {
     return this.#endReason;
   }
 
-  /** Starts nothing more; what is in flight may go on for `graceMs`. Of two reasons the shorter grace counts. */
-  end(reason: "drain" | "batch", graceMs: number, clock: Clock): void {
+  /**
+   * Starts nothing more; what is in flight may go on for `graceMs`, and to its end when that is null. Of two reasons
+   * the shorter grace counts.
+   */
+  end(reason: Exclude<EndReason, "lease">, graceMs: number | null, clock: Clock): void {
     if (this.#asked.has(reason)) return;
     this.#asked.add(reason);
     this.#endReason ??= reason;
     this.#stop.abort();
+    if (graceMs === null) return;
     void clock.sleep(graceMs, this.#abort.signal).then(() => this.#abort.abort());
   }
 
@@ -71,6 +79,7 @@ interface Held<L> {
 export interface LeaseOptions {
   readonly store: Store;
   readonly clock: Clock;
+  readonly metrics: Metrics;
   readonly owner: string;
   /** For requests in flight of a batch that is cancelled or expires. */
   readonly stopGraceMs: number;
@@ -113,6 +122,7 @@ export class Leases {
     // Without a renewal in time the store lets anybody take over, also the one who had it.
     this.#batches.get(lease.batchId)?.run.loseLease();
     this.#batches.set(lease.batchId, { lease, run });
+    this.#options.metrics.leaseChanged("batch", "claimed");
     return run;
   }
 
@@ -120,19 +130,24 @@ export class Leases {
     const run = this.#newRun();
     this.#chunks.get(chunkKey(lease))?.run.loseLease();
     this.#chunks.set(chunkKey(lease), { lease, run });
+    this.#options.metrics.leaseChanged("chunk", "claimed");
     return run;
   }
 
   dropBatch(lease: BatchLease): void {
     const held = this.#batches.get(lease.batchId);
-    if (held?.lease.epoch !== lease.epoch) return;
+    const isSuperseded = held?.lease.epoch !== lease.epoch;
+    if (isSuperseded || held.run.endReason === "lease") this.#tellLost("batch");
+    if (isSuperseded) return;
     held.run.finish();
     this.#batches.delete(lease.batchId);
   }
 
   dropChunk(lease: ChunkLease): void {
     const held = this.#chunks.get(chunkKey(lease));
-    if (held?.lease.epoch !== lease.epoch) return;
+    const isSuperseded = held?.lease.epoch !== lease.epoch;
+    if (isSuperseded || held.run.endReason === "lease") this.#tellLost("chunk");
+    if (isSuperseded) return;
     held.run.finish();
     this.#chunks.delete(chunkKey(lease));
   }
@@ -170,6 +185,10 @@ export class Leases {
     for (const { run } of [...this.#batches.values(), ...this.#chunks.values()]) {
       run.end("drain", graceMs, this.#options.clock);
     }
+  }
+
+  #tellLost(kind: "batch" | "chunk"): void {
+    this.#options.metrics.leaseChanged(kind, "lost");
   }
 
   #newRun(): Run {

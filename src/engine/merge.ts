@@ -9,12 +9,12 @@
  * When the batch was stopped, lines without a record get a row that says why; only then is the input
  * read again, for their custom ids.
  */
-import type { Chunk, InputExtent, StopReason } from "../batch/batch.ts";
+import type { Chunk, StopReason } from "../batch/batch.ts";
 import { parseLine } from "../batch/line.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
-import { LineSplitter } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { ChunkJournal, Segment } from "../store/store.ts";
+import { readLines } from "./chunk-input.ts";
 import { type RecordExtent, readRecords } from "./journal.ts";
 
 /** Rows of one chunk are kept in memory up to this much. */
@@ -109,17 +109,8 @@ async function* chunkRows(
   }
 }
 
-async function* readCustomIds({ extents }: Chunk, { blobs, inputBlobKey }: MergeOptions) {
-  for (const extent of extents) yield* extentCustomIds(extent, await readExtent(extent));
-
-  function readExtent({ start, end }: InputExtent): Promise<Buffer> {
-    return blobs.readRange(inputBlobKey, { start, end });
-  }
-}
-
-function* extentCustomIds({ start, firstLine }: InputExtent, bytes: Buffer) {
-  const splitter = new LineSplitter(bytes.length, { start, firstLine });
-  for (const lines of [splitter.push(bytes), splitter.end()]) {
+async function* readCustomIds({ extents }: Chunk, { blobs, inputBlobKey: key }: MergeOptions) {
+  for await (const lines of readLines({ blobs, key }, extents)) {
     for (const line of lines) {
       const customId = line.bytes === null ? null : (parseLine(line.bytes)?.customId ?? null);
       if (line.bytes === null || customId === null) {

@@ -1,18 +1,32 @@
 /**
- * Which chunk next, and when. A chunk is claimed only when its route has room and no other chunk of that
- * route is still handing out lines: then whoever claims it can start at once, and the rest of the work stays
- * where any replica can take it. Chunks in memory are bounded as well, by the bytes of their input.
+ * Which chunk next, and when. Every open route has a {@link Desk}, at which the batches that have lines for it
+ * contend; a chunk is claimed for the batch whose turn it is, and whoever claims it can start at once. Nothing is
+ * claimed for a route that takes no lines at the moment: the work stays where any replica can take it. Chunks in
+ * memory are bounded by the bytes of their input.
+ *
+ * What there is to claim is asked of the store once a second, or when something has changed. In between the list may
+ * be behind: then a claim comes to nothing, which costs no more than the attempt.
  */
+import type { BatchId } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import type { Nudge } from "../loop.ts";
-import type { ClaimedChunk, Store } from "../store/store.ts";
+import type { ClaimedChunk, RunnableChunks, Store } from "../store/store.ts";
 import type { Route, Upstreams } from "../upstream/upstream.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
-import type { Leases } from "./lease.ts";
+import { Desk } from "./desk.ts";
+import type { Contender } from "./fair-share.ts";
+import type { Leases, Run } from "./lease.ts";
+import { Meter } from "./meter.ts";
 
-/** Input lines held in memory by all chunks together. One chunk of each route is always let through. */
+/** Input lines held in memory by all chunks together. One chunk of each project is let through anyway, at each route. */
 const MAX_OPEN_BYTES = 128 * 1024 * 1024;
+/** How old the list of what can be claimed may be. */
+const LIST_EVERY_MS = 1_000;
+/** With thousands of batches a list takes tens of milliseconds, in which nothing else is done. */
+const SLOW_LIST_MS = 10;
+/** After a slow list no other is made for so many times as long, unless the list is too old. */
+const SLOW_LIST_RESTS = 9;
 
 export interface SchedulerDeps extends ChunkRunnerDeps {
   readonly store: Store;
@@ -20,25 +34,47 @@ export interface SchedulerDeps extends ChunkRunnerDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly leases: Leases;
+  readonly isAtRisk: (batchId: BatchId) => boolean;
   /** Wakes this scheduler. */
   readonly nudge: Nudge;
   /** Told when a chunk has ended: its batch may be ready for its files. */
   readonly onChunkEnded: () => void;
 }
 
+/** A chunk that is open here. */
+interface Running {
+  readonly claimed: ClaimedChunk;
+  readonly desk: Desk;
+  readonly run: Run;
+  /** The models that its lines have asked for until now, and the route of each. */
+  readonly routes: Map<string, Route | null>;
+}
+
 const bytesOf = ({ chunk }: ClaimedChunk) =>
   chunk.extents.reduce((sum, { start, end }) => sum + end - start, 0);
 
+const contenderOf = ({ batch }: ClaimedChunk): Contender => ({
+  batchId: batch.id,
+  project: batch.project,
+  priority: batch.priority,
+  deadlineAtMs: batch.expiresAtMs,
+  createdAtMs: batch.createdAtMs,
+});
+
 export class Scheduler {
   readonly #deps: SchedulerDeps;
-  readonly #running = new Set<Promise<void>>();
-  /** Routes of which a chunk is still handing out lines. */
-  readonly #handingOut = new Set<string>();
+  readonly #desks = new Map<Route, Desk>();
+  /** By the keys of their routes. */
+  readonly #meters = new Map<string, Meter>();
+  readonly #running = new Map<Promise<void>, Running>();
   /** Models of waiting chunks that no target serves any more, told once each. */
-  readonly #unserved = new Set<string>();
+  #unserved: ReadonlySet<string> = new Set();
   #openBytes = 0;
-  /** How many chunks of each route are open. */
-  readonly #openChunkCounts = new Map<string, number>();
+  #listedAtMs = Number.NEGATIVE_INFINITY;
+  /** Something has changed since then. */
+  #isListBehind = false;
+  /** When it may be made anew because of that. */
+  #listRestsUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(deps: SchedulerDeps) {
     this.#deps = deps;
@@ -46,74 +82,179 @@ export class Scheduler {
 
   /** Claims one chunk and sets it going; false when nothing can be claimed now. */
   async startNext(): Promise<boolean> {
-    const { store, clock, leases, failingJournals } = this.#deps;
+    const { store, leases, failingJournals, upstreams } = this.#deps;
     // Answers that cannot be kept must not be asked for.
     if (failingJournals.size > 0) return false;
-    const open = await store.listOpenRoutes(clock.nowMs());
-    const routes = open.filter((model) => this.#canTake(model));
-    if (routes.length === 0) return false;
-    const claimed = await store.claimChunk({ ...(await leases.claim()), routes });
-    if (claimed === null) return false;
-    const route = this.#deps.upstreams.findRoute(claimed.chunk.route);
-    if (route === null) throw new Error(`nothing serves ${claimed.chunk.route} any more`);
-    this.#start(claimed, route);
+    await this.#listIfDue();
+    const choice = this.#choose();
+    if (choice === null) return false;
+    const { batchId, route: model } = choice.runnable;
+    const claimed = await store.claimChunk({ ...(await leases.claim()), batchId, route: model });
+    // The configuration may have changed since the list was made.
+    if (claimed !== null && upstreams.findRoute(model) === choice.desk.route) {
+      this.#start(claimed, choice.desk);
+      return true;
+    }
+    choice.desk.forget(choice.runnable);
+    if (claimed !== null) await store.releaseChunkIfLeased(claimed.lease);
     return true;
+  }
+
+  /** What can be claimed has changed, and not by what happens here. */
+  lookAgain(): void {
+    this.#isListBehind = true;
+    this.#deps.nudge.now();
+  }
+
+  /** Ends the runs whose route is another one now; their chunks go on under that. */
+  reroute(): void {
+    const { upstreams, clock } = this.#deps;
+    for (const { claimed, desk, run, routes } of this.#running.values()) {
+      const known = [[claimed.chunk.route, desk.route] as const, ...routes];
+      const hasMoved = known.some(([model, route]) => upstreams.findRoute(model) !== route);
+      if (hasMoved) run.end("reroute", null, clock);
+    }
+    // Whatever it costs: nothing goes by the old list any more.
+    this.#listedAtMs = Number.NEGATIVE_INFINITY;
+    this.#deps.nudge.now();
+  }
+
+  /** Of every route that has had lines, since this was asked last. */
+  measure(): ReadonlyMap<string, Meter> {
+    const nowMs = this.#deps.clock.nowMs();
+    const full = new Set<string>();
+    for (const desk of this.#desks.values()) if (desk.takeHadToWait()) full.add(desk.route.key);
+    for (const [key, meter] of this.#meters) meter.sample(nowMs, full.has(key) ? "full" : "idling");
+    return this.#meters;
   }
 
   /** Resolves when every chunk that was started has ended. */
   async settled(): Promise<void> {
-    while (this.#running.size > 0) await Promise.all(this.#running);
+    while (this.#running.size > 0) await Promise.all(this.#running.keys());
   }
 
-  #canTake(model: string): boolean {
-    const route = this.#deps.upstreams.findRoute(model);
-    if (route === null && !this.#unserved.has(model)) {
-      this.#unserved.add(model);
-      this.#deps.log.warn({ model }, "route.unserved");
+  async #listIfDue(): Promise<void> {
+    const { store, clock, upstreams, isAtRisk } = this.#deps;
+    const nowMs = clock.nowMs();
+    if (!this.#isListDue(nowMs)) return;
+    // Before the store is asked: what changes meanwhile calls for another look.
+    this.#listedAtMs = nowMs;
+    this.#isListBehind = false;
+    const byRoute = new Map<Route, RunnableChunks[]>();
+    const unserved = new Set<string>();
+    for (const runnable of await store.listRunnable(nowMs)) {
+      const route = upstreams.findRoute(runnable.route);
+      if (route === null) unserved.add(runnable.route);
+      else {
+        const ofRoute = byRoute.get(route);
+        if (ofRoute === undefined) byRoute.set(route, [runnable]);
+        else ofRoute.push(runnable);
+      }
     }
-    if (route === null || route.room === 0 || this.#handingOut.has(route.key)) return false;
-    // A route that is down must not take the room of the others.
-    return this.#openBytes < MAX_OPEN_BYTES || !this.#openChunkCounts.has(route.key);
+    this.#tellUnserved(unserved);
+    for (const route of byRoute.keys()) this.#deskOf(route);
+    for (const [route, desk] of this.#desks) {
+      desk.update(byRoute.get(route) ?? [], isAtRisk);
+      if (desk.isIdle) this.#desks.delete(route);
+    }
+    const tookMs = clock.nowMs() - nowMs;
+    const restMs = tookMs < SLOW_LIST_MS ? 0 : tookMs * SLOW_LIST_RESTS;
+    this.#listRestsUntilMs = clock.nowMs() + restMs;
   }
 
-  #start(claimed: ClaimedChunk, route: Route): void {
-    const { log } = this.#deps;
+  #isListDue(nowMs: number): boolean {
+    // The clock may have been set back.
+    if (nowMs - this.#listedAtMs >= LIST_EVERY_MS || nowMs < this.#listedAtMs) return true;
+    return this.#isListBehind && nowMs >= this.#listRestsUntilMs;
+  }
+
+  #routeOf(model: string, known: Map<string, Route | null>): Route | null {
+    const before = known.get(model);
+    if (before !== undefined) return before;
+    const route = this.#deps.upstreams.findRoute(model);
+    if (route === null) this.#deps.log.warn({ model }, "route.unserved");
+    known.set(model, route);
+    return route;
+  }
+
+  #tellUnserved(unserved: ReadonlySet<string>): void {
+    for (const model of unserved) {
+      if (!this.#unserved.has(model)) this.#deps.log.warn({ model }, "route.unserved");
+    }
+    this.#unserved = unserved;
+  }
+
+  /** Of the routes that take lines, one with the fewest chunks open: none is to have the memory of the others. */
+  #choose(): { desk: Desk; runnable: RunnableChunks } | null {
+    const nowMs = this.#deps.clock.nowMs();
+    const memory = this.#openBytes < MAX_OPEN_BYTES ? "free" : "full";
+    const desks = [...this.#desks.values()]
+      .filter((desk) => desk.route.opensAtMs <= nowMs)
+      .sort((a, b) => a.openChunkCount - b.openChunkCount);
+    for (const desk of desks) {
+      const runnable = desk.next(memory);
+      if (runnable !== null) return { desk, runnable };
+    }
+    return null;
+  }
+
+  #deskOf(route: Route): Desk {
+    const known = this.#desks.get(route);
+    if (known !== undefined) return known;
+    const desk = new Desk(route);
+    this.#desks.set(route, desk);
+    return desk;
+  }
+
+  #meterOf({ key }: Route): Meter {
+    const known = this.#meters.get(key);
+    if (known !== undefined) return known;
+    const meter = new Meter();
+    this.#meters.set(key, meter);
+    return meter;
+  }
+
+  #start(claimed: ClaimedChunk, desk: Desk): void {
+    const { log, leases, clock } = this.#deps;
+    const { batch, chunk, lease } = claimed;
     const bytes = bytesOf(claimed);
-    const fields = { batch: claimed.batch.id, chunk: claimed.chunk.number, route: route.key };
+    const fields = { batch: batch.id, chunk: chunk.number, route: desk.route.key };
     log.debug(fields, "chunk.claimed");
     this.#openBytes += bytes;
-    this.#countOpen(route, 1);
-    this.#handingOut.add(route.key);
-    const running = this.#run(claimed, route)
+    desk.chunkOpened(batch.project);
+    this.#meterOf(desk.route).begin(clock.nowMs());
+    const run = leases.holdChunk(lease);
+    const parts = { claimed, desk, run, routes: new Map<string, Route | null>() };
+    const running = this.#run(parts)
       .catch((err: unknown) => {
         // The lease is left to run out, so a chunk that fails for good is not tried in a tight loop.
         log.error({ ...fields, err }, "chunk.failed");
       })
       .finally(() => {
         this.#openBytes -= bytes;
-        this.#countOpen(route, -1);
+        desk.chunkEnded(batch.project);
+        this.#meterOf(desk.route).end(clock.nowMs());
         this.#running.delete(running);
-        this.#deps.nudge.now();
+        if (run.endReason === null) this.#deps.nudge.now();
+        else this.lookAgain();
         this.#deps.onChunkEnded();
       });
-    this.#running.add(running);
+    this.#running.set(running, parts);
   }
 
-  #countOpen({ key }: Route, change: 1 | -1): void {
-    const count = (this.#openChunkCounts.get(key) ?? 0) + change;
-    if (count === 0) this.#openChunkCounts.delete(key);
-    else this.#openChunkCounts.set(key, count);
-  }
-
-  async #run(claimed: ClaimedChunk, route: Route): Promise<void> {
+  async #run({ claimed, desk, run, routes }: Running): Promise<void> {
     const { leases, nudge } = this.#deps;
-    const run = leases.holdChunk(claimed.lease);
+    const { route } = desk;
+    const meter = this.#meterOf(route);
+    const { admit, end } = desk.startHandOut(contenderOf(claimed), run.stop);
     const onAllTaken = () => {
-      this.#handingOut.delete(route.key);
+      end();
       nudge.now();
     };
+    const onRecorded = () => meter.count();
+    const routeOf = (model: string) => this.#routeOf(model, routes);
     try {
-      await runChunk({ claimed, route, run, onAllTaken }, this.#deps);
+      await runChunk({ claimed, route, routeOf, run, admit, onAllTaken, onRecorded }, this.#deps);
     } finally {
       leases.dropChunk(claimed.lease);
     }

@@ -19,6 +19,7 @@ import type {
   Usage,
 } from "../batch/batch.ts";
 import type { PlannedChunk } from "../batch/plan.ts";
+import type { BatchStatus } from "../contract/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { Claim } from "./claim.ts";
 import type { Announcement, DeliveryStore } from "./deliveries.ts";
@@ -76,6 +77,36 @@ export interface ClaimedChunk {
   readonly segments: readonly Segment[];
 }
 
+/** Chunks of one batch and route that somebody could claim. */
+export interface RunnableChunks {
+  readonly batchId: BatchId;
+  readonly project: string;
+  readonly priority: number;
+  readonly createdAtMs: number;
+  readonly deadlineAtMs: number;
+  readonly route: string;
+  /** Of the chunk that a claim would get. */
+  readonly nextLineCount: number;
+  /** Lines of the batch, whatever their route, without an answer in the journal. */
+  readonly remainingLineCount: number;
+}
+
+/** A batch that lines are still to be sent of, and how many. */
+export interface OpenBatch {
+  readonly batchId: BatchId;
+  readonly project: string;
+  readonly priority: number;
+  readonly createdAtMs: number;
+  readonly deadlineAtMs: number;
+  /** Until then its lines are not known. */
+  readonly isValidated: boolean;
+  /** Whether somebody holds one of its chunks. */
+  readonly isSending: boolean;
+  readonly remainingLineCount: number;
+  /** Lines of its open chunks, those with an answer included. */
+  readonly work: readonly { readonly route: string; readonly lineCount: number }[];
+}
+
 /** A blob of journal records. It exists if, and only if, this row does. */
 export interface Segment {
   readonly blobKey: string;
@@ -98,6 +129,8 @@ export interface BatchFailure {
 /** Where a batch goes when its lines are accepted. */
 export interface BatchPlan {
   readonly model: string;
+  /** Settled once, whatever the configuration says later. */
+  readonly defaultModel: string | null;
   readonly total: number;
   readonly chunks: readonly PlannedChunk[];
 }
@@ -125,6 +158,15 @@ export interface BatchResult extends ResultFiles {
   readonly announcements: readonly Announcement[];
 }
 
+/** What is still to be done, in all batches that are not final. */
+export interface OpenWork {
+  readonly batchCounts: Readonly<Partial<Record<BatchStatus, number>>>;
+  /** Lines without an answer in the journal, of batches that were validated. */
+  readonly lineCount: number;
+  /** When the first window of a batch that may still miss it ends; null when there is none. */
+  readonly firstExpiresAtMs: number | null;
+}
+
 export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
   /** With the receipt of its idempotency key, if it came with one. */
   insertFile(file: StoredFile, receipt?: Receipt): Promise<void>;
@@ -145,22 +187,30 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
   findBatch(project: string, id: BatchId): Promise<Batch | null>;
   /** Null when `after` names no batch of the project. */
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
+  countOpenWork(): Promise<OpenWork>;
   /**
    * Moves an open batch to `cancelling` and closes its chunks that nobody holds. False when the batch
    * is not the project's, is final, or is already stopping.
    */
   cancelBatchIfOpen(project: string, id: BatchId, nowMs: number): Promise<boolean>;
 
-  /** Leases the oldest batch that waits for validation. */
-  claimBatchToValidate(claim: Claim): Promise<ClaimedBatch | null>;
+  /**
+   * Leases the oldest batch that waits for validation, of the project whose name comes next after `formerProject`, or
+   * of the first one: who names the project of the former claim lets them take turns.
+   */
+  claimBatchToValidate(claim: Claim, formerProject?: string): Promise<ClaimedBatch | null>;
   failBatchIfLeased(lease: BatchLease, failure: BatchFailure, nowMs: number): Promise<boolean>;
   /** Moves `validating → in_progress` and creates the chunks. */
   startBatchIfLeased(lease: BatchLease, plan: BatchPlan, nowMs: number): Promise<boolean>;
 
-  /** The distinct `route` of all chunks that somebody could claim. */
-  listOpenRoutes(nowMs: number): Promise<string[]>;
-  /** Leases the chunk of the batch that expires first, and has not yet, among those whose `route` is listed. */
-  claimChunk(claim: Claim & { readonly routes: readonly string[] }): Promise<ClaimedChunk | null>;
+  /** For each batch and route of which somebody could claim a chunk. */
+  listRunnable(nowMs: number): Promise<RunnableChunks[]>;
+  /** Leases the first chunk of the batch and route that nobody holds, unless the batch is to stop or its window is over. */
+  claimChunk(
+    claim: Claim & { readonly batchId: BatchId; readonly route: string },
+  ): Promise<ClaimedChunk | null>;
+  /** Every batch with lines that are still to be sent, or that is to be validated. */
+  listOpenBatches(): Promise<OpenBatch[]>;
   /** Adds a segment and its counts. */
   recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean>;
   /**

@@ -19,6 +19,7 @@ import {
   finalizingBatch,
   insertBatch,
   NOW_MS,
+  openRoutes,
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
@@ -84,7 +85,7 @@ describe("SQLite: opening", () => {
     const store = await opened.reopen();
     expect(await store.recordSegmentIfLeased(chunk.lease, aSegment())).toBe(false);
     expect(await store.startBatchIfLeased(validation!.lease, aPlan(), NOW_MS)).toBe(false);
-    expect(await store.listOpenRoutes(NOW_MS)).toEqual(["llama"]);
+    expect(await openRoutes(store, NOW_MS)).toEqual(["llama"]);
     expect((await claimChunk(store)).lease.epoch).toBeGreaterThan(chunk.lease.epoch);
     const again = await store.claimBatchToValidate(claimBy("after"));
     expect(again?.lease.epoch).toBeGreaterThan(validation!.lease.epoch);

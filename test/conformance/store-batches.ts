@@ -5,6 +5,9 @@ import {
   aBatch,
   aSegment,
   claimChunk,
+  claimToFinalize,
+  insertBatch,
+  NO_RESULT,
   NOW_MS,
   PROJECT,
   startBatch,
@@ -89,6 +92,33 @@ export function testBatches(open: OpenStore): void {
       expect(await opened.store.findBatch(PROJECT, batch.id)).toBeNull();
     });
   }
+
+  test("open work is counted by status, and what is final or stopping leaves it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const nothing = { batchCounts: {}, lineCount: 0, firstExpiresAtMs: null };
+    expect(await store.countOpenWork()).toEqual(nothing);
+    const first = await startBatch(store, ["llama", "qwen"], { expiresAtMs: NOW_MS + 2_000 });
+    await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 3_000 });
+    const { lease } = await claimChunk(store);
+    await store.recordSegmentIfLeased(lease, aSegment({ completed: 4, failed: 1 }));
+    await insertBatch(store, { expiresAtMs: NOW_MS + 4_000 });
+    expect(await store.countOpenWork()).toEqual({
+      batchCounts: { in_progress: 2, validating: 1 },
+      lineCount: 25,
+      firstExpiresAtMs: NOW_MS + 2_000,
+    });
+
+    await store.cancelBatchIfOpen(PROJECT, first.batch.id, NOW_MS);
+    expect(await store.countOpenWork()).toEqual({
+      batchCounts: { cancelling: 1, in_progress: 1, validating: 1 },
+      lineCount: 10,
+      firstExpiresAtMs: NOW_MS + 3_000,
+    });
+    await store.closeChunkIfLeased(lease, null, NOW_MS);
+    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+    expect((await store.countOpenWork()).batchCounts).toEqual({ in_progress: 1, validating: 1 });
+  });
 
   test("everything is there again after a restart", async () => {
     await using opened = await open();

@@ -1,14 +1,16 @@
 import { expect, test } from "vitest";
-import type { Usage } from "../../src/batch/batch.ts";
+import type { Batch, Usage } from "../../src/batch/batch.ts";
 import {
   AFTER_LEASES_MS,
+  aPlan,
   aSegment,
   claimBy,
   claimChunk,
+  insertBatch,
   NOW_MS,
+  openRoutes,
   PROJECT,
   startBatch,
-  WINDOW_MS,
 } from "../support/store-builders.ts";
 import type { OpenStore } from "./store.ts";
 
@@ -29,26 +31,65 @@ export function testChunks(open: OpenStore): void {
 }
 
 function testClaims(open: OpenStore): void {
-  test("the open routes are those that have a chunk to claim", async () => {
+  test("what can be claimed is listed for each batch and route, with what is needed to choose", async () => {
     await using opened = await open();
     const { store } = opened;
-    expect(await store.listOpenRoutes(NOW_MS)).toEqual([]);
-    await startBatch(store, ["qwen", "llama", "qwen", "mistral"]);
-    expect((await store.listOpenRoutes(NOW_MS)).toSorted()).toEqual(["llama", "mistral", "qwen"]);
+    expect(await store.listRunnable(NOW_MS)).toEqual([]);
+    const one = await startBatch(store, ["qwen", "llama", "qwen"], { project: "a", priority: 7 });
+    const two = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 1_000 });
+    const listed = await store.listRunnable(NOW_MS);
+    const about = (batch: Batch, route: string) => ({
+      batchId: batch.id,
+      project: batch.project,
+      priority: batch.priority,
+      createdAtMs: batch.createdAtMs,
+      deadlineAtMs: batch.expiresAtMs,
+      route,
+      nextLineCount: 10,
+      remainingLineCount: batch === one.batch ? 30 : 10,
+    });
+    expect(listed).toHaveLength(3);
+    expect(listed).toEqual(
+      expect.arrayContaining([
+        about(one.batch, "qwen"),
+        about(one.batch, "llama"),
+        about(two.batch, "llama"),
+      ]),
+    );
+  });
 
-    await claimChunk(store, { routes: ["mistral"] });
-    expect((await store.listOpenRoutes(NOW_MS)).toSorted()).toEqual(["llama", "qwen"]);
-    const { lease } = await claimChunk(store, { routes: ["llama"] });
+  test("a route is listed exactly as long as a chunk of it can be claimed", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store, ["qwen", "llama", "qwen", "mistral"]);
+    expect(await openRoutes(store, NOW_MS)).toEqual(["llama", "mistral", "qwen"]);
+
+    await claimChunk(store, { route: "mistral" });
+    await claimChunk(store, { route: "qwen" });
+    expect(await openRoutes(store, NOW_MS)).toEqual(["llama", "qwen"]);
+    const { lease } = await claimChunk(store, { route: "llama" });
     await store.closeChunkIfLeased(lease, null, NOW_MS);
-    expect(await store.listOpenRoutes(NOW_MS)).toEqual(["qwen"]);
-    expect((await store.listOpenRoutes(AFTER_LEASES_MS)).toSorted()).toEqual(["mistral", "qwen"]);
+    expect(await openRoutes(store, NOW_MS)).toEqual(["qwen"]);
+    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual(["mistral", "qwen"]);
+  });
+
+  test("lines with an answer are not counted as remaining", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store, ["llama", "llama"]);
+    const { lease } = await claimChunk(store);
+    await store.recordSegmentIfLeased(lease, aSegment({ completed: 3, failed: 1 }));
+    expect(await store.listRunnable(NOW_MS)).toMatchObject([{ remainingLineCount: 16 }]);
+    expect(await store.listOpenBatches()).toMatchObject([
+      { remainingLineCount: 16, work: [{ route: "llama", lineCount: 20 }] },
+    ]);
   });
 
   test("a claimed chunk comes with all that is needed to run it", async () => {
     await using opened = await open();
     const { store } = opened;
     const { input, batch } = await startBatch(store, ["qwen", "llama"]);
-    const claimed = await claimChunk(store, { routes: ["mistral", "llama"] });
+    const claimed = await claimChunk(store, { route: "llama" });
     expect(claimed).toEqual({
       lease: { batchId: batch.id, chunkNumber: 1, epoch: expect.any(Number) },
       chunk: {
@@ -64,43 +105,64 @@ function testClaims(open: OpenStore): void {
     });
   });
 
-  test("each chunk is claimed by one worker, and only for a route that it asks for", async () => {
+  test("each chunk is claimed by one worker, in order, for the batch and route that it asks for", async () => {
     await using opened = await open();
     const { store } = opened;
-    await startBatch(store, ["llama", "llama", "qwen"]);
-    const numbers = [await claimChunk(store), await claimChunk(store, { owner: "other" })].map(
-      ({ chunk }) => chunk.number,
-    );
-    expect(numbers).toEqual([0, 1]);
-    expect(await store.claimChunk({ ...claimBy("worker"), routes: ["llama"] })).toBeNull();
-    expect(await store.claimChunk({ ...claimBy("worker"), routes: [] })).toBeNull();
+    const other = await startBatch(store, ["llama"]);
+    const { batch } = await startBatch(store, ["llama", "qwen", "llama"]);
+    const claim = (owner: string, route: string) =>
+      store.claimChunk({ ...claimBy(owner), batchId: batch.id, route });
+    const claimed = [await claim("worker", "llama"), await claim("other", "llama")];
+    expect(claimed.map((each) => [each?.batch.id, each?.chunk.number])).toEqual([
+      [batch.id, 0],
+      [batch.id, 2],
+    ]);
+    expect(await claim("worker", "llama")).toBeNull();
+    expect(await claim("worker", "mistral")).toBeNull();
+    expect(await store.listRunnable(NOW_MS)).toMatchObject([
+      { batchId: other.batch.id, route: "llama" },
+      { batchId: batch.id, route: "qwen" },
+    ]);
   });
 
   test("a chunk is not handed out once the window of its batch is over", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama"]);
+    const chosen = { batchId: batch.id, route: "llama" };
     const last = claimBy("worker", batch.expiresAtMs - 1);
     const late = claimBy("worker", batch.expiresAtMs);
 
-    expect(await store.listOpenRoutes(late.nowMs)).toEqual([]);
-    expect(await store.claimChunk({ ...late, routes: ["llama"] })).toBeNull();
-    expect(await store.claimChunk({ ...last, routes: ["llama"] })).not.toBeNull();
+    expect(await openRoutes(store, late.nowMs)).toEqual([]);
+    expect(await store.claimChunk({ ...late, ...chosen })).toBeNull();
+    expect(await store.claimChunk({ ...last, ...chosen })).not.toBeNull();
   });
 
-  test("the batch that expires first goes first, whatever its route and age", async () => {
+  test("a batch is open from its creation to its last line, and known to be sending while a chunk is held", async () => {
     await using opened = await open();
     const { store } = opened;
-    const relaxed = await startBatch(store, ["a", "b"], { expiresAtMs: NOW_MS + WINDOW_MS });
-    const urgent = await startBatch(store, ["b", "a"], { expiresAtMs: NOW_MS + 1_000 });
-    const claimed = [];
-    for (let i = 0; i < 4; i++) claimed.push(await claimChunk(store, { routes: ["a", "b"] }));
-    expect(claimed.map(({ chunk }) => [chunk.batchId, chunk.number])).toEqual([
-      [urgent.batch.id, 0],
-      [urgent.batch.id, 1],
-      [relaxed.batch.id, 0],
-      [relaxed.batch.id, 1],
+    const { batch } = await insertBatch(store);
+    expect(await store.listOpenBatches()).toEqual([
+      {
+        batchId: batch.id,
+        project: batch.project,
+        priority: 0,
+        createdAtMs: batch.createdAtMs,
+        deadlineAtMs: batch.expiresAtMs,
+        isValidated: false,
+        isSending: false,
+        remainingLineCount: 0,
+        work: [],
+      },
     ]);
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    await store.startBatchIfLeased(validation!.lease, aPlan(["llama"]), NOW_MS);
+    const open10 = { isValidated: true, work: [{ route: "llama", lineCount: 10 }] };
+    expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: false }]);
+    const { lease } = await claimChunk(store);
+    expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: true }]);
+    await store.closeChunkIfLeased(lease, null, NOW_MS);
+    expect(await store.listOpenBatches()).toEqual([]);
   });
 }
 
@@ -200,8 +262,8 @@ function testClosing(open: OpenStore): void {
     expect(await store.recordSegmentIfLeased(lease, aSegment())).toBe(false);
     expect(await store.closeChunkIfLeased(lease, aSegment(), NOW_MS)).toBe(false);
     expect(await store.releaseChunkIfLeased(lease)).toBe(false);
-    const claim = { ...claimBy("worker", AFTER_LEASES_MS), routes: ["llama"] };
-    expect(await store.claimChunk(claim)).toBeNull();
+    const claim = claimBy("worker", AFTER_LEASES_MS);
+    expect(await store.claimChunk({ ...claim, batchId: batch.id, route: "llama" })).toBeNull();
     expect((await store.findBatch(PROJECT, batch.id))?.counts.completed).toBe(0);
   });
 }

@@ -10,6 +10,7 @@ import {
   insertBatch,
   NO_RESULT,
   NOW_MS,
+  openRoutes,
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
@@ -140,7 +141,7 @@ function testFinish(open: OpenStore): void {
     const later = claimBy("a", AFTER_LEASES_MS);
     expect(await store.claimBatchToFinalize(later)).toBeNull();
     expect(await store.claimBatchToValidate(later)).toBeNull();
-    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual([]);
+    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
   });
 }
 

@@ -8,6 +8,7 @@ import {
   insertBatch,
   LEASE_TTL_MS,
   NOW_MS,
+  openRoutes,
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
@@ -22,10 +23,10 @@ function testChunkLeases(open: OpenStore): void {
   test("a chunk is claimable again exactly when its lease has run out", async () => {
     await using opened = await open();
     const { store } = opened;
-    await startBatch(store);
+    const { batch } = await startBatch(store);
     await claimChunk(store);
     const claim = (nowMs: number) =>
-      store.claimChunk({ ...claimBy("other", nowMs), routes: ["llama"] });
+      store.claimChunk({ ...claimBy("other", nowMs), batchId: batch.id, route: "llama" });
     expect(await claim(AFTER_LEASES_MS - 1)).toBeNull();
     expect(await claim(AFTER_LEASES_MS)).not.toBeNull();
   });
@@ -68,19 +69,19 @@ function testChunkLeases(open: OpenStore): void {
     expect(await store.releaseChunkIfLeased(lease)).toBe(false);
     expect(await store.recordSegmentIfLeased(lease, aSegment())).toBe(false);
     expect(await store.closeChunkIfLeased(lease, null, NOW_MS)).toBe(false);
-    expect(await store.listOpenRoutes(NOW_MS)).toEqual(["llama"]);
+    expect(await openRoutes(store, NOW_MS)).toEqual(["llama"]);
   });
 
   test("of many workers that claim at once, each chunk has one", async () => {
     await using opened = await open();
     const { store } = opened;
-    await startBatch(
+    const { batch } = await startBatch(
       store,
       Array.from({ length: 20 }, () => "llama"),
     );
     const claims = await Promise.all(
       Array.from({ length: 30 }, (_, i) =>
-        store.claimChunk({ ...claimBy(`worker-${i}`), routes: ["llama"] }),
+        store.claimChunk({ ...claimBy(`worker-${i}`), batchId: batch.id, route: "llama" }),
       ),
     );
     const numbers = claims.flatMap((claimed) => (claimed === null ? [] : [claimed.chunk.number]));
@@ -119,10 +120,10 @@ function testRenewal(open: OpenStore): void {
     );
     expect(renewal).toEqual({ lostBatches: [], lostChunks: [], stopping: [] });
 
-    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual([]);
+    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
     expect(await store.claimBatchToValidate(claimBy("other", AFTER_LEASES_MS))).toBeNull();
     const later = AFTER_LEASES_MS + LEASE_TTL_MS;
-    expect(await store.listOpenRoutes(later)).toEqual(["llama"]);
+    expect(await openRoutes(store, later)).toEqual(["llama"]);
     const claimed = await store.claimBatchToValidate(claimBy("other", later));
     expect(claimed?.batch.id).toBe(batch.id);
   });
@@ -131,12 +132,12 @@ function testRenewal(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await startBatch(store, ["llama", "qwen", "mistral"]);
-    const overtaken = (await claimChunk(store, { routes: ["llama"] })).lease;
-    const kept = (await claimChunk(store, { routes: ["qwen"] })).lease;
-    const closed = (await claimChunk(store, { routes: ["mistral"] })).lease;
+    const overtaken = (await claimChunk(store, { route: "llama" })).lease;
+    const kept = (await claimChunk(store, { route: "qwen" })).lease;
+    const closed = (await claimChunk(store, { route: "mistral" })).lease;
     await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("worker"));
-    await store.claimChunk({ ...claimBy("other", AFTER_LEASES_MS), routes: ["llama"] });
+    await claimChunk(store, { owner: "other", nowMs: AFTER_LEASES_MS });
     await store.closeChunkIfLeased(closed, null, NOW_MS);
     await store.startBatchIfLeased(validation!.lease, aPlan(["phi"]), NOW_MS);
 
@@ -155,7 +156,7 @@ function testRenewal(open: OpenStore): void {
     await startBatch(store, ["c"]);
     const chunks = [];
     for (const route of ["a", "a", "b", "c"]) {
-      chunks.push((await claimChunk(store, { routes: [route] })).lease);
+      chunks.push((await claimChunk(store, { route })).lease);
     }
     await store.stopExpiredBatches(NOW_MS + 10);
     await store.cancelBatchIfOpen(PROJECT, cancelled.batch.id, NOW_MS + 10);

@@ -12,6 +12,7 @@ import {
   insertBatch,
   NO_RESULT,
   NOW_MS,
+  openRoutes,
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
@@ -69,8 +70,8 @@ function testCancel(open: OpenStore): void {
     const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
     const held = await claimChunk(store);
     expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
-    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual([]);
-    const claim = { ...claimBy("worker", AFTER_LEASES_MS), routes: ["llama"] };
+    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
+    const claim = { ...claimBy("worker", AFTER_LEASES_MS), batchId: batch.id, route: "llama" };
     expect(await store.claimChunk(claim)).toBeNull();
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
 
@@ -131,7 +132,7 @@ function testExpiry(open: OpenStore): void {
       status: "in_progress",
       stopReason: "expired",
     });
-    expect(await store.listOpenRoutes(SOON_MS)).toEqual(["qwen"]);
+    expect(await openRoutes(store, SOON_MS)).toEqual(["qwen"]);
   });
 
   test("an expired batch ends expired once its holders are done", async () => {
@@ -186,7 +187,7 @@ function testAbandonedChunks(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await startBatch(store, ["other"]);
-    await claimChunk(store, { routes: ["other"] });
+    await claimChunk(store, { route: "other" });
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [silent, alive] = [await claimChunk(store), await claimChunk(store)];
     await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
@@ -197,7 +198,7 @@ function testAbandonedChunks(open: OpenStore): void {
     expect(await store.recordSegmentIfLeased(silent.lease, aSegment())).toBe(false);
     expect(await store.recordSegmentIfLeased(alive.lease, aSegment())).toBe(true);
     expect(await store.claimBatchToFinalize(claimBy("finalizer", AFTER_LEASES_MS))).toBeNull();
-    expect(await store.listOpenRoutes(AFTER_LEASES_MS)).toEqual(["other"]);
+    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual(["other"]);
   });
 
   test("a chunk that is given back by a stopping batch is not for others, but closed", async () => {
@@ -207,8 +208,10 @@ function testAbandonedChunks(open: OpenStore): void {
     const { lease } = await claimChunk(store);
     await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
     expect(await store.releaseChunkIfLeased(lease)).toBe(true);
-    expect(await store.listOpenRoutes(NOW_MS)).toEqual([]);
-    expect(await store.claimChunk({ ...claimBy("worker"), routes: ["llama"] })).toBeNull();
+    expect(await openRoutes(store, NOW_MS)).toEqual([]);
+    expect(
+      await store.claimChunk({ ...claimBy("worker"), batchId: batch.id, route: "llama" }),
+    ).toBeNull();
     expect(await store.closeAbandonedChunks(NOW_MS)).toBe(1);
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).not.toBeNull();
   });

@@ -7,6 +7,7 @@ import {
   aFile,
   aPlan,
   claimBy,
+  claimChunk,
   insertBatch,
   NOW_MS,
   PROJECT,
@@ -30,6 +31,19 @@ export function testValidation(open: OpenStore): void {
     expect(claimed?.input).toEqual(first.input);
     expect((await store.claimBatchToValidate(claimBy("b")))?.batch.id).toBe(second.batch.id);
     expect(await store.claimBatchToValidate(claimBy("c"))).toBeNull();
+  });
+
+  test("projects take turns in validation, however many batches one of them has", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    for (let i = 0; i < 3; i++) await insertBatch(store, { project: "many" });
+    for (const project of ["zoo", "few", "few"]) await insertBatch(store, { project });
+    const order: string[] = [];
+    for (let i = 0; i < 6; i++) {
+      const claimed = await store.claimBatchToValidate(claimBy("a"), order.at(-1));
+      order.push(claimed?.batch.project ?? "nobody");
+    }
+    expect(order).toEqual(["few", "many", "zoo", "few", "many", "many"]);
   });
 
   test("a batch whose input was deleted before validation is claimed without input", async () => {
@@ -97,6 +111,17 @@ export function testValidation(open: OpenStore): void {
     );
     expect(await store.startBatchIfLeased(claimed!.lease, plan, NOW_MS + 6)).toBe(false);
     expect(await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS))).toBeNull();
+  });
+
+  test("a batch keeps the default model that its plan settles on", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const claimed = await store.claimBatchToValidate(claimBy("a"));
+    await store.startBatchIfLeased(claimed!.lease, { ...aPlan(), defaultModel: "qwen" }, NOW_MS);
+    expect((await store.findBatch(PROJECT, batch.id))?.defaultModel).toBe("qwen");
+    const chunk = await claimChunk(store, { owner: "b" });
+    expect(chunk.batch.defaultModel).toBe("qwen");
   });
 
   test("a batch of many chunks starts too", async () => {

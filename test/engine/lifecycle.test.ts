@@ -202,3 +202,15 @@ test("blank lines are skipped, CRLF and a missing last newline are accepted", as
   const batch = await service.ended(created.id);
   expect(batch.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });
 });
+
+test("the log tells of each line its batch, its chunk and the upstream's id for it", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+
+  const { id } = await service.run(chatLines(1));
+
+  const recorded = service.events.all.filter(({ event }) => event === "line.recorded");
+  expect(recorded).toMatchObject([
+    { batch: id, chunk: 0, line: 1, outcome: "answered", upstreamRequestId: "req-1" },
+  ]);
+});

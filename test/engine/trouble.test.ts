@@ -24,28 +24,27 @@ test("lines that are always refused do not keep the other lines of their batch f
   expect(counts?.failed).toBe(0);
 });
 
-test("a route that is down does not take the memory of the others", async () => {
+test("a route that does not answer does not take the memory of the others", async () => {
   await using upstream = await startUpstream();
-  const down = await startUpstream();
-  const downUrl = down.url;
-  await down.close();
+  await using slow = await startUpstream();
+  slow.hold();
   await using service = await startTestService({
     config: {
       ...noGrace,
       upstreams: [
-        { name: "down", base_url: downUrl, models: ["down"], max_concurrency: 64 },
-        { name: "up", base_url: upstream.url, models: ["up"], max_concurrency: 64 },
+        { name: "slow", base_url: slow.url, models: ["slow"], min_concurrency: 64 },
+        { name: "quick", base_url: upstream.url, models: ["quick"] },
       ],
     },
   });
   // Twice as many lines as the route has slots are taken on: more than the memory for all chunks.
   const filling = "x".repeat(1_100_000);
   await service.submit(
-    Array.from({ length: 150 }, (_, i) => chatLine(`down-${i}`, filling, { model: "down" })),
+    Array.from({ length: 150 }, (_, i) => chatLine(`slow-${i}`, filling, { model: "slow" })),
   );
   await service.events.reached("chunk.claimed", { count: 30 });
 
-  const batch = await service.run([chatLine("up", "fine", { model: "up" })]);
+  const batch = await service.run([chatLine("quick", "fine", { model: "quick" })]);
 
   expect(batch.request_counts).toEqual({ total: 1, completed: 1, failed: 0 });
 });

@@ -25,7 +25,7 @@ import type {
 import type { Upload, UploadPart } from "../../src/store/uploads.ts";
 
 export const NOW_MS = 1_800_000_000_000;
-export const WINDOW_MS = 86_400_000;
+const WINDOW_MS = 86_400_000;
 export const LEASE_TTL_MS = 30_000;
 export const PROJECT = "default";
 
@@ -95,7 +95,12 @@ export function aPlan(routes: readonly string[] = ["llama"]): BatchPlan {
     lineCount: LINES_PER_CHUNK,
     extents: [extent(number)],
   }));
-  return { model: routes[0] ?? "llama", total: chunks.length * LINES_PER_CHUNK, chunks };
+  return {
+    model: routes[0] ?? "llama",
+    defaultModel: null,
+    total: chunks.length * LINES_PER_CHUNK,
+    chunks,
+  };
 }
 
 export const NO_RESULT: BatchResult = { output: null, error: null, announcements: [] };
@@ -191,13 +196,24 @@ export async function startBatch(
   return inserted;
 }
 
+/** Claims the next chunk of the first batch that has one for `route`. */
 export async function claimChunk(
   store: Store,
-  { owner = "worker", nowMs = NOW_MS, routes = ["llama"] } = {},
+  { owner = "worker", nowMs = NOW_MS, route = "llama" } = {},
 ): Promise<ClaimedChunk> {
-  const claimed = await store.claimChunk({ ...claimBy(owner, nowMs), routes });
+  const runnable = (await store.listRunnable(nowMs)).find((each) => each.route === route);
+  const claimed =
+    runnable === undefined
+      ? null
+      : await store.claimChunk({ ...claimBy(owner, nowMs), batchId: runnable.batchId, route });
   if (claimed === null) throw new Error("no chunk to claim");
   return claimed;
+}
+
+/** The routes of which somebody could claim a chunk. */
+export async function openRoutes(store: Store, nowMs: number): Promise<string[]> {
+  const runnable = await store.listRunnable(nowMs);
+  return [...new Set(runnable.map(({ route }) => route))].sort();
 }
 
 /** A batch whose only chunk is closed. */

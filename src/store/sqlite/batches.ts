@@ -1,10 +1,12 @@
 /** Batches as clients see them: created, read, listed. */
 
 import type { Batch, BatchId } from "../../batch/batch.ts";
+import type { BatchStatus } from "../../contract/batch.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { BatchQuery, Page } from "../store.ts";
+import type { BatchQuery, OpenWork, Page } from "../store.ts";
+import { isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
-import { and, desc, eq, lt, placeholder, type SQL } from "./drizzle.ts";
+import { and, desc, eq, lt, placeholder, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
@@ -14,6 +16,18 @@ const prepareStatements = (db: Db) => ({
     .select()
     .from(batches)
     .where(and(eq(batches.project, placeholder("project")), eq(batches.id, placeholder("id"))))
+    .prepare(),
+  // Any index of open batches saves the look at the final ones, of which there may be a million.
+  countOpenWork: db
+    .select({
+      status: sql<BatchStatus>`status`,
+      batchCount: sql<number>`count(*)`,
+      lineCount: sql<number>`sum(iif(stop_reason is null, total_count - completed_count - failed_count, 0))`,
+      firstExpiresAtMs: sql<number | null>`min(iif(${mayExpire}, expires_at_ms, null))`,
+    })
+    .from(sql`batches indexed by batches_open_by_input`)
+    .where(isOpenBatch)
+    .groupBy(sql`status`)
     .prepare(),
 });
 
@@ -55,5 +69,15 @@ export class SqliteBatches {
       .limit(limit + 1)
       .all();
     return { data: rows.slice(0, limit).map(batchFromRow), hasMore: rows.length > limit };
+  }
+
+  countOpenWork(): OpenWork {
+    const rows = this.#statements.countOpenWork.all();
+    const ends = rows.map((row) => row.firstExpiresAtMs).filter((atMs) => atMs !== null);
+    return {
+      batchCounts: Object.fromEntries(rows.map((row) => [row.status, row.batchCount])),
+      lineCount: rows.reduce((sum, row) => sum + row.lineCount, 0),
+      firstExpiresAtMs: ends.length === 0 ? null : Math.min(...ends),
+    };
   }
 }

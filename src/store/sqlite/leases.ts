@@ -13,7 +13,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../store.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
 import { batches, chunks, deliveries, idempotencyKeys } from "./schema.ts";
 
@@ -93,7 +93,7 @@ export class SqliteLeases {
   ): Renewal {
     const { renewBatch, renewChunk } = this.#statements;
     const { leaseExpiresAtMs } = claimValues(claim);
-    return write(this.#db, () => {
+    return writeUnsynced(this.#db, () => {
       const lostBatches = held.batches.filter(
         (lease) => renewBatch.run({ ...lease, leaseExpiresAtMs }).changes === 0,
       );

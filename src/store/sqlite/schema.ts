@@ -139,7 +139,7 @@ export const batches = sqliteTable(
   (batch) => [
     uniqueIndex("batches_id").on(batch.id),
     index("batches_listed").on(batch.project, batch.sequence),
-    index("batches_to_validate").on(batch.sequence).where(waitsForValidation),
+    index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
@@ -173,17 +173,14 @@ export const chunks = sqliteTable(
     route: text("route").notNull(),
     lineCount: integer("line_count").notNull(),
     extents: text("extents", { mode: "json" }).$type<readonly InputExtent[]>().notNull(),
-    /** Its batch's `expires_at_ms`, here so that one index finds the most urgent chunk of a route. */
-    deadlineAtMs: integer("deadline_at_ms").notNull(),
     closedAtMs: integer("closed_at_ms"),
     ...lease(),
   },
   (chunk) => [
     uniqueIndex("chunks_batch_id_number").on(chunk.batchId, chunk.number),
-    index("chunks_open_by_route")
-      .on(chunk.route, chunk.deadlineAtMs, chunk.sequence, chunk.leaseExpiresAtMs)
+    index("chunks_open_by_batch")
+      .on(chunk.batchId, chunk.route, chunk.number, chunk.leaseExpiresAtMs, chunk.lineCount)
       .where(isOpenChunk),
-    index("chunks_open_by_batch").on(chunk.batchId).where(isOpenChunk),
     check("chunk_has_lines", sql`line_count > 0`),
     check("chunk_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
     check("closed_chunk_has_no_lease", sql`closed_at_ms is null or lease_owner is null`),

@@ -58,7 +58,6 @@ function composeStore(db: Db): Store {
   const uploads = new SqliteUploads(db, idempotency);
   const batches = new SqliteBatches(db, idempotency);
   const validation = new SqliteValidation(db, deliveries);
-  const chunks = new SqliteChunks(db);
   const leases = new SqliteLeases(db);
   const stopping = new SqliteStopping(db);
   const finalizing = new SqliteFinalizing(db, deliveries);
@@ -89,17 +88,15 @@ function composeStore(db: Db): Store {
     insertBatch: async (batch, receipt) => batches.insert(batch, receipt),
     findBatch: async (project, id) => batches.find(project, id),
     listBatches: async (query) => batches.list(query),
+    countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (project, id, nowMs) => stopping.cancelIfOpen(project, id, nowMs),
 
-    claimBatchToValidate: async (claim) => validation.claim(claim),
+    claimBatchToValidate: async (claim, formerProject) => validation.claim(claim, formerProject),
     failBatchIfLeased: async (lease, failure, nowMs) =>
       validation.failIfLeased(lease, failure, nowMs),
     startBatchIfLeased: async (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
 
-    listOpenRoutes: async (nowMs) => chunks.listOpenRoutes(nowMs),
-    claimChunk: async (claim) => chunks.claim(claim),
-    recordSegmentIfLeased: async (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
-    closeChunkIfLeased: async (lease, last, nowMs) => chunks.closeIfLeased(lease, last, nowMs),
+    ...chunkMethods(new SqliteChunks(db)),
     releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
     releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
     renewLeases: async (held, claim) => leases.renew(held, claim),
@@ -123,3 +120,12 @@ function composeStore(db: Db): Store {
     close: async () => void db.$client.close(),
   };
 }
+
+const chunkMethods = (chunks: SqliteChunks) =>
+  ({
+    listRunnable: async (nowMs) => chunks.listRunnable(nowMs),
+    listOpenBatches: async () => chunks.listOpenBatches(),
+    claimChunk: async (claim) => chunks.claim(claim),
+    recordSegmentIfLeased: async (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
+    closeChunkIfLeased: async (lease, last, nowMs) => chunks.closeIfLeased(lease, last, nowMs),
+  }) satisfies Partial<Store>;

@@ -5,10 +5,16 @@ import type { BatchFailure, BatchLease, BatchPlan, ClaimedBatch } from "../store
 import { isListedFile, waitsForValidation } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
-import { and, eq, placeholder, sql } from "./drizzle.ts";
+import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks, files } from "./schema.ts";
+
+/** The first waiting batch of the first project that `isEligible`. */
+const firstWaiting = (isEligible: SQL): SQL => sql`(
+  select sequence from batches indexed by batches_to_validate
+  where ${waitsForValidation} and ${isFree} and ${isEligible}
+  order by project, sequence limit 1)`;
 
 const prepareStatements = (db: Db) => ({
   claim: db
@@ -17,7 +23,7 @@ const prepareStatements = (db: Db) => ({
     .where(
       eq(
         batches.sequence,
-        sql`(select sequence from batches where ${waitsForValidation} and ${isFree} order by sequence limit 1)`,
+        sql`coalesce(${firstWaiting(sql`project > ${placeholder("formerProject")}`)}, ${firstWaiting(sql`true`)})`,
       ),
     )
     .returning()
@@ -41,7 +47,6 @@ const prepareStatements = (db: Db) => ({
       route: placeholder("route"),
       lineCount: placeholder("lineCount"),
       extents: placeholder("extents"),
-      deadlineAtMs: placeholder("deadlineAtMs"),
     })
     .prepare(),
 });
@@ -57,9 +62,9 @@ export class SqliteValidation {
     this.#statements = prepareStatements(db);
   }
 
-  claim(claim: Claim): ClaimedBatch | null {
+  claim(claim: Claim, formerProject = ""): ClaimedBatch | null {
     return write(this.#db, () => {
-      const row = this.#statements.claim.get(claimValues(claim));
+      const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
       if (row === undefined) return null;
       const input = this.#statements.findInput.get({ id: row.inputFileId, nowMs: claim.nowMs });
       return {
@@ -92,13 +97,14 @@ export class SqliteValidation {
         .set({
           status: "in_progress",
           model: plan.model,
+          defaultModel: plan.defaultModel,
           totalCount: plan.total,
           inProgressAtMs: nowMs,
           hasChunks: true,
           ...NO_LEASE,
         })
         .where(and(isHeldBatch, waitsForValidation))
-        .returning({ batchId: batches.id, deadlineAtMs: batches.expiresAtMs })
+        .returning({ batchId: batches.id })
         .prepare()
         .get({ ...lease });
       if (started === undefined) return false;

@@ -1,0 +1,31 @@
+import type { ClaimedChunk } from "../store/store.ts";
+import { NO_SPAN, type Span, type Tracing } from "../tracing.ts";
+
+/** The spans of a chunk and of its lines. */
+export class ChunkTrace {
+  readonly span: Span;
+  readonly #tracing: Tracing;
+  readonly #ids: { readonly "batchd.batch.id": string; readonly "batchd.chunk.number": number };
+  /** What the lines are part of. */
+  readonly #parent: string | null;
+
+  constructor(tracing: Tracing, { batch, chunk }: ClaimedChunk) {
+    const { traceparent: parent } = batch;
+    this.#tracing = tracing;
+    this.#ids = { "batchd.batch.id": batch.id, "batchd.chunk.number": chunk.number };
+    const attributes = { ...this.#ids, "gen_ai.request.model": chunk.route };
+    this.span = tracing.start("chunk.run", { parent, attributes });
+    this.#parent = this.span.traceparent ?? parent;
+  }
+
+  startLine(lineNumber: number): Span {
+    if (!this.#tracing.isOn) return NO_SPAN;
+    const attributes = { ...this.#ids, "batchd.line.number": lineNumber };
+    return this.#tracing.start("line.send", { parent: this.#parent, attributes });
+  }
+
+  /** For what is sent in `span`; without spans, what the client sent is passed on. */
+  traceparentOf(span: Span): string | null {
+    return span.traceparent ?? this.#parent;
+  }
+}

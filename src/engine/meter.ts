@@ -1,0 +1,83 @@
+/**
+ * How many lines a second a route answers, while it has lines at all: time without work is not slowness.
+ *
+ * A window of measuring is as long as it takes to see a line end, and a second at least. While nobody has to wait for
+ * a place, the work is what holds the route back, so such a window can only show that more is possible. What is known
+ * after many windows changes slowly; a window in which nothing ends lowers it as far as it proves.
+ */
+
+/** After so much work an old measurement counts for a third. */
+const MEMORY_MS = 60_000;
+const MIN_WINDOW_MS = 1_000;
+
+export interface Throughput {
+  readonly linesPerSecond: number;
+  /** Nobody has had to wait yet: it may be capable of any number. */
+  readonly isLowerBound: boolean;
+}
+
+export class Meter {
+  #known: Throughput | null = null;
+  /** Of work that went into what is known. */
+  #measuredMs = 0;
+  #openCount = 0;
+  #busySinceMs = 0;
+  #windowMs = 0;
+  #windowLines = 0;
+  #wasFull = false;
+
+  /** There is a chunk more at work. */
+  begin(nowMs: number): void {
+    if (this.#openCount++ === 0) this.#busySinceMs = nowMs;
+  }
+
+  end(nowMs: number): void {
+    this.#addBusy(nowMs);
+    this.#openCount--;
+  }
+
+  /** A line has its outcome. */
+  count(): void {
+    this.#windowLines++;
+  }
+
+  /** To be called now and then; `load` is whether lines had to wait since the last call. */
+  sample(nowMs: number, load: "full" | "idling"): void {
+    this.#addBusy(nowMs);
+    if (load === "full") this.#wasFull = true;
+    if (this.#windowLines === 0 || this.#windowMs < MIN_WINDOW_MS) return;
+    this.#learn((this.#windowLines / this.#windowMs) * 1000);
+    this.#windowMs = 0;
+    this.#windowLines = 0;
+    this.#wasFull = false;
+  }
+
+  get throughput(): Throughput | null {
+    if (this.#known === null || this.#windowLines > 0 || !this.#wasFull) return this.#known;
+    const linesPerSecond = Math.min(this.#known.linesPerSecond, 1000 / Math.max(1, this.#windowMs));
+    return { ...this.#known, linesPerSecond };
+  }
+
+  #addBusy(nowMs: number): void {
+    if (this.#openCount > 0) this.#windowMs += Math.max(0, nowMs - this.#busySinceMs);
+    this.#busySinceMs = nowMs;
+  }
+
+  #learn(seen: number): void {
+    const known = this.#known;
+    if (!this.#wasFull) {
+      if (known === null || (known.isLowerBound && seen > known.linesPerSecond)) {
+        this.#known = { linesPerSecond: seen, isLowerBound: true };
+        return;
+      }
+      if (known.isLowerBound || seen <= known.linesPerSecond) return;
+    }
+    const before = known === null || known.isLowerBound ? null : known.linesPerSecond;
+    if (before === null) this.#measuredMs = 0;
+    this.#measuredMs += this.#windowMs;
+    const fading = 1 - Math.exp(-this.#windowMs / MEMORY_MS);
+    const part = Math.max(fading, this.#windowMs / this.#measuredMs);
+    const linesPerSecond = before === null ? seen : before + part * (seen - before);
+    this.#known = { linesPerSecond, isLowerBound: false };
+  }
+}

@@ -1,0 +1,91 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import type { Batch } from "../../src/batch/batch.ts";
+import { Forecaster } from "../../src/engine/forecaster.ts";
+import { Meter } from "../../src/engine/meter.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import type { Upstreams } from "../../src/upstream/upstream.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import {
+  claimChunk,
+  claimToFinalize,
+  finalizingBatch,
+  insertBatch,
+  NO_RESULT,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+
+async function aForecaster() {
+  const dir = await mkdtemp(join(tmpdir(), "batchd-forecast-"));
+  const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  const route = { key: "llama", opensAtMs: 0 };
+  const upstreams = { findRoute: () => route } as unknown as Upstreams;
+  // Two lines a second.
+  const meter = new Meter();
+  meter.begin(0);
+  for (let i = 0; i < 20; i++) meter.count();
+  meter.sample(10_000, "full");
+  const measure = () => new Map([["llama", meter]]);
+  const clock = new FakeClock(NOW_MS);
+  return {
+    store,
+    forecaster: new Forecaster({ store, upstreams, clock, measure }),
+    find: async ({ id }: Batch) => (await store.findBatch(PROJECT, id)) as Batch,
+    async [Symbol.asyncDispose]() {
+      await store.close();
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+test("a batch is forecast from its creation until it is final", async () => {
+  await using opened = await aForecaster();
+  const { store, forecaster, find } = opened;
+  const done = await finalizingBatch(store);
+  const sending = await startBatch(store, ["llama"]);
+  const waiting = await startBatch(store, ["llama", "llama"]);
+  await claimChunk(store);
+  const { batch: validating } = await insertBatch(store);
+  expect(forecaster.forecastFor(sending.batch)).toBeNull();
+
+  await forecaster.refresh();
+
+  const forecasts = [sending.batch, waiting.batch, validating].map((batch) =>
+    forecaster.forecastFor(batch),
+  );
+  expect(forecasts).toEqual([
+    { etaAtMs: NOW_MS + 10_000, isAtRisk: false, queuePosition: 0 },
+    { etaAtMs: NOW_MS + 15_000, isAtRisk: false, queuePosition: 1 },
+    { etaAtMs: null, isAtRisk: false, queuePosition: 2 },
+  ]);
+  await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+  expect(forecaster.forecastFor(await find(done.batch))).toBeNull();
+});
+
+test("a batch that ends is not forecast any more, even before the next look", async () => {
+  await using opened = await aForecaster();
+  const { store, forecaster, find } = opened;
+  const { batch } = await startBatch(store, ["llama"]);
+  await forecaster.refresh();
+  expect(forecaster.forecastFor(batch)).not.toBeNull();
+
+  await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+  await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+
+  expect(forecaster.forecastFor(await find(batch))).toBeNull();
+});
+
+test("what is at risk is known by its id", async () => {
+  await using opened = await aForecaster();
+  const { store, forecaster } = opened;
+  const late = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 8_000 });
+  const safe = await startBatch(store, ["llama"]);
+  await forecaster.refresh();
+  expect([late, safe].map(({ batch }) => forecaster.isAtRisk(batch.id))).toEqual([true, false]);
+});
