@@ -6,6 +6,10 @@ export type Line = Record<string, unknown>;
 export type LineChanges = Partial<Record<"custom_id" | "method" | "url" | "body", unknown>>;
 
 const MODEL = "test-model";
+/** Models of upstreams with ways of their own: one slot, little patience, another name upstream. */
+export const NARROW = "narrow-model";
+export const HASTY = "hasty-model";
+export const ALIAS = "public/name:v1";
 
 export const chatBody = (content: string, more: object = {}): Line => ({
   model: MODEL,

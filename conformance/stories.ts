@@ -1,7 +1,7 @@
 /** Batches that several checks look at. Each is told once, when the first check asks for it. */
 import assert from "node:assert/strict";
-import { type Context, HASTY, NARROW } from "./context.ts";
-import { chatBody, line } from "./lines.ts";
+import type { Context } from "./context.ts";
+import { chatBody, HASTY, line, NARROW } from "./lines.ts";
 import { type Answer, type Batch, type Row, until } from "./server.ts";
 
 /** A batch as it was answered at first and as it ended, with its files. */

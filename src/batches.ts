@@ -12,15 +12,21 @@ import {
 } from "./contract/batch.ts";
 import { PublicError } from "./errors.ts";
 import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
 import type { ReceiptFor } from "./store/idempotency.ts";
 import type { BatchQuery, Page, Store } from "./store/store.ts";
+import { during, type Origin, type Tracing } from "./tracing.ts";
 
 export interface BatchesDeps {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
-  /** Tells the engine to look now. Nothing depends on it. */
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
+  /** Tells the engine of a new batch. Nothing depends on it, nor on the next one. */
   readonly nudge: () => void;
+  /** Tells the engine that a batch is to stop. */
+  readonly nudgeStopping: () => void;
 }
 
 export interface BatchRequest {
@@ -30,7 +36,7 @@ export interface BatchRequest {
   readonly outputExpiresAfterSeconds: number | null;
   readonly priority: number;
   readonly defaultModel: string | null;
-  readonly traceparent: string | null;
+  readonly origin: Origin;
 }
 
 const CANNOT_CANCEL: readonly BatchStatus[] = ["completed", "failed", "expired"];
@@ -47,13 +53,38 @@ export class Batches {
     request: BatchRequest,
     receiptFor?: ReceiptFor<Batch>,
   ): Promise<Batch> {
-    const { store, clock, log, nudge } = this.#deps;
+    const { store, log, metrics, nudge } = this.#deps;
     assertMetadata(request.metadata ?? {});
-    const batch = newBatch(project, request, clock.nowMs());
-    await store.insertBatch(batch, receiptFor?.(batch));
-    log.info({ batch: batch.id, project, input: batch.inputFileId }, "batch.created");
+    const { requestId } = request.origin;
+    const batch = await this.#traced(project, request, async (traceparent) => {
+      const made = newBatch(project, { ...request, traceparent }, this.#deps.clock.nowMs());
+      await store.insertBatch(made, receiptFor?.(made));
+      return made;
+    });
+    metrics.batchCreated();
+    log.info({ batch: batch.id, project, input: batch.inputFileId, requestId }, "batch.created");
     nudge();
     return batch;
+  }
+
+  /** One trace from the upload to the output: without one of its own, a batch goes on with that of its input file. */
+  async #traced(
+    project: string,
+    { inputFileId, endpoint, origin }: BatchRequest,
+    insert: (traceparent: string | null) => Promise<Batch>,
+  ): Promise<Batch> {
+    const { store, tracing } = this.#deps;
+    const input = await store.findFile(project, inputFileId);
+    const upload = input?.traceparent ?? null;
+    const parent = origin.traceparent ?? upload;
+    const link = parent === upload ? null : upload;
+    const attributes = { "batchd.endpoint": endpoint, "batchd.request.id": origin.requestId };
+    const span = tracing.start("batch.create", { parent, link, kind: "server", attributes });
+    return during(
+      span,
+      () => insert(span.traceparent ?? parent),
+      ({ id }) => ({ "batchd.batch.id": id, "batchd.file.id": inputFileId }),
+    );
   }
 
   async find(project: string, id: BatchId): Promise<Batch> {
@@ -72,11 +103,11 @@ export class Batches {
 
   /** Asking again, or after it was cancelled, is fine; a batch that ended by itself cannot be cancelled. */
   async cancel(project: string, id: BatchId): Promise<Batch> {
-    const { store, clock, log, nudge } = this.#deps;
+    const { store, clock, log, nudgeStopping } = this.#deps;
     assertBatchId(id);
     if (await store.cancelBatchIfOpen(project, id, clock.nowMs())) {
       log.info({ batch: id, project }, "batch.cancelling");
-      nudge();
+      nudgeStopping();
     }
     const batch = await this.find(project, id);
     if (CANNOT_CANCEL.includes(batch.status)) {
@@ -86,7 +117,11 @@ export class Batches {
   }
 }
 
-const newBatch = (project: string, request: BatchRequest, nowMs: number): Batch => ({
+const newBatch = (
+  project: string,
+  { origin: _, ...request }: BatchRequest & Pick<Batch, "traceparent">,
+  nowMs: number,
+): Batch => ({
   ...request,
   id: newBatchId(nowMs),
   project,

@@ -18,6 +18,13 @@ const invalid = (status: number, code: string | null, meaning: string): Catalogu
   meaning,
 });
 
+const failing = (status: number, code: string | null, meaning: string): CatalogueEntry => ({
+  status,
+  type: "server_error",
+  code,
+  meaning,
+});
+
 export const CATALOGUE = {
   invalid_request: invalid(400, null, "The request is malformed; the message says where."),
   invalid_value: invalid(400, "invalid_value", "A field has a value that is not allowed."),
@@ -32,8 +39,9 @@ export const CATALOGUE = {
   string_too_long: invalid(
     400,
     "string_above_max_length",
-    "A key or value of `metadata` is too long.",
+    "A key or value of `metadata`, or the name of a model, is too long.",
   ),
+  empty_string: invalid(400, "empty_string", "A text is empty that must not be."),
   integer_too_large: invalid(
     400,
     "integer_above_max_value",
@@ -64,18 +72,32 @@ export const CATALOGUE = {
     "The `Idempotency-Key` was used for another request in the last 24 hours.",
   ),
   headers_too_large: invalid(431, null, "The headers of the request are larger than allowed."),
-  internal: {
-    status: 500,
-    type: "server_error",
-    code: null,
-    meaning: "A fault of the server; the log has it under the request id.",
-  },
-  unavailable: {
-    status: 503,
-    type: "server_error",
-    code: null,
-    meaning: "The server is starting, stopping, or out of disk space; try again.",
-  },
+  internal: failing(500, null, "A fault of the server; the log has it under the request id."),
+  upstream_unreachable: failing(
+    502,
+    "upstream_unreachable",
+    "No connection to the model server could be made for an interactive request.",
+  ),
+  upstream_error: failing(
+    502,
+    "upstream_error",
+    "The connection to the model server broke before the answer to an interactive request had begun, or it was no HTTP.",
+  ),
+  unavailable: failing(
+    503,
+    null,
+    "The server is starting, stopping, or out of disk space; try again.",
+  ),
+  model_unavailable: failing(
+    503,
+    "model_unavailable",
+    "All upstreams of the model are down, or asked to be left alone; `retry-after` says for how long, where that is known.",
+  ),
+  upstream_timeout: failing(
+    504,
+    "upstream_timeout",
+    "The model server did not begin to answer an interactive request in time.",
+  ),
 } as const satisfies Record<string, CatalogueEntry>;
 
 export type ErrorName = keyof typeof CATALOGUE;
@@ -84,14 +106,27 @@ export class PublicError extends Error {
   override readonly name = "PublicError";
   readonly error: ErrorName;
   readonly param: string | null;
+  /** In how long it makes sense to ask again; null when nobody knows. */
+  readonly retryAfterMs: number | null;
 
-  constructor(
-    error: ErrorName,
-    message: string,
-    options: { param?: string; cause?: unknown } = {},
-  ) {
+  constructor(error: ErrorName, message: string, options: PublicErrorOptions = {}) {
     super(message, { cause: options.cause });
     this.error = error;
     this.param = options.param ?? null;
+    this.retryAfterMs = options.retryAfterMs ?? null;
   }
 }
+
+interface PublicErrorOptions {
+  readonly param?: string;
+  readonly cause?: unknown;
+  readonly retryAfterMs?: number | null;
+}
+
+/** A body that is not JSON, or not of the kind that is needed. */
+export const jsonBodyError = (cause?: unknown): PublicError =>
+  new PublicError(
+    "invalid_request",
+    "We could not parse the JSON body of your request. (HINT: This API expects a body of valid JSON in UTF-8, and what was sent is not. Most often a quote or a comma is missing, or the HTTP library was given an object that it did not turn into JSON.)",
+    { cause },
+  );

@@ -84,14 +84,14 @@ export class Idempotency {
     { create, present, askedFor }: Creation<Made>,
   ): Promise<Answer> {
     const { store, log } = this.#deps;
+    // What is kept is what is sent: to present a thing twice may show two moments of it.
+    let answer: string | null = null;
     try {
-      const made = await create((made) => ({
-        project,
-        key,
-        fingerprint: fingerprintOf(route, askedFor(made)),
-        answer: present(made),
-      }));
-      return { json: present(made), isReplayed: false };
+      const made = await create((made) => {
+        answer = present(made);
+        return { project, key, fingerprint: fingerprintOf(route, askedFor(made)), answer };
+      });
+      return { json: answer ?? present(made), isReplayed: false };
     } catch (error) {
       await store.releaseIdempotencyKey(project, key).catch((err: unknown) => {
         log.warn({ project, err }, "idempotency_key.left_behind");

@@ -1,9 +1,8 @@
 /** Section 1.1: the batch object. */
 import assert from "node:assert/strict";
-import { ALIAS } from "../context.ts";
 import { type Section, strong, weak } from "../fact.ts";
-import { chatBody, line } from "../lines.ts";
-import { allBatches, KEYS, LATER_KEYS } from "./batch-samples.ts";
+import { ALIAS, chatBody, line } from "../lines.ts";
+import { allBatches, EXTENSION, KEYS, LATER_KEYS } from "./batch-samples.ts";
 import { batchTimes } from "./batch-times.ts";
 
 const NO_USAGE = {
@@ -21,14 +20,14 @@ export const batchObject: Section = {
     ...batchTimes,
     strong.http("1.1-keys", "Every key is always there, null when unset", async (context) => {
       for (const batch of await allBatches(context)) {
-        assert.deepEqual(Object.keys(batch).sort(), [...KEYS, ...LATER_KEYS].sort());
+        assert.deepEqual(Object.keys(batch).sort(), [...KEYS, ...LATER_KEYS, EXTENSION].sort());
       }
     }),
     strong.http("1.1-order", "Keys come in the order of recorded answers", async (context) => {
       for (const batch of await allBatches(context)) {
         assert.deepEqual(
           Object.keys(batch).filter((key) => !LATER_KEYS.includes(key)),
-          KEYS,
+          [...KEYS, EXTENSION],
         );
       }
     }),

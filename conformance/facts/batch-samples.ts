@@ -25,6 +25,8 @@ export const KEYS = [
   "metadata",
 ];
 export const LATER_KEYS = ["model", "usage"];
+/** What batchd adds, after all keys of OpenAI's. */
+export const EXTENSION = "x_batchd";
 
 /** Batches of every kind, as created and as ended. */
 export async function allBatches({ stories }: Context): Promise<Batch[]> {

@@ -1,9 +1,10 @@
 /** Sections 2.7 to 2.12: batches that are there, models, and the errors of all routes. */
 import assert from "node:assert/strict";
 import { rawRequest } from "../../test/support/raw-http.ts";
-import { ALIAS, KEYS } from "../context.ts";
+import { KEYS } from "../context.ts";
 import { accepted, idsOn, refused } from "../expect.ts";
 import { type Section, strong, weak } from "../fact.ts";
+import { ALIAS } from "../lines.ts";
 import type { Server } from "../server.ts";
 
 const newBatches = async (server: Server, count: number): Promise<string[]> => {

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { accepted } from "../expect.ts";
 import { differs, type Section, strong, weak } from "../fact.ts";
 import { line } from "../lines.ts";
+import { allBatches, EXTENSION } from "./batch-samples.ts";
 
 const OPENAI_ALONE = [
   "openai-organization",
@@ -20,6 +21,24 @@ export const differences: Section = {
         "OpenAI shows the snapshot that a model name stands for; batchd shows the name, for only the model server knows more",
         async ({ stories }) => {
           assert.equal((await stories.clean()).final["model"], "test-model");
+        },
+      ),
+    ),
+    differs(
+      strong.http(
+        "15-extension",
+        "OpenAI has no other keys; batchd adds one object, `x_batchd`, after the last of them",
+        async (context) => {
+          for (const batch of await allBatches(context)) {
+            assert.equal(Object.keys(batch).at(-1), EXTENSION);
+            assert.deepEqual(Object.keys(batch[EXTENSION] as object), [
+              "priority",
+              "default_model",
+              "eta",
+              "at_risk",
+              "queue_position",
+            ]);
+          }
         },
       ),
     ),

@@ -14,10 +14,12 @@ export const FAULT_CODES = {
   invalid_method: "The `method` is not `POST`.",
   invalid_url: "The `url` is not the endpoint of the batch, with or without its `/v1`.",
   invalid_request:
-    "The body lacks its `model`, or a chat its `messages`; without a line: the input file is missing or has another purpose than `batch`.",
+    "The body lacks its `model` and there is no default, or a chat lacks its `messages`; without a line: the input file is missing or has another purpose than `batch`.",
   streaming_unsupported: "The body asks for `stream: true`.",
-  model_not_found: "No upstream serves the model, or its name is longer than 1,024 bytes.",
-  mismatched_model: "The line asks for another model than the lines before it.",
+  model_not_found:
+    "No upstream serves the model, or its name is longer than 1,024 bytes; without a line: the default model of the batch.",
+  mismatched_model:
+    "The line asks for another model than the lines before it, and the server does not allow that (`limits.allow_mixed_models`).",
   empty_file: "The file has no request.",
   too_many_requests:
     "The file has more requests than a batch may hold (`limits.max_requests_per_batch`).",

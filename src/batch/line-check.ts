@@ -2,6 +2,7 @@
 import type { BatchEndpoint } from "../contract/batch.ts";
 import type { Fault } from "./batch.ts";
 import { CustomIds } from "./custom-ids.ts";
+import { type AcceptedModel, FileModels, type ModelRules } from "./file-models.ts";
 import {
   countElements,
   decodeString,
@@ -13,7 +14,7 @@ import {
   isStringAt,
   skipSpace,
 } from "./json.ts";
-import { type ParsedLine, parseLine, textOf } from "./line.ts";
+import { type ParsedLine, parseLine } from "./line.ts";
 
 /** Whether a string value says `text`, which is given with its quotes. Decodes only what has escapes. */
 function says(bytes: Buffer, part: Extent, text: Buffer): boolean {
@@ -44,7 +45,7 @@ function countInputs(bytes: Buffer, input: Extent | null): number {
 const isMissing = (bytes: Buffer, part: Extent | null) =>
   part === null || isLiteral(bytes, part, NULL);
 
-type LineFault = Omit<Fault, "line">;
+export type LineFault = Omit<Fault, "line">;
 
 const missing = (name: string): LineFault => ({
   code: "missing_required_parameter",
@@ -81,14 +82,24 @@ const SHOWN_CHARACTERS = 200;
 const shown = (text: string) =>
   text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS)}…`;
 
-/** In bytes, as written. The name stands in the batch and is asked for again and again. */
-const MAX_MODEL_BYTES = 1024;
-
 const INVALID_JSON: LineFault = {
   code: "invalid_json_line",
   message: "This line is not parseable as valid JSON.",
   param: null,
 };
+
+/** Of a line, or of the batch by its default. */
+export const modelNotFound = (model: string, param: string): LineFault => ({
+  code: "model_not_found",
+  message: `The provided model '${shown(model)}' is not supported by the Batch API.`,
+  param,
+});
+
+const mismatchedModel = (model: string): LineFault => ({
+  code: "mismatched_model",
+  message: `The model '${shown(model)}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
+  param: "body.model",
+});
 
 const inQuotes = (text: string) => Buffer.from(JSON.stringify(text));
 const POST = inQuotes("POST");
@@ -96,28 +107,31 @@ const EMPTY = inQuotes("");
 
 /**
  * Checks the lines of one input file, in order: it remembers the custom ids it has seen (each
- * takes its length and about 30 bytes) and the model that the first line named. What is the same on every line is compared
+ * takes its length and about 30 bytes) and the models that lines named. What is the same on every line is compared
  * as bytes, so a good line is checked without decoding anything.
  */
 export class LineChecker {
   readonly #endpoint: BatchEndpoint;
-  readonly #hasRoute: (model: string) => boolean;
   /** The endpoint, and how Azure's clients write it. */
   readonly #urls: readonly Buffer[];
   readonly #customIds = new CustomIds();
-  #model: string | null = null;
-  #modelInQuotes = EMPTY;
+  readonly #models: FileModels;
   #inputCount = 0;
 
-  constructor(endpoint: BatchEndpoint, hasRoute: (model: string) => boolean) {
+  constructor(endpoint: BatchEndpoint, rules: ModelRules) {
     this.#endpoint = endpoint;
     this.#urls = [inQuotes(endpoint), inQuotes(endpoint.slice("/v1".length))];
-    this.#hasRoute = hasRoute;
+    this.#models = new FileModels(rules);
   }
 
-  /** The model that the first good line named; null until there is one. */
+  /** The model of the first good line; null until there is one. */
   get model(): string | null {
-    return this.#model;
+    return this.#models.first?.name ?? null;
+  }
+
+  /** The model of the last good line. */
+  get latestModel(): AcceptedModel | null {
+    return this.#models.latest;
   }
 
   /** Of all lines of an embeddings batch so far that are JSON; elsewhere 0. */
@@ -181,8 +195,8 @@ export class LineChecker {
   #bodyFault(bytes: Buffer, line: ParsedLine): LineFault | null {
     if (line.body === null) return missing("body");
     if (!isObjectAt(bytes, line.body.start)) return wrongType("body", "an object");
-    const model = this.#readModel(bytes, line.model);
-    if (model === null || model === "") {
+    const model = this.#models.read(bytes, line);
+    if (model === null) {
       return invalidRequest("Model parameter is required.", "body.model");
     }
     if (this.#endpoint === "/v1/chat/completions" && isMissing(bytes, line.messages)) {
@@ -195,34 +209,13 @@ export class LineChecker {
         param: "body.stream",
       };
     }
-    return this.#modelFault(model);
-  }
-
-  /** The name, without decoding it again and again when every line names the same model. */
-  #readModel(bytes: Buffer, part: Extent | null): string | null {
-    if (part === null) return null;
-    const isKnown = isSame(bytes, part.start, part.end, this.#modelInQuotes);
-    return isKnown ? this.#model : textOf(bytes, part);
-  }
-
-  #modelFault(model: string): LineFault | null {
-    if (model === this.#model) return null;
-    if (Buffer.byteLength(model) > MAX_MODEL_BYTES || !this.#hasRoute(model)) {
-      return {
-        code: "model_not_found",
-        message: `The provided model '${shown(model)}' is not supported by the Batch API.`,
-        param: "body.model",
-      };
+    switch (this.#models.accept(model)) {
+      case "not_served":
+        return modelNotFound(model.name, "body.model");
+      case "mismatched":
+        return mismatchedModel(model.name);
+      case null:
+        return null;
     }
-    if (this.#model === null) {
-      this.#model = model;
-      this.#modelInQuotes = inQuotes(model);
-      return null;
-    }
-    return {
-      code: "mismatched_model",
-      message: `The model '${shown(model)}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
-      param: "body.model",
-    };
   }
 }

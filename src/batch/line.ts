@@ -10,6 +10,7 @@ import {
   type Extent,
   indexOfKey,
   isObjectAt,
+  isSame,
   isStringAt,
   quoted,
   skipObject,
@@ -103,6 +104,22 @@ export const parseLine = (bytes: Buffer): ParsedLine | null => reader.read(bytes
 /** The text of a string value; null when the part is missing or is not a string. */
 export const textOf = (bytes: Buffer, part: Extent | null): string | null =>
   part !== null && isStringAt(bytes, part.start) ? decodeString(bytes, part) : null;
+
+const NULL = Buffer.from("null");
+const EMPTY = Buffer.from('""');
+
+/** Whether a line leaves its model to the batch: it has none, or one that is `null` or `""`. */
+export const leavesModelOpen = (bytes: Buffer, { model }: ParsedLine): boolean =>
+  model === null ||
+  isSame(bytes, model.start, model.end, EMPTY) ||
+  isSame(bytes, model.start, model.end, NULL);
+
+/** The model that a line asks for; null when nobody says one, or what the line says is no name. */
+export const modelOf = (
+  bytes: Buffer,
+  line: ParsedLine,
+  defaultModel: string | null,
+): string | null => (leavesModelOpen(bytes, line) ? defaultModel : textOf(bytes, line.model));
 
 /** The body as the client wrote it; only of a line that has one. */
 export function bodyOf(bytes: Buffer, { body }: ParsedLine): Buffer {

@@ -46,16 +46,26 @@ export const ExpiresAfter = z.object({
 /** How much larger or smaller than that of its neighbours the share of a batch is to be. */
 export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
 
+/** Of the name of a model, in bytes of UTF-8. It stands in the batch and is asked for again and again. */
+export const MAX_MODEL_BYTES = 1024;
+
 /** What batchd adds to the request: nested, so that it can never be taken for one of OpenAI's fields. */
 const CreateBatchExtension = z
   .strictObject({
     default_model: z
       .string()
       .min(1)
+      .max(MAX_MODEL_BYTES)
       .nullable()
       .optional()
-      .describe("For lines whose `model` is empty."),
-    priority: z.int().min(PRIORITIES.min).max(PRIORITIES.max).nullable().optional(),
+      .describe("For lines whose `model` is empty. Left out: what the server is configured with."),
+    priority: z
+      .int()
+      .min(PRIORITIES.min)
+      .max(PRIORITIES.max)
+      .nullable()
+      .optional()
+      .describe("The share of the batch beside others of its project: the higher, the larger."),
   })
   .meta({ id: "CreateBatchExtension" });
 
@@ -93,12 +103,33 @@ const BatchUsage = z.object({
 
 const UnixSeconds = z.int().describe("Unix seconds.");
 
+/** What batchd adds to the object: nested, because some clients take every text at its top for one of theirs. */
+const BatchExtension = z
+  .object({
+    priority: z.int(),
+    default_model: z
+      .string()
+      .nullable()
+      .describe("What lines whose `model` is empty ask for; null as long as nobody said."),
+    eta: UnixSeconds.nullable().describe(
+      "Unix seconds at which its last line will be answered, judged by what was measured; null when that is not known.",
+    ),
+    at_risk: z.boolean().describe("Whether it may not be done before `expires_at`."),
+    queue_position: z
+      .int()
+      .nullable()
+      .describe(
+        "0 while its lines are being sent, else its place among the batches that wait; null when it is final.",
+      ),
+  })
+  .meta({ id: "BatchExtension" });
+
 export const BatchObject = z
   .object({
     id: z.string().describe("`batch_` and 32 hexadecimal digits."),
     object: z.literal("batch"),
     endpoint: BatchEndpoint,
-    model: z.string().nullable(),
+    model: z.string().nullable().describe("The model of its first line; null until validated."),
     errors: z.object({ object: z.literal("list"), data: z.array(BatchError) }).nullable(),
     input_file_id: z.string(),
     completion_window: z.literal(COMPLETION_WINDOW),
@@ -117,6 +148,7 @@ export const BatchObject = z
     request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
     usage: BatchUsage,
     metadata: z.record(z.string(), z.string()).nullable(),
+    x_batchd: BatchExtension,
   })
   .meta({ id: "Batch" });
 export type BatchObject = z.infer<typeof BatchObject>;

@@ -6,6 +6,8 @@ import { errorExample } from "./openapi-examples.ts";
 import {
   CONFLICT_HEADERS,
   FILE_HEADERS,
+  PASSED_ON_HEADERS,
+  PAUSE_HEADERS,
   REFUSED_HEADERS,
   REPLAY_HEADERS,
   TRACKING_HEADERS,
@@ -90,7 +92,7 @@ export const CONFLICT = withHeaders(
 );
 export const BODY_TOO_LARGE = failure(
   "BodyTooLarge",
-  "The JSON is longer than a mebibyte.",
+  "The JSON is longer than allowed: a mebibyte, or `limits.max_line_bytes` where it goes to a model.",
   errorExample("The JSON body is larger than the 1048576 bytes allowed."),
 );
 export const RANGE_NOT_SATISFIABLE = failure(
@@ -98,18 +100,43 @@ export const RANGE_NOT_SATISFIABLE = failure(
   "The `Range` lies outside the file.",
   errorExample("The requested range lies outside the file."),
 );
+const serverError = (message: string, code: string | null = null): ErrorEnvelope => ({
+  error: { message, type: "server_error", param: null, code },
+});
+
 const SERVER_ERROR = failure(
   "ServerError",
   "The server failed (500), or cannot take the request now (503).",
-  {
-    error: {
-      message: "The server had an error processing your request.",
-      type: "server_error",
-      param: null,
-      code: null,
-    },
-  },
+  serverError("The server had an error processing your request."),
 );
+
+/** What an interactive request may meet. */
+export const RELAY_FAILURES = {
+  "502": failure(
+    "UpstreamFailed",
+    "The model server could not be reached, or broke off before its answer began.",
+    serverError(
+      "The model server could not be reached: connection refused.",
+      "upstream_unreachable",
+    ),
+  ),
+  "503": withHeaders(
+    failure(
+      "ModelUnavailable",
+      "All upstreams of the model are down, or asked to be left alone; `retry-after` is there when it is known for how long.",
+      serverError(
+        "The model `llama-3-8b` is overloaded or cannot be reached at the moment. Please try again later.",
+        "model_unavailable",
+      ),
+    ),
+    PAUSE_HEADERS,
+  ),
+  "504": failure(
+    "UpstreamTimeout",
+    "The model server did not begin to answer in time.",
+    serverError("The model did not answer within 600 seconds.", "upstream_timeout"),
+  ),
+};
 
 /** What routes that take an `Idempotency-Key` may answer because of it. */
 export const IDEMPOTENCY_FAILURES = {
@@ -147,6 +174,21 @@ const REFUSED = withHeaders(
 
 /** What every route under `/v1` may answer. */
 export const COMMON_FAILURES = { "401": UNAUTHORIZED, "4XX": REFUSED, "5XX": SERVER_ERROR };
+
+/** Whatever a model server says, in JSON or as the events of a stream. */
+export const passedOn = (example: unknown, stream: string | null): ZodOpenApiResponseObject =>
+  withHeaders(
+    {
+      description: "The answer of the model server, byte for byte.",
+      content: {
+        [JSON_TYPE]: { schema: z.looseObject({}), example: example as Json },
+        ...(stream === null
+          ? {}
+          : { "text/event-stream": { schema: z.string(), example: stream } }),
+      },
+    },
+    PASSED_ON_HEADERS,
+  );
 
 /** `schema` is of what the text says, where its type has a parser. */
 export const textAnswer = (description: string, type: string, schema: z.ZodType = z.string()) => ({

@@ -105,6 +105,7 @@ const NEW_BATCH: BatchObject = {
     total_tokens: 0,
   },
   metadata: { run: "nightly" },
+  x_batchd: { priority: 0, default_model: null, eta: null, at_risk: false, queue_position: 2 },
 };
 
 const RUNNING_BATCH: BatchObject = {
@@ -113,7 +114,11 @@ const RUNNING_BATCH: BatchObject = {
   status: "in_progress",
   in_progress_at: CREATED_AT + 6,
   request_counts: { total: 100, completed: 41, failed: 0 },
+  x_batchd: { ...NEW_BATCH.x_batchd, eta: CREATED_AT + 30, queue_position: null },
 };
+
+/** Of a batch that is final. */
+const NOTHING_AHEAD = { ...NEW_BATCH.x_batchd, queue_position: null };
 
 /** A batch at the moments a client cares about. */
 export const BATCH_EXAMPLES = {
@@ -126,6 +131,7 @@ export const BATCH_EXAMPLES = {
     error_file_id: "file-B2vLk7HoYt9GiN4CqR0sZx",
     finalizing_at: CREATED_AT + 30,
     completed_at: CREATED_AT + 31,
+    x_batchd: NOTHING_AHEAD,
     request_counts: { total: 100, completed: 99, failed: 1 },
     usage: {
       input_tokens: 2_310,
@@ -139,6 +145,7 @@ export const BATCH_EXAMPLES = {
     ...NEW_BATCH,
     status: "failed",
     failed_at: CREATED_AT + 6,
+    x_batchd: NOTHING_AHEAD,
     errors: {
       object: "list",
       data: [

@@ -26,6 +26,11 @@ export const HEADERS = {
     "false",
   ),
   RetryAfter: header("In how many seconds to ask again.", 1),
+  RetryAfterMs: header("The same in milliseconds.", 1_000),
+  UpstreamRequestId: header(
+    "What the model server calls the request, if it says so.",
+    "req_7d1e5a0c",
+  ),
   ContentDisposition: header(
     "The name of the file; exactly, as RFC 6266 has it.",
     'attachment; filename="questions.jsonl"',
@@ -53,6 +58,11 @@ export const TRACKING_HEADERS: Headers = {
 export const REPLAY_HEADERS: Headers = { "idempotent-replayed": refer("Replayed") };
 export const CONFLICT_HEADERS: Headers = { "x-should-retry": refer("ShouldRetry") };
 export const WAIT_HEADERS: Headers = { ...CONFLICT_HEADERS, "retry-after": refer("RetryAfter") };
+export const PAUSE_HEADERS: Headers = {
+  "retry-after": refer("RetryAfter"),
+  "retry-after-ms": refer("RetryAfterMs"),
+};
+export const PASSED_ON_HEADERS: Headers = { "x-upstream-request-id": refer("UpstreamRequestId") };
 export const REFUSED_HEADERS: Headers = { allow: refer("Allow") };
 export const FILE_HEADERS: Headers = {
   "content-disposition": refer("ContentDisposition"),

@@ -24,6 +24,7 @@ import {
   pageExample,
 } from "./openapi-examples.ts";
 import { FILE_PATHS } from "./openapi-files.ts";
+import { INTERACTIVE_PATHS } from "./openapi-interactive.ts";
 import { UPLOAD_PATHS } from "./openapi-uploads.ts";
 import { pageQuery } from "./page.ts";
 
@@ -165,6 +166,20 @@ const OPERATION_PATHS: ZodOpenApiPathsObject = {
   },
 };
 
+const METRICS_PATH: ZodOpenApiPathsObject = {
+  "/metrics": {
+    get: {
+      operationId: "metrics",
+      tags: ["Operation"],
+      summary: "How the server is doing, for Prometheus",
+      security: [],
+      responses: {
+        "200": textAnswer("The metrics in the text format of Prometheus.", "text/plain"),
+      },
+    },
+  },
+};
+
 const DOCUMENT_PATHS: ZodOpenApiPathsObject = {
   "/openapi.yaml": {
     get: {
@@ -196,7 +211,9 @@ export const PATHS: ZodOpenApiPathsObject = {
   ...FILE_PATHS,
   ...UPLOAD_PATHS,
   ...BATCH_PATHS,
+  ...INTERACTIVE_PATHS,
   ...MODEL_PATHS,
   ...OPERATION_PATHS,
+  ...METRICS_PATH,
   ...DOCUMENT_PATHS,
 };

@@ -31,6 +31,7 @@ export const openApiDocument = () =>
         { name: "Files", description: "What goes into a batch and what comes out of it." },
         { name: "Uploads", description: "Large files, which come in parts." },
         { name: "Batches", description: "Files of requests on their way through a model." },
+        { name: "Requests", description: "Single ones, answered while the client waits." },
         { name: "Models", description: "What the upstreams serve." },
         { name: "Operation", description: "For those who run the server." },
       ],

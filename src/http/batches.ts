@@ -1,7 +1,9 @@
 import type { Hono } from "hono";
 import type { Batch, BatchId, FileId } from "../batch/batch.ts";
+import type { Forecast } from "../batch/forecast.ts";
+import { isFinal } from "../batch/status.ts";
 import type { Batches, BatchRequest } from "../batches.ts";
-import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch } from "../contract/batch.ts";
+import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
 import type { Idempotency } from "../idempotency.ts";
 import type { BatchQuery } from "../store/store.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
@@ -10,49 +12,57 @@ import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { presentBatch, presentPage } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
+import { originOf } from "./track.ts";
 
 export interface BatchRoutesDeps {
   readonly batches: Batches;
   readonly idempotency: Idempotency;
+  /** What is to be expected of a batch that is not final; null when nothing is known. */
+  readonly forecastFor: (batch: Batch) => Forecast | null;
 }
 
-export function mountBatches(app: Hono<AppEnv>, { batches, idempotency }: BatchRoutesDeps): void {
+export function mountBatches(app: Hono<AppEnv>, deps: BatchRoutesDeps): void {
+  const { batches, idempotency, forecastFor } = deps;
+  const present = (batch: Batch) =>
+    presentBatch(batch, isFinal(batch.status) ? null : forecastFor(batch));
+
   app.post("/v1/batches", async (c) => {
-    const request = batchRequest(await readJson(c.env.incoming));
+    const asked = batchRequest(await readJson(c.env.incoming));
+    const request = { ...asked, origin: originOf(c) };
     return answerOnce<Batch>(c, idempotency, {
       create: (receiptFor) => batches.create(c.get("project"), request, receiptFor),
-      present: (batch) => toAsciiJson(presentBatch(batch)),
-      askedFor: () => request,
-      reread: async () => request,
+      present: (batch) => toAsciiJson(present(batch)),
+      askedFor: () => asked,
+      reread: async () => asked,
     });
   });
 
   app.get("/v1/batches", async (c) =>
-    answerJson(c, presentPage(await batches.list(batchQuery(c)), presentBatch)),
+    answerJson(c, presentPage(await batches.list(batchQuery(c)), present)),
   );
 
   app.get("/v1/batches/:id", async (c) =>
-    answerJson(c, presentBatch(await batches.find(c.get("project"), batchId(c)))),
+    answerJson(c, present(await batches.find(c.get("project"), batchId(c)))),
   );
 
   // Clients send no body, an empty one under a JSON content type, or `{}`: it is never read.
   app.post("/v1/batches/:id/cancel", async (c) =>
-    answerJson(c, presentBatch(await batches.cancel(c.get("project"), batchId(c)))),
+    answerJson(c, present(await batches.cancel(c.get("project"), batchId(c)))),
   );
 }
 
 const batchId = (c: AppContext) => c.req.param("id") as BatchId;
 
-function batchRequest(json: unknown): BatchRequest {
+/** What the body asks for. Where it comes from is another matter: a request that is repeated has another origin. */
+function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
   const body = parseBody(CreateBatch, withFullEndpoint(json));
   return {
     inputFileId: body.input_file_id as FileId,
     endpoint: body.endpoint,
     metadata: body.metadata ?? null,
     outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
-    priority: body.x_batchd?.priority ?? 0,
+    priority: body.x_batchd?.priority ?? PRIORITIES.default,
     defaultModel: body.x_batchd?.default_model ?? null,
-    traceparent: null,
   };
 }
 

@@ -8,7 +8,13 @@ export function parseBody<Shape extends z.ZodRawShape>(
 ): z.infer<z.ZodObject<Shape, z.core.$strict>> {
   const parsed = schema.strict().safeParse(body, { reportInput: true });
   if (parsed.success) return parsed.data;
-  throw faultOf(parsed.error.issues[0] as z.core.$ZodIssue);
+  throw faultOf(firstOf(parsed.error.issues));
+}
+
+/** Of what is wrong with the first value, the last: that an integer is out of all bounds comes before its own bounds. */
+function firstOf(issues: readonly z.core.$ZodIssue[]): z.core.$ZodIssue {
+  const path = issues[0]?.path.join();
+  return issues.findLast((issue) => issue.path.join() === path) as z.core.$ZodIssue;
 }
 
 function faultOf(issue: z.core.$ZodIssue): PublicError {
@@ -26,9 +32,13 @@ function faultOf(issue: z.core.$ZodIssue): PublicError {
         ? unsupportedValue(path, issue.input, issue.values.map(String))
         : wrongType(path, "a string", kindOf(issue.input));
     case "too_big":
-      return integerTooLarge(path, Number(issue.input), Number(issue.maximum));
+      return typeof issue.input === "string"
+        ? stringTooLong(path, issue.input, Number(issue.maximum))
+        : integerTooLarge(path, Number(issue.input), Number(issue.maximum));
     case "too_small":
-      return integerTooSmall(path, Number(issue.input), Number(issue.minimum));
+      return typeof issue.input === "string"
+        ? emptyString(path)
+        : integerTooSmall(path, Number(issue.input), Number(issue.minimum));
     default:
       return new PublicError("invalid_value", `Invalid '${path}': ${issue.message}`, {
         param: path,
@@ -84,6 +94,21 @@ export const integerTooSmall = (path: string, value: number, min: number) =>
   new PublicError(
     "integer_too_small",
     `Invalid '${path}': integer below minimum value. Expected a value >= ${min}, but got ${value} instead.`,
+    { param: path },
+  );
+
+/** Characters, not UTF-16 units: an emoji is one. */
+const stringTooLong = (path: string, text: string, maxLength: number) =>
+  new PublicError(
+    "string_too_long",
+    `Invalid '${path}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${[...text].length} instead.`,
+    { param: path },
+  );
+
+const emptyString = (path: string) =>
+  new PublicError(
+    "empty_string",
+    `Invalid '${path}': empty string. Expected a string with minimum length 1, but got an empty string instead.`,
     { param: path },
   );
 

@@ -1,5 +1,6 @@
 /** Things as they stand on the wire. The only place where milliseconds become seconds. */
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
+import type { Forecast } from "../batch/forecast.ts";
 import { type BatchObject, COMPLETION_WINDOW } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
@@ -43,7 +44,8 @@ export const presentUploadPart = (part: UploadPart): UploadPartObject => ({
   upload_id: part.uploadId,
 });
 
-export const presentBatch = (batch: Batch): BatchObject => ({
+/** `forecast` is null when there is nothing to expect, as of a batch that is final. */
+export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObject => ({
   id: batch.id,
   object: "batch",
   endpoint: batch.endpoint,
@@ -81,6 +83,13 @@ export const presentBatch = (batch: Batch): BatchObject => ({
   },
   usage: presentUsage(batch.usage),
   metadata: batch.metadata,
+  x_batchd: {
+    priority: batch.priority,
+    default_model: batch.defaultModel,
+    eta: toSecondsOrNull(forecast?.etaAtMs ?? null),
+    at_risk: forecast?.isAtRisk ?? false,
+    queue_position: forecast?.queuePosition ?? null,
+  },
 });
 
 const presentUsage = (usage: Usage): BatchObject["usage"] => ({

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { isJson } from "../../src/batch/json.ts";
-import { bodyFor, parseLine, textOf } from "../../src/batch/line.ts";
+import type { ModelRules } from "../../src/batch/file-models.ts";
+import { leavesModelOpen, modelOf, parseLine, textOf } from "../../src/batch/line.ts";
 import { LineChecker } from "../../src/batch/line-check.ts";
 import type { BatchEndpoint } from "../../src/contract/batch.ts";
 import { jsonText, objectText } from "../support/json-arbitraries.ts";
@@ -18,7 +18,15 @@ const good = {
 const bytesOf = (line: unknown) =>
   Buffer.from(typeof line === "string" ? line : JSON.stringify(line));
 
-const chatChecker = () => new LineChecker(CHAT, (model) => model !== "unknown");
+/** Every model has a route but one; two go by other names of the same. */
+const RULES: ModelRules = {
+  routeKeyOf: (model) => (model === "unknown" ? null : model.replace(/^alias of /, "")),
+  defaultModel: null,
+  allowsMixedModels: false,
+};
+
+const chatChecker = (rules: Partial<ModelRules> = {}) =>
+  new LineChecker(CHAT, { ...RULES, ...rules });
 
 /** What a fresh checker says about one line of a chat batch. */
 const faultOf = (line: unknown) => chatChecker().findFault(bytesOf(line));
@@ -124,7 +132,7 @@ describe("a body that cannot run is refused", () => {
         param: "body.messages",
       });
     }
-    const embeddings = new LineChecker("/v1/embeddings", () => true);
+    const embeddings = new LineChecker("/v1/embeddings", RULES);
     const line = { ...good, url: "/v1/embeddings", body: { model: "m", input: "x" } };
     expect(embeddings.findFault(bytesOf(line))).toBeNull();
   });
@@ -140,7 +148,7 @@ describe("a body that cannot run is refused", () => {
     ["/v1/embeddings", "Embeddings"],
   ])("with streaming, on %s", (endpoint, title) => {
     const line = { ...good, url: endpoint, body: { ...good.body, stream: true } };
-    expect(new LineChecker(endpoint, () => true).findFault(bytesOf(line))).toEqual({
+    expect(new LineChecker(endpoint, RULES).findFault(bytesOf(line))).toEqual({
       code: "streaming_unsupported",
       message: `${title}: Streaming is not supported in the Batch API.`,
       param: "body.stream",
@@ -148,7 +156,7 @@ describe("a body that cannot run is refused", () => {
   });
 
   test("for a model whose name is too long to be one", () => {
-    const fits = new LineChecker(CHAT, () => true);
+    const fits = new LineChecker(CHAT, RULES);
     expect(fits.findFault(bytesOf(withBody({ ...good.body, model: "m".repeat(1024) })))).toBeNull();
     const fault = faultOf(withBody({ ...good.body, model: "m".repeat(1025) }));
     expect(fault?.code).toBe("model_not_found");
@@ -188,7 +196,7 @@ test("a message quotes no more than a bit of what the client wrote", () => {
 
 describe("inputs to embed", () => {
   const count = (input: unknown) => {
-    const checker = new LineChecker("/v1/embeddings", () => true);
+    const checker = new LineChecker("/v1/embeddings", RULES);
     const body = { model: "m", input };
     checker.findFault(bytesOf({ ...good, url: "/v1/embeddings", body }));
     return checker.inputCount;
@@ -208,7 +216,7 @@ describe("inputs to embed", () => {
   ])("of %j are %i", (input, expected) => expect(count(input)).toBe(expected));
 
   test("are counted whatever the spacing", () => {
-    const checker = new LineChecker("/v1/embeddings", () => true);
+    const checker = new LineChecker("/v1/embeddings", RULES);
     checker.findFault(
       bytesOf(
         '{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"input": [ "x" ,\t"y" ,[ ] ], "model":"m"}}',
@@ -218,7 +226,7 @@ describe("inputs to embed", () => {
   });
 
   test("are counted over all lines, and for embeddings alone", () => {
-    const embeddings = new LineChecker("/v1/embeddings", () => true);
+    const embeddings = new LineChecker("/v1/embeddings", RULES);
     const chat = chatChecker();
     for (const custom_id of ["a", "b", "c"]) {
       const body = { model: "m", messages: [], input: ["x", "y"] };
@@ -278,6 +286,130 @@ describe("across the lines of a file", () => {
     const spelled = JSON.stringify({ ...good, custom_id: "b" }).replace('"m"', '"\\u006d"');
     expect(checker.findFault(bytesOf(spelled))).toBeNull();
   });
+});
+
+describe("a model that is left open", () => {
+  const open: [string, object][] = [
+    ["missing", { messages: [] }],
+    ["null", { model: null, messages: [] }],
+    ["empty", { model: "", messages: [] }],
+  ];
+
+  test.each(open)("is the default one: %s", (_case, body) => {
+    const checker = chatChecker({ defaultModel: "d" });
+    expect(checker.findFault(bytesOf(withBody(body)))).toBeNull();
+    expect(checker.model).toBe("d");
+    expect(checker.latestModel).toMatchObject({ name: "d", routeKey: "d" });
+  });
+
+  test.each(open)("is refused without a default: %s", (_case, body) => {
+    expect(faultOf(withBody(body))?.message).toBe("Model parameter is required.");
+  });
+
+  test("is the same as the default one by its name", () => {
+    const checker = chatChecker({ defaultModel: "d" });
+    const check = (custom_id: string, model: unknown) =>
+      checker.findFault(bytesOf({ ...good, custom_id, body: { model, messages: [] } }))?.code ??
+      null;
+    expect(check("1", "")).toBeNull();
+    expect(check("2", "d")).toBeNull();
+    expect(check("3", null)).toBeNull();
+    expect(check("4", "m")).toBe("mismatched_model");
+    expect(check("5", undefined)).toBeNull();
+  });
+
+  test("differs from the model of the lines before it", () => {
+    const checker = chatChecker({ defaultModel: "d" });
+    expect(checker.findFault(bytesOf(good))).toBeNull();
+    const open = { ...good, custom_id: "b", body: { messages: [] } };
+    expect(checker.findFault(bytesOf(open))?.message).toMatch(/^The model 'd' for this request/);
+  });
+
+  test("is not found when no upstream serves the default one", () => {
+    const checker = chatChecker({ defaultModel: "unknown" });
+    expect(checker.findFault(bytesOf(withBody({ messages: [] })))).toEqual({
+      code: "model_not_found",
+      message: "The provided model 'unknown' is not supported by the Batch API.",
+      param: "body.model",
+    });
+  });
+
+  test("is none that is not a name", () => {
+    const checker = chatChecker({ defaultModel: "d" });
+    for (const model of [4, {}, [], false]) {
+      const fault = checker.findFault(
+        bytesOf({ ...good, custom_id: JSON.stringify(model), body: { model, messages: [] } }),
+      );
+      expect(fault?.message).toBe("Model parameter is required.");
+    }
+  });
+});
+
+describe("where several models are allowed", () => {
+  const mixed = { allowsMixedModels: true, defaultModel: "d" };
+
+  test("each line has its own, whatever came before it", () => {
+    const checker = chatChecker(mixed);
+    const latest = (custom_id: string, model: string | null) => {
+      const line = bytesOf({ ...good, custom_id, body: { model, messages: [] } });
+      const code = checker.findFault(line)?.code;
+      return code ?? [checker.latestModel?.name, checker.latestModel?.routeKey];
+    };
+    expect(latest("1", "a")).toEqual(["a", "a"]);
+    expect(latest("2", "alias of a")).toEqual(["alias of a", "a"]);
+    expect(latest("3", null)).toEqual(["d", "d"]);
+    expect(latest("4", "unknown")).toBe("model_not_found");
+    expect(latest("5", "a")).toEqual(["a", "a"]);
+    expect(latest("6", "")).toEqual(["d", "d"]);
+    expect(latest("7", "größe ☃")).toEqual(["größe ☃", "größe ☃"]);
+    expect(latest("8", "alias of a")).toEqual(["alias of a", "a"]);
+    expect(checker.model).toBe("a");
+  });
+
+  test("a route is looked up once for each spelling, not for each line", () => {
+    const asked: string[] = [];
+    const routeKeyOf = (model: string) => {
+      asked.push(model);
+      return model;
+    };
+    const checker = chatChecker({ ...mixed, routeKeyOf });
+    for (let i = 0; i < 300; i++) {
+      const body = { model: `m${i % 3}`, messages: [] };
+      expect(checker.findFault(bytesOf({ ...good, custom_id: `${i}`, body }))).toBeNull();
+    }
+    expect(asked).toEqual(["m0", "m1", "m2"]);
+  });
+
+  test("more models than are remembered are no less right", () => {
+    const checker = chatChecker(mixed);
+    for (let i = 0; i < 2_000; i++) {
+      const body = { model: `m${i % 1_000}`, messages: [] };
+      expect(checker.findFault(bytesOf({ ...good, custom_id: `${i}`, body }))).toBeNull();
+      expect(checker.latestModel?.name).toBe(`m${i % 1_000}`);
+    }
+  });
+
+  test("a remembered name outlives the bytes that it came in", () => {
+    const checker = chatChecker(mixed);
+    const line = bytesOf(good);
+    expect(checker.findFault(line)).toBeNull();
+    line.fill(0x20);
+    expect(checker.findFault(bytesOf({ ...good, custom_id: "b" }))).toBeNull();
+    expect(checker.latestModel?.name).toBe("m");
+  });
+});
+
+test("whoever sends a line finds the model that it was accepted with", () => {
+  const asked = (body: object, defaultModel: string | null) => {
+    const bytes = bytesOf(withBody(body));
+    const line = parseLine(bytes)!;
+    return [modelOf(bytes, line, defaultModel), leavesModelOpen(bytes, line)];
+  };
+  expect(asked({ model: "m" }, "d")).toEqual(["m", false]);
+  expect(asked({ model: "" }, "d")).toEqual(["d", true]);
+  expect(asked({ model: null }, "d")).toEqual(["d", true]);
+  expect(asked({}, "d")).toEqual(["d", true]);
+  expect(asked({}, null)).toEqual([null, true]);
 });
 
 const KEYS = [
@@ -341,44 +473,6 @@ test("parts are those that JSON.parse finds: the last of equal keys, escapes res
     }),
     { numRuns: 1_000 },
   );
-});
-
-describe("the body for the upstream", () => {
-  /** A line around a body that names its model, and what stands before and after that name. */
-  const aroundModel = fc
-    .tuple(bodyText, fc.constantFrom('"m"', '"\\u006d"', '  "m" '), bodyText)
-    .map(([before, model, after]) => ({
-      head: `{"first": ${before},\t"model":${model.slice(0, model.indexOf('"'))}`,
-      model: model.trim(),
-      tail: `${model.slice(model.lastIndexOf('"') + 1)},"last":${after}}`,
-    }));
-  const lineAround = (body: string) =>
-    Buffer.from(` {"custom_id":"a","body" : ${body} , "method":"POST"}`);
-
-  test("is what the client wrote, byte for byte", () => {
-    fc.assert(
-      fc.property(aroundModel, ({ head, model, tail }) => {
-        const bytes = lineAround(head + model + tail);
-        expect(bodyFor(bytes, parseLine(bytes)!, null).toString()).toBe(head + model + tail);
-      }),
-    );
-  });
-
-  test("has another model and nothing else changed when an alias says so", () => {
-    fc.assert(
-      fc.property(aroundModel, fc.string(), ({ head, model, tail }, upstreamModel) => {
-        const bytes = lineAround(head + model + tail);
-        const body = bodyFor(bytes, parseLine(bytes)!, upstreamModel);
-        expect(body.toString()).toBe(head + JSON.stringify(upstreamModel) + tail);
-        expect(isJson(body)).toBe(true);
-      }),
-    );
-  });
-
-  test("shares the memory of the line when nothing is replaced", () => {
-    const bytes = bytesOf(good);
-    expect(bodyFor(bytes, parseLine(bytes)!, null).buffer).toBe(bytes.buffer);
-  });
 });
 
 test("the text of a part is null when there is none or it is not a string", () => {

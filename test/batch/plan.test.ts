@@ -130,6 +130,22 @@ test("neighbouring lines of a route are one extent, so that they are one read", 
   ]);
 });
 
+test("all chunks of a route go by one name, whichever of its models their lines ask for", () => {
+  const planner = new Planner({ maxLines: 2, maxBytes: 1_000 });
+  const models = ["a", "other", "alias-of-a", "alias-of-a", "a", "other", "alias-of-a"];
+  for (const [i, model] of models.entries()) {
+    const routeKey = model === "other" ? "2" : "1";
+    planner.add({ number: i + 1, start: i * 10, end: i * 10 + 10, model, routeKey });
+  }
+  const chunks = planner.finish().map(({ route, lineCount }) => [route, lineCount]);
+  expect(chunks).toEqual([
+    ["a", 2],
+    ["other", 2],
+    ["a", 2],
+    ["a", 1],
+  ]);
+});
+
 test("a file without lines has no chunks", () => {
   expect(new Planner({ maxLines: 1, maxBytes: 1 }).finish()).toEqual([]);
 });

@@ -83,6 +83,13 @@ describe("a new batch", () => {
         total_tokens: 0,
       },
       metadata: { name: "größe 😀" },
+      x_batchd: {
+        priority: 0,
+        default_model: null,
+        eta: null,
+        at_risk: false,
+        queue_position: null,
+      },
     });
     expect(BatchObject.strict().safeParse(body).success).toBe(true);
     expect(api.nudges()).toBe(nudges + 1);
