@@ -3,11 +3,15 @@ import { once } from "node:events";
 import { resolve } from "node:path";
 import { Command, CommanderError, Option } from "commander";
 import { systemClock } from "./clock.ts";
-import { loadConfig, type Overrides } from "./config.ts";
-import type { Config } from "./config-schema.ts";
+import { configFile, loadConfig, type Overrides } from "./config/config.ts";
+import { reloading } from "./config/reload.ts";
+import type { Config } from "./config/schema.ts";
+import { showConfig } from "./config/shown.ts";
+import { ConfigWatch } from "./config/watch.ts";
 import { openApiYaml } from "./contract/openapi.ts";
-import { createLog } from "./log.ts";
-import { migrate, startRuntime } from "./runtime.ts";
+import { createLog, type Log } from "./log.ts";
+import { Metrics } from "./metrics.ts";
+import { migrate, type Runtime, startRuntime } from "./runtime.ts";
 
 /** SQLite belongs to one process, which then does everything: serves the API and runs the batches. */
 const ROLES = ["all", "api", "worker"] as const;
@@ -35,8 +39,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     .description("Serve the API and run batches.")
     .addOption(new Option("--role <role>", "what this process does").choices(ROLES).default("all"))
     .action(async ({ role, ...flags }: Overrides & { readonly role: Role }) => {
-      if (role === "all") await withConfig(serve)(flags);
-      else exitCode = refuseRole(role);
+      exitCode = role === "all" ? await serve(flags) : refuseRole(role);
     });
   withOptions(program.command("check"))
     .description("Check the configuration and print it, without secrets.")
@@ -80,10 +83,17 @@ function complainAbout(problems: readonly string[]): number {
   return FAILED;
 }
 
-async function serve(config: Config): Promise<number> {
+async function serve(flags: Overrides): Promise<number> {
+  const watch = await ConfigWatch.from(configFile(flags));
+  const loaded = loadConfig(flags);
+  if (!loaded.ok) return complainAbout(loaded.problems);
+  const { config } = loaded;
   const log = createLog(config.log_level);
   const leave = nextSignal();
-  const started = await startRuntime({ config, clock: systemClock, log });
+  process.on("SIGHUP", () => watch.ask());
+  const metrics = new Metrics();
+  metrics.watchProcess();
+  const started = await startRuntime({ config, clock: systemClock, log, metrics });
   if (!started.ok) {
     complain(started.problem);
     return FAILED;
@@ -91,8 +101,20 @@ async function serve(config: Config): Promise<number> {
   const { runtime } = started;
   for (const warning of runtime.warnings) complain(`warning: ${warning}`);
   say(`batchd listening on ${runtime.url}`);
+  const drain = new AbortController();
+  const load = () => loadConfig(flags);
+  const apply = (next: Config) => runtime.reconfigure(next);
+  const reload = reloading({ config, load, apply, log, metrics });
+  const watched = watch.run(reload, { clock: systemClock, log, drain: drain.signal });
   const signal = await leave;
+  drain.abort();
+  await watched;
   log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
+  return stop(runtime, log);
+}
+
+/** Politely, or at once at the second signal. */
+function stop(runtime: Runtime, log: Log): Promise<number> {
   const leaveAtOnce = nextSignal().then(() => INTERRUPTED);
   const closed = runtime.close().then(() => {
     log.info("server.stopped");
@@ -107,16 +129,8 @@ function nextSignal(): Promise<string> {
   return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
 }
 
-/** Keys of the configuration whose values are nobody's business. */
-const SECRET_KEYS = ["key", "api_key", "secret"];
-
 async function printConfig(config: Config): Promise<number> {
-  const hidden = JSON.stringify(
-    config,
-    (key, value: unknown) => (SECRET_KEYS.includes(key) ? "…" : value),
-    2,
-  );
-  say(hidden);
+  say(showConfig(config));
   return OK;
 }
 

@@ -14,6 +14,7 @@ import { PublicError } from "./errors.ts";
 import type { Log } from "./log.ts";
 import type { ReceiptFor } from "./store/idempotency.ts";
 import type { FileQuery, Page, Store } from "./store/store.ts";
+import { during, type Origin, type Tracing } from "./tracing.ts";
 
 /** How long batch input is kept when the client does not say. */
 const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
@@ -23,6 +24,7 @@ export interface FilesDeps {
   readonly blobs: Blobs;
   readonly clock: Clock;
   readonly log: Log;
+  readonly tracing: Tracing;
   readonly maxFileBytes: number;
   /** Tells the engine to look now. Nothing depends on it. */
   readonly nudge: () => void;
@@ -43,6 +45,7 @@ export interface IncomingFile {
    * Rejects when anything is wrong with the request.
    */
   readonly details: () => Promise<FileDetails>;
+  readonly origin: Origin;
 }
 
 /** What a client says about the list it wants. */
@@ -89,8 +92,25 @@ export class Files {
     incoming: IncomingFile,
     { maxBytes, publish }: Storing,
   ): Promise<StoredFile> {
-    const { blobs, log } = this.#deps;
+    const { tracing } = this.#deps;
+    const { requestId, traceparent: parent } = incoming.origin;
     const id = newFileId();
+    const attributes = { "batchd.file.id": id, "batchd.request.id": requestId };
+    const span = tracing.start("file.upload", { parent, kind: "server", attributes });
+    const origin = { requestId, traceparent: span.traceparent ?? parent };
+    return during(
+      span,
+      () => this.#store(project, { ...incoming, origin }, { id, maxBytes, publish }),
+      ({ bytes, purpose }) => ({ "batchd.file.bytes": bytes, "batchd.file.purpose": purpose }),
+    );
+  }
+
+  async #store(
+    project: string,
+    incoming: IncomingFile,
+    { id, maxBytes, publish }: Storing & { readonly id: FileId },
+  ): Promise<StoredFile> {
+    const { blobs, log } = this.#deps;
     const blobKey = `files/${id}`;
     const check = new ContentCheck();
     await blobs.put(blobKey, this.#checked(incoming, check, maxBytes));
@@ -101,7 +121,9 @@ export class Files {
       await discardBlob(blobKey, this.#deps);
       throw error;
     }
-    log.info({ file: id, project, purpose: file.purpose, bytes: file.bytes }, "file.stored");
+    const { requestId } = incoming.origin;
+    const { purpose, bytes } = file;
+    log.info({ file: id, project, purpose, bytes, requestId }, "file.stored");
     return file;
   }
 
@@ -183,7 +205,7 @@ export class Files {
       sha256: check.report().sha256,
       createdAtMs,
       expiresAtMs: keptSeconds === null ? null : createdAtMs + keptSeconds * 1000,
-      traceparent: null,
+      traceparent: incoming.origin.traceparent,
     };
   }
 }

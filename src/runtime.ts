@@ -5,23 +5,28 @@
 import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
 import { isIP } from "node:net";
 import { dirname, join, resolve } from "node:path";
+import type { Batch } from "./batch/batch.ts";
+import type { Forecast } from "./batch/forecast.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { Batches } from "./batches.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import { openDiskBlobs } from "./blobs/disk.ts";
 import type { Clock } from "./clock.ts";
-import type { Config } from "./config-schema.ts";
+import type { Config } from "./config/schema.ts";
 import { Engine } from "./engine/engine.ts";
 import { JOURNAL_LIMITS } from "./engine/journal.ts";
 import { Files } from "./files.ts";
 import { type AppDeps, createApp } from "./http/app.ts";
-import { listen } from "./http/server.ts";
+import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { Idempotency } from "./idempotency.ts";
+import { Interactive } from "./interactive.ts";
 import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
 import { Models } from "./models.ts";
 import { lockDataDir } from "./store/sqlite/lock.ts";
 import { openSqliteStore } from "./store/sqlite/store.ts";
 import type { Store } from "./store/store.ts";
+import { NO_TRACING, type Tracing } from "./tracing.ts";
 import { Uploads } from "./uploads.ts";
 import type { Upstreams } from "./upstream/upstream.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
@@ -31,6 +36,7 @@ export interface RuntimeOptions {
   readonly config: Config;
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
 }
 
 export interface Runtime {
@@ -38,6 +44,8 @@ export interface Runtime {
   readonly url: string;
   /** For the operator, before the first request: one sentence each. */
   readonly warnings: readonly string[];
+  /** Takes on what `config` says of upstreams and models; the rest of it waits for a restart. */
+  reconfigure(config: Config): void;
   /** Stops taking requests, lets work in flight end within the configured grace, and closes everything. */
   close(): Promise<void>;
 }
@@ -84,51 +92,66 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 }
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, clock, log } = options;
+  const { config, ...surroundings } = options;
   const opened = await openStorage(config, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
   const { limits } = config;
+  const tracing = await openTracing(options);
+  closers.add("tracing", () => tracing.close());
+  const deps = { ...surroundings, tracing };
+  let current = config;
+  const defaultModel = () => current.default_model ?? null;
   const upstreams = openUpstreams({
     upstreams: config.upstreams,
     maxAnswerBytes: limits.max_answer_bytes,
-    clock,
-    log,
+    ...deps,
   });
   closers.add("upstreams", () => upstreams.close());
-  const webhooks = new Webhooks({ store, config: config.webhooks, clock, log });
+  const webhooks = new Webhooks({ store, config: config.webhooks, ...deps });
   closers.add("webhooks", () => webhooks.drain());
   const engine = new Engine({
     store,
     blobs,
     upstreams,
-    clock,
-    log,
+    ...deps,
     limits: {
       maxFileBytes: limits.max_file_bytes,
       maxRequestsPerBatch: limits.max_requests_per_batch,
       maxLineBytes: limits.max_line_bytes,
       maxEmbeddingInputsPerBatch: limits.max_embedding_inputs_per_batch,
+      allowMixedModels: () => current.limits.allow_mixed_models,
       chunk: DEFAULT_CHUNK_LIMITS,
     },
+    defaultModel,
     journalLimits: JOURNAL_LIMITS,
     stopGraceMs: config.engine.stop_grace_seconds * 1000,
     announcementsFor: (batch) => webhooks.announcementsFor(batch),
     onFinal: () => webhooks.nudge(),
   });
-  const drain = () => engine.drain(config.engine.drain_grace_seconds * 1000);
+  const drainGraceMs = config.engine.drain_grace_seconds * 1000;
+  const drain = () => engine.drain(drainGraceMs);
   closers.add("engine", drain);
-  const parts = { store, blobs, upstreams, nudge: () => engine.nudge() };
+  const forecastFor = (batch: Batch) => engine.forecastFor(batch);
+  const nudge = () => engine.nudge();
+  const nudgeStopping = () => engine.nudgeStopping();
+  const nudges = { nudge, nudgeStopping };
+  const parts = { store, blobs, upstreams, tracing, defaultModel, forecastFor, ...nudges };
   const app = createApp(useCases(options, parts));
   const listening = await listen(app, config.server);
   if (!listening.ok) return listening;
-  closers.add("http", () => listening.close());
+  closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
   // Not before the port is ours: a start that fails must not have sent anything.
   engine.start();
   webhooks.start();
   const runtime = {
     url: listening.url,
     warnings: warningsAbout(config),
+    reconfigure: (next: Config) => {
+      current = next;
+      upstreams.reconfigure(next.upstreams);
+      engine.reroute();
+    },
     close: () => {
       // Nothing new is sent while answers to clients end; a failure is told by the closer.
       drain().catch(() => {});
@@ -142,14 +165,19 @@ interface Parts {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly upstreams: Upstreams;
+  readonly tracing: Tracing;
+  readonly defaultModel: () => string | null;
+  readonly forecastFor: (batch: Batch) => Forecast | null;
   readonly nudge: () => void;
+  readonly nudgeStopping: () => void;
 }
 
 /** What a client can ask for, on the parts that do it. */
-function useCases({ config, clock, log }: RuntimeOptions, parts: Parts): AppDeps {
+function useCases({ config, ...surroundings }: RuntimeOptions, parts: Parts): AppDeps {
   const { store, blobs, upstreams } = parts;
   const { max_file_bytes: maxFileBytes, max_upload_bytes: maxUploadBytes } = config.limits;
-  const deps = { ...parts, clock, log };
+  const { clock } = surroundings;
+  const deps = { ...parts, ...surroundings };
   const files = new Files({ ...deps, maxFileBytes });
   return {
     files,
@@ -157,11 +185,25 @@ function useCases({ config, clock, log }: RuntimeOptions, parts: Parts): AppDeps
     batches: new Batches(deps),
     models: new Models(upstreams),
     idempotency: new Idempotency(deps),
+    interactive: new Interactive(deps),
+    maxLineBytes: config.limits.max_line_bytes,
+    forecastFor: parts.forecastFor,
     keys: config.auth?.keys ?? [],
-    log,
-    clock,
+    ...surroundings,
     isReady: () => isUsable(store, blobs),
+    lookAround: async () => ({
+      targets: upstreams.listTargets(),
+      openWork: await store.countOpenWork().catch(() => null),
+      nowMs: clock.nowMs(),
+    }),
   };
+}
+
+/** Loads what makes spans only where somebody wants them. */
+async function openTracing({ config, log }: RuntimeOptions): Promise<Tracing> {
+  if (config.tracing === undefined) return NO_TRACING;
+  const { openOtlpTracing } = await import("./tracing-otlp.ts");
+  return openOtlpTracing({ ...config.tracing, log });
 }
 
 type Storage =

@@ -24,6 +24,7 @@ import type { Log } from "./log.ts";
 import type { ReceiptFor } from "./store/idempotency.ts";
 import type { Store } from "./store/store.ts";
 import type { Upload, UploadPart } from "./store/uploads.ts";
+import type { Origin } from "./tracing.ts";
 
 export interface UploadsDeps {
   readonly store: Store;
@@ -56,6 +57,7 @@ export interface Completion {
   readonly partIds: readonly PartId[];
   /** Of the whole file, in hexadecimal. */
   readonly md5: string | null;
+  readonly origin: Origin;
 }
 
 export class Uploads {
@@ -108,13 +110,14 @@ export class Uploads {
   async complete(
     project: string,
     uploadId: UploadId,
-    { partIds, md5 }: Completion,
+    completion: Completion,
   ): Promise<{ upload: Upload; file: StoredFile }> {
     const { store, log, nudge } = this.#deps;
     const upload = await this.#findPending(project, uploadId);
-    const parts = chosenParts(upload, await store.listParts(uploadId), partIds);
-    const file = await this.#assemble(upload, parts, md5);
-    log.info({ upload: uploadId, project, file: file.id }, "upload.completed");
+    const parts = chosenParts(upload, await store.listParts(uploadId), completion.partIds);
+    const file = await this.#assemble(upload, parts, completion);
+    const { requestId } = completion.origin;
+    log.info({ upload: uploadId, project, file: file.id, requestId }, "upload.completed");
     nudge();
     return { upload: { ...upload, status: "completed", fileId: file.id }, file };
   }
@@ -135,7 +138,7 @@ export class Uploads {
   async #assemble(
     upload: Upload,
     parts: readonly UploadPart[],
-    md5: string | null,
+    { md5, origin }: Completion,
   ): Promise<StoredFile> {
     const { store, files, clock } = this.#deps;
     const { id, project, filename, purpose, bytes, fileExpiresAfterSeconds } = upload;
@@ -146,7 +149,7 @@ export class Uploads {
       if (!isCompleted) throw hasEnded(await this.#find(project, id));
     };
     try {
-      const incoming = { filename, content, details };
+      const incoming = { filename, content, details, origin };
       return await files.store(project, incoming, { maxBytes: bytes, publish });
     } catch (cause) {
       // The sweep takes the parts as soon as somebody else has ended the upload.

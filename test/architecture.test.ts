@@ -24,7 +24,7 @@ const BREAKS: Record<
       'import {\n  type a,\n  b,\n} from "../sqlite/store.ts";',
       "store/postgres/x.ts → store/sqlite/store.ts",
     ],
-    ["src/http/y.ts", 'import { a } from "../config.ts";', "http/y.ts → config.ts"],
+    ["src/http/y.ts", 'import { a } from "../config/config.ts";', "http/y.ts → config/config.ts"],
     ["src/engine/y.ts", 'const a = await import("../runtime.ts");', "engine/y.ts → runtime.ts"],
     ["src/clock.ts", 'import { a } from "./log.ts";', "clock.ts → log.ts"],
     ["src/helpers.ts", "", "src/helpers.ts has no layer"],
@@ -88,7 +88,7 @@ describe("a planted break is found, and nothing else", () => {
     const innocent: SourceFile[] = [
       {
         path: "src/http/x.ts",
-        text: 'import type { Config } from "../config-schema.ts";\nimport { Hono } from "hono";',
+        text: 'import type { Config } from "../config/schema.ts";\nimport { Hono } from "hono";',
       },
       {
         path: "src/engine/x.ts",

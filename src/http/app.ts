@@ -4,13 +4,17 @@
  * as if it had not.
  */
 import { Hono } from "hono";
+import type { Batch } from "../batch/batch.ts";
+import type { Forecast } from "../batch/forecast.ts";
 import type { Batches } from "../batches.ts";
 import type { Clock } from "../clock.ts";
-import type { KeyConfig } from "../config-schema.ts";
+import type { KeyConfig } from "../config/schema.ts";
 import { PublicError } from "../errors.ts";
 import type { Files } from "../files.ts";
 import type { Idempotency } from "../idempotency.ts";
+import type { Interactive } from "../interactive.ts";
 import type { Log } from "../log.ts";
+import type { Metrics, Now } from "../metrics.ts";
 import type { Models } from "../models.ts";
 import type { Uploads } from "../uploads.ts";
 import { authenticate } from "./auth.ts";
@@ -19,8 +23,10 @@ import type { AppContext, AppEnv } from "./context.ts";
 import { mountDocs } from "./docs.ts";
 import { answerError } from "./errors.ts";
 import { mountFiles } from "./files.ts";
+import { mountInteractive } from "./interactive.ts";
 import { mountModels } from "./models.ts";
 import { mountOps } from "./ops.ts";
+import { canonicalPath, pathOf } from "./path.ts";
 import { trackRequests } from "./track.ts";
 import { mountUploads } from "./uploads.ts";
 
@@ -30,9 +36,15 @@ export interface AppDeps {
   readonly batches: Batches;
   readonly models: Models;
   readonly idempotency: Idempotency;
+  readonly interactive: Interactive;
+  /** Of an interactive request. */
+  readonly maxLineBytes: number;
+  readonly forecastFor: (batch: Batch) => Forecast | null;
   /** Empty: no key is asked for. */
   readonly keys: readonly KeyConfig[];
   readonly isReady: () => Promise<boolean>;
+  readonly metrics: Metrics;
+  readonly lookAround: () => Promise<Now>;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -45,28 +57,19 @@ export function createApp(deps: AppDeps): App {
   app.notFound((c) =>
     answerError(c, new PublicError("not_found", `Invalid URL (${c.req.method} ${askedPath(c)})`)),
   );
-  app.use(trackRequests(deps.log));
+  app.use(trackRequests(deps));
   app.use("/v1/*", authenticate(deps.keys));
-  mountOps(app, deps.isReady);
+  mountOps(app, deps);
   mountFiles(app, deps);
   mountUploads(app, deps);
   mountBatches(app, deps);
   mountModels(app, deps.models, deps.clock.nowMs());
+  mountInteractive(app, deps);
   mountDocs(app);
   refuseOtherMethods(app);
   return app;
 }
 
-const pathOf = (url: string) => /^[^/]*\/\/[^/?#]*([^?#]*)/.exec(url)?.[1] ?? "/";
-
-function canonicalPath(request: Request): string {
-  const path = pathOf(request.url)
-    .replaceAll(/\/{2,}/g, "/")
-    .replace(/(?<=.)\/$/, "");
-  return path.replace(/^\/openai(?:\/deployments\/[^/]+)?(?:\/v1)?(?=\/|$)/, "/v1");
-}
-
-/** As the client wrote it, without what may be secret in a query. */
 const askedPath = (c: AppContext) => pathOf(c.req.url);
 
 /** Called when all routes are there: on their paths any other method gets a 405. */

@@ -4,7 +4,7 @@
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { MiddlewareHandler } from "hono";
-import type { KeyConfig } from "../config-schema.ts";
+import type { KeyConfig } from "../config/schema.ts";
 import { PublicError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 

@@ -10,6 +10,8 @@ export interface AppEnv {
     startedAtMs: number;
     /** Whose files and batches it may see. */
     project: string;
+    /** Of the answer that was passed on, in the upstream's log. */
+    upstreamRequestId?: string | undefined;
   };
 }
 

@@ -22,7 +22,8 @@ export function answerError(c: AppContext, thrown: unknown): Response {
 }
 
 /** Clients repeat every 409. That of a batch never passes, and that of a key does soon. */
-function retryHeadersOf({ error }: PublicError): [name: string, value: string][] {
+function retryHeadersOf({ error, retryAfterMs }: PublicError): [name: string, value: string][] {
+  if (retryAfterMs !== null) return retryAfterHeaders(retryAfterMs);
   switch (error) {
     case "conflict":
       return [["x-should-retry", "false"]];
@@ -35,6 +36,12 @@ function retryHeadersOf({ error }: PublicError): [name: string, value: string][]
       return [];
   }
 }
+
+/** In whole seconds for everybody, and exactly for the official clients. */
+const retryAfterHeaders = (ms: number): [name: string, value: string][] => [
+  ["retry-after", String(Math.ceil(ms / 1000))],
+  ["retry-after-ms", String(Math.ceil(ms))],
+];
 
 function toPublicError(thrown: unknown, requestId: string): PublicError {
   if (thrown instanceof PublicError) return thrown;

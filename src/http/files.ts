@@ -14,6 +14,7 @@ import { answerOnce } from "./idempotency.ts";
 import { answerJson, toAsciiJson } from "./json.ts";
 import { presentFile, presentPage } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
+import { originOf } from "./track.ts";
 
 export interface FileRoutesDeps {
   readonly files: Files;
@@ -24,7 +25,7 @@ export interface FileRoutesDeps {
 export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileRoutesDeps): void {
   app.post("/v1/files", async (c) => {
     const project = c.get("project");
-    const incoming = await readForm(c.env.incoming, FILE_FORM);
+    const incoming = { ...(await readForm(c.env.incoming, FILE_FORM)), origin: originOf(c) };
     return answerOnce<StoredFile>(c, idempotency, {
       create: (receiptFor) => files.receive(project, incoming, receiptFor),
       present: (file) => toAsciiJson(presentFile(file)),

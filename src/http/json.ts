@@ -1,7 +1,7 @@
 /** JSON in and out: small bodies, read whole; answers in ASCII, so that no client can cut a character in two. */
 import type { IncomingMessage } from "node:http";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
-import { PublicError } from "../errors.ts";
+import { jsonBodyError, PublicError } from "../errors.ts";
 import type { AppContext } from "./context.ts";
 
 const BODY_MAX_BYTES = 1024 * 1024;
@@ -22,26 +22,23 @@ export const answerJsonText = (c: AppContext, json: string, status: ContentfulSt
 
 /** The body as a value, whatever its content type says. */
 export async function readJson(incoming: IncomingMessage): Promise<unknown> {
-  const bytes = await readBody(incoming);
+  const bytes = await readBody(incoming, BODY_MAX_BYTES);
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (cause) {
-    throw new PublicError(
-      "invalid_request",
-      "We could not parse the JSON body of your request. (HINT: This API expects a body of valid JSON in UTF-8, and what was sent is not. Most often a quote or a comma is missing, or the HTTP library was given an object that it did not turn into JSON.)",
-      { cause },
-    );
+    throw jsonBodyError(cause);
   }
 }
 
-async function readBody(incoming: IncomingMessage): Promise<Buffer> {
+/** The whole body, if it is no longer than that. */
+export async function readBody(incoming: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
     for await (const chunk of incoming.iterator({ destroyOnReturn: false })) {
       chunks.push(chunk as Buffer);
       bytes += (chunk as Buffer).length;
-      if (bytes > BODY_MAX_BYTES) throw bodyTooLarge();
+      if (bytes > maxBytes) throw bodyTooLarge(maxBytes);
     }
   } catch (cause) {
     if (cause instanceof PublicError) throw cause;
@@ -50,8 +47,5 @@ async function readBody(incoming: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-const bodyTooLarge = () =>
-  new PublicError(
-    "body_too_large",
-    `The JSON body is larger than the ${BODY_MAX_BYTES} bytes allowed.`,
-  );
+const bodyTooLarge = (maxBytes: number) =>
+  new PublicError("body_too_large", `The JSON body is larger than the ${maxBytes} bytes allowed.`);

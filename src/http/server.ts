@@ -14,7 +14,7 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from "node:http";
-import { type AddressInfo, isIPv6 } from "node:net";
+import { type AddressInfo, isIPv6, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import { CATALOGUE, PublicError } from "../errors.ts";
@@ -28,7 +28,8 @@ const KEEP_ALIVE_MS = 75_000;
 const HEADERS_MS = 90_000;
 const SILENCE_MS = 300_000;
 const LINGER_MS = 30_000;
-const CLOSE_GRACE_MS = 10_000;
+/** For answers under way when the server closes. */
+export const CLOSE_GRACE_MS = 10_000;
 const IDLE_SWEEP_MS = 50;
 
 export interface Address {
@@ -57,6 +58,11 @@ export async function listen(app: App, address: Address): Promise<ListenResult> 
     // Node's own refusal is not in the envelope.
     requireHostHeader: false,
   });
+  const connections = new Set<Socket>();
+  server.on("connection", (socket) => {
+    connections.add(socket);
+    socket.once("close", () => connections.delete(socket));
+  });
   server.on("request", listener);
   // Nor is its 417. An expectation that is not known may be ignored.
   server.on("checkExpectation", listener);
@@ -74,7 +80,7 @@ export async function listen(app: App, address: Address): Promise<ListenResult> 
   return {
     ok: true,
     url: `http://${host}:${port}`,
-    close: (graceMs = CLOSE_GRACE_MS) => closeServer(server, graceMs),
+    close: (graceMs = CLOSE_GRACE_MS) => closeServer(server, connections, graceMs),
   };
 }
 
@@ -177,12 +183,21 @@ function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address
   }
 }
 
-async function closeServer(server: Server, graceMs: number): Promise<void> {
+async function closeServer(
+  server: Server,
+  connections: ReadonlySet<Socket>,
+  graceMs: number,
+): Promise<void> {
   const closed = new Promise<void>((resolve) => {
     server.close(() => resolve());
   });
-  // A connection that becomes idle only now would otherwise be kept for its next request.
-  const sweep = setInterval(() => server.closeIdleConnections(), IDLE_SWEEP_MS);
+  const sweepOnce = () => {
+    // A connection that becomes idle only now would otherwise be kept for its next request.
+    server.closeIdleConnections();
+    // To Node a connection that never said a word is busy. Browsers open such ones in advance.
+    for (const socket of connections) if (socket.bytesRead === 0) socket.destroy();
+  };
+  const sweep = setInterval(sweepOnce, IDLE_SWEEP_MS);
   const cut = setTimeout(() => server.closeAllConnections(), graceMs);
   await closed;
   clearInterval(sweep);

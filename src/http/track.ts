@@ -1,8 +1,12 @@
-/** Every request gets an id, three headers and one line in the log. */
+/** Every request gets an id, three headers, one line in the log, and is counted. */
 
 import type { MiddlewareHandler } from "hono";
+import { matchedRoutes } from "hono/route";
 import { randomHexId } from "../batch/random-id.ts";
+import { PublicError } from "../errors.ts";
 import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import { type Origin, traceparentFrom } from "../tracing.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 
 const API_VERSION = "2020-10-01";
@@ -18,8 +22,22 @@ export const trackingHeaders = (c: AppContext): Record<string, string> => ({
   "openai-processing-ms": String(elapsedMs(c)),
 });
 
+/** Where a request comes from, for logs and traces. */
+export const originOf = (c: AppContext): Origin => ({
+  requestId: c.get("requestId"),
+  traceparent: traceparentFrom(c.req.header("traceparent")),
+});
+
+/** The pattern of the route that took the request; those of middleware end in a star. */
+const routeOf = (c: AppContext): string =>
+  matchedRoutes(c).findLast(({ path }) => !path.endsWith("*"))?.path ?? "other";
+
+/** Of a failure that was foreseen its words say enough; of any other the log has the stack. */
+const reasonOf = (error: Error | undefined) =>
+  error instanceof PublicError ? { problem: error.message, err: error.cause } : { err: error };
+
 export const trackRequests =
-  (log: Log): MiddlewareHandler<AppEnv> =>
+  ({ log, metrics }: { readonly log: Log; readonly metrics: Metrics }): MiddlewareHandler<AppEnv> =>
   async (c, next) => {
     c.set("startedAtMs", performance.now());
     c.set("requestId", newRequestId());
@@ -31,7 +49,10 @@ export const trackRequests =
       for (const [name, value] of Object.entries(trackingHeaders(c))) c.header(name, value);
     }
     const { method, path } = c.req;
-    const entry = { method, path, status, ms: elapsedMs(c), requestId: c.get("requestId") };
-    if (status >= 500) log.error({ ...entry, err: c.error }, "request.completed");
+    const { requestId, upstreamRequestId } = c.var;
+    const ms = performance.now() - c.get("startedAtMs");
+    metrics.answered({ method, route: routeOf(c), status, ms });
+    const entry = { method, path, status, ms: elapsedMs(c), requestId, upstreamRequestId };
+    if (status >= 500) log.error({ ...entry, ...reasonOf(c.error) }, "request.completed");
     else log.debug(entry, "request.completed");
   };

@@ -10,6 +10,7 @@ import { type Form, readForm } from "./form.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { presentUpload, presentUploadPart } from "./present.ts";
+import { originOf } from "./track.ts";
 
 export interface UploadRoutesDeps {
   readonly uploads: Uploads;
@@ -36,7 +37,8 @@ export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: Upload
   });
 
   app.post("/v1/uploads/:id/complete", async (c) => {
-    const completion = completionOf(await readJson(c.env.incoming));
+    const asked = completionOf(await readJson(c.env.incoming));
+    const completion = { ...asked, origin: originOf(c) };
     // Gigabytes take a while to be put together, and nothing passes on the connection meanwhile.
     c.env.outgoing.setTimeout(0);
     const completed = await uploads.complete(c.get("project"), uploadId(c), completion);
@@ -65,7 +67,7 @@ function uploadRequest(json: unknown): UploadRequest {
   };
 }
 
-function completionOf(json: unknown): Completion {
+function completionOf(json: unknown): Omit<Completion, "origin"> {
   const body = parseBody(CompleteUpload, json);
   return { partIds: body.part_ids as PartId[], md5: body.md5 ?? null };
 }

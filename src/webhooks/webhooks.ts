@@ -10,10 +10,11 @@ import { randomUUID } from "node:crypto";
 import type { Batch } from "../batch/batch.ts";
 import { randomHexId } from "../batch/random-id.ts";
 import type { Clock } from "../clock.ts";
-import type { WebhookConfig, WebhooksConfig } from "../config-schema.ts";
+import type { WebhookConfig, WebhooksConfig } from "../config/schema.ts";
 import type { EventType } from "../contract/event.ts";
 import type { Log } from "../log.ts";
 import { loop, Nudge } from "../loop.ts";
+import type { Metrics } from "../metrics.ts";
 import type { Announcement, Delivery, DeliveryStore } from "../store/deliveries.ts";
 import { AddressGuard } from "./address-guard.ts";
 import { ATTEMPT_TIMEOUT_MS, Sender } from "./sender.ts";
@@ -37,6 +38,7 @@ export interface WebhooksOptions {
   readonly config: WebhooksConfig;
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
 }
 
 export class Webhooks {
@@ -132,7 +134,7 @@ export class Webhooks {
   }
 
   async #deliver(delivery: Delivery): Promise<void> {
-    const { store, config, clock, log } = this.#options;
+    const { store, config, clock, log, metrics } = this.#options;
     const { webhookId } = delivery;
     const endpoint = config.endpoints.find(({ name }) => name === delivery.webhook);
     if (endpoint === undefined) {
@@ -149,6 +151,7 @@ export class Webhooks {
     switch (sending.kind) {
       case "delivered":
         await store.forgetDelivery(webhookId);
+        metrics.webhookAttempted(delivery.webhook, "delivered");
         log.info(fieldsOf(delivery), "webhook.delivered");
         return;
       case "interrupted":
@@ -160,7 +163,7 @@ export class Webhooks {
   }
 
   async #retryOrGiveUp(delivery: Delivery, reason: string): Promise<void> {
-    const { store, clock, log } = this.#options;
+    const { store, clock, log, metrics } = this.#options;
     const nowMs = clock.nowMs();
     const atMs = retryAtMs(delivery, nowMs, Math.random());
     if (atMs === null) {
@@ -168,6 +171,7 @@ export class Webhooks {
       return;
     }
     await store.postponeDelivery(delivery.webhookId, atMs);
+    metrics.webhookAttempted(delivery.webhook, "failed");
     const fields = { ...fieldsOf(delivery), reason, retry_in_seconds: (atMs - nowMs) / 1000 };
     // An endpoint that stays down would otherwise warn of each delivery some eighty times.
     if (delivery.attemptCount === 0) log.warn(fields, "webhook.attempt_failed");
@@ -176,6 +180,7 @@ export class Webhooks {
 
   async #giveUp(delivery: Delivery, reason: string): Promise<void> {
     await this.#options.store.forgetDelivery(delivery.webhookId);
+    this.#options.metrics.webhookAttempted(delivery.webhook, "given_up");
     this.#options.log.error({ ...fieldsOf(delivery), reason }, "webhook.given_up");
   }
 }

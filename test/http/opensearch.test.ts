@@ -14,7 +14,7 @@ import { fill, readHttpFile } from "../support/http-file.ts";
 import { type Connector, MlCommons, taskState } from "../support/ml-commons.ts";
 import { type RawAnswer, RawConnection, rawRequest } from "../support/raw-http.ts";
 import { startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { type SeenRequest, startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const EXAMPLES = fileURLToPath(new URL("../../examples/opensearch/", import.meta.url));
 const exampleText = (name: string) => readFileSync(join(EXAMPLES, name), "utf8");
@@ -149,6 +149,32 @@ describe("a connector takes a batch from its creation to its end", () => {
   });
 });
 
+describe("`predict` is answered while the caller waits", () => {
+  const input = '["größe","world"]';
+
+  test.each([
+    ["derived", connector],
+    ["spelled out", explicit],
+  ])("by the model, with the connector whose actions are %s", async (_name, using_) => {
+    using ml = await MlCommons.open(using_, service.url);
+    const { status, headers, body } = await ml.predict({ input });
+    expect([status, headers["content-type"]]).toEqual([200, "application/json"]);
+    expect(JSON.parse(body)).toMatchObject({ data: [{ embedding: expect.any(Array) }] });
+    const { path, body: sent } = upstream.seen.at(-1) as SeenRequest;
+    expect(path).toBe("/v1/embeddings");
+    expect(sent).toContain(input);
+  });
+
+  test("on the connection on which the batch is polled", async () => {
+    using ml = await MlCommons.open(connector, service.url);
+    expectBatch(await ml.batchPredict({ input_file_id: await upload() }));
+    expect((await ml.predict({ input })).status).toBe(200);
+    await ended(ml);
+    expect((await ml.predict({ input })).status).toBe(200);
+    expect(ml.taskState).toBe("COMPLETED");
+  });
+});
+
 test("polling is never refused: a thousand times on one connection", async () => {
   using ml = await MlCommons.open(connector, service.url);
   await ml.batchPredict({ input_file_id: await upload() });
@@ -172,9 +198,6 @@ test("names outside ASCII never lie in two pieces", async () => {
 describe("a refusal is one line of JSON with a status that ML Commons knows", () => {
   test("for what it may ask in vain", async () => {
     using ml = await MlCommons.open(connector, service.url);
-    const predicted = await ml.predict({ input: '["hello","world"]' });
-    expectPlain(predicted);
-    expect(predicted.status).toBe(404);
     ml.remoteJob = { id: "batch_unknown" };
     for (const answer of [await ml.status(), await ml.cancel()]) {
       expectPlain(answer);

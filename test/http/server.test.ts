@@ -75,6 +75,14 @@ describe("closing", () => {
     await ended;
   });
 
+  test("nor for those on which nothing was ever asked", async () => {
+    const server = await listening(slowApp().app);
+    using connection = await RawConnection.open(server.url);
+    const ended = once(connection.socket, "close");
+    await server.close(60_000);
+    await ended;
+  });
+
   test("cuts what is not done after the grace", async () => {
     const { app, asked } = slowApp();
     const server = await listening(app);

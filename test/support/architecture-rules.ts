@@ -23,6 +23,9 @@ const STORE_PORT = [
   "store/uploads.ts",
 ];
 
+/** Where parts tell what they do. */
+const OBSERVERS = ["log.ts", "metrics.ts", "tracing.ts"];
+
 /**
  * Who may import whom. The longest beginning of a file's path decides. HTTP and the engine never meet: they
  * share the store, and a nudge that `runtime.ts` hands over.
@@ -31,11 +34,20 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "contract/": { may: [] },
   "errors.ts": { may: [] },
   "clock.ts": { may: [] },
-  "log.ts": { may: [] },
+  "log-events.ts": { may: [] },
+  "log.ts": { may: ["log-events.ts"] },
   "version.ts": { may: [] },
+  "metric-table.ts": { may: [] },
+  "metrics.ts": {
+    may: ["metric-table.ts", "version.ts"],
+    mayKnow: ["batch/", "contract/", "store/store.ts", "upstream/upstream.ts"],
+  },
+  "tracing.ts": { may: [], mayKnow: ["batch/"] },
+  "tracing-otlp.ts": { may: ["version.ts"], mayKnow: ["tracing.ts", "log.ts"] },
   "loop.ts": { may: ["clock.ts", "log.ts"] },
-  "config-schema.ts": { may: ["log.ts", "contract/"] },
-  "config.ts": { may: ["config-schema.ts"] },
+  "config/": { may: ["log.ts", "contract/"] },
+  "config/watch.ts": { may: ["clock.ts", "log.ts", "loop.ts"] },
+  "config/reload.ts": { may: [], mayKnow: ["log.ts", "metrics.ts"] },
   "batch/": { may: ["contract/"] },
   ...Object.fromEntries(
     STORE_PORT.map((path) => [path, { may: [], mayKnow: ["batch/", "contract/"] }]),
@@ -43,10 +55,18 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "store/": { may: [...STORE_PORT, "batch/", "contract/"] },
   "blobs/blobs.ts": { may: [] },
   "blobs/": { may: ["blobs/blobs.ts"] },
-  "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/"] },
+  "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
+  "upstream/exchange/": {
+    may: ["batch/", "contract/", "clock.ts", "version.ts", "upstream/watch.ts"],
+    mayKnow: ["config/upstreams.ts", "upstream/upstream.ts"],
+  },
+  "upstream/capacity/": {
+    may: ["batch/", "clock.ts", ...OBSERVERS, "upstream/limiter.ts"],
+    mayKnow: ["config/upstreams.ts", "upstream/need.ts", "upstream/exchange/"],
+  },
   "upstream/": {
-    may: ["batch/", "contract/", "clock.ts", "log.ts", "version.ts"],
-    mayKnow: ["config-schema.ts"],
+    may: ["batch/", "contract/", "clock.ts", ...OBSERVERS, "version.ts", "upstream/"],
+    mayKnow: ["config/upstreams.ts"],
   },
   "files.ts": {
     may: [
@@ -56,11 +76,11 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "blobs/blobs.ts",
       "errors.ts",
       "clock.ts",
-      "log.ts",
+      ...OBSERVERS,
     ],
   },
   "batches.ts": {
-    may: ["batch/", "contract/", ...STORE_PORT, "errors.ts", "clock.ts", "log.ts"],
+    may: ["batch/", "contract/", ...STORE_PORT, "errors.ts", "clock.ts", ...OBSERVERS],
   },
   "uploads.ts": {
     may: [
@@ -71,11 +91,21 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "blobs/blobs.ts",
       "errors.ts",
       "clock.ts",
-      "log.ts",
+      ...OBSERVERS,
     ],
   },
   "idempotency.ts": { may: ["contract/", ...STORE_PORT, "errors.ts", "clock.ts", "log.ts"] },
   "models.ts": { may: ["upstream/upstream.ts", "errors.ts"] },
+  "interactive.ts": {
+    may: [
+      "batch/json.ts",
+      "contract/",
+      "upstream/upstream.ts",
+      "errors.ts",
+      "clock.ts",
+      "tracing.ts",
+    ],
+  },
   "engine/": {
     may: [
       "batch/",
@@ -84,13 +114,13 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "blobs/blobs.ts",
       "upstream/upstream.ts",
       "clock.ts",
-      "log.ts",
+      ...OBSERVERS,
       "loop.ts",
     ],
   },
   "webhooks/": {
-    may: ["batch/", "clock.ts", "log.ts", "loop.ts", "version.ts"],
-    mayKnow: ["contract/", ...STORE_PORT, "config-schema.ts"],
+    may: ["batch/", "clock.ts", ...OBSERVERS, "loop.ts", "version.ts"],
+    mayKnow: ["contract/", ...STORE_PORT, "config/schema.ts"],
   },
   "http/": {
     may: [
@@ -99,25 +129,18 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "batches.ts",
       "models.ts",
       "idempotency.ts",
+      "interactive.ts",
       "contract/",
       "batch/",
       "errors.ts",
-      "log.ts",
+      ...OBSERVERS,
       "clock.ts",
     ],
-    mayKnow: [...STORE_PORT, "blobs/blobs.ts", "upstream/upstream.ts", "config-schema.ts"],
+    mayKnow: [...STORE_PORT, "blobs/blobs.ts", "upstream/upstream.ts", "config/schema.ts"],
   },
   "runtime.ts": { may: [""] },
   "cli.ts": {
-    may: [
-      "runtime.ts",
-      "config.ts",
-      "config-schema.ts",
-      "contract/",
-      "clock.ts",
-      "log.ts",
-      "errors.ts",
-    ],
+    may: ["runtime.ts", "config/", "contract/", "clock.ts", ...OBSERVERS, "errors.ts"],
   },
   "main.ts": { may: ["cli.ts"] },
 };
@@ -127,15 +150,20 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["http/"],
   "@hono/node-server": ["http/"],
   "@fastify/busboy": ["http/"],
-  undici: ["upstream/client.ts", "webhooks/sender.ts"],
+  undici: ["upstream/exchange/client.ts", "webhooks/sender.ts"],
   standardwebhooks: ["webhooks/sender.ts"],
   "ipaddr.js": ["webhooks/address-guard.ts"],
   "drizzle-orm": ["store/sqlite/"],
   "better-sqlite3": ["store/sqlite/"],
-  zod: ["contract/", "config-schema.ts", "config.ts", "http/"],
+  zod: ["contract/", "config/", "http/"],
   "zod-openapi": ["contract/"],
-  yaml: ["config.ts", "contract/openapi.ts"],
+  yaml: ["config/config.ts", "contract/openapi.ts"],
   pino: ["log.ts"],
+  "prom-client": ["metrics.ts"],
+  "@opentelemetry/api": ["tracing-otlp.ts"],
+  "@opentelemetry/exporter-trace-otlp-http": ["tracing-otlp.ts"],
+  "@opentelemetry/resources": ["tracing-otlp.ts"],
+  "@opentelemetry/sdk-trace": ["tracing-otlp.ts"],
   commander: ["cli.ts"],
 };
 
@@ -253,7 +281,7 @@ export const RULES = {
   "nothing imports in a circle": importCycles,
   "each package is imported where it belongs": strayPackages,
   "the rules and the contract touch nothing outside": impureImports,
-  "only config.ts reads the environment": matchesOutside(/process\.env\b/g, ["config.ts"]),
+  "only config.ts reads the environment": matchesOutside(/process\.env\b/g, ["config/config.ts"]),
   "only main.ts ends the process": matchesOutside(/process\.exit\b(?!Code)/g, ["main.ts"]),
   "only clock.ts knows what time it is": matchesOutside(/\bDate\.now\b|\bnew Date\(\)/g, [
     "clock.ts",

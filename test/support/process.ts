@@ -63,16 +63,17 @@ export class BatchdProcess implements AsyncDisposable {
 
   /** Resolves once its log has this event. */
   logged(event: string): Promise<void> {
-    return this.#logMatches(new RegExp(`"event":"${event}"`));
+    return this.loggedLike(new RegExp(`"event":"${event}"`));
   }
 
   /** Resolves once it has logged the end of the batch. */
   batchEnded(id: string): Promise<void> {
     const ends = "completed|failed|cancelled|expired";
-    return this.#logMatches(new RegExp(`"batch":"${id}".*"event":"batch\\.(${ends})"`));
+    return this.loggedLike(new RegExp(`"batch":"${id}".*"event":"batch\\.(${ends})"`));
   }
 
-  async #logMatches(pattern: RegExp): Promise<void> {
+  /** Resolves once a line of its log, as JSON, matches. */
+  async loggedLike(pattern: RegExp): Promise<void> {
     while (!pattern.test(this.#stderr)) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.push(resolve);

@@ -7,8 +7,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { type Clock, systemClock } from "../../src/clock.ts";
-import { parseConfig } from "../../src/config.ts";
-import type { Config } from "../../src/config-schema.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import type { Config } from "../../src/config/schema.ts";
+import { Metrics } from "../../src/metrics.ts";
 import { type Runtime, startRuntime } from "../../src/runtime.ts";
 import { Events } from "./events.ts";
 
@@ -18,6 +19,8 @@ export interface ServiceOptions {
   readonly clock?: Clock;
   /** Of an earlier service, to start again on what it left. */
   readonly dataDir?: string;
+  /** To be read when the service is closed. */
+  readonly metrics?: Metrics;
   /** As in the configuration file. */
   readonly config?: Record<string, unknown>;
 }
@@ -30,9 +33,12 @@ export async function startTestService(options: ServiceOptions = {}): Promise<Te
     config: configFor(options, dataDir),
     clock: options.clock ?? systemClock,
     log: events.log,
+    metrics: options.metrics ?? new Metrics(),
   });
   if (!started.ok) throw new Error(started.problem);
-  return new TestService(started.runtime, { events, dataDir, isOwnDir });
+  const reconfigure = (config: Record<string, unknown>) =>
+    started.runtime.reconfigure(configFor({ config }, dataDir));
+  return new TestService(started.runtime, { events, dataDir, isOwnDir, reconfigure });
 }
 
 function configFor({ upstreamUrl, config }: ServiceOptions, dataDir: string): Config {
@@ -55,20 +61,27 @@ export type ResultRow = {
   error: { code: string; message: string } | null;
 };
 
+interface TestServiceParts {
+  readonly events: Events;
+  readonly dataDir: string;
+  readonly isOwnDir: boolean;
+  readonly reconfigure: (config: Record<string, unknown>) => void;
+}
+
 export class TestService implements AsyncDisposable {
   readonly url: string;
   readonly events: Events;
   readonly dataDir: string;
   readonly openai: OpenAI;
+  /** Another configuration, as in the file, without a restart. */
+  readonly reconfigure: (config: Record<string, unknown>) => void;
   readonly #runtime: Runtime;
   readonly #isOwnDir: boolean;
   #isClosed = false;
 
-  constructor(
-    runtime: Runtime,
-    { events, dataDir, isOwnDir }: { events: Events; dataDir: string; isOwnDir: boolean },
-  ) {
+  constructor(runtime: Runtime, { events, dataDir, isOwnDir, reconfigure }: TestServiceParts) {
     this.#runtime = runtime;
+    this.reconfigure = reconfigure;
     this.url = runtime.url;
     this.events = events;
     this.dataDir = dataDir;

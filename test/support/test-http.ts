@@ -3,19 +3,24 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
+import type { Batch } from "../../src/batch/batch.ts";
+import type { Forecast } from "../../src/batch/forecast.ts";
 import { Batches } from "../../src/batches.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { type Clock, systemClock } from "../../src/clock.ts";
-import type { KeyConfig } from "../../src/config-schema.ts";
+import type { KeyConfig } from "../../src/config/schema.ts";
 import { Files } from "../../src/files.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";
 import { Idempotency } from "../../src/idempotency.ts";
+import { Interactive } from "../../src/interactive.ts";
 import { createLog } from "../../src/log.ts";
+import { Metrics } from "../../src/metrics.ts";
 import { Models } from "../../src/models.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
+import { NO_TRACING } from "../../src/tracing.ts";
 import { Uploads } from "../../src/uploads.ts";
 import type { UpstreamModel } from "../../src/upstream/upstream.ts";
 
@@ -23,6 +28,7 @@ export interface TestApiOptions {
   readonly keys?: readonly KeyConfig[];
   readonly limits?: { readonly maxFileBytes?: number; readonly maxUploadBytes?: number };
   readonly models?: readonly UpstreamModel[];
+  readonly forecastFor?: (batch: Batch) => Forecast | null;
   /** Where it keeps its files; a new folder unless told. */
   readonly dataDir?: string;
 }
@@ -62,15 +68,33 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   };
   const maxFileBytes = options.limits?.maxFileBytes ?? 209_715_200;
   const maxUploadBytes = options.limits?.maxUploadBytes ?? 8_589_934_592;
-  const files = new Files({ store, blobs, clock, log, nudge, maxFileBytes });
+  const metrics = new Metrics();
+  const files = new Files({ store, blobs, clock, log, tracing: NO_TRACING, nudge, maxFileBytes });
   const app = createApp({
     files,
     uploads: new Uploads({ store, blobs, clock, log, files, nudge, maxUploadBytes }),
-    batches: new Batches({ store, clock, log, nudge }),
+    batches: new Batches({
+      ...{ store, clock, log, metrics, tracing: NO_TRACING },
+      ...{ nudge, nudgeStopping: nudge },
+    }),
     models: new Models({ listModels: async () => [...(options.models ?? [])] }),
     idempotency: new Idempotency({ store, clock, log }),
+    interactive: new Interactive({
+      upstreams: { findRoute: () => null },
+      clock,
+      tracing: NO_TRACING,
+      defaultModel: () => null,
+    }),
+    maxLineBytes: 33_554_432,
+    forecastFor: options.forecastFor ?? (() => null),
     keys: options.keys ?? [],
     isReady: async () => isReady,
+    metrics,
+    lookAround: async () => ({
+      targets: [],
+      openWork: await store.countOpenWork(),
+      nowMs: clock.nowMs(),
+    }),
     clock,
     log,
   });

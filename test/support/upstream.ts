@@ -209,7 +209,7 @@ export class TestUpstream implements AsyncDisposable {
   }
 }
 
-async function readBody(request: IncomingMessage): Promise<string> {
+export async function readBody(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk as Buffer);
   return Buffer.concat(chunks).toString();
@@ -222,7 +222,7 @@ interface Prompt {
 }
 
 /** The last message, the `input` or the `prompt`, as text. */
-function readPrompt(body: string): Prompt {
+export function readPrompt(body: string): Prompt {
   const { model, user, messages, input, prompt } = JSON.parse(body);
   const text = textOf(messages?.at(-1)?.content ?? input ?? prompt ?? "");
   return { model: String(model), user: typeof user === "string" ? user : null, prompt: text };
@@ -235,8 +235,15 @@ function textOf(content: unknown): string {
   return textOf(text ?? inner ?? "");
 }
 
-function sendJson(response: ServerResponse, status: number, body: unknown): void {
-  response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
+export function sendJson(
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  response
+    .writeHead(status, { "content-type": "application/json", ...headers })
+    .end(JSON.stringify(body));
 }
 
 async function obey(

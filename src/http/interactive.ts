@@ -1,0 +1,114 @@
+/**
+ * Interactive requests pass through to a model while the client waits. The answer goes from the one connection to the other
+ * as it comes, no faster than the client takes it, and either side that goes takes the other along: a client that
+ * leaves ends the request upstream, and an answer that breaks off breaks off here, so that it never looks complete.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { pipeline } from "node:stream/promises";
+import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
+import type { Hono } from "hono";
+import type { ContentfulStatusCode } from "hono/utils/http-status";
+import {
+  INTERACTIVE_ENDPOINTS,
+  type Interactive,
+  type InteractiveEndpoint,
+} from "../interactive.ts";
+import type { Log } from "../log.ts";
+import type { Relayed } from "../upstream/upstream.ts";
+import type { AppContext, AppEnv } from "./context.ts";
+import { readBody } from "./json.ts";
+import { deploymentIn } from "./path.ts";
+import { originOf, trackingHeaders } from "./track.ts";
+
+/** Logged where the client did not wait for a status. Nobody gets to see it. */
+const CLIENT_CLOSED_REQUEST = 499 as ContentfulStatusCode;
+const KEEP_ALIVE_PROBE_MS = 30_000;
+
+export interface InteractiveRoutesDeps {
+  readonly interactive: Interactive;
+  /** Longest body. */
+  readonly maxLineBytes: number;
+  readonly log: Log;
+}
+
+export function mountInteractive(app: Hono<AppEnv>, deps: InteractiveRoutesDeps): void {
+  for (const endpoint of INTERACTIVE_ENDPOINTS) {
+    app.post(endpoint, (c) => passThrough(c, endpoint, deps));
+  }
+}
+
+async function passThrough(
+  c: AppContext,
+  endpoint: InteractiveEndpoint,
+  { interactive, maxLineBytes, log }: InteractiveRoutesDeps,
+): Promise<Response> {
+  const { incoming, outgoing } = c.env;
+  const gone = leaving(outgoing);
+  const body = await readBody(incoming, maxLineBytes);
+  waitInSilence(incoming);
+  const deployment = deploymentIn(c.req.url);
+  const request = { endpoint, body, deployment, origin: originOf(c) };
+  const answer = await interactive.answer(request, gone);
+  if (answer.kind === "gone") return c.body(null, CLIENT_CLOSED_REQUEST);
+  c.set("upstreamRequestId", headerOf(answer, "x-request-id"));
+  await sendOn(c, answer, { gone, log });
+  return RESPONSE_ALREADY_SENT;
+}
+
+async function sendOn(
+  c: AppContext,
+  answer: Relayed,
+  { gone, log }: { readonly gone: AbortSignal; readonly log: Log },
+): Promise<void> {
+  const { incoming, outgoing } = c.env;
+  const { requestId, upstreamRequestId } = c.var;
+  // Whichever side ends first ends the other one, so afterwards nobody could tell.
+  let problem: string | null = null;
+  const onBreak = ({ message }: Error) => {
+    if (gone.aborted) return;
+    problem = message;
+    // To a client of HTTP/1.0 an answer is over when the connection ends; only a reset tells it more.
+    if (incoming.httpVersion === "1.0") outgoing.socket?.resetAndDestroy();
+  };
+  if (answer.body.errored === null) answer.body.once("error", onBreak);
+  else onBreak(answer.body.errored);
+  outgoing.writeHead(answer.status, { ...passedOn(answer), ...trackingHeaders(c) });
+  outgoing.flushHeaders();
+  await pipeline(answer.body, outgoing).catch(() => {
+    if (problem === null) log.debug({ requestId, upstreamRequestId }, "relay.abandoned");
+    else log.warn({ requestId, upstreamRequestId, problem }, "relay.broken");
+  });
+}
+
+/** Aborts when the client goes before it has its answer. */
+function leaving(outgoing: ServerResponse): AbortSignal {
+  const leave = new AbortController();
+  outgoing.once("close", () => {
+    if (!outgoing.writableFinished) leave.abort();
+  });
+  return leave.signal;
+}
+
+/** A model may think for longer than any connection may be silent otherwise; TCP finds out who is gone for good. */
+function waitInSilence({ socket }: IncomingMessage): void {
+  socket.setTimeout(0);
+  socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
+}
+
+/** What a client may want to know of the upstream's headers; all others are between the upstream and us. */
+const PASSED_ON =
+  /^(?:content-type|content-length|content-encoding|cache-control|retry-after|retry-after-ms|x-should-retry|x-ratelimit-.+)$/;
+
+function passedOn({ headers }: Relayed): Record<string, string | string[]> {
+  const passed: Record<string, string | string[]> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined && PASSED_ON.test(name)) passed[name] = value;
+    if (value !== undefined && name === "x-request-id") passed["x-upstream-request-id"] = value;
+  }
+  return passed;
+}
+
+function headerOf({ headers }: Relayed, name: string): string | undefined {
+  const value = headers[name];
+  return typeof value === "string" ? value : value?.[0];
+}

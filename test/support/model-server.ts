@@ -1,0 +1,370 @@
+/**
+ * A model server as it is in life: so many requests at a time, a queue in front of them, limits per minute,
+ * good days and outages. Real HTTP on a clock of choice. What single lines do wrong is `upstream.ts`'s part.
+ *
+ * It keeps the book that a dispatcher is judged by: who came when and what became of it, how busy it was and
+ * how full. Lines are known by the `user` field of their body, else by their prompt.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { type Clock, systemClock } from "../../src/clock.ts";
+import { answerTo, errorEnvelope } from "./answers.ts";
+import { MINUTE_MS, RateLimiter, type RateLimits } from "./rate-limits.ts";
+import { seededRandom } from "./seeded-random.ts";
+import { Station, type StationTotals } from "./station.ts";
+import { readBody, readPrompt, sendJson } from "./upstream.ts";
+
+export interface ModelServerOptions extends RateLimits {
+  /** Left out: the real one. */
+  readonly clock?: Clock;
+  readonly seed?: number;
+  /** Requests served at a time. Left out: any number. */
+  readonly capacity?: number;
+  /** Requests that wait for their turn; one more is refused. Left out: any number. */
+  readonly queueLimit?: number;
+  readonly overloadStatus?: 429 | 503 | 529;
+  /** Of one request, at first. */
+  readonly serviceMs?: number;
+  /** The service time varies by this share of it, up and down. */
+  readonly jitter?: number;
+  /** On top of it, for each token of the answer. */
+  readonly perTokenMs?: number;
+  /** Tokens of an answer, from and to. */
+  readonly outputTokens?: readonly [number, number];
+  /** How it says when to come back. */
+  readonly retryHint?: "seconds" | "milliseconds" | "none";
+}
+
+/** How an outage looks from outside: the port closed, connections reset, or a proxy that says so. */
+export type Outage = "refuse" | "reset" | 502 | 503;
+
+export type Fate =
+  | "under_way"
+  | "served"
+  /** The queue was full. */
+  | "overloaded"
+  | "rate_limited"
+  /** It came while everybody was asked to stay away. */
+  | "paused"
+  /** It came, or was there, in an outage. */
+  | "down"
+  /** The client left. */
+  | "gone";
+
+export interface Arrival {
+  readonly line: string;
+  readonly model: string;
+  readonly atMs: number;
+  fate: Fate;
+}
+
+export interface ModelServerStats extends StationTotals {
+  readonly arrived: number;
+  readonly fates: Readonly<Partial<Record<Fate, number>>>;
+  readonly maxQueue: number;
+  /** Waiting and served together. */
+  readonly maxPresent: number;
+  /** Minute by minute from the start, however little came. */
+  readonly minutes: readonly Minute[];
+  /** Null while nothing came. */
+  readonly atFirstArrival: StationTotals | null;
+  /** Null while nothing was served. */
+  readonly atLastAnswer: StationTotals | null;
+}
+
+export interface Minute {
+  readonly arrived: number;
+  readonly rateLimited: number;
+}
+
+interface Milestone {
+  readonly served: number;
+  resolve(totals: StationTotals): void;
+}
+
+/** Below the ports that the system gives out: during an outage nobody else gets this one. */
+const FIRST_PORT = 12_000;
+const PORT_COUNT = 20_000;
+const BACKLOG = 4_096;
+
+export async function startModelServer(options: ModelServerOptions = {}): Promise<ModelServer> {
+  const server = new ModelServer(options);
+  await server.open();
+  return server;
+}
+
+export class ModelServer implements AsyncDisposable {
+  readonly arrivals: Arrival[] = [];
+  /** Requests that have come and have no complete answer yet. */
+  inFlight = 0;
+  readonly #options: ModelServerOptions;
+  readonly #clock: Clock;
+  readonly #startedAtMs: number;
+  readonly #random: () => number;
+  readonly #station: Station;
+  readonly #rateLimiter: RateLimiter;
+  readonly #server: Server;
+  readonly #visitors = new Set<AbortController>();
+  readonly #minutes: { arrived: number; rateLimited: number }[] = [];
+  #milestones: Milestone[] = [];
+  #atFirstArrival: StationTotals | null = null;
+  #atLastAnswer: StationTotals | null = null;
+  #port = 0;
+  #service: { fromMs: number; toMs: number; atMs: number; overMs: number };
+  #pausedUntilMs = -Infinity;
+  #outage: Outage | null = null;
+
+  constructor(options: ModelServerOptions) {
+    const { clock = systemClock, capacity = Infinity, queueLimit = Infinity } = options;
+    const nowMs = clock.nowMs();
+    this.#options = options;
+    this.#clock = clock;
+    this.#startedAtMs = nowMs;
+    this.#random = seededRandom(options.seed ?? 1);
+    this.#station = new Station({ clock, capacity, queueLimit });
+    this.#rateLimiter = new RateLimiter(options, nowMs);
+    const serviceMs = options.serviceMs ?? 0;
+    this.#service = { fromMs: serviceMs, toMs: serviceMs, atMs: nowMs, overMs: 0 };
+    this.#server = createServer({ keepAliveTimeout: 120_000 }, (request, response) => {
+      this.#answer(request, response).catch((error: Error) => {
+        if (!response.headersSent) sendJson(response, 500, { model_server: error.message });
+      });
+    });
+  }
+
+  async open(): Promise<void> {
+    while (this.#port === 0) {
+      const port = FIRST_PORT + Math.floor(Math.random() * PORT_COUNT);
+      if (await this.#listen(port)) this.#port = port;
+    }
+  }
+
+  /** For `base_url`. */
+  get url(): string {
+    return `http://127.0.0.1:${this.#port}/v1`;
+  }
+
+  setCapacity(capacity: number): void {
+    this.#station.setCapacity(capacity);
+  }
+
+  /** At once, or little by little over a time. */
+  setServiceMs(serviceMs: number, { overMs = 0 }: { overMs?: number } = {}): void {
+    const nowMs = this.#clock.nowMs();
+    this.#service = { fromMs: this.#meanServiceMs(), toMs: serviceMs, atMs: nowMs, overMs };
+  }
+
+  /** Refuses everybody for so long, and says so. */
+  pause(ms: number): void {
+    this.#pausedUntilMs = this.#clock.nowMs() + ms;
+  }
+
+  /** Takes those along who are there. */
+  async goDown(outage: Outage): Promise<void> {
+    this.#outage = outage;
+    this.#station.setOpen("closed");
+    for (const visitor of this.#visitors) visitor.abort();
+    if (outage === "refuse") await this.#close();
+  }
+
+  async comeUp(): Promise<void> {
+    if (this.#outage === "refuse" && !(await this.#listen(this.#port))) {
+      throw new Error(`somebody has taken port ${this.#port}`);
+    }
+    this.#outage = null;
+    this.#station.setOpen("open");
+  }
+
+  /** The totals at the moment in which `count` requests have been served. */
+  async whenServed(count: number): Promise<StationTotals> {
+    const totals = this.#station.totals();
+    if (totals.served >= count) return totals;
+    const { promise, resolve } = Promise.withResolvers<StationTotals>();
+    this.#milestones.push({ served: count, resolve });
+    return promise;
+  }
+
+  stats(): ModelServerStats {
+    const fates: Partial<Record<Fate, number>> = {};
+    for (const { fate } of this.arrivals) fates[fate] = (fates[fate] ?? 0) + 1;
+    return {
+      ...this.#station.totals(),
+      arrived: this.arrivals.length,
+      fates,
+      maxQueue: this.#station.maxQueue,
+      maxPresent: this.#station.maxPresent,
+      minutes: Array.from(this.#minutes, (minute) => minute ?? { arrived: 0, rateLimited: 0 }),
+      atFirstArrival: this.#atFirstArrival,
+      atLastAnswer: this.#atLastAnswer,
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const visitor of this.#visitors) visitor.abort();
+    await this.#close();
+  }
+
+  /** False when the port is taken. */
+  async #listen(port: number): Promise<boolean> {
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    const fail = (error: NodeJS.ErrnoException) =>
+      error.code === "EADDRINUSE" ? resolve(false) : reject(error);
+    this.#server.once("error", fail).listen({ port, host: "127.0.0.1", backlog: BACKLOG }, () => {
+      this.#server.off("error", fail);
+      resolve(true);
+    });
+    return promise;
+  }
+
+  async #close(): Promise<void> {
+    if (!this.#server.listening) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#server.close(() => resolve());
+    this.#server.closeAllConnections();
+    await promise;
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const path = request.url ?? "/";
+    if (path === "/stats") {
+      sendJson(response, 200, this.stats());
+      return;
+    }
+    if (path === "/v1/models") {
+      sendJson(response, 200, { object: "list", data: [{ id: "test-model", object: "model" }] });
+      return;
+    }
+    const { model, user, prompt } = readPrompt(await readBody(request));
+    const arrival: Arrival = {
+      line: user ?? prompt,
+      model,
+      atMs: this.#clock.nowMs(),
+      fate: "under_way",
+    };
+    this.#admit(arrival, response);
+    await this.#serve(arrival, { path, model, prompt, number: this.arrivals.length }, response);
+  }
+
+  #admit(arrival: Arrival, response: ServerResponse): void {
+    this.#atFirstArrival ??= this.#station.totals();
+    this.arrivals.push(arrival);
+    this.#minute.arrived++;
+    this.inFlight++;
+    let isOver = false;
+    const leave = () => {
+      if (isOver) return;
+      isOver = true;
+      this.inFlight--;
+    };
+    response.once("prefinish", leave).once("close", leave);
+  }
+
+  async #serve(
+    arrival: Arrival,
+    request: Parameters<typeof answerTo>[0],
+    response: ServerResponse,
+  ): Promise<void> {
+    const outputTokens = this.#drawOutputTokens();
+    const promptTokens = Math.ceil(request.prompt.length / 4);
+    const refusal = this.#refusalOf(promptTokens + outputTokens);
+    if (refusal !== null) {
+      arrival.fate = refusal.fate;
+      this.#refuse(response, refusal);
+      return;
+    }
+    const visitor = new AbortController();
+    this.#visitors.add(visitor);
+    response.once("close", () => visitor.abort());
+    const visit = await this.#station.visit(
+      () => this.#drawServiceMs(outputTokens),
+      visitor.signal,
+    );
+    this.#visitors.delete(visitor);
+    if (visit === "gone") {
+      arrival.fate = this.#outage === null ? "gone" : "down";
+      this.#refuse(response, { fate: "down", waitMs: 0 });
+      return;
+    }
+    if (visit === "turned_away") {
+      arrival.fate = "overloaded";
+      this.#refuse(response, { fate: "overloaded", waitMs: 0 });
+      return;
+    }
+    arrival.fate = "served";
+    const answer = { ...answerTo(request), usage: usageOf(promptTokens, outputTokens) };
+    sendJson(response, 200, answer, this.#rateLimiter.headers(this.#clock.nowMs()));
+    this.#noteAnswer();
+  }
+
+  /** Null when it may come in; then the limits have been charged. */
+  #refusalOf(tokens: number): { fate: Fate; waitMs: number } | null {
+    const nowMs = this.#clock.nowMs();
+    if (this.#outage !== null) return { fate: "down", waitMs: 0 };
+    if (nowMs < this.#pausedUntilMs) {
+      return { fate: "paused", waitMs: this.#pausedUntilMs - nowMs };
+    }
+    const waitMs = this.#rateLimiter.charge(tokens, nowMs);
+    if (waitMs > 0) {
+      this.#minute.rateLimited++;
+      return { fate: "rate_limited", waitMs };
+    }
+    return null;
+  }
+
+  #refuse(response: ServerResponse, { fate, waitMs }: { fate: Fate; waitMs: number }): void {
+    if (fate === "down") {
+      if (typeof this.#outage === "number") sendJson(response, this.#outage, "Bad Gateway");
+      else response.socket?.resetAndDestroy();
+      return;
+    }
+    const status = fate === "overloaded" ? (this.#options.overloadStatus ?? 503) : 429;
+    const headers = {
+      ...this.#rateLimiter.headers(this.#clock.nowMs()),
+      ...this.#retryHeaders(waitMs),
+    };
+    sendJson(response, status, errorEnvelope(status), headers);
+  }
+
+  #retryHeaders(waitMs: number): Record<string, string> {
+    const { retryHint = "seconds" } = this.#options;
+    if (waitMs === 0 || retryHint === "none") return {};
+    if (retryHint === "milliseconds") return { "retry-after-ms": String(Math.ceil(waitMs)) };
+    return { "retry-after": String(Math.ceil(waitMs / 1000)) };
+  }
+
+  get #minute(): { arrived: number; rateLimited: number } {
+    const index = Math.floor((this.#clock.nowMs() - this.#startedAtMs) / MINUTE_MS);
+    this.#minutes[index] ??= { arrived: 0, rateLimited: 0 };
+    return this.#minutes[index];
+  }
+
+  #meanServiceMs(): number {
+    const { fromMs, toMs, atMs, overMs } = this.#service;
+    const part = overMs === 0 ? 1 : Math.min(1, (this.#clock.nowMs() - atMs) / overMs);
+    return fromMs + (toMs - fromMs) * part;
+  }
+
+  #drawServiceMs(outputTokens: number): number {
+    const { jitter = 0, perTokenMs = 0 } = this.#options;
+    const variation = 1 + jitter * (2 * this.#random() - 1);
+    return (this.#meanServiceMs() + perTokenMs * outputTokens) * variation;
+  }
+
+  #drawOutputTokens(): number {
+    const [from, to] = this.#options.outputTokens ?? [16, 16];
+    return from + Math.floor(this.#random() * (to - from + 1));
+  }
+
+  #noteAnswer(): void {
+    const totals = this.#station.totals();
+    this.#atLastAnswer = totals;
+    const reached = this.#milestones.filter(({ served }) => served <= totals.served);
+    this.#milestones = this.#milestones.filter(({ served }) => served > totals.served);
+    for (const milestone of reached) milestone.resolve(totals);
+  }
+}
+
+const usageOf = (prompt: number, output: number) => ({
+  prompt_tokens: prompt,
+  completion_tokens: output,
+  total_tokens: prompt + output,
+});

@@ -1,0 +1,103 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Clock } from "../../src/clock.ts";
+
+interface Sleeper {
+  readonly atMs: number;
+  readonly wake: () => void;
+}
+
+/** With sockets in between, what one turn of the event loop began may take a few to arrive. */
+const QUIET_TURNS = 3;
+const UNSEEN_TURNS = 10;
+/** A run that takes so long in reality will not end. */
+const GIVE_UP_AFTER_MS = 55_000;
+
+const isDiskBusy = () => process.getActiveResourcesInfo().some((name) => name.startsWith("FSReq"));
+
+/**
+ * Time that jumps: everybody who shares this clock works until nothing is left to do but wait, and then it
+ * is as late as the first of them asked for. An hour takes a second, and however busy the machine is, no
+ * time passes meanwhile.
+ *
+ * What goes on in sockets cannot be seen from here. So whoever runs it says when all is quiet, and that must
+ * not be so while anything is on its way.
+ */
+export class VirtualClock implements Clock {
+  readonly #sleepers = new Set<Sleeper>();
+  #nowMs: number;
+  /** Sleeps that ever began or ended. */
+  #sleepCount = 0;
+
+  constructor(startMs = Date.UTC(2026, 0, 5, 8)) {
+    this.#nowMs = startMs;
+  }
+
+  nowMs(): number {
+    return this.#nowMs;
+  }
+
+  async sleep(ms: number, signal: AbortSignal): Promise<void> {
+    if (signal.aborted || ms <= 0) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const wake = () => resolve();
+    const sleeper = { atMs: this.#nowMs + Math.ceil(ms), wake };
+    this.#sleepers.add(sleeper);
+    this.#sleepCount++;
+    signal.addEventListener("abort", wake, { once: true });
+    await promise;
+    signal.removeEventListener("abort", wake);
+    this.#sleepers.delete(sleeper);
+    this.#sleepCount++;
+  }
+
+  /**
+   * Lets time pass until `work` is done, where nobody can say when all is quiet: when nothing is read or
+   * written on disk, and nobody has gone to sleep or woken up for a while. What hands a packet to a socket of
+   * this machine has delivered it, so a few turns are a long time.
+   */
+  runUnseen<T>(work: Promise<T>): Promise<T> {
+    let seen = -1;
+    let turns = 0;
+    return this.run(work, () => {
+      const isStill = seen === this.#sleepCount && !isDiskBusy();
+      seen = this.#sleepCount;
+      turns = isStill ? turns + 1 : 0;
+      return turns >= UNSEEN_TURNS;
+    });
+  }
+
+  /** Lets time pass until `work` is done. */
+  async run<T>(work: Promise<T>, isQuiet: () => boolean): Promise<T> {
+    let isOver = false;
+    const over = work.finally(() => {
+      isOver = true;
+    });
+    // Whoever awaits `work` hears of it below.
+    over.catch(() => {});
+    const giveUpAtMs = performance.now() + GIVE_UP_AFTER_MS;
+    while (!isOver) {
+      await this.#quiet(() => {
+        if (performance.now() > giveUpAtMs) throw new Error(this.#stuck());
+        return isOver || (this.#sleepers.size > 0 && isQuiet());
+      });
+      if (!isOver) this.#jump();
+    }
+    return work;
+  }
+
+  async #quiet(isQuiet: () => boolean): Promise<void> {
+    for (let turns = 0; turns < QUIET_TURNS; turns = isQuiet() ? turns + 1 : 0) await nextTurn();
+  }
+
+  #stuck(): string {
+    const now = new Date(this.#nowMs).toISOString();
+    return `the work does not end: it is ${now}, and ${this.#sleepers.size} are asleep`;
+  }
+
+  #jump(): void {
+    let nextAtMs = Infinity;
+    for (const { atMs } of this.#sleepers) nextAtMs = Math.min(nextAtMs, atMs);
+    this.#nowMs = Math.max(this.#nowMs, nextAtMs);
+    for (const sleeper of this.#sleepers) if (sleeper.atMs <= this.#nowMs) sleeper.wake();
+  }
+}

@@ -1,0 +1,175 @@
+/**
+ * Dispatchers and the model servers they share, on one virtual clock: real HTTP, hours in a second. A
+ * dispatcher is what stands behind the port of `upstream.ts`; its lines are sent as a batch sends them.
+ */
+import { once } from "node:events";
+import type { Outcome } from "../../src/batch/outcome.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import type { Route, UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
+import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { Events } from "./events.ts";
+import { type ModelServer, type ModelServerOptions, startModelServer } from "./model-server.ts";
+import { seededRandom } from "./seeded-random.ts";
+import { unobserved } from "./unobserved.ts";
+import { VirtualClock } from "./virtual-clock.ts";
+
+/** As in the configuration file. */
+type UpstreamEntry = Readonly<Record<string, unknown>> & { readonly name: string };
+
+export class World implements AsyncDisposable {
+  readonly clock = new VirtualClock();
+  readonly #servers: ModelServer[] = [];
+  readonly #dispatchers: Dispatcher[] = [];
+
+  async server(options: ModelServerOptions = {}): Promise<ModelServer> {
+    const server = await startModelServer({ clock: this.clock, ...options });
+    this.#servers.push(server);
+    return server;
+  }
+
+  dispatcher(...upstreams: readonly UpstreamEntry[]): Dispatcher {
+    const dispatcher = new Dispatcher(upstreams, this.clock, this.#dispatchers.length + 1);
+    this.#dispatchers.push(dispatcher);
+    return dispatcher;
+  }
+
+  /** Lets time pass until the work is done. It is quiet when every request sent is at its server. */
+  run<T>(work: () => Promise<T>): Promise<T> {
+    const sum = (counts: readonly number[]) => counts.reduce((total, count) => total + count, 0);
+    const isQuiet = () =>
+      sum(this.#dispatchers.map((dispatcher) => dispatcher.inFlight)) ===
+      sum(this.#servers.map((server) => server.inFlight));
+    return this.clock.run(work(), isQuiet);
+  }
+
+  sleep(ms: number): Promise<void> {
+    return this.clock.sleep(ms, NEVER);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#dispatchers.map((dispatcher) => dispatcher.close()));
+    for (const server of this.#servers) await server[Symbol.asyncDispose]();
+  }
+}
+
+/** Of each request; the answers of the model servers keep to it. */
+export const MAX_TOKENS = 128;
+const NEVER = new AbortController().signal;
+/** Longer than any test lasts. */
+const WINDOW_MS = 30 * 86_400_000;
+
+export interface SendOptions {
+  readonly model?: string;
+  /** Takes no more lines when it aborts. */
+  readonly stop?: AbortSignal;
+  /** What a line asks. */
+  readonly prompt?: () => string;
+}
+
+export class Dispatcher {
+  readonly events = new Events();
+  readonly upstreams: Upstreams;
+  readonly #clock: VirtualClock;
+  readonly #number: number;
+  #lineCount = 0;
+
+  constructor(entries: readonly UpstreamEntry[], clock: VirtualClock, number: number) {
+    const parsed = parseConfig({ upstreams: entries });
+    if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
+    this.#clock = clock;
+    this.#number = number;
+    this.upstreams = openUpstreams({
+      upstreams: parsed.config.upstreams,
+      maxAnswerBytes: 1_000_000,
+      clock,
+      log: this.events.log,
+      ...unobserved(),
+      random: seededRandom(number),
+    });
+  }
+
+  get inFlight(): number {
+    return this.upstreams
+      .listTargets()
+      .reduce((sum, { inFlight }) => sum + inFlight.batch + inFlight.interactive, 0);
+  }
+
+  /** The outcomes of so many new lines, admitted one after the other as the route has room. */
+  async sendLines(count: number, options: SendOptions = {}): Promise<Outcome[]> {
+    const { model = "test-model", stop = NEVER } = options;
+    const route = this.routeOf(model);
+    const sending: Promise<Outcome>[] = [];
+    for (let i = 0; i < count; i++) {
+      if (!(await route.admit(stop))) break;
+      sending.push(this.#send(route, model, options));
+    }
+    return Promise.all(sending);
+  }
+
+  routeOf(model = "test-model"): Route {
+    const route = this.upstreams.findRoute(model);
+    if (route === null) throw new Error(`nothing serves ${model}`);
+    return route;
+  }
+
+  /** So many lines, each when the one before it has its answer. */
+  async sendInTurn(count: number, options: SendOptions = {}): Promise<Outcome[]> {
+    const outcomes: Outcome[] = [];
+    for (let i = 0; i < count; i++) outcomes.push(...(await this.sendLines(1, options)));
+    return outcomes;
+  }
+
+  /** The status of the answer to a single request, ahead of all lines. */
+  async ask(user: string, model = "test-model"): Promise<number | string> {
+    const relay = await this.routeOf(model).relay(this.#requestOf(model, user), NEVER);
+    if (relay.kind !== "relayed") return relay.kind;
+    relay.body.resume();
+    await once(relay.body, "close");
+    return relay.status;
+  }
+
+  close(): Promise<void> {
+    return this.upstreams.close();
+  }
+
+  async #send(
+    route: Route,
+    model: string,
+    { stop = NEVER, prompt }: SendOptions,
+  ): Promise<Outcome> {
+    const request = this.#requestOf(model, `${this.#number}/${++this.#lineCount}`, prompt?.());
+    try {
+      return await route.send(request, { stop, abort: NEVER });
+    } finally {
+      route.dismiss();
+    }
+  }
+
+  #requestOf(model: string, user: string, content = "Hello"): UpstreamRequest {
+    const messages = [{ role: "user", content }];
+    return {
+      endpoint: "/v1/chat/completions",
+      model,
+      isModelInBody: true,
+      body: Buffer.from(JSON.stringify({ model, user, messages, max_tokens: MAX_TOKENS })),
+      deadlineAtMs: this.#clock.nowMs() + WINDOW_MS,
+      traceparent: null,
+    };
+  }
+}
+
+/** An upstream of the configuration that serves any model. */
+export const upstreamAt = (
+  server: ModelServer,
+  more: Readonly<Record<string, unknown>> = {},
+): UpstreamEntry => ({ name: "only", base_url: server.url, models: ["*"], ...more });
+
+/** How many outcomes there are of each kind, answers by their status. */
+export function outcomeCounts(outcomes: readonly Outcome[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const outcome of outcomes) {
+    const name = "status" in outcome ? String(outcome.status) : outcome.kind;
+    counts[name] = (counts[name] ?? 0) + 1;
+  }
+  return counts;
+}
