@@ -1,13 +1,14 @@
 /**
  * `npm run bench`: the figures that batchd promises to hold, each measured against a floor in the same run.
  *
- * Takes about three minutes and 5 GB of the temporary folder; `npm run bench -- --quick` takes half a
+ * Takes about five minutes and 5 GB of the temporary folder; `npm run bench -- --quick` takes a
  * minute, with sizes too small to judge anything by. Prints a table, and then one JSON object as the last
  * line. Exit code 1 when a figure is missed. Needs Linux, whose /proc tells the memory of a process.
  */
 import { parseArgs } from "node:util";
 import { type Figure, isHeld } from "./figure.ts";
 import { measureCopies } from "./figures/copies.ts";
+import { measureDispatch } from "./figures/dispatch.ts";
 import { measureFirstRequest } from "./figures/first-request.ts";
 import { measureInFlight } from "./figures/in-flight.ts";
 import { measureLargeFiles } from "./figures/large-files.ts";
@@ -24,6 +25,7 @@ const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>
   validation: measureValidation,
   copies: measureCopies,
   "in-flight": measureInFlight,
+  dispatch: measureDispatch,
   "first-request": measureFirstRequest,
   restart: measureRestart,
 };

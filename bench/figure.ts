@@ -2,7 +2,7 @@
  * One measured number and what is asked of it. With a floor, which is the same work done by something
  * plainer on the same machine a moment ago, the hold is about their ratio: that says something on any machine.
  */
-export type Unit = "lines/s" | "MB/s" | "MB" | "ms" | "s" | "requests";
+export type Unit = "lines/s" | "MB/s" | "MB" | "ms" | "s" | "requests" | "servers";
 
 export interface Figure {
   /** For programs. */

@@ -14,6 +14,8 @@ export interface Sizes {
   readonly copyRounds: number;
   readonly inFlightCount: number;
   readonly inFlightLineCount: number;
+  /** How long the model servers of `dispatch` have work for. */
+  readonly dispatchSeconds: number;
   readonly firstRequestCount: number;
   readonly openBatchCount: number;
   readonly startRounds: number;
@@ -31,6 +33,7 @@ export const FULL: Sizes = {
   copyRounds: 3,
   inFlightCount: 5_000,
   inFlightLineCount: 15_000,
+  dispatchSeconds: 36,
   firstRequestCount: 20,
   openBatchCount: 100,
   startRounds: 3,
@@ -46,6 +49,7 @@ export const QUICK: Sizes = {
   copyRounds: 2,
   inFlightCount: 1_000,
   inFlightLineCount: 1_500,
+  dispatchSeconds: 6,
   firstRequestCount: 8,
   openBatchCount: 100,
   startRounds: 1,

@@ -4,10 +4,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Pool } from "undici";
 import packageJson from "../package.json" with { type: "json" };
+import type { ModelServerStats } from "../test/support/model-server.ts";
 import { Api } from "./api.ts";
 import { Children, type Listening } from "./children.ts";
+import { type ModelServerArgs, modelServerArgs } from "./model-server.ts";
 import type { UpstreamStats } from "./upstream.ts";
 
+const MODEL_SERVER = new URL("./model-server.ts", import.meta.url);
 const UPSTREAM = new URL("./upstream.ts", import.meta.url);
 const SERVER = new URL("../src/main.ts", import.meta.url);
 /** The server is measured as `npm start` starts it. */
@@ -23,6 +26,8 @@ export interface UpstreamOptions {
 export interface ServerOptions {
   readonly upstreamUrl: string;
   readonly maxConcurrency: number;
+  /** What else the configuration says of the upstream. */
+  readonly upstreamConfig?: Readonly<Record<string, unknown>>;
   /** Of the folder with its data; a server that is started again finds what the first one left. */
   readonly name?: string;
 }
@@ -67,13 +72,21 @@ export class Stage implements AsyncDisposable {
     return new UpstreamClient(url, this.#pool(url));
   }
 
-  async server({ upstreamUrl, maxConcurrency, name = "data" }: ServerOptions): Promise<Server> {
+  /** An upstream that can serve only so much. */
+  async modelServer(options: ModelServerArgs): Promise<ModelServerClient> {
+    const { url } = await this.children.listen(MODEL_SERVER, modelServerArgs(options));
+    return new ModelServerClient(url, this.#pool(url));
+  }
+
+  async server(options: ServerOptions): Promise<Server> {
+    const { upstreamUrl, maxConcurrency, upstreamConfig, name = "data" } = options;
     const configPath = this.path(`${name}.yaml`);
     const upstream = {
       name: "bench",
       base_url: `${upstreamUrl}/v1`,
       models: ["*"],
       max_concurrency: maxConcurrency,
+      ...upstreamConfig,
     };
     const config = {
       data_dir: this.path(name),
@@ -98,6 +111,21 @@ export class Stage implements AsyncDisposable {
     const pool = new Pool(url, { headersTimeout: 0, bodyTimeout: 0 });
     this.#pools.push(pool);
     return pool;
+  }
+}
+
+export class ModelServerClient {
+  readonly url: string;
+  readonly #pool: Pool;
+
+  constructor(url: string, pool: Pool) {
+    this.url = url;
+    this.#pool = pool;
+  }
+
+  async stats(): Promise<ModelServerStats> {
+    const { body } = await this.#pool.request({ method: "GET", path: "/stats" });
+    return (await body.json()) as ModelServerStats;
   }
 }
 

@@ -18,7 +18,11 @@ const LINES_PER_BATCH = 50_000;
 const [folder = "", name = ""] = process.argv.slice(2);
 const blobs = await openDiskBlobs(folder);
 const newBatch = () => ({
-  checker: new LineChecker(ENDPOINT, () => true),
+  checker: new LineChecker(ENDPOINT, {
+    routeKeyOf: () => "bench",
+    defaultModel: null,
+    allowsMixedModels: false,
+  }),
   planner: new Planner(DEFAULT_CHUNK_LIMITS),
   lineCount: 0,
 });
@@ -27,8 +31,8 @@ let batch = newBatch();
 function add({ number, start, end, bytes }: SplitLine): void {
   const fault = bytes === null ? { message: "too long" } : batch.checker.findFault(bytes);
   if (fault !== null) throw new Error(`line ${number}: ${fault.message}`);
-  const model = batch.checker.model ?? "";
-  batch.planner.add({ number, start, end, model, routeKey: "bench" });
+  const { name: model = "", routeKey = "" } = batch.checker.latestModel ?? {};
+  batch.planner.add({ number, start, end, model, routeKey });
   if (++batch.lineCount === LINES_PER_BATCH) finishBatch();
 }
 

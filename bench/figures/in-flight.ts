@@ -14,8 +14,12 @@ export async function measureInFlight(sizes: Sizes): Promise<Figure[]> {
   const inputPath = stage.path("input.jsonl");
   await writeInput(inputPath, { lineCount: inFlightLineCount });
   const upstream = await stage.upstream({ delayMs: ANSWER_DELAY_MS });
-  const options = { upstreamUrl: upstream.url, maxConcurrency: inFlightCount };
-  const server = await stage.server(options);
+  const server = await stage.server({
+    upstreamUrl: upstream.url,
+    maxConcurrency: inFlightCount,
+    // What is measured is what one process can hold. How the limit is found is the matter of `dispatch`.
+    upstreamConfig: { min_concurrency: inFlightCount },
+  });
   const { id } = await server.api.createBatch(await server.api.upload(inputPath));
   using pulse = new Pulse(server.api, id);
   expectAllAnswered(await pulse.reached("completed"), inFlightLineCount);

@@ -1,0 +1,45 @@
+/**
+ * A model server that serves only so many requests at a time, a process of its own. Its capacity may change:
+ * one after the other, each for so long, counted from the first answer; the last one stays.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { startModelServer } from "../test/support/model-server.ts";
+
+export interface ModelServerArgs {
+  readonly capacities: readonly number[];
+  readonly phaseMs: number;
+  readonly serviceMs: number;
+  /** Up and down, as a share of the service time. */
+  readonly jitter: number;
+}
+
+export const modelServerArgs = (options: ModelServerArgs): string[] => [
+  ...["--capacities", options.capacities.join(",")],
+  ...["--phase-ms", String(options.phaseMs)],
+  ...["--service-ms", String(options.serviceMs)],
+  ...["--jitter", String(options.jitter)],
+];
+
+if (import.meta.main) {
+  const { values } = parseArgs({
+    options: {
+      capacities: { type: "string", default: "1" },
+      "phase-ms": { type: "string", default: "0" },
+      "service-ms": { type: "string", default: "0" },
+      jitter: { type: "string", default: "0" },
+    },
+  });
+  const [capacity = 1, ...later] = values.capacities.split(",").map(Number);
+  const server = await startModelServer({
+    capacity,
+    serviceMs: Number(values["service-ms"]),
+    jitter: Number(values.jitter),
+  });
+  process.stdout.write(`listening on ${new URL(server.url).origin}\n`);
+  await server.whenServed(1);
+  for (const next of later) {
+    await delay(Number(values["phase-ms"]));
+    server.setCapacity(next);
+  }
+}
