@@ -6,7 +6,7 @@
  *
  * It behaves like a real one under load: a few requests are answered at a time and the others wait,
  * answers take 20 to 80 ms, every 20th request is turned away for a moment with a 429, and a request that makes no
- * sense gets a 400. `GET /demo/stats` tells what it did.
+ * sense gets a 400. A chat may be streamed. `GET /demo/stats` tells what it did.
  */
 import { createHash, randomUUID } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -22,16 +22,22 @@ const SLOT_COUNT = 8;
 const LATENCY_MS = { min: 20, max: 80 };
 const TURN_AWAY_EVERY = 20;
 const RETRY_AFTER_MS = 120;
+const STREAMED_WORD_EVERY_MS = 40;
 const EMBEDDING_DIMENSIONS = 64;
 
 interface Reply {
   readonly status: number;
   readonly body: unknown;
   readonly headers?: Readonly<Record<string, string>>;
+  /** What is sent in place of the body, word by word. */
+  readonly streamed?: ChatAnswer;
 }
+
+type ChatAnswer = ReturnType<typeof chat>;
 
 interface ModelRequest {
   readonly model?: string;
+  readonly stream?: boolean;
   readonly messages?: readonly { readonly role: string; readonly content: string }[];
   readonly prompt?: string;
   readonly input?: string | readonly string[];
@@ -76,6 +82,7 @@ async function replyTo(request: IncomingMessage): Promise<Reply> {
     const fault = faultIn(body);
     if (fault !== null) return fault;
     stats.answered++;
+    if (answer === chat && body.stream === true) return streamedReply(body);
     return { status: 200, body: answer(body) };
   });
 }
@@ -134,6 +141,28 @@ function chat({ model = MODEL, messages = [] }: ModelRequest) {
   };
 }
 
+const streamedReply = (body: ModelRequest): Reply => ({
+  status: 200,
+  body: null,
+  headers: { "content-type": "text/event-stream" },
+  streamed: chat(body),
+});
+
+async function sendWords({ id, created, model, choices }: ChatAnswer, response: ServerResponse) {
+  const send = (delta: object, finish_reason: string | null) => {
+    const choice = { index: 0, delta, finish_reason };
+    const chunk = { id, object: "chat.completion.chunk", created, model, choices: [choice] };
+    response.write(`data: ${JSON.stringify(chunk)}\n\n`);
+  };
+  for (const content of choices[0]?.message.content.match(/\S+\s*/g) ?? []) {
+    if (response.destroyed) return;
+    send({ content }, null);
+    await delay(STREAMED_WORD_EVERY_MS);
+  }
+  send({}, "stop");
+  response.end("data: [DONE]\n\n");
+}
+
 function complete({ model = MODEL, prompt = "" }: ModelRequest) {
   const answer = answerTo("", prompt);
   return {
@@ -174,7 +203,8 @@ async function serve(request: IncomingMessage, response: ServerResponse): Promis
     "x-request-id": `req_${randomUUID().replaceAll("-", "")}`,
     ...reply.headers,
   });
-  response.end(JSON.stringify(reply.body));
+  if (reply.streamed === undefined) response.end(JSON.stringify(reply.body));
+  else await sendWords(reply.streamed, response);
 }
 
 const { values: options } = parseArgs({ options: { port: { type: "string", default: "0" } } });
