@@ -293,7 +293,7 @@ describe("an upstream that gives no answer", () => {
   });
 
   test("is a 504 when it takes too long to begin", async () => {
-    await using own = await serviceFor(upstream.url, { timeout_seconds: 0.05 });
+    await using own = await serviceFor(upstream.url, { first_byte_timeout_seconds: 0.2 });
     const answer = ask(CHAT, own);
     const exchange = await upstream.next();
     expect((await answer).status).toBe(504);
