@@ -238,7 +238,7 @@ export const createBatch: Section = {
       "2.6-default-limits",
       "Unless told otherwise 50,000 lines and 50,000 inputs to embed are allowed",
       {
-        file: "test/config.test.ts",
+        file: "test/config/config.test.ts",
         title: "the server starts with defaults, upstreams and keys left out",
       },
     ),

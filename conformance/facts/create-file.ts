@@ -188,7 +188,7 @@ export const createFile: Section = {
       },
     ),
     strong.test("2.1-max-bytes", "Unless told otherwise 209,715,200 bytes are allowed", {
-      file: "test/config.test.ts",
+      file: "test/config/config.test.ts",
       title: "the server starts with defaults, upstreams and keys left out",
     }),
   ],
