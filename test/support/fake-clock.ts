@@ -15,6 +15,17 @@ export class FakeClock implements Clock {
     this.#nowMs = startMs;
   }
 
+  get sleeperCount(): number {
+    return this.#sleepers.size;
+  }
+
+  /** When the first of the sleeps ends; Infinity when nobody sleeps. */
+  get nextAtMs(): number {
+    let nextAtMs = Number.POSITIVE_INFINITY;
+    for (const { atMs } of this.#sleepers) nextAtMs = Math.min(nextAtMs, atMs);
+    return nextAtMs;
+  }
+
   nowMs(): number {
     return this.#nowMs;
   }

@@ -1,10 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Clock } from "../../src/clock.ts";
-
-interface Sleeper {
-  readonly atMs: number;
-  readonly wake: () => void;
-}
+import { FakeClock } from "./fake-clock.ts";
 
 /** With sockets in between, what one turn of the event loop began may take a few to arrive. */
 const QUIET_TURNS = 3;
@@ -22,31 +17,14 @@ const isDiskBusy = () => process.getActiveResourcesInfo().some((name) => name.st
  * What goes on in sockets cannot be seen from here. So whoever runs it says when all is quiet, and that must
  * not be so while anything is on its way.
  */
-export class VirtualClock implements Clock {
-  readonly #sleepers = new Set<Sleeper>();
-  #nowMs: number;
+export class VirtualClock extends FakeClock {
   /** Sleeps that ever began or ended. */
   #sleepCount = 0;
 
-  constructor(startMs = Date.UTC(2026, 0, 5, 8)) {
-    this.#nowMs = startMs;
-  }
-
-  nowMs(): number {
-    return this.#nowMs;
-  }
-
-  async sleep(ms: number, signal: AbortSignal): Promise<void> {
+  override async sleep(ms: number, signal: AbortSignal): Promise<void> {
     if (signal.aborted || ms <= 0) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const wake = () => resolve();
-    const sleeper = { atMs: this.#nowMs + Math.ceil(ms), wake };
-    this.#sleepers.add(sleeper);
     this.#sleepCount++;
-    signal.addEventListener("abort", wake, { once: true });
-    await promise;
-    signal.removeEventListener("abort", wake);
-    this.#sleepers.delete(sleeper);
+    await super.sleep(Math.ceil(ms), signal);
     this.#sleepCount++;
   }
 
@@ -78,7 +56,7 @@ export class VirtualClock implements Clock {
     while (!isOver) {
       await this.#quiet(() => {
         if (performance.now() > giveUpAtMs) throw new Error(this.#stuck());
-        return isOver || (this.#sleepers.size > 0 && isQuiet());
+        return isOver || (this.sleeperCount > 0 && isQuiet());
       });
       if (!isOver) this.#jump();
     }
@@ -90,14 +68,11 @@ export class VirtualClock implements Clock {
   }
 
   #stuck(): string {
-    const now = new Date(this.#nowMs).toISOString();
-    return `the work does not end: it is ${now}, and ${this.#sleepers.size} are asleep`;
+    const now = new Date(this.nowMs()).toISOString();
+    return `the work does not end: it is ${now}, and ${this.sleeperCount} are asleep`;
   }
 
   #jump(): void {
-    let nextAtMs = Infinity;
-    for (const { atMs } of this.#sleepers) nextAtMs = Math.min(nextAtMs, atMs);
-    this.#nowMs = Math.max(this.#nowMs, nextAtMs);
-    for (const sleeper of this.#sleepers) if (sleeper.atMs <= this.#nowMs) sleeper.wake();
+    this.advance(Math.max(0, this.nextAtMs - this.nowMs()));
   }
 }
