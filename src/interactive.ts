@@ -14,6 +14,7 @@ import {
   skipSpace,
   skipValue,
 } from "./batch/json.ts";
+import { shown } from "./batch/shown.ts";
 import type { Clock } from "./clock.ts";
 import type { BatchEndpoint } from "./contract/batch.ts";
 import { jsonBodyError, PublicError } from "./errors.ts";
@@ -124,10 +125,6 @@ function endingOf(
   if (error) return { attributes, problem: "broken" };
   return { attributes, problem: status >= 400 ? String(status) : null };
 }
-
-const MAX_SHOWN_CHARACTERS = 200;
-const shown = (model: string) =>
-  model.length > MAX_SHOWN_CHARACTERS ? `${model.slice(0, MAX_SHOWN_CHARACTERS)}…` : model;
 
 function failureOf(relay: Exclude<Relay, Relayed>, model: string): PublicError {
   switch (relay.kind) {

@@ -15,6 +15,7 @@ import {
   skipSpace,
 } from "./json.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
+import { shown } from "./shown.ts";
 
 /** Whether a string value says `text`, which is given with its quotes. Decodes only what has escapes. */
 function says(bytes: Buffer, part: Extent, text: Buffer): boolean {
@@ -76,11 +77,6 @@ const ENDPOINT_TITLES: Readonly<Record<BatchEndpoint, string>> = {
   "/v1/images/edits": "Images",
   "/v1/videos": "Videos",
 };
-
-/** As much of a text as a message shows: a client may write megabytes where a name belongs. */
-const SHOWN_CHARACTERS = 200;
-const shown = (text: string) =>
-  text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS)}…`;
 
 const INVALID_JSON: LineFault = {
   code: "invalid_json_line",

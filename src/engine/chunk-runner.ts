@@ -12,7 +12,7 @@
  * lease was lost; nothing is written.
  */
 import { type Batch, NO_USAGE } from "../batch/batch.ts";
-import { bodyOf, leavesModelOpen, modelOf, type ParsedLine, parseLine } from "../batch/line.ts";
+import { bodyOf, leavesModelOpen, type ParsedLine, parseLine, textOf } from "../batch/line.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -189,8 +189,9 @@ class Sending {
     this.recordedCount++;
     this.#chunkRun.onRecorded();
     const upstreamRequestId = "requestId" in outcome ? outcome.requestId : null;
-    const fields = { batch: lease.batchId, chunk: lease.chunkNumber, line: lineNumber };
-    this.#log.debug({ ...fields, outcome: outcome.kind, upstreamRequestId }, RECORDED);
+    const { batchId: batch, chunkNumber: chunk } = lease;
+    const { kind } = outcome;
+    this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
     return this.#journal.append({ lineNumber, succeeded, row }, usage);
   }
 }
@@ -215,10 +216,12 @@ interface SentLine {
 }
 
 function requestOf({ bytes, parsed, traceparent }: SentLine, batch: Batch): UpstreamRequest {
+  const isModelInBody = !leavesModelOpen(bytes, parsed);
+  const model = isModelInBody ? textOf(bytes, parsed.model) : batch.defaultModel;
   return {
     endpoint: batch.endpoint,
-    model: modelOf(bytes, parsed, batch.defaultModel) ?? "",
-    isModelInBody: !leavesModelOpen(bytes, parsed),
+    model: model ?? "",
+    isModelInBody,
     body: bodyOf(bytes, parsed),
     deadlineAtMs: batch.expiresAtMs,
     traceparent,

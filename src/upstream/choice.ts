@@ -4,7 +4,8 @@
  * spare the herd that runs to the one best target whenever there are several callers: M. Mitzenmacher, "The Power of Two Choices in
  * Randomized Load Balancing" (IEEE TPDS 12/10, 2001).
  */
-import { type Limited, Slot, type SlotWish, waitForSlot } from "./limiter.ts";
+import { type Limited, Slot } from "./limiter.ts";
+import { type SlotWish, waitForSlot } from "./slot-wait.ts";
 
 export interface Choosable extends Limited {
   /** Lower goes first. */

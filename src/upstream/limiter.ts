@@ -12,7 +12,7 @@
  */
 import type { Clock } from "../clock.ts";
 import type { Lane, Need } from "./need.ts";
-import { type Interruptible, unwatch, watch } from "./watch.ts";
+import { type Place, type SlotWaiter, WaitingLine } from "./waiting-line.ts";
 
 /** What decides, besides the slots, whether a target may be asked now. */
 export interface Gate {
@@ -43,49 +43,6 @@ export class Slot<Target extends Limited> {
     if (!this.#isHeld) return;
     this.#isHeld = false;
     this.target.limiter.giveBack(this.need.lane);
-  }
-}
-
-/** A place in a line: who waits, and which of the waiter's targets the line belongs to. */
-interface Place {
-  readonly waiter: SlotWaiter;
-  readonly target: number;
-  previous: Place | null;
-  next: Place | null;
-}
-
-interface SlotWaiter {
-  readonly need: Need;
-  readonly ifShut: IfShut;
-  grant(target: number): void;
-  /** It is to leave the line of this target, if it still stands there. */
-  turnAway(target: number): void;
-}
-
-/** What a waiter does when its target is shut for a while: another target may do by now. */
-export type IfShut = "wait" | "leave";
-
-/** Those who wait for one target in one lane. Leaving is as cheap as joining: a waiter stands in several lines. */
-class WaitingLine {
-  first: Place | null = null;
-  #last: Place | null = null;
-  count = 0;
-
-  join(waiter: SlotWaiter, target: number): Place {
-    const place: Place = { waiter, target, previous: this.#last, next: null };
-    if (this.#last === null) this.first = place;
-    else this.#last.next = place;
-    this.#last = place;
-    this.count++;
-    return place;
-  }
-
-  leave(place: Place): void {
-    if (place.previous === null) this.first = place.next;
-    else place.previous.next = place.next;
-    if (place.next === null) this.#last = place.previous;
-    else place.next.previous = place.previous;
-    this.count--;
   }
 }
 
@@ -280,82 +237,4 @@ export class Limiter {
       if (!alarm.off.signal.aborted) this.handOn();
     });
   }
-}
-
-export interface SlotWish {
-  readonly need: Need;
-  /** Ends the wait. */
-  readonly signal: AbortSignal;
-  /** Left out: it waits. */
-  readonly ifShut?: IfShut;
-}
-
-class Waiter<Target extends Limited> implements SlotWaiter, Interruptible {
-  readonly need: Need;
-  readonly ifShut: IfShut;
-  readonly #targets: readonly Target[];
-  /** Its place in the line of each target; null where it was turned away, or stands no more. */
-  readonly #places: (Place | null)[];
-  readonly #signal: AbortSignal;
-  readonly #resolve: (slot: Slot<Target> | null) => void;
-  #isOver = false;
-
-  constructor(
-    targets: readonly Target[],
-    { need, signal, ifShut = "wait" }: SlotWish,
-    resolve: (slot: Slot<Target> | null) => void,
-  ) {
-    this.need = need;
-    this.ifShut = ifShut;
-    this.#targets = targets;
-    this.#places = targets.map(() => null);
-    this.#signal = signal;
-    this.#resolve = resolve;
-  }
-
-  /** It may be granted a slot before it stands in the last line. */
-  join(): void {
-    watch(this.#signal, this);
-    for (let i = 0; i < this.#targets.length && !this.#isOver; i++) {
-      const place = this.#targets[i]?.limiter.join(this, i) ?? null;
-      if (!this.#isOver) this.#places[i] = place;
-    }
-    if (this.#places.every((place) => place === null)) this.#end(null);
-  }
-
-  grant(index: number): void {
-    this.#places[index] = null;
-    this.#end(new Slot(this.#targets[index] as Target, this.need));
-  }
-
-  turnAway(index: number): void {
-    const place = this.#places[index] ?? null;
-    if (place === null) return;
-    this.#places[index] = null;
-    this.#targets[index]?.limiter.leave(place);
-    if (this.#places.every((place) => place === null)) this.#end(null);
-  }
-
-  interrupt(): void {
-    this.#end(null);
-  }
-
-  #end(slot: Slot<Target> | null): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    unwatch(this.#signal, this);
-    for (const [i, place] of this.#places.entries()) {
-      this.#places[i] = null;
-      if (place !== null) this.#targets[i]?.limiter.leave(place);
-    }
-    this.#resolve(slot);
-  }
-}
-
-/** The first slot that any of the targets gives; null once the signal has aborted, or when all turn it away. */
-export function waitForSlot<Target extends Limited>(
-  targets: readonly Target[],
-  wish: SlotWish,
-): Promise<Slot<Target> | null> {
-  return new Promise((resolve) => new Waiter(targets, wish, resolve).join());
 }

@@ -7,6 +7,7 @@
  */
 import type { Clock } from "../clock.ts";
 import { acquireSlot } from "./choice.ts";
+import { isOverload } from "./exchange/answer.ts";
 import { Need } from "./need.ts";
 import type { Target } from "./target.ts";
 import type { Relay, UpstreamRequest } from "./upstream.ts";
@@ -18,8 +19,8 @@ interface RelayOptions {
   readonly random: () => number;
 }
 
-/** Another target may do better: statuses of one that is full, or behind a gateway that does not reach it. */
-const ELSEWHERE = new Set([429, 502, 503, 504, 529]);
+/** Of a gateway that does not reach its server. */
+const BEHIND_GATEWAY = new Set([502, 504]);
 
 export async function relayThrough(
   targets: readonly Target[],
@@ -47,8 +48,10 @@ export async function relayThrough(
   return { kind: "interrupted" };
 }
 
+/** Another target may do better: this one is full, or cannot be reached. */
 const isWorthAnother = (relay: Relay) =>
-  relay.kind === "unreachable" || (relay.kind === "relayed" && ELSEWHERE.has(relay.status));
+  relay.kind === "unreachable" ||
+  (relay.kind === "relayed" && (isOverload(relay.status) || BEHIND_GATEWAY.has(relay.status)));
 
 function discard(relay: Relay | null): void {
   if (relay?.kind === "relayed") relay.body.destroy();

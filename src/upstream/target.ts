@@ -4,7 +4,7 @@ import type { Outcome } from "../batch/outcome.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../tracing.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
-import { retryAfterMs } from "./exchange/answer.ts";
+import { isOverload, retryAfterMs } from "./exchange/answer.ts";
 import type { Attempted } from "./exchange/attempt.ts";
 import { Client } from "./exchange/client.ts";
 import { Dialect } from "./exchange/dialect.ts";
@@ -20,7 +20,6 @@ const MODEL_LIST_TIMEOUT_MS = 2_000;
 const NEVER = new AbortController().signal;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
 const NOTHING = Buffer.alloc(0);
-const OVERLOADED = new Set([429, 503, 529]);
 
 export interface TargetOptions extends CapacityOptions, WatchOptions {
   readonly maxAnswerBytes: number;
@@ -208,7 +207,7 @@ function beginningOf(answer: Relayed | Unrelayed, nowMs: number): Attempted {
   if (answer.kind !== "relayed") return { outcome: answer, hints: null };
   const { status, headers } = answer;
   const known = { status, requestId: null, body: NOTHING };
-  const outcome: Outcome = OVERLOADED.has(status)
+  const outcome: Outcome = isOverload(status)
     ? { kind: "overloaded", ...known, retryAfterMs: retryAfterMs(headers, nowMs) }
     : { kind: "answered", ...known, usage: NO_USAGE };
   return { outcome, hints: rateLimitHints(headers) };

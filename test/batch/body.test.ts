@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { type BodyRules, rewriteBody } from "../../src/batch/body.ts";
 import { isJson } from "../../src/batch/json.ts";
 import { bodyOf, parseLine } from "../../src/batch/line.ts";
-import { jsonText, objectText, stringText } from "../support/json-arbitraries.ts";
+import { isReadBack, jsonText, objectText, stringText } from "../support/json-arbitraries.ts";
 
 const NOTHING: BodyRules = { model: null, defaults: new Map(), extra: new Map() };
 
@@ -88,11 +88,6 @@ describe("a body stays the same buffer", () => {
 
 const NAMES = ["model", "n", "stop", "__proto__", "constructor", 'a"b', "a\\b", "é", "\ud800", ""];
 const name = fc.constantFrom(...NAMES);
-/**
- * Nowhere a backslash that stands for itself: after a key `\\`, JSON.parse of Node 24.21 takes a key `\u0061` of a
- * later object for the same.
- */
-const isReadBack = (text: string) => !text.includes("\\\\");
 const valueText = jsonText.filter(isReadBack).map((text) => text.trim());
 /** A key as some program may write it: with needless escapes. */
 const keyText = fc.oneof(

@@ -99,6 +99,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "interactive.ts": {
     may: [
       "batch/json.ts",
+      "batch/shown.ts",
       "contract/",
       "upstream/upstream.ts",
       "errors.ts",

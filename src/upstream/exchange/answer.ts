@@ -18,6 +18,10 @@ export interface RawAnswer {
 }
 
 const OVERLOADED = new Set([429, 503, 529]);
+
+/** Whether a server would answer, only not now. */
+export const isOverload = (status: number): boolean => OVERLOADED.has(status);
+
 const MAX_EXCERPT_CHARACTERS = 120;
 const MAX_MESSAGE_CHARACTERS = 1_000;
 /** The longest character takes four bytes. */
@@ -30,7 +34,7 @@ export function outcomeOf({ status, headers, body }: RawAnswer, nowMs: number): 
   }
   const requestId = header(headers, "x-request-id");
   const json = usage !== null ? body : errorBody(status, body);
-  return OVERLOADED.has(status)
+  return isOverload(status)
     ? {
         kind: "overloaded",
         status,
