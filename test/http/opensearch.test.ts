@@ -165,6 +165,18 @@ describe("`predict` is answered while the caller waits", () => {
     expect(sent).toContain(input);
   });
 
+  test("for the texts of the walk-through", async () => {
+    using ml = await MlCommons.open(connector, service.url);
+    const request = fill(walkthrough.requests.get("predict")!, {
+      ...walkthrough.variables,
+      model_id: "m",
+    });
+    const { parameters } = JSON.parse(request.body) as { parameters: { input: string[] } };
+    expect((await ml.predict({ input: JSON.stringify(parameters.input) })).status).toBe(200);
+    const { body: sent } = upstream.seen.at(-1) as SeenRequest;
+    expect(JSON.parse(sent)).toEqual({ ...parameters, model: "text-embedding-ada-002" });
+  });
+
   test("on the connection on which the batch is polled", async () => {
     using ml = await MlCommons.open(connector, service.url);
     expectBatch(await ml.batchPredict({ input_file_id: await upload() }));
