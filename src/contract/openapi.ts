@@ -1,6 +1,7 @@
 /** The contract as an OpenAPI document, made from the schemas that the server itself uses. */
 import { stringify } from "yaml";
 import { createDocument } from "zod-openapi";
+import { version } from "../version.ts";
 import { HEADERS } from "./openapi-headers.ts";
 import { PATHS } from "./openapi-routes.ts";
 import { WEBHOOKS } from "./openapi-webhooks.ts";
@@ -9,21 +10,19 @@ const DESCRIPTION = `A drop-in server for the OpenAI Batch API: upload a file of
 
 Everything under \`/v1\` is also there under \`/openai/v1\`, and, as Azure's clients ask for it, under \`/openai\` and \`/openai/deployments/NAME\`, whatever \`api-version\` they name. Endpoints may be written without their \`/v1\`. A GET may always be a HEAD. Times are Unix seconds, ids are opaque, and a key that has no value is null rather than absent.`;
 
-/** As a client may rely on it; it grows with the paths, not with the releases of the server. */
-const API_VERSION = "1";
-
 export const openApiDocument = () =>
   createDocument(
     {
       openapi: "3.1.0",
       info: {
         title: "batchd",
-        version: API_VERSION,
+        version,
         description: DESCRIPTION,
         license: { name: "Apache 2.0", identifier: "Apache-2.0" },
       },
       servers: [
-        { url: "/", description: "The server that shows this document." },
+        // Relative to the document, so that it leads through a proxy that adds a path prefix.
+        { url: ".", description: "The server that shows this document." },
         { url: "http://127.0.0.1:8080", description: "A server with its default address." },
       ],
       security: [{ key: [] }, { azureKey: [] }, {}],

@@ -1,12 +1,14 @@
 /**
  * The API document, and the same as a page for people. The page is Swagger UI with everything it needs from
- * this server, so it works without the internet, and its security policy allows it nothing else.
+ * this server, so it works without the internet, and its security policy allows it nothing else. Every address in it is relative,
+ * so it also works behind a proxy that adds a path prefix.
  */
 import { existsSync, readFileSync } from "node:fs";
 import type { Hono } from "hono";
 import { openApiYaml } from "../contract/openapi.ts";
 import { PublicError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
+import { pathOf } from "./path.ts";
 
 const STYLES = "swagger-ui.css";
 const CODE = "swagger-ui-bundle.js";
@@ -21,19 +23,19 @@ const PAGE = `<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>batchd API</title>
 <link rel="icon" href="data:,">
-<link rel="stylesheet" href="/docs/${STYLES}">
-<link rel="stylesheet" href="/docs/page.css">
+<link rel="stylesheet" href="docs/${STYLES}">
+<link rel="stylesheet" href="docs/page.css">
 </head>
 <body>
-<div id="document"><p class="hint">The page needs JavaScript. The document itself: <a href="/openapi.yaml">openapi.yaml</a></p></div>
-<script src="/docs/${CODE}"></script>
-<script src="/docs/page.js"></script>
+<div id="document"><p class="hint">The page needs JavaScript. The document itself: <a href="openapi.yaml">openapi.yaml</a></p></div>
+<script src="docs/${CODE}"></script>
+<script src="docs/page.js"></script>
 </body>
 </html>
 `;
 
 const PAGE_CODE = `SwaggerUIBundle({
-  url: "/openapi.yaml",
+  url: "openapi.yaml",
   dom_id: "#document",
   deepLinking: true,
   defaultModelsExpandDepth: 0,
@@ -81,9 +83,12 @@ export function mountDocs(app: Hono<AppEnv>): void {
     c.body(document(), 200, { "content-type": "application/yaml; charset=utf-8" }),
   );
 
-  app.get("/docs", (c) =>
-    c.body(PAGE, 200, { "content-type": TYPES.html, "content-security-policy": SECURITY_POLICY }),
-  );
+  app.get("/docs", (c) => {
+    // The relative addresses of the page need the path without the slash.
+    if (pathOf(c.req.url).endsWith("/")) return c.redirect("../docs", 308);
+    const headers = { "content-type": TYPES.html, "content-security-policy": SECURITY_POLICY };
+    return c.body(PAGE, 200, headers);
+  });
 
   app.get("/docs/:asset", (c) => {
     const name = c.req.param("asset");

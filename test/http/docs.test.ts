@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import packageJson from "../../package.json" with { type: "json" };
 import { openApiYaml } from "../../src/contract/openapi.ts";
 import { startTestApi, type TestApi } from "../support/test-http.ts";
 
@@ -18,6 +20,12 @@ async function read(path: string) {
   };
 }
 
+/** Those that the page loads or links, but for the empty icon. */
+const addressesIn = (html: string): string[] =>
+  [...html.matchAll(/(?:src|href)="([^"]+)"/g)]
+    .map(([, address = ""]) => address)
+    .filter((address) => address !== "data:,");
+
 test("the server serves its own document, and asks for no key", async () => {
   const { status, type, text } = await read("/openapi.yaml");
   expect([status, type]).toEqual([200, "application/yaml; charset=utf-8"]);
@@ -30,21 +38,38 @@ describe("the page for people", () => {
     expect([page.status, page.type]).toEqual([200, "text/html; charset=utf-8"]);
     expect(page.policy).toContain("default-src 'none'");
     expect(page.policy).not.toMatch(/https?:|\*/);
-    const needed = [...page.text.matchAll(/(?:src|href)="([^"]+)"/g)].map(([, path = ""]) => path);
-    expect(needed).toHaveLength(6);
-    for (const path of needed.filter((each) => each !== "data:,")) {
-      expect(path).toMatch(/^\/[a-z]/);
-      const { status, type, text } = await read(path);
+    const needed = addressesIn(page.text);
+    expect(needed).toHaveLength(5);
+    for (const path of needed) {
+      const { status, type, text } = await read(`/${path}`);
       expect([path, status]).toEqual([path, 200]);
       expect(type).toMatch(/^(text\/css|text\/javascript|application\/yaml)/);
       expect(text.length).toBeGreaterThan(100);
     }
-    expect((await read("/docs/")).text).toBe(page.text);
   });
 
-  test("shows the document of this server", async () => {
-    expect((await read("/docs/page.js")).text).toContain('url: "/openapi.yaml"');
+  test("stands at one address, to which the one with a slash leads", async () => {
+    const response = await api.fetch("/docs/", { redirect: "manual" });
+    expect([response.status, response.headers.get("location")]).toEqual([308, "../docs"]);
+    expect((await read("/docs/")).text).toBe((await read("/docs")).text);
+  });
+
+  test("works behind a proxy that adds a path prefix", async () => {
+    const prefix = "https://host.example/batch/api";
+    const page = await read("/docs");
+    const code = await read("/docs/page.js");
+    const document = /url: "([^"]+)"/.exec(code.text)?.[1] ?? "";
+    for (const address of [...addressesIn(page.text), document]) {
+      expect(new URL(address, `${prefix}/docs`).href).toMatch(`${prefix}/`);
+    }
+    const { servers } = parse((await read("/openapi.yaml")).text) as { servers: { url: string }[] };
+    expect(new URL(servers[0]?.url ?? "", `${prefix}/openapi.yaml`).href).toBe(`${prefix}/`);
+  });
+
+  test("shows the document of this server, with the version of this server", async () => {
     expect((await read("/docs/swagger-ui-bundle.js")).text).toContain("SwaggerUIBundle");
+    const { info } = parse((await read("/openapi.yaml")).text) as { info: { version: string } };
+    expect(info.version).toBe(packageJson.version);
   });
 
   test.each([

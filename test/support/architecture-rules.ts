@@ -32,6 +32,7 @@ const OBSERVERS = ["log.ts", "metrics.ts", "tracing.ts"];
  */
 const LAYERS: Readonly<Record<string, Allowed>> = {
   "contract/": { may: [] },
+  "contract/openapi.ts": { may: ["contract/", "version.ts"] },
   "errors.ts": { may: [] },
   "clock.ts": { may: [] },
   "log-events.ts": { may: [] },
