@@ -7,6 +7,7 @@ import { configFile, loadConfig, type Overrides } from "./config/config.ts";
 import { reloading } from "./config/reload.ts";
 import type { Config } from "./config/schema.ts";
 import { showConfig } from "./config/shown.ts";
+import { configWarnings } from "./config/warnings.ts";
 import { ConfigWatch } from "./config/watch.ts";
 import { openApiYaml } from "./contract/openapi.ts";
 import { createLog, type Log } from "./log.ts";
@@ -99,11 +100,14 @@ async function serve(flags: Overrides): Promise<number> {
     return FAILED;
   }
   const { runtime } = started;
-  for (const warning of runtime.warnings) complain(`warning: ${warning}`);
+  for (const warning of configWarnings(config)) complain(`warning: ${warning}`);
   say(`batchd listening on ${runtime.url}`);
   const drain = new AbortController();
   const load = () => loadConfig(flags);
-  const apply = (next: Config) => runtime.reconfigure(next);
+  const apply = (next: Config) => {
+    log.level = next.log_level;
+    runtime.reconfigure(next);
+  };
   const reload = reloading({ config, load, apply, log, metrics });
   const watched = watch.run(reload, { clock: systemClock, log, drain: drain.signal });
   const signal = await leave;

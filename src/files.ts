@@ -25,7 +25,7 @@ export interface FilesDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly tracing: Tracing;
-  readonly maxFileBytes: number;
+  readonly maxFileBytes: () => number;
   /** Tells the engine to look now. Nothing depends on it. */
   readonly nudge: () => void;
 }
@@ -74,7 +74,7 @@ export class Files {
   ): Promise<StoredFile> {
     const { store, maxFileBytes } = this.#deps;
     return this.store(project, incoming, {
-      maxBytes: maxFileBytes,
+      maxBytes: maxFileBytes(),
       publish: (file) => store.insertFile(file, receiptFor?.(file)),
     });
   }
@@ -82,7 +82,7 @@ export class Files {
   /** What {@link receive} would make of it, or refuse it for, without storing anything. */
   async inspect(project: string, incoming: IncomingFile): Promise<ReceivedFile> {
     const check = new ContentCheck();
-    const content = this.#checked(incoming, check, this.#deps.maxFileBytes);
+    const content = this.#checked(incoming, check, this.#deps.maxFileBytes());
     while (!(await content.next()).done);
     return this.#received(project, incoming, check);
   }

@@ -15,6 +15,7 @@ export const LOG_EVENTS = {
   warn: {
     "blob.left_behind":
       "The blob of a file that was refused could not be removed; the sweep will find it.",
+    "config.warning": "A configuration that took effect has something that is probably not meant.",
     "config.restart_needed": "Some of what was changed takes effect at the next start.",
     "download.broken": "A download ended before its last byte; most often the client went.",
     "idempotency_key.left_behind": "The key of a request that failed is free only after a while.",

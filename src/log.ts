@@ -21,8 +21,14 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 
 const standardError = () => destination({ fd: 2, sync: true });
 
-export function createLog(level: LogLevel, stream: DestinationStream = standardError()): Log {
-  return pino(
+/** A log whose level may change. */
+export type LeveledLog = Log & { level: LogLevel };
+
+export function createLog(
+  level: LogLevel,
+  stream: DestinationStream = standardError(),
+): LeveledLog {
+  const log = pino(
     {
       level,
       base: null,
@@ -43,4 +49,5 @@ export function createLog(level: LogLevel, stream: DestinationStream = standardE
     },
     stream,
   );
+  return log as LeveledLog;
 }

@@ -3,10 +3,8 @@
  * reverse: first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
 import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
-import { isIP } from "node:net";
 import { dirname, join, resolve } from "node:path";
 import type { Batch } from "./batch/batch.ts";
-import type { Forecast } from "./batch/forecast.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { Batches } from "./batches.ts";
 import type { Blobs } from "./blobs/blobs.ts";
@@ -14,6 +12,7 @@ import { openDiskBlobs } from "./blobs/disk.ts";
 import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
 import { Engine } from "./engine/engine.ts";
+import type { IntakeLimits } from "./engine/intake.ts";
 import { JOURNAL_LIMITS } from "./engine/journal.ts";
 import { Files } from "./files.ts";
 import { type AppDeps, createApp } from "./http/app.ts";
@@ -42,9 +41,7 @@ export interface RuntimeOptions {
 export interface Runtime {
   /** Where requests are accepted, such as `http://127.0.0.1:8080`. */
   readonly url: string;
-  /** For the operator, before the first request: one sentence each. */
-  readonly warnings: readonly string[];
-  /** Takes on what `config` says of upstreams and models; the rest of it waits for a restart. */
+  /** Takes on what needs no restart (`config/changes.ts`); requests under way keep what they began with. */
   reconfigure(config: Config): void;
   /** Stops taking requests, lets work in flight end within the configured grace, and closes everything. */
   close(): Promise<void>;
@@ -96,15 +93,15 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const opened = await openStorage(config, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
-  const { limits } = config;
   const tracing = await openTracing(options);
   closers.add("tracing", () => tracing.close());
   const deps = { ...surroundings, tracing };
   let current = config;
+  const configNow = () => current;
   const defaultModel = () => current.default_model ?? null;
   const upstreams = openUpstreams({
     upstreams: config.upstreams,
-    maxAnswerBytes: limits.max_answer_bytes,
+    maxAnswerBytes: () => current.limits.max_answer_bytes,
     ...deps,
   });
   closers.add("upstreams", () => upstreams.close());
@@ -115,14 +112,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     blobs,
     upstreams,
     ...deps,
-    limits: {
-      maxFileBytes: limits.max_file_bytes,
-      maxRequestsPerBatch: limits.max_requests_per_batch,
-      maxLineBytes: limits.max_line_bytes,
-      maxEmbeddingInputsPerBatch: limits.max_embedding_inputs_per_batch,
-      allowMixedModels: () => current.limits.allow_mixed_models,
-      chunk: DEFAULT_CHUNK_LIMITS,
-    },
+    limits: () => intakeLimits(current),
     defaultModel,
     journalLimits: JOURNAL_LIMITS,
     stopGraceMs: config.engine.stop_grace_seconds * 1000,
@@ -132,12 +122,8 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => engine.drain(drainGraceMs);
   closers.add("engine", drain);
-  const forecastFor = (batch: Batch) => engine.forecastFor(batch);
-  const nudge = () => engine.nudge();
-  const nudgeStopping = () => engine.nudgeStopping();
-  const nudges = { nudge, nudgeStopping };
-  const parts = { store, blobs, upstreams, tracing, defaultModel, forecastFor, ...nudges };
-  const app = createApp(useCases(options, parts));
+  const parts = { store, blobs, upstreams, tracing, engine, configNow, defaultModel };
+  const app = createApp(useCases(surroundings, parts));
   const listening = await listen(app, config.server);
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
@@ -146,10 +132,10 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   webhooks.start();
   const runtime = {
     url: listening.url,
-    warnings: warningsAbout(config),
     reconfigure: (next: Config) => {
       current = next;
       upstreams.reconfigure(next.upstreams);
+      webhooks.reconfigure(next.webhooks);
       engine.reroute();
     },
     close: () => {
@@ -161,23 +147,35 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   return { ok: true, runtime };
 }
 
+const intakeLimits = ({ limits }: Config): IntakeLimits => ({
+  maxFileBytes: limits.max_file_bytes,
+  maxRequestsPerBatch: limits.max_requests_per_batch,
+  maxLineBytes: limits.max_line_bytes,
+  maxEmbeddingInputsPerBatch: limits.max_embedding_inputs_per_batch,
+  allowMixedModels: limits.allow_mixed_models,
+  chunk: DEFAULT_CHUNK_LIMITS,
+});
+
 interface Parts {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly upstreams: Upstreams;
   readonly tracing: Tracing;
+  readonly engine: Engine;
+  /** The configuration in force. */
+  readonly configNow: () => Config;
   readonly defaultModel: () => string | null;
-  readonly forecastFor: (batch: Batch) => Forecast | null;
-  readonly nudge: () => void;
-  readonly nudgeStopping: () => void;
 }
 
 /** What a client can ask for, on the parts that do it. */
-function useCases({ config, ...surroundings }: RuntimeOptions, parts: Parts): AppDeps {
-  const { store, blobs, upstreams } = parts;
-  const { max_file_bytes: maxFileBytes, max_upload_bytes: maxUploadBytes } = config.limits;
+function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): AppDeps {
+  const { store, blobs, upstreams, engine, configNow } = parts;
+  const maxFileBytes = () => configNow().limits.max_file_bytes;
+  const maxUploadBytes = () => configNow().limits.max_upload_bytes;
   const { clock } = surroundings;
-  const deps = { ...parts, ...surroundings };
+  const nudges = { nudge: () => engine.nudge(), nudgeStopping: () => engine.nudgeStopping() };
+  const forecastFor = (batch: Batch) => engine.forecastFor(batch);
+  const deps = { ...parts, ...surroundings, ...nudges, forecastFor };
   const files = new Files({ ...deps, maxFileBytes });
   return {
     files,
@@ -186,10 +184,10 @@ function useCases({ config, ...surroundings }: RuntimeOptions, parts: Parts): Ap
     models: new Models(upstreams),
     idempotency: new Idempotency(deps),
     interactive: new Interactive(deps),
-    maxLineBytes: config.limits.max_line_bytes,
-    forecastFor: parts.forecastFor,
-    keys: config.auth?.keys ?? [],
+    maxLineBytes: () => configNow().limits.max_line_bytes,
+    forecastFor,
     ...surroundings,
+    keys: () => configNow().auth?.keys ?? [],
     isReady: () => isUsable(store, blobs),
     lookAround: async () => ({
       targets: upstreams.listTargets(),
@@ -243,23 +241,4 @@ async function openStorage({ data_dir }: Config, closers: Closers): Promise<Stor
 async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {
   const checks = await Promise.allSettled([store.ping(), blobs.ping()]);
   return checks.every((check) => check.status === "fulfilled");
-}
-
-const isLoopback = (host: string) =>
-  host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
-
-function warningsAbout(config: Config): string[] {
-  const warnings: string[] = [];
-  const { host } = config.server;
-  if (config.auth === undefined && !isLoopback(host)) {
-    warnings.push(
-      `anybody who can reach ${host} can read and run everything: no keys are configured (auth.keys)`,
-    );
-  }
-  if (config.upstreams.length === 0) {
-    warnings.push(
-      "no upstream is configured, so every batch will fail with model_not_found: start with --upstream URL or --config FILE",
-    );
-  }
-  return warnings;
 }

@@ -32,7 +32,7 @@ export interface UploadsDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly files: Files;
-  readonly maxUploadBytes: number;
+  readonly maxUploadBytes: () => number;
   /** Tells the engine to look now. Nothing depends on it. */
   readonly nudge: () => void;
 }
@@ -73,7 +73,7 @@ export class Uploads {
     receiptFor?: ReceiptFor<Upload>,
   ): Promise<Upload> {
     const { store, clock, log, maxUploadBytes } = this.#deps;
-    assertBytes(request.bytes, maxUploadBytes);
+    assertBytes(request.bytes, maxUploadBytes());
     const createdAtMs = clock.nowMs();
     const upload: Upload = {
       ...request,

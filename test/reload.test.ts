@@ -1,11 +1,12 @@
 /** Other upstreams under a server that runs, in a process of its own. */
-import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rename, rm, watch, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { stringify } from "yaml";
 import { BatchdProcess } from "./support/process.ts";
+import { startReceiver } from "./support/receiver.ts";
 import { chatLines } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 
@@ -136,4 +137,111 @@ test("SIGHUP loads the file again, and names what needs a restart", async () => 
   await server.loggedLike(/"added":\[\],"removed":\[\],"changed":\[\].*"config.reloaded"/);
 
   expect(await outputIds(server, openai, await submit(openai, 5))).toEqual(idsOf(5));
+});
+
+const TOO_LARGE = 400;
+const BOUNDARY = "boundary";
+
+/** A file on its way to the server, as slow as its test wants. */
+class SlowUpload {
+  readonly #body = new TransformStream<Uint8Array, Uint8Array>();
+  readonly #writer = this.#body.writable.getWriter();
+  readonly #status: Promise<number>;
+
+  constructor(url: string, key: string) {
+    const init = {
+      method: "POST",
+      headers: {
+        authorization: `Bearer ${key}`,
+        "content-type": `multipart/form-data; boundary=${BOUNDARY}`,
+      },
+      body: this.#body.readable,
+      duplex: "half",
+    };
+    this.#status = fetch(`${url}/v1/files`, init as RequestInit).then(({ status }) => status);
+    void this.send(
+      `--${BOUNDARY}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n` +
+        `--${BOUNDARY}\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\n`,
+    );
+  }
+
+  send(text: string): Promise<void> {
+    return this.#writer.write(new TextEncoder().encode(text));
+  }
+
+  /** The status of the answer. */
+  async end(): Promise<number> {
+    await this.send(`\r\n--${BOUNDARY}--\r\n`).catch(() => {});
+    await this.#writer.close().catch(() => {});
+    return this.#status;
+  }
+}
+
+/** Resolves at the first change in a folder. */
+async function someChange(folder: string): Promise<void> {
+  for await (const _ of watch(folder)) return;
+}
+
+const keyed = (key: string, more: object = {}) =>
+  configure(stringify({ auth: { keys: [{ name: "ci", key }] }, ...more }));
+
+test("a key that is taken away stops working at once, and a request that had begun under it ends well", async () => {
+  await keyed("sk-old", { limits: { max_file_bytes: 4_000 } });
+  await using server = start();
+  const url = await server.listening();
+  const statusWith = async (key: string) => {
+    const headers = { authorization: `Bearer ${key}` };
+    return (await fetch(`${url}/v1/files`, { headers })).status;
+  };
+  const stored = someChange(join(dir, "data", "blobs", ".tmp"));
+  const uploading = new SlowUpload(url, "sk-old");
+  await uploading.send("x".repeat(2_000));
+  await stored;
+  expect([await statusWith("sk-old"), await statusWith("sk-new")]).toEqual([200, 401]);
+
+  await keyed("sk-new", { limits: { max_file_bytes: 1_000 } });
+  await server.loggedLike(/"keys":\["limits.max_file_bytes","auth.keys"\].*"config.reloaded"/);
+
+  expect([await statusWith("sk-old"), await statusWith("sk-new")]).toEqual([401, 200]);
+  await uploading.send("y");
+  expect(await uploading.end()).toBe(200);
+  const late = new SlowUpload(url, "sk-new");
+  await late.send("x".repeat(2_000));
+  expect(await late.end()).toBe(TOO_LARGE);
+});
+
+test("without auth in the file no key is asked for any more, and the log warns when others can reach it", async () => {
+  await keyed("sk-old", { server: { host: "0.0.0.0" } });
+  await using server = start();
+  const url = (await server.listening()).replace("0.0.0.0", "127.0.0.1");
+  expect((await fetch(`${url}/v1/files`)).status).toBe(401);
+
+  await configure(stringify({ server: { host: "0.0.0.0" } }));
+  await server.loggedLike(/"warning":"anybody who can reach 0\.0\.0\.0.*"config.warning"/);
+
+  expect((await fetch(`${url}/v1/files`)).status).toBe(200);
+});
+
+test("a webhook that comes is told, and the log speaks at its new level", async () => {
+  await using a = await startUpstream();
+  await using receiver = await startReceiver();
+  await configure(stringify({ upstreams: [entry("a", a, 4)], log_level: "warn" }));
+  await using server = start();
+  const openai = await clientOf(server);
+
+  await configure(
+    stringify({
+      upstreams: [entry("a", a, 4)],
+      log_level: "debug",
+      webhooks: {
+        endpoints: [{ name: "w", url: receiver.url, secret: "s3cret" }],
+        allow_private_hosts: ["127.0.0.1"],
+      },
+    }),
+  );
+  await server.loggedLike(/"level":"info".*"config.reloaded"/);
+  await submit(openai, 1);
+
+  await receiver.reached(1);
+  await server.loggedLike(/"level":"debug"/);
 });

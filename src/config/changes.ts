@@ -8,39 +8,55 @@ export interface ConfigChanges {
   readonly added: readonly string[];
   readonly removed: readonly string[];
   readonly changed: readonly string[];
+  /** Paths of other values that take effect now, such as `limits.max_line_bytes`. */
+  readonly keys: readonly string[];
   /** Paths of values that differ and wait for a restart, such as `server.port`. */
   readonly needRestart: readonly string[];
 }
 
-/** Paths of values that a running server takes on. */
-const LIVE = ["upstreams", "default_model", "limits.allow_mixed_models"];
+type Effect = "at_once" | "after_restart";
+
+/** When a change to each group of values takes effect. */
+const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
+  server: "after_restart",
+  data_dir: "after_restart",
+  log_level: "at_once",
+  limits: "at_once",
+  auth: "at_once",
+  upstreams: "at_once",
+  default_model: "at_once",
+  tracing: "after_restart",
+  webhooks: "at_once",
+  engine: "after_restart",
+};
 
 /** `running` is what the server goes by now. */
 export function changesBetween(running: Config, loaded: Config): ConfigChanges {
   const before = byName(running.upstreams);
   const after = byName(loaded.upstreams);
   const names = [...after.keys()];
+  const changedPaths = (effect: Effect) =>
+    differences(partsOf(running, effect), partsOf(loaded, effect), "");
   return {
     added: names.filter((name) => !before.has(name)),
     removed: [...before.keys()].filter((name) => !after.has(name)),
     changed: names.filter(
       (name) => before.has(name) && !isDeepStrictEqual(before.get(name), after.get(name)),
     ),
-    needRestart: differences(running, loaded, "").filter((path) => !LIVE.includes(path)),
+    keys: changedPaths("at_once").filter((path) => path !== "upstreams"),
+    needRestart: changedPaths("after_restart"),
   };
 }
 
 /** The running configuration with everything of the loaded one that needs no restart. */
 export function withLiveParts(running: Config, loaded: Config): Config {
-  const { upstreams, default_model, limits } = loaded;
-  const { allow_mixed_models } = limits;
-  return {
-    ...running,
-    upstreams,
-    default_model,
-    limits: { ...running.limits, allow_mixed_models },
-  };
+  return { ...partsOf(loaded, "at_once"), ...partsOf(running, "after_restart") } as Config;
 }
+
+const partsOf = (config: Config, effect: Effect): Partial<Config> =>
+  Object.fromEntries(
+    Object.entries(config).filter(([key]) => TAKES_EFFECT[key as keyof Config] === effect),
+  );
 
 const byName = (upstreams: readonly UpstreamConfig[]) =>
   new Map(upstreams.map((upstream) => [upstream.name, upstream]));

@@ -8,6 +8,7 @@ import type { Metrics } from "../metrics.ts";
 import { changesBetween, withLiveParts } from "./changes.ts";
 import type { ConfigResult } from "./config.ts";
 import type { Config } from "./schema.ts";
+import { configWarnings } from "./warnings.ts";
 
 export interface ReloadOptions {
   /** What the server was started with. */
@@ -30,10 +31,11 @@ export function reloading(options: ReloadOptions): () => void {
       log.error({ problems: loaded.problems }, "config.refused");
       return;
     }
-    const { needRestart, ...upstreams } = changesBetween(running, loaded.config);
+    const { needRestart, keys, ...upstreams } = changesBetween(running, loaded.config);
     running = withLiveParts(running, loaded.config);
     apply(running);
-    log.info({ upstreams }, "config.reloaded");
+    log.info({ upstreams, keys }, "config.reloaded");
+    for (const warning of configWarnings(running)) log.warn({ warning }, "config.warning");
     if (needRestart.length > 0) log.warn({ keys: needRestart }, "config.restart_needed");
   };
 }

@@ -33,7 +33,7 @@ export interface EngineOptions {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly tracing: Tracing;
-  readonly limits: IntakeLimits;
+  readonly limits: () => IntakeLimits;
   /** What lines without a model ask for when their batch has no default of its own. */
   readonly defaultModel: () => string | null;
   readonly journalLimits: JournalLimits;

@@ -29,8 +29,8 @@ export interface IntakeLimits {
   readonly maxRequestsPerBatch: number;
   readonly maxLineBytes: number;
   readonly maxEmbeddingInputsPerBatch: number;
-  /** Asked anew for each batch, as the configuration may be loaded again. */
-  readonly allowMixedModels: () => boolean;
+  /** Whether the lines of one batch may name several models. */
+  readonly allowMixedModels: boolean;
   readonly chunk: ChunkLimits;
 }
 
@@ -43,7 +43,8 @@ export interface IntakeDeps {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly leases: Leases;
-  readonly limits: IntakeLimits;
+  /** Asked anew for each batch, which keeps what it began with: the configuration may be loaded again. */
+  readonly limits: () => IntakeLimits;
   /** For lines without a model of batches without a default of their own. Asked anew for each batch. */
   readonly defaultModel: () => string | null;
   readonly announcementsFor: (batch: Batch) => Announcement[];
@@ -128,10 +129,11 @@ async function judge(
   stop: AbortSignal,
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
-  const unusable = inputFault(batch, input, deps.limits) ?? defaultModelFault(batch, deps);
+  const limits = deps.limits();
+  const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, deps);
   if (unusable !== null || input === null) return unusable;
-  const reading = new InputReading(batch, deps);
-  const splitter = new LineSplitter(deps.limits.maxLineBytes, { start: 0, firstLine: 1 });
+  const reading = new InputReading(batch, limits, deps);
+  const splitter = new LineSplitter(limits.maxLineBytes, { start: 0, firstLine: 1 });
   for await (const bytes of deps.blobs.read(input.blobKey)) {
     if (stop.aborted) return null;
     for (const line of splitter.push(bytes as Buffer)) reading.add(line);
@@ -184,13 +186,13 @@ class InputReading {
   readonly #faults: Fault[] = [];
   #lineCount = 0;
 
-  constructor(batch: Batch, { limits, upstreams, defaultModel }: IntakeDeps) {
+  constructor(batch: Batch, limits: IntakeLimits, { upstreams, defaultModel }: IntakeDeps) {
     this.#limits = limits;
     this.#defaultModel = batch.defaultModel ?? defaultModel();
     this.#checker = new LineChecker(batch.endpoint, {
       routeKeyOf: routeKeysOf(upstreams),
       defaultModel: this.#defaultModel,
-      allowsMixedModels: limits.allowMixedModels(),
+      allowsMixedModels: limits.allowMixedModels,
     });
     this.#planner = new Planner(limits.chunk);
   }

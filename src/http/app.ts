@@ -38,10 +38,10 @@ export interface AppDeps {
   readonly idempotency: Idempotency;
   readonly interactive: Interactive;
   /** Of an interactive request. */
-  readonly maxLineBytes: number;
+  readonly maxLineBytes: () => number;
   readonly forecastFor: (batch: Batch) => Forecast | null;
-  /** Empty: no key is asked for. */
-  readonly keys: readonly KeyConfig[];
+  /** Asked for each request. Empty: no key is asked for. */
+  readonly keys: () => readonly KeyConfig[];
   readonly isReady: () => Promise<boolean>;
   readonly metrics: Metrics;
   readonly lookAround: () => Promise<Now>;

@@ -40,10 +40,25 @@ function projectOf(key: string, known: readonly KnownKey[]): string {
   );
 }
 
+/** The keys in force with their digests, calculated once for each configuration. */
+function knownKeys(keys: () => readonly KeyConfig[]): () => readonly KnownKey[] {
+  let latest: readonly KeyConfig[] = [];
+  let known: readonly KnownKey[] = [];
+  return () => {
+    const current = keys();
+    if (current !== latest) {
+      known = current.map(({ key, project }) => ({ digest: digestOf(key), project }));
+      latest = current;
+    }
+    return known;
+  };
+}
+
 /** Sets the project of a request. Without keys anything is accepted. */
-export function authenticate(keys: readonly KeyConfig[]): MiddlewareHandler<AppEnv> {
-  const known = keys.map(({ key, project }) => ({ digest: digestOf(key), project }));
+export function authenticate(keys: () => readonly KeyConfig[]): MiddlewareHandler<AppEnv> {
+  const knownNow = knownKeys(keys);
   return async (c, next) => {
+    const known = knownNow();
     if (known.length === 0) {
       c.set("project", DEFAULT_PROJECT);
       return next();

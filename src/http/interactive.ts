@@ -27,7 +27,7 @@ const KEEP_ALIVE_PROBE_MS = 30_000;
 export interface InteractiveRoutesDeps {
   readonly interactive: Interactive;
   /** Longest body. */
-  readonly maxLineBytes: number;
+  readonly maxLineBytes: () => number;
   readonly log: Log;
 }
 
@@ -44,7 +44,7 @@ async function passThrough(
 ): Promise<Response> {
   const { incoming, outgoing } = c.env;
   const gone = leaving(outgoing);
-  const body = await readBody(incoming, maxLineBytes);
+  const body = await readBody(incoming, maxLineBytes());
   waitInSilence(incoming);
   const deployment = deploymentIn(c.req.url);
   const request = { endpoint, body, deployment, origin: originOf(c) };

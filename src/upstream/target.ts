@@ -22,7 +22,7 @@ const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null }
 const NOTHING = Buffer.alloc(0);
 
 export interface TargetOptions extends CapacityOptions, WatchOptions {
-  readonly maxAnswerBytes: number;
+  readonly maxAnswerBytes: () => number;
 }
 
 /** One upstream endpoint: how to talk to it, how much it can take, and its condition. */

@@ -12,7 +12,7 @@ import type { Route, TargetStatus, UpstreamModel, Upstreams } from "./upstream.t
 export interface UpstreamsOptions extends WatchOptions {
   readonly upstreams: readonly UpstreamConfig[];
   /** Longest answer to one line. */
-  readonly maxAnswerBytes: number;
+  readonly maxAnswerBytes: () => number;
   readonly clock: Clock;
   readonly log: Log;
   /** From 0 up to 1; spreads retries over time. */

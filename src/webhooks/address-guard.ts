@@ -23,13 +23,18 @@ export type Resolve = (
 ) => void;
 
 export class AddressGuard {
-  readonly #allowed: ReadonlySet<string>;
+  #allowed: ReadonlySet<string> = new Set();
   readonly #resolve: Resolve;
 
   /** `allowedHosts` are the names and addresses that may be private. */
   constructor(allowedHosts: readonly string[], resolve: Resolve = systemLookup) {
-    this.#allowed = new Set(allowedHosts.map(canonical));
     this.#resolve = resolve;
+    this.allow(allowedHosts);
+  }
+
+  /** Other hosts that may be private, from the next connection on. */
+  allow(hosts: readonly string[]): void {
+    this.#allowed = new Set(hosts.map(canonical));
   }
 
   /** Why the host of a URL must not be connected to; null when it may, or is a name that {@link lookup} checks. */

@@ -43,6 +43,8 @@ export interface WebhooksOptions {
 
 export class Webhooks {
   readonly #options: WebhooksOptions;
+  #config: WebhooksConfig;
+  readonly #guard: AddressGuard;
   readonly #sender: Sender;
   readonly #owner = `webhooks/${randomUUID()}`;
   readonly #nudge = new Nudge();
@@ -53,8 +55,15 @@ export class Webhooks {
 
   constructor(options: WebhooksOptions) {
     this.#options = options;
-    const guard = new AddressGuard(options.config.allow_private_hosts);
-    this.#sender = new Sender({ guard, clock: options.clock });
+    this.#config = options.config;
+    this.#guard = new AddressGuard(options.config.allow_private_hosts);
+    this.#sender = new Sender({ guard: this.#guard, clock: options.clock });
+  }
+
+  /** Other endpoints from now on. An attempt under way ends as it began. */
+  reconfigure(config: WebhooksConfig): void {
+    this.#config = config;
+    this.#guard.allow(config.allow_private_hosts);
   }
 
   /**
@@ -63,7 +72,7 @@ export class Webhooks {
    */
   announcementsFor(batch: Batch): Announcement[] {
     const eventId = `evt_${randomHexId()}`;
-    return this.#options.config.endpoints
+    return this.#config.endpoints
       .filter(({ project }) => project === undefined || project === batch.project)
       .map(({ name }) => ({ webhookId: `wh_${randomHexId()}`, eventId, webhook: name }));
   }
@@ -134,9 +143,9 @@ export class Webhooks {
   }
 
   async #deliver(delivery: Delivery): Promise<void> {
-    const { store, config, clock, log, metrics } = this.#options;
+    const { store, clock, log, metrics } = this.#options;
     const { webhookId } = delivery;
-    const endpoint = config.endpoints.find(({ name }) => name === delivery.webhook);
+    const endpoint = this.#config.endpoints.find(({ name }) => name === delivery.webhook);
     if (endpoint === undefined) {
       await this.#giveUp(delivery, "no webhook of this name is configured");
       return;

@@ -77,23 +77,43 @@ test("names what has to wait for a restart, without its values, and leaves it as
   load({
     upstreams: [upstream("b")],
     server: { port: 1234 },
-    limits: { max_line_bytes: 2_048 },
-    auth: { keys: [{ name: "ci", key: "sk-secret" }] },
-    webhooks: { endpoints: [{ name: "w", url: "http://w", secret: "sk-secret" }] },
+    data_dir: "/elsewhere",
+    engine: { drain_grace_seconds: 1 },
+    tracing: { endpoint: "http://me:sk-secret@traces:4318/v1/traces" },
   });
   expect(events.all.at(-1)).toMatchObject({
     event: "config.restart_needed",
     level: "warn",
     keys: expect.arrayContaining([
       "server.port",
-      "limits.max_line_bytes",
-      "auth",
-      "webhooks.endpoints",
+      "data_dir",
+      "engine.drain_grace_seconds",
+      "tracing",
     ]),
   });
   expect(events.all.at(-1)?.["keys"]).toHaveLength(4);
   expect(JSON.stringify(events.all)).not.toContain("sk-secret");
   expect(applied).toEqual([configOf({ upstreams: [upstream("b")] })]);
+});
+
+test("takes on limits, keys, webhooks and the level of the log, and names them without their values", () => {
+  const { load, applied, events } = running({});
+  const values = {
+    limits: { max_line_bytes: 2_048 },
+    auth: { keys: [{ name: "ci", key: "sk-secret" }] },
+    webhooks: { endpoints: [{ name: "w", url: "http://w", secret: "sk-secret" }] },
+    log_level: "debug",
+  };
+  load(values);
+  expect(applied).toEqual([configOf(values)]);
+  const reloaded = events.all.find(({ event }) => event === "config.reloaded");
+  expect(new Set(reloaded?.["keys"] as string[])).toEqual(
+    new Set(["limits.max_line_bytes", "auth", "webhooks.endpoints", "log_level"]),
+  );
+  expect(events.count("config.restart_needed")).toBe(0);
+  expect(JSON.stringify(events.all)).not.toContain("sk-secret");
+  load({});
+  expect(applied.at(-1)).toEqual(configOf({}));
 });
 
 test("warns of the same keys at every reload until the file says again what the server was started with", () => {

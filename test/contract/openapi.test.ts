@@ -67,7 +67,7 @@ test("its routes are those that the server has, and no others", () => {
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${unnamed(path)}`),
   );
   // Routes are mounted without asking for anything but the time.
-  const deps = { keys: [], clock: systemClock, log: createLog("silent") };
+  const deps = { keys: () => [], clock: systemClock, log: createLog("silent") };
   const mounted = createApp(deps as unknown as AppDeps)
     .routes.filter(({ method, path }) => method !== "ALL" && !path.startsWith("/docs/"))
     .map(({ method, path }) => `${method} ${unnamed(path)}`);

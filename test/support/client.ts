@@ -26,7 +26,7 @@ export function clientOf(baseUrl: string, settings: ClientSettings = {}): Client
     ...keys,
   });
   const dialect = new Dialect(config);
-  const client = new Client({ config, dialect, maxAnswerBytes, clock });
+  const client = new Client({ config, dialect, maxAnswerBytes: () => maxAnswerBytes, clock });
   dialects.set(client, dialect);
   return client;
 }

@@ -37,7 +37,7 @@ export function openTargets(
 ): { readonly upstreams: Upstreams; logged(): Record<string, unknown>[] } {
   const lines = new PassThrough();
   const opened = openUpstreams({
-    ...{ upstreams, maxAnswerBytes: 1_000_000, clock: systemClock, random },
+    ...{ upstreams, maxAnswerBytes: () => 1_000_000, clock: systemClock, random },
     ...{ log: createLog("debug", lines), ...unobserved() },
   });
   onTestFinished(() => opened.close());

@@ -66,8 +66,8 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const nudge = () => {
     nudgeCount++;
   };
-  const maxFileBytes = options.limits?.maxFileBytes ?? 209_715_200;
-  const maxUploadBytes = options.limits?.maxUploadBytes ?? 8_589_934_592;
+  const maxFileBytes = () => options.limits?.maxFileBytes ?? 209_715_200;
+  const maxUploadBytes = () => options.limits?.maxUploadBytes ?? 8_589_934_592;
   const metrics = new Metrics();
   const files = new Files({ store, blobs, clock, log, tracing: NO_TRACING, nudge, maxFileBytes });
   const app = createApp({
@@ -85,9 +85,9 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       tracing: NO_TRACING,
       defaultModel: () => null,
     }),
-    maxLineBytes: 33_554_432,
+    maxLineBytes: () => 33_554_432,
     forecastFor: options.forecastFor ?? (() => null),
-    keys: options.keys ?? [],
+    keys: () => options.keys ?? [],
     isReady: async () => isReady,
     metrics,
     lookAround: async () => ({

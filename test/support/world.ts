@@ -80,7 +80,7 @@ export class Dispatcher {
     this.#number = number;
     this.upstreams = openUpstreams({
       upstreams: parsed.config.upstreams,
-      maxAnswerBytes: 1_000_000,
+      maxAnswerBytes: () => 1_000_000,
       clock,
       log: this.events.log,
       ...unobserved(),

@@ -133,7 +133,7 @@ test("that finds a target well again lets the lines go, before its own answer is
   const clock = new FakeClock();
   const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
   const upstreams = openUpstreams({
-    ...{ upstreams: [config], maxAnswerBytes: 1_000_000, clock, random: () => 0 },
+    ...{ upstreams: [config], maxAnswerBytes: () => 1_000_000, clock, random: () => 0 },
     ...{ log: createLog("silent", new PassThrough()), ...unobserved() },
   });
   onTestFinished(() => upstreams.close());

@@ -17,7 +17,7 @@ test("a clock that is set back an hour keeps no line waiting for that hour", asy
     ...{ name: "a", base_url: upstream.url, models: ["m"], requests_per_minute: 1 },
   });
   const upstreams = openUpstreams({
-    ...{ upstreams: [config], maxAnswerBytes: 1_000_000, clock, random: () => 0 },
+    ...{ upstreams: [config], maxAnswerBytes: () => 1_000_000, clock, random: () => 0 },
     ...{ log: createLog("silent", new PassThrough()), ...unobserved() },
   });
   onTestFinished(() => upstreams.close());

@@ -10,7 +10,7 @@ import { startUpstream, type UpstreamOptions } from "../support/upstream.ts";
 const log = createLog("silent", new PassThrough());
 
 function open(upstreams: UpstreamConfig[]) {
-  const options = { maxAnswerBytes: 1_000, clock: systemClock, log, ...unobserved() };
+  const options = { maxAnswerBytes: () => 1_000, clock: systemClock, log, ...unobserved() };
   const opened = openUpstreams({ upstreams, ...options });
   onTestFinished(() => opened.close());
   return opened;

@@ -30,7 +30,8 @@ export interface Controller {
 /** The same for every attempt at a target. */
 export interface AnswerRules {
   readonly clock: Clock;
-  readonly maxAnswerBytes: number;
+  /** Asked when an attempt begins. */
+  readonly maxAnswerBytes: () => number;
   /** What no detail may show. */
   readonly secrets: readonly string[];
 }
@@ -45,6 +46,7 @@ export const ABANDONED = new Error("the attempt was given up");
 
 export class Attempt implements Interruptible, Impatient {
   readonly #rules: AnswerRules;
+  readonly #maxAnswerBytes: number;
   readonly #options: AttemptOptions;
   readonly #stopwatch: Stopwatch;
   #isSettled = false;
@@ -57,6 +59,7 @@ export class Attempt implements Interruptible, Impatient {
 
   constructor(rules: AnswerRules, options: AttemptOptions) {
     this.#rules = rules;
+    this.#maxAnswerBytes = rules.maxAnswerBytes();
     this.#options = options;
     this.#stopwatch = new Stopwatch(options.timeouts, this);
     watch(options.abort, this);
@@ -80,11 +83,11 @@ export class Attempt implements Interruptible, Impatient {
     if (this.#isSettled) return;
     this.#stopwatch.await("more");
     this.#bodyBytes += chunk.length;
-    if (this.#bodyBytes <= this.#rules.maxAnswerBytes) {
+    if (this.#bodyBytes <= this.#maxAnswerBytes) {
       this.#chunks.push(chunk);
       return;
     }
-    const detail = `an answer longer than ${this.#rules.maxAnswerBytes} bytes`;
+    const detail = `an answer longer than ${this.#maxAnswerBytes} bytes`;
     this.#drop({ kind: "broken", detail });
   }
 

@@ -19,7 +19,7 @@ import type { Timeouts } from "./stopwatch.ts";
 export interface ClientOptions {
   readonly config: UpstreamConfig;
   readonly dialect: Dialect;
-  readonly maxAnswerBytes: number;
+  readonly maxAnswerBytes: () => number;
   readonly clock: Clock;
 }
 

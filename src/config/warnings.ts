@@ -1,0 +1,57 @@
+/**
+ * What is allowed in a configuration and probably not meant: one sentence each, for the operator. Nothing here
+ * connects to anything.
+ */
+import { isIP } from "node:net";
+import type { Config } from "./schema.ts";
+import type { UpstreamConfig } from "./upstreams.ts";
+
+const isLoopback = (host: string) =>
+  host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
+
+export function configWarnings(config: Config): string[] {
+  const warnings: string[] = [];
+  const { host } = config.server;
+  if (config.auth === undefined && !isLoopback(host)) {
+    warnings.push(
+      `anybody who can reach ${host} can read and run everything: no keys are configured (auth.keys)`,
+    );
+  }
+  if (config.upstreams.length === 0) {
+    warnings.push(
+      "no upstream is configured, so every batch will fail with model_not_found: start with --upstream URL or --config FILE",
+    );
+  }
+  return [...warnings, ...config.upstreams.flatMap(baseUrlWarnings), ...modelWarnings(config)];
+}
+
+/** Paths that belong to one endpoint; batchd appends them itself. */
+const ENDPOINT_PATH =
+  /\/(?:chat\/completions|completions|embeddings|responses|moderations|models)\/*$/;
+/** Google and others have versions such as `v1beta`. */
+const VERSION_SEGMENT = /\/v\d\w*(?:\/|$)/;
+
+function baseUrlWarnings({ name, base_url, azure }: UpstreamConfig): string[] {
+  if (azure !== undefined) return [];
+  const { pathname } = new URL(base_url);
+  const where = `the base_url of the upstream ${name}`;
+  const endpoint = ENDPOINT_PATH.exec(pathname)?.[0];
+  if (endpoint !== undefined) {
+    return [`${where} ends in ${endpoint}, which batchd appends itself: leave it out`];
+  }
+  return VERSION_SEGMENT.test(pathname)
+    ? []
+    : [`${where} has no /v1 in it, at which most servers have their API: is one missing?`];
+}
+
+/** A default model that no upstream can get: each batch that relies on it fails. */
+function modelWarnings({ default_model: model, upstreams }: Config): string[] {
+  if (model === undefined || upstreams.length === 0) return [];
+  const isServed = upstreams.some(({ models }) =>
+    models.some((entry) => {
+      const listed = typeof entry === "string" ? entry : entry.name;
+      return listed === model || listed === "*";
+    }),
+  );
+  return isServed ? [] : [`no upstream serves the default_model ${model}`];
+}
