@@ -31,7 +31,8 @@ export const LOG_EVENTS = {
   info: {
     "batch.cancelled": "A batch ended because its client asked for it.",
     "batch.cancelling": "A client asked to end a batch.",
-    "batch.completed": "A batch ended by itself.",
+    "batch.completed":
+      "A batch ended by itself; `failed` of its `total` lines are in the error file.",
     "batch.created": "A client created a batch.",
     "batch.expired": "A batch ended because its window was over.",
     "batch.failed": "The input of a batch was refused.",

@@ -11,7 +11,8 @@ import { type Batch, type Json, until } from "../server.ts";
 
 const WEBHOOKS = "test/webhooks/webhooks.test.ts";
 
-const eventOf = ({ body }: ReceivedEvent) => JSON.parse(body) as Json & { data: { id: string } };
+const eventOf = ({ body }: ReceivedEvent) =>
+  JSON.parse(body) as Json & { data: { id: string; x_batchd?: Json } };
 
 /** What the endpoint was told of a batch. */
 async function delivered({ receiver }: Context, { id }: Batch): Promise<ReceivedEvent> {
@@ -73,13 +74,15 @@ export const webhooks: Section = {
     }),
     strong.http(
       "9-body",
-      'The body is `{"object":"event","id":"evt_…","type":…,"created_at":…,"data":{"id":"batch_…"}}` and nothing else',
+      'The body is `{"object":"event","id":"evt_…","type":…,"created_at":…,"data":{"id":"batch_…"}}`, and `x_batchd` in `data` is all that batchd adds',
       async (context) => {
         const { final } = await context.stories.clean();
         const event = eventOf(await clean(context));
         assert.deepEqual(Object.keys(event), ["object", "id", "type", "created_at", "data"]);
         assert.match(String(event["id"]), /^evt_\w+$/);
-        assert.deepEqual([event["object"], event.data], ["event", { id: final.id }]);
+        const { x_batchd: extension, ...data } = event.data;
+        assert.deepEqual([event["object"], data], ["event", { id: final.id }]);
+        assert.deepEqual(extension, { request_counts: final["request_counts"] });
       },
     ),
     strong.http(

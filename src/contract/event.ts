@@ -1,4 +1,4 @@
-/** What a webhook is told: that a batch is final, and how it ended. The rest is for its receiver to fetch. */
+/** What a webhook is told: that a batch is final, how it ended, and how its lines did. */
 
 export const EVENT_TYPES = [
   "batch.completed",
@@ -14,5 +14,15 @@ export interface BatchEvent {
   readonly type: EventType;
   /** Unix seconds at which the batch became final. */
   readonly created_at: number;
-  readonly data: { readonly id: string };
+  readonly data: {
+    readonly id: string;
+    /** What batchd adds: a `completed` batch may have failed lines, and its receiver wants to know at once. */
+    readonly x_batchd: {
+      readonly request_counts: {
+        readonly total: number;
+        readonly completed: number;
+        readonly failed: number;
+      };
+    };
+  };
 }

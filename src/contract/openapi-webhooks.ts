@@ -11,7 +11,16 @@ export const BatchEventObject = z
     id: z.string().describe("The same in every attempt to deliver the event."),
     type: z.enum(EVENT_TYPES),
     created_at: z.int().describe("Unix seconds at which the batch became final."),
-    data: z.object({ id: z.string().describe("Of the batch.") }),
+    data: z.object({
+      id: z.string().describe("Of the batch."),
+      x_batchd: z
+        .object({
+          request_counts: z
+            .object({ total: z.int(), completed: z.int(), failed: z.int() })
+            .describe("Of the lines of the batch."),
+        })
+        .describe("What batchd adds to OpenAI's event."),
+    }),
   })
   .meta({ id: "BatchEvent" }) satisfies z.ZodType<BatchEvent>;
 
@@ -43,7 +52,10 @@ const eventExample = (type: EventType): BatchEvent => ({
   id: "evt_7d1f0b3c9e8a42d6b5a4f3e2d1c0b9a8",
   type,
   created_at: BATCH_EXAMPLES.completed.completed_at,
-  data: { id: BATCH_EXAMPLES.created.id },
+  data: {
+    id: BATCH_EXAMPLES.created.id,
+    x_batchd: { request_counts: BATCH_EXAMPLES.completed.request_counts },
+  },
 });
 
 const operationIdOf = (type: EventType) => `on${type.replace(".", "_")}`;

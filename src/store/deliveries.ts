@@ -2,7 +2,7 @@
  * The part of the store that remembers what is still to be told: an outbox. A delivery is written in the
  * commit that makes its batch final, and is there until it was delivered or given up.
  */
-import type { BatchId } from "../batch/batch.ts";
+import type { BatchId, Counts } from "../batch/batch.ts";
 import type { BatchStatus } from "../contract/batch.ts";
 import type { Claim } from "./claim.ts";
 
@@ -22,6 +22,8 @@ export interface Delivery {
   readonly batchId: BatchId;
   /** The final status of the batch: the event is `batch.<status>`. */
   readonly status: BatchStatus;
+  /** Of the lines of the batch. */
+  readonly counts: Counts;
   /** When the batch became final. */
   readonly createdAtMs: number;
   /** Attempts begun before this claim. */

@@ -206,7 +206,7 @@ const eventOf = (delivery: Delivery) =>
     id: delivery.eventId,
     type: typeOf(delivery),
     created_at: Math.floor(delivery.createdAtMs / 1000),
-    data: { id: delivery.batchId },
+    data: { id: delivery.batchId, x_batchd: { request_counts: delivery.counts } },
   }) as const;
 
 const fieldsOf = (delivery: Delivery) => ({

@@ -17,7 +17,10 @@ const message = (url: string, secret = "a secret") =>
       id: "evt_0001",
       type: "batch.completed",
       created_at: 1_750_287_018,
-      data: { id: "batch_abc123" },
+      data: {
+        id: "batch_abc123",
+        x_batchd: { request_counts: { total: 3, completed: 2, failed: 1 } },
+      },
     },
   }) as const;
 
@@ -28,7 +31,7 @@ test("the signature is the one of the published example", () => {
     signedHeaders({
       secret: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
       webhookId: "wh_test_0001",
-      body: JSON.stringify(message("").event),
+      body: JSON.stringify({ ...message("").event, data: { id: "batch_abc123" } }),
       nowMs: 1_750_287_078_999,
     }),
   ).toEqual({

@@ -36,7 +36,7 @@ test("an endpoint is told of a completed batch in a form that the official clien
     upstreamUrl: upstream.url,
     config: webhooks({ url: `${receiver.url}?source=batchd` }),
   });
-  const batch = await service.run(chatLines(2));
+  const batch = await service.run(chatLines(2, (n) => (n === 1 ? "[[status 400]]" : "Hello")));
   await service.events.reached("webhook.delivered", { batch: batch.id });
 
   const [event, ...others] = receiver.seen;
@@ -55,7 +55,7 @@ test("an endpoint is told of a completed batch in a form that the official clien
   const { id } = bodyOf(event!);
   expect(id).toMatch(/^evt_[0-9a-f]{32}$/);
   expect(event!.body).toBe(
-    `{"object":"event","id":"${id}","type":"batch.completed","created_at":${batch.completed_at},"data":{"id":"${batch.id}"}}`,
+    `{"object":"event","id":"${id}","type":"batch.completed","created_at":${batch.completed_at},"data":{"id":"${batch.id}","x_batchd":{"request_counts":{"total":2,"completed":1,"failed":1}}}}`,
   );
   expect(await service.openai.webhooks.unwrap(event!.body, event!.headers, SECRET)).toMatchObject({
     type: "batch.completed",

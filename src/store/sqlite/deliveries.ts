@@ -4,7 +4,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
 import type { Announcement, Delivery, DeliveryStore } from "../deliveries.ts";
 import type { Db } from "./database.ts";
-import { eq, inArray, placeholder, sql } from "./drizzle.ts";
+import { eq, getTableColumns, inArray, placeholder, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
 import { deliveryFromClaimedRow } from "./rows.ts";
 import { deliveries } from "./schema.ts";
@@ -17,6 +17,9 @@ export interface BatchEnd {
   readonly status: BatchStatus;
   readonly createdAtMs: number;
 }
+
+const ofItsBatch = (column: string) =>
+  sql<number>`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`;
 
 const prepareStatements = (db: Db) => ({
   claim: db
@@ -36,7 +39,12 @@ const prepareStatements = (db: Db) => ({
           order by next_attempt_at_ms, sequence limit ${placeholder("limit")})`,
       ),
     )
-    .returning()
+    .returning({
+      ...getTableColumns(deliveries),
+      totalCount: ofItsBatch("total_count"),
+      completedCount: ofItsBatch("completed_count"),
+      failedCount: ofItsBatch("failed_count"),
+    })
     .prepare(),
 });
 

@@ -7,8 +7,22 @@ import { createRequire } from "node:module";
 const require = createRequire(import.meta.url);
 
 export type { SQL } from "drizzle-orm";
-export const { and, asc, desc, eq, gt, inArray, isNotNull, isNull, lt, lte, or, placeholder, sql } =
-  require("drizzle-orm") as typeof import("drizzle-orm");
+export const {
+  and,
+  asc,
+  desc,
+  eq,
+  getTableColumns,
+  gt,
+  inArray,
+  isNotNull,
+  isNull,
+  lt,
+  lte,
+  or,
+  placeholder,
+  sql,
+} = require("drizzle-orm") as typeof import("drizzle-orm");
 export const { drizzle } =
   require("drizzle-orm/better-sqlite3") as typeof import("drizzle-orm/better-sqlite3");
 export const { migrate } =

@@ -17,7 +17,9 @@ type FileRow = typeof files.$inferSelect;
 type BatchRow = typeof batches.$inferSelect;
 type ChunkRow = typeof chunks.$inferSelect;
 type SegmentRow = typeof segments.$inferSelect;
-type DeliveryRow = typeof deliveries.$inferSelect;
+/** A delivery with the counts of its batch. */
+type ClaimedDeliveryRow = typeof deliveries.$inferSelect &
+  Pick<typeof batches.$inferSelect, "totalCount" | "completedCount" | "failedCount">;
 type UploadRow = typeof uploads.$inferSelect;
 type PartRow = typeof uploadParts.$inferSelect;
 
@@ -93,12 +95,13 @@ export const segmentFromRow = (row: SegmentRow): Segment => ({
 });
 
 /** Of a row as its claim left it: the claim's own attempt is counted there, and is not one before it. */
-export const deliveryFromClaimedRow = (row: DeliveryRow): Delivery => ({
+export const deliveryFromClaimedRow = (row: ClaimedDeliveryRow): Delivery => ({
   webhookId: row.webhookId,
   eventId: row.eventId,
   webhook: row.webhook,
   batchId: row.batchId,
   status: row.status,
+  counts: { total: row.totalCount, completed: row.completedCount, failed: row.failedCount },
   createdAtMs: row.createdAtMs,
   attemptCount: row.attemptCount - 1,
 });
