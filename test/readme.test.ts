@@ -1,0 +1,77 @@
+/** The walk-through with curl, pasted from README.md into a shell as a new user would. */
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTestService, type TestService } from "./support/service.ts";
+import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+
+const README = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+const KEY = "sk-walk-through";
+
+let upstream: TestUpstream;
+let service: TestService;
+let folder: string;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "batchd-readme-"));
+  upstream = await startUpstream();
+  const auth = { keys: [{ name: "reader", key: KEY }] };
+  service = await startTestService({ upstreamUrl: upstream.url, config: { auth } });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+/** The walk-through, with other values for the variables that its reader is told to set. */
+function walkThrough(settings: Readonly<Record<string, string>>): string {
+  const block = /### curl\n[\s\S]*?```bash\n([\s\S]*?)```/.exec(README)?.[1];
+  if (block === undefined) throw new Error("README.md has no walk-through with curl");
+  return Object.entries(settings).reduce((script, [name, value]) => {
+    const assignment = new RegExp(`^${name}=.*$`, "m");
+    if (!assignment.test(script)) throw new Error(`the walk-through does not set ${name}`);
+    return script.replace(assignment, `${name}='${value}'`);
+  }, block);
+}
+
+async function paste(script: string): Promise<{ output: string; exitCode: number | null }> {
+  const shell = spawn("bash", { cwd: folder });
+  let output = "";
+  for (const stream of [shell.stdout, shell.stderr]) {
+    stream.setEncoding("utf8").on("data", (text: string) => {
+      output += text;
+    });
+  }
+  const ended = new Promise<number | null>((resolve) => shell.on("close", resolve));
+  shell.stdin.end(script);
+  const exitCode = await ended;
+  return { output, exitCode };
+}
+
+const settings = () => ({ URL: `${service.url}/v1`, KEY, MODEL: "test-model" });
+
+test("the walk-through shows its progress and ends with the answers", async () => {
+  const { output, exitCode } = await paste(walkThrough(settings()));
+  expect(output).toMatch(/^batch_\w+ completed "request_counts":\{"total":2,"completed":2,/m);
+  expect(output).toMatch(/"custom_id":"capital".*\n.*"custom_id":"sum"/);
+  expect(exitCode).toBe(0);
+});
+
+test.each([
+  ["a key that is wrong", { KEY: "sk-wrong" }, /Incorrect API key provided/],
+  ["a server that is not there", { URL: "http://127.0.0.1:1/v1" }, /connect to 127\.0\.0\.1/],
+  ["a line without a model", { MODEL: "" }, /"code":"[a-z_]+".*model/],
+])("the walk-through says what is wrong and stops at %s", async (_name, wrong, said) => {
+  const { output, exitCode } = await paste(walkThrough({ ...settings(), ...wrong }));
+  expect(output).toMatch(said);
+  expect(exitCode).toBe(1);
+});
+
+test("the walk-through shows the errors of lines that the model server refused", async () => {
+  const script = walkThrough(settings()).replace("What is 17 + 25?", "[[status 400]]");
+  const { output, exitCode } = await paste(script);
+  expect(output).toMatch(/"custom_id":"sum".*"status_code":400/);
+  expect(exitCode).toBe(0);
+});
