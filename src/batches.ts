@@ -2,7 +2,13 @@
  * What a client does with batches. Creating one only writes its row, which is its place in the queue:
  * the input file is read, and found missing or wrong, when the engine gets to it.
  */
-import { type Batch, type BatchId, type FileId, NO_USAGE, newBatchId } from "./batch/batch.ts";
+import {
+  type Batch,
+  NO_USAGE,
+  newBatchId,
+  type ScopedId,
+  type UntrustedId,
+} from "./batch/batch.ts";
 import type { Clock } from "./clock.ts";
 import {
   type BatchEndpoint,
@@ -30,7 +36,7 @@ export interface BatchesDeps {
 }
 
 export interface BatchRequest {
-  readonly inputFileId: FileId;
+  readonly inputFileId: UntrustedId<"file">;
   readonly endpoint: BatchEndpoint;
   readonly metadata: Readonly<Record<string, string>> | null;
   readonly outputExpiresAfterSeconds: number | null;
@@ -74,7 +80,7 @@ export class Batches {
     insert: (traceparent: string | null) => Promise<Batch>,
   ): Promise<Batch> {
     const { store, tracing } = this.#deps;
-    const input = await store.findFile(project, inputFileId);
+    const input = await store.findFile({ project, id: inputFileId });
     const upload = input?.traceparent ?? null;
     const parent = origin.traceparent ?? upload;
     const link = parent === upload ? null : upload;
@@ -87,10 +93,10 @@ export class Batches {
     );
   }
 
-  async find(project: string, id: BatchId): Promise<Batch> {
-    assertBatchId(id);
-    const batch = await this.#deps.store.findBatch(project, id);
-    if (batch === null) throw noSuchBatch(id);
+  async find(asked: ScopedId<"batch">): Promise<Batch> {
+    assertBatchId(asked.id);
+    const batch = await this.#deps.store.findBatch(asked);
+    if (batch === null) throw noSuchBatch(asked.id);
     return batch;
   }
 
@@ -102,14 +108,14 @@ export class Batches {
   }
 
   /** Asking again, or after it was cancelled, is fine; a batch that ended by itself cannot be cancelled. */
-  async cancel(project: string, id: BatchId): Promise<Batch> {
+  async cancel(asked: ScopedId<"batch">): Promise<Batch> {
     const { store, clock, log, nudgeStopping } = this.#deps;
-    assertBatchId(id);
-    if (await store.cancelBatchIfOpen(project, id, clock.nowMs())) {
-      log.info({ batch: id, project }, "batch.cancelling");
+    assertBatchId(asked.id);
+    if (await store.cancelBatchIfOpen(asked, clock.nowMs())) {
+      log.info({ batch: asked.id, project: asked.project }, "batch.cancelling");
       nudgeStopping();
     }
-    const batch = await this.find(project, id);
+    const batch = await this.find(asked);
     if (CANNOT_CANCEL.includes(batch.status)) {
       throw new PublicError("conflict", `Cannot cancel a batch with status '${batch.status}'.`);
     }

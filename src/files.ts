@@ -5,7 +5,7 @@
  */
 import { once } from "node:events";
 import type { Readable } from "node:stream";
-import { type FileId, newFileId, type StoredFile } from "./batch/batch.ts";
+import { type FileId, newFileId, type ScopedId, type StoredFile } from "./batch/batch.ts";
 import { ContentCheck, type ContentReport } from "./batch/content.ts";
 import { BlobNotFound, type Blobs, type ByteRange } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
@@ -128,10 +128,10 @@ export class Files {
   }
 
   /** A deleted or expired file is as unknown as one that never was. */
-  async find(project: string, id: FileId): Promise<StoredFile> {
-    const file = await this.#deps.store.findFile(project, id);
-    if (file === null || hasExpired(file, this.#deps.clock.nowMs())) throw noSuchFile(id, "id");
-    return file;
+  async find(asked: ScopedId<"file">): Promise<StoredFile> {
+    const file = await this.#deps.store.findFile(asked);
+    if (file !== null && !hasExpired(file, this.#deps.clock.nowMs())) return file;
+    throw noSuchFile(asked.id, "id");
   }
 
   async list(query: FileListQuery): Promise<Page<StoredFile>> {
@@ -141,8 +141,8 @@ export class Files {
     return page;
   }
 
-  async findDownloadable(project: string, id: FileId): Promise<StoredFile> {
-    const file = await this.find(project, id);
+  async findDownloadable(asked: ScopedId<"file">): Promise<StoredFile> {
+    const file = await this.find(asked);
     if (!DOWNLOADABLE_PURPOSES.includes(file.purpose)) {
       throw new PublicError(
         "invalid_request",
@@ -165,12 +165,14 @@ export class Files {
     return content;
   }
 
-  async delete(project: string, id: FileId): Promise<void> {
+  async delete(asked: ScopedId<"file">): Promise<FileId> {
     const { store, clock, log, nudge } = this.#deps;
-    await this.find(project, id);
-    if (!(await store.deleteFileIfPresent(project, id, clock.nowMs()))) throw noSuchFile(id, "id");
+    const { id, project } = await this.find(asked);
+    const isDeleted = await store.deleteFileIfPresent({ project, id }, clock.nowMs());
+    if (!isDeleted) throw noSuchFile(id, "id");
     log.info({ file: id, project }, "file.deleted");
     nudge();
+    return id;
   }
 
   /** The content, as long as nothing is wrong with it or with the rest of the request. A source that fails is not stored. */

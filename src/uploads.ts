@@ -10,9 +10,9 @@ import {
   type FileId,
   newPartId,
   newUploadId,
-  type PartId,
+  type ScopedId,
   type StoredFile,
-  type UploadId,
+  type UntrustedId,
 } from "./batch/batch.ts";
 import { BlobNotFound, type Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
@@ -54,7 +54,7 @@ export interface IncomingPart {
 
 /** Which parts make the file, in which order. */
 export interface Completion {
-  readonly partIds: readonly PartId[];
+  readonly partIds: readonly UntrustedId<"part">[];
   /** Of the whole file, in hexadecimal. */
   readonly md5: string | null;
   readonly origin: Origin;
@@ -89,16 +89,16 @@ export class Uploads {
     return upload;
   }
 
-  async addPart(project: string, uploadId: UploadId, incoming: IncomingPart): Promise<UploadPart> {
+  async addPart(asked: ScopedId<"upload">, incoming: IncomingPart): Promise<UploadPart> {
     const { store, blobs, clock, log } = this.#deps;
-    await this.#findPending(project, uploadId);
+    const { id: uploadId } = await this.#findPending(asked);
     const id = newPartId();
     const blobKey = `parts/${id}`;
     const { bytes } = await blobs.put(blobKey, bounded(incoming));
     const part: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
     try {
       const isTaken = await store.insertPartIfPending(part, part.createdAtMs);
-      if (!isTaken) throw hasEnded(await this.#find(project, uploadId));
+      if (!isTaken) throw hasEnded(await this.#find(asked));
     } catch (error) {
       await discardBlob(blobKey, this.#deps);
       throw error;
@@ -108,29 +108,29 @@ export class Uploads {
   }
 
   async complete(
-    project: string,
-    uploadId: UploadId,
+    asked: ScopedId<"upload">,
     completion: Completion,
   ): Promise<{ upload: Upload; file: StoredFile }> {
     const { store, log, nudge } = this.#deps;
-    const upload = await this.#findPending(project, uploadId);
-    const parts = chosenParts(upload, await store.listParts(uploadId), completion.partIds);
+    const upload = await this.#findPending(asked);
+    const { id, project } = upload;
+    const parts = chosenParts(upload, await store.listParts(id), completion.partIds);
     const file = await this.#assemble(upload, parts, completion);
     const { requestId } = completion.origin;
-    log.info({ upload: uploadId, project, file: file.id, requestId }, "upload.completed");
+    log.info({ upload: id, project, file: file.id, requestId }, "upload.completed");
     nudge();
     return { upload: { ...upload, status: "completed", fileId: file.id }, file };
   }
 
   /** Asking again is fine; an upload that ended otherwise cannot be cancelled. */
-  async cancel(project: string, uploadId: UploadId): Promise<Upload> {
+  async cancel(asked: ScopedId<"upload">): Promise<Upload> {
     const { store, log, nudge } = this.#deps;
-    const upload = await this.#find(project, uploadId);
-    if (upload.status === "pending" && (await store.cancelUploadIfPending(project, uploadId))) {
-      log.info({ upload: uploadId, project }, "upload.cancelled");
+    const { id, project, status } = await this.#find(asked);
+    if (status === "pending" && (await store.cancelUploadIfPending({ project, id }))) {
+      log.info({ upload: id, project }, "upload.cancelled");
       nudge();
     }
-    const ended = await this.#find(project, uploadId);
+    const ended = await this.#find(asked);
     if (ended.status !== "cancelled") throw hasEnded(ended);
     return ended;
   }
@@ -141,19 +141,19 @@ export class Uploads {
     { md5, origin }: Completion,
   ): Promise<StoredFile> {
     const { store, files, clock } = this.#deps;
-    const { id, project, filename, purpose, bytes, fileExpiresAfterSeconds } = upload;
+    const { project, filename, purpose, bytes, fileExpiresAfterSeconds } = upload;
     const content = this.#contentOf(parts, md5);
     const details = async () => ({ purpose, expiresAfterSeconds: fileExpiresAfterSeconds });
     const publish = async (file: StoredFile) => {
-      const isCompleted = await store.completeUploadIfPending(id, file, clock.nowMs());
-      if (!isCompleted) throw hasEnded(await this.#find(project, id));
+      const isCompleted = await store.completeUploadIfPending(upload, file, clock.nowMs());
+      if (!isCompleted) throw hasEnded(await this.#find(upload));
     };
     try {
       const incoming = { filename, content, details, origin };
       return await files.store(project, incoming, { maxBytes: bytes, publish });
     } catch (cause) {
       // The sweep takes the parts as soon as somebody else has ended the upload.
-      if (cause instanceof BlobNotFound) await this.#findPending(project, id);
+      if (cause instanceof BlobNotFound) await this.#findPending(upload);
       throw cause;
     }
   }
@@ -176,16 +176,16 @@ export class Uploads {
   }
 
   /** With the status that it has by the clock, which may be ahead of its row. */
-  async #find(project: string, id: UploadId): Promise<Upload> {
+  async #find(asked: ScopedId<"upload">): Promise<Upload> {
     const { store, clock } = this.#deps;
-    const upload = await store.findUpload(project, id);
-    if (upload === null) throw noSuchUpload(id);
+    const upload = await store.findUpload(asked);
+    if (upload === null) throw noSuchUpload(asked.id);
     const isOver = upload.status === "pending" && upload.expiresAtMs <= clock.nowMs();
     return isOver ? { ...upload, status: "expired" } : upload;
   }
 
-  async #findPending(project: string, id: UploadId): Promise<Upload> {
-    const upload = await this.#find(project, id);
+  async #findPending(asked: ScopedId<"upload">): Promise<Upload> {
+    const upload = await this.#find(asked);
     if (upload.status !== "pending") throw hasEnded(upload);
     return upload;
   }
@@ -211,10 +211,10 @@ async function* bounded({ content, details }: IncomingPart): AsyncGenerator<Buff
 function chosenParts(
   upload: Upload,
   parts: readonly UploadPart[],
-  partIds: readonly PartId[],
+  partIds: readonly UntrustedId<"part">[],
 ): UploadPart[] {
-  const known = new Map(parts.map((part) => [part.id, part]));
-  const chosen = new Map<PartId, UploadPart>();
+  const known = new Map<UntrustedId<"part">, UploadPart>(parts.map((part) => [part.id, part]));
+  const chosen = new Map<UntrustedId<"part">, UploadPart>();
   for (const id of partIds) {
     const part = known.get(id);
     if (part === undefined) {
@@ -240,7 +240,7 @@ function assertBytes(bytes: number, maxBytes: number): void {
   );
 }
 
-const noSuchUpload = (id: UploadId) =>
+const noSuchUpload = (id: string) =>
   new PublicError("not_found", `No such Upload object: ${id}`, { param: "id" });
 
 const wrongParts = (message: string) =>

@@ -9,8 +9,20 @@ import type { FaultCode } from "./codes.ts";
 import { randomHexId } from "./random-id.ts";
 
 declare const kind: unique symbol;
-/** A string that names one kind of thing: a file id where a batch id belongs does not compile. */
-export type Id<Kind extends string> = string & { readonly [kind]: Kind };
+declare const issued: unique symbol;
+
+/** An id as a client wrote it. It may name a thing of another project, so no query takes it without one. */
+export type UntrustedId<Kind extends string> = string & { readonly [kind]: Kind };
+
+/** An id that the server made. A file id where a batch id belongs does not compile, and neither does an untrusted id. */
+export type Id<Kind extends string> = UntrustedId<Kind> & { readonly [issued]: true };
+
+/** What a client may ask for: the id it wrote, within the project of its key. */
+export interface ScopedId<Kind extends string> {
+  readonly project: string;
+  readonly id: UntrustedId<Kind>;
+}
+
 export type FileId = Id<"file">;
 export type BatchId = Id<"batch">;
 export type UploadId = Id<"upload">;
@@ -69,7 +81,8 @@ export interface Batch {
   readonly id: BatchId;
   readonly project: string;
   readonly endpoint: BatchEndpoint;
-  readonly inputFileId: FileId;
+  /** As the client wrote it: a file only within the project of the batch. */
+  readonly inputFileId: UntrustedId<"file">;
   readonly status: BatchStatus;
   readonly stopReason: StopReason | null;
   /** The model of its first line; null until validated. */

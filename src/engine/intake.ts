@@ -143,7 +143,8 @@ async function judge(
 }
 
 function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits): Verdict | null {
-  if (input === null) {
+  // The store looks in the project of the batch only. That no project reads another's file is worth a second check.
+  if (input === null || input.project !== batch.project) {
     return fileFault(
       "invalid_request",
       `Cannot find file ${batch.inputFileId}, or project ${batch.project} does not have access to it.`,

@@ -1,5 +1,5 @@
 import type { Hono } from "hono";
-import type { Batch, BatchId, FileId } from "../batch/batch.ts";
+import type { Batch, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Batches, BatchRequest } from "../batches.ts";
@@ -7,7 +7,7 @@ import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contrac
 import type { Idempotency } from "../idempotency.ts";
 import type { BatchQuery } from "../store/store.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
-import type { AppContext, AppEnv } from "./context.ts";
+import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { presentBatch, presentPage } from "./present.ts";
@@ -42,22 +42,20 @@ export function mountBatches(app: Hono<AppEnv>, deps: BatchRoutesDeps): void {
   );
 
   app.get("/v1/batches/:id", async (c) =>
-    answerJson(c, present(await batches.find(c.get("project"), batchId(c)))),
+    answerJson(c, present(await batches.find(scopedIdOf(c)))),
   );
 
   // Clients send no body, an empty one under a JSON content type, or `{}`: it is never read.
   app.post("/v1/batches/:id/cancel", async (c) =>
-    answerJson(c, present(await batches.cancel(c.get("project"), batchId(c)))),
+    answerJson(c, present(await batches.cancel(scopedIdOf(c)))),
   );
 }
-
-const batchId = (c: AppContext) => c.req.param("id") as BatchId;
 
 /** What the body asks for. Where it comes from is another matter: a request that is repeated has another origin. */
 function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
   const body = parseBody(CreateBatch, withFullEndpoint(json));
   return {
-    inputFileId: body.input_file_id as FileId,
+    inputFileId: body.input_file_id as UntrustedId<"file">,
     endpoint: body.endpoint,
     metadata: body.metadata ?? null,
     outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
@@ -83,6 +81,6 @@ function batchQuery(c: AppContext): BatchQuery {
   return {
     project: c.get("project"),
     limit,
-    after: textParam(c, "after") as BatchId | null,
+    after: textParam(c, "after") as UntrustedId<"batch"> | null,
   };
 }

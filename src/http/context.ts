@@ -1,5 +1,6 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
+import type { ScopedId, UntrustedId } from "../batch/batch.ts";
 
 /** What every request carries. */
 export interface AppEnv {
@@ -16,3 +17,9 @@ export interface AppEnv {
 }
 
 export type AppContext = Context<AppEnv>;
+
+/** The thing that the path of a request names, within the project of its key. */
+export const scopedIdOf = <Kind extends string>(c: AppContext): ScopedId<Kind> => ({
+  project: c.get("project"),
+  id: (c.req.param("id") ?? "") as UntrustedId<Kind>,
+});

@@ -1,12 +1,12 @@
 import type { Hono } from "hono";
-import type { FileId, StoredFile } from "../batch/batch.ts";
+import type { StoredFile, UntrustedId } from "../batch/batch.ts";
 import { FILE_PAGE, FilePurpose } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
 import type { FileListQuery, Files, ReceivedFile } from "../files.ts";
 import type { Idempotency } from "../idempotency.ts";
 import type { Log } from "../log.ts";
 import { unsupportedValue } from "./body.ts";
-import type { AppContext, AppEnv } from "./context.ts";
+import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
 import { answerContent } from "./download.ts";
 import { FILE_FORM, unknownPurpose } from "./file-form.ts";
 import { readForm } from "./form.ts";
@@ -39,20 +39,18 @@ export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileR
   );
 
   app.get("/v1/files/:id", async (c) =>
-    answerJson(c, presentFile(await files.find(c.get("project"), fileId(c)))),
+    answerJson(c, presentFile(await files.find(scopedIdOf(c)))),
   );
 
   app.delete("/v1/files/:id", async (c) => {
-    await files.delete(c.get("project"), fileId(c));
-    return answerJson(c, { object: "file", id: fileId(c), deleted: true });
+    const id = await files.delete(scopedIdOf(c));
+    return answerJson(c, { object: "file", id, deleted: true });
   });
 
   app.get("/v1/files/:id/content", async (c) =>
-    answerContent(c, await files.findDownloadable(c.get("project"), fileId(c)), { files, log }),
+    answerContent(c, await files.findDownloadable(scopedIdOf(c)), { files, log }),
   );
 }
-
-const fileId = (c: AppContext) => c.req.param("id") as FileId;
 
 /** All that tells one upload from another. */
 const contentOf = (file: ReceivedFile) => ({
@@ -77,7 +75,7 @@ function fileQuery(c: AppContext): FileListQuery {
     purpose: purposeParam(c),
     order,
     limit,
-    after: textParam(c, "after") as FileId | null,
+    after: textParam(c, "after") as UntrustedId<"file"> | null,
   };
 }
 

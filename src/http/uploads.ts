@@ -1,11 +1,11 @@
 import type { Hono } from "hono";
-import type { PartId, UploadId } from "../batch/batch.ts";
+import type { UntrustedId } from "../batch/batch.ts";
 import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
 import type { Idempotency } from "../idempotency.ts";
 import type { Upload } from "../store/uploads.ts";
 import type { Completion, UploadRequest, Uploads } from "../uploads.ts";
 import { parseBody } from "./body.ts";
-import type { AppContext, AppEnv } from "./context.ts";
+import { type AppEnv, scopedIdOf } from "./context.ts";
 import { type Form, readForm } from "./form.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
@@ -30,10 +30,7 @@ export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: Upload
 
   app.post("/v1/uploads/:id/parts", async (c) => {
     const part = await readForm(c.env.incoming, PART_FORM);
-    return answerJson(
-      c,
-      presentUploadPart(await uploads.addPart(c.get("project"), uploadId(c), part)),
-    );
+    return answerJson(c, presentUploadPart(await uploads.addPart(scopedIdOf(c), part)));
   });
 
   app.post("/v1/uploads/:id/complete", async (c) => {
@@ -41,19 +38,17 @@ export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: Upload
     const completion = { ...asked, origin: originOf(c) };
     // Gigabytes take a while to be put together, and nothing passes on the connection meanwhile.
     c.env.outgoing.setTimeout(0);
-    const completed = await uploads.complete(c.get("project"), uploadId(c), completion);
+    const completed = await uploads.complete(scopedIdOf(c), completion);
     return answerJson(c, presentUpload(completed.upload, completed.file));
   });
 
   // As with batches, whatever body there is says nothing.
   app.post("/v1/uploads/:id/cancel", async (c) =>
-    answerJson(c, presentUpload(await uploads.cancel(c.get("project"), uploadId(c)))),
+    answerJson(c, presentUpload(await uploads.cancel(scopedIdOf(c)))),
   );
 }
 
 const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => null };
-
-const uploadId = (c: AppContext) => c.req.param("id") as UploadId;
 
 function uploadRequest(json: unknown): UploadRequest {
   const body = parseBody(CreateUpload, json);
@@ -69,5 +64,5 @@ function uploadRequest(json: unknown): UploadRequest {
 
 function completionOf(json: unknown): Omit<Completion, "origin"> {
   const body = parseBody(CompleteUpload, json);
-  return { partIds: body.part_ids as PartId[], md5: body.md5 ?? null };
+  return { partIds: body.part_ids as UntrustedId<"part">[], md5: body.md5 ?? null };
 }

@@ -7,6 +7,9 @@
  *
  * Whoever holds a lease may write and nobody else can. A lease has an epoch that grows with each
  * claim; every write of a worker names it, and a stale one changes nothing.
+ *
+ * An id that a client wrote comes as a `ScopedId`, with the project of the client's key. Without the project it does not
+ * compile, and what belongs to another project is as unknown as what never was.
  */
 import type {
   Batch,
@@ -14,8 +17,10 @@ import type {
   Chunk,
   Fault,
   FileId,
+  ScopedId,
   StopReason,
   StoredFile,
+  UntrustedId,
   Usage,
 } from "../batch/batch.ts";
 import type { PlannedChunk } from "../batch/plan.ts";
@@ -39,13 +44,13 @@ export interface FileQuery {
   readonly purpose: FilePurpose | null;
   readonly order: "asc" | "desc";
   readonly limit: number;
-  readonly after: FileId | null;
+  readonly after: UntrustedId<"file"> | null;
 }
 
 export interface BatchQuery {
   readonly project: string;
   readonly limit: number;
-  readonly after: BatchId | null;
+  readonly after: UntrustedId<"batch"> | null;
 }
 
 /** The right to validate or to finalize a batch. */
@@ -170,11 +175,11 @@ export interface OpenWork {
 export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
   /** With the receipt of its idempotency key, if it came with one. */
   insertFile(file: StoredFile, receipt?: Receipt): Promise<void>;
-  findFile(project: string, id: FileId): Promise<StoredFile | null>;
+  findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
   /** Null when `after` names no file of the project. */
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
   /** The file is gone for clients at once; its bytes stay while an open batch reads them. */
-  deleteFileIfPresent(project: string, id: FileId, nowMs: number): Promise<boolean>;
+  deleteFileIfPresent(file: ScopedId<"file">, nowMs: number): Promise<boolean>;
   /** Deletes the files whose time has come, as {@link deleteFileIfPresent} does. */
   deleteExpiredFiles(nowMs: number): Promise<FileId[]>;
   /** Deleted files that no open batch reads any more. */
@@ -184,7 +189,7 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
 
   /** With the receipt of its idempotency key, if it came with one. */
   insertBatch(batch: Batch, receipt?: Receipt): Promise<void>;
-  findBatch(project: string, id: BatchId): Promise<Batch | null>;
+  findBatch(batch: ScopedId<"batch">): Promise<Batch | null>;
   /** Null when `after` names no batch of the project. */
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
   countOpenWork(): Promise<OpenWork>;
@@ -192,7 +197,7 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
    * Moves an open batch to `cancelling` and closes its chunks that nobody holds. False when the batch
    * is not the project's, is final, or is already stopping.
    */
-  cancelBatchIfOpen(project: string, id: BatchId, nowMs: number): Promise<boolean>;
+  cancelBatchIfOpen(batch: ScopedId<"batch">, nowMs: number): Promise<boolean>;
 
   /**
    * Leases the oldest batch that waits for validation, of the project whose name comes next after `formerProject`, or

@@ -2,7 +2,7 @@
  * The part of the store that keeps uploads: large files that come in parts. Parts may arrive side by side and
  * in any order; which of them make the file, and in what order, is said when the upload is completed.
  */
-import type { FileId, PartId, StoredFile, UploadId } from "../batch/batch.ts";
+import type { FileId, PartId, ScopedId, StoredFile, UploadId } from "../batch/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { UPLOAD_STATUSES } from "../contract/upload.ts";
 import type { Receipt } from "./idempotency.ts";
@@ -37,15 +37,19 @@ export interface UploadPart {
 
 export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
-  findUpload(project: string, id: UploadId): Promise<Upload | null>;
+  findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
   /** False when the upload is not pending, or has expired. */
   insertPartIfPending(part: UploadPart, nowMs: number): Promise<boolean>;
   /** All parts of an upload, in the order of their arrival. */
   listParts(uploadId: UploadId): Promise<UploadPart[]>;
   /** Moves `pending → completed` and publishes the file. False as for {@link insertPartIfPending}. */
-  completeUploadIfPending(id: UploadId, file: StoredFile, nowMs: number): Promise<boolean>;
+  completeUploadIfPending(
+    upload: ScopedId<"upload">,
+    file: StoredFile,
+    nowMs: number,
+  ): Promise<boolean>;
   /** Moves `pending → cancelled`. */
-  cancelUploadIfPending(project: string, id: UploadId): Promise<boolean>;
+  cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;
   /** Moves pending uploads whose time is over to `expired`. */
   expireUploads(nowMs: number): Promise<UploadId[]>;
   /** Uploads that are no longer pending and still have parts. */

@@ -142,7 +142,7 @@ describe("SQLite: opening", () => {
     await store.close();
 
     const upgraded = await openStore({ path, migrationsDir: newer });
-    expect(await upgraded.findBatch(batch.project, batch.id)).toEqual(batch);
+    expect(await upgraded.findBatch(batch)).toEqual(batch);
     await upgraded.close();
     expect(await openSqliteStore({ path })).toEqual({
       ok: false,
@@ -174,6 +174,31 @@ describe("SQLite: migrations", () => {
     });
     expect(said).toContain("No schema changes");
     expect(readdirSync(folder.path).toSorted()).toEqual(readdirSync(MIGRATIONS_DIR).toSorted());
+  });
+
+  test("open batches that an earlier version let read another project's file end as failed", async () => {
+    using folder = aFolder();
+    const path = join(folder.path, "batchd.db");
+    const store = await openStore({ path });
+    const own = await startBatch(store);
+    const foreign = await startBatch(store, ["llama"], { inputFileId: own.input.id, project: "b" });
+    await store.close();
+
+    const database = new Database(path);
+    const [name] = readdirSync(MIGRATIONS_DIR).filter((file) => file.includes("foreign_files"));
+    database.exec(readFileSync(join(MIGRATIONS_DIR, name as string), "utf8"));
+    database.close();
+
+    const upgraded = await openStore({ path });
+    expect(await upgraded.findBatch(foreign.batch)).toMatchObject({
+      status: "failed",
+      faults: [
+        { message: expect.stringContaining(`Cannot find file ${own.input.id}, or project b`) },
+      ],
+    });
+    expect((await upgraded.findBatch(own.batch))?.status).toBe("in_progress");
+    expect(await upgraded.listBatchesToTidy(10)).toEqual([foreign.batch.id]);
+    await upgraded.close();
   });
 });
 

@@ -24,7 +24,7 @@ export function testBatches(open: OpenStore): void {
       outputExpiresAfterSeconds: 3_600,
     });
     await opened.store.insertBatch(batch);
-    expect(await opened.store.findBatch(PROJECT, batch.id)).toEqual(batch);
+    expect(await opened.store.findBatch({ project: PROJECT, id: batch.id })).toEqual(batch);
   });
 
   test("a batch of one project does not exist for another", async () => {
@@ -32,11 +32,11 @@ export function testBatches(open: OpenStore): void {
     const { store } = opened;
     const batch = aBatch({ project: "search" });
     await store.insertBatch(batch);
-    expect(await store.findBatch(PROJECT, batch.id)).toBeNull();
-    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS)).toBe(false);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toBeNull();
+    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS)).toBe(false);
     expect(await store.listBatches(everything)).toEqual({ data: [], hasMore: false });
     expect(await store.listBatches({ ...everything, after: batch.id })).toBeNull();
-    expect(await store.findBatch("search", batch.id)).toEqual(batch);
+    expect(await store.findBatch({ project: "search", id: batch.id })).toEqual(batch);
   });
 
   test("batches of one millisecond are listed newest first, page by page", async () => {
@@ -89,7 +89,7 @@ export function testBatches(open: OpenStore): void {
       await using opened = await open();
       const batch = aBatch(fields);
       await expect(opened.store.insertBatch(batch)).rejects.toThrow();
-      expect(await opened.store.findBatch(PROJECT, batch.id)).toBeNull();
+      expect(await opened.store.findBatch({ project: PROJECT, id: batch.id })).toBeNull();
     });
   }
 
@@ -109,7 +109,7 @@ export function testBatches(open: OpenStore): void {
       firstExpiresAtMs: NOW_MS + 2_000,
     });
 
-    await store.cancelBatchIfOpen(PROJECT, first.batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: first.batch.id }, NOW_MS);
     expect(await store.countOpenWork()).toEqual({
       batchCounts: { cancelling: 1, in_progress: 1, validating: 1 },
       lineCount: 10,
@@ -126,12 +126,12 @@ export function testBatches(open: OpenStore): void {
     const { lease } = await claimChunk(opened.store);
     const segment = aSegment({ completed: 4, failed: 1 });
     await opened.store.recordSegmentIfLeased(lease, segment);
-    const before = await opened.store.findBatch(PROJECT, batch.id);
+    const before = await opened.store.findBatch({ project: PROJECT, id: batch.id });
     const journals = await opened.store.listChunkJournals(batch.id);
 
     const store = await opened.reopen();
-    expect(await store.findFile(PROJECT, input.id)).toEqual(input);
-    expect(await store.findBatch(PROJECT, batch.id)).toEqual(before);
+    expect(await store.findFile({ project: PROJECT, id: input.id })).toEqual(input);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual(before);
     expect(before?.counts).toEqual({ total: 20, completed: 4, failed: 1 });
     expect(await store.listChunkJournals(batch.id)).toEqual(journals);
     expect(journals[0]?.segments).toEqual([{ blobKey: segment.blobKey, bytes: segment.bytes }]);

@@ -99,7 +99,7 @@ function testClaims(open: OpenStore): void {
         lineCount: 10,
         extents: [{ start: 1_000, end: 2_000, firstLine: 11 }],
       },
-      batch: await store.findBatch(PROJECT, batch.id),
+      batch: await store.findBatch({ project: PROJECT, id: batch.id }),
       inputBlobKey: input.blobKey,
       segments: [],
     });
@@ -179,7 +179,7 @@ function testJournal(open: OpenStore): void {
     expect(await store.recordSegmentIfLeased(one.lease, second)).toBe(true);
     expect(await store.closeChunkIfLeased(two.lease, last, NOW_MS)).toBe(true);
 
-    const found = await store.findBatch(PROJECT, batch.id);
+    const found = await store.findBatch({ project: PROJECT, id: batch.id });
     expect(found?.counts).toEqual({ total: 20, completed: 14, failed: 2 });
     expect(found?.usage).toEqual({
       inputTokens: 3,
@@ -221,7 +221,7 @@ function testJournal(open: OpenStore): void {
     const tooMany = aSegment({ completed: 11 });
     await expect(store.recordSegmentIfLeased(lease, tooMany)).rejects.toThrow();
     await expect(store.closeChunkIfLeased(lease, tooMany, NOW_MS)).rejects.toThrow();
-    expect((await store.findBatch(PROJECT, batch.id))?.counts.completed).toBe(0);
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(0);
     expect(await store.findUnknownBlobKeys([tooMany.blobKey])).toEqual([tooMany.blobKey]);
     expect(await store.closeChunkIfLeased(lease, aSegment(), NOW_MS)).toBe(true);
   });
@@ -234,10 +234,10 @@ function testClosing(open: OpenStore): void {
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
     expect(await store.closeChunkIfLeased(two.lease, null, NOW_MS + 1)).toBe(true);
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("in_progress");
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("in_progress");
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
     expect(await store.closeChunkIfLeased(one.lease, aSegment(), NOW_MS + 2)).toBe(true);
-    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "finalizing",
       finalizingAtMs: NOW_MS + 2,
     });
@@ -250,7 +250,7 @@ function testClosing(open: OpenStore): void {
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
     await store.releaseChunkIfLeased(one.lease);
     await store.closeChunkIfLeased(two.lease, null, NOW_MS);
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("in_progress");
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("in_progress");
   });
 
   test("a closed chunk takes no more segments and is never claimed again", async () => {
@@ -264,6 +264,6 @@ function testClosing(open: OpenStore): void {
     expect(await store.releaseChunkIfLeased(lease)).toBe(false);
     const claim = claimBy("worker", AFTER_LEASES_MS);
     expect(await store.claimChunk({ ...claim, batchId: batch.id, route: "llama" })).toBeNull();
-    expect((await store.findBatch(PROJECT, batch.id))?.counts.completed).toBe(0);
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(0);
   });
 }

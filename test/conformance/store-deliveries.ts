@@ -56,7 +56,7 @@ const ENDINGS: Record<string, (store: Store, announcements: Announcement[]) => P
   },
   cancelled: async (store, announcements) => {
     const { batch } = await insertBatch(store);
-    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
     const lease = await claimToFinalize(store);
     await store.finishBatchIfLeased(lease, aResult({ announcements }), END_MS);
     return batch.id;
@@ -77,7 +77,7 @@ function testOutbox(open: OpenStore): void {
       const { store } = opened;
       const announcements = [anAnnouncement(), anAnnouncement({ webhook: "billing" })];
       const batchId = await end(store, announcements);
-      const ended = await store.findBatch(PROJECT, batchId);
+      const ended = await store.findBatch({ project: PROJECT, id: batchId });
       expect(ended?.status).toBe(status);
       expect(await due(store, END_MS - 1)).toEqual([]);
       expect(await due(store, END_MS)).toEqual(
@@ -104,10 +104,10 @@ function testOutbox(open: OpenStore): void {
 
     const other = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    await store.cancelBatchIfOpen(PROJECT, other.batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: other.batch.id }, NOW_MS);
     const failure = aFailure({ announcements });
     expect(await store.failBatchIfLeased(validation!.lease, failure, END_MS)).toBe(false);
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
     expect(await due(store)).toEqual([]);
   });
 
@@ -143,7 +143,7 @@ function testOutbox(open: OpenStore): void {
     ).rejects.toThrow();
 
     const statusOf = async ({ batch }: { batch: Batch }) =>
-      (await store.findBatch(PROJECT, batch.id))?.status;
+      (await store.findBatch({ project: PROJECT, id: batch.id }))?.status;
     expect(await statusOf(completing)).toBe("finalizing");
     expect(await statusOf(failing)).toBe("validating");
     expect(keys(await due(store))).toEqual([told.webhookId]);

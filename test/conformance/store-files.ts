@@ -37,7 +37,7 @@ export function testFiles(open: OpenStore): void {
     await using opened = await open();
     const file = aFile({ filename: "Grüße ☃.jsonl", bytes: 2 ** 40, expiresAtMs: NOW_MS + 1 });
     await opened.store.insertFile(file);
-    expect(await opened.store.findFile(PROJECT, file.id)).toEqual(file);
+    expect(await opened.store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
   });
 
   test("a file of one project does not exist for another", async () => {
@@ -45,11 +45,11 @@ export function testFiles(open: OpenStore): void {
     const { store } = opened;
     const file = aFile({ project: "search" });
     await store.insertFile(file);
-    expect(await store.findFile(PROJECT, file.id)).toBeNull();
-    expect(await store.deleteFileIfPresent(PROJECT, file.id, NOW_MS)).toBe(false);
+    expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(false);
     expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
     expect(await store.listFiles({ ...everything, after: file.id })).toBeNull();
-    expect(await store.findFile("search", file.id)).toEqual(file);
+    expect(await store.findFile({ project: "search", id: file.id })).toEqual(file);
   });
 
   test("two files never share an id", async () => {
@@ -150,7 +150,7 @@ function testLists(open: OpenStore): void {
     for (const file of files) await store.insertFile(file);
     const [first, second] = files;
     const page = { ...everything, order: "asc", limit: 1 } as const;
-    await store.deleteFileIfPresent(PROJECT, first!.id, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: first!.id }, NOW_MS);
     const next = await store.listFiles({ ...page, after: first!.id });
     expect(next).toEqual({ data: [second], hasMore: true });
   });
@@ -162,11 +162,13 @@ function testDeletion(open: OpenStore): void {
     const { store } = opened;
     const file = aFile();
     await store.insertFile(file);
-    expect(await store.deleteFileIfPresent(PROJECT, file.id, NOW_MS)).toBe(true);
-    expect(await store.findFile(PROJECT, file.id)).toBeNull();
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(true);
+    expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
     expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
-    expect(await store.deleteFileIfPresent(PROJECT, file.id, NOW_MS)).toBe(false);
-    expect(await store.deleteFileIfPresent(PROJECT, newFileId(), NOW_MS)).toBe(false);
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(false);
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: newFileId() }, NOW_MS)).toBe(
+      false,
+    );
   });
 
   test("a deleted file is unused until it is forgotten, and then its blob is unknown", async () => {
@@ -174,8 +176,8 @@ function testDeletion(open: OpenStore): void {
     const { store } = opened;
     const [kept, first, second] = [aFile(), aFile(), aFile()];
     for (const file of [kept, first, second]) await store.insertFile(file);
-    await store.deleteFileIfPresent(PROJECT, first.id, NOW_MS);
-    await store.deleteFileIfPresent(PROJECT, second.id, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: first.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: second.id }, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([first, second]);
     expect(await store.listUnusedFiles(1)).toEqual([first]);
     expect(await store.findUnknownBlobKeys([first.blobKey])).toEqual([]);
@@ -190,14 +192,14 @@ function testDeletion(open: OpenStore): void {
     const file = aFile();
     await opened.store.insertFile(file);
     await opened.store.forgetFile(file.id);
-    expect(await opened.store.findFile(PROJECT, file.id)).toEqual(file);
+    expect(await opened.store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
   });
 
   test("a batch that waits for validation does not keep its deleted input", async () => {
     await using opened = await open();
     const { store } = opened;
     const { input } = await insertBatch(store);
-    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 
@@ -206,7 +208,7 @@ function testDeletion(open: OpenStore): void {
     const { store } = opened;
     const { input, batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([]);
 
     await store.startBatchIfLeased(validation!.lease, aPlan(), NOW_MS);
@@ -222,7 +224,7 @@ function testDeletion(open: OpenStore): void {
     await store.finishBatchIfLeased(finalization!.lease, NO_RESULT, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
     await store.forgetFile(input.id);
-    expect((await store.findBatch(PROJECT, batch.id))?.inputFileId).toBe(input.id);
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.inputFileId).toBe(input.id);
   });
 
   test("one open batch is enough to keep an input that others have finished with", async () => {
@@ -231,7 +233,7 @@ function testDeletion(open: OpenStore): void {
     const { input } = await finalizingBatch(store);
     await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
     await startBatch(store, ["llama"], { inputFileId: input.id });
-    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([]);
   });
 }
@@ -278,13 +280,14 @@ function testExpiry(open: OpenStore): void {
     const deleted = aFile({ expiresAtMs: SOON_MS });
     const kept = [aFile({ expiresAtMs: SOON_MS + 1 }), aFile()];
     for (const file of [...expired, deleted, ...kept]) await store.insertFile(file);
-    await store.deleteFileIfPresent(PROJECT, deleted.id, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: deleted.id }, NOW_MS);
 
     const ids = await store.deleteExpiredFiles(SOON_MS);
     expect(ids.toSorted()).toEqual(expired.map(({ id }) => id).toSorted());
     expect(await store.deleteExpiredFiles(SOON_MS)).toEqual([]);
-    for (const { id } of expired) expect(await store.findFile(PROJECT, id)).toBeNull();
-    for (const file of kept) expect(await store.findFile(PROJECT, file.id)).toEqual(file);
+    for (const { id } of expired) expect(await store.findFile({ project: PROJECT, id })).toBeNull();
+    for (const file of kept)
+      expect(await store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
     expect(await store.listUnusedFiles(10)).toEqual([...expired, deleted]);
   });
 

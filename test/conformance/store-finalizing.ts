@@ -28,7 +28,7 @@ export function testFinalizing(open: OpenStore): void {
     const second = await finalizingBatch(store);
     await insertBatch(store);
     const claimed = await store.claimBatchToFinalize(claimBy("a"));
-    expect(claimed?.batch).toEqual(await store.findBatch(PROJECT, first.batch.id));
+    expect(claimed?.batch).toEqual(await store.findBatch({ project: PROJECT, id: first.batch.id }));
     expect(claimed?.input).toEqual(first.input);
     expect((await store.claimBatchToFinalize(claimBy("b")))?.batch.id).toBe(second.batch.id);
     expect(await store.claimBatchToFinalize(claimBy("c"))).toBeNull();
@@ -52,22 +52,22 @@ function testFinish(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await finalizingBatch(store);
-    const before = await store.findBatch(PROJECT, batch.id);
+    const before = await store.findBatch({ project: PROJECT, id: batch.id });
     const output = aFile({ purpose: "batch_output", filename: "out.jsonl" });
     const error = aFile({ purpose: "batch_output", filename: "errors.jsonl" });
     const lease = await claimToFinalize(store);
     expect(await store.finishBatchIfLeased(lease, aResult({ output, error }), NOW_MS + 5)).toBe(
       true,
     );
-    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...before,
       status: "completed",
       completedAtMs: NOW_MS + 5,
       outputFileId: output.id,
       errorFileId: error.id,
     });
-    expect(await store.findFile(PROJECT, output.id)).toEqual(output);
-    expect(await store.findFile(PROJECT, error.id)).toEqual(error);
+    expect(await store.findFile({ project: PROJECT, id: output.id })).toEqual(output);
+    expect(await store.findFile({ project: PROJECT, id: error.id })).toEqual(error);
   });
 
   test("an empty file is no file", async () => {
@@ -77,7 +77,7 @@ function testFinish(open: OpenStore): void {
     const output = aFile({ purpose: "batch_output" });
     const lease = await claimToFinalize(store);
     await store.finishBatchIfLeased(lease, aResult({ output }), NOW_MS);
-    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       outputFileId: output.id,
       errorFileId: null,
     });
@@ -93,8 +93,8 @@ function testFinish(open: OpenStore): void {
     await expect(
       store.finishBatchIfLeased(lease, aResult({ output, error: clash }), NOW_MS),
     ).rejects.toThrow();
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
-    expect(await store.findFile(PROJECT, output.id)).toBeNull();
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
+    expect(await store.findFile({ project: PROJECT, id: output.id })).toBeNull();
     expect(await store.finishBatchIfLeased(lease, NO_RESULT, NOW_MS)).toBe(true);
   });
 
@@ -106,8 +106,8 @@ function testFinish(open: OpenStore): void {
     const current = await claimToFinalize(store, AFTER_LEASES_MS);
     const output = aFile({ purpose: "batch_output" });
     expect(await store.finishBatchIfLeased(stale, aResult({ output }), NOW_MS)).toBe(false);
-    expect(await store.findFile(PROJECT, output.id)).toBeNull();
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("finalizing");
+    expect(await store.findFile({ project: PROJECT, id: output.id })).toBeNull();
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
     expect(await store.finishBatchIfLeased(current, NO_RESULT, NOW_MS)).toBe(true);
     expect(await store.finishBatchIfLeased(current, NO_RESULT, NOW_MS)).toBe(false);
   });
@@ -130,7 +130,7 @@ function testFinish(open: OpenStore): void {
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("a"));
     expect(await store.finishBatchIfLeased(validation!.lease, NO_RESULT, NOW_MS)).toBe(false);
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("validating");
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("validating");
   });
 
   test("a final batch is never claimed again", async () => {
@@ -158,7 +158,7 @@ function testTidying(open: OpenStore): void {
     expect(await store.listBatchesToTidy(10)).toEqual([]);
     expect(await store.listChunkJournals(batch.id)).toEqual([]);
     expect(await store.findUnknownBlobKeys([segment.blobKey])).toEqual([segment.blobKey]);
-    expect((await store.findBatch(PROJECT, batch.id))?.counts.completed).toBe(10);
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(10);
   });
 
   test("batches to tidy come in limited groups, oldest first", async () => {

@@ -124,7 +124,7 @@ function testReceipts(open: OpenStore): void {
     await claimKey(store, AFTER_LEASES_MS);
     await store.insertFile(aFile(), first);
     await store.insertFile(late, second);
-    expect(await store.findFile(PROJECT, late.id)).toEqual(late);
+    expect(await store.findFile({ project: PROJECT, id: late.id })).toEqual(late);
     expect(await claimKey(store)).toEqual(answered(first));
   });
 

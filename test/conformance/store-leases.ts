@@ -44,7 +44,7 @@ function testChunkLeases(open: OpenStore): void {
     expect(await store.closeChunkIfLeased(stale.lease, segment, AFTER_LEASES_MS)).toBe(false);
     expect(await store.releaseChunkIfLeased(stale.lease)).toBe(false);
     expect(await store.findUnknownBlobKeys([segment.blobKey])).toEqual([segment.blobKey]);
-    const found = await store.findBatch(PROJECT, batch.id);
+    const found = await store.findBatch({ project: PROJECT, id: batch.id });
     expect(found).toMatchObject({ status: "in_progress", counts: { completed: 0 } });
     expect(await store.recordSegmentIfLeased(current.lease, segment)).toBe(true);
   });
@@ -99,7 +99,7 @@ function testChunkLeases(open: OpenStore): void {
       claims.map(({ lease }) => store.closeChunkIfLeased(lease, aSegment(), NOW_MS)),
     );
     expect(closed).toEqual(routes.map(() => true));
-    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "finalizing",
       counts: { completed: 20 },
     });
@@ -159,7 +159,7 @@ function testRenewal(open: OpenStore): void {
       chunks.push((await claimChunk(store, { route })).lease);
     }
     await store.stopExpiredBatches(NOW_MS + 10);
-    await store.cancelBatchIfOpen(PROJECT, cancelled.batch.id, NOW_MS + 10);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id }, NOW_MS + 10);
     const renewal = await store.renewLeases(
       { batches: [], chunks },
       claimBy("worker", NOW_MS + 10),
@@ -179,7 +179,7 @@ function testRenewal(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("worker"));
-    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
     const held = { batches: [validation!.lease], chunks: [] };
     expect(await store.renewLeases(held, claimBy("worker"))).toEqual({
       lostBatches: [validation!.lease],

@@ -31,19 +31,19 @@ function testCancel(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await insertBatch(store);
-    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
     const cancelling = {
       ...batch,
       status: "cancelling",
       stopReason: "cancelled",
       cancellingAtMs: SOON_MS,
     };
-    expect(await store.findBatch(PROJECT, batch.id)).toEqual(cancelling);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual(cancelling);
     expect(await store.claimBatchToValidate(claimBy("validator"))).toBeNull();
 
     const lease = await claimToFinalize(store);
     expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
-    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...cancelling,
       status: "cancelled",
       cancelledAtMs: SOON_MS + 1,
@@ -55,7 +55,7 @@ function testCancel(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
     expect(await store.startBatchIfLeased(validation!.lease, aPlan(), SOON_MS)).toBe(false);
     expect(await store.failBatchIfLeased(validation!.lease, aFailure(), SOON_MS)).toBe(false);
     const lease = await claimToFinalize(store);
@@ -69,7 +69,7 @@ function testCancel(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
     const held = await claimChunk(store);
-    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
     expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
     const claim = { ...claimBy("worker", AFTER_LEASES_MS), batchId: batch.id, route: "llama" };
     expect(await store.claimChunk(claim)).toBeNull();
@@ -77,7 +77,7 @@ function testCancel(open: OpenStore): void {
 
     expect(await store.recordSegmentIfLeased(held.lease, aSegment({ completed: 4 }))).toBe(true);
     expect(await store.closeChunkIfLeased(held.lease, aSegment({ failed: 1 }), SOON_MS)).toBe(true);
-    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "cancelling",
       finalizingAtMs: null,
       counts: { total: 30, completed: 5, failed: 1 },
@@ -90,10 +90,10 @@ function testCancel(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
-    expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS)).toBe(true);
+    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
     expect(await store.claimBatchToFinalize(claimBy("other"))).toBeNull();
     expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
-    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "cancelled",
       completedAtMs: null,
       cancelledAtMs: SOON_MS + 1,
@@ -109,13 +109,17 @@ function testCancel(open: OpenStore): void {
     const expired = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
     await store.stopExpiredBatches(SOON_MS);
     const cancelled = await insertBatch(store);
-    await store.cancelBatchIfOpen(PROJECT, cancelled.batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id }, NOW_MS);
     for (const { batch } of [completed, expired, cancelled]) {
-      const before = await store.findBatch(PROJECT, batch.id);
-      expect(await store.cancelBatchIfOpen(PROJECT, batch.id, SOON_MS + 1)).toBe(false);
-      expect(await store.findBatch(PROJECT, batch.id)).toEqual(before);
+      const before = await store.findBatch({ project: PROJECT, id: batch.id });
+      expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS + 1)).toBe(
+        false,
+      );
+      expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual(before);
     }
-    expect(await store.cancelBatchIfOpen(PROJECT, newBatchId(NOW_MS), NOW_MS)).toBe(false);
+    expect(
+      await store.cancelBatchIfOpen({ project: PROJECT, id: newBatchId(NOW_MS) }, NOW_MS),
+    ).toBe(false);
   });
 }
 
@@ -128,7 +132,7 @@ function testExpiry(open: OpenStore): void {
     expect(await store.stopExpiredBatches(SOON_MS - 1)).toEqual([]);
     expect(await store.stopExpiredBatches(SOON_MS)).toEqual([batch.id]);
     expect(await store.stopExpiredBatches(SOON_MS)).toEqual([]);
-    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "in_progress",
       stopReason: "expired",
     });
@@ -145,7 +149,7 @@ function testExpiry(open: OpenStore): void {
     expect(await store.closeChunkIfLeased(held.lease, aSegment(), SOON_MS)).toBe(true);
     const lease = await claimToFinalize(store);
     expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
-    expect(await store.findBatch(PROJECT, batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "expired",
       finalizingAtMs: null,
       expiredAtMs: SOON_MS + 1,
@@ -165,7 +169,7 @@ function testExpiry(open: OpenStore): void {
     expect(await store.failBatchIfLeased(lease, aFailure(), SOON_MS)).toBe(false);
     expect(await store.startBatchIfLeased(lease, aPlan(), SOON_MS)).toBe(false);
     expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS)).toBe(true);
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("expired");
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("expired");
   });
 
   test("a batch that has all its answers, or is cancelled, does not expire", async () => {
@@ -173,9 +177,9 @@ function testExpiry(open: OpenStore): void {
     const { store } = opened;
     const finalizing = await finalizingBatch(store, { expiresAtMs: SOON_MS });
     const cancelled = await insertBatch(store, { expiresAtMs: SOON_MS });
-    await store.cancelBatchIfOpen(PROJECT, cancelled.batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id }, NOW_MS);
     expect(await store.stopExpiredBatches(SOON_MS)).toEqual([]);
-    expect(await store.findBatch(PROJECT, finalizing.batch.id)).toMatchObject({
+    expect(await store.findBatch({ project: PROJECT, id: finalizing.batch.id })).toMatchObject({
       status: "finalizing",
       stopReason: null,
     });
@@ -190,7 +194,7 @@ function testAbandonedChunks(open: OpenStore): void {
     await claimChunk(store, { route: "other" });
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [silent, alive] = [await claimChunk(store), await claimChunk(store)];
-    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
     expect(await store.closeAbandonedChunks(NOW_MS)).toBe(0);
     await store.renewLeases({ batches: [], chunks: [alive.lease] }, claimBy("worker", SOON_MS));
 
@@ -206,7 +210,7 @@ function testAbandonedChunks(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
-    await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
     expect(await store.releaseChunkIfLeased(lease)).toBe(true);
     expect(await openRoutes(store, NOW_MS)).toEqual([]);
     expect(

@@ -20,9 +20,10 @@ async function insertPart(store: Store, upload: Upload): Promise<UploadPart> {
 
 /** The ways in which an upload ends; each begins with one that has time until `SOON_MS`. */
 const ENDINGS: Record<string, (store: Store, upload: Upload) => Promise<void>> = {
-  completed: async (store, { id }) =>
-    void (await store.completeUploadIfPending(id, aFile(), NOW_MS)),
-  cancelled: async (store, { id }) => void (await store.cancelUploadIfPending(PROJECT, id)),
+  completed: async (store, upload) =>
+    void (await store.completeUploadIfPending(upload, aFile(), NOW_MS)),
+  cancelled: async (store, { id }) =>
+    void (await store.cancelUploadIfPending({ project: PROJECT, id })),
   expired: async (store) => void (await store.expireUploads(SOON_MS)),
 };
 
@@ -40,16 +41,16 @@ export function testUploads(open: OpenStore): void {
       fileExpiresAfterSeconds: 3_600,
     });
     await opened.store.insertUpload(upload);
-    expect(await opened.store.findUpload(PROJECT, upload.id)).toEqual(upload);
+    expect(await opened.store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
   });
 
   test("an upload of one project does not exist for another", async () => {
     await using opened = await open();
     const { store } = opened;
     const upload = await insertUpload(store, { project: "search" });
-    expect(await store.findUpload(PROJECT, upload.id)).toBeNull();
-    expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(false);
-    expect(await store.findUpload("search", upload.id)).toEqual(upload);
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toBeNull();
+    expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(false);
+    expect(await store.findUpload({ project: "search", id: upload.id })).toEqual(upload);
   });
 
   const impossible: [string, Partial<Upload>][] = [
@@ -63,7 +64,7 @@ export function testUploads(open: OpenStore): void {
       await using opened = await open();
       const upload = anUpload(fields);
       await expect(opened.store.insertUpload(upload)).rejects.toThrow();
-      expect(await opened.store.findUpload(PROJECT, upload.id)).toBeNull();
+      expect(await opened.store.findUpload({ project: PROJECT, id: upload.id })).toBeNull();
     });
   }
 }
@@ -91,7 +92,7 @@ function testParts(open: OpenStore): void {
     for (let i = 0; i < 3; i++) parts.push(await insertPart(opened.store, upload));
     const store = await opened.reopen();
     expect(await store.listParts(upload.id)).toEqual(parts);
-    expect(await store.findUpload(PROJECT, upload.id)).toEqual(upload);
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
   });
 
   test("an upload takes parts exactly until its time is over, marked or not", async () => {
@@ -130,9 +131,9 @@ function testCompletion(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store);
     const file = aFile();
-    expect(await store.completeUploadIfPending(upload.id, file, NOW_MS)).toBe(true);
-    expect(await store.findFile(PROJECT, file.id)).toEqual(file);
-    expect(await store.findUpload(PROJECT, upload.id)).toEqual({
+    expect(await store.completeUploadIfPending(upload, file, NOW_MS)).toBe(true);
+    expect(await store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual({
       ...upload,
       status: "completed",
       fileId: file.id,
@@ -145,9 +146,9 @@ function testCompletion(open: OpenStore): void {
     const [upload, file] = [await insertUpload(store), aFile()];
     await store.insertFile(file);
     const clash = aFile({ id: file.id });
-    await expect(store.completeUploadIfPending(upload.id, clash, NOW_MS)).rejects.toThrow();
-    expect(await store.findUpload(PROJECT, upload.id)).toEqual(upload);
-    expect(await store.completeUploadIfPending(upload.id, aFile(), NOW_MS)).toBe(true);
+    await expect(store.completeUploadIfPending(upload, clash, NOW_MS)).rejects.toThrow();
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
+    expect(await store.completeUploadIfPending(upload, aFile(), NOW_MS)).toBe(true);
   });
 
   test("of two that complete an upload at once, one publishes its file", async () => {
@@ -156,13 +157,13 @@ function testCompletion(open: OpenStore): void {
     const upload = await insertUpload(store);
     const files = [aFile(), aFile()];
     const completed = await Promise.all(
-      files.map((file) => store.completeUploadIfPending(upload.id, file, NOW_MS)),
+      files.map((file) => store.completeUploadIfPending(upload, file, NOW_MS)),
     );
     expect(completed.toSorted()).toEqual([false, true]);
     const winner = files[completed.indexOf(true)];
     const loser = files[completed.indexOf(false)];
-    expect((await store.findUpload(PROJECT, upload.id))?.fileId).toBe(winner!.id);
-    expect(await store.findFile(PROJECT, loser!.id)).toBeNull();
+    expect((await store.findUpload({ project: PROJECT, id: upload.id }))?.fileId).toBe(winner!.id);
+    expect(await store.findFile({ project: PROJECT, id: loser!.id })).toBeNull();
   });
 
   test("an upload completes exactly until its time is over, marked or not", async () => {
@@ -170,9 +171,9 @@ function testCompletion(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     const file = aFile();
-    expect(await store.completeUploadIfPending(upload.id, file, SOON_MS)).toBe(false);
-    expect(await store.findFile(PROJECT, file.id)).toBeNull();
-    expect(await store.completeUploadIfPending(upload.id, file, SOON_MS - 1)).toBe(true);
+    expect(await store.completeUploadIfPending(upload, file, SOON_MS)).toBe(false);
+    expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
+    expect(await store.completeUploadIfPending(upload, file, SOON_MS - 1)).toBe(true);
   });
 }
 
@@ -181,9 +182,12 @@ function testEnding(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const upload = await insertUpload(store);
-    expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(true);
-    expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(false);
-    expect(await store.findUpload(PROJECT, upload.id)).toEqual({ ...upload, status: "cancelled" });
+    expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(true);
+    expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(false);
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual({
+      ...upload,
+      status: "cancelled",
+    });
   });
 
   test("uploads expire exactly when their time is over, and once", async () => {
@@ -194,7 +198,10 @@ function testEnding(open: OpenStore): void {
     expect(await store.expireUploads(SOON_MS - 1)).toEqual([]);
     expect(await store.expireUploads(SOON_MS)).toEqual([upload.id]);
     expect(await store.expireUploads(SOON_MS)).toEqual([]);
-    expect(await store.findUpload(PROJECT, upload.id)).toEqual({ ...upload, status: "expired" });
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual({
+      ...upload,
+      status: "expired",
+    });
   });
 
   for (const [status, end] of Object.entries(ENDINGS)) {
@@ -203,12 +210,12 @@ function testEnding(open: OpenStore): void {
       const { store } = opened;
       const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
       await end(store, upload);
-      const ended = await store.findUpload(PROJECT, upload.id);
+      const ended = await store.findUpload({ project: PROJECT, id: upload.id });
       expect(ended?.status).toBe(status);
-      expect(await store.completeUploadIfPending(upload.id, aFile(), NOW_MS)).toBe(false);
-      expect(await store.cancelUploadIfPending(PROJECT, upload.id)).toBe(false);
+      expect(await store.completeUploadIfPending(upload, aFile(), NOW_MS)).toBe(false);
+      expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(false);
       expect(await store.expireUploads(SOON_MS)).toEqual([]);
-      expect(await store.findUpload(PROJECT, upload.id)).toEqual(ended);
+      expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(ended);
     });
   }
 }
@@ -225,12 +232,12 @@ function testTidying(open: OpenStore): void {
       expect(await store.listUploadsToTidy(10)).toEqual([upload.id]);
       expect(await store.findUnknownBlobKeys([blobKey])).toEqual([]);
 
-      const ended = await store.findUpload(PROJECT, upload.id);
+      const ended = await store.findUpload({ project: PROJECT, id: upload.id });
       await store.forgetParts(upload.id);
       expect(await store.listUploadsToTidy(10)).toEqual([]);
       expect(await store.listParts(upload.id)).toEqual([]);
       expect(await store.findUnknownBlobKeys([blobKey])).toEqual([blobKey]);
-      expect(await store.findUpload(PROJECT, upload.id)).toEqual(ended);
+      expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(ended);
     });
   }
 
@@ -241,7 +248,8 @@ function testTidying(open: OpenStore): void {
     for (let i = 0; i < 3; i++) uploads.push(await insertUpload(store));
     for (const upload of uploads.toReversed()) await insertPart(store, upload);
     const empty = await insertUpload(store);
-    for (const { id } of [...uploads, empty]) await store.cancelUploadIfPending(PROJECT, id);
+    for (const { id } of [...uploads, empty])
+      await store.cancelUploadIfPending({ project: PROJECT, id });
     const ids = uploads.map(({ id }) => id);
     expect(await store.listUploadsToTidy(2)).toEqual(ids.slice(0, 2));
     expect(await store.listUploadsToTidy(10)).toEqual(ids);
@@ -254,7 +262,7 @@ function testTidying(open: OpenStore): void {
     const part = await insertPart(store, upload);
     await store.forgetParts(upload.id);
     expect(await store.listParts(upload.id)).toEqual([part]);
-    await store.cancelUploadIfPending(PROJECT, upload.id);
+    await store.cancelUploadIfPending({ project: PROJECT, id: upload.id });
     expect(await store.listUploadsToTidy(10)).toEqual([upload.id]);
   });
 }

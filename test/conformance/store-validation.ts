@@ -50,7 +50,7 @@ export function testValidation(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { input } = await insertBatch(store);
-    await store.deleteFileIfPresent(PROJECT, input.id, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
     expect((await store.claimBatchToValidate(claimBy("a")))?.input).toBeNull();
   });
 
@@ -76,7 +76,7 @@ export function testValidation(open: OpenStore): void {
     expect(await store.failBatchIfLeased(claimed!.lease, aFailure({ faults }), NOW_MS + 5)).toBe(
       true,
     );
-    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...batch,
       status: "failed",
       faults,
@@ -98,7 +98,7 @@ export function testValidation(open: OpenStore): void {
     const claimed = await store.claimBatchToValidate(claimBy("a"));
     const plan = aPlan(["llama", "qwen", "llama"]);
     expect(await store.startBatchIfLeased(claimed!.lease, plan, NOW_MS + 5)).toBe(true);
-    expect(await store.findBatch(PROJECT, batch.id)).toEqual({
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...batch,
       status: "in_progress",
       model: "llama",
@@ -119,7 +119,7 @@ export function testValidation(open: OpenStore): void {
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
     await store.startBatchIfLeased(claimed!.lease, { ...aPlan(), defaultModel: "qwen" }, NOW_MS);
-    expect((await store.findBatch(PROJECT, batch.id))?.defaultModel).toBe("qwen");
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.defaultModel).toBe("qwen");
     const chunk = await claimChunk(store, { owner: "b" });
     expect(chunk.batch.defaultModel).toBe("qwen");
   });
@@ -145,7 +145,7 @@ export function testValidation(open: OpenStore): void {
       false,
     );
     expect(await store.releaseBatchIfLeased(stale!.lease)).toBe(false);
-    expect((await store.findBatch(PROJECT, batch.id))?.status).toBe("validating");
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("validating");
     expect(await store.listChunkJournals(batch.id)).toEqual([]);
     expect(await store.startBatchIfLeased(current!.lease, aPlan(), AFTER_LEASES_MS)).toBe(true);
   });

@@ -36,7 +36,7 @@ async function aForecaster() {
   return {
     store,
     forecaster: new Forecaster({ store, upstreams, clock, measure }),
-    find: async ({ id }: Batch) => (await store.findBatch(PROJECT, id)) as Batch,
+    find: async ({ id }: Batch) => (await store.findBatch({ project: PROJECT, id })) as Batch,
     async [Symbol.asyncDispose]() {
       await store.close();
       await rm(dir, { recursive: true, force: true });
@@ -75,7 +75,7 @@ test("a batch that ends is not forecast any more, even before the next look", as
   await forecaster.refresh();
   expect(forecaster.forecastFor(batch)).not.toBeNull();
 
-  await store.cancelBatchIfOpen(PROJECT, batch.id, NOW_MS);
+  await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
   await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
 
   expect(forecaster.forecastFor(await find(batch))).toBeNull();

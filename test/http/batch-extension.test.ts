@@ -43,10 +43,12 @@ describe("x_batchd of a request", () => {
     expect(status).toBe(200);
     expect(body.x_batchd).toMatchObject({ priority: -3, default_model: "größe" });
     expect((await read(body.id)).x_batchd).toEqual(body.x_batchd);
-    expect(await api.store.findBatch("default", body.id as BatchId)).toMatchObject({
-      priority: -3,
-      defaultModel: "größe",
-    });
+    expect(await api.store.findBatch({ project: "default", id: body.id as BatchId })).toMatchObject(
+      {
+        priority: -3,
+        defaultModel: "größe",
+      },
+    );
   });
 
   test.each([

@@ -132,7 +132,7 @@ describe("a new batch", () => {
     const { body } = await create({
       output_expires_after: { anchor: "created_at", seconds: 7_200 },
     });
-    const stored = await api.store.findBatch("default", body.id as BatchId);
+    const stored = await api.store.findBatch({ project: "default", id: body.id as BatchId });
     expect(stored?.outputExpiresAfterSeconds).toBe(7_200);
     expect(body).not.toHaveProperty("output_expires_after");
   });

@@ -106,7 +106,7 @@ describe("an upload", () => {
     const content = `${LINE}\r\n--${BOUNDARY.slice(0, -1)}\r\n${"x".repeat(100_000)}\r\n\r\n--`;
     const { body } = await upload([file(content), purpose()]);
     expect(await contentOf(body.id)).toBe(content);
-    const stored = await api.store.findFile("default", body.id);
+    const stored = await api.store.findFile({ project: "default", id: body.id });
     expect(stored?.sha256).toBe(createHash("sha256").update(content, "latin1").digest("hex"));
   });
 

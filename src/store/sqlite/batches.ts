@@ -1,22 +1,19 @@
 /** Batches as clients see them: created, read, listed. */
 
-import type { Batch, BatchId } from "../../batch/batch.ts";
+import type { Batch, ScopedId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { BatchQuery, OpenWork, Page } from "../store.ts";
 import { isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
-import { and, desc, eq, lt, placeholder, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
+import { isScopedBatch } from "./scope.ts";
 
 const prepareStatements = (db: Db) => ({
-  find: db
-    .select()
-    .from(batches)
-    .where(and(eq(batches.project, placeholder("project")), eq(batches.id, placeholder("id"))))
-    .prepare(),
+  find: db.select().from(batches).where(isScopedBatch).prepare(),
   // Any index of open batches saves the look at the final ones, of which there may be a million.
   countOpenWork: db
     .select({
@@ -49,7 +46,7 @@ export class SqliteBatches {
     });
   }
 
-  find(project: string, id: BatchId): Batch | null {
+  find({ project, id }: ScopedId<"batch">): Batch | null {
     const row = this.#statements.find.get({ project, id });
     return row === undefined ? null : batchFromRow(row);
   }

@@ -24,6 +24,7 @@ import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldChunk, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";
+import { isInputOfBatch } from "./scope.ts";
 
 const isRunning = sql`${mayExpire} and expires_at_ms > ${placeholder("nowMs")}`;
 
@@ -90,7 +91,7 @@ const prepareClaims = (db: Db) => ({
   findInputBlobKey: db
     .select({ blobKey: files.blobKey })
     .from(files)
-    .where(eq(files.id, placeholder("id")))
+    .where(isInputOfBatch)
     .prepare(),
   listSegments: db
     .select()
@@ -210,7 +211,7 @@ export class SqliteChunks {
       const row = this.#claims.claim.get({ ...claimValues(claim), batchId, route });
       if (row === undefined) return null;
       const batch = this.#claims.findBatch.get({ batchId: row.batchId });
-      const input = this.#claims.findInputBlobKey.get({ id: batch?.inputFileId });
+      const input = batch && this.#claims.findInputBlobKey.get({ ...batch });
       // Rows of open chunks keep both: `forgetChunks` and `listUnusedFiles` see to it.
       if (batch === undefined || input === undefined) {
         throw new Error(`chunk ${row.number} of ${row.batchId} has lost its batch or its input`);

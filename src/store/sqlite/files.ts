@@ -1,6 +1,6 @@
 /** Files: what clients uploaded and what batches ended with. */
 
-import type { FileId, StoredFile } from "../../batch/batch.ts";
+import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { FileQuery, Page } from "../store.ts";
 import {
@@ -15,6 +15,7 @@ import { and, asc, desc, eq, gt, isNull, lt, lte, or, type SQL, sql } from "./dr
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { fileFromRow } from "./rows.ts";
 import { files } from "./schema.ts";
+import { isFile } from "./scope.ts";
 
 export class SqliteFiles {
   readonly #db: Db;
@@ -32,11 +33,11 @@ export class SqliteFiles {
     });
   }
 
-  find(project: string, id: FileId): StoredFile | null {
+  find(file: ScopedId<"file">): StoredFile | null {
     const row = this.#db
       .select()
       .from(files)
-      .where(and(eq(files.project, project), eq(files.id, id), isListedFile))
+      .where(and(isFile(file), isListedFile))
       .get();
     return row === undefined ? null : fileFromRow(row);
   }
@@ -66,11 +67,11 @@ export class SqliteFiles {
   }
 
   /** A deleted file still marks a place until it is forgotten: scripts delete each file of a page, then ask for the next. */
-  #positionAfter({ project, order }: FileQuery, after: FileId): SQL | null {
+  #positionAfter({ project, order }: FileQuery, after: UntrustedId<"file">): SQL | null {
     const cursor = this.#db
       .select({ sequence: files.sequence })
       .from(files)
-      .where(and(eq(files.project, project), eq(files.id, after)))
+      .where(isFile({ project, id: after }))
       .get();
     if (cursor === undefined) return null;
     return order === "asc"
@@ -78,11 +79,11 @@ export class SqliteFiles {
       : lt(files.sequence, cursor.sequence);
   }
 
-  deleteIfPresent(project: string, id: FileId, nowMs: number): boolean {
+  deleteIfPresent(file: ScopedId<"file">, nowMs: number): boolean {
     const { changes } = this.#db
       .update(files)
       .set({ deletedAtMs: nowMs })
-      .where(and(eq(files.project, project), eq(files.id, id), isListedFile))
+      .where(and(isFile(file), isListedFile))
       .run();
     return changes === 1;
   }
@@ -104,7 +105,7 @@ export class SqliteFiles {
   listUnused(limit: number): StoredFile[] {
     const isRead = sql`exists (
       select 1 from batches
-      where input_file_id = files.id and ${isOpenBatch}
+      where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
         and (not (${statusIn("validating")}) or lease_owner is not null))`;
     return this.#db
       .select()

@@ -11,6 +11,7 @@ import { and, eq, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";
+import { isInputOfBatch } from "./scope.ts";
 
 const prepareStatements = (db: Db) => ({
   claim: db
@@ -28,6 +29,8 @@ const prepareStatements = (db: Db) => ({
     )
     .returning()
     .prepare(),
+  // Also a deleted one: its bytes were kept for this batch.
+  findInput: db.select().from(files).where(isInputOfBatch).prepare(),
   findHeld: db
     .select({ stopReason: batches.stopReason })
     .from(batches)
@@ -62,8 +65,7 @@ export class SqliteFinalizing {
     return writeUnsynced(this.#db, () => {
       const row = this.#statements.claim.get(claimValues(claim));
       if (row === undefined) return null;
-      // Also a deleted one: its bytes were kept for this batch.
-      const input = this.#db.select().from(files).where(eq(files.id, row.inputFileId)).get();
+      const input = this.#statements.findInput.get({ ...row });
       return {
         lease: { batchId: row.id, epoch: row.leaseEpoch },
         batch: batchFromRow(row),

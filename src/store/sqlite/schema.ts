@@ -13,6 +13,7 @@ import type {
   InputExtent,
   PartId,
   StopReason,
+  UntrustedId,
   UploadId,
 } from "../../batch/batch.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
@@ -103,7 +104,7 @@ export const batches = sqliteTable(
     id: text("id").$type<BatchId>().notNull(),
     project: text("project").notNull(),
     endpoint: text("endpoint").$type<BatchEndpoint>().notNull(),
-    inputFileId: text("input_file_id").$type<FileId>().notNull(),
+    inputFileId: text("input_file_id").$type<UntrustedId<"file">>().notNull(),
     status: text("status").$type<BatchStatus>().notNull(),
     stopReason: text("stop_reason").$type<StopReason>(),
     model: text("model"),

@@ -6,13 +6,14 @@
  * the lease here, so that its commit comes to nothing.
  */
 
-import type { BatchId } from "../../batch/batch.ts";
+import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { isFree, NO_LEASE } from "./leases.ts";
 import { batches, chunks } from "./schema.ts";
+import { isScopedBatch } from "./scope.ts";
 
 /** A finalizer, in contrast, keeps its lease: what it has written is what the batch ends with. */
 const WITHOUT_VALIDATOR = {
@@ -32,14 +33,8 @@ const prepareStatements = (db: Db) => ({
       cancellingAtMs: sql`${placeholder("nowMs")}`,
       ...WITHOUT_VALIDATOR,
     })
-    .where(
-      and(
-        eq(batches.project, placeholder("project")),
-        eq(batches.id, placeholder("id")),
-        statusIn(...statusesBefore("cancelling")),
-        sql`stop_reason is null`,
-      ),
-    )
+    .where(and(isScopedBatch, statusIn(...statusesBefore("cancelling")), sql`stop_reason is null`))
+    .returning({ id: batches.id })
     .prepare(),
   expire: db
     .update(batches)
@@ -68,10 +63,11 @@ export class SqliteStopping {
     this.#statements = prepareStatements(db);
   }
 
-  cancelIfOpen(project: string, id: BatchId, nowMs: number): boolean {
+  cancelIfOpen({ project, id }: ScopedId<"batch">, nowMs: number): boolean {
     return write(this.#db, () => {
-      if (this.#statements.cancel.run({ project, id, nowMs }).changes === 0) return false;
-      this.#statements.closeFreeChunks.run({ id, nowMs });
+      const cancelled = this.#statements.cancel.get({ project, id, nowMs });
+      if (cancelled === undefined) return false;
+      this.#statements.closeFreeChunks.run({ ...cancelled, nowMs });
       return true;
     });
   }

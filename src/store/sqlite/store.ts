@@ -64,19 +64,20 @@ function composeStore(db: Db): Store {
   leases.takeAllBack();
   return {
     insertFile: async (file, receipt) => files.insert(file, receipt),
-    findFile: async (project, id) => files.find(project, id),
+    findFile: async (file) => files.find(file),
     listFiles: async (query) => files.list(query),
-    deleteFileIfPresent: async (project, id, nowMs) => files.deleteIfPresent(project, id, nowMs),
+    deleteFileIfPresent: async (file, nowMs) => files.deleteIfPresent(file, nowMs),
     deleteExpiredFiles: async (nowMs) => files.deleteExpired(nowMs),
     listUnusedFiles: async (limit) => files.listUnused(limit),
     forgetFile: async (id) => files.forget(id),
 
     insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
-    findUpload: async (project, id) => uploads.find(project, id),
+    findUpload: async (upload) => uploads.find(upload),
     insertPartIfPending: async (part, nowMs) => uploads.insertPartIfPending(part, nowMs),
     listParts: async (uploadId) => uploads.listParts(uploadId),
-    completeUploadIfPending: async (id, file, nowMs) => uploads.completeIfPending(id, file, nowMs),
-    cancelUploadIfPending: async (project, id) => uploads.cancelIfPending(project, id),
+    completeUploadIfPending: async (upload, file, nowMs) =>
+      uploads.completeIfPending(upload, file, nowMs),
+    cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
     expireUploads: async (nowMs) => uploads.expire(nowMs),
     listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
     forgetParts: async (uploadId) => uploads.forgetParts(uploadId),
@@ -86,10 +87,10 @@ function composeStore(db: Db): Store {
     forgetIdempotencyKeys: async (nowMs) => idempotency.forgetOld(nowMs),
 
     insertBatch: async (batch, receipt) => batches.insert(batch, receipt),
-    findBatch: async (project, id) => batches.find(project, id),
+    findBatch: async (batch) => batches.find(batch),
     listBatches: async (query) => batches.list(query),
     countOpenWork: async () => batches.countOpenWork(),
-    cancelBatchIfOpen: async (project, id, nowMs) => stopping.cancelIfOpen(project, id, nowMs),
+    cancelBatchIfOpen: async (batch, nowMs) => stopping.cancelIfOpen(batch, nowMs),
 
     claimBatchToValidate: async (claim, formerProject) => validation.claim(claim, formerProject),
     failBatchIfLeased: async (lease, failure, nowMs) =>

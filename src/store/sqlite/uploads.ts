@@ -3,7 +3,7 @@
  * guard ends the upload, so whatever is stored of it afterwards is garbage that is found through `has_parts`.
  */
 
-import type { StoredFile, UploadId } from "../../batch/batch.ts";
+import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
@@ -12,9 +12,9 @@ import { and, eq, gt, lte, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
 import { files, uploadParts, uploads } from "./schema.ts";
+import { isUpload } from "./scope.ts";
 
-const isPending = (id: UploadId, nowMs: number) =>
-  and(eq(uploads.id, id), isPendingUpload, gt(uploads.expiresAtMs, nowMs));
+const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, nowMs));
 
 export class SqliteUploads {
   readonly #db: Db;
@@ -32,12 +32,8 @@ export class SqliteUploads {
     });
   }
 
-  find(project: string, id: UploadId): Upload | null {
-    const row = this.#db
-      .select()
-      .from(uploads)
-      .where(and(eq(uploads.project, project), eq(uploads.id, id)))
-      .get();
+  find(upload: ScopedId<"upload">): Upload | null {
+    const row = this.#db.select().from(uploads).where(isUpload(upload)).get();
     return row === undefined ? null : uploadFromRow(row);
   }
 
@@ -46,7 +42,7 @@ export class SqliteUploads {
       const { changes } = this.#db
         .update(uploads)
         .set({ hasParts: true })
-        .where(isPending(part.uploadId, nowMs))
+        .where(and(eq(uploads.id, part.uploadId), hasTime(nowMs)))
         .run();
       if (changes === 0) return false;
       this.#db.insert(uploadParts).values(part).run();
@@ -64,12 +60,12 @@ export class SqliteUploads {
       .map(partFromRow);
   }
 
-  completeIfPending(id: UploadId, file: StoredFile, nowMs: number): boolean {
+  completeIfPending(upload: ScopedId<"upload">, file: StoredFile, nowMs: number): boolean {
     return write(this.#db, () => {
       const { changes } = this.#db
         .update(uploads)
         .set({ status: "completed", fileId: file.id })
-        .where(isPending(id, nowMs))
+        .where(and(isUpload(upload), hasTime(nowMs)))
         .run();
       if (changes === 0) return false;
       this.#db.insert(files).values(file).run();
@@ -77,11 +73,11 @@ export class SqliteUploads {
     });
   }
 
-  cancelIfPending(project: string, id: UploadId): boolean {
+  cancelIfPending(upload: ScopedId<"upload">): boolean {
     const { changes } = this.#db
       .update(uploads)
       .set({ status: "cancelled" })
-      .where(and(eq(uploads.project, project), eq(uploads.id, id), isPendingUpload))
+      .where(and(isUpload(upload), isPendingUpload))
       .run();
     return changes === 1;
   }

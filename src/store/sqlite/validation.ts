@@ -9,6 +9,7 @@ import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks, files } from "./schema.ts";
+import { isInputOfBatch } from "./scope.ts";
 
 /** The first waiting batch of the first project that `isEligible`. */
 const firstWaiting = (isEligible: SQL): SQL => sql`(
@@ -33,7 +34,7 @@ const prepareStatements = (db: Db) => ({
     .from(files)
     .where(
       and(
-        eq(files.id, placeholder("id")),
+        isInputOfBatch,
         isListedFile,
         sql`(expires_at_ms is null or expires_at_ms > ${placeholder("nowMs")})`,
       ),
@@ -66,7 +67,7 @@ export class SqliteValidation {
     return write(this.#db, () => {
       const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
       if (row === undefined) return null;
-      const input = this.#statements.findInput.get({ id: row.inputFileId, nowMs: claim.nowMs });
+      const input = this.#statements.findInput.get({ ...row, nowMs: claim.nowMs });
       return {
         lease: { batchId: row.id, epoch: row.leaseEpoch },
         batch: batchFromRow(row),
