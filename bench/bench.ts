@@ -2,7 +2,7 @@
  * `npm run bench`: the figures that batchd promises to hold, each measured against a floor in the same run.
  *
  * Takes about five minutes and 5 GB of the temporary folder; `npm run bench -- --quick` takes a
- * minute, with sizes too small to judge anything by. Prints a table, and then one JSON object as the last
+ * minute, with sizes too small to judge anything by; `npm run bench -- dispatch` takes one measurement alone. Prints a table, and then one JSON object as the last
  * line. Exit code 1 when a figure is missed. Needs Linux, whose /proc tells the memory of a process.
  */
 import { parseArgs } from "node:util";
@@ -31,17 +31,17 @@ const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>
 };
 
 async function bench(): Promise<void> {
-  const { values } = parseArgs({
-    options: {
-      quick: { type: "boolean", default: false },
-      /** One measurement alone, by the name of its file. */
-      only: { type: "string", default: "" },
-    },
+  const { values, positionals: chosen } = parseArgs({
+    allowPositionals: true,
+    options: { quick: { type: "boolean", default: false } },
   });
+  for (const name of chosen) {
+    if (!(name in MEASUREMENTS)) throw new Error(`there is no measurement ${name}`);
+  }
   const startedAtMs = performance.now();
   const figures: Figure[] = [];
   for (const [name, measure] of Object.entries(MEASUREMENTS)) {
-    if (values.only !== "" && values.only !== name) continue;
+    if (chosen.length > 0 && !chosen.includes(name)) continue;
     process.stderr.write(`  measuring ${name} …\n`);
     figures.push(...(await measure(values.quick ? QUICK : FULL)));
   }

@@ -12,6 +12,8 @@ export interface ModelServerArgs {
   readonly serviceMs: number;
   /** Up and down, as a share of the service time. */
   readonly jitter: number;
+  /** Beyond its capacity it refuses, and asks for a pause of so long (0: for none). Left out: requests wait. */
+  readonly refusalPauseMs?: number;
 }
 
 export const modelServerArgs = (options: ModelServerArgs): string[] => [
@@ -19,6 +21,9 @@ export const modelServerArgs = (options: ModelServerArgs): string[] => [
   ...["--phase-ms", String(options.phaseMs)],
   ...["--service-ms", String(options.serviceMs)],
   ...["--jitter", String(options.jitter)],
+  ...(options.refusalPauseMs === undefined
+    ? []
+    : ["--refusal-pause-ms", String(options.refusalPauseMs)]),
 ];
 
 if (import.meta.main) {
@@ -28,13 +33,18 @@ if (import.meta.main) {
       "phase-ms": { type: "string", default: "0" },
       "service-ms": { type: "string", default: "0" },
       jitter: { type: "string", default: "0" },
+      "refusal-pause-ms": { type: "string" },
     },
   });
   const [capacity = 1, ...later] = values.capacities.split(",").map(Number);
+  const refusalPauseMs = values["refusal-pause-ms"];
   const server = await startModelServer({
     capacity,
     serviceMs: Number(values["service-ms"]),
     jitter: Number(values.jitter),
+    ...(refusalPauseMs === undefined
+      ? {}
+      : { queueLimit: 0, overloadStatus: 429, overloadPauseMs: Number(refusalPauseMs) }),
   });
   process.stdout.write(`listening on ${new URL(server.url).origin}\n`);
   await server.whenServed(1);

@@ -6,7 +6,7 @@ import type { BatchObject } from "../src/contract/batch.ts";
 import type { Api } from "./api.ts";
 
 const EVERY_MS = 20;
-const LIMIT_MS = 120_000;
+const LIMIT_MS = 180_000;
 
 type Status = BatchObject["status"];
 

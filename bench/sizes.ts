@@ -16,6 +16,8 @@ export interface Sizes {
   readonly inFlightLineCount: number;
   /** How long the model servers of `dispatch` have work for. */
   readonly dispatchSeconds: number;
+  /** Of the lines that `dispatch` sends to servers which take so many at a time. */
+  readonly dispatchShare: number;
   readonly firstRequestCount: number;
   readonly openBatchCount: number;
   readonly startRounds: number;
@@ -34,6 +36,7 @@ export const FULL: Sizes = {
   inFlightCount: 5_000,
   inFlightLineCount: 15_000,
   dispatchSeconds: 36,
+  dispatchShare: 1,
   firstRequestCount: 20,
   openBatchCount: 100,
   startRounds: 3,
@@ -50,6 +53,7 @@ export const QUICK: Sizes = {
   inFlightCount: 1_000,
   inFlightLineCount: 1_500,
   dispatchSeconds: 6,
+  dispatchShare: 0.1,
   firstRequestCount: 8,
   openBatchCount: 100,
   startRounds: 1,

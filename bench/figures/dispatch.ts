@@ -7,6 +7,7 @@ import type { ModelServerStats } from "../../test/support/model-server.ts";
 import { meanPresent, type StationTotals } from "../../test/support/station.ts";
 import type { Figure } from "../figure.ts";
 import { writeInput } from "../inputs.ts";
+import type { ModelServerArgs } from "../model-server.ts";
 import { expectAllAnswered, Pulse } from "../pulse.ts";
 import type { Sizes } from "../sizes.ts";
 import { type ModelServerClient, Stage } from "../stage.ts";
@@ -23,11 +24,70 @@ interface Run {
   readonly last: StationTotals;
   readonly samples: readonly ModelServerStats[];
   readonly repeated: number;
+  readonly refused: number;
 }
 
-export async function measureDispatch({ dispatchSeconds }: Sizes): Promise<Figure[]> {
-  const steady = await run(dispatchSeconds, [CAPACITY]);
-  const halved = await run(dispatchSeconds, [CAPACITY, CAPACITY / 2, CAPACITY]);
+interface Row {
+  /** For programs. */
+  readonly name: string;
+  readonly capacity: number;
+  readonly serviceMs: number;
+  readonly lineCount: number;
+  /** What a refusal asks for; left out: nobody is refused. */
+  readonly pauseMs?: number;
+}
+
+/** Servers that take so many at a time: what is beyond that waits, or is refused and asked to pause. */
+const ROWS: readonly Row[] = [
+  { name: "refusing_pause_40", capacity: 40, serviceMs: 100, lineCount: 6_000, pauseMs: 1_000 },
+  // Fewer lines than the others, because they take a minute: the start weighs the more.
+  { name: "refusing_pause_8", capacity: 8, serviceMs: 300, lineCount: 1_600, pauseMs: 1_000 },
+  { name: "refusing_40", capacity: 40, serviceMs: 100, lineCount: 6_000, pauseMs: 0 },
+  { name: "refusing_200", capacity: 200, serviceMs: 200, lineCount: 20_000, pauseMs: 0 },
+  { name: "queueing_40", capacity: 40, serviceMs: 100, lineCount: 6_000 },
+];
+
+export async function measureDispatch({
+  dispatchSeconds,
+  dispatchShare,
+}: Sizes): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  for (const row of ROWS) figures.push(...(await measureRow(row, dispatchShare)));
+  return [...figures, ...(await measureChanges(dispatchSeconds))];
+}
+
+async function measureRow(row: Row, share: number): Promise<Figure[]> {
+  const { name, capacity, serviceMs, pauseMs } = row;
+  const lineCount = Math.round(row.lineCount * share);
+  const refusing = pauseMs === undefined ? {} : { refusalPauseMs: pauseMs };
+  const server = { capacities: [capacity], phaseMs: 0, serviceMs, jitter: 0, ...refusing };
+  const done = await run(lineCount, server);
+  const busy = utilisationOf(done, {
+    name: `dispatch_${name}`,
+    title: `Kept busy: ${titleOf(row)}`,
+    hold: { atLeast: 0.9 },
+  });
+  if (pauseMs === undefined) return [busy];
+  const refused: Figure = {
+    name: `dispatch_${name}_refused`,
+    title: "  Refusals ÷ lines",
+    measured: done.refused,
+    unit: "requests",
+    floor: lineCount,
+    hold: { atMost: 0.01 },
+  };
+  return [busy, refused];
+}
+
+function titleOf({ capacity, serviceMs, pauseMs }: Row): string {
+  const server = `${capacity} at a time, ${serviceMs} ms`;
+  if (pauseMs === undefined) return `${server}, queues`;
+  return `${server}, 429${pauseMs === 0 ? "" : ` with Retry-After: ${pauseMs / 1000}`}`;
+}
+
+async function measureChanges(seconds: number): Promise<Figure[]> {
+  const steady = await runFor(seconds, [CAPACITY]);
+  const halved = await runFor(seconds, [CAPACITY, CAPACITY / 2, CAPACITY]);
   return [
     utilisationOf(steady, {
       name: "dispatch_steady",
@@ -58,15 +118,19 @@ export async function measureDispatch({ dispatchSeconds }: Sizes): Promise<Figur
 }
 
 /** `capacities` follow each other in equal parts of the time. */
-async function run(seconds: number, capacities: readonly number[]): Promise<Run> {
-  await using stage = await Stage.open();
+function runFor(seconds: number, capacities: readonly number[]): Promise<Run> {
   const phaseMs = (seconds * 1000) / capacities.length;
   const serverMs = capacities.reduce((sum, capacity) => sum + capacity * phaseMs, 0);
   const lineCount = Math.round(serverMs / SERVICE_MS);
+  return run(lineCount, { capacities, phaseMs, serviceMs: SERVICE_MS, jitter: JITTER });
+}
+
+/** One batch, from the first request to the last answer. */
+async function run(lineCount: number, server: ModelServerArgs): Promise<Run> {
+  await using stage = await Stage.open();
   const inputPath = stage.path("input.jsonl");
   await writeInput(inputPath, { lineCount });
-  const work = { serviceMs: SERVICE_MS, jitter: JITTER };
-  const modelServer = await stage.modelServer({ capacities, phaseMs, ...work });
+  const modelServer = await stage.modelServer(server);
   const { api } = await stage.server({
     upstreamUrl: modelServer.url,
     maxConcurrency: MAX_CONCURRENCY,
@@ -75,13 +139,14 @@ async function run(seconds: number, capacities: readonly number[]): Promise<Run>
   const { id } = await api.createBatch(await api.upload(inputPath));
   using pulse = new Pulse(api, id);
   expectAllAnswered(await pulse.reached("completed"), lineCount);
-  const { arrived, atFirstArrival, atLastAnswer } = await modelServer.stats();
+  const { arrived, fates, atFirstArrival, atLastAnswer } = await modelServer.stats();
   if (atFirstArrival === null || atLastAnswer === null) throw new Error("nothing was served");
   return {
     first: atFirstArrival,
     last: atLastAnswer,
     samples: sampler.samples,
     repeated: arrived - lineCount,
+    refused: fates.overloaded ?? 0,
   };
 }
 

@@ -22,6 +22,8 @@ export interface ModelServerOptions extends RateLimits {
   /** Requests that wait for their turn; one more is refused. Left out: any number. */
   readonly queueLimit?: number;
   readonly overloadStatus?: 429 | 503 | 529;
+  /** What a refusal asks for as a pause. Left out: none. */
+  readonly overloadPauseMs?: number;
   /** Of one request, at first. */
   readonly serviceMs?: number;
   /** The service time varies by this share of it, up and down. */
@@ -286,7 +288,8 @@ export class ModelServer implements AsyncDisposable {
     }
     if (visit === "turned_away") {
       arrival.fate = "overloaded";
-      this.#refuse(response, { fate: "overloaded", waitMs: 0 });
+      const waitMs = this.#options.overloadPauseMs ?? 0;
+      this.#refuse(response, { fate: "overloaded", waitMs });
       return;
     }
     arrival.fate = "served";
