@@ -13,6 +13,7 @@ import { openApiYaml } from "./contract/openapi.ts";
 import { createLog, type Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
 import { migrate, type Runtime, startRuntime } from "./runtime.ts";
+import { version } from "./version.ts";
 
 /** SQLite belongs to one process, which then does everything: serves the API and runs the batches. */
 const ROLES = ["all", "api", "worker"] as const;
@@ -35,6 +36,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   };
   const program = new Command("batchd")
     .description("A drop-in OpenAI Batch API server for any model.")
+    .version(version)
     .exitOverride();
   withOptions(program.command("serve", { isDefault: true }))
     .description("Serve the API and run batches.")
@@ -57,9 +59,20 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   } catch (error) {
     // Commander has printed what was wrong, or the help that was asked for.
     if (error instanceof CommanderError) return error.exitCode;
-    throw error;
+    const failure = systemFailure(error);
+    // What is left is a fault of batchd itself, whose stack is wanted.
+    if (failure === null) throw error;
+    complain(failure);
+    return FAILED;
   }
   return exitCode;
+}
+
+/** What the system or a library refused, in words; null for any other error. */
+function systemFailure(error: unknown): string | null {
+  if (!(error instanceof Error)) return null;
+  const { code, message, cause } = error as NodeJS.ErrnoException;
+  return typeof code === "string" ? message : systemFailure(cause);
 }
 
 const withOptions = (command: Command) =>
@@ -78,9 +91,13 @@ function refuseRole(role: Role): number {
 }
 
 function complainAbout(problems: readonly string[]): number {
-  const count = problems.length === 1 ? "a problem" : `${problems.length} problems`;
-  complain(`the configuration has ${count}:`);
-  for (const problem of problems) process.stderr.write(`  - ${problem}\n`);
+  const [first] = problems;
+  if (problems.length === 1) {
+    complain(`the configuration has a problem: ${first}`);
+  } else {
+    complain(`the configuration has ${problems.length} problems:`);
+    for (const problem of problems) process.stderr.write(`  - ${problem}\n`);
+  }
   return FAILED;
 }
 
@@ -101,6 +118,18 @@ async function serve(flags: Overrides): Promise<number> {
   }
   const { runtime } = started;
   for (const warning of configWarnings(config)) complain(`warning: ${warning}`);
+  log.info(
+    {
+      version,
+      url: runtime.url,
+      data_dir: resolve(config.data_dir),
+      upstreams: config.upstreams.map(
+        ({ name, base_url }) => `${name} ${new URL(base_url).origin}`,
+      ),
+      keys: config.auth?.keys.length ?? "none",
+    },
+    "server.started",
+  );
   say(`batchd listening on ${runtime.url}`);
   const drain = new AbortController();
   const load = () => loadConfig(flags);

@@ -43,6 +43,7 @@ export const LOG_EVENTS = {
     "file.expired": "The time of a file was over.",
     "file.stored": "A file was uploaded.",
     "orphan.removed": "A blob that no row names was removed; a crash had left it.",
+    "server.started": "Requests are accepted from now on.",
     "server.stopped": "Everything is closed.",
     "server.stopping": "A signal asked the server to end.",
     "target.circuit_closed": "A target answers again.",

@@ -2,7 +2,7 @@
  * The composition root: the one place that knows every part. Starts them in order, closes them in
  * reverse: first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
-import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdirSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import type { Batch } from "./batch/batch.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
@@ -213,6 +213,9 @@ async function openStorage({ data_dir }: Config, closers: Closers): Promise<Stor
   try {
     // Not `recursive` where it is not needed: below /proc that never returns.
     if (!existsSync(dir)) mkdirSync(dir, { recursive: !existsSync(dirname(dir)) });
+    if (!statSync(dir).isDirectory()) {
+      return { ok: false, problem: `the data folder ${dir} is a file` };
+    }
     accessSync(dir, constants.W_OK);
   } catch (cause) {
     return {
@@ -220,15 +223,15 @@ async function openStorage({ data_dir }: Config, closers: Closers): Promise<Stor
       problem: `cannot write to the data folder ${dir}: ${(cause as Error).message}`,
     };
   }
-  const unlock = lockDataDir(dir);
-  if (unlock === null) {
-    return {
-      ok: false,
-      problem: `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`,
-    };
-  }
-  closers.add("lock", async () => unlock());
   try {
+    const unlock = lockDataDir(dir);
+    if (unlock === null) {
+      return {
+        ok: false,
+        problem: `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`,
+      };
+    }
+    closers.add("lock", async () => unlock());
     const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
     if (!opened.ok) return opened;
     closers.add("store", () => opened.store.close());

@@ -3,10 +3,9 @@
  * variable that is not set and a value that is not allowed are all reported, each with its path, and
  * nothing starts. The only module that reads the environment.
  */
-import { readFileSync } from "node:fs";
-import { parseDocument } from "yaml";
-import type { z } from "zod";
 import { certificateProblems } from "./certificates.ts";
+import { type Environment, readConfigFile } from "./file.ts";
+import { describeIssue } from "./problems.ts";
 import { type Config, ConfigFile } from "./schema.ts";
 
 /** What flags and environment may set. */
@@ -27,12 +26,11 @@ export type ConfigResult =
 
 const SHORTHAND_UPSTREAM_NAME = "upstream";
 
-type Environment = Readonly<Record<string, string | undefined>>;
-
 export function loadConfig(flags: Overrides, env: Environment = process.env): ConfigResult {
   const overrides: Overrides = { ...overridesFrom(env), ...flags };
   const problems: string[] = [];
-  const file = overrides.config === undefined ? {} : readYaml(overrides.config, env, problems);
+  const file =
+    overrides.config === undefined ? {} : readConfigFile(overrides.config, env, problems);
   const parsed = parseConfig(merge(file, overrides, problems));
   if (!parsed.ok) return { ok: false, problems: [...problems, ...parsed.problems] };
   problems.push(...certificateProblems(parsed.config));
@@ -46,7 +44,11 @@ export const configFile = (flags: Overrides, env: Environment = process.env): st
 /** A configuration from values, as they stand in the file. */
 export function parseConfig(values: unknown): ConfigResult {
   const parsed = ConfigFile.safeParse(values, { reportInput: true });
-  if (!parsed.success) return { ok: false, problems: parsed.error.issues.flatMap(describeIssue) };
+  if (!parsed.success) {
+    const { issues } = parsed.error;
+    const problems = issues.flatMap((issue) => describeIssue(issue, ConfigFile));
+    return { ok: false, problems: [...new Set(problems)] };
+  }
   const problems = crossChecks(parsed.data);
   return problems.length > 0 ? { ok: false, problems } : { ok: true, config: parsed.data };
 }
@@ -69,49 +71,6 @@ function overridesFrom(env: Environment): Overrides {
 function tracesEndpointFrom(env: Environment): string | undefined {
   const collector = env["OTEL_EXPORTER_OTLP_ENDPOINT"]?.replace(/\/+$/, "");
   return env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] || (collector && `${collector}/v1/traces`);
-}
-
-function readYaml(path: string, env: Environment, problems: string[]): unknown {
-  let text: string;
-  try {
-    text = readFileSync(path, "utf8");
-  } catch (cause) {
-    problems.push(`cannot read ${path}: ${(cause as Error).message}`);
-    return {};
-  }
-  const document = parseDocument(text);
-  if (document.errors.length > 0) {
-    problems.push(...document.errors.map(({ message }) => `${path}: ${headOf(message)}`));
-    return {};
-  }
-  return expand(document.toJS() ?? {}, env, [], problems);
-}
-
-/** What is wrong and where, without the lines of the file below it: these may hold secrets. */
-const headOf = (message: string) => message.split("\n")[0]?.replace(/:$/, "");
-
-/** `${NAME}` in any string takes from the environment. */
-function expand(
-  value: unknown,
-  env: Environment,
-  path: readonly (string | number)[],
-  problems: string[],
-): unknown {
-  if (typeof value === "string") {
-    return value.replaceAll(/\$\{(\w+)\}/g, (whole, variable: string) => {
-      const found = env[variable];
-      if (found !== undefined) return found;
-      problems.push(`${pathText(path)}: the environment variable ${variable} is not set`);
-      return whole;
-    });
-  }
-  if (Array.isArray(value)) {
-    return value.map((item, i) => expand(item, env, [...path, i], problems));
-  }
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([key, item]) => [key, expand(item, env, [...path, key], problems)]),
-  );
 }
 
 const isRecord = (value: unknown): value is Record<string, unknown> =>
@@ -144,27 +103,6 @@ function portNumber(text: string, problems: string[]): number {
   if (/^\d{1,5}$/.test(text) && Number(text) <= 65_535) return Number(text);
   problems.push(`port: expected a number from 0 to 65535, got "${text}"`);
   return 0;
-}
-
-const pathText = (path: readonly PropertyKey[]): string =>
-  path.reduce<string>(
-    (text, step) =>
-      typeof step === "number"
-        ? `${text}[${step}]`
-        : text === ""
-          ? String(step)
-          : `${text}.${String(step)}`,
-    "",
-  ) || "config";
-
-function describeIssue(issue: z.core.$ZodIssue): string[] {
-  if (issue.code === "unrecognized_keys") {
-    return issue.keys.map((key) => `${pathText([...issue.path, key])}: unknown key`);
-  }
-  if (issue.code === "invalid_type" && issue.input === undefined) {
-    return [`${pathText(issue.path)}: required`];
-  }
-  return [`${pathText(issue.path)}: ${issue.message}`];
 }
 
 /** Rules between values, which a schema of single values cannot hold. */

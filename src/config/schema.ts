@@ -7,7 +7,7 @@ import { z } from "zod";
 import { EVENT_TYPES } from "../contract/event.ts";
 import { LOG_LEVELS } from "../log.ts";
 import { UpstreamEntry } from "./upstreams.ts";
-import { graceSeconds, httpUrl, int, name, secret } from "./values.ts";
+import { bytes, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
 
 const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
@@ -68,17 +68,17 @@ export const ConfigFile = z.strictObject({
   log_level: z.enum(LOG_LEVELS).default("info"),
   limits: z
     .strictObject({
-      max_file_bytes: int(1, Number.MAX_SAFE_INTEGER).default(209_715_200),
+      max_file_bytes: bytes(1, Number.MAX_SAFE_INTEGER).default(209_715_200),
       /** Of a file that comes in parts. While it is put together it takes twice this much room. */
-      max_upload_bytes: int(1, Number.MAX_SAFE_INTEGER).default(8_589_934_592),
+      max_upload_bytes: bytes(1, Number.MAX_SAFE_INTEGER).default(8_589_934_592),
       /** Costs some 50 bytes of memory a line while a file is validated. */
       max_requests_per_batch: int(1, 1_000_000_000).default(50_000),
       /** Texts to embed, summed over the requests of a batch for `/v1/embeddings`. */
       max_embedding_inputs_per_batch: int(1, 1_000_000_000).default(50_000),
       /** Longest input line. An open chunk of lines may take this much memory. */
-      max_line_bytes: int(1_024, 268_435_456).default(33_554_432),
+      max_line_bytes: bytes(1_024, 268_435_456).default(33_554_432),
       /** Longest answer to one line. In the worst case each request in flight takes this much memory. */
-      max_answer_bytes: int(1_024, 268_435_456).default(67_108_864),
+      max_answer_bytes: bytes(1_024, 268_435_456).default(67_108_864),
       /** Whether the lines of one batch may name several models. OpenAI refuses that, and so is the default. */
       allow_mixed_models: z.boolean().default(false),
     })

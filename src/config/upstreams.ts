@@ -2,14 +2,17 @@
 import { z } from "zod";
 import { httpUrl, int, name, seconds, secret } from "./values.ts";
 
-const ModelEntry = z.union([
-  z.string().min(1),
-  z.strictObject({
-    name: z.string().min(1),
-    /** What the upstream calls it. Left out: the same name. */
-    upstream_model: z.string().min(1).optional(),
-  }),
-]);
+const ModelEntry = z.union(
+  [
+    z.string().min(1),
+    z.strictObject({
+      name: z.string().min(1),
+      /** What the upstream calls it. Left out: the same name. */
+      upstream_model: z.string().min(1).optional(),
+    }),
+  ],
+  { error: "expected the name of a model, or { name, upstream_model }" },
+);
 
 export const WEEKDAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 export type Weekday = (typeof WEEKDAYS)[number];

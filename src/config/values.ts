@@ -12,8 +12,49 @@ const numberLike = <T extends z.ZodType<number>>(schema: T) =>
     schema,
   );
 export const int = (min: number, max: number) => numberLike(z.int().min(min).max(max));
-export const seconds = numberLike(z.number().positive().max(86_400));
-export const graceSeconds = numberLike(z.number().min(0).max(3_600));
+
+/** In lower case, each in the unit that a plain number has. */
+type Units = Readonly<Record<string, number>>;
+
+const BYTES: Units = {
+  b: 1,
+  ...{ kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12 },
+  ...{ kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 },
+};
+const SECONDS: Units = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 };
+
+/** `200MB` as a number. What is not of this form stays as it is, for the schema to refuse. */
+function fromText(value: unknown, units: Units): unknown {
+  if (typeof value !== "string") return value;
+  const [, digits, unit] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(value.trim()) ?? [];
+  const factor = units[unit?.toLowerCase() ?? ""];
+  if (digits === undefined || factor === undefined) return value;
+  // Not 1100000000.0000002 for 1.1GB.
+  return Number((Number(digits) * factor).toPrecision(15));
+}
+
+const quantity = <T extends z.ZodType<number>>(schema: T, units: Units) =>
+  z.preprocess((value) => fromText(value, units), numberLike(schema));
+
+/** A size. `200MB` is decimal, `200MiB` binary. */
+export function bytes(min: number, max: number) {
+  const error = `expected from ${min} to ${max} bytes: a plain number, or one with a unit, such as 200MB (decimal) or 200MiB (binary)`;
+  return quantity(z.int({ error }).min(min, { error }).max(max, { error }), BYTES);
+}
+
+function duration(schema: (error: string) => z.ZodType<number>, range: string) {
+  const error = `expected ${range}: a plain number of seconds, or one with a unit, such as 500ms, 30s, 10m, 2h or 1d`;
+  return quantity(schema(error), SECONDS);
+}
+
+export const seconds = duration(
+  (error) => z.number({ error }).positive({ error }).max(86_400, { error }),
+  "more than 0 and at most a day",
+);
+export const graceSeconds = duration(
+  (error) => z.number({ error }).min(0, { error }).max(3_600, { error }),
+  "at most an hour",
+);
 
 /** What may stand in an HTTP header: a key from a file often ends in a newline that nobody sees. */
 export const secret = z

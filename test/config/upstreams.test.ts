@@ -125,25 +125,29 @@ describe("a configuration that is shown", () => {
   test("hides headers, and credentials in addresses", () => {
     const shown = showConfig(
       configOf({
-        base_url: "https://ann:secret-1@h.example/v1?api-version=1&sig=secret-2",
+        base_url: "https://ann:secret-1@h.example/v1?api-version=secret-0&sig=secret-2",
         api_key: "secret-3",
         headers: { "X-Api-Token": "secret-4", authorization: "Bearer secret-5" },
         proxy: "http://secret-6:p@ss@proxy:3128",
+        extra_body: { auth: { token: "secret-7" }, seed: 7, stop: ["secret-8", 5] },
+        defaults: { user: "secret-9", logprobs: false },
       }),
     );
     expect(shown).not.toContain("secret");
     expect((JSON.parse(shown) as Config).upstreams[0]).toMatchObject({
-      base_url: "https://…@h.example/v1?api-version=1&sig=…",
+      base_url: "https://…@h.example/v1?api-version=…&sig=…",
       api_key: "…",
       headers: { "X-Api-Token": "…", authorization: "…" },
       proxy: "http://…@proxy:3128",
+      extra_body: { auth: { token: "…" }, seed: 7, stop: ["…", 5] },
+      defaults: { user: "…", logprobs: false },
     });
   });
 
   test("shows everything else as it is", () => {
     const config = configOf({
-      base_url: "https://h.example/a@b/v1?x=1",
-      defaults: { user: "me@home" },
+      base_url: "https://h.example/a@b/v1",
+      defaults: { temperature: 0.5, n: 1 },
     });
     expect(JSON.parse(showConfig(config))).toEqual(JSON.parse(JSON.stringify(config)));
   });

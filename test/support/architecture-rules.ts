@@ -142,7 +142,15 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "runtime.ts": { may: [""] },
   "cli.ts": {
-    may: ["runtime.ts", "config/", "contract/", "clock.ts", ...OBSERVERS, "errors.ts"],
+    may: [
+      "runtime.ts",
+      "config/",
+      "contract/",
+      "clock.ts",
+      "version.ts",
+      ...OBSERVERS,
+      "errors.ts",
+    ],
   },
   "main.ts": { may: ["cli.ts"] },
 };
@@ -159,7 +167,8 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "better-sqlite3": ["store/sqlite/"],
   zod: ["contract/", "config/", "http/"],
   "zod-openapi": ["contract/"],
-  yaml: ["config/config.ts", "contract/openapi.ts"],
+  yaml: ["config/file.ts", "contract/openapi.ts"],
+  leven: ["config/problems.ts"],
   pino: ["log.ts"],
   "prom-client": ["metrics.ts"],
   "@opentelemetry/api": ["tracing-otlp.ts"],

@@ -3,9 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { BatchdProcess } from "./support/process.ts";
-import { chatLines } from "./support/service.ts";
-import { startUpstream } from "./support/upstream.ts";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLines } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 let dir = "";
 beforeAll(async () => {

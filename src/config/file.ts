@@ -1,0 +1,112 @@
+/**
+ * The configuration file as plain values, with `${NAME}` taken from the environment.
+ *
+ * A file may be anything: a program named by mistake, a folder, YAML that refers to itself. Each of these is one
+ * sentence for the operator, and none of them takes more memory than {@link MAX_BYTES} allows.
+ */
+import { isUtf8 } from "node:buffer";
+import { closeSync, openSync, readSync } from "node:fs";
+import { parseDocument } from "yaml";
+import { pathText } from "./problems.ts";
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Far above any real configuration. */
+const MAX_BYTES = 4 * 1024 * 1024;
+/** What is no YAML at all has a fault in every line. */
+const MAX_FAULTS = 5;
+const NUL = 0;
+
+/** Adds a sentence to `problems` for whatever is wrong. */
+export function readConfigFile(path: string, env: Environment, problems: string[]): unknown {
+  try {
+    const bytes = readBytes(path);
+    if (bytes.length > MAX_BYTES) {
+      problems.push(`${path} is longer than ${MAX_BYTES} bytes: is it a configuration file?`);
+    } else if (!isUtf8(bytes) || bytes.includes(NUL)) {
+      problems.push(`${path} is not a text file in UTF-8`);
+    } else {
+      return expand(
+        parse(path, bytes.toString(), problems),
+        { env, problems },
+        { path: [], within: [] },
+      );
+    }
+  } catch (cause) {
+    problems.push(`cannot read ${path}: ${(cause as Error).message}`);
+  }
+  return {};
+}
+
+/** In pieces: the file may be a pipe, or have no end. */
+function readBytes(path: string): Buffer {
+  const pieces: Buffer[] = [];
+  const file = openSync(path, "r");
+  try {
+    for (let total = 0; total <= MAX_BYTES; ) {
+      const piece = Buffer.alloc(64 * 1024);
+      const byteCount = readSync(file, piece);
+      if (byteCount === 0) break;
+      total += byteCount;
+      pieces.push(piece.subarray(0, byteCount));
+    }
+  } finally {
+    closeSync(file);
+  }
+  return Buffer.concat(pieces);
+}
+
+function parse(path: string, text: string, problems: string[]): unknown {
+  const document = parseDocument(text, { logLevel: "error" });
+  const faults = document.errors.map(({ message }) => `${path}: ${headOf(message)}`);
+  problems.push(...faults.slice(0, MAX_FAULTS));
+  if (faults.length > 0) return {};
+  try {
+    return document.toJS() ?? {};
+  } catch (cause) {
+    // Aliases that multiply: a few lines would fill all memory.
+    problems.push(`${path}: ${(cause as Error).message}`);
+    return {};
+  }
+}
+
+/** What is wrong and where, without the lines of the file below it: these may hold secrets. */
+const headOf = (message: string) => message.split("\n")[0]?.replace(/:$/, "");
+
+interface Expansion {
+  readonly env: Environment;
+  readonly problems: string[];
+}
+
+/** Where a value is, and the lists and mappings around it. */
+interface Place {
+  readonly path: readonly (string | number)[];
+  readonly within: readonly object[];
+}
+
+/** `${NAME}` in any string takes from the environment. */
+function expand(value: unknown, expansion: Expansion, { path, within }: Place): unknown {
+  if (typeof value === "string") return expandText(value, expansion, path);
+  if (typeof value !== "object" || value === null) return value;
+  if (within.includes(value)) {
+    expansion.problems.push(`${pathText(path)}: an alias refers to what it is in`);
+    return null;
+  }
+  const inner = (item: unknown, step: string | number) =>
+    expand(item, expansion, { path: [...path, step], within: [...within, value] });
+  if (Array.isArray(value)) return value.map(inner);
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, inner(item, key)]));
+}
+
+function expandText(
+  text: string,
+  { env, problems }: Expansion,
+  path: readonly PropertyKey[],
+): string {
+  return text.replaceAll(/\$\{(\w+)\}/g, (whole, variable: string) => {
+    const found = env[variable];
+    if (found !== undefined) return found;
+    problems.push(`${pathText(path)}: the environment variable ${variable} is not set`);
+    return whole;
+  });
+}

@@ -1,0 +1,55 @@
+/** What is wrong with a configuration, in one sentence each: where it is, and what was expected. */
+import { closestMatch } from "leven";
+import { z } from "zod";
+
+/** Such as `upstreams[0].base_url`. */
+export const pathText = (path: readonly PropertyKey[]): string =>
+  path.reduce<string>(
+    (text, step) =>
+      typeof step === "number"
+        ? `${text}[${step}]`
+        : text === ""
+          ? String(step)
+          : `${text}.${String(step)}`,
+    "",
+  ) || "config";
+
+export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): string[] {
+  if (issue.code === "unrecognized_keys") {
+    const known = keysAt(schema, issue.path);
+    return issue.keys.map(
+      (key) => `${pathText([...issue.path, key])}: unknown key${suggestion(key, known)}`,
+    );
+  }
+  if (issue.code === "invalid_type" && issue.input === undefined) {
+    return [`${pathText(issue.path)}: required`];
+  }
+  return [`${pathText(issue.path)}: ${issue.message}`];
+}
+
+/** So many letters may differ in a word that is taken for another. */
+const maxDistance = (word: string) => Math.max(2, Math.floor(word.length / 3));
+
+function suggestion(key: string, known: readonly string[]): string {
+  const meant = closestMatch(key, known, { maxDistance: maxDistance(key) });
+  return meant === undefined ? "" : `, did you mean ${meant}?`;
+}
+
+type JsonSchema = z.core.JSONSchema._JSONSchema;
+
+/** The keys that a schema knows at a place. Read from JSON Schema, since zod itself has no way to ask. */
+function keysAt(schema: z.ZodType, path: readonly PropertyKey[]): string[] {
+  const root = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as JsonSchema;
+  const step = (found: readonly JsonSchema[], name: PropertyKey): JsonSchema[] =>
+    found.flatMap(alternatives).flatMap((each) => {
+      const next = typeof name === "number" ? each.items : each.properties?.[String(name)];
+      return next === undefined ? [] : [next as JsonSchema];
+    });
+  const there = path.reduce<readonly JsonSchema[]>(step, [root]).flatMap(alternatives);
+  return there.flatMap((each) => Object.keys(each.properties ?? {}));
+}
+
+type Alternatives = readonly Exclude<JsonSchema, boolean>[];
+
+const alternatives = (schema: JsonSchema): Alternatives =>
+  typeof schema === "boolean" ? [] : [schema, ...(schema.anyOf ?? []).flatMap(alternatives)];

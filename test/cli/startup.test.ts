@@ -1,0 +1,147 @@
+/** A start that fails says why in one line, and leaves with 1. */
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { version } from "../../src/version.ts";
+import { BatchdProcess } from "../support/process.ts";
+
+let dir: string;
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "batchd-startup-"));
+});
+afterAll(() => rm(dir, { recursive: true, force: true }));
+
+async function failureOf(...args: readonly string[]): Promise<string> {
+  const { code, stdout, stderr } = await new BatchdProcess(args).exited();
+  expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+  return stderr;
+}
+
+async function folder(name: string): Promise<string> {
+  const path = join(dir, name);
+  await mkdir(path, { recursive: true });
+  return path;
+}
+
+async function file(name: string, contents: string | Uint8Array): Promise<string> {
+  const path = join(dir, name);
+  await writeFile(path, contents);
+  return path;
+}
+
+describe("a data folder that cannot be used", () => {
+  const serve = (dataDir: string) => failureOf("serve", "--port", "0", "--data-dir", dataDir);
+
+  test("because it is a file", async () => {
+    const path = await file("a-file", "");
+    expect(await serve(path)).toBe(`batchd: the data folder ${path} is a file\n`);
+  });
+
+  test("because a folder on the way to it is a file", async () => {
+    const path = join(await file("in-the-way", ""), "data");
+    expect(await serve(path)).toMatch(/^batchd: cannot write to the data folder .*ENOTDIR.*\n$/);
+  });
+
+  test("because the database is damaged", async () => {
+    const path = await folder("damaged");
+    await file("damaged/batchd.sqlite", "this is no database, however long one reads");
+    expect(await serve(path)).toBe(
+      `batchd: cannot open the data in ${path}: file is not a database\n`,
+    );
+  });
+
+  test("because the database is a folder", async () => {
+    const path = await folder("odd");
+    await folder("odd/batchd.sqlite");
+    expect(await serve(path)).toMatch(/^batchd: cannot open the data in .*\n$/);
+  });
+
+  test("because a file is where the blobs should be", async () => {
+    const path = await folder("no-blobs");
+    await file("no-blobs/blobs", "");
+    expect(await serve(path)).toMatch(/^batchd: cannot open the data in .*ENOTDIR.*\n$/);
+  });
+
+  test("because a newer version wrote the database", async () => {
+    const path = await folder("newer");
+    await new BatchdProcess(["migrate", "--data-dir", path]).exited();
+    const db = new Database(join(path, "batchd.sqlite"));
+    db.exec("insert into __drizzle_migrations (hash, created_at) values ('later', 9999999999999)");
+    db.close();
+    expect(await serve(path)).toMatch(/^batchd: .* was written by a newer version of batchd.*\n$/);
+  });
+});
+
+describe("an address that cannot be listened on", () => {
+  test.each([
+    ["300.1.1.1", "the host 300.1.1.1 is not known"],
+    ["192.0.2.1", "192.0.2.1 is not an address of this machine"],
+  ])("%s", async (host, problem) => {
+    const data = join(dir, host);
+    expect(await failureOf("serve", "--port", "0", "--host", host, "--data-dir", data)).toBe(
+      `batchd: ${problem}\n`,
+    );
+  });
+});
+
+describe("a configuration file that is none", () => {
+  const NO_YAML = "is not a text file in UTF-8";
+  test.each([
+    ["a program", process.execPath, /is longer than \d+ bytes/],
+    ["a file without end", "/dev/zero", /is longer than \d+ bytes/],
+    ["a folder", tmpdir(), "EISDIR"],
+    ["a file that is not there", "/nowhere/batchd.yaml", "ENOENT"],
+    ["UTF-16", Buffer.from("\ufeffdata_dir: a", "utf16le"), NO_YAML],
+    ["binary", Buffer.from([100, 0, 58, 32, 1]), NO_YAML],
+    ["an alias within what it names", "engine: &a { drain_grace_seconds: *a }", "an alias refers"],
+    ["aliases that multiply", bombOf(8), "Excessive alias count"],
+  ])("%s", async (name, contents, problem) => {
+    const isPath = typeof contents === "string" && contents.startsWith("/");
+    const path = isPath ? contents : await file(`${name}.yaml`, contents);
+    const said = await failureOf("check", "--config", path);
+    expect(said.split("\n")[0]).toMatch(/^batchd: the configuration has /);
+    expect(said).toMatch(problem);
+    expect(said).not.toMatch(/\n {4}at /);
+  });
+});
+
+/** Each level names the one below nine times. */
+function bombOf(levels: number): string {
+  const lines = Array.from({ length: levels }, (_, i) => {
+    const below = i === 0 ? "x" : `*a${i - 1}`;
+    return `a${i}: &a${i} [${Array(9).fill(below).join(", ")}]`;
+  });
+  return lines.join("\n");
+}
+
+test("a wrong key is named with the key that was meant, in one line", async () => {
+  const path = await file("typo.yaml", "limts: { max_file_bytes: 1 }\n");
+  expect(await failureOf("serve", "--config", path)).toBe(
+    "batchd: the configuration has a problem: limts: unknown key, did you mean limits?\n",
+  );
+});
+
+test("a start that goes well says in one line of the log what it starts", async () => {
+  const path = await file(
+    "good.yaml",
+    'auth: { keys: [{ name: ci, key: sk-very-secret }] }\nupstreams: [{ name: gpu, base_url: "http://ann:pw@gpu:8000/v1", models: ["*"] }]\n',
+  );
+  const data = join(dir, "good");
+  await using server = new BatchdProcess([
+    ...["serve", "--port", "0", "--config", path, "--data-dir", data],
+  ]);
+  const url = await server.listening();
+  const { stderr } = await server.kill("SIGTERM");
+  const started = stderr.split("\n").filter((line) => line.includes('"server.started"'));
+  expect(started.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { version, url, data_dir: data, upstreams: ["gpu http://gpu:8000"], keys: 1 },
+  ]);
+  expect(stderr).not.toMatch(/sk-very|ann:pw/);
+});
+
+test("batchd --version prints the version of the package", async () => {
+  const { code, stdout } = await new BatchdProcess(["--version"]).exited();
+  expect({ code, stdout }).toEqual({ code: 0, stdout: `${version}\n` });
+});
