@@ -81,8 +81,9 @@ tracing: { endpoint: http://localhost:4318/v1/traces }
 \`\`\`
 
 Where the file says nothing, \`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT\` does, or \`OTEL_EXPORTER_OTLP_ENDPOINT\` with
-\`/v1/traces\` put after it. \`OTEL_EXPORTER_OTLP_HEADERS\` adds headers. Without an endpoint nothing of OpenTelemetry is
-even loaded.
+\`/v1/traces\` put after it. Spans go as protobuf; \`protocol: http/json\`, or \`OTEL_EXPORTER_OTLP_TRACES_PROTOCOL\` and
+\`OTEL_EXPORTER_OTLP_PROTOCOL\`, make it JSON. gRPC is not spoken. \`OTEL_EXPORTER_OTLP_HEADERS\` adds headers.
+Without an endpoint nothing of OpenTelemetry is even loaded.
 
 ${spanTable()}
 

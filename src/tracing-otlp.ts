@@ -1,5 +1,5 @@
 /**
- * Spans by OpenTelemetry, sent as JSON by OTLP over HTTP. Loaded only where traces are configured: the SDK costs
+ * Spans by OpenTelemetry, sent by OTLP over HTTP, as protobuf or as JSON. Loaded only where traces are configured: the SDK costs
  * time at start, and memory.
  *
  * Nothing waits for the receiver. Spans gather in a bounded buffer that is sent every few seconds; while nobody
@@ -16,7 +16,8 @@ import {
   type Tracer,
   trace,
 } from "@opentelemetry/api";
-import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
+import { OTLPTraceExporter as JsonExporter } from "@opentelemetry/exporter-trace-otlp-http";
+import { OTLPTraceExporter as ProtobufExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import { resourceFromAttributes } from "@opentelemetry/resources";
 import {
   BatchSpanProcessor,
@@ -39,11 +40,13 @@ const EXPORT_EVERY_MS = 2_000;
 export interface OtlpOptions {
   /** Such as `http://localhost:4318/v1/traces`. */
   readonly endpoint: string;
+  readonly protocol: "http/protobuf" | "http/json";
   readonly log: Log;
 }
 
-export function openOtlpTracing({ endpoint, log }: OtlpOptions): Tracing {
-  const exporter = new OTLPTraceExporter({ url: endpoint, timeoutMillis: EXPORT_TIMEOUT_MS });
+export function openOtlpTracing({ endpoint, protocol, log }: OtlpOptions): Tracing {
+  const Exporter = protocol === "http/json" ? JsonExporter : ProtobufExporter;
+  const exporter = new Exporter({ url: endpoint, timeoutMillis: EXPORT_TIMEOUT_MS });
   const processor = new BatchSpanProcessor({
     exporter: new ToldExporter(exporter, log),
     maxQueueSize: MAX_WAITING_SPANS,

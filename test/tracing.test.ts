@@ -85,6 +85,25 @@ test("one trace goes from the upload to the output, through every attempt at eve
   expect(receiver.resource["service.name"]).toBe("batchd");
 });
 
+test("spans go as protobuf, or as JSON where the configuration says so", async () => {
+  await using upstream = await startUpstream();
+  for (const [config, contentType] of [
+    [{}, "application/x-protobuf"],
+    [{ protocol: "http/json" }, "application/json"],
+  ] as const) {
+    await using receiver = await startOtlpReceiver();
+    const tracing = { endpoint: receiver.endpoint, ...config };
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { tracing },
+    });
+    await service.run(chatLines(1));
+    await service.close();
+    expect(receiver.contentTypes).toEqual(new Set([contentType]));
+    expect(only(receiver, "chunk.run").attributes).toMatchObject({ "batchd.chunk.unanswered": 0 });
+  }
+});
+
 test("a batch goes on with its client's trace and is linked to that of its file", async () => {
   await using upstream = await startUpstream();
   await using receiver = await startOtlpReceiver();

@@ -17,6 +17,8 @@ export interface Overrides {
   readonly upstream?: string;
   /** Used when the file has none. */
   readonly tracingEndpoint?: string;
+  /** Used when the file has none. */
+  readonly tracingProtocol?: string;
 }
 
 /** One sentence for each problem, with the path of the value. */
@@ -64,6 +66,7 @@ function overridesFrom(env: Environment): Overrides {
   take("dataDir", env["BATCHD_DATA_DIR"]);
   take("upstream", env["BATCHD_UPSTREAM"]);
   take("tracingEndpoint", tracesEndpointFrom(env));
+  take("tracingProtocol", tracesProtocolFrom(env));
   return set;
 }
 
@@ -73,13 +76,16 @@ function tracesEndpointFrom(env: Environment): string | undefined {
   return env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] || (collector && `${collector}/v1/traces`);
 }
 
+const tracesProtocolFrom = (env: Environment) =>
+  env["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] || env["OTEL_EXPORTER_OTLP_PROTOCOL"];
+
 const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
 function merge(file: unknown, overrides: Overrides, problems: string[]): unknown {
   if (!isRecord(file)) return file;
   const merged: Record<string, unknown> = { ...file };
-  const { host, port, dataDir, upstream, tracingEndpoint } = overrides;
+  const { host, port, dataDir, upstream, tracingEndpoint, tracingProtocol } = overrides;
   if (host !== undefined || port !== undefined) {
     merged["server"] = {
       ...(isRecord(file["server"]) ? file["server"] : {}),
@@ -89,6 +95,9 @@ function merge(file: unknown, overrides: Overrides, problems: string[]): unknown
   }
   if (dataDir !== undefined) merged["data_dir"] = dataDir;
   if (tracingEndpoint !== undefined) merged["tracing"] ??= { endpoint: tracingEndpoint };
+  if (tracingProtocol !== undefined && isRecord(merged["tracing"])) {
+    merged["tracing"] = { protocol: tracingProtocol, ...merged["tracing"] };
+  }
   if (upstream !== undefined) {
     const configured = Array.isArray(file["upstreams"]) ? file["upstreams"] : [];
     merged["upstreams"] = [

@@ -9,6 +9,9 @@ import { LOG_LEVELS } from "../log.ts";
 import { UpstreamEntry } from "./upstreams.ts";
 import { bytes, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
 
+/** As OpenTelemetry names them. Every collector takes both; protobuf is smaller. */
+const TRACING_PROTOCOLS = ["http/protobuf", "http/json"] as const;
+
 const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
 /** `whsec_` and the key in base64; any other text is the key itself. */
@@ -87,8 +90,16 @@ export const ConfigFile = z.strictObject({
   upstreams: z.array(UpstreamEntry).default([]),
   /** What a line without a model asks for, unless its batch says otherwise. Left out: such a line is refused. */
   default_model: z.string().min(1).optional(),
-  /** Where traces go, by OTLP over HTTP, such as `http://localhost:4318/v1/traces`. Left out: nowhere. */
-  tracing: z.strictObject({ endpoint: httpUrl }).optional(),
+  /** Left out: no traces. */
+  tracing: z
+    .strictObject({
+      /** Where traces go, by OTLP over HTTP, such as `http://localhost:4318/v1/traces`. */
+      endpoint: httpUrl,
+      protocol: z
+        .enum(TRACING_PROTOCOLS, `expected ${TRACING_PROTOCOLS.join(" or ")}: gRPC is not spoken`)
+        .default("http/protobuf"),
+    })
+    .optional(),
   webhooks: z
     .strictObject({
       endpoints: z.array(WebhookEntry).default([]),

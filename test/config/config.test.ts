@@ -166,6 +166,22 @@ describe("where traces go", () => {
     expect(endpointOf("", collector)).toBe("http://collector:4318/v1/traces");
   });
 
+  test("as protobuf, unless the file or the variables of OpenTelemetry say JSON", () => {
+    const protocolOf = (yaml: string, env: Environment) => load(yaml, env).tracing?.protocol;
+    const json = { OTEL_EXPORTER_OTLP_PROTOCOL: "http/json" };
+    const ofTraces = { OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: "http/protobuf" };
+    expect(protocolOf(ours, {})).toBe("http/protobuf");
+    expect(protocolOf(ours, json)).toBe("http/json");
+    expect(protocolOf("", { ...collector, ...json })).toBe("http/json");
+    expect(protocolOf("", { ...collector, ...json, ...ofTraces })).toBe("http/protobuf");
+    const inFile = "tracing: { endpoint: http://ours:4318/v1/traces, protocol: http/protobuf }";
+    expect(protocolOf(inFile, json)).toBe("http/protobuf");
+    expect(load("", json).tracing).toBeUndefined();
+    expect(problemsOf(ours, { OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" })).toEqual([
+      "tracing.protocol: expected http/protobuf or http/json: gRPC is not spoken",
+    ]);
+  });
+
   test("a variable that is no address is refused like one in the file", () => {
     const env = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "localhost" };
     expect(problemsOf("", env)).toEqual([expect.stringContaining("tracing.endpoint")]);

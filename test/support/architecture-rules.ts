@@ -173,6 +173,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "prom-client": ["metrics.ts"],
   "@opentelemetry/api": ["tracing-otlp.ts"],
   "@opentelemetry/exporter-trace-otlp-http": ["tracing-otlp.ts"],
+  "@opentelemetry/exporter-trace-otlp-proto": ["tracing-otlp.ts"],
   "@opentelemetry/resources": ["tracing-otlp.ts"],
   "@opentelemetry/sdk-trace": ["tracing-otlp.ts"],
   commander: ["cli.ts"],

@@ -1,6 +1,7 @@
-/** A receiver of traces: OTLP over HTTP, as JSON. */
+/** A receiver of traces: OTLP over HTTP, as protobuf or as JSON. */
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
+import protobuf from "protobufjs";
 
 export interface ReceivedSpan {
   readonly name: string;
@@ -20,26 +21,53 @@ export interface OtlpReceiver extends AsyncDisposable {
   readonly spans: readonly ReceivedSpan[];
   /** Of the process that sends. */
   readonly resource: Readonly<Record<string, unknown>>;
+  /** Of all requests. */
+  readonly contentTypes: ReadonlySet<string>;
   /** How many requests came, also those that were refused. */
   readonly requestCount: number;
 }
 
 const FAILED = 2;
 
+/** The part of opentelemetry/proto/collector/trace/v1 that {@link ReceivedSpan} shows. */
+const ExportRequest = protobuf
+  .parse(`
+  syntax = "proto3";
+  message ExportRequest { repeated ResourceSpans resource_spans = 1; }
+  message ResourceSpans { Resource resource = 1; repeated ScopeSpans scope_spans = 2; }
+  message Resource { repeated KeyValue attributes = 1; }
+  message ScopeSpans { repeated Span spans = 2; }
+  message Span {
+    bytes trace_id = 1; bytes span_id = 2; bytes parent_span_id = 4; string name = 5; int32 kind = 6;
+    repeated KeyValue attributes = 9; repeated Link links = 13; Status status = 15;
+  }
+  message Link { bytes trace_id = 1; bytes span_id = 2; }
+  message Status { int32 code = 3; }
+  message KeyValue { string key = 1; AnyValue value = 2; }
+  message AnyValue {
+    oneof value { string string_value = 1; bool bool_value = 2; int64 int_value = 3; double double_value = 4; }
+  }
+`)
+  .root.lookupType("ExportRequest");
+
 export async function startOtlpReceiver({ status = 200 } = {}): Promise<OtlpReceiver> {
   const spans: ReceivedSpan[] = [];
   let resource: Record<string, unknown> = {};
+  const contentTypes = new Set<string>();
   let requestCount = 0;
   const server = createServer((request, response) => {
-    void readJson(request).then((body) => {
+    void readExport(request).then((body) => {
       requestCount++;
+      contentTypes.add(request.headers["content-type"] ?? "");
       if (status === 200 && request.url === "/v1/traces") {
         for (const each of body.resourceSpans) {
           resource = attributesOf(each.resource.attributes);
           spans.push(...each.scopeSpans.flatMap((scope) => scope.spans).map(spanFrom));
         }
       }
-      response.writeHead(status, { "content-type": "application/json" }).end("{}");
+      const isJson = request.headers["content-type"] === "application/json";
+      const contentType = isJson ? "application/json" : "application/x-protobuf";
+      response.writeHead(status, { "content-type": contentType }).end(isJson ? "{}" : "");
     });
   });
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -51,6 +79,7 @@ export async function startOtlpReceiver({ status = 200 } = {}): Promise<OtlpRece
     get resource() {
       return resource;
     },
+    contentTypes,
     get requestCount() {
       return requestCount;
     },
@@ -72,7 +101,8 @@ interface WireSpan {
   parentSpanId?: string;
   kind: number;
   attributes: Attribute[];
-  status: { code: number };
+  /** Protobuf leaves out what is zero. */
+  status?: { code: number };
   links?: { traceId: string; spanId: string }[];
 }
 
@@ -83,10 +113,26 @@ interface Export {
   }[];
 }
 
-async function readJson(request: IncomingMessage): Promise<Export> {
+async function readExport(request: IncomingMessage): Promise<Export> {
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk as Buffer);
-  return JSON.parse(Buffer.concat(chunks).toString()) as Export;
+  const bytes = Buffer.concat(chunks);
+  if (request.headers["content-type"] === "application/json") {
+    return JSON.parse(bytes.toString()) as Export;
+  }
+  const decoded = ExportRequest.decode(bytes);
+  const plain = ExportRequest.toObject(decoded, { longs: Number, bytes: Array, arrays: true });
+  return withHexIds(plain) as Export;
+}
+
+/** JSON has the ids in hexadecimal; protobuf has them as bytes. */
+function withHexIds(value: unknown): unknown {
+  if (Array.isArray(value) && value.length > 0 && value.every((each) => typeof each === "number")) {
+    return Buffer.from(value).toString("hex");
+  }
+  if (Array.isArray(value)) return value.map(withHexIds);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, withHexIds(each)]));
 }
 
 const attributesOf = (attributes: readonly Attribute[]) =>
@@ -99,6 +145,6 @@ const spanFrom = (span: WireSpan): ReceivedSpan => ({
   parentSpanId: span.parentSpanId ?? null,
   kind: span.kind,
   attributes: attributesOf(span.attributes),
-  hasFailed: span.status.code === FAILED,
+  hasFailed: span.status?.code === FAILED,
   links: (span.links ?? []).map(({ traceId, spanId }) => `${traceId}-${spanId}`),
 });
