@@ -9,6 +9,7 @@ import {
   type ScopedId,
   type UntrustedId,
 } from "./batch/batch.ts";
+import { shown } from "./batch/shown.ts";
 import type { Clock } from "./clock.ts";
 import {
   type BatchEndpoint,
@@ -16,6 +17,7 @@ import {
   COMPLETION_WINDOW_MS,
   METADATA_LIMITS,
 } from "./contract/batch.ts";
+import { characterCount } from "./contract/text.ts";
 import { PublicError } from "./errors.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
@@ -60,6 +62,7 @@ export class Batches {
     receiptFor?: ReceiptFor<Batch>,
   ): Promise<Batch> {
     const { store, log, metrics, nudge } = this.#deps;
+    assertFileId(request.inputFileId);
     assertMetadata(request.metadata ?? {});
     const { requestId } = request.origin;
     const batch = await this.#traced(project, request, async (traceparent) => {
@@ -153,7 +156,7 @@ const newBatch = (
 const noSuchBatch = (id: string, param?: string) =>
   new PublicError(
     "not_found",
-    `No batch found with id '${id}'.`,
+    `No batch found with id '${shown(id)}'.`,
     param === undefined ? {} : { param },
   );
 
@@ -161,8 +164,18 @@ function assertBatchId(id: string): void {
   if (id.startsWith("batch")) return;
   throw new PublicError(
     "invalid_value",
-    `Invalid 'batch_id': '${id}'. Expected an ID that begins with 'batch'.`,
+    `Invalid 'batch_id': '${shown(id)}'. Expected an ID that begins with 'batch'.`,
     { param: "batch_id" },
+  );
+}
+
+/** Most often another kind of id, or a path. Whether there is such a file is found when the batch is validated. */
+function assertFileId(id: string): void {
+  if (id.startsWith("file")) return;
+  throw new PublicError(
+    "invalid_value",
+    `Invalid 'input_file_id': '${shown(id)}'. Expected an ID that begins with 'file'.`,
+    { param: "input_file_id" },
   );
 }
 
@@ -182,9 +195,8 @@ function assertMetadata(metadata: Readonly<Record<string, string>>): void {
   }
 }
 
-/** Characters, not UTF-16 units: an emoji is one. */
 function assertLength(path: string, text: string, maxLength: number): void {
-  const length = [...text].length;
+  const length = characterCount(text);
   if (length <= maxLength) return;
   throw new PublicError(
     "string_too_long",

@@ -2,6 +2,7 @@
  * The closed catalogue of what can go wrong in a client's eyes. `message` is written for the client;
  * `cause` is for the log and never leaves. `docs/errors.md` is generated from the table.
  */
+import { shown } from "./batch/shown.ts";
 
 interface CatalogueEntry {
   readonly status: number;
@@ -39,7 +40,7 @@ export const CATALOGUE = {
   string_too_long: invalid(
     400,
     "string_above_max_length",
-    "A key or value of `metadata`, or the name of a model, is too long.",
+    "A text is too long: a file name or type, an id, a key or value of `metadata`, the name of a model.",
   ),
   empty_string: invalid(400, "empty_string", "A text is empty that must not be."),
   integer_too_large: invalid(
@@ -100,6 +101,9 @@ export const CATALOGUE = {
   ),
 } as const satisfies Record<string, CatalogueEntry>;
 
+/** However long the text of a client is that a message repeats. */
+const MESSAGE_CHARACTERS = 1_000;
+
 export type ErrorName = keyof typeof CATALOGUE;
 
 export class PublicError extends Error {
@@ -110,9 +114,9 @@ export class PublicError extends Error {
   readonly retryAfterMs: number | null;
 
   constructor(error: ErrorName, message: string, options: PublicErrorOptions = {}) {
-    super(message, { cause: options.cause });
+    super(shown(message, MESSAGE_CHARACTERS), { cause: options.cause });
     this.error = error;
-    this.param = options.param ?? null;
+    this.param = options.param === undefined ? null : shown(options.param);
     this.retryAfterMs = options.retryAfterMs ?? null;
   }
 }

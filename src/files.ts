@@ -7,6 +7,7 @@ import { once } from "node:events";
 import type { Readable } from "node:stream";
 import { type FileId, newFileId, type ScopedId, type StoredFile } from "./batch/batch.ts";
 import { ContentCheck, type ContentReport } from "./batch/content.ts";
+import { shown } from "./batch/shown.ts";
 import { BlobNotFound, type Blobs, type ByteRange } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "./contract/file.ts";
@@ -228,7 +229,7 @@ const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
 const fileTooLarge = () => new PublicError("invalid_request", "File is too large.");
 
 const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
-  new PublicError("not_found", `No such File object: ${id}`, { param, cause });
+  new PublicError("not_found", `No such File object: ${shown(id)}`, { param, cause });
 
 /** As much as an upload is asked for; the lines are checked when a batch reads them. */
 function assertBatchInput({ isUtf8, firstLine }: ContentReport): void {

@@ -1,4 +1,5 @@
 /** The models a client may name: what the upstreams serve, under their public names. */
+import { shown } from "./batch/shown.ts";
 import { PublicError } from "./errors.ts";
 import type { UpstreamModel, Upstreams } from "./upstream/upstream.ts";
 
@@ -16,7 +17,7 @@ export class Models {
   async find(id: string): Promise<UpstreamModel> {
     const model = (await this.list()).find((each) => each.id === id);
     if (model !== undefined) return model;
-    throw new PublicError("model_not_found", `The model '${id}' does not exist`, {
+    throw new PublicError("model_not_found", `The model '${shown(id)}' does not exist`, {
       param: "model",
     });
   }

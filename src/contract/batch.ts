@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { pageOf } from "./page.ts";
+import { boundedText, ID_MAX_LENGTH } from "./text.ts";
 
 /** The only place where the status names stand. */
 export const BATCH_STATUSES = [
@@ -52,10 +53,8 @@ export const MAX_MODEL_BYTES = 1024;
 /** What batchd adds to the request: nested, so that it can never be taken for one of OpenAI's fields. */
 const CreateBatchExtension = z
   .strictObject({
-    default_model: z
-      .string()
+    default_model: boundedText(MAX_MODEL_BYTES)
       .min(1)
-      .max(MAX_MODEL_BYTES)
       .nullable()
       .optional()
       .describe("For lines whose `model` is empty. Left out: what the server is configured with."),
@@ -71,7 +70,7 @@ const CreateBatchExtension = z
 
 export const CreateBatch = z
   .strictObject({
-    input_file_id: z.string(),
+    input_file_id: boundedText(ID_MAX_LENGTH),
     endpoint: BatchEndpoint,
     completion_window: z.literal(COMPLETION_WINDOW),
     metadata: z

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { ExpiresAfter } from "./batch.ts";
-import { FileObject, FilePurpose, UPLOAD_PURPOSES } from "./file.ts";
+import { FILENAME_MAX_LENGTH, FileObject, FilePurpose, UPLOAD_PURPOSES } from "./file.ts";
+import { boundedText, ID_MAX_LENGTH } from "./text.ts";
 
 /** An upload is completed within this time, or expires. */
 export const UPLOAD_LIFETIME_MS = 60 * 60 * 1000;
@@ -8,26 +9,32 @@ export const UPLOAD_LIFETIME_MS = 60 * 60 * 1000;
 /** Clients cut large files into parts of exactly this size. */
 export const PART_MAX_BYTES = 64 * 1024 * 1024;
 
+/** In characters. */
+const MIME_TYPE_MAX_LENGTH = 255;
+/** In hexadecimal. */
+const MD5_LENGTH = 32;
+
 export const UPLOAD_STATUSES = ["pending", "completed", "cancelled", "expired"] as const;
 
 export const CreateUpload = z
   .strictObject({
-    filename: z.string(),
+    filename: boundedText(FILENAME_MAX_LENGTH),
     purpose: z.enum(UPLOAD_PURPOSES),
     bytes: z
       .int()
       .min(0)
       .describe("Of the whole file. At most 8589934592, unless the server is set up otherwise."),
-    mime_type: z.string().describe("Any; it is not checked."),
+    mime_type: boundedText(MIME_TYPE_MAX_LENGTH).describe("Any; only its length is checked."),
     expires_after: ExpiresAfter.nullable().optional(),
   })
   .meta({ id: "CreateUpload" });
 
 export const CompleteUpload = z
   .strictObject({
-    part_ids: z.array(z.string()).describe("The parts that make the file, in their order in it."),
-    md5: z
-      .string()
+    part_ids: z
+      .array(boundedText(ID_MAX_LENGTH))
+      .describe("The parts that make the file, in their order in it."),
+    md5: boundedText(MD5_LENGTH)
       .nullable()
       .optional()
       .describe("MD5 of the whole file, in hexadecimal. When given, it must match."),

@@ -6,6 +6,7 @@
 import { Hono } from "hono";
 import type { Batch } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
+import { shown } from "../batch/shown.ts";
 import type { Batches } from "../batches.ts";
 import type { Clock } from "../clock.ts";
 import type { KeyConfig } from "../config/schema.ts";
@@ -70,7 +71,7 @@ export function createApp(deps: AppDeps): App {
   return app;
 }
 
-const askedPath = (c: AppContext) => pathOf(c.req.url);
+const askedPath = (c: AppContext) => shown(pathOf(c.req.url));
 
 /** Called when all routes are there: on their paths any other method gets a 405. */
 function refuseOtherMethods(app: App): void {

@@ -10,7 +10,8 @@ import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
 import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
-import { presentBatch, presentPage } from "./present.ts";
+import { answerPage } from "./list.ts";
+import { presentBatch } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
 import { originOf } from "./track.ts";
 
@@ -38,7 +39,7 @@ export function mountBatches(app: Hono<AppEnv>, deps: BatchRoutesDeps): void {
   });
 
   app.get("/v1/batches", async (c) =>
-    answerJson(c, presentPage(await batches.list(batchQuery(c)), present)),
+    answerPage(c, batchQuery(c), { read: (query) => batches.list(query), present }),
   );
 
   app.get("/v1/batches/:id", async (c) =>

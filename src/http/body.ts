@@ -1,5 +1,7 @@
 /** A JSON body held against its schema, with the first thing that is wrong said in OpenAI's words. */
 import type { z } from "zod";
+import { shown } from "../batch/shown.ts";
+import { characterCount } from "../contract/text.ts";
 import { PublicError } from "../errors.ts";
 
 export function parseBody<Shape extends z.ZodRawShape>(
@@ -69,17 +71,19 @@ function kindOf(value: unknown): string {
 }
 
 const unknownParameter = (path: string) =>
-  new PublicError("unknown_parameter", `Unknown parameter: '${path}'.`, { param: path });
+  new PublicError("unknown_parameter", `Unknown parameter: '${shown(path)}'.`, { param: path });
 
 const missingParameter = (path: string) =>
-  new PublicError("missing_parameter", `Missing required parameter: '${path}'.`, { param: path });
+  new PublicError("missing_parameter", `Missing required parameter: '${shown(path)}'.`, {
+    param: path,
+  });
 
 export const wrongType = (path: string, expected: string, got: string) =>
   path === ""
     ? new PublicError("invalid_type", `Invalid body: expected ${expected}, but got ${got} instead.`)
     : new PublicError(
         "invalid_type",
-        `Invalid type for '${path}': expected ${expected}, but got ${got} instead.`,
+        `Invalid type for '${shown(path)}': expected ${expected}, but got ${got} instead.`,
         { param: path },
       );
 
@@ -97,11 +101,10 @@ export const integerTooSmall = (path: string, value: number, min: number) =>
     { param: path },
   );
 
-/** Characters, not UTF-16 units: an emoji is one. */
-const stringTooLong = (path: string, text: string, maxLength: number) =>
+export const stringTooLong = (path: string, text: string, maxLength: number) =>
   new PublicError(
     "string_too_long",
-    `Invalid '${path}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${[...text].length} instead.`,
+    `Invalid '${shown(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${characterCount(text)} instead.`,
     { param: path },
   );
 
@@ -116,8 +119,8 @@ export const unsupportedValue = (path: string, value: string, allowed: readonly 
   new PublicError(
     "invalid_value",
     allowed.length === 1
-      ? `Invalid value: '${value}'. Value must be '${allowed[0]}'.`
-      : `Invalid value: '${value}'. Supported values are: ${enumerated(allowed)}.`,
+      ? `Invalid value: '${shown(value)}'. Value must be '${allowed[0]}'.`
+      : `Invalid value: '${shown(value)}'. Supported values are: ${enumerated(allowed)}.`,
     { param: path },
   );
 

@@ -5,6 +5,7 @@
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { StoredFile } from "../batch/batch.ts";
+import { shown } from "../batch/shown.ts";
 import type { ByteRange } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
 import type { Files } from "../files.ts";
@@ -55,7 +56,7 @@ function partOf(c: AppContext, file: StoredFile): ByteRange | null {
   c.header("content-range", `bytes */${file.bytes}`);
   throw new PublicError(
     "range_not_satisfiable",
-    `The range '${header}' lies outside the file, which has ${file.bytes} bytes.`,
+    `The range '${shown(header)}' lies outside the file, which has ${file.bytes} bytes.`,
   );
 }
 

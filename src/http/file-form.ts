@@ -1,4 +1,5 @@
 /** The form of `POST /v1/files`: the file, what it is for, and how long it is kept. */
+import { shown } from "../batch/shown.ts";
 import { EXPIRES_AFTER_SECONDS } from "../contract/batch.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
@@ -25,7 +26,9 @@ function purposeFrom(purpose: string | undefined): FilePurpose {
   if (purpose === undefined || purpose === "") {
     throw new PublicError("invalid_request", "'purpose' is a required property");
   }
-  if (!UPLOAD_PURPOSES.some((each) => each === purpose)) throw unknownPurpose(purpose);
+  if (!UPLOAD_PURPOSES.some((each) => each === purpose)) {
+    throw unknownPurpose(purpose, UPLOAD_PURPOSES);
+  }
   return purpose as FilePurpose;
 }
 
@@ -48,9 +51,9 @@ function expiresAfterSecondsFrom(
 const missing = (name: string) =>
   new PublicError("missing_parameter", `Missing required parameter: '${name}'.`, { param: name });
 
-export const unknownPurpose = (purpose: string) =>
+export const unknownPurpose = (purpose: string, known: readonly FilePurpose[]) =>
   new PublicError(
     "invalid_request",
-    `'${purpose}' is not one of [${UPLOAD_PURPOSES.map((each) => `'${each}'`).join(", ")}] - 'purpose'`,
+    `'${shown(purpose)}' is not one of [${known.map((each) => `'${each}'`).join(", ")}] - 'purpose'`,
     { param: "purpose" },
   );

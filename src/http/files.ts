@@ -1,18 +1,20 @@
 import type { Hono } from "hono";
 import type { StoredFile, UntrustedId } from "../batch/batch.ts";
-import { FILE_PAGE, FilePurpose } from "../contract/file.ts";
+import { FILE_PAGE, FILENAME_MAX_LENGTH, FilePurpose } from "../contract/file.ts";
+import { characterCount } from "../contract/text.ts";
 import { PublicError } from "../errors.ts";
 import type { FileListQuery, Files, ReceivedFile } from "../files.ts";
 import type { Idempotency } from "../idempotency.ts";
 import type { Log } from "../log.ts";
-import { unsupportedValue } from "./body.ts";
+import { stringTooLong, unsupportedValue } from "./body.ts";
 import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
 import { answerContent } from "./download.ts";
 import { FILE_FORM, unknownPurpose } from "./file-form.ts";
 import { readForm } from "./form.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, toAsciiJson } from "./json.ts";
-import { presentFile, presentPage } from "./present.ts";
+import { answerPage } from "./list.ts";
+import { presentFile } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
 import { originOf } from "./track.ts";
 
@@ -26,6 +28,7 @@ export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileR
   app.post("/v1/files", async (c) => {
     const project = c.get("project");
     const incoming = { ...(await readForm(c.env.incoming, FILE_FORM)), origin: originOf(c) };
+    assertFilename(incoming.filename);
     return answerOnce<StoredFile>(c, idempotency, {
       create: (receiptFor) => files.receive(project, incoming, receiptFor),
       present: (file) => toAsciiJson(presentFile(file)),
@@ -35,7 +38,7 @@ export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileR
   });
 
   app.get("/v1/files", async (c) =>
-    answerJson(c, presentPage(await files.list(fileQuery(c)), presentFile)),
+    answerPage(c, fileQuery(c), { read: (query) => files.list(query), present: presentFile }),
   );
 
   app.get("/v1/files/:id", async (c) =>
@@ -50,6 +53,11 @@ export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileR
   app.get("/v1/files/:id/content", async (c) =>
     answerContent(c, await files.findDownloadable(scopedIdOf(c)), { files, log }),
   );
+}
+
+function assertFilename(filename: string): void {
+  if (characterCount(filename) <= FILENAME_MAX_LENGTH) return;
+  throw stringTooLong("filename", filename, FILENAME_MAX_LENGTH);
 }
 
 /** All that tells one upload from another. */
@@ -83,6 +91,6 @@ function purposeParam(c: AppContext): FilePurpose | null {
   const purpose = textParam(c, "purpose");
   if (purpose === null) return null;
   const parsed = FilePurpose.safeParse(purpose);
-  if (!parsed.success) throw unknownPurpose(purpose);
+  if (!parsed.success) throw unknownPurpose(purpose, FilePurpose.options);
   return parsed.data;
 }

@@ -5,7 +5,6 @@ import { type BatchObject, COMPLETION_WINDOW } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
 import type { UploadObject, UploadPartObject } from "../contract/upload.ts";
-import type { Page } from "../store/store.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { UpstreamModel } from "../upstream/upstream.ts";
 
@@ -106,17 +105,3 @@ export const presentModel = (model: UpstreamModel, servedSinceMs: number): Model
   created: toSeconds(servedSinceMs),
   owned_by: model.ownedBy,
 });
-
-export function presentPage<T, Wire extends { readonly id: string }>(
-  { data, hasMore }: Page<T>,
-  present: (item: T) => Wire,
-) {
-  const items = data.map(present);
-  return {
-    object: "list",
-    data: items,
-    first_id: items.at(0)?.id ?? null,
-    last_id: items.at(-1)?.id ?? null,
-    has_more: hasMore,
-  };
-}

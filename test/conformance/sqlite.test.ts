@@ -5,11 +5,14 @@ import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
+import type { FileId } from "../../src/batch/batch.ts";
 import { lockDataDir } from "../../src/store/sqlite/lock.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
+  aFile,
   anAnnouncement,
+  anUpload,
   aPlan,
   aResult,
   aSegment,
@@ -160,6 +163,14 @@ describe("SQLite: opening", () => {
   });
 });
 
+/** Runs one migration again, on rows as an earlier version left them. */
+function runMigration(path: string, name: string): void {
+  const file = readdirSync(MIGRATIONS_DIR).find((each) => each.includes(name)) as string;
+  const database = new Database(path);
+  database.exec(readFileSync(join(MIGRATIONS_DIR, file), "utf8"));
+  database.close();
+}
+
 describe("SQLite: migrations", () => {
   test("the migrations make the schema: generating again finds nothing to change", () => {
     using folder = aFolder();
@@ -184,10 +195,7 @@ describe("SQLite: migrations", () => {
     const foreign = await startBatch(store, ["llama"], { inputFileId: own.input.id, project: "b" });
     await store.close();
 
-    const database = new Database(path);
-    const [name] = readdirSync(MIGRATIONS_DIR).filter((file) => file.includes("foreign_files"));
-    database.exec(readFileSync(join(MIGRATIONS_DIR, name as string), "utf8"));
-    database.close();
+    runMigration(path, "foreign_files");
 
     const upgraded = await openStore({ path });
     expect(await upgraded.findBatch(foreign.batch)).toMatchObject({
@@ -198,6 +206,29 @@ describe("SQLite: migrations", () => {
     });
     expect((await upgraded.findBatch(own.batch))?.status).toBe("in_progress");
     expect(await upgraded.listBatchesToTidy(10)).toEqual([foreign.batch.id]);
+    await upgraded.close();
+  });
+
+  test("texts that an earlier version stored at any length are cut to what is accepted now", async () => {
+    using folder = aFolder();
+    const path = join(folder.path, "batchd.db");
+    const store = await openStore({ path });
+    const long = "n".repeat(100_000);
+    const [file, short] = [aFile({ filename: long }), aFile({ filename: "ü".repeat(512) })];
+    for (const each of [file, short]) await store.insertFile(each);
+    const upload = anUpload({ filename: long, mimeType: long });
+    await store.insertUpload(upload);
+    const { batch } = await insertBatch(store, { inputFileId: `file-${long}` as FileId });
+    await store.close();
+
+    runMigration(path, "bound_stored_texts");
+
+    const upgraded = await openStore({ path });
+    expect((await upgraded.findFile(file))?.filename).toHaveLength(512);
+    expect(await upgraded.findFile(short)).toEqual(short);
+    const { filename, mimeType } = (await upgraded.findUpload(upload))!;
+    expect([filename.length, mimeType.length]).toEqual([512, 255]);
+    expect((await upgraded.findBatch(batch))?.inputFileId).toHaveLength(64);
     await upgraded.close();
   });
 });
@@ -218,7 +249,8 @@ describe("the lock of a data folder", () => {
     using folder = aFolder();
     // It keeps nothing of what it gets and collects garbage: the lock must not depend on either.
     const script = `
-      import { lockDataDir } from ${JSON.stringify(join(ROOT, "src/store/sqlite/lock.ts"))};
+      import type { FileId } from "../../src/batch/batch.ts";
+import { lockDataDir } from ${JSON.stringify(join(ROOT, "src/store/sqlite/lock.ts"))};
       const isOurs = lockDataDir(${JSON.stringify(folder.path)}) !== null;
       setInterval(() => {}, 1_000);
       setImmediate(() => { gc(); setImmediate(() => console.log(isOurs ? "locked" : "refused")); });`;

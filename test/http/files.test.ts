@@ -84,7 +84,7 @@ describe("a list of files", () => {
     ["order=up", "Invalid value: 'up'. Supported values are: 'asc' and 'desc'.", "order"],
     [
       "purpose=xyz",
-      "'xyz' is not one of ['fine-tune', 'assistants', 'batch', 'user_data', 'vision', 'evals'] - 'purpose'",
+      "'xyz' is not one of ['fine-tune', 'assistants', 'batch', 'user_data', 'vision', 'evals', 'assistants_output', 'batch_output', 'fine-tune-results'] - 'purpose'",
       "purpose",
     ],
   ])("refuses ?%s", async (query, message, param) => {

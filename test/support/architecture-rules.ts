@@ -33,7 +33,7 @@ const OBSERVERS = ["log.ts", "metrics.ts", "tracing.ts"];
 const LAYERS: Readonly<Record<string, Allowed>> = {
   "contract/": { may: [] },
   "contract/openapi.ts": { may: ["contract/", "version.ts"] },
-  "errors.ts": { may: [] },
+  "errors.ts": { may: ["batch/shown.ts"] },
   "clock.ts": { may: [] },
   "log-events.ts": { may: [] },
   "log.ts": { may: ["log-events.ts"] },
@@ -95,8 +95,10 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       ...OBSERVERS,
     ],
   },
-  "idempotency.ts": { may: ["contract/", ...STORE_PORT, "errors.ts", "clock.ts", "log.ts"] },
-  "models.ts": { may: ["upstream/upstream.ts", "errors.ts"] },
+  "idempotency.ts": {
+    may: ["batch/shown.ts", "contract/", ...STORE_PORT, "errors.ts", "clock.ts", "log.ts"],
+  },
+  "models.ts": { may: ["batch/shown.ts", "upstream/upstream.ts", "errors.ts"] },
   "interactive.ts": {
     may: [
       "batch/json.ts",

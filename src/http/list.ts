@@ -1,0 +1,66 @@
+/**
+ * A page of a list. It is bounded in bytes as well as in objects, because a hundred batches may have megabytes of metadata;
+ * a page that is cut says `has_more`, so clients go on from its last object. The rows are read and written a few at a
+ * time, and other requests are served between.
+ */
+import { setImmediate } from "node:timers/promises";
+import { PublicError } from "../errors.ts";
+import type { Page } from "../store/store.ts";
+import type { AppContext } from "./context.ts";
+import { answerJsonText, toAsciiJson } from "./json.ts";
+
+/** Room for the 10,000 files that a page of ordinary names may have (2.6 MB). */
+export const PAGE_MAX_BYTES = 4 * 1024 * 1024;
+const SLICE = 100;
+
+interface ListQuery {
+  readonly limit: number;
+  readonly after: string | null;
+}
+
+interface List<T, Query extends ListQuery> {
+  /** Rejects when `after` names nothing. */
+  readonly read: (query: Query) => Promise<Page<T>>;
+  readonly present: (item: T) => { readonly id: string };
+}
+
+export async function answerPage<T extends { readonly id: string }, Query extends ListQuery>(
+  c: AppContext,
+  query: Query,
+  list: List<T, Query>,
+): Promise<Response> {
+  const { ids, items, hasMore } = await gather(query, list);
+  const [firstId, lastId] = [ids.at(0) ?? null, ids.at(-1) ?? null].map((id) => toAsciiJson(id));
+  return answerJsonText(
+    c,
+    `{"object":"list","data":[${items.join(",")}],"first_id":${firstId},"last_id":${lastId},"has_more":${hasMore}}`,
+  );
+}
+
+async function gather<T extends { readonly id: string }, Query extends ListQuery>(
+  query: Query,
+  { read, present }: List<T, Query>,
+) {
+  const ids: string[] = [];
+  const items: string[] = [];
+  let bytes = 0;
+  for (;;) {
+    const limit = Math.min(SLICE, query.limit - items.length);
+    const after = ids.at(-1) ?? query.after;
+    const page = await read({ ...query, limit, after }).catch((error: unknown) => {
+      // The last object of the slice before was removed just now: what follows is found by the next request, or not.
+      if (items.length > 0 && error instanceof PublicError) return null;
+      throw error;
+    });
+    if (page === null) return { ids, items, hasMore: true };
+    for (const item of page.data) {
+      const json = toAsciiJson(present(item));
+      bytes += json.length;
+      if (bytes > PAGE_MAX_BYTES && items.length > 0) return { ids, items, hasMore: true };
+      ids.push(item.id);
+      items.push(json);
+    }
+    if (!page.hasMore || items.length >= query.limit) return { ids, items, hasMore: page.hasMore };
+    await setImmediate();
+  }
+}
