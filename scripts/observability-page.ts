@@ -65,6 +65,7 @@ Some questions, and how to ask them:
 | Question | PromQL |
 | --- | --- |
 | How many lines a second? | \`sum(rate(batchd_lines_total[5m]))\` |
+| Who uses how many tokens? | \`sum by (project, model) (rate(batchd_tokens_total[1h]))\` |
 | How much of a target is used? | \`sum without (lane) (batchd_upstream_in_flight) / batchd_upstream_concurrency_limit\` |
 | How slow is it? | \`histogram_quantile(0.95, sum by (target, le) (rate(batchd_upstream_attempt_duration_seconds_bucket[5m])))\` |
 | How often does it refuse? | \`sum by (target) (rate(batchd_upstream_attempts_total{outcome="overloaded"}[5m]))\` |

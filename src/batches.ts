@@ -70,7 +70,7 @@ export class Batches {
       await store.insertBatch(made, receiptFor?.(made));
       return made;
     });
-    metrics.batchCreated();
+    metrics.batchCreated(batch);
     log.info({ batch: batch.id, project, input: batch.inputFileId, requestId }, "batch.created");
     nudge();
     return batch;

@@ -57,12 +57,12 @@ export const METRICS = {
   batchd_batches_created_total: {
     type: "counter",
     help: "Batches created.",
-    labels: [],
+    labels: ["project"],
   },
   batchd_batches_ended_total: {
     type: "counter",
     help: "Batches that reached their final status.",
-    labels: ["status"],
+    labels: ["status", "project"],
   },
   batchd_batches_open: {
     type: "gauge",
@@ -76,13 +76,13 @@ export const METRICS = {
   },
   batchd_lines_total: {
     type: "counter",
-    help: "Lines whose answer is in the journal; `failed` are those of the error file.",
-    labels: ["outcome"],
+    help: "Lines whose answer is in the journal; `failed` are those of the error file. `model` is what the batch asked for; after the first 100 models it is `other`.",
+    labels: ["outcome", "model", "project"],
   },
   batchd_tokens_total: {
     type: "counter",
     help: "Tokens of completed lines, as the upstreams count them; `cached` are part of `input`, `reasoning` of `output`.",
-    labels: ["kind"],
+    labels: ["kind", "model", "project"],
   },
   batchd_deadline_slack_seconds: {
     type: "gauge",

@@ -7,7 +7,7 @@
  * are made durable, in groups.
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
-import type { Usage } from "./batch/batch.ts";
+import type { Batch, Usage } from "./batch/batch.ts";
 import type { Outcome } from "./batch/outcome.ts";
 import type { BatchStatus } from "./contract/batch.ts";
 import { type LabelOf, METRICS, type NameOfType } from "./metric-table.ts";
@@ -30,6 +30,12 @@ export interface Flushed {
   readonly usage: Usage;
 }
 
+/** Whose lines were flushed. */
+export interface LineLabels {
+  readonly model: string;
+  readonly project: string;
+}
+
 export type LeaseChange = "claimed" | "released" | "closed" | "lost";
 
 /** What is looked at only when somebody asks. */
@@ -40,12 +46,25 @@ export interface Now {
   readonly nowMs: number;
 }
 
+/** Clients choose the names behind `*`, so the number of series and their length need a bound. */
+const MAX_MODELS = 100;
+const MAX_MODEL_LENGTH = 128;
+
+/** Gauges of the process whose names end like those of counters; each is there by type under another name. */
+const MISNAMED_METRICS = [
+  "nodejs_active_handles_total",
+  "nodejs_active_requests_total",
+  "nodejs_active_resources_total",
+];
+
 const METHODS: readonly string[] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const CIRCUITS: readonly TargetStatus["circuit"][] = ["closed", "half_open", "open"];
 
 export class Metrics {
   readonly #registry = new Registry();
   readonly #targets = new Map<string, TargetMetrics>();
+  /** Models that have a series of their own. */
+  readonly #models = new Set<string>();
   readonly #httpRequests = this.#counter("batchd_http_requests_total");
   readonly #httpSeconds = this.#histogram("batchd_http_request_duration_seconds");
   readonly #batchesCreated = this.#counter("batchd_batches_created_total");
@@ -74,13 +93,13 @@ export class Metrics {
   constructor() {
     this.#gauge("batchd_build_info").set({ version }, 1);
     // A counter that shows only once it has moved hides its first step from whoever asks for a rate.
-    for (const outcome of ["completed", "failed"]) this.#lines.inc({ outcome }, 0);
     for (const outcome of ["ok", "refused"]) this.#reloads.inc({ outcome }, 0);
   }
 
   /** Adds what there is to know about the process: CPU, memory, garbage collection, event loop. */
   watchProcess(): void {
     collectDefaultMetrics({ register: this.#registry });
+    for (const name of MISNAMED_METRICS) this.#registry.removeSingleMetric(name);
   }
 
   answered({ method, route, status, ms }: Answered): void {
@@ -89,13 +108,13 @@ export class Metrics {
     this.#httpSeconds.observe(labels, ms / 1000);
   }
 
-  batchCreated(): void {
-    this.#batchesCreated.inc();
+  batchCreated({ project }: Pick<Batch, "project">): void {
+    this.#batchesCreated.inc({ project });
   }
 
   /** `slackMs` is what was left of its window. */
-  batchEnded(status: BatchStatus, slackMs: number): void {
-    this.#batchesEnded.inc({ status });
+  batchEnded({ project }: Pick<Batch, "project">, status: BatchStatus, slackMs: number): void {
+    this.#batchesEnded.inc({ status, project });
     this.#batchSlack.observe({ status }, Math.max(0, slackMs / 1000));
   }
 
@@ -117,15 +136,26 @@ export class Metrics {
     this.#leases.inc({ kind, change });
   }
 
-  journalFlushed({ bytes, completed, failed, usage }: Flushed): void {
+  journalFlushed(
+    { bytes, completed, failed, usage }: Flushed,
+    { model, project }: LineLabels,
+  ): void {
+    const labels = { model: this.#modelLabel(model), project };
     this.#segments.inc();
     this.#segmentBytes.inc(bytes);
-    this.#lines.inc({ outcome: "completed" }, completed);
-    this.#lines.inc({ outcome: "failed" }, failed);
-    this.#tokens.inc({ kind: "input" }, usage.inputTokens);
-    this.#tokens.inc({ kind: "cached" }, usage.cachedTokens);
-    this.#tokens.inc({ kind: "output" }, usage.outputTokens);
-    this.#tokens.inc({ kind: "reasoning" }, usage.reasoningTokens);
+    this.#lines.inc({ outcome: "completed", ...labels }, completed);
+    this.#lines.inc({ outcome: "failed", ...labels }, failed);
+    this.#tokens.inc({ kind: "input", ...labels }, usage.inputTokens);
+    this.#tokens.inc({ kind: "cached", ...labels }, usage.cachedTokens);
+    this.#tokens.inc({ kind: "output", ...labels }, usage.outputTokens);
+    this.#tokens.inc({ kind: "reasoning", ...labels }, usage.reasoningTokens);
+  }
+
+  #modelLabel(model: string): string {
+    if (this.#models.has(model)) return model;
+    if (this.#models.size === MAX_MODELS || model.length > MAX_MODEL_LENGTH) return "other";
+    this.#models.add(model);
+    return model;
   }
 
   journalWriteFailed(): void {

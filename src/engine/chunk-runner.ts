@@ -72,6 +72,7 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
     ...deps,
     limits: deps.journalLimits,
     lease: claimed.lease,
+    labels: { model: claimed.chunk.route, project: claimed.batch.project },
     onLeaseLost: () => run.loseLease(),
     giveUp: run.abort,
   });

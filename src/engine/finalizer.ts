@@ -79,7 +79,7 @@ async function finalize(
   onFinal();
   // It may have been cancelled since it was claimed.
   const { status, counts } = (await store.findBatch(batch)) ?? batch;
-  metrics.batchEnded(status, batch.expiresAtMs - clock.nowMs());
+  metrics.batchEnded(batch, status, batch.expiresAtMs - clock.nowMs());
   const [output, error] = [files.output?.id ?? null, files.error?.id ?? null];
   log.info({ batch: batch.id, ...counts, output, error }, `batch.${status}` as EventType);
   return {

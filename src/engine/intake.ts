@@ -106,7 +106,7 @@ async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps)
     const isRecorded = await store.failBatchIfLeased(lease, failure, clock.nowMs());
     if (!isRecorded) return;
     metrics.leaseChanged("batch", "closed");
-    metrics.batchEnded("failed", batch.expiresAtMs - clock.nowMs());
+    metrics.batchEnded(batch, "failed", batch.expiresAtMs - clock.nowMs());
     onFinal();
     log.info({ batch: batch.id, faults: faults.length }, "batch.failed");
     return;

@@ -19,7 +19,7 @@ import { addUsage } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
-import type { Metrics } from "../metrics.ts";
+import type { LineLabels, Metrics } from "../metrics.ts";
 import type { ChunkLease, Segment, SegmentEntry, Store } from "../store/store.ts";
 
 export interface JournalRecord {
@@ -52,6 +52,8 @@ export interface JournalOptions {
   readonly metrics: Metrics;
   readonly limits: JournalLimits;
   readonly lease: ChunkLease;
+  /** Of its lines, for metrics. */
+  readonly labels: LineLabels;
   /** Told once, when a write finds that the lease is somebody else's. */
   readonly onLeaseLost: () => void;
   /** Journals that cannot be written at the moment: while there is one, no chunk is started. */
@@ -146,7 +148,7 @@ export class Journal {
   #tellFlushed(entry: SegmentEntry): void {
     const { log, lease, metrics } = this.#options;
     const { completed, failed, bytes } = entry;
-    metrics.journalFlushed(entry);
+    metrics.journalFlushed(entry, this.#options.labels);
     const { batchId: batch, chunkNumber: chunk } = lease;
     log.debug({ batch, chunk, lines: completed + failed, bytes }, "journal.flushed");
   }

@@ -44,9 +44,13 @@ test("a batch with retries and failures is counted exactly", async () => {
     seen.value("batchd_upstream_retries_total", { target, reason });
   expect([retries("server_error"), retries("broken")]).toEqual([2, 1]);
   expect(seen.value("batchd_upstream_retries_total")).toBe(3);
-  expect(seen.value("batchd_lines_total", { outcome: "completed" })).toBe(4);
-  expect(seen.value("batchd_lines_total", { outcome: "failed" })).toBe(1);
-  expect(seen.value("batchd_tokens_total", { kind: "input" })).toBe(batch.usage?.input_tokens);
+  const ours = { model: "test-model", project: "default" };
+  expect(seen.value("batchd_lines_total", { outcome: "completed", ...ours })).toBe(4);
+  expect(seen.value("batchd_lines_total", { outcome: "failed", ...ours })).toBe(1);
+  expect(seen.value("batchd_lines_total")).toBe(5);
+  expect(seen.value("batchd_tokens_total", { kind: "input", ...ours })).toBe(
+    batch.usage?.input_tokens,
+  );
   expect(seen.value("batchd_tokens_total", { kind: "output" })).toBe(batch.usage?.output_tokens);
   expect(seen.value("batchd_batches_created_total")).toBe(1);
   expect(seen.value("batchd_batches_ended_total", { status: "completed" })).toBe(1);
@@ -181,10 +185,43 @@ test("units are in the names", () => {
   for (const [name, { type }] of Object.entries(METRICS)) expect(name).toMatch(suffixOf[type]);
 });
 
+test("clients that name ever more models get a bounded number of series", async () => {
+  const metrics = new Metrics();
+  const usage = {
+    inputTokens: 1,
+    cachedTokens: 0,
+    outputTokens: 0,
+    reasoningTokens: 0,
+    totalTokens: 1,
+  };
+  const flush = (model: string) =>
+    metrics.journalFlushed({ bytes: 1, completed: 1, failed: 0, usage }, { model, project: "p" });
+  flush("x".repeat(10_000));
+  for (let i = 0; i < 1_000; i++) flush(`model-${i}`);
+  flush("model-0");
+
+  const text = await metrics.scrape(NOW);
+  const seen = new Scrape(text);
+  const completed = { outcome: "completed" };
+  expect(seen.find("batchd_lines_total", completed)).toHaveLength(101);
+  expect(seen.value("batchd_lines_total", { ...completed, model: "model-0" })).toBe(2);
+  expect(seen.value("batchd_lines_total", { ...completed, model: "other" })).toBe(901);
+  expect(text.length).toBeLessThan(200_000);
+});
+
+test("names keep the rules of Prometheus, those of the process too: only counters end in _total", async () => {
+  const metrics = new Metrics();
+  metrics.watchProcess();
+  for (const [name, { type, help }] of read(await metrics.scrape(NOW)).families) {
+    expect([name, name.endsWith("_total")]).toEqual([name, type === "counter"]);
+    expect([name, help]).not.toEqual([name, ""]);
+  }
+});
+
 test("the process itself is measured where it is asked for, and several servers share none of it", async () => {
   const [first, second] = [new Metrics(), new Metrics()];
   first.watchProcess();
-  first.batchCreated();
+  first.batchCreated({ project: "p" });
   const one = read(await first.scrape(NOW));
   const other = read(await second.scrape(NOW));
   expect(one.value("process_resident_memory_bytes")).toBeGreaterThan(0);
