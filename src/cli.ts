@@ -12,7 +12,7 @@ import { ConfigWatch } from "./config/watch.ts";
 import { openApiYaml } from "./contract/openapi.ts";
 import { createLog, type Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
-import { migrate, type Runtime, startRuntime } from "./runtime.ts";
+import { checkUpstreams, migrate, type Runtime, startRuntime } from "./runtime.ts";
 import { version } from "./version.ts";
 
 /** SQLite belongs to one process, which then does everything: serves the API and runs the batches. */
@@ -133,9 +133,16 @@ async function serve(flags: Overrides): Promise<number> {
   say(`batchd listening on ${runtime.url}`);
   const drain = new AbortController();
   const load = () => loadConfig(flags);
+  // Not waited for: an upstream that is down keeps nothing from starting.
+  const warnOfUpstreams = async () => {
+    const warnings = await runtime.checkUpstreams();
+    for (const warning of warnings) log.warn({ warning }, "config.warning");
+  };
+  void warnOfUpstreams();
   const apply = (next: Config) => {
     log.level = next.log_level;
     runtime.reconfigure(next);
+    void warnOfUpstreams();
   };
   const reload = reloading({ config, load, apply, log, metrics });
   const watched = watch.run(reload, { clock: systemClock, log, drain: drain.signal });
@@ -164,6 +171,9 @@ function nextSignal(): Promise<string> {
 
 async function printConfig(config: Config): Promise<number> {
   say(showConfig(config));
+  const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
+  const found = await checkUpstreams({ config, ...surroundings });
+  for (const warning of [...configWarnings(config), ...found]) complain(`warning: ${warning}`);
   return OK;
 }
 

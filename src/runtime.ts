@@ -29,6 +29,7 @@ import { NO_TRACING, type Tracing } from "./tracing.ts";
 import { Uploads } from "./uploads.ts";
 import type { Upstreams } from "./upstream/upstream.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
+import { upstreamWarnings } from "./upstream/warnings.ts";
 import { Webhooks } from "./webhooks/webhooks.ts";
 
 export interface RuntimeOptions {
@@ -43,6 +44,8 @@ export interface Runtime {
   readonly url: string;
   /** Takes on what needs no restart (`config/changes.ts`); requests under way keep what they began with. */
   reconfigure(config: Config): void;
+  /** As {@link checkUpstreams}, of the upstreams that it runs with. */
+  checkUpstreams(): Promise<string[]>;
   /** Stops taking requests, lets work in flight end within the configured grace, and closes everything. */
   close(): Promise<void>;
 }
@@ -76,6 +79,20 @@ export async function migrate(config: Config): Promise<string | null> {
   const opened = await openStorage(config, closers);
   await closers.closeAll();
   return opened.ok ? null : opened.problem;
+}
+
+/** What upstreams say when they are asked for their models that an operator should know, one sentence each. */
+export async function checkUpstreams(options: RuntimeOptions): Promise<string[]> {
+  const { config, ...surroundings } = options;
+  const upstreams = openUpstreams({
+    upstreams: config.upstreams,
+    maxAnswerBytes: () => config.limits.max_answer_bytes,
+    tracing: NO_TRACING,
+    ...surroundings,
+  });
+  const warnings = upstreamWarnings(config, await upstreams.askForModels());
+  await upstreams.close();
+  return warnings;
 }
 
 export async function startRuntime(options: RuntimeOptions): Promise<StartResult> {
@@ -138,6 +155,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
       webhooks.reconfigure(next.webhooks);
       engine.reroute();
     },
+    checkUpstreams: async () => upstreamWarnings(current, await upstreams.askForModels()),
     close: () => {
       // Nothing new is sent while answers to clients end; a failure is told by the closer.
       drain().catch(() => {});

@@ -11,6 +11,8 @@ import { leavesModelOpen, modelOf, type ParsedLine } from "./line.ts";
 export interface ModelRules {
   /** Equal for models that the same targets serve; null when none does. */
   readonly routeKeyOf: (model: string) => string | null;
+  /** What may be said of a model that no target serves, in one sentence; null for nothing. */
+  readonly hintFor?: (model: string) => string | null;
   /** What lines without a model ask for. */
   readonly defaultModel: string | null;
   /** Whether one batch may ask for several. */

@@ -85,9 +85,13 @@ const INVALID_JSON: LineFault = {
 };
 
 /** Of a line, or of the batch by its default. */
-export const modelNotFound = (model: string, param: string): LineFault => ({
+export const modelNotFound = (
+  model: string,
+  param: string,
+  hint: string | null = null,
+): LineFault => ({
   code: "model_not_found",
-  message: `The provided model '${shown(model)}' is not supported by the Batch API.`,
+  message: `The provided model '${shown(model)}' is not supported by the Batch API.${hint === null ? "" : ` ${hint}`}`,
   param,
 });
 
@@ -112,12 +116,14 @@ export class LineChecker {
   readonly #urls: readonly Buffer[];
   readonly #customIds = new CustomIds();
   readonly #models: FileModels;
+  readonly #hintFor: (model: string) => string | null;
   #inputCount = 0;
 
   constructor(endpoint: BatchEndpoint, rules: ModelRules) {
     this.#endpoint = endpoint;
     this.#urls = [inQuotes(endpoint), inQuotes(endpoint.slice("/v1".length))];
     this.#models = new FileModels(rules);
+    this.#hintFor = rules.hintFor ?? (() => null);
   }
 
   /** The model of the first good line; null until there is one. */
@@ -207,7 +213,7 @@ export class LineChecker {
     }
     switch (this.#models.accept(model)) {
       case "not_served":
-        return modelNotFound(model.name, "body.model");
+        return modelNotFound(model.name, "body.model", this.#hintFor(model.name));
       case "mismatched":
         return mismatchedModel(model.name);
       case null:

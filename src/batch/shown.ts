@@ -1,5 +1,7 @@
 /** A client may write megabytes where a name belongs. */
 const SHOWN_CHARACTERS = 200;
+const LISTED_NAMES = 10;
+const LISTED_CHARACTERS = 60;
 
 /** As much of a text as a message shows. Never half a character: strict clients refuse the JSON around it. */
 export function shown(text: string, length = SHOWN_CHARACTERS): string {
@@ -8,4 +10,11 @@ export function shown(text: string, length = SHOWN_CHARACTERS): string {
     .slice(0, length)
     .replace(/[\ud800-\udbff]$/, "")
     .toWellFormed()}…`;
+}
+
+/** As many names as a message lists, with how many more there are. */
+export function listed(names: readonly string[]): string {
+  const some = names.slice(0, LISTED_NAMES).map((name) => `'${shown(name, LISTED_CHARACTERS)}'`);
+  const restCount = names.length - some.length;
+  return [...some, ...(restCount > 0 ? [`and ${restCount} more`] : [])].join(", ");
 }

@@ -86,6 +86,8 @@ export const UpstreamEntry = z
     azure: AzureEntry.optional(),
     /** Public model names it serves; `"*"` is any other name, unchanged. */
     models: z.array(ModelEntry).min(1),
+    /** Whether a model that the list of the upstream (`/models`) lacks is refused when a batch is validated. */
+    check_models: z.boolean().default(false),
     /** Of two upstreams with a model, the one with the lower number is used until it is full or down. */
     priority: int(0, 1_000).default(0),
     /** Among upstreams of the same priority: how often it is chosen, against the others. */

@@ -20,6 +20,7 @@ import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
 import { type Attributes, during, type Tracing } from "../tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { Leases } from "./lease.ts";
+import { type ServedModels, servedModels } from "./served-models.ts";
 
 /** How many faults a failed batch lists. */
 const MAX_FAULTS = 100;
@@ -130,9 +131,10 @@ async function judge(
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
   const limits = deps.limits();
-  const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, deps);
+  const models = await servedModels(deps.upstreams);
+  const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
-  const reading = new InputReading(batch, limits, deps);
+  const reading = new InputReading(batch, { limits, models, defaultModel: deps.defaultModel() });
   const splitter = new LineSplitter(limits.maxLineBytes, { start: 0, firstLine: 1 });
   for await (const bytes of deps.blobs.read(input.blobKey)) {
     if (stop.aborted) return null;
@@ -168,14 +170,22 @@ function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits
 }
 
 /** Of the default that the client chose: that of the configuration is judged where a line needs it. */
-function defaultModelFault({ defaultModel }: Batch, { upstreams }: IntakeDeps): Verdict | null {
-  if (defaultModel === null || servedBy(routeKeysOf(upstreams), defaultModel) !== null) return null;
-  const fault = modelNotFound(defaultModel, "x_batchd.default_model");
+function defaultModelFault(
+  { defaultModel }: Batch,
+  { routeKeyOf, hintFor }: ServedModels,
+): Verdict | null {
+  if (defaultModel === null || servedBy(routeKeyOf, defaultModel) !== null) return null;
+  const fault = modelNotFound(defaultModel, "x_batchd.default_model", hintFor(defaultModel));
   return { ok: false, faults: [{ ...fault, line: null }] };
 }
 
-const routeKeysOf = (upstreams: Upstreams) => (model: string) =>
-  upstreams.findRoute(model)?.key ?? null;
+/** What the lines of a batch are held to. */
+interface Rules {
+  readonly limits: IntakeLimits;
+  readonly models: ServedModels;
+  /** For lines of a batch without a default of its own. */
+  readonly defaultModel: string | null;
+}
 
 /** What one pass over the lines of an input file finds out. */
 class InputReading {
@@ -187,11 +197,11 @@ class InputReading {
   readonly #faults: Fault[] = [];
   #lineCount = 0;
 
-  constructor(batch: Batch, limits: IntakeLimits, { upstreams, defaultModel }: IntakeDeps) {
+  constructor(batch: Batch, { limits, models, defaultModel }: Rules) {
     this.#limits = limits;
-    this.#defaultModel = batch.defaultModel ?? defaultModel();
+    this.#defaultModel = batch.defaultModel ?? defaultModel;
     this.#checker = new LineChecker(batch.endpoint, {
-      routeKeyOf: routeKeysOf(upstreams),
+      ...models,
       defaultModel: this.#defaultModel,
       allowsMixedModels: limits.allowMixedModels,
     });

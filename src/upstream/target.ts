@@ -12,11 +12,14 @@ import { rateLimitHints } from "./exchange/rate-limits.ts";
 import type { Unrelayed } from "./exchange/relaying.ts";
 import { TargetHealth } from "./health.ts";
 import type { Limiter, Slot } from "./limiter.ts";
+import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
 import { TargetWatch, type WatchOptions } from "./target-watch.ts";
-import type { Relay, Relayed, TargetStatus, UpstreamRequest } from "./upstream.ts";
+import type { ModelListing, Relay, Relayed, TargetStatus, UpstreamRequest } from "./upstream.ts";
 
 const MODEL_LIST_TIMEOUT_MS = 2_000;
+/** Read as one value, during which nothing else runs. Of the known ones the longest has some 600 kB. */
+const MODEL_LIST_MAX_BYTES = 2 * 1024 * 1024;
 const NEVER = new AbortController().signal;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
 const NOTHING = Buffer.alloc(0);
@@ -31,6 +34,8 @@ export class Target {
   readonly capacity: Capacity;
   readonly health: TargetHealth;
   readonly watch: TargetWatch;
+  /** What it says it has. */
+  readonly models: ModelList;
   readonly #options: TargetOptions;
   #config: UpstreamConfig;
   #dialect: Dialect;
@@ -48,6 +53,11 @@ export class Target {
     this.capacity = new Capacity(config, options);
     this.health = new TargetHealth(config.name, options);
     this.watch = new TargetWatch(config.name, options);
+    this.models = new ModelList({
+      ...options,
+      name: config.name,
+      ask: () => this.#askForModels(),
+    });
     this.#names = upstreamNames(config.models);
     this.#dialect = new Dialect(config);
     this.#client = this.#newClient();
@@ -99,6 +109,7 @@ export class Target {
     this.#dialect = new Dialect(config);
     this.#client = this.#newClient();
     this.capacity.reconfigure(config);
+    this.models.forget();
     this.#retire(former);
   }
 
@@ -149,13 +160,22 @@ export class Target {
     }
   }
 
-  /** The models that the endpoint says it has. */
-  async listModels(): Promise<Outcome | null> {
+  /** Whether a model has to be on its list to be asked for. */
+  get checksModels(): boolean {
+    return this.#config.check_models;
+  }
+
+  /** Whether it may have a model, of a public name, when this is its list. */
+  mayServe(model: string, listing: ModelListing): boolean {
+    return mayServe(listing, this.#nameOf(model) ?? model);
+  }
+
+  async #askForModels(): Promise<Outcome | null> {
     const path = this.#dialect.modelListPath;
     if (path === null) return null;
     const { headers } = this.#dialect;
-    const timeoutMs = MODEL_LIST_TIMEOUT_MS;
-    const exchange = { method: "GET", path, headers, body: null, timeoutMs } as const;
+    const limits = { timeoutMs: MODEL_LIST_TIMEOUT_MS, maxAnswerBytes: MODEL_LIST_MAX_BYTES };
+    const exchange = { method: "GET", path, headers, body: null, ...limits } as const;
     return (await this.#client.send(exchange, NEVER)).outcome;
   }
 

@@ -71,6 +71,34 @@ export interface UpstreamModel {
   readonly ownedBy: string;
 }
 
+/** What a target answers when it is asked for its models. */
+export type ModelListing =
+  | {
+      readonly kind: "listed";
+      readonly ids: readonly string[];
+      /** Other names of these. */
+      readonly aliases: readonly string[];
+    }
+  /** A status other than 200. */
+  | { readonly kind: "refused"; readonly status: number }
+  | { readonly kind: "silent"; readonly detail: string }
+  /** It has no list to ask for, or batchd is stopping. */
+  | { readonly kind: "unasked" };
+
+/** What is known of a target beyond its configuration. */
+export interface TargetModels {
+  readonly name: string;
+  readonly listing: ModelListing;
+}
+
+/** The targets of a model when each of them is known not to have it; null when one may. */
+export type ModelCheck = (model: string) => readonly TargetModels[] | null;
+
+export interface AskedForModels {
+  readonly targets: readonly TargetModels[];
+  readonly check: ModelCheck;
+}
+
 /** How a target is doing at the moment. */
 export interface TargetStatus {
   readonly name: string;
@@ -89,6 +117,10 @@ export interface Upstreams {
   /** All public model names; targets that serve any model are asked for theirs. */
   listModels(): Promise<UpstreamModel[]>;
   listTargets(): TargetStatus[];
+  /** Asks every target for its models, within some seconds. Never rejects. */
+  askForModels(): Promise<AskedForModels>;
+  /** The same for those with `check_models` alone. */
+  checkModels(): Promise<ModelCheck>;
   /**
    * Takes on another configuration. Targets keep what they have learned; what is in flight at one that goes
    * ends there. Routes may change: whoever holds one asks for it again.

@@ -7,7 +7,15 @@ import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";
 import { Target } from "./target.ts";
 import type { WatchOptions } from "./target-watch.ts";
-import type { Route, TargetStatus, UpstreamModel, Upstreams } from "./upstream.ts";
+import type {
+  AskedForModels,
+  ModelCheck,
+  Route,
+  TargetModels,
+  TargetStatus,
+  UpstreamModel,
+  Upstreams,
+} from "./upstream.ts";
 
 export interface UpstreamsOptions extends WatchOptions {
   readonly upstreams: readonly UpstreamConfig[];
@@ -45,11 +53,19 @@ class ConfiguredUpstreams implements Upstreams {
   }
 
   listModels(): Promise<UpstreamModel[]> {
-    return listModels(this.#router, [...this.#targets.values()], this.#options.log);
+    return listModels(this.#router, [...this.#targets.values()]);
   }
 
   listTargets(): TargetStatus[] {
     return [...this.#targets.values()].map(({ status }) => status);
+  }
+
+  askForModels(): Promise<AskedForModels> {
+    return this.#ask([...this.#targets.values()]);
+  }
+
+  async checkModels(): Promise<ModelCheck> {
+    return (await this.#ask([...this.#targets.values()].filter((each) => each.checksModels))).check;
   }
 
   reconfigure(upstreams: readonly UpstreamConfig[]): void {
@@ -82,6 +98,21 @@ class ConfiguredUpstreams implements Upstreams {
     await Promise.all(all.map((target) => target.close()));
   }
 
+  async #ask(targets: readonly Target[]): Promise<AskedForModels> {
+    const answers = await listingsOf(targets);
+    const asked = new Map(targets.map((target, i) => [target.name, { target, ...answers[i] }]));
+    const check = (model: string) => {
+      const names = this.#router.find(model)?.targets ?? [];
+      const lacking = names.flatMap((name) => {
+        const { target, listing } = asked.get(name) ?? {};
+        if (target === undefined || listing === undefined) return [];
+        return target.mayServe(model, listing) ? [] : [{ name, listing }];
+      });
+      return names.length > 0 && lacking.length === names.length ? lacking : null;
+    };
+    return { targets: answers, check };
+  }
+
   #letGo(target: Target): void {
     this.#left.add(target);
     void target.leave().then(() => this.#left.delete(target));
@@ -96,39 +127,17 @@ class ConfiguredUpstreams implements Upstreams {
 }
 
 /** Listed names first; a name that several targets have is shown once, as the first one's. */
-async function listModels(
-  router: Router,
-  targets: readonly Target[],
-  log: Log,
-): Promise<UpstreamModel[]> {
+async function listModels(router: Router, targets: readonly Target[]): Promise<UpstreamModel[]> {
   const models = new Map<string, UpstreamModel>();
   for (const [id, { targets: names }] of router.listed) {
     models.set(id, { id, ownedBy: names[0] ?? "" });
   }
-  const open = targets.filter((target) => target.servesAnyModel);
-  const found = await Promise.all(open.map((target) => modelsOf(target, log)));
-  for (const model of found.flat()) if (!models.has(model.id)) models.set(model.id, model);
+  for (const { name, listing } of await listingsOf(targets.filter((each) => each.servesAnyModel))) {
+    const ids = listing.kind === "listed" ? listing.ids : [];
+    for (const id of ids) if (!models.has(id)) models.set(id, { id, ownedBy: name });
+  }
   return [...models.values()];
 }
 
-async function modelsOf(target: Target, log: Log): Promise<UpstreamModel[]> {
-  const outcome = await target.listModels();
-  if (outcome === null) return [];
-  if (outcome.kind === "answered" && outcome.status === 200) {
-    return modelIds(JSON.parse(outcome.body.toString())).map((id) => ({
-      id,
-      ownedBy: target.name,
-    }));
-  }
-  log.debug({ target: target.name, outcome: outcome.kind }, "upstream.models_unknown");
-  return [];
-}
-
-/** `{"data": [{"id"}]}`, as far as it is that. */
-function modelIds(list: unknown): string[] {
-  const { data } = (list ?? {}) as { data?: unknown };
-  if (!Array.isArray(data)) return [];
-  return data
-    .map((model) => (model as { id?: unknown } | null)?.id)
-    .filter((id) => typeof id === "string");
-}
+const listingsOf = (targets: readonly Target[]): Promise<TargetModels[]> =>
+  Promise.all(targets.map(async ({ name, models }) => ({ name, listing: await models.get() })));

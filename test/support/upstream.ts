@@ -45,7 +45,14 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Test
 }
 
 export class TestUpstream implements AsyncDisposable {
-  readonly modelNames: readonly string[];
+  modelNames: readonly string[];
+  /** How often it was asked for its models. */
+  modelListCount = 0;
+  /** Answers `GET /v1/models`. */
+  sayModels = (response: ServerResponse): void => {
+    const data = this.modelNames.map((id) => ({ id, object: "model", owned_by: "test" }));
+    sendJson(response, 200, { object: "list", data });
+  };
   /** Requests per line. */
   readonly received = new Map<string, number>();
   /** All requests, in the order of their arrival, unless {@link forget} was called. */
@@ -150,8 +157,12 @@ export class TestUpstream implements AsyncDisposable {
       return;
     }
     if (path === "/v1/models") {
-      const data = this.modelNames.map((id) => ({ id, object: "model", owned_by: "test" }));
-      sendJson(response, 200, { object: "list", data });
+      this.modelListCount++;
+      this.sayModels(response);
+      return;
+    }
+    if (request.method === "GET") {
+      sendJson(response, 404, errorEnvelope(404));
       return;
     }
     if (!this.#isForgetful) this.seen.push({ path, headers: request.headers, body });

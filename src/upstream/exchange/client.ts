@@ -56,7 +56,8 @@ export class Client {
         resolve(attempted);
       };
       const timeouts = this.#timeoutsFor(exchange);
-      this.#dispatch(exchange, new Attempt(this.#rules, { timeouts, abort, resolve: settle }));
+      const rules = this.#rulesFor(exchange);
+      this.#dispatch(exchange, new Attempt(rules, { timeouts, abort, resolve: settle }));
     });
   }
 
@@ -73,6 +74,11 @@ export class Client {
       const onOver = () => this.#leave();
       this.#dispatch(exchange, new Relaying({ timeouts, abort, secrets, resolve, onOver }));
     });
+  }
+
+  #rulesFor({ maxAnswerBytes }: Exchange): AnswerRules {
+    if (maxAnswerBytes === undefined) return this.#rules;
+    return { ...this.#rules, maxAnswerBytes: () => maxAnswerBytes };
   }
 
   #timeoutsFor({ timeoutMs }: Exchange): Timeouts {

@@ -18,6 +18,8 @@ export interface Exchange {
   readonly body: Buffer | null;
   /** Shorter than the target's own timeouts, where it matters. */
   readonly timeoutMs?: number;
+  /** Less than any answer may have. */
+  readonly maxAnswerBytes?: number;
 }
 
 /** Azure serves these below a deployment, and all others beside the deployments. */

@@ -1,0 +1,99 @@
+/**
+ * Which models a target says it has (`GET /models`): asked when somebody wants to know, shared by all who ask
+ * meanwhile, and good for a while. A target that is down, slow or says something else has no list, and nothing may
+ * depend on there being one.
+ */
+import type { Outcome } from "../batch/outcome.ts";
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { ModelListing } from "./upstream.ts";
+
+/** A model that was pulled a moment ago must not be missing for long. */
+const GOOD_FOR_MS = 5_000;
+/** A list that does not come costs whoever asks two seconds. */
+const MISSING_FOR_MS = 30_000;
+
+export interface ModelListOptions {
+  /** Of the target. */
+  readonly name: string;
+  /** Null when the target cannot be asked. Never rejects. */
+  readonly ask: () => Promise<Outcome | null>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class ModelList {
+  readonly #options: ModelListOptions;
+  #latest: Promise<ModelListing> | null = null;
+  #goodUntilMs = Number.POSITIVE_INFINITY;
+
+  constructor(options: ModelListOptions) {
+    this.#options = options;
+  }
+
+  get(): Promise<ModelListing> {
+    if (this.#latest !== null && this.#options.clock.nowMs() < this.#goodUntilMs) {
+      return this.#latest;
+    }
+    this.#goodUntilMs = Number.POSITIVE_INFINITY;
+    this.#latest = this.#ask();
+    return this.#latest;
+  }
+
+  /** The target is configured in another way now. */
+  forget(): void {
+    this.#latest = null;
+  }
+
+  async #ask(): Promise<ModelListing> {
+    const { name, ask, clock, log } = this.#options;
+    const listing = listingOf(await ask());
+    const isGood = listing.kind === "listed";
+    if (!isGood) log.debug({ target: name, ...listing }, "upstream.models_unknown");
+    this.#goodUntilMs = clock.nowMs() + (isGood ? GOOD_FOR_MS : MISSING_FOR_MS);
+    return listing;
+  }
+}
+
+function listingOf(outcome: Outcome | null): ModelListing {
+  if (outcome === null) return { kind: "unasked" };
+  switch (outcome.kind) {
+    case "answered":
+      break;
+    case "timed_out":
+      return { kind: "silent", detail: "no answer in time" };
+    case "interrupted":
+      return { kind: "unasked" };
+    default:
+      return "status" in outcome
+        ? { kind: "refused", status: outcome.status }
+        : { kind: "silent", detail: outcome.detail };
+  }
+  if (outcome.status !== 200) return { kind: "refused", status: outcome.status };
+  const names = namesIn(JSON.parse(outcome.body.toString()));
+  return { kind: "listed", ...names };
+}
+
+/** `{"data": [{"id", "aliases"}]}`, as far as it is that. */
+function namesIn(list: unknown): { ids: string[]; aliases: string[] } {
+  const { data } = (list ?? {}) as { data?: unknown };
+  const models = (Array.isArray(data) ? data : []).map(
+    (model) => (model ?? {}) as { id?: unknown; aliases?: unknown },
+  );
+  const texts = (values: readonly unknown[]) =>
+    values.filter((value): value is string => typeof value === "string");
+  return {
+    ids: texts(models.map(({ id }) => id)),
+    aliases: texts(models.flatMap(({ aliases }) => (Array.isArray(aliases) ? aliases : []))),
+  };
+}
+
+/** One spelling for the names that a server takes for one: Ollama adds `:latest`, Google lists `models/…`. */
+const canonical = (name: string) => name.replace(/^models\//, "").replace(/:latest$/, "");
+
+/** Whether a target with this list takes a name. Where there is no list, or an empty one, it may take any. */
+export function mayServe(listing: ModelListing, upstreamName: string): boolean {
+  if (listing.kind !== "listed" || listing.ids.length === 0) return true;
+  const wanted = canonical(upstreamName);
+  return [...listing.ids, ...listing.aliases].some((name) => canonical(name) === wanted);
+}
