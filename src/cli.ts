@@ -9,7 +9,6 @@ import type { Config } from "./config/schema.ts";
 import { showConfig } from "./config/shown.ts";
 import { configWarnings } from "./config/warnings.ts";
 import { ConfigWatch } from "./config/watch.ts";
-import { openApiYaml } from "./contract/openapi.ts";
 import { createLog, type Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
 import { checkUpstreams, migrate, type Runtime, startRuntime } from "./runtime.ts";
@@ -50,10 +49,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   withOptions(program.command("migrate"))
     .description("Bring the database up to date, then leave.")
     .action(withConfig(migrateDatabase));
-  program
-    .command("openapi")
-    .description("Print the OpenAPI document.")
-    .action(() => void process.stdout.write(openApiYaml()));
+  program.command("openapi").description("Print the OpenAPI document.").action(printOpenApi);
   try {
     await program.parseAsync(argv);
   } catch (error) {
@@ -167,6 +163,12 @@ function stop(runtime: Runtime, log: Log): Promise<number> {
 function nextSignal(): Promise<string> {
   const signals = ["SIGTERM", "SIGINT"] as const;
   return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
+}
+
+/** Loaded for this alone: a server has no use for it at its start. */
+async function printOpenApi(): Promise<void> {
+  const { openApiYaml } = await import("./contract/openapi.ts");
+  process.stdout.write(openApiYaml());
 }
 
 async function printConfig(config: Config): Promise<number> {

@@ -5,7 +5,6 @@
  */
 import { existsSync, readFileSync } from "node:fs";
 import type { Hono } from "hono";
-import { openApiYaml } from "../contract/openapi.ts";
 import { PublicError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 import { pathOf } from "./path.ts";
@@ -78,9 +77,9 @@ const ASSETS: Assets = {
 };
 
 export function mountDocs(app: Hono<AppEnv>): void {
-  const document = once(openApiYaml);
-  app.get("/openapi.yaml", (c) =>
-    c.body(document(), 200, { "content-type": "application/yaml; charset=utf-8" }),
+  const document = once(makeDocument);
+  app.get("/openapi.yaml", async (c) =>
+    c.body(await document(), 200, { "content-type": "application/yaml; charset=utf-8" }),
   );
 
   app.get("/docs", (c) => {
@@ -97,6 +96,12 @@ export function mountDocs(app: Hono<AppEnv>): void {
     const type = name.endsWith(".css") ? TYPES.css : TYPES.js;
     return c.body(text, 200, { "content-type": type, "x-content-type-options": "nosniff" });
   });
+}
+
+/** What makes the document is loaded when somebody asks for it: a plain start has no use for it. */
+async function makeDocument(): Promise<string> {
+  const { openApiYaml } = await import("../contract/openapi.ts");
+  return openApiYaml();
 }
 
 /** Null where neither the build nor the package is there: the page then says where the document is. */

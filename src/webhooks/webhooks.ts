@@ -17,15 +17,15 @@ import { loop, Nudge } from "../loop.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Announcement, Delivery, DeliveryStore } from "../store/deliveries.ts";
 import { AddressGuard } from "./address-guard.ts";
-import { ATTEMPT_TIMEOUT_MS, Sender } from "./sender.ts";
+import type { Sender } from "./sender.ts";
 
 /** How often to look for deliveries that are due when nobody nudges. */
 const LOOK_EVERY_MS = 1_000;
 const MAX_IN_FLIGHT = 8;
 /** Fewer than all of them: an endpoint that never answers leaves room for the others. */
 const MAX_IN_FLIGHT_PER_WEBHOOK = 2;
-/** Outlasts any attempt. */
-const LEASE_TTL_MS = 3 * ATTEMPT_TIMEOUT_MS;
+/** Outlasts any attempt: three times its timeout. */
+const LEASE_TTL_MS = 30_000;
 /** For an answer that is on its way when the server stops. */
 const DRAIN_GRACE_MS = 1_000;
 
@@ -45,7 +45,8 @@ export class Webhooks {
   readonly #options: WebhooksOptions;
   #config: WebhooksConfig;
   readonly #guard: AddressGuard;
-  readonly #sender: Sender;
+  /** Null until there is something to send: what sends takes 10 MB of memory. */
+  #sender: Promise<Sender> | null = null;
   readonly #owner = `webhooks/${randomUUID()}`;
   readonly #nudge = new Nudge();
   readonly #drain = new AbortController();
@@ -57,7 +58,6 @@ export class Webhooks {
     this.#options = options;
     this.#config = options.config;
     this.#guard = new AddressGuard(options.config.allow_private_hosts);
-    this.#sender = new Sender({ guard: this.#guard, clock: options.clock });
   }
 
   /** Other endpoints from now on. An attempt under way ends as it began. */
@@ -105,7 +105,7 @@ export class Webhooks {
       .then(() => this.#interrupt.abort());
     await Promise.all(this.#inFlight.values());
     settled.abort();
-    await this.#sender.close();
+    await (await this.#sender)?.close();
   }
 
   /** False when nothing is due or there is no room. */
@@ -142,6 +142,11 @@ export class Webhooks {
     this.#nudge.now();
   }
 
+  async #loadSender(): Promise<Sender> {
+    const { Sender } = await import("./sender.ts");
+    return new Sender({ guard: this.#guard, clock: this.#options.clock });
+  }
+
   async #deliver(delivery: Delivery): Promise<void> {
     const { store, clock, log, metrics } = this.#options;
     const { webhookId } = delivery;
@@ -156,7 +161,8 @@ export class Webhooks {
     }
     const { url, secret } = endpoint;
     const message = { url, secret, webhookId, event: eventOf(delivery) };
-    const sending = await this.#sender.send(message, this.#interrupt.signal);
+    this.#sender ??= this.#loadSender();
+    const sending = await (await this.#sender).send(message, this.#interrupt.signal);
     switch (sending.kind) {
       case "delivered":
         await store.forgetDelivery(webhookId);

@@ -162,7 +162,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["http/"],
   "@hono/node-server": ["http/"],
   "@fastify/busboy": ["http/"],
-  undici: ["upstream/exchange/client.ts", "webhooks/sender.ts"],
+  undici: ["upstream/exchange/undici.ts", "webhooks/sender.ts"],
   standardwebhooks: ["webhooks/sender.ts"],
   "ipaddr.js": ["webhooks/address-guard.ts"],
   "drizzle-orm": ["store/sqlite/"],

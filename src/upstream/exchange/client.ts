@@ -7,7 +7,6 @@
  */
 import { readFileSync } from "node:fs";
 import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
-import { type Dispatcher, Pool, ProxyAgent } from "undici";
 import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { Relayed } from "../upstream.ts";
@@ -15,6 +14,7 @@ import { type AnswerRules, Attempt, type Attempted } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
 import { Relaying, type Unrelayed } from "./relaying.ts";
 import type { Timeouts } from "./stopwatch.ts";
+import { type Dispatcher, loadProxyAgent, Pool, type PoolOptions } from "./undici.ts";
 
 export interface ClientOptions {
   readonly config: UpstreamConfig;
@@ -150,11 +150,12 @@ function connect(config: UpstreamConfig): Dispatcher {
 
 interface ConnectionOptions {
   readonly tls: { readonly timeout: number };
-  readonly limits: Pool.Options;
+  readonly limits: PoolOptions;
 }
 
 function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatcher {
   const isOpen = proxy.username === "" && proxy.password === "";
+  const ProxyAgent = loadProxyAgent();
   return new ProxyAgent({
     uri: proxy.origin,
     ...(isOpen ? {} : { token: basicAuthorization(proxy) }),
