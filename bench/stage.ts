@@ -12,10 +12,10 @@ import type { UpstreamStats } from "./upstream.ts";
 
 const MODEL_SERVER = new URL("./model-server.ts", import.meta.url);
 const UPSTREAM = new URL("./upstream.ts", import.meta.url);
-const SERVER = new URL("../src/main.ts", import.meta.url);
+const SERVER = new URL("../scripts/start.js", import.meta.url);
 /** The server is measured as `npm start` starts it. */
 const START_SCRIPT = packageJson.scripts.start.split(" ");
-const NODE_FLAGS = START_SCRIPT.slice(1, START_SCRIPT.indexOf("src/main.ts"));
+const NODE_FLAGS = START_SCRIPT.slice(1, START_SCRIPT.indexOf("scripts/start.js"));
 const MAX_FILE_BYTES = 2_000_000_000;
 
 export interface UpstreamOptions {

@@ -13,7 +13,7 @@ import { version } from "../version.ts";
 import { type AddressGuard, AddressRefused } from "./address-guard.ts";
 
 /** For a whole attempt, from looking up the name to the end of the answer. */
-export const ATTEMPT_TIMEOUT_MS = 10_000;
+const ATTEMPT_TIMEOUT_MS = 10_000;
 /** An answer is not used; so much of it is read that an ordinary receiver does not see a broken connection. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 

@@ -6,6 +6,8 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+/** What `npm start` runs. */
+export const START = fileURLToPath(new URL("../../scripts/start.js", import.meta.url));
 
 export interface Exit {
   readonly code: number | null;
@@ -21,8 +23,12 @@ export class BatchdProcess implements AsyncDisposable {
   #stdout = "";
   #stderr = "";
 
-  constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
-    this.#child = spawn(process.execPath, [MAIN, ...args], {
+  constructor(
+    args: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+    script: string = MAIN,
+  ) {
+    this.#child = spawn(process.execPath, [script, ...args], {
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });

@@ -1,0 +1,55 @@
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { BatchdProcess, START } from "../support/process.ts";
+
+/** Writes, when the process ends, the address of each module that it has loaded, those inside Node included. */
+const LIST_MODULES = `data:text/javascript,${encodeURIComponent(`
+  import { writeFileSync } from "node:fs";
+  import { registerHooks } from "node:module";
+  const urls = [];
+  registerHooks({ load: (url, context, next) => (urls.push(url), next(url, context)) });
+  process.on("exit", () =>
+    writeFileSync(process.env.MODULE_LIST, [...urls, ...process.moduleLoadList].join("\\n")));
+`)}`;
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-lean-start-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+/** The modules of a server that starts, listens and is stopped. */
+async function modulesOfAStart(script?: string): Promise<string> {
+  const list = join(folder, "modules");
+  const env = { NODE_OPTIONS: `--import=${LIST_MODULES}`, MODULE_LIST: list };
+  const args = ["serve", "--port", "0", "--data-dir", join(folder, "data")];
+  await using batchd = new BatchdProcess(
+    [...args, "--upstream", "http://127.0.0.1:9/v1"],
+    env,
+    script,
+  );
+  await batchd.listening();
+  await batchd.kill("SIGTERM");
+  return await readFile(list, "utf8");
+}
+
+test("a plain start loads nothing that only webhooks, traces, proxies or the API document need", async () => {
+  const modules = await modulesOfAStart();
+  expect(modules).toMatch(/undici\/lib\/dispatcher\/pool\.js/);
+  expect(modules).not.toMatch(/undici\/index\.js|proxy-agent\.js/);
+  expect(modules).not.toMatch(/standardwebhooks|zod-openapi|contract\/openapi/);
+  // prom-client itself loads the API.
+  expect(modules).not.toMatch(/@opentelemetry\/(?!api)/);
+});
+
+const TYPE_STRIPPER = /internal\/deps\/amaro/;
+
+test("npm start from unchanged sources does not hold what strips their types in memory", async () => {
+  expect(await modulesOfAStart()).toMatch(TYPE_STRIPPER);
+  await modulesOfAStart(START);
+  const modules = await modulesOfAStart(START);
+  expect(modules).toMatch(/src\/runtime\.ts/);
+  expect(modules).not.toMatch(TYPE_STRIPPER);
+});
