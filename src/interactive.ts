@@ -2,22 +2,14 @@
  * Interactive requests, answered while the client waits: the same routes as the lines of batches, ahead of them, and
  * every byte of the answer as it comes. Nothing is stored, and a client that goes takes its request along.
  */
-import { isUtf8 } from "node:buffer";
 import { finished } from "node:stream";
-import {
-  decodeString,
-  type Extent,
-  indexOfKey,
-  isStringAt,
-  quoted,
-  skipObject,
-  skipSpace,
-  skipValue,
-} from "./batch/json.ts";
+import { type BodyModel, BodyModelReading } from "./batch/body-model.ts";
+import { decodeStart, type Extent, isSame, isStringAt } from "./batch/json.ts";
 import { shown } from "./batch/shown.ts";
 import type { Clock } from "./clock.ts";
 import type { BatchEndpoint } from "./contract/batch.ts";
 import { jsonBodyError, PublicError } from "./errors.ts";
+import { read } from "./time-slice.ts";
 import type { Ending, Origin, Tracing } from "./tracing.ts";
 import type { Relay, Relayed, Route, UpstreamRequest, Upstreams } from "./upstream/upstream.ts";
 
@@ -63,7 +55,7 @@ export class Interactive {
   /** `gone` aborts when the client has left: the request is given up at once, wherever it is. */
   async answer(request: InteractiveRequest, gone: AbortSignal): Promise<InteractiveAnswer> {
     const { upstreams, defaultModel } = this.#deps;
-    const named = modelNamedIn(request.body);
+    const named = modelNamedIn(request.body, await read(new BodyModelReading(), request.body));
     const model = named ?? request.deployment ?? defaultModel();
     if (model === null) {
       throw new PublicError("invalid_request", "you must provide a model parameter");
@@ -154,28 +146,19 @@ function failureOf(relay: Exclude<Relay, Relayed>, model: string): PublicError {
   }
 }
 
-const MODEL_KEY = quoted(["model"]);
-const INVALID = -1;
+const NULL = Buffer.from("null");
+/** More than any name has, however it is spelled. */
+const MAX_TEXT_BYTES = 16 * 1024;
 
-/** The model that the body names; null when it is missing, null or empty. As with lines, the last of equal keys counts. */
-function modelNamedIn(body: Buffer): string | null {
-  let model: Extent | null = null;
-  const end = body.length;
-  const readMember = (keyStart: number, keyEnd: number, start: number): number => {
-    const after = skipValue(body, start, end);
-    if (indexOfKey(body, keyStart, keyEnd, MODEL_KEY) === 0) model = { start, end: after };
-    return after;
-  };
-  const after = skipObject(body, skipSpace(body, 0, end), end, readMember);
-  if (after === INVALID || skipSpace(body, after, end) !== end || !isUtf8(body)) {
-    throw jsonBodyError();
-  }
-  return model === null ? null : textIn(body, model);
+/** Null when it is missing, null or empty. */
+function modelNamedIn(body: Buffer, found: BodyModel): string | null {
+  if (!found.ok) throw jsonBodyError();
+  return found.model === null ? null : textIn(body, found.model);
 }
 
 function textIn(body: Buffer, model: Extent): string | null {
-  if (isStringAt(body, model.start)) return decodeString(body, model) || null;
-  if (body.toString("latin1", model.start, model.end) === "null") return null;
+  if (isStringAt(body, model.start)) return decodeStart(body, model, MAX_TEXT_BYTES) || null;
+  if (isSame(body, model.start, model.end, NULL)) return null;
   throw new PublicError("invalid_type", "Invalid type for 'model': expected a string.", {
     param: "model",
   });

@@ -3,10 +3,12 @@
  * line leaves out, fields that the operator insists on. What is not touched stays byte for byte as the client wrote it.
  *
  * Only the fields at the top are looked at. Of several equal keys the last one counts, so a field that is
- * replaced is replaced wherever it stands. A body that wants nothing is not read at all, and one that wants
- * another model is read once.
+ * replaced is replaced wherever it stands, if that is not in a thousand places. A body that wants nothing is not read at
+ * all, and one that wants another model is read once.
  */
-import { decodeString, hasEscape, isSame, skipObject, skipSpace, skipValue } from "./json.ts";
+import { decodeString, hasEscape, isObjectAt, isSame } from "./json.ts";
+import { JsonScan, type Member, skipSpace } from "./json-scan.ts";
+import type { Reading } from "./reading.ts";
 
 /** JSON texts of values, by the name of their field. */
 export type FieldTexts = ReadonlyMap<string, string>;
@@ -34,19 +36,87 @@ interface Edit {
   readonly text: Buffer;
 }
 
-const INVALID = -1;
+const NOT_FOUND = -1;
 const MODEL_KEY = Buffer.from('"model"');
+/** A body may have a million equal keys, of which the last one counts: the first ones stay as they are. */
+const MAX_EDITS = 1_000;
+/** Each character of a name may be escaped. */
+const SPELLED_BYTES_PER_CHARACTER = 6;
 
-/** The body is known to be one valid JSON object. Returns the same buffer when nothing has to change. */
-export function rewriteBody(body: Buffer, { model, defaults, extra }: BodyRules): Buffer {
-  if (model === null && defaults.size === 0 && extra.size === 0) return body;
-  const forced = [...modelField(model), ...fieldsOf(extra)];
-  const fields = defaults.size === 0 ? forced : [...forced, ...fieldsOf(defaults)];
-  const { edits, seen, end } = findFields(body, fields, forced.length);
-  const missing = fields.filter((field, i) => !seen[i] && indexOfName(fields, field.name) === i);
-  if (edits.length === 0 && missing.length === 0) return body;
-  return withEdits(body, missing.length === 0 ? edits : [...edits, appending(missing, end)]);
+/** Reads a body, which is known to be one valid JSON object, into the one to send. */
+export class BodyRewriting implements Reading<Buffer> {
+  readonly #fields: readonly Field[];
+  /** So many of them replace what the body says; the others are for bodies that do not have them. */
+  readonly #forcedCount: number;
+  readonly #scan = new JsonScan(1, (member) => this.#take(member));
+  #body: Buffer = Buffer.alloc(0);
+  #edits: Edit[] = [];
+  #seen: boolean[] = [];
+  /** Where another member can be put in, and whether it is the first one. */
+  #end = { at: 0, isEmpty: true };
+  /** Null until the body is read. */
+  #copy: EditedCopy | null = null;
+
+  constructor({ model, defaults, extra }: BodyRules) {
+    const forced = [...modelField(model), ...fieldsOf(extra)];
+    this.#fields = defaults.size === 0 ? forced : [...forced, ...fieldsOf(defaults)];
+    this.#forcedCount = forced.length;
+  }
+
+  begin(body: Buffer): void {
+    this.#body = body;
+    this.#edits = [];
+    this.#seen = [];
+    this.#end = { at: skipSpace(body, 0, body.length) + 1, isEmpty: true };
+    this.#copy = null;
+    this.#scan.begin(body);
+  }
+
+  advance(byteCount: number): boolean {
+    if (this.#copy !== null) return this.#copy.advance(byteCount);
+    if (!this.#scan.advance(byteCount)) return false;
+    const body = this.#body;
+    if (!this.#scan.isValid || !isObjectAt(body, skipSpace(body, 0, body.length))) {
+      throw new Error("a body that is not a JSON object is on its way upstream");
+    }
+    this.#copy = new EditedCopy(body, this.#allEdits());
+    return this.#copy.advance(byteCount);
+  }
+
+  /** The same buffer when nothing has to change. */
+  result(): Buffer {
+    return this.#copy?.result ?? this.#body;
+  }
+
+  #take({ keyStart, keyEnd, start, end }: Member): void {
+    const body = this.#body;
+    const index = indexOfField(body, { keyStart, keyEnd }, this.#fields);
+    if (index !== NOT_FOUND) {
+      this.#seen[index] = true;
+      const { text } = this.#fields[index] as Field;
+      const isForced = index < this.#forcedCount;
+      if (isForced && !isSame(body, start, end, text)) this.#edit({ start, end, text });
+    }
+    this.#end = { at: end, isEmpty: false };
+  }
+
+  #edit(edit: Edit): void {
+    this.#edits.push(edit);
+    if (this.#edits.length === 2 * MAX_EDITS) this.#edits.splice(0, MAX_EDITS);
+  }
+
+  #allEdits(): readonly Edit[] {
+    const fields = this.#fields;
+    const missing = fields.filter((field, i) => {
+      return !this.#seen[i] && indexOfName(fields, field.name) === i;
+    });
+    return missing.length === 0 ? this.#edits : [...this.#edits, appending(missing, this.#end)];
+  }
 }
+
+/** Whether a body has to be read at all. */
+export const isRewritten = ({ model, defaults, extra }: BodyRules): boolean =>
+  model !== null || defaults.size > 0 || extra.size > 0;
 
 function modelField(model: string | null): Field[] {
   if (model === null) return [];
@@ -69,35 +139,6 @@ function fieldsOf(texts: FieldTexts): readonly Field[] {
   return fields;
 }
 
-interface Found {
-  /** For the first `forcedCount` fields, where the body says something else. */
-  readonly edits: readonly Edit[];
-  /** For each field, whether the body has it. */
-  readonly seen: readonly boolean[];
-  /** Where another member can be put in, and whether it is the first one. */
-  readonly end: { readonly at: number; readonly isEmpty: boolean };
-}
-
-function findFields(body: Buffer, fields: readonly Field[], forcedCount: number): Found {
-  const edits: Edit[] = [];
-  const seen: boolean[] = [];
-  const from = skipSpace(body, 0, body.length);
-  let at = from + 1;
-  const after = skipObject(body, from, body.length, (keyStart, keyEnd, start) => {
-    const end = skipValue(body, start, body.length);
-    const index = indexOfField(body, { keyStart, keyEnd }, fields);
-    if (index !== INVALID) {
-      seen[index] = true;
-      const { text } = fields[index] as Field;
-      if (index < forcedCount && !isSame(body, start, end, text)) edits.push({ start, end, text });
-    }
-    at = end;
-    return end;
-  });
-  if (after === INVALID) throw new Error("a body that is not a JSON object is on its way upstream");
-  return { edits, seen, end: { at, isEmpty: at === from + 1 } };
-}
-
 interface Key {
   readonly keyStart: number;
   readonly keyEnd: number;
@@ -108,7 +149,9 @@ function indexOfField(body: Buffer, { keyStart, keyEnd }: Key, fields: readonly 
   for (let i = 0; i < fields.length; i++) {
     if (isSame(body, keyStart, keyEnd, (fields[i] as Field).key)) return i;
   }
-  if (!hasEscape(body, keyStart, keyEnd)) return INVALID;
+  const longest = fields.reduce((max, { name }) => Math.max(max, name.length), 0);
+  if (keyEnd - keyStart > longest * SPELLED_BYTES_PER_CHARACTER + 2) return NOT_FOUND;
+  if (!hasEscape(body, keyStart, keyEnd)) return NOT_FOUND;
   return indexOfName(fields, decodeString(body, { start: keyStart, end: keyEnd }));
 }
 
@@ -116,22 +159,48 @@ const indexOfName = (fields: readonly Field[], name: string) =>
   fields.findIndex((field) => field.name === name);
 
 /** One piece of text with all the members that a body lacks. */
-function appending(missing: readonly Field[], { at, isEmpty }: Found["end"]): Edit {
+function appending(
+  missing: readonly Field[],
+  { at, isEmpty }: { readonly at: number; readonly isEmpty: boolean },
+): Edit {
   const members = missing.flatMap(({ key, text }) => [",", key, ":", text]);
   const text = Buffer.concat(members.slice(isEmpty ? 1 : 0).map((part) => Buffer.from(part)));
   return { start: at, end: at, text };
 }
 
-function withEdits(body: Buffer, edits: readonly Edit[]): Buffer {
-  const growth = edits.reduce((sum, { start, end, text }) => sum + text.length - (end - start), 0);
-  const bytes = Buffer.allocUnsafe(body.length + growth);
-  let read = 0;
-  let written = 0;
-  for (const { start, end, text } of edits) {
-    written += body.copy(bytes, written, read, start);
-    written += text.copy(bytes, written);
-    read = end;
+/** A body with its edits, copied in as many steps as it takes. */
+class EditedCopy {
+  readonly #body: Buffer;
+  readonly #edits: readonly Edit[];
+  readonly result: Buffer;
+  #editCount = 0;
+  #read = 0;
+  #written = 0;
+
+  constructor(body: Buffer, edits: readonly Edit[]) {
+    this.#body = body;
+    this.#edits = edits;
+    const growth = edits.reduce((sum, { start, end, text }) => sum + text.length - end + start, 0);
+    this.result = edits.length === 0 ? body : Buffer.allocUnsafe(body.length + growth);
   }
-  body.copy(bytes, written, read);
-  return bytes;
+
+  advance(byteCount: number): boolean {
+    if (this.#edits.length === 0) return true;
+    const stop = this.#written + byteCount;
+    for (let edit = this.#edits[this.#editCount]; edit; edit = this.#edits[this.#editCount]) {
+      if (!this.#copyTo(edit.start, stop)) return false;
+      this.#written += edit.text.copy(this.result, this.#written);
+      this.#read = edit.end;
+      this.#editCount++;
+    }
+    return this.#copyTo(this.#body.length, stop);
+  }
+
+  /** False when there is more before `end` than may be written now. */
+  #copyTo(end: number, stop: number): boolean {
+    const readEnd = Math.min(end, this.#read + Math.max(0, stop - this.#written));
+    this.#written += this.#body.copy(this.result, this.#written, this.#read, readEnd);
+    this.#read = readEnd;
+    return readEnd === end;
+  }
 }

@@ -9,7 +9,7 @@ export const FAULT_CODES = {
   line_too_long: "The line is longer than the server takes (`limits.max_line_bytes`).",
   missing_required_parameter: "The line has no `custom_id`, `method`, `url` or `body`.",
   invalid_type: "The `custom_id` is not a string, or the `body` is not an object.",
-  invalid_value: "The `custom_id` is empty.",
+  invalid_value: "The `custom_id` is empty, or longer than 65,536 bytes.",
   duplicate_custom_id: "A line before this one has the same `custom_id`.",
   invalid_method: "The `method` is not `POST`.",
   invalid_url: "The `url` is not the endpoint of the batch, with or without its `/v1`.",

@@ -35,6 +35,8 @@ export interface AcceptedModel extends AskedModel {
 
 /** Spellings that are remembered: a file of nothing but new names must not fill the memory. */
 const MAX_REMEMBERED = 256;
+/** Of a name that is not too long, each character of it escaped. */
+const MAX_SPELLED_BYTES = 6 * MAX_MODEL_BYTES + 2;
 /** As good a spelling as any other of no model at all. */
 const OPEN = Buffer.from('""');
 
@@ -71,7 +73,10 @@ export class FileModels {
     }
     const isOpen = model === null || leavesModelOpen(bytes, line);
     const spelled = isOpen ? OPEN : bytes.subarray(model.start, model.end);
-    const remembered = this.#remembered.get(spelled.toString("latin1"));
+    const remembered =
+      spelled.length > MAX_SPELLED_BYTES
+        ? undefined
+        : this.#remembered.get(spelled.toString("latin1"));
     if (remembered !== undefined) return remembered;
     const name = modelOf(bytes, line, this.#rules.defaultModel);
     return name === null ? null : { name, spelled, routeKey: null };

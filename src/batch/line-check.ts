@@ -4,25 +4,21 @@ import type { Fault } from "./batch.ts";
 import { CustomIds } from "./custom-ids.ts";
 import { type AcceptedModel, FileModels, type ModelRules } from "./file-models.ts";
 import {
-  countElements,
-  decodeString,
+  decodeStart,
   type Extent,
-  hasEscape,
   isArrayAt,
   isObjectAt,
   isSame,
+  isSpelled,
   isStringAt,
-  skipSpace,
 } from "./json.ts";
+import { skipSpace } from "./json-scan.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
 import { shown } from "./shown.ts";
 
-/** Whether a string value says `text`, which is given with its quotes. Decodes only what has escapes. */
-function says(bytes: Buffer, part: Extent, text: Buffer): boolean {
-  if (isSame(bytes, part.start, part.end, text)) return true;
-  if (!isStringAt(bytes, part.start) || !hasEscape(bytes, part.start, part.end)) return false;
-  return Buffer.from(JSON.stringify(decodeString(bytes, part))).equals(text);
-}
+/** Whether a string value says `text`, which is in ASCII and has its quotes. */
+const says = (bytes: Buffer, { start, end }: Extent, text: Buffer): boolean =>
+  isSame(bytes, start, end, text) || isSpelled(bytes, start, end, text);
 
 const TRUE = Buffer.from("true");
 const NULL = Buffer.from("null");
@@ -34,13 +30,13 @@ const isLiteral = (bytes: Buffer, part: Extent | null, literal: Buffer) =>
  * How many texts an `input` asks to have embedded: a text and a list of tokens are one, a list of texts or of
  * lists of tokens is as many as it has. What is neither is the upstream's to refuse.
  */
-function countInputs(bytes: Buffer, input: Extent | null): number {
+function countInputs(bytes: Buffer, { input, inputCommaCount }: ParsedLine): number {
   if (input === null) return 0;
   const { start, end } = input;
   if (!isArrayAt(bytes, start)) return 1;
   const first = skipSpace(bytes, start + 1, end);
   const isList = isStringAt(bytes, first) || isArrayAt(bytes, first);
-  return isList ? countElements(bytes, start, end) : 1;
+  return isList ? inputCommaCount + 1 : 1;
 }
 
 const isMissing = (bytes: Buffer, part: Extent | null) =>
@@ -105,6 +101,11 @@ const inQuotes = (text: string) => Buffer.from(JSON.stringify(text));
 const POST = inQuotes("POST");
 const EMPTY = inQuotes("");
 
+/** As it is spelled. Each line of the results has it, and two spellings of one id have to be compared. */
+const MAX_CUSTOM_ID_BYTES = 64 * 1024;
+/** More than a message ever quotes. */
+const MAX_SHOWN_BYTES = 4 * 1024;
+
 /**
  * Checks the lines of one input file, in order: it remembers the custom ids it has seen (each
  * takes its length and about 30 bytes) and the models that lines named. What is the same on every line is compared
@@ -141,11 +142,10 @@ export class LineChecker {
     return this.#inputCount;
   }
 
-  /** What is wrong with a line, the most basic fault first; null when nothing is. */
-  findFault(bytes: Buffer): LineFault | null {
-    const line = parseLine(bytes);
+  /** What is wrong with a line, the most basic fault first; null when nothing is. `line` is null when it is no JSON object. */
+  findFault(bytes: Buffer, line: ParsedLine | null = parseLine(bytes)): LineFault | null {
     if (line === null) return INVALID_JSON;
-    if (this.#endpoint === "/v1/embeddings") this.#inputCount += countInputs(bytes, line.input);
+    if (this.#endpoint === "/v1/embeddings") this.#inputCount += countInputs(bytes, line);
     return (
       this.#customIdFault(bytes, line) ??
       this.#addressFault(bytes, line) ??
@@ -163,10 +163,17 @@ export class LineChecker {
         param: "custom_id",
       };
     }
+    if (line.customId.end - line.customId.start > MAX_CUSTOM_ID_BYTES) {
+      return {
+        code: "invalid_value",
+        message: `Invalid 'custom_id': longer than ${MAX_CUSTOM_ID_BYTES} bytes.`,
+        param: "custom_id",
+      };
+    }
     if (!this.#customIds.addIfNew(bytes, line.customId)) {
       return {
         code: "duplicate_custom_id",
-        message: `The custom_id '${shown(decodeString(bytes, line.customId))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
+        message: `The custom_id '${shown(decodeStart(bytes, line.customId, MAX_SHOWN_BYTES))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
         param: "custom_id",
       };
     }

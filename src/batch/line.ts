@@ -6,17 +6,16 @@
  * `JSON.parse`, the last of several equal keys counts. That the file is UTF-8 was checked when it was uploaded.
  */
 import {
-  decodeString,
+  decodeStart,
   type Extent,
   indexOfKey,
   isObjectAt,
   isSame,
   isStringAt,
   quoted,
-  skipObject,
-  skipSpace,
-  skipValue,
 } from "./json.ts";
+import { JsonScan, type Member, skipSpace } from "./json-scan.ts";
+import type { Reading } from "./reading.ts";
 
 /** Where the parts of a line lie; null where the line has no such part. */
 export interface ParsedLine {
@@ -28,82 +27,99 @@ export interface ParsedLine {
   readonly stream: Extent | null;
   readonly messages: Extent | null;
   readonly input: Extent | null;
+  /** Of an `input` that is an array. */
+  readonly inputCommaCount: number;
 }
 
 const LINE_KEYS = quoted(["custom_id", "method", "url", "body"]);
 const BODY_KEYS = quoted(["model", "stream", "messages", "input"]);
-const INVALID = -1;
 
-type Draft = { -readonly [Part in keyof ParsedLine]: ParsedLine[Part] };
+type BodyParts = Pick<ParsedLine, "model" | "stream" | "messages" | "input" | "inputCommaCount">;
+type Draft<Parts> = { -readonly [Part in keyof Parts]: Parts[Part] };
 
-const emptyDraft = (): Draft => ({
-  customId: null,
-  method: null,
-  url: null,
-  body: null,
+const emptyBody = (): Draft<BodyParts> => ({
   model: null,
   stream: null,
   messages: null,
   input: null,
+  inputCommaCount: 0,
 });
 
-/** Reads one line at a time. The functions it hands to the scan are made once, not for each line. */
-class LineReader {
+/** Reads one line after the other. The function that it hands to the scan is made once, not for each line. */
+export class LineReading implements Reading<ParsedLine | null> {
+  readonly #scan = new JsonScan(2, (member) => this.#take(member));
   #bytes: Buffer = Buffer.alloc(0);
-  #line = emptyDraft();
+  #line: Draft<Omit<ParsedLine, keyof BodyParts>> & BodyParts = emptyLine();
+  /** Of the member of the line that is being read, which may turn out to be the body. */
+  #parts: Draft<BodyParts> | null = null;
 
-  /** Null when the bytes are not one JSON object. */
-  read(bytes: Buffer): ParsedLine | null {
-    const line = emptyDraft();
-    const end = bytes.length;
+  begin(bytes: Buffer): void {
     this.#bytes = bytes;
-    this.#line = line;
-    const after = skipObject(bytes, skipSpace(bytes, 0, end), end, this.#readMember);
-    const isWhole = after !== INVALID && skipSpace(bytes, after, end) === end;
-    return isWhole ? line : null;
+    this.#line = emptyLine();
+    this.#parts = null;
+    this.#scan.begin(bytes);
   }
 
-  readonly #readMember = (keyStart: number, keyEnd: number, start: number): number => {
+  advance(byteCount: number): boolean {
+    return this.#scan.advance(byteCount);
+  }
+
+  /** Null when the bytes are not one JSON object. */
+  result(): ParsedLine | null {
+    const bytes = this.#bytes;
+    const isObject = isObjectAt(bytes, skipSpace(bytes, 0, bytes.length));
+    return this.#scan.isValid && isObject ? this.#line : null;
+  }
+
+  #take(member: Member): void {
+    if (member.depth === 1) this.#takeOfLine(member);
+    else this.#takeOfBody(member);
+  }
+
+  #takeOfLine({ keyStart, keyEnd, start, end }: Member): void {
     const key = indexOfKey(this.#bytes, keyStart, keyEnd, LINE_KEYS);
-    if (key === 3) return this.#readBody(start);
-    const end = skipValue(this.#bytes, start, this.#bytes.length);
+    const parts = this.#parts;
+    this.#parts = null;
     if (key === 0) this.#line.customId = { start, end };
     else if (key === 1) this.#line.method = { start, end };
     else if (key === 2) this.#line.url = { start, end };
-    return end;
-  };
-
-  #readBody(start: number): number {
-    const bytes = this.#bytes;
-    const line = this.#line;
     // Of two bodies the last one counts, with nothing of the first.
-    line.model = line.stream = line.messages = line.input = null;
-    const end = isObjectAt(bytes, start)
-      ? skipObject(bytes, start, bytes.length, this.#readBodyMember)
-      : skipValue(bytes, start, bytes.length);
-    line.body = { start, end };
-    return end;
+    else if (key === 3) {
+      this.#line = { ...this.#line, ...(parts ?? emptyBody()), body: { start, end } };
+    }
   }
 
-  readonly #readBodyMember = (keyStart: number, keyEnd: number, start: number): number => {
-    const end = skipValue(this.#bytes, start, this.#bytes.length);
+  #takeOfBody({ keyStart, keyEnd, start, end, commaCount }: Member): void {
     const key = indexOfKey(this.#bytes, keyStart, keyEnd, BODY_KEYS);
-    if (key === 0) this.#line.model = { start, end };
-    else if (key === 1) this.#line.stream = { start, end };
-    else if (key === 2) this.#line.messages = { start, end };
-    else if (key === 3) this.#line.input = { start, end };
-    return end;
-  };
+    if (key === -1) return;
+    this.#parts ??= emptyBody();
+    if (key === 0) this.#parts.model = { start, end };
+    else if (key === 1) this.#parts.stream = { start, end };
+    else if (key === 2) this.#parts.messages = { start, end };
+    else {
+      this.#parts.input = { start, end };
+      this.#parts.inputCommaCount = commaCount;
+    }
+  }
 }
 
-const reader = new LineReader();
+const emptyLine = () => ({ customId: null, method: null, url: null, body: null, ...emptyBody() });
 
-/** Null when the bytes are not one JSON object. */
-export const parseLine = (bytes: Buffer): ParsedLine | null => reader.read(bytes);
+const reader = new LineReading();
 
-/** The text of a string value; null when the part is missing or is not a string. */
+/** Null when the bytes are not one JSON object. Takes its time with a long line: see {@link LineReading}. */
+export function parseLine(bytes: Buffer): ParsedLine | null {
+  reader.begin(bytes);
+  reader.advance(bytes.length);
+  return reader.result();
+}
+
+/** The text of a string value, or its first {@link MAX_TEXT_BYTES}; null when the part is missing or is not a string. */
 export const textOf = (bytes: Buffer, part: Extent | null): string | null =>
-  part !== null && isStringAt(bytes, part.start) ? decodeString(bytes, part) : null;
+  part !== null && isStringAt(bytes, part.start) ? decodeStart(bytes, part, MAX_TEXT_BYTES) : null;
+
+/** No name of anything is as long, however it is spelled. */
+const MAX_TEXT_BYTES = 16 * 1024;
 
 const NULL = Buffer.from("null");
 const EMPTY = Buffer.from('""');

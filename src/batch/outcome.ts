@@ -146,8 +146,13 @@ function describeTimeout({ afterMs, waitingFor }: TimedOut): string {
 export function onOneLine(json: Buffer): Buffer {
   if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
   const flat = Buffer.from(json);
-  for (let at = 0; at < flat.length; at++) {
-    if (flat[at] === 0x0a || flat[at] === 0x0d) flat[at] = 0x20;
-  }
+  putOnOneLine(flat);
   return flat;
+}
+
+/** In place. */
+export function putOnOneLine(json: Buffer): void {
+  for (let at = 0; at < json.length; at++) {
+    if (json[at] === 0x0a || json[at] === 0x0d) json[at] = 0x20;
+  }
 }

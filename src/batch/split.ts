@@ -3,6 +3,7 @@
  * skipped but numbered, because people look for line 17 in an editor. A line longer than `maxLineBytes`
  * is reported without its bytes, so one line can never fill the memory.
  */
+import { Gathered } from "./gathered.ts";
 
 export interface SplitLine {
   /** From 1, blank lines counted. */
@@ -16,16 +17,14 @@ export interface SplitLine {
 }
 
 const NEWLINE = 0x0a;
-
-const isBlank = (bytes: Buffer): boolean => {
-  for (const byte of bytes) if (byte !== 0x20 && byte !== 0x09 && byte !== 0x0d) return false;
-  return true;
-};
+const isBlank = (byte: number) => byte === 0x20 || byte === 0x09 || byte === 0x0d;
 
 export class LineSplitter {
   readonly #maxLineBytes: number;
-  #parts: Buffer[] = [];
-  #partBytes = 0;
+  readonly #gathered = new Gathered();
+  /** Of the line that is not at its end yet. */
+  #lineBytes = 0;
+  #isBlank = true;
   #number: number;
   #start: number;
 
@@ -36,41 +35,67 @@ export class LineSplitter {
     this.#number = firstLine;
   }
 
+  /** Of a line that is not at its end yet. */
+  get heldBytes(): number {
+    return this.#gathered.length;
+  }
+
   *push(bytes: Buffer): Generator<SplitLine> {
     let from = 0;
-    for (;;) {
+    while (from < bytes.length) {
+      if (this.#isBlank) from = this.#skipBlankLines(bytes, from);
       const newline = bytes.indexOf(NEWLINE, from);
-      if (newline === -1) break;
-      const line = this.#take(bytes.subarray(from, newline), 1);
+      this.#keep(bytes.subarray(from, newline === -1 ? bytes.length : newline));
+      if (newline === -1) return;
       from = newline + 1;
-      if (line !== null) yield line;
+      yield this.#take(1);
     }
-    if (from < bytes.length) this.#keep(bytes.subarray(from));
   }
 
   /** The last line, when it has no newline. */
   *end(): Generator<SplitLine> {
-    if (this.#partBytes === 0) return;
-    const line = this.#take(Buffer.alloc(0), 0);
-    if (line !== null) yield line;
+    if (!this.#isBlank || this.#lineBytes > this.#maxLineBytes) yield this.#take(0);
+  }
+
+  /** Where the first line begins that is not blank, or not to its end. A file may have millions: nothing is made for them. */
+  #skipBlankLines(bytes: Buffer, from: number): number {
+    let lineStart = from;
+    for (let at = from; at < bytes.length; at++) {
+      const byte = bytes[at] as number;
+      if (byte === NEWLINE) {
+        const lineBytes = this.#lineBytes + at - lineStart;
+        if (lineBytes > this.#maxLineBytes) break;
+        this.#number++;
+        this.#start += lineBytes + 1;
+        this.#drop();
+        lineStart = at + 1;
+      } else if (!isBlank(byte)) {
+        this.#isBlank = false;
+        break;
+      }
+    }
+    return lineStart;
   }
 
   #keep(part: Buffer) {
-    this.#partBytes += part.length;
-    if (this.#partBytes > this.#maxLineBytes) this.#parts = [];
-    else this.#parts.push(part);
+    this.#lineBytes += part.length;
+    if (this.#lineBytes > this.#maxLineBytes) this.#gathered.take();
+    else this.#gathered.add(part);
   }
 
-  #take(lastPart: Buffer, newlineBytes: 0 | 1): SplitLine | null {
+  #take(newlineBytes: 0 | 1): SplitLine {
     const number = this.#number++;
     const start = this.#start;
-    const lineBytes = this.#partBytes + lastPart.length;
-    const parts = this.#parts;
-    this.#start = start + lineBytes + newlineBytes;
-    this.#partBytes = 0;
-    this.#parts = [];
-    if (lineBytes > this.#maxLineBytes) return { number, start, end: this.#start, bytes: null };
-    const bytes = parts.length === 0 ? lastPart : Buffer.concat([...parts, lastPart]);
-    return isBlank(bytes) ? null : { number, start, end: this.#start, bytes };
+    const isTooLong = this.#lineBytes > this.#maxLineBytes;
+    const bytes = isTooLong ? null : this.#gathered.take();
+    this.#start = start + this.#lineBytes + newlineBytes;
+    this.#drop();
+    this.#isBlank = true;
+    return { number, start, end: this.#start, bytes };
+  }
+
+  #drop() {
+    this.#lineBytes = 0;
+    if (this.#gathered.length > 0) this.#gathered.take();
   }
 }

@@ -2,7 +2,8 @@
  * How many tokens a request may cost, guessed from its bytes and from what it allows for the answer. It is only to
  * be right in proportion: whoever paces by it learns from the answers what an estimate is worth.
  */
-import { indexOfKey, isObjectAt, quoted, skipObject, skipSpace, skipValue } from "./json.ts";
+import { indexOfKey, quoted } from "./json.ts";
+import { JsonScan } from "./json-scan.ts";
 
 /** Of English text and of the JSON around it. */
 const BYTES_PER_TOKEN = 4;
@@ -11,6 +12,8 @@ const USUAL_ANSWER_TOKENS = 256;
 /** Longer answers do not exist; whoever allows for them only means that there is no limit. */
 const MAX_ANSWER_TOKENS = 1_000_000;
 const MAX_CHOICES = 128;
+/** Of a longer body its length says nearly all, and reading it would take too long. */
+const MAX_READ_BYTES = 256 * 1024;
 
 const KEYS = quoted(["n", "max_completion_tokens", "max_tokens", "max_output_tokens"]);
 const CHOICES = 0;
@@ -18,19 +21,17 @@ const CHOICES = 0;
 /** At least 1. `body` is the JSON object of a request; of anything else only the length counts. */
 export function estimateTokens(body: Buffer): number {
   const allowed = { choiceCount: 1, answerTokens: 0 };
-  const start = skipSpace(body, 0, body.length);
-  if (isObjectAt(body, start)) {
-    skipObject(body, start, body.length, (keyStart, keyEnd, valueStart) => {
-      const valueEnd = skipValue(body, valueStart, body.length);
-      const key = indexOfKey(body, keyStart, keyEnd, KEYS);
-      if (key === CHOICES) {
-        allowed.choiceCount = countAt(body, valueStart, valueEnd) ?? 1;
-      } else if (key !== -1) {
-        const answerTokens = countAt(body, valueStart, valueEnd) ?? 0;
-        allowed.answerTokens = Math.max(allowed.answerTokens, answerTokens);
-      }
-      return valueEnd;
-    });
+  const scan = new JsonScan(1, ({ keyStart, keyEnd, start, end }) => {
+    const key = indexOfKey(body, keyStart, keyEnd, KEYS);
+    if (key === CHOICES) {
+      allowed.choiceCount = countAt(body, start, end) ?? 1;
+    } else if (key !== -1) {
+      allowed.answerTokens = Math.max(allowed.answerTokens, countAt(body, start, end) ?? 0);
+    }
+  });
+  if (body.length <= MAX_READ_BYTES) {
+    scan.begin(body);
+    scan.advance(body.length);
   }
   const answerTokens = Math.min(allowed.answerTokens || USUAL_ANSWER_TOKENS, MAX_ANSWER_TOKENS);
   const choiceCount = Math.min(allowed.choiceCount, MAX_CHOICES);

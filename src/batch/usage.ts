@@ -4,29 +4,52 @@
  */
 import type { Usage } from "./batch.ts";
 import { NO_USAGE } from "./batch.ts";
-import { indexOfKey, isObjectAt, quoted, skipObject, skipSpace, skipValue } from "./json.ts";
+import { indexOfKey, isObjectAt, quoted } from "./json.ts";
+import { JsonScan, type Member } from "./json-scan.ts";
+import type { Reading } from "./reading.ts";
 
 const USAGE_KEY = quoted(["usage"]);
+/** What is longer is not what any server counts. */
+const MAX_USAGE_BYTES = 64 * 1024;
 
 /**
  * The usage that an answer reports, zeros where it reports none; null when the bytes are not one JSON value. Both
  * are found in one pass, because each answer takes it. UTF-8 is the caller's to check.
  */
+export class UsageReading implements Reading<Usage | null> {
+  readonly #scan = new JsonScan(1, (member) => this.#take(member));
+  #body: Buffer = Buffer.alloc(0);
+  #usage = NO_USAGE;
+
+  begin(body: Buffer): void {
+    this.#body = body;
+    this.#usage = NO_USAGE;
+    this.#scan.begin(body);
+  }
+
+  advance(byteCount: number): boolean {
+    return this.#scan.advance(byteCount);
+  }
+
+  result(): Usage | null {
+    return this.#scan.isValid ? this.#usage : null;
+  }
+
+  #take({ keyStart, keyEnd, start, end }: Member): void {
+    const body = this.#body;
+    if (!isObjectAt(body, start) || end - start > MAX_USAGE_BYTES) return;
+    if (indexOfKey(body, keyStart, keyEnd, USAGE_KEY) !== 0) return;
+    this.#usage = readUsage(JSON.parse(body.toString("utf8", start, end)));
+  }
+}
+
+const reader = new UsageReading();
+
+/** As {@link UsageReading}, of an answer that is not long. */
 export function usageIfJson(body: Buffer): Usage | null {
-  let usage: Usage = NO_USAGE;
-  const end = body.length;
-  const start = skipSpace(body, 0, end);
-  const after = isObjectAt(body, start)
-    ? skipObject(body, start, end, (keyStart, keyEnd, valueStart) => {
-        const valueEnd = skipValue(body, valueStart, end);
-        if (isObjectAt(body, valueStart) && indexOfKey(body, keyStart, keyEnd, USAGE_KEY) === 0) {
-          if (valueEnd > 0)
-            usage = readUsage(JSON.parse(body.toString("utf8", valueStart, valueEnd)));
-        }
-        return valueEnd;
-      })
-    : skipValue(body, start, end);
-  return after > 0 && skipSpace(body, after, end) === end ? usage : null;
+  reader.begin(body);
+  reader.advance(body.length);
+  return reader.result();
 }
 
 const tokens = (value: unknown): number =>

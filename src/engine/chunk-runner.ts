@@ -12,7 +12,7 @@
  * lease was lost; nothing is written.
  */
 import { type Batch, NO_USAGE } from "../batch/batch.ts";
-import { bodyOf, leavesModelOpen, type ParsedLine, parseLine, textOf } from "../batch/line.ts";
+import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -26,6 +26,7 @@ import { readLines } from "./chunk-input.ts";
 import { ChunkTrace } from "./chunk-trace.ts";
 import { Journal, type JournalLimits, readAnsweredLines } from "./journal.ts";
 import type { Run } from "./lease.ts";
+import { parsedLine } from "./parsed-line.ts";
 
 export interface ChunkRunnerDeps {
   readonly store: Store;
@@ -161,7 +162,11 @@ class Sending {
     const span = this.#trace.startLine(line.number);
     let hasPlace = true;
     try {
-      const { bytes, parsed, customId } = readChecked(line);
+      const read = line.bytes === null ? null : parsedLine(line.bytes);
+      const { bytes, parsed, customId } = checked(
+        line,
+        read instanceof Promise ? await read : read,
+      );
       const traceparent = this.#trace.traceparentOf(span);
       const request = requestOf({ bytes, parsed, traceparent }, claimed.batch);
       const ownRoute = routeOf(request.model);
@@ -201,8 +206,7 @@ const RECORDED = "line.recorded";
 const INTERRUPTED: Outcome = { kind: "interrupted" };
 
 /** A line that intake accepted; that it cannot be read any more means that the blob changed. */
-function readChecked(line: SplitLine) {
-  const parsed = line.bytes === null ? null : parseLine(line.bytes);
+function checked(line: SplitLine, parsed: ParsedLine | null) {
   if (line.bytes === null || parsed === null || parsed.customId === null) {
     throw new Error(`line ${line.number} of the input file is not what was validated`);
   }

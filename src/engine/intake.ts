@@ -8,7 +8,7 @@
 import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
 import { servedBy } from "../batch/file-models.ts";
-import { LineChecker, modelNotFound } from "../batch/line-check.ts";
+import { LineChecker, type LineFault, modelNotFound } from "../batch/line-check.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -17,13 +17,17 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
+import { SlicedWork } from "../time-slice.ts";
 import { type Attributes, during, type Tracing } from "../tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { Leases } from "./lease.ts";
+import { parsedLine } from "./parsed-line.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 
 /** How many faults a failed batch lists. */
 const MAX_FAULTS = 100;
+/** A line costs this much time besides that of its bytes, however short it is. */
+const LINE_COST_BYTES = 256;
 
 export interface IntakeLimits {
   readonly maxFileBytes: number;
@@ -136,11 +140,21 @@ async function judge(
   if (unusable !== null || input === null) return unusable;
   const reading = new InputReading(batch, { limits, models, defaultModel: deps.defaultModel() });
   const splitter = new LineSplitter(limits.maxLineBytes, { start: 0, firstLine: 1 });
+  const work = new SlicedWork();
+  const addAll = async (lines: Iterable<SplitLine>) => {
+    for (const line of lines) {
+      const added = reading.add(line);
+      if (added !== null) await added;
+      const wait = work.done(line.end - line.start + LINE_COST_BYTES);
+      if (wait !== null) await wait;
+    }
+  };
   for await (const bytes of deps.blobs.read(input.blobKey)) {
     if (stop.aborted) return null;
-    for (const line of splitter.push(bytes as Buffer)) reading.add(line);
+    await addAll(splitter.push(bytes as Buffer));
+    await work.done((bytes as Buffer).length);
   }
-  for (const line of splitter.end()) reading.add(line);
+  await addAll(splitter.end());
   return reading.verdict();
 }
 
@@ -208,17 +222,28 @@ class InputReading {
     this.#planner = new Planner(limits.chunk);
   }
 
-  add(line: SplitLine): void {
+  /** Null when it is added, as any but a long line is at once. */
+  add(line: SplitLine): Promise<void> | null {
     this.#lineCount++;
-    if (this.#lineCount > this.#limits.maxRequestsPerBatch) return;
-    const fault: Omit<Fault, "line"> | null =
-      line.bytes === null
-        ? {
-            code: "line_too_long",
-            message: `This line is longer than the ${this.#limits.maxLineBytes} bytes that a request may have.`,
-            param: null,
-          }
-        : this.#checker.findFault(line.bytes);
+    if (this.#lineCount > this.#limits.maxRequestsPerBatch) return null;
+    const { bytes } = line;
+    if (bytes === null) {
+      this.#judge(line, {
+        code: "line_too_long",
+        message: `This line is longer than the ${this.#limits.maxLineBytes} bytes that a request may have.`,
+        param: null,
+      });
+      return null;
+    }
+    const parsed = parsedLine(bytes);
+    if (parsed instanceof Promise) {
+      return parsed.then((found) => this.#judge(line, this.#checker.findFault(bytes, found)));
+    }
+    this.#judge(line, this.#checker.findFault(bytes, parsed));
+    return null;
+  }
+
+  #judge(line: SplitLine, fault: LineFault | null): void {
     if (fault !== null) {
       if (this.#faults.length < MAX_FAULTS) this.#faults.push({ ...fault, line: line.number });
     } else if (this.#faults.length === 0) {

@@ -10,12 +10,12 @@
  * read again, for their custom ids.
  */
 import type { Chunk, StopReason } from "../batch/batch.ts";
-import { parseLine } from "../batch/line.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { ChunkJournal, Segment } from "../store/store.ts";
 import { readLines } from "./chunk-input.ts";
 import { type RecordExtent, readRecords } from "./journal.ts";
+import { parsedLine } from "./parsed-line.ts";
 
 /** Rows of one chunk are kept in memory up to this much. */
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
@@ -112,7 +112,8 @@ async function* chunkRows(
 async function* readCustomIds({ extents }: Chunk, { blobs, inputBlobKey: key }: MergeOptions) {
   for await (const lines of readLines({ blobs, key }, extents)) {
     for (const line of lines) {
-      const customId = line.bytes === null ? null : (parseLine(line.bytes)?.customId ?? null);
+      const customId =
+        line.bytes === null ? null : ((await parsedLine(line.bytes))?.customId ?? null);
       if (line.bytes === null || customId === null) {
         throw new Error(`line ${line.number} of the input file is not what was validated`);
       }

@@ -122,7 +122,9 @@ export class Target {
       // The wait for the slot may have outlasted the window.
       if (startedAtMs < request.deadlineAtMs) {
         const span = this.watch.startAttempt(request);
-        attempted = await this.#client.send(this.#exchangeOf(request, span), abort);
+        const exchange = this.#exchangeOf(request, span);
+        const ready = exchange instanceof Promise ? await exchange : exchange;
+        attempted = await this.#client.send(ready, abort);
         this.watch.endAttempt(span, attempted.outcome, clock.nowMs() - startedAtMs);
       }
       return attempted.outcome;
@@ -142,7 +144,7 @@ export class Target {
       const span = this.watch.startAttempt(request);
       const end = (outcome: Outcome) =>
         this.watch.endAttempt(span, outcome, clock.nowMs() - startedAtMs);
-      answer = await this.#client.relay(this.#exchangeOf(request, span), abort);
+      answer = await this.#client.relay(await this.#exchangeOf(request, span), abort);
       attempted = beginningOf(answer, clock.nowMs());
       if (answer.kind === "relayed") {
         const { body } = answer;

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type BodyRules, rewriteBody } from "../../src/batch/body.ts";
-import { isJson } from "../../src/batch/json.ts";
+import { BodyRewriting, type BodyRules, isRewritten } from "../../src/batch/body.ts";
+import { isJson } from "../../src/batch/json-scan.ts";
 import { bodyOf, parseLine } from "../../src/batch/line.ts";
 import { isReadBack, jsonText, objectText, stringText } from "../support/json-arbitraries.ts";
 
@@ -10,8 +10,22 @@ const NOTHING: BodyRules = { model: null, defaults: new Map(), extra: new Map() 
 const fields = (values: Readonly<Record<string, unknown>>) =>
   new Map(Object.entries(values).map(([name, value]) => [name, JSON.stringify(value)]));
 
-const rewrite = (body: string, rules: Partial<BodyRules>) =>
-  rewriteBody(Buffer.from(body), { ...NOTHING, ...rules }).toString();
+/** In steps of so many bytes. */
+function rewriteBody(body: Buffer, rules: BodyRules, stepBytes = body.length): Buffer {
+  const rewriting = new BodyRewriting(rules);
+  rewriting.begin(body);
+  while (!rewriting.advance(stepBytes));
+  return rewriting.result();
+}
+
+/** However small the steps are. */
+function rewrite(body: string, rules: Partial<BodyRules>): string {
+  const [whole, inSteps] = [body.length, 3].map((stepBytes) =>
+    rewriteBody(Buffer.from(body), { ...NOTHING, ...rules }, stepBytes).toString(),
+  );
+  expect(inSteps).toBe(whole);
+  return whole as string;
+}
 
 describe("a model that is renamed", () => {
   test("is replaced where it stands, and nothing else changes", () => {
@@ -79,10 +93,18 @@ describe("a body stays the same buffer", () => {
     expect(rewriteBody(body, { ...NOTHING, ...rules })).toBe(body);
   });
 
-  test("which is not even read when there is nothing to do", () => {
+  test("and need not be read when there is nothing to do", () => {
+    expect(isRewritten(NOTHING)).toBe(false);
+    expect(isRewritten({ ...NOTHING, model: "m" })).toBe(true);
     const body = Buffer.from("not JSON");
-    expect(rewriteBody(body, NOTHING)).toBe(body);
     expect(() => rewriteBody(body, { ...NOTHING, model: "m" })).toThrow("not a JSON object");
+  });
+
+  test("in front of the last thousand places of a field that stands in more of them", () => {
+    const places = '"model":"m",'.repeat(5_000);
+    const written = rewrite(`{${places}"n":1}`, { model: "u" });
+    expect(JSON.parse(written)).toEqual({ model: "u", n: 1 });
+    expect(written).toMatch(/^\{"model":"m",.*"model":"u","n":1\}$/);
   });
 });
 

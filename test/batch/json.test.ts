@@ -1,14 +1,8 @@
 import { isUtf8 } from "node:buffer";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import {
-  decodeString,
-  indexOfKey,
-  isJson,
-  quoted,
-  skipObject,
-  skipValue,
-} from "../../src/batch/json.ts";
+import { decodeStart, decodeString, indexOfKey, quoted } from "../../src/batch/json.ts";
+import { isJson, JsonScan, type Member } from "../../src/batch/json-scan.ts";
 import {
   injuredJson,
   jsonPieces,
@@ -122,47 +116,82 @@ describe("a text is valid exactly when JSON.parse takes it", () => {
   ])("for %j", agreesWithJsonParse);
 });
 
-describe("extents", () => {
-  test("are exactly the raw text of each key and each value", () => {
+/** The members that a scan reports, read in steps of so many bytes. */
+function membersOf(text: string, { depth, stepBytes }: { depth: 1 | 2; stepBytes: number }) {
+  const bytes = Buffer.from(text);
+  const members: (Member & { key: string; value: string })[] = [];
+  const scan = new JsonScan(depth, (member) => {
+    const { depth, keyStart, keyEnd, start, end, commaCount } = member;
+    const key = bytes.toString("utf8", keyStart, keyEnd);
+    const value = bytes.toString("utf8", start, end);
+    members.push({ depth, keyStart, keyEnd, start, end, commaCount, key, value });
+  });
+  scan.begin(bytes);
+  while (!scan.advance(stepBytes));
+  return { members, isValid: scan.isValid };
+}
+
+const stepBytes = fc.integer({ min: 1, max: 40 });
+
+describe("a scan that stops after any number of bytes", () => {
+  test("finds the same texts valid", () => {
+    fc.assert(
+      fc.property(fc.oneof(jsonText, injuredJson, jsonPieces), stepBytes, (text, stepBytes) => {
+        const isValid = isValidForJsonParse(text.toWellFormed());
+        expect(membersOf(text, { depth: 1, stepBytes }).isValid, text).toBe(isValid);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  test("reports the same members", () => {
+    const options = { numRuns: 500 };
+    const property = fc.property(jsonText, stepBytes, (text, stepBytes) => {
+      const whole = membersOf(text, { depth: 2, stepBytes: text.length + 1 });
+      expect(membersOf(text, { depth: 2, stepBytes })).toEqual(whole);
+    });
+    fc.assert(property, options);
+  });
+});
+
+describe("members", () => {
+  test("are reported with the raw text of each key and each value", () => {
     const member = fc.record({ key: stringText, value: jsonText.map((text) => text.trim()) });
     fc.assert(
-      fc.property(objectText(member), fc.string({ maxLength: 3 }), ({ members, text }, tail) => {
-        const bytes = Buffer.from(text + tail);
-        const end = Buffer.byteLength(text);
-        const seen: { key: string; value: string }[] = [];
-        const after = skipObject(bytes, 0, end, (keyStart, keyEnd, valueStart) => {
-          const valueEnd = skipValue(bytes, valueStart, end);
-          seen.push({
-            key: bytes.toString("utf8", keyStart, keyEnd),
-            value: bytes.toString("utf8", valueStart, valueEnd),
-          });
-          return valueEnd;
-        });
-        expect(after).toBe(end);
-        expect(seen).toEqual(members);
+      fc.property(objectText(member), stepBytes, ({ members, text }, stepBytes) => {
+        const seen = membersOf(text, { depth: 1, stepBytes });
+        expect(seen.isValid).toBe(true);
+        expect(seen.members.map(({ key, value }) => ({ key, value }))).toEqual(members);
       }),
       { numRuns: 500 },
     );
   });
 
-  test("never reach behind the end they are given, whatever lies there", () => {
-    const cut = (text: string, end: number) => skipValue(Buffer.from(text), 0, end);
-    expect(cut('"ab"', 3)).toBe(-1);
-    expect(cut('"a\\n"', 3)).toBe(-1);
-    expect(cut('"\\u0061"', 5)).toBe(-1);
-    expect(cut("true", 3)).toBe(-1);
-    expect(cut("1e5", 2)).toBe(-1);
-    expect(cut("1e+5", 3)).toBe(-1);
-    expect(cut("-5", 1)).toBe(-1);
-    expect(cut("1.5", 2)).toBe(-1);
-    expect(cut("[]", 1)).toBe(-1);
-    expect(cut('{"a":1}', 6)).toBe(-1);
-    expect(cut("15", 1)).toBe(1);
+  test("of an object in an object come before the member that holds it, those of deeper ones never", () => {
+    const { members } = membersOf('{"a":{"b":{"c":1},"d":[{"e":2}]},"f":[{"g":3}]}', {
+      depth: 2,
+      stepBytes: 3,
+    });
+    expect(members.map(({ depth, key }) => [depth, key])).toEqual([
+      [2, '"b"'],
+      [2, '"d"'],
+      [1, '"a"'],
+      [1, '"f"'],
+    ]);
   });
 
-  test("stop at the value and leave what follows to the caller", () => {
-    expect(skipValue(Buffer.from('{"a":[1]} x'), 0, 11)).toBe(9);
+  test("say how many commas stand between the elements of an array", () => {
+    const { members } = membersOf('{"a":["x,y",[1,2,3],"z"],"b":[],"c":"1,2"}', {
+      depth: 1,
+      stepBytes: 5,
+    });
+    expect(members.map(({ commaCount }) => commaCount)).toEqual([2, 0, 0]);
   });
+});
+
+test("a number of more than 64 KiB is no JSON here", () => {
+  expect(isJson(Buffer.from("1".repeat(65_535)))).toBe(true);
+  expect(isJson(Buffer.from("1".repeat(65_537)))).toBe(false);
 });
 
 describe("nesting", () => {
@@ -201,5 +230,14 @@ describe("strings", () => {
     expect(find('"model "')).toBe(-1);
     expect(find('"mode"')).toBe(-1);
     expect(find('"__proto__"')).toBe(-1);
+  });
+
+  test("are decoded as far as somebody wants to see them", () => {
+    const start = (text: string, maxBytes: number) =>
+      decodeStart(Buffer.from(text), { start: 0, end: Buffer.byteLength(text) }, maxBytes);
+    expect(start('"abc"', 10)).toBe("abc");
+    expect(start('"abc"', 2)).toBe("ab");
+    expect(start('"a\\u0062c"', 2)).toBe("ab");
+    expect(start('"a\\\\c"', 2)).toBe("a\\");
   });
 });

@@ -178,10 +178,12 @@ test("a url may leave out /v1, as Azure's clients write it", () => {
 
 test("a message quotes no more than a bit of what the client wrote", () => {
   const long = "x".repeat(1_000_000);
+  const longId = "x".repeat(65_000);
   const checker = chatChecker();
   const faultsOf = (line: unknown) => checker.findFault(bytesOf(line))?.message.length ?? 0;
-  expect(faultsOf({ ...good, custom_id: long })).toBe(0);
+  expect(faultsOf({ ...good, custom_id: longId })).toBe(0);
   for (const line of [
+    { ...good, custom_id: longId },
     { ...good, custom_id: long },
     { ...good, custom_id: "b", body: { ...good.body, model: long } },
     { ...good, custom_id: "c", body: { ...good.body, model: "n".repeat(1_000) } },

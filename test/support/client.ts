@@ -50,7 +50,7 @@ export function exchangeOf(
     deadlineAtMs: Number.POSITIVE_INFINITY,
     traceparent: null,
   };
-  return dialects.get(client)!.exchangeOf(request, null);
+  return dialects.get(client)!.exchangeOf(request, null) as Exchange;
 }
 
 export async function send(client: Client, sent: Sent): Promise<Outcome> {

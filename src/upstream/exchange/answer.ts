@@ -6,10 +6,12 @@
  * showing, so its text is put into the error envelope.
  */
 import { isUtf8 } from "node:buffer";
-import { NO_USAGE } from "../../batch/batch.ts";
-import type { Outcome } from "../../batch/outcome.ts";
-import { usageIfJson } from "../../batch/usage.ts";
+import { NO_USAGE, type Usage } from "../../batch/batch.ts";
+import { type Outcome, putOnOneLine } from "../../batch/outcome.ts";
+import { UsageReading, usageIfJson } from "../../batch/usage.ts";
+import { Utf8Check } from "../../batch/utf8.ts";
 import type { ErrorEnvelope } from "../../contract/error.ts";
+import { isLong, STEP_BYTES, timeForMore } from "../../time-slice.ts";
 
 export interface RawAnswer {
   readonly status: number;
@@ -27,8 +29,12 @@ const MAX_MESSAGE_CHARACTERS = 1_000;
 /** The longest character takes four bytes. */
 const BYTES_PER_CHARACTER = 4;
 
-export function outcomeOf({ status, headers, body }: RawAnswer, nowMs: number): Outcome {
-  const usage = isUtf8(body) ? usageIfJson(body) : null;
+/** `usage` is null when the body is not one JSON value in UTF-8. */
+export function outcomeOf(
+  { status, headers, body }: RawAnswer,
+  usage: Usage | null,
+  nowMs: number,
+): Outcome {
   if (status >= 200 && status < 300 && usage === null) {
     return { kind: "broken", detail: `status ${status} with ${describe(body)}` };
   }
@@ -43,6 +49,29 @@ export function outcomeOf({ status, headers, body }: RawAnswer, nowMs: number): 
         retryAfterMs: retryAfterMs(headers, nowMs),
       }
     : { kind: "answered", status, requestId, body: json, usage: usage ?? NO_USAGE };
+}
+
+/** What an answer reports of its tokens; null when it is not one JSON value in UTF-8. A promise only for a long one. */
+export function usageOf(body: Buffer): Usage | null | Promise<Usage | null> {
+  if (isLong(body)) return usageOfLong(body);
+  return isUtf8(body) ? usageIfJson(body) : null;
+}
+
+/** Puts the answer on one line on its way: it goes into a file of lines, and is not to be gone through once more. */
+async function usageOfLong(body: Buffer): Promise<Usage | null> {
+  const reading = new UsageReading();
+  const utf8 = new Utf8Check();
+  reading.begin(body);
+  for (let at = 0; at < body.length; at += STEP_BYTES) {
+    await timeForMore();
+    const piece = body.subarray(at, at + STEP_BYTES);
+    utf8.add(piece);
+    if (reading.advance(STEP_BYTES) && reading.result() === null) return null;
+    // Only after they were read: within a string they are an error.
+    putOnOneLine(piece);
+  }
+  while (!reading.advance(STEP_BYTES));
+  return utf8.isValid ? reading.result() : null;
 }
 
 function header(headers: RawAnswer["headers"], name: string): string | null {

@@ -4,10 +4,12 @@
  *
  * This is the hot path: per attempt one object that undici calls back, one stopwatch and one promise.
  */
+import type { Usage } from "../../batch/batch.ts";
+import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import { type Interruptible, unwatch, watch } from "../watch.ts";
-import { outcomeOf } from "./answer.ts";
+import { outcomeOf, usageOf } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
 import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./stopwatch.ts";
@@ -42,6 +44,8 @@ interface AttemptOptions {
   readonly resolve: (attempted: Attempted) => void;
 }
 
+const NOTHING = Buffer.alloc(0);
+
 export const ABANDONED = new Error("the attempt was given up");
 
 export class Attempt implements Interruptible, Impatient {
@@ -54,8 +58,8 @@ export class Attempt implements Interruptible, Impatient {
   #controller: Controller | null = null;
   #status = 0;
   #headers: AnswerHeaders = {};
-  #chunks: Buffer[] = [];
-  #bodyBytes = 0;
+  /** Null until the answer begins. */
+  #body: Gathered | null = null;
 
   constructor(rules: AnswerRules, options: AttemptOptions) {
     this.#rules = rules;
@@ -76,15 +80,17 @@ export class Attempt implements Interruptible, Impatient {
   onResponseStart(_controller: Controller, status: number, headers: AnswerHeaders): void {
     this.#status = status;
     this.#headers = headers;
-    if (status >= 200) this.#stopwatch.await("more");
+    if (status < 200) return;
+    this.#body = new Gathered(announcedBytes(headers));
+    this.#stopwatch.await("more");
   }
 
   onResponseData(_controller: Controller, chunk: Buffer): void {
-    if (this.#isSettled) return;
+    const body = this.#body;
+    if (this.#isSettled || body === null) return;
     this.#stopwatch.await("more");
-    this.#bodyBytes += chunk.length;
-    if (this.#bodyBytes <= this.#maxAnswerBytes) {
-      this.#chunks.push(chunk);
+    if (body.length + chunk.length <= this.#maxAnswerBytes) {
+      body.add(chunk);
       return;
     }
     const detail = `an answer longer than ${this.#maxAnswerBytes} bytes`;
@@ -93,10 +99,20 @@ export class Attempt implements Interruptible, Impatient {
 
   onResponseEnd(): void {
     if (this.#isSettled) return;
-    const chunks = this.#chunks;
-    const body = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
-    const answer = { status: this.#status, headers: this.#headers, body };
-    this.#settle(outcomeOf(answer, this.#rules.clock.nowMs()), rateLimitHints(this.#headers));
+    // The answer is there: nothing is waited for any more.
+    this.#stopwatch.stop();
+    const body = this.#body?.take() ?? NOTHING;
+    const usage = usageOf(body);
+    if (usage instanceof Promise) {
+      void usage.then((found) => this.#settleAnswered(body, found));
+    } else this.#settleAnswered(body, usage);
+  }
+
+  #settleAnswered(body: Buffer, usage: Usage | null): void {
+    if (this.#isSettled) return;
+    const headers = this.#headers;
+    const answer = { status: this.#status, headers, body };
+    this.#settle(outcomeOf(answer, usage, this.#rules.clock.nowMs()), rateLimitHints(headers));
   }
 
   onResponseError(_controller: Controller | null, error: Error): void {
@@ -122,7 +138,7 @@ export class Attempt implements Interruptible, Impatient {
 
   #settle(outcome: Outcome, hints: RateLimitHints | null = null): void {
     this.#isSettled = true;
-    this.#chunks = [];
+    this.#body = null;
     this.#stopwatch.stop();
     unwatch(this.#options.abort, this);
     this.#options.resolve({ outcome: withoutSecrets(outcome, this.#rules.secrets), hints });
@@ -144,4 +160,9 @@ export function timedOut(
     default:
       return { kind: "timed_out", afterMs: totalMs };
   }
+}
+
+function announcedBytes(headers: AnswerHeaders): number | null {
+  const announced = headers["content-length"];
+  return typeof announced === "string" ? Number(announced) : null;
 }

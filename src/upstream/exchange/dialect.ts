@@ -4,8 +4,9 @@
  * deployment, which is what it calls a model; it gets its key in a header of its own, and cannot be asked for its models.
  * Whatever does not differ between two requests is made once for each target.
  */
-import { type FieldTexts, rewriteBody } from "../../batch/body.ts";
+import { BodyRewriting, type BodyRules, type FieldTexts, isRewritten } from "../../batch/body.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
+import { read } from "../../time-slice.ts";
 import { version } from "../../version.ts";
 import type { UpstreamRequest } from "../upstream.ts";
 
@@ -59,21 +60,27 @@ export class Dialect {
     this.#extra = textsOf(config.extra_body);
   }
 
-  /** `upstreamModel` is what the target calls the model; null when it calls it the same. */
-  exchangeOf(request: UpstreamRequest, upstreamModel: string | null): Exchange {
+  /** `upstreamModel` is what the target calls the model; null when it calls it the same. A promise only for a long body. */
+  exchangeOf(request: UpstreamRequest, upstreamModel: string | null): Exchange | Promise<Exchange> {
     const { endpoint, model, traceparent } = request;
-    return {
+    const body = rewritten(request.body, {
+      model: upstreamModel ?? (request.isModelInBody ? null : model),
+      defaults: this.#defaults,
+      extra: this.#extra,
+    });
+    const exchange = {
       method: "POST",
       path: this.#pathOf(endpoint.slice("/v1".length), upstreamModel ?? model),
       headers: traceparent === null ? this.headers : [...this.headers, "traceparent", traceparent],
-      body: rewriteBody(request.body, {
-        model: upstreamModel ?? (request.isModelInBody ? null : model),
-        defaults: this.#defaults,
-        extra: this.#extra,
-      }),
-    };
+    } as const;
+    return body instanceof Promise
+      ? body.then((whole) => ({ ...exchange, body: whole }))
+      : { ...exchange, body };
   }
 }
+
+const rewritten = (body: Buffer, rules: BodyRules): Buffer | Promise<Buffer> =>
+  isRewritten(rules) ? read(new BodyRewriting(rules), body) : body;
 
 const basePath = (url: URL) => url.pathname.replace(/\/+$/, "");
 

@@ -1,0 +1,32 @@
+import { isUtf8 } from "node:buffer";
+
+/** Whether bytes that come piece by piece are UTF-8. Holds at most three bytes of a character that goes on in the next piece. */
+export class Utf8Check {
+  #isValid = true;
+  #cut: Buffer = Buffer.alloc(0);
+
+  add(piece: Buffer): void {
+    if (!this.#isValid) return;
+    const text = this.#cut.length === 0 ? piece : Buffer.concat([this.#cut, piece]);
+    const end = text.length - cutLength(text);
+    this.#isValid = isUtf8(text.subarray(0, end));
+    this.#cut = Buffer.from(text.subarray(end));
+  }
+
+  /** Of all that has come, if nothing more comes. */
+  get isValid(): boolean {
+    return this.#isValid && this.#cut.length === 0;
+  }
+}
+
+/** How many bytes at the end begin a character of UTF-8 without ending it: 0 to 3. */
+function cutLength(text: Buffer): number {
+  for (let length = 1; length <= Math.min(3, text.length); length++) {
+    const byte = text[text.length - length] as number;
+    if (byte < 0x80) return 0;
+    if (byte < 0xc0) continue;
+    const needed = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2;
+    return needed > length ? length : 0;
+  }
+  return 0;
+}
