@@ -18,7 +18,7 @@ export const OPEN_OBJECT = 0x7b;
 export const OPEN_ARRAY = 0x5b;
 const COLON = 0x3a;
 const COMMA = 0x2c;
-export const INVALID = -1;
+const INVALID = -1;
 /** Digits, sign and exponent together. */
 const MAX_NUMBER_BYTES = 64 * 1024;
 

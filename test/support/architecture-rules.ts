@@ -46,6 +46,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "tracing.ts": { may: [], mayKnow: ["batch/"] },
   "tracing-otlp.ts": { may: ["version.ts"], mayKnow: ["tracing.ts", "log.ts"] },
   "loop.ts": { may: ["clock.ts", "log.ts"] },
+  "time-slice.ts": { may: [], mayKnow: ["batch/"] },
   "config/": { may: ["log.ts", "contract/"] },
   "config/watch.ts": { may: ["clock.ts", "log.ts", "loop.ts"] },
   "config/reload.ts": { may: [], mayKnow: ["log.ts", "metrics.ts"] },
@@ -58,7 +59,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "blobs/": { may: ["blobs/blobs.ts"] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {
-    may: ["batch/", "contract/", "clock.ts", "version.ts", "upstream/watch.ts"],
+    may: ["batch/", "contract/", "clock.ts", "version.ts", "time-slice.ts", "upstream/watch.ts"],
     mayKnow: ["config/upstreams.ts", "upstream/upstream.ts"],
   },
   "upstream/capacity/": {
@@ -101,8 +102,8 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "models.ts": { may: ["batch/shown.ts", "upstream/upstream.ts", "errors.ts"] },
   "interactive.ts": {
     may: [
-      "batch/json.ts",
-      "batch/shown.ts",
+      "batch/",
+      "time-slice.ts",
       "contract/",
       "upstream/upstream.ts",
       "errors.ts",
@@ -120,6 +121,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "clock.ts",
       ...OBSERVERS,
       "loop.ts",
+      "time-slice.ts",
     ],
   },
   "webhooks/": {
