@@ -6,7 +6,7 @@
  * replaced is replaced wherever it stands, if that is not in a thousand places. A body that wants nothing is not read at
  * all, and one that wants another model is read once.
  */
-import { decodeString, hasEscape, isObjectAt, isSame } from "./json.ts";
+import { decodeString, isObjectAt, isSame, isSpelled } from "./json.ts";
 import { JsonScan, type Member, skipSpace } from "./json-scan.ts";
 import type { Reading } from "./reading.ts";
 
@@ -26,6 +26,8 @@ interface Field {
   readonly name: string;
   /** The key, unless the body writes it with escapes. */
   readonly key: Buffer;
+  /** Whether it is ASCII without need for escapes. */
+  readonly isPlain: boolean;
   readonly text: Buffer;
 }
 
@@ -40,8 +42,10 @@ const NOT_FOUND = -1;
 const MODEL_KEY = Buffer.from('"model"');
 /** A body may have a million equal keys, of which the last one counts: the first ones stay as they are. */
 const MAX_EDITS = 1_000;
-/** Each character of a name may be escaped. */
-const SPELLED_BYTES_PER_CHARACTER = 6;
+/** Each unit of a name, in UTF-16, may be escaped. */
+const SPELLED_BYTES_PER_UNIT = 6;
+/** What stands in a key as it is. */
+const PLAIN = /^[ !#-[\]-~]*$/;
 
 /** Reads a body, which is known to be one valid JSON object, into the one to send. */
 export class BodyRewriting implements Reading<Buffer> {
@@ -120,7 +124,9 @@ export const isRewritten = ({ model, defaults, extra }: BodyRules): boolean =>
 
 function modelField(model: string | null): Field[] {
   if (model === null) return [];
-  return [{ name: "model", key: MODEL_KEY, text: Buffer.from(JSON.stringify(model)) }];
+  return [
+    { name: "model", key: MODEL_KEY, isPlain: true, text: Buffer.from(JSON.stringify(model)) },
+  ];
 }
 
 /** The same texts come with every request to a target. */
@@ -133,6 +139,7 @@ function fieldsOf(texts: FieldTexts): readonly Field[] {
   const fields = Array.from(texts, ([name, text]) => ({
     name,
     key: Buffer.from(JSON.stringify(name)),
+    isPlain: PLAIN.test(name),
     text: Buffer.from(text),
   }));
   knownFields.set(texts, fields);
@@ -149,10 +156,17 @@ function indexOfField(body: Buffer, { keyStart, keyEnd }: Key, fields: readonly 
   for (let i = 0; i < fields.length; i++) {
     if (isSame(body, keyStart, keyEnd, (fields[i] as Field).key)) return i;
   }
-  const longest = fields.reduce((max, { name }) => Math.max(max, name.length), 0);
-  if (keyEnd - keyStart > longest * SPELLED_BYTES_PER_CHARACTER + 2) return NOT_FOUND;
-  if (!hasEscape(body, keyStart, keyEnd)) return NOT_FOUND;
-  return indexOfName(fields, decodeString(body, { start: keyStart, end: keyEnd }));
+  for (let i = 0; i < fields.length; i++) {
+    if (isFieldSpelled(body, { keyStart, keyEnd }, fields[i] as Field)) return i;
+  }
+  return NOT_FOUND;
+}
+
+function isFieldSpelled(body: Buffer, { keyStart, keyEnd }: Key, field: Field): boolean {
+  const { name, key, isPlain } = field;
+  if (isPlain) return isSpelled(body, keyStart, keyEnd, key);
+  if (keyEnd - keyStart > name.length * SPELLED_BYTES_PER_UNIT + 2) return false;
+  return decodeString(body, { start: keyStart, end: keyEnd }) === name;
 }
 
 const indexOfName = (fields: readonly Field[], name: string) =>
