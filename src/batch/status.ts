@@ -4,14 +4,16 @@
  *
  * `expired` is reached from `in_progress` without `finalizing`, and a cancelled batch never shows
  * `finalizing` either: both are written by the same finalizer, but only a batch whose last line is
- * done says so. A batch that is already finalizing has its answers and is left to complete.
+ * done says so. A batch that is already finalizing has its answers and is left to complete. It goes back to
+ * `in_progress` only when some of them turn out to be unreadable, and to `failed` only when its results can never
+ * be written.
  */
 import { BATCH_STATUSES, type BatchStatus } from "../contract/batch.ts";
 
 const MOVES = {
   validating: ["in_progress", "failed", "cancelling", "expired"],
   in_progress: ["finalizing", "cancelling", "expired"],
-  finalizing: ["completed", "cancelling"],
+  finalizing: ["completed", "cancelling", "in_progress", "failed"],
   cancelling: ["cancelled"],
   completed: [],
   failed: [],

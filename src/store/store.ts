@@ -15,6 +15,7 @@ import type {
   Batch,
   BatchId,
   Chunk,
+  Counts,
   Fault,
   FileId,
   ScopedId,
@@ -29,6 +30,7 @@ import type { FilePurpose } from "../contract/file.ts";
 import type { Claim } from "./claim.ts";
 import type { Announcement, DeliveryStore } from "./deliveries.ts";
 import type { IdempotencyStore, Receipt } from "./idempotency.ts";
+import type { IntentStore } from "./intents.ts";
 import type { UploadStore } from "./uploads.ts";
 
 /** A page of a list, newest first unless asked otherwise. */
@@ -71,6 +73,8 @@ export interface ClaimedBatch {
   readonly batch: Batch;
   /** Null when the input file was deleted or has expired (only before the batch is in progress). */
   readonly input: StoredFile | null;
+  /** Validations, or finalizations, that failed before this one. */
+  readonly failureCount: number;
 }
 
 export interface ClaimedChunk {
@@ -78,6 +82,8 @@ export interface ClaimedChunk {
   readonly chunk: Chunk;
   readonly batch: Batch;
   readonly inputBlobKey: string;
+  /** Runs that failed since the last segment. */
+  readonly failureCount: number;
   /** What earlier leases wrote, oldest first. */
   readonly segments: readonly Segment[];
 }
@@ -112,14 +118,17 @@ export interface OpenBatch {
   readonly work: readonly { readonly route: string; readonly lineCount: number }[];
 }
 
-/** A blob of journal records. It exists if, and only if, this row does. */
+/** A blob of journal records. It counts if, and only if, this row exists. */
 export interface Segment {
   readonly blobKey: string;
   readonly bytes: number;
+  /** Of the whole blob; null in segments of older versions. */
+  readonly crc32: number | null;
 }
 
 /** What a new segment adds to its batch, counted once with it. */
 export interface SegmentEntry extends Segment {
+  readonly crc32: number;
   readonly completed: number;
   readonly failed: number;
   readonly usage: Usage;
@@ -161,6 +170,10 @@ export interface ResultFiles {
 
 export interface BatchResult extends ResultFiles {
   readonly announcements: readonly Announcement[];
+  /** Rows of the files, without those of lines that never ran. */
+  readonly counts: Pick<Counts, "completed" | "failed">;
+  /** Segments that could not be read: what they added to the usage is not in the files. */
+  readonly lostBlobKeys: readonly string[];
 }
 
 /** What is still to be done, in all batches that are not final. */
@@ -172,9 +185,19 @@ export interface OpenWork {
   readonly firstExpiresAtMs: number | null;
 }
 
-export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
-  /** With the receipt of its idempotency key, if it came with one. */
-  insertFile(file: StoredFile, receipt?: Receipt): Promise<void>;
+/** A chunk of a batch without open chunks that has lines without a readable record. */
+export interface IncompleteChunk {
+  readonly chunkNumber: number;
+  /** Those of its segments that cannot be read. */
+  readonly lostBlobKeys: readonly string[];
+}
+
+export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, IntentStore {
+  /**
+   * Publishes a file whose blob is durable, with the receipt of its idempotency key, if it came with one. False when
+   * the blob was given up: the file does not exist, and never will.
+   */
+  insertFileIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean>;
   findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
   /** Null when `after` names no file of the project. */
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
@@ -218,6 +241,12 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
   listOpenBatches(): Promise<OpenBatch[]>;
   /** Adds a segment and its counts. */
   recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean>;
+  /** Takes segments that cannot be read out of the chunk, and their counts and usage out of the batch. */
+  dropSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean>;
+  /** Counts a run that failed. The lease is left to run out, so that the next one does not follow at once. */
+  countChunkFailureIfLeased(lease: ChunkLease): Promise<boolean>;
+  /** The same for a validation or a finalization. */
+  countBatchFailureIfLeased(lease: BatchLease): Promise<boolean>;
   /**
    * Adds the last segment, if any, and ends the chunk: only when every line has its record, or the batch is
    * stopping. Its batch moves to `finalizing` when this was
@@ -247,17 +276,28 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore {
   /** The chunks of a batch with their segments, in the order of their numbers. */
   listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]>;
   /**
+   * Opens chunks again, without the segments that cannot be read, and moves `finalizing → in_progress`. False also
+   * when the batch is to stop.
+   */
+  reopenChunksIfLeased(lease: BatchLease, chunks: readonly IncompleteChunk[]): Promise<boolean>;
+  /**
    * Publishes the files, moves the batch to the final status that its stop reason calls for (`completed`
-   * without one), and records its announcements.
+   * without one), and records its announcements. False also when the blob of a file was given up.
    */
   finishBatchIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): Promise<boolean>;
+  /**
+   * Ends a batch whose results cannot be written: as its stop reason says, `failed` without one. It has no files, and
+   * no counts and usage either.
+   */
+  endWithoutResultsIfLeased(
+    lease: BatchLease,
+    failure: BatchFailure,
+    nowMs: number,
+  ): Promise<boolean>;
   /** Final batches that still have chunk rows, and so may have journal blobs. */
   listBatchesToTidy(limit: number): Promise<BatchId[]>;
   /** Drops the chunk and segment rows of a final batch. */
   forgetChunks(batchId: BatchId): Promise<void>;
-
-  /** Those of `keys` that no row names: garbage, if they are old enough. */
-  findUnknownBlobKeys(keys: readonly string[]): Promise<string[]>;
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;
   close(): Promise<void>;

@@ -38,7 +38,7 @@ export interface UploadPart {
 export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
-  /** False when the upload is not pending, or has expired. */
+  /** False when the upload is not pending, or has expired, or the blob of the part was given up. */
   insertPartIfPending(part: UploadPart, nowMs: number): Promise<boolean>;
   /** All parts of an upload, in the order of their arrival. */
   listParts(uploadId: UploadId): Promise<UploadPart[]>;

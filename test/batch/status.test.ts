@@ -17,6 +17,8 @@ test("a batch moves only along the documented life", () => {
       "in_progress → expired",
       "finalizing → completed",
       "finalizing → cancelling",
+      "finalizing → in_progress",
+      "finalizing → failed",
       "cancelling → cancelled",
     ]),
   );

@@ -20,7 +20,9 @@ import {
   claimChunk,
   claimToFinalize,
   finalizingBatch,
+  finishBatch,
   insertBatch,
+  insertFile,
   NOW_MS,
   openRoutes,
   PROJECT,
@@ -109,7 +111,7 @@ describe("SQLite: opening", () => {
     const announcement = anAnnouncement();
     const lease = await claimToFinalize(opened.store);
     const result = aResult({ announcements: [announcement] });
-    await opened.store.finishBatchIfLeased(lease, result, NOW_MS);
+    await finishBatch(opened.store, lease, result);
     const claim = { ...claimBy("sender"), limit: 10, busyWebhooks: [] };
     expect(await opened.store.claimDeliveries(claim)).toHaveLength(1);
     const store = await opened.reopen();
@@ -215,7 +217,7 @@ describe("SQLite: migrations", () => {
     const store = await openStore({ path });
     const long = "n".repeat(100_000);
     const [file, short] = [aFile({ filename: long }), aFile({ filename: "ü".repeat(512) })];
-    for (const each of [file, short]) await store.insertFile(each);
+    for (const each of [file, short]) await insertFile(store, each);
     const upload = anUpload({ filename: long, mimeType: long });
     await store.insertUpload(upload);
     const { batch } = await insertBatch(store, { inputFileId: `file-${long}` as FileId });

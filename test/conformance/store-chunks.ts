@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import type { Batch, Usage } from "../../src/batch/batch.ts";
+import type { Segment } from "../../src/store/store.ts";
 import {
   AFTER_LEASES_MS,
   aPlan,
@@ -22,7 +23,7 @@ const usage: Usage = {
   totalTokens: 5,
 };
 
-const blobOf = ({ blobKey, bytes }: { blobKey: string; bytes: number }) => ({ blobKey, bytes });
+const blobOf = ({ blobKey, bytes, crc32 }: Segment): Segment => ({ blobKey, bytes, crc32 });
 
 export function testChunks(open: OpenStore): void {
   testClaims(open);
@@ -101,6 +102,7 @@ function testClaims(open: OpenStore): void {
       },
       batch: await store.findBatch({ project: PROJECT, id: batch.id }),
       inputBlobKey: input.blobKey,
+      failureCount: 0,
       segments: [],
     });
   });
@@ -222,7 +224,7 @@ function testJournal(open: OpenStore): void {
     await expect(store.recordSegmentIfLeased(lease, tooMany)).rejects.toThrow();
     await expect(store.closeChunkIfLeased(lease, tooMany, NOW_MS)).rejects.toThrow();
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(0);
-    expect(await store.findUnknownBlobKeys([tooMany.blobKey])).toEqual([tooMany.blobKey]);
+    expect(await store.findGarbage([tooMany.blobKey])).toEqual([tooMany.blobKey]);
     expect(await store.closeChunkIfLeased(lease, aSegment(), NOW_MS)).toBe(true);
   });
 }

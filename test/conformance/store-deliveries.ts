@@ -11,6 +11,7 @@ import {
   claimBy,
   claimToFinalize,
   finalizingBatch,
+  finishBatch,
   insertBatch,
   NOW_MS,
   PROJECT,
@@ -35,7 +36,7 @@ async function completedBatch(
 ): Promise<Batch> {
   const { batch } = await finalizingBatch(store);
   const lease = await claimToFinalize(store);
-  await store.finishBatchIfLeased(lease, aResult({ announcements }), atMs);
+  await finishBatch(store, lease, aResult({ announcements }), atMs);
   return batch;
 }
 
@@ -58,14 +59,14 @@ const ENDINGS: Record<string, (store: Store, announcements: Announcement[]) => P
     const { batch } = await insertBatch(store);
     await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
     const lease = await claimToFinalize(store);
-    await store.finishBatchIfLeased(lease, aResult({ announcements }), END_MS);
+    await finishBatch(store, lease, aResult({ announcements }), END_MS);
     return batch.id;
   },
   expired: async (store, announcements) => {
     const { batch } = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS });
     await store.stopExpiredBatches(NOW_MS);
     const lease = await claimToFinalize(store);
-    await store.finishBatchIfLeased(lease, aResult({ announcements }), END_MS);
+    await finishBatch(store, lease, aResult({ announcements }), END_MS);
     return batch.id;
   },
 };
@@ -100,7 +101,7 @@ function testOutbox(open: OpenStore): void {
     const { batch } = await finalizingBatch(store);
     const stale = await claimToFinalize(store);
     await claimToFinalize(store, AFTER_LEASES_MS);
-    expect(await store.finishBatchIfLeased(stale, aResult({ announcements }), END_MS)).toBe(false);
+    expect(await finishBatch(store, stale, aResult({ announcements }), END_MS)).toBe(false);
 
     const other = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
@@ -119,7 +120,7 @@ function testOutbox(open: OpenStore): void {
     const output = aFile({ id: input.id });
     const announcements = [anAnnouncement()];
     await expect(
-      store.finishBatchIfLeased(lease, aResult({ output, announcements }), END_MS),
+      finishBatch(store, lease, aResult({ output, announcements }), END_MS),
     ).rejects.toThrow();
     expect(await due(store)).toEqual([]);
   });
@@ -133,9 +134,7 @@ function testOutbox(open: OpenStore): void {
 
     const completing = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
-    await expect(
-      store.finishBatchIfLeased(lease, aResult({ announcements }), END_MS),
-    ).rejects.toThrow();
+    await expect(finishBatch(store, lease, aResult({ announcements }), END_MS)).rejects.toThrow();
     const failing = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     await expect(

@@ -11,7 +11,10 @@ import {
   claimChunk,
   claimToFinalize,
   finalizingBatch,
+  finishBatch,
   insertBatch,
+  insertFile,
+  insertPart,
   NO_RESULT,
   NOW_MS,
   PROJECT,
@@ -36,7 +39,7 @@ export function testFiles(open: OpenStore): void {
   test("a file is found as it was stored", async () => {
     await using opened = await open();
     const file = aFile({ filename: "Grüße ☃.jsonl", bytes: 2 ** 40, expiresAtMs: NOW_MS + 1 });
-    await opened.store.insertFile(file);
+    await insertFile(opened.store, file);
     expect(await opened.store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
   });
 
@@ -44,7 +47,7 @@ export function testFiles(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const file = aFile({ project: "search" });
-    await store.insertFile(file);
+    await insertFile(store, file);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
     expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(false);
     expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
@@ -55,8 +58,8 @@ export function testFiles(open: OpenStore): void {
   test("two files never share an id", async () => {
     await using opened = await open();
     const file = aFile();
-    await opened.store.insertFile(file);
-    await expect(opened.store.insertFile({ ...file, blobKey: "files/other" })).rejects.toThrow();
+    await insertFile(opened.store, file);
+    await expect(insertFile(opened.store, { ...file, blobKey: "files/other" })).rejects.toThrow();
   });
 
   test("a blob is known while a file, a segment or a part names it", async () => {
@@ -69,19 +72,19 @@ export function testFiles(open: OpenStore): void {
     const upload = anUpload();
     const part = aPart(upload);
     await store.insertUpload(upload);
-    await store.insertPartIfPending(part, NOW_MS);
+    await insertPart(store, part, NOW_MS);
     const known = [input.blobKey, segment.blobKey, part.blobKey];
     const strays = ["files/stray", "journal/stray", "parts/stray"];
-    expect(await store.findUnknownBlobKeys([...known, ...strays])).toEqual(strays);
-    expect(await store.findUnknownBlobKeys([])).toEqual([]);
+    expect(await store.findGarbage([...known, ...strays])).toEqual(strays);
+    expect(await store.findGarbage([])).toEqual([]);
   });
 
   test("a thousand blob keys are one question", async () => {
     await using opened = await open();
     const file = aFile();
-    await opened.store.insertFile(file);
+    await insertFile(opened.store, file);
     const strays = Array.from({ length: 1_000 }, (_, i) => `files/stray-${i}`);
-    expect(await opened.store.findUnknownBlobKeys([...strays, file.blobKey])).toEqual(strays);
+    expect(await opened.store.findGarbage([...strays, file.blobKey])).toEqual(strays);
   });
 }
 
@@ -91,7 +94,7 @@ function testLists(open: OpenStore): void {
   test("files of one millisecond are listed in the order of their creation, either way", async () => {
     await using opened = await open();
     const files = [aFile(), aFile(), aFile(), aFile()];
-    for (const file of files) await opened.store.insertFile(file);
+    for (const file of files) await insertFile(opened.store, file);
     const newestFirst = await opened.store.listFiles(everything);
     const oldestFirst = await opened.store.listFiles({ ...everything, order: "asc" });
     expect(ids(oldestFirst?.data)).toEqual(ids(files));
@@ -102,7 +105,7 @@ function testLists(open: OpenStore): void {
     test(`pages (${order}) follow each other without a gap and say when there is more`, async () => {
       await using opened = await open();
       const files = Array.from({ length: 5 }, () => aFile());
-      for (const file of files) await opened.store.insertFile(file);
+      for (const file of files) await insertFile(opened.store, file);
       const seen: string[] = [];
       const more: boolean[] = [];
       let after: FileQuery["after"] = null;
@@ -122,7 +125,7 @@ function testLists(open: OpenStore): void {
     const input = aFile();
     const output = aFile({ purpose: "batch_output" });
     for (const file of [input, output, aFile({ purpose: "vision" })]) {
-      await opened.store.insertFile(file);
+      await insertFile(opened.store, file);
     }
     const query = { ...everything, purpose: "batch_output", after: null } as const;
     expect(await opened.store.listFiles(query)).toEqual({ data: [output], hasMore: false });
@@ -135,7 +138,7 @@ function testLists(open: OpenStore): void {
   test("a cursor that names no file is told from an empty page", async () => {
     await using opened = await open();
     const file = aFile();
-    await opened.store.insertFile(file);
+    await insertFile(opened.store, file);
     expect(await opened.store.listFiles({ ...everything, after: newFileId() })).toBeNull();
     expect(await opened.store.listFiles({ ...everything, after: file.id })).toEqual({
       data: [],
@@ -147,7 +150,7 @@ function testLists(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const files = [aFile(), aFile(), aFile()];
-    for (const file of files) await store.insertFile(file);
+    for (const file of files) await insertFile(store, file);
     const [first, second] = files;
     const page = { ...everything, order: "asc", limit: 1 } as const;
     await store.deleteFileIfPresent({ project: PROJECT, id: first!.id }, NOW_MS);
@@ -161,7 +164,7 @@ function testDeletion(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const file = aFile();
-    await store.insertFile(file);
+    await insertFile(store, file);
     expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(true);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
     expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
@@ -175,22 +178,22 @@ function testDeletion(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const [kept, first, second] = [aFile(), aFile(), aFile()];
-    for (const file of [kept, first, second]) await store.insertFile(file);
+    for (const file of [kept, first, second]) await insertFile(store, file);
     await store.deleteFileIfPresent({ project: PROJECT, id: first.id }, NOW_MS);
     await store.deleteFileIfPresent({ project: PROJECT, id: second.id }, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([first, second]);
     expect(await store.listUnusedFiles(1)).toEqual([first]);
-    expect(await store.findUnknownBlobKeys([first.blobKey])).toEqual([]);
+    expect(await store.findGarbage([first.blobKey])).toEqual([]);
 
     await store.forgetFile(first.id);
     expect(await store.listUnusedFiles(10)).toEqual([second]);
-    expect(await store.findUnknownBlobKeys([first.blobKey])).toEqual([first.blobKey]);
+    expect(await store.findGarbage([first.blobKey])).toEqual([first.blobKey]);
   });
 
   test("a file that is not deleted cannot be forgotten", async () => {
     await using opened = await open();
     const file = aFile();
-    await opened.store.insertFile(file);
+    await insertFile(opened.store, file);
     await opened.store.forgetFile(file.id);
     expect(await opened.store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
   });
@@ -221,7 +224,7 @@ function testDeletion(open: OpenStore): void {
     const finalization = await store.claimBatchToFinalize(claimBy("finalizer"));
     expect(finalization?.input).toEqual(input);
 
-    await store.finishBatchIfLeased(finalization!.lease, NO_RESULT, NOW_MS);
+    await finishBatch(store, finalization!.lease, NO_RESULT);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
     await store.forgetFile(input.id);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.inputFileId).toBe(input.id);
@@ -231,7 +234,7 @@ function testDeletion(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { input } = await finalizingBatch(store);
-    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+    await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     await startBatch(store, ["llama"], { inputFileId: input.id });
     await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
     expect(await store.listUnusedFiles(10)).toEqual([]);
@@ -249,7 +252,7 @@ function testExpiry(open: OpenStore): void {
       aFile({ expiresAtMs: SOON_MS }),
       aFile(),
     ];
-    for (const file of [kept, expiring, forever]) await store.insertFile(file);
+    for (const file of [kept, expiring, forever]) await insertFile(store, file);
     const page = { ...everything, limit: 2 };
     expect(await store.listFiles({ ...page, nowMs: SOON_MS - 1 })).toEqual({
       data: [forever, expiring],
@@ -265,7 +268,7 @@ function testExpiry(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const [older, expiring] = [aFile(), aFile({ expiresAtMs: SOON_MS })];
-    for (const file of [older, expiring]) await store.insertFile(file);
+    for (const file of [older, expiring]) await insertFile(store, file);
     const next = { ...everything, nowMs: SOON_MS, after: expiring.id };
     const rest = { data: [older], hasMore: false };
     expect(await store.listFiles(next)).toEqual(rest);
@@ -279,7 +282,7 @@ function testExpiry(open: OpenStore): void {
     const expired = [aFile({ expiresAtMs: SOON_MS - 1 }), aFile({ expiresAtMs: SOON_MS })];
     const deleted = aFile({ expiresAtMs: SOON_MS });
     const kept = [aFile({ expiresAtMs: SOON_MS + 1 }), aFile()];
-    for (const file of [...expired, deleted, ...kept]) await store.insertFile(file);
+    for (const file of [...expired, deleted, ...kept]) await insertFile(store, file);
     await store.deleteFileIfPresent({ project: PROJECT, id: deleted.id }, NOW_MS);
 
     const ids = await store.deleteExpiredFiles(SOON_MS);
@@ -295,7 +298,7 @@ function testExpiry(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const input = aFile({ expiresAtMs: SOON_MS });
-    await store.insertFile(input);
+    await insertFile(store, input);
     await startBatch(store, ["llama"], { inputFileId: input.id });
     expect(await store.deleteExpiredFiles(SOON_MS)).toEqual([input.id]);
     const chunk = await claimChunk(store, { nowMs: SOON_MS });
@@ -304,7 +307,7 @@ function testExpiry(open: OpenStore): void {
     const finalization = await store.claimBatchToFinalize(claimBy("finalizer", SOON_MS));
     expect(finalization?.input).toEqual(input);
     expect(await store.listUnusedFiles(10)).toEqual([]);
-    await store.finishBatchIfLeased(finalization!.lease, NO_RESULT, SOON_MS);
+    await finishBatch(store, finalization!.lease, NO_RESULT, SOON_MS);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 }

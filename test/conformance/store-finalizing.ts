@@ -7,6 +7,7 @@ import {
   claimBy,
   claimToFinalize,
   finalizingBatch,
+  finishBatch,
   insertBatch,
   NO_RESULT,
   NOW_MS,
@@ -41,7 +42,7 @@ export function testFinalizing(open: OpenStore): void {
     expect(await store.listChunkJournals(batch.id)).toEqual([
       {
         chunk: { batchId: batch.id, ...aPlan().chunks[0] },
-        segments: [{ blobKey: segment.blobKey, bytes: segment.bytes }],
+        segments: [{ blobKey: segment.blobKey, bytes: segment.bytes, crc32: segment.crc32 }],
       },
     ]);
   });
@@ -56,13 +57,11 @@ function testFinish(open: OpenStore): void {
     const output = aFile({ purpose: "batch_output", filename: "out.jsonl" });
     const error = aFile({ purpose: "batch_output", filename: "errors.jsonl" });
     const lease = await claimToFinalize(store);
-    expect(await store.finishBatchIfLeased(lease, aResult({ output, error }), NOW_MS + 5)).toBe(
-      true,
-    );
+    expect(await finishBatch(store, lease, aResult({ output, error }))).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...before,
       status: "completed",
-      completedAtMs: NOW_MS + 5,
+      completedAtMs: NOW_MS,
       outputFileId: output.id,
       errorFileId: error.id,
     });
@@ -76,7 +75,7 @@ function testFinish(open: OpenStore): void {
     const { batch } = await finalizingBatch(store);
     const output = aFile({ purpose: "batch_output" });
     const lease = await claimToFinalize(store);
-    await store.finishBatchIfLeased(lease, aResult({ output }), NOW_MS);
+    await finishBatch(store, lease, aResult({ output }));
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       outputFileId: output.id,
       errorFileId: null,
@@ -90,12 +89,10 @@ function testFinish(open: OpenStore): void {
     const lease = await claimToFinalize(store);
     const output = aFile({ purpose: "batch_output" });
     const clash = aFile({ purpose: "batch_output", id: input.id });
-    await expect(
-      store.finishBatchIfLeased(lease, aResult({ output, error: clash }), NOW_MS),
-    ).rejects.toThrow();
+    await expect(finishBatch(store, lease, aResult({ output, error: clash }))).rejects.toThrow();
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
     expect(await store.findFile({ project: PROJECT, id: output.id })).toBeNull();
-    expect(await store.finishBatchIfLeased(lease, NO_RESULT, NOW_MS)).toBe(true);
+    expect(await finishBatch(store, lease, NO_RESULT)).toBe(true);
   });
 
   test("a finalizer that was overtaken publishes nothing", async () => {
@@ -105,11 +102,11 @@ function testFinish(open: OpenStore): void {
     const stale = await claimToFinalize(store);
     const current = await claimToFinalize(store, AFTER_LEASES_MS);
     const output = aFile({ purpose: "batch_output" });
-    expect(await store.finishBatchIfLeased(stale, aResult({ output }), NOW_MS)).toBe(false);
+    expect(await finishBatch(store, stale, aResult({ output }))).toBe(false);
     expect(await store.findFile({ project: PROJECT, id: output.id })).toBeNull();
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
-    expect(await store.finishBatchIfLeased(current, NO_RESULT, NOW_MS)).toBe(true);
-    expect(await store.finishBatchIfLeased(current, NO_RESULT, NOW_MS)).toBe(false);
+    expect(await finishBatch(store, current, NO_RESULT)).toBe(true);
+    expect(await finishBatch(store, current, NO_RESULT)).toBe(false);
   });
 
   test("a finalizer that gave the batch back publishes nothing, and another may go on", async () => {
@@ -118,10 +115,8 @@ function testFinish(open: OpenStore): void {
     await finalizingBatch(store);
     const released = await claimToFinalize(store);
     expect(await store.releaseBatchIfLeased(released)).toBe(true);
-    expect(await store.finishBatchIfLeased(released, NO_RESULT, NOW_MS)).toBe(false);
-    expect(await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS)).toBe(
-      true,
-    );
+    expect(await finishBatch(store, released, NO_RESULT)).toBe(false);
+    expect(await finishBatch(store, await claimToFinalize(store), NO_RESULT)).toBe(true);
   });
 
   test("a right to validate is no right to finish", async () => {
@@ -129,7 +124,7 @@ function testFinish(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("a"));
-    expect(await store.finishBatchIfLeased(validation!.lease, NO_RESULT, NOW_MS)).toBe(false);
+    expect(await finishBatch(store, validation!.lease, NO_RESULT)).toBe(false);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("validating");
   });
 
@@ -137,7 +132,7 @@ function testFinish(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await finalizingBatch(store);
-    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+    await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     const later = claimBy("a", AFTER_LEASES_MS);
     expect(await store.claimBatchToFinalize(later)).toBeNull();
     expect(await store.claimBatchToValidate(later)).toBeNull();
@@ -151,13 +146,13 @@ function testTidying(open: OpenStore): void {
     const { store } = opened;
     const { batch, segment } = await finalizingBatch(store);
     expect(await store.listBatchesToTidy(10)).toEqual([]);
-    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+    await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     expect(await store.listBatchesToTidy(10)).toEqual([batch.id]);
 
     await store.forgetChunks(batch.id);
     expect(await store.listBatchesToTidy(10)).toEqual([]);
     expect(await store.listChunkJournals(batch.id)).toEqual([]);
-    expect(await store.findUnknownBlobKeys([segment.blobKey])).toEqual([segment.blobKey]);
+    expect(await store.findGarbage([segment.blobKey])).toEqual([segment.blobKey]);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(10);
   });
 
@@ -167,7 +162,7 @@ function testTidying(open: OpenStore): void {
     const ids = [];
     for (let i = 0; i < 3; i++) {
       ids.push((await finalizingBatch(store)).batch.id);
-      await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+      await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     }
     expect(await store.listBatchesToTidy(2)).toEqual(ids.slice(0, 2));
   });

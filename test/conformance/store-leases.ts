@@ -43,7 +43,7 @@ function testChunkLeases(open: OpenStore): void {
     expect(await store.recordSegmentIfLeased(stale.lease, segment)).toBe(false);
     expect(await store.closeChunkIfLeased(stale.lease, segment, AFTER_LEASES_MS)).toBe(false);
     expect(await store.releaseChunkIfLeased(stale.lease)).toBe(false);
-    expect(await store.findUnknownBlobKeys([segment.blobKey])).toEqual([segment.blobKey]);
+    expect(await store.findGarbage([segment.blobKey])).toEqual([segment.blobKey]);
     const found = await store.findBatch({ project: PROJECT, id: batch.id });
     expect(found).toMatchObject({ status: "in_progress", counts: { completed: 0 } });
     expect(await store.recordSegmentIfLeased(current.lease, segment)).toBe(true);

@@ -9,6 +9,7 @@ import {
   claimChunk,
   claimToFinalize,
   finalizingBatch,
+  finishBatch,
   insertBatch,
   NO_RESULT,
   NOW_MS,
@@ -42,7 +43,7 @@ function testCancel(open: OpenStore): void {
     expect(await store.claimBatchToValidate(claimBy("validator"))).toBeNull();
 
     const lease = await claimToFinalize(store);
-    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
+    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS + 1)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...cancelling,
       status: "cancelled",
@@ -60,8 +61,8 @@ function testCancel(open: OpenStore): void {
     expect(await store.failBatchIfLeased(validation!.lease, aFailure(), SOON_MS)).toBe(false);
     const lease = await claimToFinalize(store);
     expect(lease.epoch).toBeGreaterThan(validation!.lease.epoch);
-    expect(await store.finishBatchIfLeased(validation!.lease, NO_RESULT, SOON_MS)).toBe(false);
-    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS)).toBe(true);
+    expect(await finishBatch(store, validation!.lease, NO_RESULT, SOON_MS)).toBe(false);
+    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS)).toBe(true);
   });
 
   test("cancelling closes the chunks that nobody holds and leaves the others to their holders", async () => {
@@ -92,7 +93,7 @@ function testCancel(open: OpenStore): void {
     const lease = await claimToFinalize(store);
     expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
     expect(await store.claimBatchToFinalize(claimBy("other"))).toBeNull();
-    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
+    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS + 1)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "cancelled",
       completedAtMs: null,
@@ -105,7 +106,7 @@ function testCancel(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const completed = await finalizingBatch(store);
-    await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+    await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     const expired = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
     await store.stopExpiredBatches(SOON_MS);
     const cancelled = await insertBatch(store);
@@ -148,7 +149,7 @@ function testExpiry(open: OpenStore): void {
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
     expect(await store.closeChunkIfLeased(held.lease, aSegment(), SOON_MS)).toBe(true);
     const lease = await claimToFinalize(store);
-    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS + 1)).toBe(true);
+    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS + 1)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "expired",
       finalizingAtMs: null,
@@ -168,7 +169,7 @@ function testExpiry(open: OpenStore): void {
     const lease = await claimToFinalize(store);
     expect(await store.failBatchIfLeased(lease, aFailure(), SOON_MS)).toBe(false);
     expect(await store.startBatchIfLeased(lease, aPlan(), SOON_MS)).toBe(false);
-    expect(await store.finishBatchIfLeased(lease, NO_RESULT, SOON_MS)).toBe(true);
+    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS)).toBe(true);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("expired");
   });
 

@@ -1,7 +1,16 @@
 import { expect, test } from "vitest";
 import type { Store } from "../../src/store/store.ts";
 import type { Upload, UploadPart } from "../../src/store/uploads.ts";
-import { aFile, anUpload, aPart, NOW_MS, PROJECT } from "../support/store-builders.ts";
+import {
+  aFile,
+  anUpload,
+  aPart,
+  completeUpload,
+  insertFile,
+  insertPart,
+  NOW_MS,
+  PROJECT,
+} from "../support/store-builders.ts";
 import type { OpenStore } from "./store.ts";
 
 const SOON_MS = NOW_MS + 10;
@@ -12,16 +21,15 @@ async function insertUpload(store: Store, fields: Partial<Upload> = {}): Promise
   return upload;
 }
 
-async function insertPart(store: Store, upload: Upload): Promise<UploadPart> {
+async function addPart(store: Store, upload: Upload): Promise<UploadPart> {
   const part = aPart(upload);
-  if (!(await store.insertPartIfPending(part, NOW_MS))) throw new Error("the upload is not open");
+  if (!(await insertPart(store, part, NOW_MS))) throw new Error("the upload is not open");
   return part;
 }
 
 /** The ways in which an upload ends; each begins with one that has time until `SOON_MS`. */
 const ENDINGS: Record<string, (store: Store, upload: Upload) => Promise<void>> = {
-  completed: async (store, upload) =>
-    void (await store.completeUploadIfPending(upload, aFile(), NOW_MS)),
+  completed: async (store, upload) => void (await completeUpload(store, { upload, file: aFile() })),
   cancelled: async (store, { id }) =>
     void (await store.cancelUploadIfPending({ project: PROJECT, id })),
   expired: async (store) => void (await store.expireUploads(SOON_MS)),
@@ -76,7 +84,7 @@ function testParts(open: OpenStore): void {
     const [upload, other] = [await insertUpload(store), await insertUpload(store)];
     const parts = Array.from({ length: 10 }, () => aPart(upload));
     const stored = await Promise.all(
-      [...parts, aPart(other)].map((part) => store.insertPartIfPending(part, NOW_MS)),
+      [...parts, aPart(other)].map((part) => insertPart(store, part, NOW_MS)),
     );
     expect(stored).toEqual(stored.map(() => true));
     const listed = await store.listParts(upload.id);
@@ -89,7 +97,7 @@ function testParts(open: OpenStore): void {
     const upload = await insertUpload(opened.store);
     expect(await opened.store.listParts(upload.id)).toEqual([]);
     const parts: UploadPart[] = [];
-    for (let i = 0; i < 3; i++) parts.push(await insertPart(opened.store, upload));
+    for (let i = 0; i < 3; i++) parts.push(await addPart(opened.store, upload));
     const store = await opened.reopen();
     expect(await store.listParts(upload.id)).toEqual(parts);
     expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
@@ -100,16 +108,17 @@ function testParts(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     const part = aPart(upload);
-    expect(await store.insertPartIfPending(part, SOON_MS)).toBe(false);
+    expect(await insertPart(store, part, SOON_MS)).toBe(false);
     expect(await store.listParts(upload.id)).toEqual([]);
-    expect(await store.insertPartIfPending(part, SOON_MS - 1)).toBe(true);
+    expect(await insertPart(store, part, SOON_MS - 1)).toBe(true);
   });
 
   test("an upload that does not exist takes no part", async () => {
     await using opened = await open();
     const part = aPart(anUpload());
-    expect(await opened.store.insertPartIfPending(part, NOW_MS)).toBe(false);
-    expect(await opened.store.findUnknownBlobKeys([part.blobKey])).toEqual([part.blobKey]);
+    expect(await insertPart(opened.store, part, NOW_MS)).toBe(false);
+    expect(await opened.store.giveUpBlobIfDeclared(part.blobKey)).toBe(true);
+    expect(await opened.store.findGarbage([part.blobKey])).toEqual([part.blobKey]);
   });
 
   for (const [status, end] of Object.entries(ENDINGS)) {
@@ -117,9 +126,9 @@ function testParts(open: OpenStore): void {
       await using opened = await open();
       const { store } = opened;
       const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
-      const before = await insertPart(store, upload);
+      const before = await addPart(store, upload);
       await end(store, upload);
-      expect(await store.insertPartIfPending(aPart(upload), NOW_MS)).toBe(false);
+      expect(await insertPart(store, aPart(upload), NOW_MS)).toBe(false);
       expect(await store.listParts(upload.id)).toEqual([before]);
     });
   }
@@ -131,7 +140,7 @@ function testCompletion(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store);
     const file = aFile();
-    expect(await store.completeUploadIfPending(upload, file, NOW_MS)).toBe(true);
+    expect(await completeUpload(store, { upload, file })).toBe(true);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
     expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual({
       ...upload,
@@ -144,11 +153,11 @@ function testCompletion(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const [upload, file] = [await insertUpload(store), aFile()];
-    await store.insertFile(file);
+    await insertFile(store, file);
     const clash = aFile({ id: file.id });
-    await expect(store.completeUploadIfPending(upload, clash, NOW_MS)).rejects.toThrow();
+    await expect(completeUpload(store, { upload, file: clash })).rejects.toThrow();
     expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
-    expect(await store.completeUploadIfPending(upload, aFile(), NOW_MS)).toBe(true);
+    expect(await completeUpload(store, { upload, file: aFile() })).toBe(true);
   });
 
   test("of two that complete an upload at once, one publishes its file", async () => {
@@ -157,7 +166,7 @@ function testCompletion(open: OpenStore): void {
     const upload = await insertUpload(store);
     const files = [aFile(), aFile()];
     const completed = await Promise.all(
-      files.map((file) => store.completeUploadIfPending(upload, file, NOW_MS)),
+      files.map((file) => completeUpload(store, { upload, file })),
     );
     expect(completed.toSorted()).toEqual([false, true]);
     const winner = files[completed.indexOf(true)];
@@ -171,9 +180,9 @@ function testCompletion(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     const file = aFile();
-    expect(await store.completeUploadIfPending(upload, file, SOON_MS)).toBe(false);
+    expect(await completeUpload(store, { upload, file }, SOON_MS)).toBe(false);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
-    expect(await store.completeUploadIfPending(upload, file, SOON_MS - 1)).toBe(true);
+    expect(await completeUpload(store, { upload, file }, SOON_MS - 1)).toBe(true);
   });
 }
 
@@ -212,7 +221,7 @@ function testEnding(open: OpenStore): void {
       await end(store, upload);
       const ended = await store.findUpload({ project: PROJECT, id: upload.id });
       expect(ended?.status).toBe(status);
-      expect(await store.completeUploadIfPending(upload, aFile(), NOW_MS)).toBe(false);
+      expect(await completeUpload(store, { upload, file: aFile() })).toBe(false);
       expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(false);
       expect(await store.expireUploads(SOON_MS)).toEqual([]);
       expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(ended);
@@ -226,17 +235,17 @@ function testTidying(open: OpenStore): void {
       await using opened = await open();
       const { store } = opened;
       const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
-      const { blobKey } = await insertPart(store, upload);
+      const { blobKey } = await addPart(store, upload);
       expect(await store.listUploadsToTidy(10)).toEqual([]);
       await end(store, upload);
       expect(await store.listUploadsToTidy(10)).toEqual([upload.id]);
-      expect(await store.findUnknownBlobKeys([blobKey])).toEqual([]);
+      expect(await store.findGarbage([blobKey])).toEqual([]);
 
       const ended = await store.findUpload({ project: PROJECT, id: upload.id });
       await store.forgetParts(upload.id);
       expect(await store.listUploadsToTidy(10)).toEqual([]);
       expect(await store.listParts(upload.id)).toEqual([]);
-      expect(await store.findUnknownBlobKeys([blobKey])).toEqual([blobKey]);
+      expect(await store.findGarbage([blobKey])).toEqual([blobKey]);
       expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(ended);
     });
   }
@@ -246,7 +255,7 @@ function testTidying(open: OpenStore): void {
     const { store } = opened;
     const uploads = [];
     for (let i = 0; i < 3; i++) uploads.push(await insertUpload(store));
-    for (const upload of uploads.toReversed()) await insertPart(store, upload);
+    for (const upload of uploads.toReversed()) await addPart(store, upload);
     const empty = await insertUpload(store);
     for (const { id } of [...uploads, empty])
       await store.cancelUploadIfPending({ project: PROJECT, id });
@@ -259,7 +268,7 @@ function testTidying(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const upload = await insertUpload(store);
-    const part = await insertPart(store, upload);
+    const part = await addPart(store, upload);
     await store.forgetParts(upload.id);
     expect(await store.listParts(upload.id)).toEqual([part]);
     await store.cancelUploadIfPending({ project: PROJECT, id: upload.id });

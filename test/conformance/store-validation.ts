@@ -9,6 +9,7 @@ import {
   claimBy,
   claimChunk,
   insertBatch,
+  insertFile,
   NOW_MS,
   PROJECT,
 } from "../support/store-builders.ts";
@@ -58,7 +59,7 @@ export function testValidation(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const input = aFile({ expiresAtMs: NOW_MS + 10 });
-    await store.insertFile(input);
+    await insertFile(store, input);
     for (const _ of ["in time", "too late"]) {
       await store.insertBatch(aBatch({ inputFileId: input.id }));
     }

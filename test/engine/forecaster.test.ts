@@ -12,6 +12,7 @@ import {
   claimChunk,
   claimToFinalize,
   finalizingBatch,
+  finishBatch,
   insertBatch,
   NO_RESULT,
   NOW_MS,
@@ -64,7 +65,7 @@ test("a batch is forecast from its creation until it is final", async () => {
     { etaAtMs: NOW_MS + 15_000, isAtRisk: false, queuePosition: 1 },
     { etaAtMs: null, isAtRisk: false, queuePosition: 2 },
   ]);
-  await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+  await finishBatch(store, await claimToFinalize(store), NO_RESULT);
   expect(forecaster.forecastFor(await find(done.batch))).toBeNull();
 });
 
@@ -76,7 +77,7 @@ test("a batch that ends is not forecast any more, even before the next look", as
   expect(forecaster.forecastFor(batch)).not.toBeNull();
 
   await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
-  await store.finishBatchIfLeased(await claimToFinalize(store), NO_RESULT, NOW_MS);
+  await finishBatch(store, await claimToFinalize(store), NO_RESULT);
 
   expect(forecaster.forecastFor(await find(batch))).toBeNull();
 });

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FILE_PAGE } from "../../src/contract/file.ts";
 import { PAGE_MAX_BYTES } from "../../src/http/list.ts";
 import { presentFile } from "../../src/http/present.ts";
-import { aBatch, aFile } from "../support/store-builders.ts";
+import { aBatch, aFile, insertFile } from "../support/store-builders.ts";
 import { createBatchBody, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
 
 const LONG = "x".repeat(900_000);
@@ -175,7 +175,7 @@ describe("a page is bounded in bytes", () => {
   test("clients that follow the cursor get every file, in order", async () => {
     await using full = await startTestApi();
     const files = Array.from({ length: 150 }, () => aFile({ filename: NAME }));
-    for (const file of files) await full.store.insertFile(file);
+    for (const file of files) await insertFile(full.store, file);
     for (const order of ["asc", "desc"] as const) {
       const first = await (await full.fetch(`/v1/files?order=${order}`)).text();
       expect(first.length).toBeLessThan(PAGE_MAX_BYTES + 1_000);
@@ -205,7 +205,7 @@ describe("a page is bounded in bytes", () => {
   test("and one that is larger than a page still comes, by itself", async () => {
     await using full = await startTestApi();
     const files = Array.from({ length: 3 }, () => aFile({ filename: "n".repeat(5_000_000) }));
-    for (const file of files) await full.store.insertFile(file);
+    for (const file of files) await insertFile(full.store, file);
     const seen: string[] = [];
     for await (const file of full.client.files.list()) seen.push(file.id);
     expect(seen).toEqual(files.map(({ id }) => id).toReversed());

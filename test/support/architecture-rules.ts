@@ -20,6 +20,8 @@ const STORE_PORT = [
   "store/claim.ts",
   "store/deliveries.ts",
   "store/idempotency.ts",
+  "store/intents.ts",
+  "store/segment-key.ts",
   "store/uploads.ts",
 ];
 
@@ -70,8 +72,10 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["batch/", "contract/", "clock.ts", ...OBSERVERS, "version.ts", "upstream/"],
     mayKnow: ["config/upstreams.ts"],
   },
+  "blob-intents.ts": { may: ["clock.ts", "log.ts"], mayKnow: [...STORE_PORT, "blobs/blobs.ts"] },
   "files.ts": {
     may: [
+      "blob-intents.ts",
       "batch/",
       "contract/",
       ...STORE_PORT,
@@ -86,6 +90,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "uploads.ts": {
     may: [
+      "blob-intents.ts",
       "files.ts",
       "batch/",
       "contract/",
@@ -113,6 +118,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "engine/": {
     may: [
+      "blob-intents.ts",
       "batch/",
       "contract/",
       ...STORE_PORT,

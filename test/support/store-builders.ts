@@ -103,12 +103,17 @@ export function aPlan(routes: readonly string[] = ["llama"]): BatchPlan {
   };
 }
 
-export const NO_RESULT: BatchResult = { output: null, error: null, announcements: [] };
+/** Without counts it is the result of a batch whose journal was read as it was written. */
+type Result = Omit<BatchResult, "counts"> & Partial<Pick<BatchResult, "counts">>;
 
-export const aResult = (fields: Partial<BatchResult> = {}): BatchResult => ({
-  ...NO_RESULT,
-  ...fields,
-});
+export const NO_RESULT: Result = {
+  output: null,
+  error: null,
+  lostBlobKeys: [],
+  announcements: [],
+};
+
+export const aResult = (fields: Partial<Result> = {}): Result => ({ ...NO_RESULT, ...fields });
 
 export const aFailure = (fields: Partial<BatchFailure> = {}): BatchFailure => ({
   faults: [],
@@ -123,6 +128,7 @@ export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
   return {
     blobKey: `journal/segment-${next()}`,
     bytes: 500,
+    crc32: 1,
     completed: 1,
     failed: 0,
     usage: NO_USAGE,
@@ -174,11 +180,54 @@ export const claimBy = (owner: string, nowMs = NOW_MS): Claim => ({
 /** A moment at which the leases of {@link claimBy} have run out. */
 export const AFTER_LEASES_MS = NOW_MS + LEASE_TTL_MS;
 
+/** As a writer does whose blob is durable. */
+async function declare(store: Store, ...stored: readonly ({ blobKey: string } | null)[]) {
+  for (const one of stored) {
+    if (one === null) continue;
+    await store.giveUpBlobIfDeclared(one.blobKey);
+    await store.declareBlobs([one.blobKey], AFTER_LEASES_MS);
+  }
+}
+
+export async function insertFile(
+  store: Store,
+  file: StoredFile,
+  receipt?: Receipt,
+): Promise<boolean> {
+  await declare(store, file);
+  return store.insertFileIfDeclared(file, receipt);
+}
+
+export async function insertPart(store: Store, part: UploadPart, nowMs = NOW_MS): Promise<boolean> {
+  await declare(store, part);
+  return store.insertPartIfPending(part, nowMs);
+}
+
+export async function completeUpload(
+  store: Store,
+  { upload, file }: { upload: Upload; file: StoredFile },
+  nowMs = NOW_MS,
+): Promise<boolean> {
+  await declare(store, file);
+  return store.completeUploadIfPending(upload, file, nowMs);
+}
+
+export async function finishBatch(
+  store: Store,
+  lease: BatchLease,
+  ...[result = NO_RESULT, nowMs = NOW_MS]: [result?: Result, nowMs?: number]
+): Promise<boolean> {
+  await declare(store, result.output, result.error);
+  const found = await store.findBatch({ project: PROJECT, id: lease.batchId });
+  const counts = result.counts ?? found?.counts ?? { completed: 0, failed: 0 };
+  return store.finishBatchIfLeased(lease, { ...result, counts }, nowMs);
+}
+
 /** A batch that waits for validation, and its input file. */
 export async function insertBatch(store: Store, fields: Partial<Batch> = {}) {
   const input = aFile({ project: fields.project ?? PROJECT });
   const batch = aBatch({ inputFileId: input.id, ...fields });
-  await store.insertFile(input);
+  await insertFile(store, input);
   await store.insertBatch(batch);
   return { input, batch };
 }

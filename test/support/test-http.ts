@@ -6,6 +6,7 @@ import OpenAI from "openai";
 import type { Batch } from "../../src/batch/batch.ts";
 import type { Forecast } from "../../src/batch/forecast.ts";
 import { Batches } from "../../src/batches.ts";
+import { BlobIntents } from "../../src/blob-intents.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { type Clock, systemClock } from "../../src/clock.ts";
@@ -69,10 +70,20 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const maxFileBytes = () => options.limits?.maxFileBytes ?? 209_715_200;
   const maxUploadBytes = () => options.limits?.maxUploadBytes ?? 8_589_934_592;
   const metrics = new Metrics();
-  const files = new Files({ store, blobs, clock, log, tracing: NO_TRACING, nudge, maxFileBytes });
+  const intents = new BlobIntents({ store, blobs, clock, log });
+  const files = new Files({
+    store,
+    blobs,
+    intents,
+    clock,
+    log,
+    tracing: NO_TRACING,
+    nudge,
+    maxFileBytes,
+  });
   const app = createApp({
     files,
-    uploads: new Uploads({ store, blobs, clock, log, files, nudge, maxUploadBytes }),
+    uploads: new Uploads({ store, blobs, intents, clock, log, files, nudge, maxUploadBytes }),
     batches: new Batches({
       ...{ store, clock, log, metrics, tracing: NO_TRACING },
       ...{ nudge, nudgeStopping: nudge },

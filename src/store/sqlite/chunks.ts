@@ -22,9 +22,10 @@ import { isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, isHeldChunk, NO_LEASE } from "./leases.ts";
-import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
-import { batches, chunks, files, segments } from "./schema.ts";
+import { batchFromRow, chunkFromRow } from "./rows.ts";
+import { batches, chunks, files } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
+import type { SqliteSegments } from "./segments.ts";
 
 const isRunning = sql`${mayExpire} and expires_at_ms > ${placeholder("nowMs")}`;
 
@@ -59,8 +60,6 @@ const openWork = sql`
   from chunks indexed by chunks_open_by_batch where ${isOpenChunk} group by batch_id, route`;
 
 const isBatch = eq(batches.id, placeholder("batchId"));
-const add = (column: string, name: string): SQL =>
-  sql`${sql.identifier(column)} + ${placeholder(name)}`;
 
 const prepareClaims = (db: Db) => ({
   listRunnable: db
@@ -93,17 +92,6 @@ const prepareClaims = (db: Db) => ({
     .from(files)
     .where(isInputOfBatch)
     .prepare(),
-  listSegments: db
-    .select()
-    .from(segments)
-    .where(
-      and(
-        eq(segments.batchId, placeholder("batchId")),
-        eq(segments.chunkNumber, placeholder("number")),
-      ),
-    )
-    .orderBy(segments.sequence)
-    .prepare(),
 });
 
 const prepareLists = (db: Db) => ({
@@ -134,27 +122,15 @@ const prepareLists = (db: Db) => ({
 
 const prepareWrites = (db: Db) => ({
   findHeld: db.select({ number: chunks.number }).from(chunks).where(isHeldChunk).prepare(),
-  insertSegment: db
-    .insert(segments)
-    .values({
-      batchId: placeholder("batchId"),
-      chunkNumber: placeholder("chunkNumber"),
-      blobKey: placeholder("blobKey"),
-      bytes: placeholder("bytes"),
-    })
+  resetFailures: db
+    .update(chunks)
+    .set({ failureCount: 0 })
+    .where(and(isHeldChunk, sql`failure_count > 0`))
     .prepare(),
-  addToBatch: db
-    .update(batches)
-    .set({
-      completedCount: add("completed_count", "completed"),
-      failedCount: add("failed_count", "failed"),
-      inputTokens: add("input_tokens", "inputTokens"),
-      cachedTokens: add("cached_tokens", "cachedTokens"),
-      outputTokens: add("output_tokens", "outputTokens"),
-      reasoningTokens: add("reasoning_tokens", "reasoningTokens"),
-      totalTokens: add("total_tokens", "totalTokens"),
-    })
-    .where(isBatch)
+  countFailure: db
+    .update(chunks)
+    .set({ failureCount: sql`failure_count + 1` })
+    .where(isHeldChunk)
     .prepare(),
   close: db
     .update(chunks)
@@ -177,12 +153,14 @@ const prepareWrites = (db: Db) => ({
 
 export class SqliteChunks {
   readonly #db: Db;
+  readonly #segments: SqliteSegments;
   readonly #claims: ReturnType<typeof prepareClaims>;
   readonly #lists: ReturnType<typeof prepareLists>;
   readonly #writes: ReturnType<typeof prepareWrites>;
 
-  constructor(db: Db) {
+  constructor(db: Db, segments: SqliteSegments) {
     this.#db = db;
+    this.#segments = segments;
     this.#claims = prepareClaims(db);
     this.#lists = prepareLists(db);
     this.#writes = prepareWrites(db);
@@ -221,7 +199,8 @@ export class SqliteChunks {
         chunk: chunkFromRow(row),
         batch: batchFromRow(batch),
         inputBlobKey: input.blobKey,
-        segments: this.#claims.listSegments.all({ ...row }).map(segmentFromRow),
+        failureCount: row.failureCount,
+        segments: this.#segments.list(row.batchId, row.number),
       };
     });
   }
@@ -234,6 +213,18 @@ export class SqliteChunks {
     });
   }
 
+  dropSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): boolean {
+    return write(this.#db, () => {
+      if (this.#writes.findHeld.get({ ...lease }) === undefined) return false;
+      this.#segments.drop(lease.batchId, blobKeys);
+      return true;
+    });
+  }
+
+  countFailureIfLeased(lease: ChunkLease): boolean {
+    return this.#writes.countFailure.run({ ...lease }).changes === 1;
+  }
+
   closeIfLeased(lease: ChunkLease, lastEntry: SegmentEntry | null, nowMs: number): boolean {
     return write(this.#db, () => {
       if (this.#writes.close.run({ ...lease, nowMs }).changes === 0) return false;
@@ -243,9 +234,9 @@ export class SqliteChunks {
     });
   }
 
-  /** The row and its counts in one commit: the counters are the sum of the segments, always. */
-  #addSegment(lease: ChunkLease, { usage, ...entry }: SegmentEntry): void {
-    this.#writes.insertSegment.run({ ...lease, ...entry });
-    this.#writes.addToBatch.run({ ...lease, ...entry, ...usage });
+  /** Whatever kept earlier runs from their lines, this one has come further. */
+  #addSegment(lease: ChunkLease, entry: SegmentEntry): void {
+    this.#segments.add(lease, entry);
+    this.#writes.resetFailures.run({ ...lease });
   }
 }

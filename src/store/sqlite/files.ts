@@ -13,6 +13,7 @@ import {
 import { type Db, write } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
+import type { SqliteIntents } from "./intents.ts";
 import { fileFromRow } from "./rows.ts";
 import { files } from "./schema.ts";
 import { isFile } from "./scope.ts";
@@ -20,16 +21,20 @@ import { isFile } from "./scope.ts";
 export class SqliteFiles {
   readonly #db: Db;
   readonly #idempotency: SqliteIdempotency;
+  readonly #intents: SqliteIntents;
 
-  constructor(db: Db, idempotency: SqliteIdempotency) {
+  constructor(db: Db, idempotency: SqliteIdempotency, intents: SqliteIntents) {
     this.#db = db;
     this.#idempotency = idempotency;
+    this.#intents = intents;
   }
 
-  insert(file: StoredFile, receipt?: Receipt): void {
-    write(this.#db, () => {
+  insertIfDeclared(file: StoredFile, receipt?: Receipt): boolean {
+    return write(this.#db, () => {
+      if (!this.#intents.consume(file.blobKey)) return false;
       this.#db.insert(files).values(file).run();
       if (receipt !== undefined) this.#idempotency.record(receipt);
+      return true;
     });
   }
 
@@ -122,15 +127,5 @@ export class SqliteFiles {
       .delete(files)
       .where(and(eq(files.id, id), isDeletedFile))
       .run();
-  }
-
-  findUnknownBlobKeys(keys: readonly string[]): string[] {
-    return this.#db
-      .all<{ value: string }>(sql`
-        select value from json_each(${JSON.stringify(keys)}) as asked
-        where not exists (select 1 from files where blob_key = asked.value)
-          and not exists (select 1 from segments where blob_key = asked.value)
-          and not exists (select 1 from upload_parts where blob_key = asked.value)`)
-      .map(({ value }) => value);
   }
 }

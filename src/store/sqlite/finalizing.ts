@@ -3,15 +3,26 @@
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { Claim } from "../claim.ts";
-import type { BatchLease, BatchResult, ChunkJournal, ClaimedBatch, Segment } from "../store.ts";
+import type { Announcement } from "../deliveries.ts";
+import type {
+  BatchFailure,
+  BatchLease,
+  BatchResult,
+  ChunkJournal,
+  ClaimedBatch,
+  IncompleteChunk,
+  Segment,
+} from "../store.ts";
 import { isEnding, isFinalBatch, isOpenChunk, isToTidy, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
-import { and, eq, sql } from "./drizzle.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
+import type { SqliteIntents } from "./intents.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
+import type { SqliteSegments } from "./segments.ts";
 
 const prepareStatements = (db: Db) => ({
   claim: db
@@ -31,6 +42,16 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
   // Also a deleted one: its bytes were kept for this batch.
   findInput: db.select().from(files).where(isInputOfBatch).prepare(),
+  reopen: db
+    .update(chunks)
+    .set({ closedAtMs: null, failureCount: 0 })
+    .where(
+      and(
+        eq(chunks.batchId, placeholder("batchId")),
+        eq(chunks.number, placeholder("chunkNumber")),
+      ),
+    )
+    .prepare(),
   findHeld: db
     .select({ stopReason: batches.stopReason })
     .from(batches)
@@ -38,11 +59,13 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-/** The final status that a stop reason calls for. */
-function ending(stopReason: StopReason | null, nowMs: number) {
+/** The final status that a stop reason calls for; `unstopped` is that of a batch without one. */
+function ending(stopReason: StopReason | null, unstopped: "completed" | "failed", nowMs: number) {
   switch (stopReason) {
     case null:
-      return { status: "completed", completedAtMs: nowMs } as const;
+      return unstopped === "completed"
+        ? ({ status: "completed", completedAtMs: nowMs } as const)
+        : ({ status: "failed", failedAtMs: nowMs } as const);
     case "cancelled":
       return { status: "cancelled", cancelledAtMs: nowMs } as const;
     case "expired":
@@ -50,14 +73,40 @@ function ending(stopReason: StopReason | null, nowMs: number) {
   }
 }
 
+const NOTHING_DONE = {
+  completedCount: 0,
+  failedCount: 0,
+  inputTokens: 0,
+  cachedTokens: 0,
+  outputTokens: 0,
+  reasoningTokens: 0,
+  totalTokens: 0,
+} as const;
+
+interface Ending {
+  readonly unstopped: "completed" | "failed";
+  readonly announcements: readonly Announcement[];
+  readonly nowMs: number;
+}
+
+interface FinalizingParts {
+  readonly deliveries: SqliteDeliveries;
+  readonly segments: SqliteSegments;
+  readonly intents: SqliteIntents;
+}
+
 export class SqliteFinalizing {
   readonly #db: Db;
   readonly #deliveries: SqliteDeliveries;
+  readonly #segments: SqliteSegments;
+  readonly #intents: SqliteIntents;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, deliveries: SqliteDeliveries) {
+  constructor(db: Db, { deliveries, segments, intents }: FinalizingParts) {
     this.#db = db;
     this.#deliveries = deliveries;
+    this.#segments = segments;
+    this.#intents = intents;
     this.#statements = prepareStatements(db);
   }
 
@@ -70,6 +119,7 @@ export class SqliteFinalizing {
         lease: { batchId: row.id, epoch: row.leaseEpoch },
         batch: batchFromRow(row),
         input: input === undefined ? null : fileFromRow(input),
+        failureCount: row.failureCount,
       };
     });
   }
@@ -96,31 +146,76 @@ export class SqliteFinalizing {
       .map((row) => ({ chunk: chunkFromRow(row), segments: journals.get(row.number) ?? [] }));
   }
 
-  finishIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): boolean {
-    const { output, error, announcements } = result;
+  reopenChunksIfLeased(lease: BatchLease, incomplete: readonly IncompleteChunk[]): boolean {
     const { batchId } = lease;
     return write(this.#db, () => {
-      const held = this.#statements.findHeld.get({ ...lease });
-      if (held === undefined) return false;
-      const end = ending(held.stopReason, nowMs);
       const { changes } = this.#db
         .update(batches)
-        .set({
-          ...end,
-          outputFileId: output?.id ?? null,
-          errorFileId: error?.id ?? null,
-          ...NO_LEASE,
-        })
-        .where(and(isHeldBatch, statusIn(...statusesBefore(end.status))))
+        .set({ status: "in_progress", finalizingAtMs: null, ...NO_LEASE })
+        .where(
+          and(isHeldBatch, statusIn(...statusesBefore("in_progress")), sql`stop_reason is null`),
+        )
         .prepare()
         .run({ ...lease });
       if (changes === 0) return false;
-      const published: StoredFile[] = [output, error].filter((file) => file !== null);
-      for (const file of published) this.#db.insert(files).values(file).run();
-      const { status } = end;
-      this.#deliveries.insert(announcements, { batchId, status, createdAtMs: nowMs });
+      for (const { chunkNumber, lostBlobKeys } of incomplete) {
+        this.#segments.drop(batchId, lostBlobKeys);
+        this.#statements.reopen.run({ batchId, chunkNumber });
+      }
       return true;
     });
+  }
+
+  finishIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): boolean {
+    const { output, error, counts, lostBlobKeys, announcements } = result;
+    const { batchId } = lease;
+    const published: StoredFile[] = [output, error].filter((file) => file !== null);
+    return write(this.#db, () => {
+      if (!published.every(({ blobKey }) => this.#intents.has(blobKey))) return false;
+      const ids = { outputFileId: output?.id ?? null, errorFileId: error?.id ?? null };
+      if (!this.#end(lease, { unstopped: "completed", announcements, nowMs }, ids)) return false;
+      this.#segments.drop(batchId, lostBlobKeys);
+      this.#db
+        .update(batches)
+        .set({ completedCount: counts.completed, failedCount: counts.failed })
+        .where(eq(batches.id, batchId))
+        .run();
+      for (const file of published) {
+        this.#intents.consume(file.blobKey);
+        this.#db.insert(files).values(file).run();
+      }
+      return true;
+    });
+  }
+
+  endWithoutResultsIfLeased(
+    lease: BatchLease,
+    { faults, announcements }: BatchFailure,
+    nowMs: number,
+  ): boolean {
+    const how = { unstopped: "failed", announcements, nowMs } as const;
+    return write(this.#db, () => this.#end(lease, how, { faults, ...NOTHING_DONE }));
+  }
+
+  /** Sets the final status and `changed`, and tells of it; part of a transaction. */
+  #end(
+    lease: BatchLease,
+    { unstopped, announcements, nowMs }: Ending,
+    changed: Partial<typeof batches.$inferInsert>,
+  ): boolean {
+    const held = this.#statements.findHeld.get({ ...lease });
+    if (held === undefined) return false;
+    const end = ending(held.stopReason, unstopped, nowMs);
+    const { changes } = this.#db
+      .update(batches)
+      .set({ ...end, ...changed, ...NO_LEASE })
+      .where(and(isHeldBatch, statusIn(...statusesBefore(end.status))))
+      .prepare()
+      .run({ ...lease });
+    if (changes === 0) return false;
+    const told = { batchId: lease.batchId, status: end.status, createdAtMs: nowMs };
+    this.#deliveries.insert(announcements, told);
+    return true;
   }
 
   listToTidy(limit: number): BatchId[] {

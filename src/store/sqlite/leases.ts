@@ -15,7 +15,7 @@ import type { BatchLease, ChunkLease, Renewal } from "../store.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
-import { batches, chunks, deliveries, idempotencyKeys } from "./schema.ts";
+import { batches, blobIntents, chunks, deliveries, idempotencyKeys } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 
@@ -63,6 +63,11 @@ const prepareStatements = (db: Db) => ({
     .set({ leaseExpiresAtMs: CLAIMED.leaseExpiresAtMs })
     .where(isHeldChunk)
     .prepare(),
+  countBatchFailure: db
+    .update(batches)
+    .set({ failureCount: sql`failure_count + 1` })
+    .where(isHeldBatch)
+    .prepare(),
   findStopReason: db
     .select({ reason: batches.stopReason })
     .from(batches)
@@ -85,6 +90,10 @@ export class SqliteLeases {
 
   releaseChunkIfLeased(lease: ChunkLease): boolean {
     return this.#statements.releaseChunk.run({ ...lease }).changes === 1;
+  }
+
+  countBatchFailureIfLeased(lease: BatchLease): boolean {
+    return this.#statements.countBatchFailure.run({ ...lease }).changes === 1;
   }
 
   renew(
@@ -130,6 +139,8 @@ export class SqliteLeases {
       this.#db.update(deliveries).set(NO_LEASE).where(isNotNull(deliveries.leaseOwner)).run();
       // A key without an answer stands for a request that came to nothing.
       this.#db.delete(idempotencyKeys).where(isKeyInProgress).run();
+      // Nobody is left to write the row that a blob was meant for.
+      this.#db.delete(blobIntents).run();
     });
   }
 }

@@ -92,6 +92,7 @@ export const chunkFromRow = (row: ChunkRow): Chunk => ({
 export const segmentFromRow = (row: SegmentRow): Segment => ({
   blobKey: row.blobKey,
   bytes: row.bytes,
+  crc32: row.crc32,
 });
 
 /** Of a row as its claim left it: the claim's own attempt is counted there, and is not one before it. */

@@ -15,6 +15,7 @@ import type {
   StopReason,
   UntrustedId,
   UploadId,
+  Usage,
 } from "../../batch/batch.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
 import type { FilePurpose } from "../../contract/file.ts";
@@ -135,6 +136,8 @@ export const batches = sqliteTable(
     traceparent: text("traceparent"),
     /** From start to tidying: there may be chunk rows, and so journal blobs. */
     hasChunks: integer("has_chunks", { mode: "boolean" }).notNull().default(false),
+    /** Validations, and later finalizations, that failed. */
+    failureCount: count("failure_count"),
     ...lease(),
   },
   (batch) => [
@@ -175,6 +178,8 @@ export const chunks = sqliteTable(
     lineCount: integer("line_count").notNull(),
     extents: text("extents", { mode: "json" }).$type<readonly InputExtent[]>().notNull(),
     closedAtMs: integer("closed_at_ms"),
+    /** Runs that failed since the last segment. */
+    failureCount: count("failure_count"),
     ...lease(),
   },
   (chunk) => [
@@ -196,6 +201,11 @@ export const segments = sqliteTable(
     chunkNumber: integer("chunk_number").notNull(),
     blobKey: text("blob_key").notNull(),
     bytes: integer("bytes").notNull(),
+    /** From here on null in segments of versions before 0.2. */
+    crc32: integer("crc32"),
+    completedCount: integer("completed_count"),
+    failedCount: integer("failed_count"),
+    usage: text("usage", { mode: "json" }).$type<Usage>(),
   },
   (segment) => [
     uniqueIndex("segments_blob_key").on(segment.blobKey),
@@ -206,6 +216,20 @@ export const segments = sqliteTable(
       foreignColumns: [chunks.batchId, chunks.number],
     }),
     check("segment_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+/** Blobs that are being written and whose row is to follow: see `../intents.ts`. */
+export const blobIntents = sqliteTable(
+  "blob_intents",
+  {
+    sequence: sequence(),
+    blobKey: text("blob_key").notNull(),
+    expiresAtMs: integer("expires_at_ms").notNull(),
+  },
+  (intent) => [
+    uniqueIndex("blob_intents_blob_key").on(intent.blobKey),
+    index("blob_intents_by_expiry").on(intent.expiresAtMs),
   ],
 );
 

@@ -6,6 +6,7 @@
  * loop waits for it.
  */
 
+import type { IntentStore } from "../intents.ts";
 import type { Store } from "../store.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
@@ -15,8 +16,10 @@ import { sql } from "./drizzle.ts";
 import { SqliteFiles } from "./files.ts";
 import { SqliteFinalizing } from "./finalizing.ts";
 import { SqliteIdempotency } from "./idempotency.ts";
+import { SqliteIntents } from "./intents.ts";
 import { SqliteLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
+import { SqliteSegments } from "./segments.ts";
 import { SqliteStopping } from "./stopping.ts";
 import { SqliteUploads } from "./uploads.ts";
 import { SqliteValidation } from "./validation.ts";
@@ -54,16 +57,19 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
 function composeStore(db: Db): Store {
   const idempotency = new SqliteIdempotency(db);
   const deliveries = new SqliteDeliveries(db);
-  const files = new SqliteFiles(db, idempotency);
-  const uploads = new SqliteUploads(db, idempotency);
+  const intents = new SqliteIntents(db);
+  const segments = new SqliteSegments(db);
+  const files = new SqliteFiles(db, idempotency, intents);
+  const uploads = new SqliteUploads(db, idempotency, intents);
   const batches = new SqliteBatches(db, idempotency);
   const validation = new SqliteValidation(db, deliveries);
   const leases = new SqliteLeases(db);
   const stopping = new SqliteStopping(db);
-  const finalizing = new SqliteFinalizing(db, deliveries);
+  const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
   leases.takeAllBack();
   return {
-    insertFile: async (file, receipt) => files.insert(file, receipt),
+    ...intentMethods(intents),
+    insertFileIfDeclared: async (file, receipt) => files.insertIfDeclared(file, receipt),
     findFile: async (file) => files.find(file),
     listFiles: async (query) => files.list(query),
     deleteFileIfPresent: async (file, nowMs) => files.deleteIfPresent(file, nowMs),
@@ -97,7 +103,8 @@ function composeStore(db: Db): Store {
       validation.failIfLeased(lease, failure, nowMs),
     startBatchIfLeased: async (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
 
-    ...chunkMethods(new SqliteChunks(db)),
+    ...chunkMethods(new SqliteChunks(db, segments)),
+    countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
     releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
     releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
     renewLeases: async (held, claim) => leases.renew(held, claim),
@@ -105,22 +112,25 @@ function composeStore(db: Db): Store {
     stopExpiredBatches: async (nowMs) => stopping.expire(nowMs),
     closeAbandonedChunks: async (nowMs) => stopping.closeAbandonedChunks(nowMs),
 
-    claimBatchToFinalize: async (claim) => finalizing.claim(claim),
-    listChunkJournals: async (batchId) => finalizing.listChunkJournals(batchId),
-    finishBatchIfLeased: async (lease, result, nowMs) =>
-      finalizing.finishIfLeased(lease, result, nowMs),
-    listBatchesToTidy: async (limit) => finalizing.listToTidy(limit),
-    forgetChunks: async (batchId) => finalizing.forgetChunks(batchId),
+    ...finalizingMethods(finalizing),
 
     claimDeliveries: async (claim) => deliveries.claim(claim),
     forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
     postponeDelivery: async (webhookId, atMs) => deliveries.postpone(webhookId, atMs),
 
-    findUnknownBlobKeys: async (keys) => files.findUnknownBlobKeys(keys),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: async () => void db.$client.close(),
   };
 }
+
+const intentMethods = (intents: SqliteIntents) =>
+  ({
+    declareBlobs: async (blobKeys, expiresAtMs) => intents.declare(blobKeys, expiresAtMs),
+    renewIntents: async (blobKeys, expiresAtMs) => intents.renew(blobKeys, expiresAtMs),
+    giveUpBlobIfDeclared: async (blobKey) => intents.giveUp(blobKey),
+    giveUpExpiredBlobs: async (nowMs, limit) => intents.giveUpExpired(nowMs, limit),
+    findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
+  }) satisfies IntentStore;
 
 const chunkMethods = (chunks: SqliteChunks) =>
   ({
@@ -128,5 +138,21 @@ const chunkMethods = (chunks: SqliteChunks) =>
     listOpenBatches: async () => chunks.listOpenBatches(),
     claimChunk: async (claim) => chunks.claim(claim),
     recordSegmentIfLeased: async (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
+    dropSegmentsIfLeased: async (lease, keys) => chunks.dropSegmentsIfLeased(lease, keys),
+    countChunkFailureIfLeased: async (lease) => chunks.countFailureIfLeased(lease),
     closeChunkIfLeased: async (lease, last, nowMs) => chunks.closeIfLeased(lease, last, nowMs),
+  }) satisfies Partial<Store>;
+
+const finalizingMethods = (finalizing: SqliteFinalizing) =>
+  ({
+    claimBatchToFinalize: async (claim) => finalizing.claim(claim),
+    listChunkJournals: async (batchId) => finalizing.listChunkJournals(batchId),
+    reopenChunksIfLeased: async (lease, incomplete) =>
+      finalizing.reopenChunksIfLeased(lease, incomplete),
+    endWithoutResultsIfLeased: async (lease, failure, nowMs) =>
+      finalizing.endWithoutResultsIfLeased(lease, failure, nowMs),
+    finishBatchIfLeased: async (lease, result, nowMs) =>
+      finalizing.finishIfLeased(lease, result, nowMs),
+    listBatchesToTidy: async (limit) => finalizing.listToTidy(limit),
+    forgetChunks: async (batchId) => finalizing.forgetChunks(batchId),
   }) satisfies Partial<Store>;

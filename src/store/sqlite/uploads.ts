@@ -10,6 +10,7 @@ import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, lte, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
+import type { SqliteIntents } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
 import { files, uploadParts, uploads } from "./schema.ts";
 import { isUpload } from "./scope.ts";
@@ -19,10 +20,12 @@ const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, 
 export class SqliteUploads {
   readonly #db: Db;
   readonly #idempotency: SqliteIdempotency;
+  readonly #intents: SqliteIntents;
 
-  constructor(db: Db, idempotency: SqliteIdempotency) {
+  constructor(db: Db, idempotency: SqliteIdempotency, intents: SqliteIntents) {
     this.#db = db;
     this.#idempotency = idempotency;
+    this.#intents = intents;
   }
 
   insert(upload: Upload, receipt?: Receipt): void {
@@ -39,12 +42,14 @@ export class SqliteUploads {
 
   insertPartIfPending(part: UploadPart, nowMs: number): boolean {
     return write(this.#db, () => {
+      if (!this.#intents.has(part.blobKey)) return false;
       const { changes } = this.#db
         .update(uploads)
         .set({ hasParts: true })
         .where(and(eq(uploads.id, part.uploadId), hasTime(nowMs)))
         .run();
       if (changes === 0) return false;
+      this.#intents.consume(part.blobKey);
       this.#db.insert(uploadParts).values(part).run();
       return true;
     });
@@ -62,12 +67,14 @@ export class SqliteUploads {
 
   completeIfPending(upload: ScopedId<"upload">, file: StoredFile, nowMs: number): boolean {
     return write(this.#db, () => {
+      if (!this.#intents.has(file.blobKey)) return false;
       const { changes } = this.#db
         .update(uploads)
         .set({ status: "completed", fileId: file.id })
         .where(and(isUpload(upload), hasTime(nowMs)))
         .run();
       if (changes === 0) return false;
+      this.#intents.consume(file.blobKey);
       this.#db.insert(files).values(file).run();
       return true;
     });

@@ -72,6 +72,7 @@ export class SqliteValidation {
         lease: { batchId: row.id, epoch: row.leaseEpoch },
         batch: batchFromRow(row),
         input: input === undefined ? null : fileFromRow(input),
+        failureCount: row.failureCount,
       };
     });
   }
@@ -102,6 +103,7 @@ export class SqliteValidation {
           totalCount: plan.total,
           inProgressAtMs: nowMs,
           hasChunks: true,
+          failureCount: 0,
           ...NO_LEASE,
         })
         .where(and(isHeldBatch, waitsForValidation))

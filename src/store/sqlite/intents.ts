@@ -1,0 +1,100 @@
+/** Blobs that are being written, and blobs that nothing can name any more: see `../intents.ts`. */
+
+import { leaseOfSegment } from "../segment-key.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
+import { eq, placeholder, sql } from "./drizzle.ts";
+import { blobIntents } from "./schema.ts";
+
+const prepareStatements = (db: Db) => ({
+  insert: db
+    .insert(blobIntents)
+    .values({ blobKey: placeholder("blobKey"), expiresAtMs: placeholder("expiresAtMs") })
+    .prepare(),
+  renew: db
+    .update(blobIntents)
+    .set({ expiresAtMs: sql`${placeholder("expiresAtMs")}` })
+    .where(eq(blobIntents.blobKey, placeholder("blobKey")))
+    .prepare(),
+  find: db
+    .select({ blobKey: blobIntents.blobKey })
+    .from(blobIntents)
+    .where(eq(blobIntents.blobKey, placeholder("blobKey")))
+    .prepare(),
+  end: db
+    .delete(blobIntents)
+    .where(eq(blobIntents.blobKey, placeholder("blobKey")))
+    .prepare(),
+  endExpired: db
+    .delete(blobIntents)
+    .where(
+      sql`sequence in (
+        select sequence from blob_intents
+        where expires_at_ms <= ${placeholder("nowMs")} order by expires_at_ms limit ${placeholder("limit")})`,
+    )
+    .returning({ blobKey: blobIntents.blobKey })
+    .prepare(),
+});
+
+export class SqliteIntents {
+  readonly #db: Db;
+  readonly #statements: ReturnType<typeof prepareStatements>;
+
+  constructor(db: Db) {
+    this.#db = db;
+    this.#statements = prepareStatements(db);
+  }
+
+  /** Unsynced: a power cut takes the writer along, and then the blob is garbage without an intent too. */
+  declare(blobKeys: readonly string[], expiresAtMs: number): void {
+    writeUnsynced(this.#db, () => {
+      for (const blobKey of blobKeys) this.#statements.insert.run({ blobKey, expiresAtMs });
+    });
+  }
+
+  renew(blobKeys: readonly string[], expiresAtMs: number): void {
+    writeUnsynced(this.#db, () => {
+      for (const blobKey of blobKeys) this.#statements.renew.run({ blobKey, expiresAtMs });
+    });
+  }
+
+  /** False when the blob was given up: no row may name it. */
+  has(blobKey: string): boolean {
+    return this.#statements.find.get({ blobKey }) !== undefined;
+  }
+
+  /** For the commit that writes the row, and part of it. False when the blob was given up. */
+  consume(blobKey: string): boolean {
+    return this.#statements.end.run({ blobKey }).changes === 1;
+  }
+
+  /**
+   * Synced, because the blob is deleted next: a commit that was reported as failed may still be in the log on the disk,
+   * and this one takes its place there.
+   */
+  giveUp(blobKey: string): boolean {
+    return write(this.#db, () => this.consume(blobKey));
+  }
+
+  giveUpExpired(nowMs: number, limit: number): string[] {
+    return write(this.#db, () =>
+      this.#statements.endExpired.all({ nowMs, limit }).map(({ blobKey }) => blobKey),
+    );
+  }
+
+  /** The conditions of a lease are those of `isHeldChunk`: what it refuses to write now, it will refuse for ever. */
+  findGarbage(blobKeys: readonly string[]): string[] {
+    const asked = blobKeys.map((key) => ({ key, ...leaseOfSegment(key) }));
+    return this.#db
+      .all<{ key: string }>(sql`
+        select value ->> 'key' as key from json_each(${JSON.stringify(asked)}) as asked
+        where not exists (select 1 from files where blob_key = value ->> 'key')
+          and not exists (select 1 from segments where blob_key = value ->> 'key')
+          and not exists (select 1 from upload_parts where blob_key = value ->> 'key')
+          and not exists (select 1 from blob_intents where blob_key = value ->> 'key')
+          and not exists (
+            select 1 from chunks
+            where batch_id = value ->> 'batchId' and number = value ->> 'chunkNumber'
+              and lease_epoch = value ->> 'epoch' and lease_owner is not null)`)
+      .map(({ key }) => key);
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * Segment rows, always changed together with the counters of their batch: the counters are the sum of the segments.
+ * Every method runs inside a transaction of its caller.
+ */
+
+import { type BatchId, NO_USAGE, type Usage } from "../../batch/batch.ts";
+import type { ChunkLease, Segment, SegmentEntry } from "../store.ts";
+import type { Db } from "./database.ts";
+import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
+import { segmentFromRow } from "./rows.ts";
+import { batches, segments } from "./schema.ts";
+
+const isBatch = eq(batches.id, placeholder("batchId"));
+const add = (column: string, name: string): SQL =>
+  sql`${sql.identifier(column)} + ${placeholder(name)}`;
+
+const linesOfChunk = sql`(
+  select line_count from chunks where batch_id = batches.id and number = ${placeholder("chunkNumber")})`;
+
+const prepareStatements = (db: Db) => ({
+  list: db
+    .select()
+    .from(segments)
+    .where(
+      and(
+        eq(segments.batchId, placeholder("batchId")),
+        eq(segments.chunkNumber, placeholder("number")),
+      ),
+    )
+    .orderBy(segments.sequence)
+    .prepare(),
+  insert: db
+    .insert(segments)
+    .values({
+      batchId: placeholder("batchId"),
+      chunkNumber: placeholder("chunkNumber"),
+      blobKey: placeholder("blobKey"),
+      bytes: placeholder("bytes"),
+      crc32: placeholder("crc32"),
+      completedCount: placeholder("completed"),
+      failedCount: placeholder("failed"),
+      usage: placeholder("usage"),
+    })
+    .prepare(),
+  delete: db
+    .delete(segments)
+    .where(
+      and(
+        eq(segments.batchId, placeholder("batchId")),
+        eq(segments.blobKey, placeholder("blobKey")),
+      ),
+    )
+    .returning()
+    .prepare(),
+  addToBatch: db
+    .update(batches)
+    .set({
+      completedCount: add("completed_count", "completed"),
+      failedCount: add("failed_count", "failed"),
+      inputTokens: add("input_tokens", "inputTokens"),
+      cachedTokens: add("cached_tokens", "cachedTokens"),
+      outputTokens: add("output_tokens", "outputTokens"),
+      reasoningTokens: add("reasoning_tokens", "reasoningTokens"),
+      totalTokens: add("total_tokens", "totalTokens"),
+    })
+    .where(isBatch)
+    .prepare(),
+  /** Of a segment without counts: as many lines as its chunk has, so that those sent again never exceed the total. */
+  takeChunkFromBatch: db
+    .update(batches)
+    .set({
+      completedCount: sql`max(completed_count - ${linesOfChunk}, 0)`,
+      failedCount: sql`failed_count - min(failed_count, max(${linesOfChunk} - completed_count, 0))`,
+    })
+    .where(isBatch)
+    .prepare(),
+});
+
+const negated = (usage: Usage): Usage => ({
+  inputTokens: -usage.inputTokens,
+  cachedTokens: -usage.cachedTokens,
+  outputTokens: -usage.outputTokens,
+  reasoningTokens: -usage.reasoningTokens,
+  totalTokens: -usage.totalTokens,
+});
+
+export class SqliteSegments {
+  readonly #statements: ReturnType<typeof prepareStatements>;
+
+  constructor(db: Db) {
+    this.#statements = prepareStatements(db);
+  }
+
+  list(batchId: BatchId, number: number): Segment[] {
+    return this.#statements.list.all({ batchId, number }).map(segmentFromRow);
+  }
+
+  add(lease: ChunkLease, { usage, ...entry }: SegmentEntry): void {
+    // A placeholder is bound as it is, so the column does not turn it into JSON.
+    this.#statements.insert.run({ ...lease, ...entry, usage: JSON.stringify(usage) });
+    this.#statements.addToBatch.run({ ...lease, ...entry, ...usage });
+  }
+
+  drop(batchId: BatchId, blobKeys: readonly string[]): void {
+    for (const blobKey of blobKeys) {
+      const row = this.#statements.delete.get({ batchId, blobKey });
+      if (row === undefined) continue;
+      const { chunkNumber, completedCount, failedCount, usage } = row;
+      if (completedCount === null || failedCount === null) {
+        this.#statements.takeChunkFromBatch.run({ batchId, chunkNumber });
+        continue;
+      }
+      const counts = { completed: -completedCount, failed: -failedCount };
+      this.#statements.addToBatch.run({ batchId, ...counts, ...negated(usage ?? NO_USAGE) });
+    }
+  }
+}
