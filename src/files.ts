@@ -8,6 +8,7 @@ import type { Readable } from "node:stream";
 import { type FileId, newFileId, type ScopedId, type StoredFile } from "./batch/batch.ts";
 import { ContentCheck, type ContentReport } from "./batch/content.ts";
 import { shown } from "./batch/shown.ts";
+import { BlobGivenUp, type BlobIntents } from "./blob-intents.ts";
 import { BlobNotFound, type Blobs, type ByteRange } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "./contract/file.ts";
@@ -23,6 +24,7 @@ const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
 export interface FilesDeps {
   readonly store: Store;
   readonly blobs: Blobs;
+  readonly intents: BlobIntents;
   readonly clock: Clock;
   readonly log: Log;
   readonly tracing: Tracing;
@@ -76,7 +78,10 @@ export class Files {
     const { store, maxFileBytes } = this.#deps;
     return this.store(project, incoming, {
       maxBytes: maxFileBytes(),
-      publish: (file) => store.insertFile(file, receiptFor?.(file)),
+      publish: async (file) => {
+        const isPublished = await store.insertFileIfDeclared(file, receiptFor?.(file));
+        if (!isPublished) throw blobGivenUp(file.blobKey);
+      },
     });
   }
 
@@ -111,17 +116,15 @@ export class Files {
     incoming: IncomingFile,
     { id, maxBytes, publish }: Storing & { readonly id: FileId },
   ): Promise<StoredFile> {
-    const { blobs, log } = this.#deps;
+    const { blobs, intents, log } = this.#deps;
     const blobKey = `files/${id}`;
     const check = new ContentCheck();
-    await blobs.put(blobKey, this.#checked(incoming, check, maxBytes));
-    const file = { id, blobKey, ...(await this.#received(project, incoming, check)) };
-    try {
-      await publish(file);
-    } catch (error) {
-      await discardBlob(blobKey, this.#deps);
-      throw error;
-    }
+    const file = await intents.during([blobKey], async () => {
+      await blobs.put(blobKey, this.#checked(incoming, check, maxBytes));
+      const stored = { id, blobKey, ...(await this.#received(project, incoming, check)) };
+      await publish(stored);
+      return stored;
+    });
     const { requestId } = incoming.origin;
     const { purpose, bytes } = file;
     log.info({ file: id, project, purpose, bytes, requestId }, "file.stored");
@@ -213,15 +216,11 @@ export class Files {
   }
 }
 
-/** For a blob that did not get its row. The sweep would find it too, but later. */
-export async function discardBlob(
-  blobKey: string,
-  { blobs, log }: { readonly blobs: Blobs; readonly log: Log },
-): Promise<void> {
-  await blobs.delete(blobKey).catch((err: unknown) => {
-    log.warn({ blob: blobKey, err }, "blob.left_behind");
+/** Only after minutes in which this process could not reach its store. The client may send the file again. */
+export const blobGivenUp = (blobKey: string) =>
+  new PublicError("unavailable", "The server could not store this in time. Please try again.", {
+    cause: new BlobGivenUp(blobKey),
   });
-}
 
 const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
   expiresAtMs !== null && expiresAtMs <= nowMs;

@@ -2,22 +2,33 @@
 export const LOG_EVENTS = {
   error: {
     "chunk.failed": "A chunk could not be worked on; it is tried again when its lease has run out.",
+    "chunk.given_up":
+      "The lines that are left of a chunk failed in every try; they get rows in the error file.",
+    "batch.given_up":
+      "The results of a batch, or its validation, failed in every try; it ends without them.",
     "config.refused": "The configuration was loaded again and has problems; the old one stays.",
+    "input.unreadable": "The content of an input file is gone or damaged; its batch fails.",
+    "journal.damaged":
+      "Answers that were durable cannot be read any more: the disk is damaged. They are asked for again while there is time.",
     "journal.write_failed":
       "Answers could not be made durable; no others are asked for until they are.",
     "loop.pass_failed": "A background loop could not do its work; it tries again.",
     "request.completed": "A request to batchd ended with a status of 500 or more.",
+    "results.commit_failed":
+      "The results of a batch are written, but cannot be published; it is tried again.",
     "sweep.failed": "Something that nobody needs could not be removed; it is tried again.",
     "webhook.given_up": "An event was not taken for as long as it is tried.",
     "webhook.not_recorded":
       "What became of a delivery could not be written; the event may be sent twice.",
   },
   warn: {
+    "batch.reopened": "Lines of a batch whose answers cannot be read any more are sent again.",
     "blob.left_behind":
       "The blob of a file that was refused could not be removed; the sweep will find it.",
     "config.warning": "A configuration that took effect has something that is probably not meant.",
     "config.restart_needed": "Some of what was changed takes effect at the next start.",
     "download.broken": "A download ended before its last byte; most often the client went.",
+    "failure.not_counted": "A failure could not be counted, as the store was away.",
     "idempotency_key.left_behind": "The key of a request that failed is free only after a while.",
     "relay.broken": "The answer to an interactive request broke off.",
     "route.unserved": "Lines wait for a model that no upstream serves any more.",
@@ -36,13 +47,15 @@ export const LOG_EVENTS = {
     "batch.created": "A client created a batch.",
     "batch.expired": "A batch ended because its window was over.",
     "batch.failed": "The input of a batch was refused.",
+    "batch.reopened": "Lines of a batch whose answers cannot be read any more are sent again.",
     "batch.started": "The input of a batch was accepted; its lines may go out.",
     "batch.window_over": "The window of a batch is over; it is ending.",
     "config.reloaded": "A changed configuration took effect.",
     "file.deleted": "A client deleted a file.",
     "file.expired": "The time of a file was over.",
     "file.stored": "A file was uploaded.",
-    "orphan.removed": "A blob that no row names was removed; a crash had left it.",
+    "orphan.removed":
+      "A blob that no row names, and that none can name any more, was removed; a crash had left it.",
     "server.started": "Requests are accepted from now on.",
     "server.stopped": "Everything is closed.",
     "server.stopping": "A signal asked the server to end.",

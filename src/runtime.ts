@@ -7,6 +7,7 @@ import { dirname, join, resolve } from "node:path";
 import type { Batch } from "./batch/batch.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { Batches } from "./batches.ts";
+import { BlobIntents } from "./blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import { openDiskBlobs } from "./blobs/disk.ts";
 import type { Clock } from "./clock.ts";
@@ -110,6 +111,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const opened = await openStorage(config, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
+  const intents = new BlobIntents({ store, blobs, ...surroundings });
   const tracing = await openTracing(options);
   closers.add("tracing", () => tracing.close());
   const deps = { ...surroundings, tracing };
@@ -127,6 +129,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const engine = new Engine({
     store,
     blobs,
+    intents,
     upstreams,
     ...deps,
     limits: () => intakeLimits(current),
@@ -139,7 +142,13 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => engine.drain(drainGraceMs);
   closers.add("engine", drain);
-  const parts = { store, blobs, upstreams, tracing, engine, configNow, defaultModel };
+  const parts = {
+    ...{ store, blobs, intents, upstreams },
+    tracing,
+    engine,
+    configNow,
+    defaultModel,
+  };
   const app = createApp(useCases(surroundings, parts));
   const listening = await listen(app, config.server);
   if (!listening.ok) return listening;
@@ -177,6 +186,7 @@ const intakeLimits = ({ limits }: Config): IntakeLimits => ({
 interface Parts {
   readonly store: Store;
   readonly blobs: Blobs;
+  readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
   readonly tracing: Tracing;
   readonly engine: Engine;
@@ -206,7 +216,7 @@ function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): A
     forecastFor,
     ...surroundings,
     keys: () => configNow().auth?.keys ?? [],
-    isReady: () => isUsable(store, blobs),
+    isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     lookAround: async () => ({
       targets: upstreams.listTargets(),
       openWork: await store.countOpenWork().catch(() => null),

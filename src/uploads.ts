@@ -15,12 +15,13 @@ import {
   type UntrustedId,
 } from "./batch/batch.ts";
 import { shown } from "./batch/shown.ts";
+import type { BlobIntents } from "./blob-intents.ts";
 import { BlobNotFound, type Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import type { FilePurpose } from "./contract/file.ts";
 import { PART_MAX_BYTES, UPLOAD_LIFETIME_MS } from "./contract/upload.ts";
 import { PublicError } from "./errors.ts";
-import { discardBlob, type Files } from "./files.ts";
+import { blobGivenUp, type Files } from "./files.ts";
 import type { Log } from "./log.ts";
 import type { ReceiptFor } from "./store/idempotency.ts";
 import type { Store } from "./store/store.ts";
@@ -30,6 +31,7 @@ import type { Origin } from "./tracing.ts";
 export interface UploadsDeps {
   readonly store: Store;
   readonly blobs: Blobs;
+  readonly intents: BlobIntents;
   readonly clock: Clock;
   readonly log: Log;
   readonly files: Files;
@@ -91,20 +93,18 @@ export class Uploads {
   }
 
   async addPart(asked: ScopedId<"upload">, incoming: IncomingPart): Promise<UploadPart> {
-    const { store, blobs, clock, log } = this.#deps;
+    const { store, blobs, intents, clock, log } = this.#deps;
     const { id: uploadId } = await this.#findPending(asked);
     const id = newPartId();
     const blobKey = `parts/${id}`;
-    const { bytes } = await blobs.put(blobKey, bounded(incoming));
-    const part: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
-    try {
-      const isTaken = await store.insertPartIfPending(part, part.createdAtMs);
-      if (!isTaken) throw hasEnded(await this.#find(asked));
-    } catch (error) {
-      await discardBlob(blobKey, this.#deps);
-      throw error;
-    }
-    log.debug({ upload: uploadId, part: id, bytes }, "part.stored");
+    const part = await intents.during([blobKey], async () => {
+      const { bytes } = await blobs.put(blobKey, bounded(incoming));
+      const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
+      const isTaken = await store.insertPartIfPending(stored, stored.createdAtMs);
+      if (!isTaken) throw await this.#notTaken(asked, blobKey);
+      return stored;
+    });
+    log.debug({ upload: uploadId, part: id, bytes: part.bytes }, "part.stored");
     return part;
   }
 
@@ -147,7 +147,7 @@ export class Uploads {
     const details = async () => ({ purpose, expiresAfterSeconds: fileExpiresAfterSeconds });
     const publish = async (file: StoredFile) => {
       const isCompleted = await store.completeUploadIfPending(upload, file, clock.nowMs());
-      if (!isCompleted) throw hasEnded(await this.#find(upload));
+      if (!isCompleted) throw await this.#notTaken(upload, file.blobKey);
     };
     try {
       const incoming = { filename, content, details, origin };
@@ -174,6 +174,12 @@ export class Uploads {
       `The MD5 of the parts together is '${found}', but the request says '${md5}'.`,
       { param: "md5" },
     );
+  }
+
+  /** Why the store did not take a part, or the file. */
+  async #notTaken(asked: ScopedId<"upload">, blobKey: string): Promise<PublicError> {
+    const upload = await this.#find(asked);
+    return upload.status === "pending" ? blobGivenUp(blobKey) : hasEnded(upload);
   }
 
   /** With the status that it has by the clock, which may be ahead of its row. */

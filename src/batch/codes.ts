@@ -26,6 +26,9 @@ export const FAULT_CODES = {
   too_many_inputs:
     "The requests of an embeddings batch have more inputs together than allowed (`limits.max_embedding_inputs_per_batch`).",
   file_too_large: "The file is larger than the server takes (`limits.max_file_bytes`).",
+  input_unreadable: "The file was stored, but its content cannot be read any more.",
+  internal_error:
+    "The server failed to validate the file, or later to write the results, in several tries; its log says why.",
 } as const;
 export type FaultCode = keyof typeof FAULT_CODES;
 
@@ -36,5 +39,10 @@ export const NO_ANSWER_CODES = {
   request_timeout: "The model did not answer in time, and neither when it was asked again.",
   upstream_unreachable: "No connection to the model server could be made.",
   upstream_error: "The connection broke, or what came back was not an answer in JSON.",
+  answer_lost:
+    "The stored answer cannot be read any more, and the completion window left no time to ask again.",
+  input_unreadable:
+    "The line cannot be read from the input file any more; its `custom_id` is null, and the message has its number.",
+  internal_error: "The server failed to process the line in several tries; its log says why.",
 } as const;
 export type NoAnswerCode = keyof typeof NO_ANSWER_CODES;

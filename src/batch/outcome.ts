@@ -55,7 +55,7 @@ export const isSuccess = (outcome: FinalOutcome): boolean =>
   outcome.kind === "answered" && outcome.status >= 200 && outcome.status < 300;
 
 /** Why a line has no answer at all: the `error` of its row in the error file. */
-interface NoAnswer {
+export interface NoAnswer {
   readonly code: NoAnswerCode;
   readonly message: string;
 }
@@ -85,11 +85,13 @@ export function outcomeLine(customId: Buffer, outcome: FinalOutcome): readonly B
   return [join(customId, response, NOTHING), body, RESPONSE_END];
 }
 
-export function noAnswerLine(customId: Buffer, error: NoAnswer): Buffer {
-  return join(customId, `null,"error":${JSON.stringify(error)}}\n`, NOTHING);
+/** `customId` is null when the input line is not known any more. */
+export function noAnswerLine(customId: Buffer | null, error: NoAnswer): Buffer {
+  return join(customId ?? NULL, `null,"error":${JSON.stringify(error)}}\n`, NOTHING);
 }
 
 const NOTHING = Buffer.alloc(0);
+const NULL = Buffer.from("null");
 const RESPONSE_END = Buffer.from('},"error":null}\n');
 /** A copy of this much costs less than one more piece to write. */
 const MAX_COPIED_BYTES = 4 * 1024;

@@ -22,9 +22,9 @@ export interface Blobs {
   put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }>;
   /** Stores one buffer under a new key. */
   putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void>;
-  /** Emits {@link BlobNotFound} when there is no such blob. */
+  /** Emits {@link BlobNotFound} when there is no such blob, {@link BlobTooShort} when it ends within the range. */
   read(key: string, range?: ByteRange): Readable;
-  /** A range in one buffer. Throws {@link BlobNotFound}. */
+  /** A range in one buffer. Throws {@link BlobNotFound} or {@link BlobTooShort}. */
   readRange(key: string, range: ByteRange): Promise<Buffer>;
   /** Blobs whose key starts with `prefix` (a path that ends in `/`, or empty), in no particular order. */
   list(prefix: string): AsyncIterable<BlobInfo>;
@@ -41,5 +41,14 @@ export class BlobNotFound extends Error {
 
   constructor(key: string, options?: ErrorOptions) {
     super(`no blob ${key}`, options);
+  }
+}
+
+/** It was stored whole, so it has been damaged since. */
+export class BlobTooShort extends Error {
+  override readonly name = "BlobTooShort";
+
+  constructor(key: string, endByte: number) {
+    super(`blob ${key} ends before byte ${endByte}`);
   }
 }

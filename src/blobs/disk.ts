@@ -10,7 +10,7 @@ import { randomUUID } from "node:crypto";
 import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
-import { type BlobInfo, BlobNotFound, type Blobs, type ByteRange } from "./blobs.ts";
+import { type BlobInfo, BlobNotFound, type Blobs, BlobTooShort, type ByteRange } from "./blobs.ts";
 import {
   makeFolder,
   moveInto,
@@ -65,7 +65,7 @@ export class DiskBlobs implements Blobs {
     await using file = await openBlob(key, this.#pathOf(key));
     const buffer = Buffer.allocUnsafe(end - start);
     const { bytesRead } = await file.read(buffer, 0, buffer.length, start);
-    if (bytesRead < buffer.length) throw endsEarly(key, end);
+    if (bytesRead < buffer.length) throw new BlobTooShort(key, end);
     return buffer;
   }
 
@@ -150,7 +150,5 @@ async function* readChunks(
     at += bytesRead;
     yield buffer.subarray(0, bytesRead);
   }
-  if (Number.isFinite(range.end) && at < range.end) throw endsEarly(key, range.end);
+  if (Number.isFinite(range.end) && at < range.end) throw new BlobTooShort(key, range.end);
 }
-
-const endsEarly = (key: string, end: number) => new Error(`blob ${key} ends before byte ${end}`);

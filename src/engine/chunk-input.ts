@@ -5,9 +5,11 @@
  * Extents that lie close together are read as one, because a read costs more than the bytes between them; what is
  * kept of it are copies of the extents alone, since lines hold on to their bytes until they are answered.
  */
-import type { InputExtent } from "../batch/batch.ts";
+import type { Chunk, InputExtent } from "../batch/batch.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
+import { parsedLine } from "./parsed-line.ts";
+import { isGone } from "./segment.ts";
 
 /** Skipped rather than left out of a read. */
 const MAX_GAP_BYTES = 64 * 1024;
@@ -48,4 +50,63 @@ function* linesOf(bytes: Buffer, { start, firstLine }: InputExtent): Generator<S
   const splitter = new LineSplitter(bytes.length, { start, firstLine });
   yield* splitter.push(bytes);
   yield* splitter.end();
+}
+
+/** A line of a chunk without a record. */
+export interface LeftLine {
+  readonly number: number;
+  /** As it stands in the input; null when that cannot be read any more. */
+  readonly customId: Buffer | null;
+}
+
+interface LeftSource {
+  readonly blobs: Blobs;
+  readonly key: string;
+  /** Whether an error that might pass counts as unreadable. */
+  readonly isLastTry: boolean;
+}
+
+/**
+ * The lines of a chunk that are not `answered`, for the rows that say why, in order. There are as many as the chunk
+ * has without a record, whatever has become of the input: lines that cannot be read get the next free numbers.
+ */
+export async function findLeftLines(
+  chunk: Chunk,
+  answered: ReadonlySet<number>,
+  source: LeftSource,
+): Promise<LeftLine[]> {
+  const left: LeftLine[] = [];
+  const leftCount = chunk.lineCount - answered.size;
+  for (const extent of chunk.extents) {
+    for (const line of await readIfPossible(extent, source)) {
+      if (!answered.has(line.number) && left.length < leftCount) left.push(line);
+    }
+  }
+  const taken = new Set([...answered, ...left.map(({ number }) => number)]);
+  for (let number = chunk.extents[0]?.firstLine ?? 1; left.length < leftCount; number++) {
+    if (!taken.has(number)) left.push({ number, customId: null });
+  }
+  return left.sort((a, b) => a.number - b.number);
+}
+
+async function readIfPossible(
+  extent: InputExtent,
+  { blobs, key, isLastTry }: LeftSource,
+): Promise<LeftLine[]> {
+  const found: LeftLine[] = [];
+  try {
+    for await (const lines of readLines({ blobs, key }, [extent])) {
+      for (const { number, bytes } of lines) {
+        found.push({ number, customId: await customIdOf(bytes) });
+      }
+    }
+  } catch (error) {
+    if (!isLastTry && !(await isGone(error, blobs))) throw error;
+  }
+  return found;
+}
+
+async function customIdOf(line: Buffer | null): Promise<Buffer | null> {
+  const customId = line === null ? null : ((await parsedLine(line))?.customId ?? null);
+  return line === null || customId === null ? null : line.subarray(customId.start, customId.end);
 }

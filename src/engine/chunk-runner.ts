@@ -3,7 +3,9 @@
  *
  * Lines that the journal holds already are skipped; there is no other recovery. The others are taken on
  * one by one as their turn comes (`turns.ts`), so nothing is read that nobody is free to send, and each ends as
- * a record. A line that was interrupted leaves nothing: no record, no attempt charged.
+ * a record. A line that was interrupted leaves nothing: no record, no attempt charged. A line that cannot be sent at all
+ * holds up no other: the run fails after the last one, and after some failures without progress (`failure.ts`)
+ * the lines that are left get records that say so.
  *
  * The chunk ends in one of four ways. Closed: every line has its record, or the batch is stopping and
  * the finalizer writes the rows of those that have none. Released: the process is leaving, its lines are to go another
@@ -13,7 +15,13 @@
  */
 import { type Batch, NO_USAGE } from "../batch/batch.ts";
 import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
-import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
+import {
+  type FinalOutcome,
+  isSuccess,
+  noAnswerLine,
+  type Outcome,
+  outcomeLine,
+} from "../batch/outcome.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -22,11 +30,13 @@ import type { Metrics } from "../metrics.ts";
 import type { ClaimedChunk, Store } from "../store/store.ts";
 import { during, endingOf, NO_SPAN, type Tracing } from "../tracing.ts";
 import type { Route, UpstreamRequest } from "../upstream/upstream.ts";
-import { readLines } from "./chunk-input.ts";
+import { findLeftLines, readLines } from "./chunk-input.ts";
 import { ChunkTrace } from "./chunk-trace.ts";
-import { Journal, type JournalLimits, readAnsweredLines } from "./journal.ts";
+import { GIVEN_UP, MAX_FAILURES, unreadableLine } from "./failure.ts";
+import { Journal, type JournalLimits } from "./journal.ts";
 import type { Run } from "./lease.ts";
 import { parsedLine } from "./parsed-line.ts";
+import { readSegment } from "./segment.ts";
 
 export interface ChunkRunnerDeps {
   readonly store: Store;
@@ -97,23 +107,75 @@ interface RunParts {
 }
 
 /** Resolves to how many lines were left without a record, and whether for want of an upstream. */
-async function sendLines(chunkRun: ChunkRun, parts: RunParts, { blobs, log }: ChunkRunnerDeps) {
-  const { chunk, inputBlobKey, segments } = chunkRun.claimed;
+async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerDeps) {
+  const { chunk, inputBlobKey: key } = chunkRun.claimed;
+  const { blobs, log } = deps;
   const sending = new Sending(chunkRun, { ...parts, log });
-  let answeredCount = 0;
+  let recordedCount = 0;
   try {
-    const answered = await readAnsweredLines(blobs, segments);
-    answeredCount = answered.size;
-    for await (const lines of readLines({ blobs, key: inputBlobKey }, chunk.extents)) {
-      if (!(await sending.takeOn(lines, answered))) break;
+    const { answered, isGivenUp } = await readJournal(chunkRun, deps);
+    recordedCount = answered.size;
+    if (isGivenUp) recordedCount += await recordLeft(chunkRun, answered, { ...parts, ...deps });
+    else {
+      for await (const lines of readLines({ blobs, key }, chunk.extents)) {
+        if (!(await sending.takeOn(lines, answered))) break;
+      }
     }
   } finally {
     chunkRun.onAllTaken();
     await sending.settled();
   }
-  if (sending.failure !== null) throw sending.failure;
-  const unanswered = chunk.lineCount - answeredCount - sending.recordedCount;
+  if (sending.failure !== null) {
+    // What the other lines of the chunk have achieved is kept, and counts as progress.
+    await parts.journal.flush();
+    throw sending.failure;
+  }
+  const unanswered = chunk.lineCount - recordedCount - sending.recordedCount;
   return { unanswered, isAnyUnserved: sending.isAnyUnserved };
+}
+
+/**
+ * The numbers of the lines that the journal holds, and whether the others are to be given up. Segments that cannot be
+ * read are taken out of it, which makes a new beginning: their lines are sent again.
+ */
+async function readJournal({ claimed, run }: ChunkRun, { store, blobs, log }: ChunkRunnerDeps) {
+  const isLastTry = claimed.failureCount >= MAX_FAILURES;
+  const answered = new Set<number>();
+  const lost: string[] = [];
+  for (const segment of claimed.segments) {
+    const reading = await readSegment(segment, { blobs, isLastTry });
+    if (reading.ok) for (const { lineNumber } of reading.records) answered.add(lineNumber);
+    else {
+      lost.push(segment.blobKey);
+      const { batchId: batch, chunkNumber: chunk } = claimed.lease;
+      const { problem } = reading;
+      log.error({ batch, chunk, blob: segment.blobKey, problem }, "journal.damaged");
+    }
+  }
+  if (lost.length > 0 && !(await store.dropSegmentsIfLeased(claimed.lease, lost))) run.loseLease();
+  return { answered, isGivenUp: isLastTry && lost.length === 0 };
+}
+
+/** Records for lines that failed in every try so far; resolves to how many there are. */
+async function recordLeft(
+  { claimed, run, onRecorded }: ChunkRun,
+  answered: ReadonlySet<number>,
+  { journal, blobs, log }: RunParts & ChunkRunnerDeps,
+): Promise<number> {
+  const { chunk, inputBlobKey: key, failureCount } = claimed;
+  const left = await findLeftLines(chunk, answered, { blobs, key, isLastTry: true });
+  const { batchId: batch, number } = chunk;
+  log.error({ batch, chunk: number, lines: left.length, failureCount }, "chunk.given_up");
+  let recordedCount = 0;
+  for (const { number: lineNumber, customId } of left) {
+    if (run.stop.aborted) break;
+    const error = customId === null ? unreadableLine(lineNumber) : GIVEN_UP;
+    const row = [noAnswerLine(customId, error)];
+    await journal.append({ lineNumber, succeeded: false, row }, NO_USAGE);
+    onRecorded();
+    recordedCount++;
+  }
+  return recordedCount;
 }
 
 /** The lines of a chunk that are under way. Made for tens of thousands of lines a second: one promise each. */
@@ -140,7 +202,7 @@ class Sending {
     const { admit, run } = this.#chunkRun;
     for (const line of lines) {
       if (answered.has(line.number)) continue;
-      if (run.stop.aborted || this.failure !== null) return false;
+      if (run.stop.aborted) return false;
       const admitted = admit();
       if (admitted !== true && !(await admitted)) return false;
       this.#underWayCount++;

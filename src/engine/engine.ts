@@ -7,6 +7,7 @@ import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import type { Batch } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
+import type { BlobIntents } from "../blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
@@ -20,7 +21,7 @@ import { expireDue } from "./expiry.ts";
 import { finalizeNext } from "./finalizer.ts";
 import { Forecaster } from "./forecaster.ts";
 import { type IntakeLimits, validateNext } from "./intake.ts";
-import type { JournalLimits } from "./journal.ts";
+import type { Journal, JournalLimits } from "./journal.ts";
 import { HEARTBEAT_MS, Leases } from "./lease.ts";
 import { Scheduler } from "./scheduler.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
@@ -28,6 +29,7 @@ import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
 export interface EngineOptions {
   readonly store: Store;
   readonly blobs: Blobs;
+  readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
   readonly clock: Clock;
   readonly log: Log;
@@ -66,6 +68,7 @@ export class Engine {
   readonly #leases: Leases;
   readonly #scheduler: Scheduler;
   readonly #forecaster: Forecaster;
+  readonly #failingJournals = new Set<Journal>();
   readonly #drain = new AbortController();
   /** Leases are renewed until the last run has ended, however long the grace period is. */
   readonly #settled = new AbortController();
@@ -90,7 +93,7 @@ export class Engine {
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, owner });
     this.#scheduler = new Scheduler({
       ...options,
-      failingJournals: new Set(),
+      failingJournals: this.#failingJournals,
       leases: this.#leases,
       isAtRisk: (batchId) => this.#forecaster.isAtRisk(batchId),
       nudge: this.#nudges.chunks,
@@ -105,7 +108,8 @@ export class Engine {
       nudges.sweep.now();
       this.#options.onFinal();
     };
-    const deps = { ...this.#options, leases: this.#leases, onFinal };
+    const onReopened = () => this.#scheduler.lookAgain();
+    const deps = { ...this.#options, leases: this.#leases, onFinal, onReopened };
     const turn = { project: "" };
     const validate = async () => {
       const hasValidated = await validateNext({ ...deps, turn });
@@ -117,6 +121,7 @@ export class Engine {
     const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
     const renew = async () => {
       await this.#leases.renew();
+      await this.#options.intents.renew();
       return false;
     };
     const forecast = async () => {
@@ -154,6 +159,11 @@ export class Engine {
     this.#nudges.heartbeat.now();
     this.#scheduler.lookAgain();
     this.#nudges.finalize.now();
+  }
+
+  /** False while answers cannot be kept: then none are asked for. */
+  get canKeepAnswers(): boolean {
+    return this.#failingJournals.size === 0;
   }
 
   /** The routes may be others now: lines that have not gone out yet go by those. */

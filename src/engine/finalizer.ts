@@ -4,21 +4,35 @@
  * Both blobs are written first, under the ids of the files to be; then one commit, guarded by the
  * lease, publishes the files and the status. A crash before the commit leaves two blobs without rows, which the
  * sweeper removes, and the next holder of the lease writes them again from the same journals.
+ *
+ * Every batch gets to its end. Answers that cannot be read any more are asked for again while the window lasts, which
+ * takes the batch back to `in_progress`; after that their lines get rows in the error file. A finalization that fails is tried
+ * again; after `MAX_FAILURES` of them whatever cannot be read counts as lost, and after twice as many the batch ends
+ * without results. A full disk or a locked database is waited for, however long it takes.
  */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { PassThrough } from "node:stream";
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
+import type { BlobIntents } from "../blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Announcement } from "../store/deliveries.ts";
-import type { ClaimedBatch, ResultFiles, Store } from "../store/store.ts";
+import type {
+  BatchLease,
+  BatchResult,
+  ClaimedBatch,
+  IncompleteChunk,
+  ResultFiles,
+  Store,
+} from "../store/store.ts";
 import { type Attributes, during, type Tracing } from "../tracing.ts";
+import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
-import { mergeRows } from "./merge.ts";
+import { Merge } from "./merge.ts";
 
 /** Result files expire after 30 days unless the client chose otherwise. */
 const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
@@ -26,6 +40,7 @@ const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
 export interface FinalizerDeps {
   readonly store: Store;
   readonly blobs: Blobs;
+  readonly intents: BlobIntents;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -34,7 +49,14 @@ export interface FinalizerDeps {
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** Told when a batch is final and its journal may go. */
   readonly onFinal: () => void;
+  /** Told when lines of a batch have to be sent again. */
+  readonly onReopened: () => void;
 }
+
+/** Where the row of an input is gone, so are its bytes. */
+const NO_SUCH_BLOB = "files/none";
+/** How long until results that could not be published are tried again. */
+const COMMIT_RETRY_MS = 1_000;
 
 /** Finishes one batch whose chunks are all closed; false when there is none. */
 export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
@@ -51,6 +73,10 @@ export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
       () => finalize(claimed, run, deps),
       (ended) => ended ?? {},
     );
+  } catch (error) {
+    // The lease is left to run out before the next try.
+    if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
+    throw error;
   } finally {
     leases.dropBatch(claimed.lease);
   }
@@ -63,66 +89,140 @@ async function finalize(
   run: Run,
   deps: FinalizerDeps,
 ): Promise<Attributes | null> {
-  const { store, clock, log, metrics, announcementsFor, onFinal } = deps;
-  const { lease, batch } = claimed;
-  const files = await writeResults(claimed, run, deps);
-  if (files === null) {
-    if (await store.releaseBatchIfLeased(lease)) metrics.leaseChanged("batch", "released");
-    return null;
+  if (claimed.failureCount >= 2 * MAX_FAILURES) return endWithoutResults(claimed, deps);
+  const ids = { output: newFileId(), error: newFileId() };
+  const blobKeys = [resultBlobKey(ids.output), resultBlobKey(ids.error)];
+  const files = await deps.intents.during(blobKeys, async () => {
+    const result = await writeResults({ ...claimed, ids }, run, deps);
+    return result !== null && (await publish(claimed, result, { ...deps, run })) ? result : null;
+  });
+  return files === null ? null : announceEnd(claimed.batch, files, deps);
+}
+
+/** As long as the store is away, so that the results need not be written again. False when the lease was lost. */
+async function publish(
+  { lease, batch }: ClaimedBatch,
+  results: Results,
+  { store, clock, log, announcementsFor, run }: FinalizerDeps & { readonly run: Run },
+): Promise<boolean> {
+  const result = { ...results, announcements: announcementsFor(batch) };
+  for (;;) {
+    try {
+      return await store.finishBatchIfLeased(lease, result, clock.nowMs());
+    } catch (err) {
+      if (!isPassing(err) || run.stop.aborted) throw err;
+      log.error({ batch: batch.id, err }, "results.commit_failed");
+      await clock.sleep(COMMIT_RETRY_MS, run.stop);
+    }
   }
-  const result = { ...files, announcements: announcementsFor(batch) };
-  if (!(await store.finishBatchIfLeased(lease, result, clock.nowMs()))) {
-    await discard(files, deps.blobs);
-    return null;
-  }
+}
+
+/** After many failures, of which the last treated all that could not be read as lost. */
+async function endWithoutResults(
+  { lease, batch }: ClaimedBatch,
+  deps: FinalizerDeps,
+): Promise<Attributes | null> {
+  const { store, clock, log, announcementsFor } = deps;
+  const message = "The server failed to write the results of this batch in several tries.";
+  const faults = [{ code: "internal_error", message, param: null, line: null }] as const;
+  const failure = { faults, announcements: announcementsFor(batch) };
+  if (!(await store.endWithoutResultsIfLeased(lease, failure, clock.nowMs()))) return null;
+  log.error({ batch: batch.id }, "batch.given_up");
+  return announceEnd(batch, { output: null, error: null }, deps);
+}
+
+async function announceEnd(
+  batch: Batch,
+  { output, error }: ResultFiles,
+  { store, clock, log, metrics, onFinal }: FinalizerDeps,
+): Promise<Attributes> {
   metrics.leaseChanged("batch", "closed");
   onFinal();
   // It may have been cancelled since it was claimed.
   const { status, counts } = (await store.findBatch(batch)) ?? batch;
   metrics.batchEnded(batch, status, batch.expiresAtMs - clock.nowMs());
-  const [output, error] = [files.output?.id ?? null, files.error?.id ?? null];
-  log.info({ batch: batch.id, ...counts, output, error }, `batch.${status}` as EventType);
+  const [outputId, errorId] = [output?.id ?? null, error?.id ?? null];
+  const ids = { output: outputId, error: errorId };
+  log.info({ batch: batch.id, ...counts, ...ids }, `batch.${status}` as EventType);
   return {
     "batchd.batch.status": status,
-    "batchd.output_file.id": output,
-    "batchd.error_file.id": error,
+    "batchd.output_file.id": outputId,
+    "batchd.error_file.id": errorId,
   };
 }
 
-async function discard({ output, error }: ResultFiles, blobs: Blobs): Promise<void> {
-  for (const file of [output, error]) if (file !== null) await blobs.delete(file.blobKey);
+type Results = Omit<BatchResult, "announcements">;
+
+interface ToWrite extends ClaimedBatch {
+  readonly ids: { readonly output: FileId; readonly error: FileId };
 }
 
-/** Null when the run is to end first. */
+/** Null when the run is to end first, or lines have to be sent again. */
 async function writeResults(
-  { batch, input }: ClaimedBatch,
+  toWrite: ToWrite,
   run: Run,
-  { store, blobs, clock }: FinalizerDeps,
-): Promise<ResultFiles | null> {
-  const output = new ResultWriter(blobs);
-  const error = new ResultWriter(blobs);
-  const options = { blobs, inputBlobKey: input?.blobKey ?? "", stopReason: batch.stopReason };
+  deps: FinalizerDeps,
+): Promise<Results | null> {
+  const { store, blobs, clock } = deps;
+  const { batch, lease, ids } = toWrite;
+  const output = new ResultWriter(blobs, ids.output);
+  const error = new ResultWriter(blobs, ids.error);
+  const { merge, canSendAgain } = mergeOf(toWrite, deps);
+  const counts = { completed: 0, failed: 0 };
   try {
-    const journals = await store.listChunkJournals(batch.id);
-    for await (const rows of mergeRows(journals, options)) {
-      if (run.stop.aborted) {
-        await Promise.all([output.abandon(), error.abandon()]);
-        return null;
-      }
-      for (const { succeeded, bytes } of rows) {
-        const room = (succeeded ? output : error).write(bytes);
+    for await (const rows of merge.rows(await store.listChunkJournals(batch.id))) {
+      if (run.stop.aborted) break;
+      // Only what else is damaged is still of interest.
+      if (canSendAgain && merge.incomplete.length > 0) continue;
+      for (const { kind, bytes } of rows) {
+        if (kind !== "not_run") counts[kind]++;
+        const room = (kind === "completed" ? output : error).write(bytes);
         if (room !== null) await room;
       }
+    }
+    if (run.stop.aborted || (canSendAgain && merge.incomplete.length > 0)) {
+      await Promise.all([output.abandon(), error.abandon()]);
+      await giveBack(lease, run.stop.aborted ? [] : merge.incomplete, deps);
+      return null;
     }
     const nowMs = clock.nowMs();
     return {
       output: await output.finish((blob) => resultFile(batch, "output", { ...blob, nowMs })),
       error: await error.finish((blob) => resultFile(batch, "error", { ...blob, nowMs })),
+      counts,
+      lostBlobKeys: merge.incomplete.flatMap(({ lostBlobKeys }) => lostBlobKeys),
     };
   } catch (cause) {
     await Promise.all([output.abandon(), error.abandon()]);
     throw cause;
   }
+}
+
+function mergeOf({ batch, input, failureCount }: ToWrite, { blobs, clock, log }: FinalizerDeps) {
+  const canSendAgain = batch.stopReason === null && clock.nowMs() < batch.expiresAtMs;
+  const merge = new Merge({
+    blobs,
+    inputBlobKey: input?.blobKey ?? NO_SUCH_BLOB,
+    stopReason: batch.stopReason,
+    canSendAgain,
+    isLastTry: failureCount >= MAX_FAILURES,
+    onDamaged: (damage) => log.error({ batch: batch.id, ...damage }, "journal.damaged"),
+  });
+  return { merge, canSendAgain };
+}
+
+/** To whoever finalizes it next, or to those who send the lines of the incomplete chunks again. */
+async function giveBack(
+  lease: BatchLease,
+  incomplete: readonly IncompleteChunk[],
+  { store, metrics, log, onReopened }: FinalizerDeps,
+): Promise<void> {
+  const chunks = incomplete.length;
+  if (chunks > 0 && (await store.reopenChunksIfLeased(lease, incomplete))) {
+    log.warn({ batch: lease.batchId, chunks }, "batch.reopened");
+    onReopened();
+  } else if (!(await store.releaseBatchIfLeased(lease))) return;
+  metrics.leaseChanged("batch", "released");
 }
 
 interface WrittenBlob {
@@ -155,15 +255,16 @@ const WRITE_BYTES = 256 * 1024;
 /** One result blob, begun with its first row: a file that would be empty is never made. */
 class ResultWriter {
   readonly #blobs: Blobs;
+  readonly #id: FileId;
   readonly #hash = createHash("sha256");
-  #id: FileId | null = null;
   #stream: PassThrough | null = null;
   #stored: Promise<{ bytes: number }> | null = null;
   #gathered: Buffer[] = [];
   #gatheredBytes = 0;
 
-  constructor(blobs: Blobs) {
+  constructor(blobs: Blobs, id: FileId) {
     this.#blobs = blobs;
+    this.#id = id;
   }
 
   /** Null when there is room for more right away. */
@@ -175,19 +276,17 @@ class ResultWriter {
 
   async finish(describe: (blob: WrittenBlob) => StoredFile): Promise<StoredFile | null> {
     if (this.#gatheredBytes > 0) await this.#pass();
-    if (this.#stream === null || this.#id === null || this.#stored === null) return null;
+    if (this.#stream === null || this.#stored === null) return null;
     this.#stream.end();
     const { bytes } = await this.#stored;
     const blobKey = resultBlobKey(this.#id);
     return describe({ id: this.#id, blobKey, bytes, sha256: this.#hash.digest("hex") });
   }
 
-  /** Leaves nothing behind, whether or not the blob was finished. */
+  /** Writes nothing more; a blob that was finished is removed with its intent. */
   async abandon(): Promise<void> {
-    if (this.#stream === null || this.#id === null) return;
-    this.#stream.destroy(new Error("abandoned"));
+    this.#stream?.destroy(new Error("abandoned"));
     await this.#stored?.catch(() => {});
-    await this.#blobs.delete(resultBlobKey(this.#id));
   }
 
   async #pass(): Promise<void> {
@@ -201,7 +300,6 @@ class ResultWriter {
 
   #open(): PassThrough {
     if (this.#stream === null) {
-      this.#id = newFileId();
       this.#stream = new PassThrough({ highWaterMark: 4 * WRITE_BYTES });
       this.#stored = this.#blobs.put(resultBlobKey(this.#id), this.#stream);
       // Awaited in `finish`; a failure before that surfaces in `#pass`.

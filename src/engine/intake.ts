@@ -20,8 +20,10 @@ import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
 import { SlicedWork } from "../time-slice.ts";
 import { type Attributes, during, type Tracing } from "../tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
+import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Leases } from "./lease.ts";
 import { parsedLine } from "./parsed-line.ts";
+import { isGone } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 
 /** How many faults a failed batch lists. */
@@ -75,6 +77,10 @@ export async function validateNext(deps: IntakeDeps): Promise<boolean> {
   const span = tracing.start("batch.validate", { parent, attributes });
   try {
     await during(span, () => validate(claimed, run.stop, deps), describe);
+  } catch (error) {
+    // The lease is left to run out before the next try.
+    if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
+    throw error;
   } finally {
     leases.dropBatch(claimed.lease);
   }
@@ -130,10 +136,11 @@ const fileFault = (code: FaultCode, message: string, param: string | null = null
 
 /** Null when `stop` ended the reading. */
 async function judge(
-  { batch, input }: ClaimedBatch,
+  { batch, input, failureCount }: ClaimedBatch,
   stop: AbortSignal,
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
+  if (failureCount >= MAX_FAILURES) return givenUp(batch, deps);
   const limits = deps.limits();
   const models = await servedModels(deps.upstreams);
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
@@ -149,13 +156,36 @@ async function judge(
       if (wait !== null) await wait;
     }
   };
-  for await (const bytes of deps.blobs.read(input.blobKey)) {
-    if (stop.aborted) return null;
-    await addAll(splitter.push(bytes as Buffer));
-    await work.done((bytes as Buffer).length);
+  try {
+    // The range makes a blob that has become shorter a fault of its own.
+    for await (const bytes of deps.blobs.read(input.blobKey, { start: 0, end: input.bytes })) {
+      if (stop.aborted) return null;
+      await addAll(splitter.push(bytes as Buffer));
+      await work.done((bytes as Buffer).length);
+    }
+  } catch (error) {
+    if (!(await isGone(error, deps.blobs))) throw error;
+    return unreadable(batch, error, deps);
   }
   await addAll(splitter.end());
   return reading.verdict();
+}
+
+function unreadable({ id, inputFileId }: Batch, err: unknown, { log }: IntakeDeps): Verdict {
+  log.error({ batch: id, file: inputFileId, err }, "input.unreadable");
+  return fileFault(
+    "input_unreadable",
+    `The content of the file ${inputFileId} cannot be read any more. Upload it again.`,
+    "file_id",
+  );
+}
+
+function givenUp({ id }: Batch, { log }: IntakeDeps): Verdict {
+  log.error({ batch: id }, "batch.given_up");
+  return fileFault(
+    "internal_error",
+    "The server failed to validate the input file in several tries.",
+  );
 }
 
 function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits): Verdict | null {

@@ -9,18 +9,17 @@
  *
  * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile no
  * other chunk is started, and `append` lets nobody through once `maxUnflushedBytes` have gathered.
- *
- * A segment is a run of records: a header line `<line number> <o|e> <bytes>\n`, then that many bytes,
- * which are the finished row of the output (`o`) or error (`e`) file.
  */
-import type { BatchId, Usage } from "../batch/batch.ts";
+import type { Usage } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
 import { addUsage } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import type { LineLabels, Metrics } from "../metrics.ts";
-import type { ChunkLease, Segment, SegmentEntry, Store } from "../store/store.ts";
+import { segmentKey } from "../store/segment-key.ts";
+import type { ChunkLease, SegmentEntry, Store } from "../store/store.ts";
+import { crc32Of, recordHeader } from "./segment.ts";
 
 export interface JournalRecord {
   readonly lineNumber: number;
@@ -62,8 +61,6 @@ export interface JournalOptions {
   readonly giveUp: AbortSignal;
 }
 
-export const journalPrefix = (batchId: BatchId) => `journal/${batchId}/`;
-
 interface Pending {
   parts: Buffer[];
   bytes: number;
@@ -102,8 +99,8 @@ export class Journal {
     const { limits } = this.#options;
     const pending = this.#pending;
     const rowBytes = record.row.reduce((sum, piece) => sum + piece.length, 0);
-    const header = `${record.lineNumber} ${record.succeeded ? "o" : "e"} ${rowBytes}\n`;
-    pending.parts.push(Buffer.from(header), ...record.row);
+    const header = recordHeader(record, rowBytes);
+    pending.parts.push(header, ...record.row);
     pending.bytes += header.length + rowBytes;
     pending.usage = addUsage(pending.usage, usage);
     if (record.succeeded) pending.completed++;
@@ -171,13 +168,12 @@ export class Journal {
     this.#pending = nothingPending();
     const { blobs, lease } = this.#options;
     const { parts, bytes, completed, failed, usage } = pending;
-    const name = [lease.chunkNumber, lease.epoch, this.#segmentCount++].join("-");
-    const blobKey = `${journalPrefix(lease.batchId)}${name}`;
+    const blobKey = segmentKey(lease, this.#segmentCount++);
     const isStored = await this.#persist(async () => {
       await blobs.putBytes(blobKey, parts);
       return true;
     });
-    return isStored ? { blobKey, bytes, completed, failed, usage } : null;
+    return isStored ? { blobKey, bytes, crc32: crc32Of(parts), completed, failed, usage } : null;
   }
 
   /** Until it works, the lease is lost, or the run is over. */
@@ -203,43 +199,4 @@ export class Journal {
     failingJournals.delete(this);
     return false;
   }
-}
-
-/** Where a record lies in a segment. */
-export interface RecordExtent {
-  readonly lineNumber: number;
-  readonly succeeded: boolean;
-  readonly start: number;
-  readonly end: number;
-}
-
-const NEWLINE = 0x0a;
-
-/** The records of one segment, in the order in which they were written. */
-export function* readRecords(segment: Buffer): Generator<RecordExtent> {
-  let at = 0;
-  while (at < segment.length) {
-    const headerEnd = segment.indexOf(NEWLINE, at);
-    const [lineNumber, kind, bytes] = segment.toString("latin1", at, headerEnd).split(" ");
-    const start = headerEnd + 1;
-    const end = start + Number(bytes);
-    if (headerEnd === -1 || !Number.isSafeInteger(end) || end > segment.length) {
-      throw new Error(`a journal segment is damaged at byte ${at}`);
-    }
-    yield { lineNumber: Number(lineNumber), succeeded: kind === "o", start, end };
-    at = end;
-  }
-}
-
-/** The numbers of the lines that the journal already holds. */
-export async function readAnsweredLines(
-  blobs: Blobs,
-  segments: readonly Segment[],
-): Promise<Set<number>> {
-  const answered = new Set<number>();
-  for (const { blobKey, bytes } of segments) {
-    const segment = await blobs.readRange(blobKey, { start: 0, end: bytes });
-    for (const { lineNumber } of readRecords(segment)) answered.add(lineNumber);
-  }
-  return answered;
 }

@@ -6,23 +6,25 @@
  * at a time: the index of its records, and the rows themselves as long as they are small; the rows of a
  * larger chunk are read one by one.
  *
- * When the batch was stopped, lines without a record get a row that says why; only then is the input
- * read again, for their custom ids.
+ * Lines without a record get a row that says why. There are such lines when the batch was stopped, and when a segment
+ * cannot be read any more. In a batch that has time left the latter are not written: the merge goes on to
+ * the last chunk to find out what has to be sent again, and reports it ({@link Merge.incomplete}).
  */
 import type { Chunk, StopReason } from "../batch/batch.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { ChunkJournal, Segment } from "../store/store.ts";
-import { readLines } from "./chunk-input.ts";
-import { type RecordExtent, readRecords } from "./journal.ts";
-import { parsedLine } from "./parsed-line.ts";
+import type { ChunkJournal, IncompleteChunk, Segment } from "../store/store.ts";
+import { findLeftLines, type LeftLine } from "./chunk-input.ts";
+import { ANSWER_LOST, unreadableLine } from "./failure.ts";
+import { type RecordExtent, readSegment } from "./segment.ts";
 
 /** Rows of one chunk are kept in memory up to this much. */
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
 
 export interface Row {
   readonly lineNumber: number;
-  readonly succeeded: boolean;
+  /** `not_run` stands in the error file, but is not counted as failed. */
+  readonly kind: "completed" | "failed" | "not_run";
   readonly bytes: Buffer;
 }
 
@@ -30,24 +32,86 @@ export interface MergeOptions {
   readonly blobs: Blobs;
   readonly inputBlobKey: string;
   readonly stopReason: StopReason | null;
+  /** Whether lines without a readable record are to be sent again; else they get rows. */
+  readonly canSendAgain: boolean;
+  /** Whether an error that might pass counts as damage. */
+  readonly isLastTry: boolean;
+  readonly onDamaged: (damage: { chunk: number; blob: string; problem: string }) => void;
 }
 
-/** Every line of every chunk exactly once, by line number; in groups, because a step for each row costs. */
-export async function* mergeRows(
-  journals: readonly ChunkJournal[],
-  options: MergeOptions,
-): AsyncGenerator<readonly Row[]> {
-  const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.route);
-  const routes = [...byRoute.values()].map((chunks) => new RouteRows(routeRows(chunks, options)));
-  for (const route of routes) await route.fill();
-  for (;;) {
-    const [first, second] = routes
-      .filter((route) => route.head !== null)
-      .sort((a, b) => lineNumberOf(a) - lineNumberOf(b));
-    if (first === undefined) return;
-    yield first.takeBefore(second === undefined ? Number.POSITIVE_INFINITY : lineNumberOf(second));
-    await first.fill();
+/** One pass over the journals of a batch. */
+export class Merge {
+  readonly #options: MergeOptions;
+  /** Chunks whose lines have not all a readable record, although the batch was not stopped. */
+  readonly incomplete: IncompleteChunk[] = [];
+
+  constructor(options: MergeOptions) {
+    this.#options = options;
   }
+
+  /** Every line of every chunk exactly once, by line number; in groups, because a step for each row costs. */
+  async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
+    const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.route);
+    const routes = [...byRoute.values()].map((chunks) => new RouteRows(this.#routeRows(chunks)));
+    for (const route of routes) await route.fill();
+    for (;;) {
+      const [first, second] = routes
+        .filter((route) => route.head !== null)
+        .sort((a, b) => lineNumberOf(a) - lineNumberOf(b));
+      if (first === undefined) return;
+      const until = second === undefined ? Number.POSITIVE_INFINITY : lineNumberOf(second);
+      yield first.takeBefore(until);
+      await first.fill();
+    }
+  }
+
+  async *#routeRows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
+    for (const journal of journals) yield* this.#chunkRows(journal);
+  }
+
+  async *#chunkRows({ chunk, segments }: ChunkJournal): AsyncGenerator<readonly Row[]> {
+    const { blobs, isLastTry, onDamaged, canSendAgain, stopReason } = this.#options;
+    const records = new ChunkRecords(blobs);
+    const lostBlobKeys: string[] = [];
+    const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
+    const isKept = totalBytes <= MAX_KEPT_BYTES;
+    for (const segment of segments) {
+      const reading = await readSegment(segment, { blobs, isLastTry });
+      if (reading.ok) records.add(segment, reading, isKept);
+      else {
+        lostBlobKeys.push(segment.blobKey);
+        onDamaged({ chunk: chunk.number, blob: segment.blobKey, problem: reading.problem });
+      }
+    }
+    const isIncomplete = records.count < chunk.lineCount;
+    if (isIncomplete && (stopReason === null || lostBlobKeys.length > 0)) {
+      this.incomplete.push({ chunkNumber: chunk.number, lostBlobKeys });
+    }
+    if (!isIncomplete) yield* records.rows();
+    else if (!canSendAgain) yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
+  }
+
+  /** Where answers of a stopped batch were lost, nobody knows which of its lines ran. */
+  async *#rowsWithLeft(
+    chunk: Chunk,
+    records: ChunkRecords,
+    isDamaged: boolean,
+  ): AsyncGenerator<readonly Row[]> {
+    const { blobs, inputBlobKey: key, isLastTry, stopReason } = this.#options;
+    const source = { blobs, key, isLastTry };
+    const left = await findLeftLines(chunk, records.lineNumbers, source);
+    const reason = isDamaged ? null : stopReason;
+    const leftRows = new Map(left.map((line) => [line.number, leftRow(line, reason)]));
+    const numbers = [...records.lineNumbers, ...leftRows.keys()].sort((a, b) => a - b);
+    for (const number of numbers) yield [leftRows.get(number) ?? (await records.row(number))];
+  }
+}
+
+function leftRow({ number, customId }: LeftLine, stopReason: StopReason | null): Row {
+  const stopped = stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
+  const why = stopReason === null ? ANSWER_LOST : stopped;
+  const bytes = noAnswerLine(customId, customId === null ? unreadableLine(number) : why);
+  return { lineNumber: number, kind: stopReason === null ? "failed" : "not_run", bytes };
 }
 
 const lineNumberOf = ({ head }: RouteRows) => head?.lineNumber ?? Number.POSITIVE_INFINITY;
@@ -77,51 +141,11 @@ class RouteRows {
     }
   }
 
+  /** At least one: where an input was damaged, two routes may have a line of the same number. */
   takeBefore(lineNumber: number): readonly Row[] {
-    const from = this.#at;
+    const from = this.#at++;
     while (this.head !== null && this.head.lineNumber < lineNumber) this.#at++;
     return this.#group.slice(from, this.#at);
-  }
-}
-
-async function* routeRows(journals: readonly ChunkJournal[], options: MergeOptions) {
-  for (const journal of journals) yield* chunkRows(journal, options);
-}
-
-async function* chunkRows(
-  { chunk, segments }: ChunkJournal,
-  options: MergeOptions,
-): AsyncGenerator<readonly Row[]> {
-  const records = await ChunkRecords.read(options.blobs, segments);
-  if (records.count === chunk.lineCount) {
-    const kept = records.keptRows();
-    if (kept !== null) yield kept;
-    else for (const lineNumber of records.lineNumbers()) yield [await records.row(lineNumber)];
-    return;
-  }
-  if (options.stopReason === null) {
-    throw new Error(`chunk ${chunk.number} of ${chunk.batchId} is closed but has unanswered lines`);
-  }
-  const error = options.stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
-  for await (const { lineNumber, customId } of readCustomIds(chunk, options)) {
-    if (records.has(lineNumber)) yield [await records.row(lineNumber)];
-    else yield [{ lineNumber, succeeded: false, bytes: noAnswerLine(customId, error) }];
-  }
-}
-
-async function* readCustomIds({ extents }: Chunk, { blobs, inputBlobKey: key }: MergeOptions) {
-  for await (const lines of readLines({ blobs, key }, extents)) {
-    for (const line of lines) {
-      const customId =
-        line.bytes === null ? null : ((await parsedLine(line.bytes))?.customId ?? null);
-      if (line.bytes === null || customId === null) {
-        throw new Error(`line ${line.number} of the input file is not what was validated`);
-      }
-      yield {
-        lineNumber: line.number,
-        customId: line.bytes.subarray(customId.start, customId.end),
-      };
-    }
   }
 }
 
@@ -136,52 +160,52 @@ class ChunkRecords {
   readonly #blobs: Blobs;
   readonly #records = new Map<number, IndexedRecord>();
 
-  private constructor(blobs: Blobs) {
+  constructor(blobs: Blobs) {
     this.#blobs = blobs;
   }
 
-  static async read(blobs: Blobs, segments: readonly Segment[]): Promise<ChunkRecords> {
-    const records = new ChunkRecords(blobs);
-    const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
-    for (const segment of segments) {
-      const bytes = await blobs.readRange(segment.blobKey, { start: 0, end: segment.bytes });
-      for (const record of readRecords(bytes)) {
-        // The first record of a line wins.
-        if (records.#records.has(record.lineNumber)) continue;
-        const kept = totalBytes > MAX_KEPT_BYTES ? null : bytes.subarray(record.start, record.end);
-        records.#records.set(record.lineNumber, { ...record, segment, bytes: kept });
-      }
+  /** The first record of a line wins. */
+  add(
+    segment: Segment,
+    { bytes, records }: { readonly bytes: Buffer; readonly records: readonly RecordExtent[] },
+    isKept: boolean,
+  ): void {
+    for (const record of records) {
+      if (this.#records.has(record.lineNumber)) continue;
+      const kept = isKept ? bytes.subarray(record.start, record.end) : null;
+      this.#records.set(record.lineNumber, { ...record, segment, bytes: kept });
     }
-    return records;
   }
 
   get count(): number {
     return this.#records.size;
   }
 
-  has(lineNumber: number): boolean {
-    return this.#records.has(lineNumber);
+  get lineNumbers(): ReadonlySet<number> {
+    return new Set(this.#records.keys());
   }
 
-  lineNumbers(): number[] {
-    return [...this.#records.keys()].sort((a, b) => a - b);
-  }
-
-  /** All rows in order; null when they are too large to keep. */
-  keptRows(): Row[] | null {
-    const rows: Row[] = [];
-    for (const { lineNumber, succeeded, bytes } of this.#records.values()) {
-      if (bytes === null) return null;
-      rows.push({ lineNumber, succeeded, bytes });
+  /** All rows in order, together when they are small enough to be kept. */
+  async *rows(): AsyncGenerator<readonly Row[]> {
+    const records = [...this.#records.values()].sort((a, b) => a.lineNumber - b.lineNumber);
+    const kept: Row[] = [];
+    for (const record of records) {
+      if (record.bytes === null) yield [await this.row(record.lineNumber)];
+      else kept.push(rowOf(record, record.bytes));
     }
-    return rows.sort((a, b) => a.lineNumber - b.lineNumber);
+    if (kept.length > 0) yield kept;
   }
 
   async row(lineNumber: number): Promise<Row> {
     const record = this.#records.get(lineNumber);
     if (record === undefined) throw new Error(`no record of line ${lineNumber}`);
-    const { segment, succeeded, start, end } = record;
+    const { segment, start, end } = record;
     const bytes = record.bytes ?? (await this.#blobs.readRange(segment.blobKey, { start, end }));
-    return { lineNumber, succeeded, bytes };
+    return rowOf(record, bytes);
   }
 }
+
+const rowOf = (
+  { lineNumber, succeeded }: Pick<RecordExtent, "lineNumber" | "succeeded">,
+  bytes: Buffer,
+): Row => ({ lineNumber, kind: succeeded ? "completed" : "failed", bytes });

@@ -15,6 +15,7 @@ import type { ClaimedChunk, RunnableChunks, Store } from "../store/store.ts";
 import type { Route, Upstreams } from "../upstream/upstream.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
 import { Desk } from "./desk.ts";
+import { isPassing } from "./failure.ts";
 import type { Contender } from "./fair-share.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Meter } from "./meter.ts";
@@ -60,6 +61,18 @@ const contenderOf = ({ batch }: ClaimedChunk): Contender => ({
   deadlineAtMs: batch.expiresAtMs,
   createdAtMs: batch.createdAtMs,
 });
+
+/** A failure that cannot be counted because the store is away is none of the chunk's own. */
+async function countFailure(
+  err: unknown,
+  { lease }: ClaimedChunk,
+  { store, log }: SchedulerDeps,
+): Promise<void> {
+  if (isPassing(err)) return;
+  await store.countChunkFailureIfLeased(lease).catch((cause: unknown) => {
+    log.warn({ batch: lease.batchId, chunk: lease.chunkNumber, err: cause }, "failure.not_counted");
+  });
+}
 
 export class Scheduler {
   readonly #deps: SchedulerDeps;
@@ -227,8 +240,9 @@ export class Scheduler {
     const parts = { claimed, desk, run, routes: new Map<string, Route | null>() };
     const running = this.#run(parts)
       .catch((err: unknown) => {
-        // The lease is left to run out, so a chunk that fails for good is not tried in a tight loop.
+        // The lease is left to run out, so a chunk that fails again and again is not tried in a tight loop.
         log.error({ ...fields, err }, "chunk.failed");
+        return run.endReason === null ? countFailure(err, claimed, this.#deps) : undefined;
       })
       .finally(() => {
         this.#openBytes -= bytes;

@@ -1,18 +1,25 @@
 /**
  * Removes what nobody needs: journals of final batches, content of deleted files, parts of uploads that have
- * ended, old idempotency keys, and blobs without a row, which a crash between blob and row leaves behind. Each
+ * ended, old idempotency keys, and garbage, which is a blob without a row that can never get one. Each
  * step deletes the blob first and the row last, so a sweep that is cut short is simply done again. What
  * cannot be removed is told and left for the next sweep; it holds up nothing else.
+ *
+ * The age of a blob says nothing: while the database is locked or the disk is full, the row of a blob may be hours
+ * behind. The store knows which blobs are garbage (`findGarbage`), and garbage stays garbage, because the commit
+ * that would name the blob is refused from then on. So nothing happens between that answer and the deletion that could
+ * make the deletion wrong, whichever process carries it out.
  */
+import type { BlobIntents } from "../blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import { journalPrefix } from "../store/segment-key.ts";
 import type { Store } from "../store/store.ts";
-import { journalPrefix } from "./journal.ts";
 
 export interface SweeperDeps {
   readonly store: Store;
   readonly blobs: Blobs;
+  readonly intents: BlobIntents;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -21,14 +28,18 @@ const PAGE = 100;
 const LOOKUP_PAGE = 500;
 /** Where blobs stand whose rows are written after them. */
 const ORPHAN_PREFIXES = ["files/", "parts/", "journal/"];
-/** A blob this old without a row is not about to get one. */
-const ORPHAN_AGE_MS = 60 * 60 * 1000;
+/** Looking at every blob costs most where there are many, and a crash leaves few. */
 export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 
 /** Clears one page of what is finished with; true when there may be more. */
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys(deps.clock.nowMs());
-  const counts = [await sweepJournals(deps), await sweepFiles(deps), await sweepParts(deps)];
+  const counts = [
+    await sweepJournals(deps),
+    await sweepFiles(deps),
+    await sweepParts(deps),
+    await sweepGivenUp(deps),
+  ];
   return counts.includes(PAGE);
 }
 
@@ -56,6 +67,16 @@ async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
   });
 }
 
+/** What writers that are gone had declared. */
+async function sweepGivenUp(deps: SweeperDeps): Promise<number> {
+  const { store, intents, clock } = deps;
+  // After a pause of the machine this process must not give up its own blobs.
+  await intents.renew();
+  const keys = await store.giveUpExpiredBlobs(clock.nowMs(), PAGE);
+  await deleteGarbage(keys, deps);
+  return keys.length;
+}
+
 /** How many could be removed. */
 async function removeEach<T>(
   things: readonly T[],
@@ -74,23 +95,28 @@ async function removeEach<T>(
   return removedCount;
 }
 
-/** Deletes blobs that no row names and that are too old to be on their way to one. */
-export async function sweepOrphans({ store, blobs, clock, log }: SweeperDeps): Promise<boolean> {
-  const oldestMs = clock.nowMs() - ORPHAN_AGE_MS;
+/** Deletes all garbage, which a crash leaves behind. */
+export async function sweepOrphans(deps: SweeperDeps): Promise<boolean> {
+  const { blobs } = deps;
   let candidates: string[] = [];
-  const deleteUnknown = async () => {
-    for (const key of await store.findUnknownBlobKeys(candidates)) {
-      await blobs.delete(key);
-      log.info({ blob: key }, "orphan.removed");
-    }
-    candidates = [];
-  };
   for (const prefix of ORPHAN_PREFIXES) {
-    for await (const { key, modifiedAtMs } of blobs.list(prefix)) {
-      if (modifiedAtMs < oldestMs) candidates.push(key);
-      if (candidates.length === LOOKUP_PAGE) await deleteUnknown();
+    for await (const { key } of blobs.list(prefix)) {
+      candidates.push(key);
+      if (candidates.length < LOOKUP_PAGE) continue;
+      await deleteGarbage(candidates, deps);
+      candidates = [];
     }
   }
-  await deleteUnknown();
+  await deleteGarbage(candidates, deps);
   return false;
+}
+
+async function deleteGarbage(
+  keys: readonly string[],
+  { store, blobs, log }: SweeperDeps,
+): Promise<void> {
+  await removeEach(await store.findGarbage(keys), log, async (key) => {
+    await blobs.delete(key);
+    log.info({ blob: key }, "orphan.removed");
+  });
 }

@@ -1,6 +1,6 @@
-import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -204,22 +204,20 @@ test("the parts of an upload are removed once it is completed or cancelled", asy
   expect(await service.text(file?.id)).toBe("{}\n");
 });
 
-test("a part whose upload never heard of it is removed after an hour", async () => {
+test("what a writer that was killed has left is removed at the next start, however young", async () => {
   const dataDir = await mkdtemp(join(tmpdir(), "batchd-orphans-"));
-  const parts = join(dataDir, "blobs", "parts");
-  const clock = new FakeClock();
-  await mkdir(parts, { recursive: true });
-  for (const [name, ageMs] of [
-    ["part_old", HOUR_MS + 1_000],
-    ["part_young", HOUR_MS - 1_000],
-  ] as const) {
-    await writeFile(join(parts, name), "x");
-    const atSeconds = (clock.nowMs() - ageMs) / 1000;
-    await utimes(join(parts, name), atSeconds, atSeconds);
+  const before = await startTestService({ dataDir });
+  const kept = await before.upload(chatLines(1));
+  await before.close();
+  for (const name of ["files/file-half", "parts/part_half", "journal/batch_half/0-1-0"]) {
+    const path = join(dataDir, "blobs", name);
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(path, "x");
   }
-  await using service = await startTestService({ clock, dataDir });
-  await service.events.reached("orphan.removed", { blob: "parts/part_old" });
-  expect(await blobsIn(service, "parts")).toEqual(["part_young"]);
+  await using service = await startTestService({ dataDir });
+  await service.events.reached("orphan.removed", { count: 3 });
+  expect(await blobsIn(service, "parts")).toEqual([]);
+  expect(await blobsIn(service, "files")).toEqual([kept]);
   await service.close();
   await rm(dataDir, { recursive: true });
 });

@@ -1,0 +1,54 @@
+/**
+ * When work that fails is given up. A failure counts, durably, against the chunk or the batch that it is the failure
+ * of, until there is progress. What the machine is short of at the moment (disk, memory, file descriptors, the
+ * database) never counts: it is nobody's fault, and all work waits for it.
+ */
+import type { NoAnswer } from "../batch/outcome.ts";
+
+/** With a lease of half a minute between two tries, a fault of a few minutes costs no line anything. */
+export const MAX_FAILURES = 5;
+
+const PASSING_CODES = new Set([
+  "EAGAIN",
+  "EBUSY",
+  "EDQUOT",
+  "EMFILE",
+  "ENFILE",
+  "ENOMEM",
+  "ENOSPC",
+  "EROFS",
+  "SQLITE_BUSY",
+  "SQLITE_CANTOPEN",
+  "SQLITE_FULL",
+  "SQLITE_IOERR",
+  "SQLITE_LOCKED",
+  "SQLITE_NOMEM",
+  "SQLITE_READONLY",
+]);
+
+/** Whether it is the machine that failed, not the work. */
+export function isPassing(thrown: unknown): boolean {
+  for (let error = thrown; error instanceof Error; error = error.cause) {
+    const code = (error as NodeJS.ErrnoException).code ?? "";
+    // SQLite has longer codes below each of these, such as SQLITE_IOERR_WRITE.
+    const family = code.split("_").slice(0, 2).join("_");
+    if (PASSING_CODES.has(family)) return true;
+  }
+  return false;
+}
+
+export const GIVEN_UP: NoAnswer = {
+  code: "internal_error",
+  message: "The server failed to process this request in several tries.",
+};
+
+export const ANSWER_LOST: NoAnswer = {
+  code: "answer_lost",
+  message:
+    "The answer to this request was damaged where it was stored, and the completion window left no time to ask again.",
+};
+
+export const unreadableLine = (lineNumber: number): NoAnswer => ({
+  code: "input_unreadable",
+  message: `Line ${lineNumber} of the input file could not be read any more.`,
+});

@@ -1,0 +1,85 @@
+/**
+ * A segment: a run of records, written as one blob and never changed. A record is a header line
+ * `<line number> <o|e> <bytes>\n`, then that many bytes, which are the finished row of the output (`o`) or the error
+ * (`e`) file. The row of the segment in the store has its length and its CRC-32, so every reader knows what it holds:
+ * all that was written, or nothing it may use. A part of a damaged segment is never used.
+ */
+import { crc32 } from "node:zlib";
+import { BlobNotFound, type Blobs, BlobTooShort } from "../blobs/blobs.ts";
+import type { Segment } from "../store/store.ts";
+
+/** Where a record lies in a segment. */
+export interface RecordExtent {
+  readonly lineNumber: number;
+  readonly succeeded: boolean;
+  readonly start: number;
+  readonly end: number;
+}
+
+export type SegmentReading =
+  | { readonly ok: true; readonly bytes: Buffer; readonly records: readonly RecordExtent[] }
+  /** It will never be readable: `problem` is for the log. */
+  | { readonly ok: false; readonly problem: string };
+
+export const recordHeader = (
+  { lineNumber, succeeded }: { readonly lineNumber: number; readonly succeeded: boolean },
+  rowBytes: number,
+): Buffer => Buffer.from(`${lineNumber} ${succeeded ? "o" : "e"} ${rowBytes}\n`);
+
+export const crc32Of = (parts: readonly Buffer[]): number =>
+  parts.reduce((sum, part) => crc32(part, sum), 0);
+
+export interface SegmentReader {
+  readonly blobs: Blobs;
+  /** Whether an error that might pass, such as EIO, counts as damage: after enough tries it will not pass. */
+  readonly isLastTry: boolean;
+}
+
+/** Reads a segment and checks it. Throws on errors that may pass. */
+export async function readSegment(
+  segment: Segment,
+  reader: SegmentReader,
+): Promise<SegmentReading> {
+  const { blobKey, bytes, crc32: expected } = segment;
+  try {
+    const found = await reader.blobs.readRange(blobKey, { start: 0, end: bytes });
+    if (expected !== null && crc32(found) !== expected) {
+      return damaged("its checksum is another one");
+    }
+    const records = recordsIn(found);
+    if (records === null) return damaged("it is not a run of records");
+    return { ok: true, bytes: found, records };
+  } catch (error) {
+    if (!reader.isLastTry && !(await isGone(error, reader.blobs))) throw error;
+    return damaged((error as Error).message);
+  }
+}
+
+const damaged = (problem: string): SegmentReading => ({ ok: false, problem });
+
+/** Whether bytes that were stored will never come back. Throws when the whole storage is away. */
+export async function isGone(error: unknown, blobs: Blobs): Promise<boolean> {
+  if (error instanceof BlobTooShort) return true;
+  if (!(error instanceof BlobNotFound)) return false;
+  await blobs.ping();
+  return true;
+}
+
+const NEWLINE = 0x0a;
+
+/** The records in the order in which they were written; null when the bytes are something else. */
+function recordsIn(segment: Buffer): RecordExtent[] | null {
+  const records: RecordExtent[] = [];
+  let at = 0;
+  while (at < segment.length) {
+    const headerEnd = segment.indexOf(NEWLINE, at);
+    if (headerEnd === -1) return null;
+    const [lineNumber, kind, bytes] = segment.toString("latin1", at, headerEnd).split(" ");
+    const start = headerEnd + 1;
+    const end = start + Number(bytes);
+    if (!Number.isSafeInteger(end) || end > segment.length) return null;
+    records.push({ lineNumber: Number(lineNumber), succeeded: kind === "o", start, end });
+    at = end;
+  }
+  return records;
+}
