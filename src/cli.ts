@@ -6,11 +6,13 @@ import { systemClock } from "./clock.ts";
 import { configFile, loadConfig, type Overrides } from "./config/config.ts";
 import { reloading } from "./config/reload.ts";
 import type { Config } from "./config/schema.ts";
+import { configSecrets } from "./config/secrets.ts";
 import { showConfig } from "./config/shown.ts";
 import { configWarnings } from "./config/warnings.ts";
 import { ConfigWatch } from "./config/watch.ts";
-import { createLog, type Log } from "./log.ts";
+import { createLog, createRedactedLog, type Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
+import { Redactor } from "./redactor.ts";
 import { checkUpstreams, migrate, type Runtime, startRuntime } from "./runtime.ts";
 import { version } from "./version.ts";
 
@@ -102,7 +104,8 @@ async function serve(flags: Overrides): Promise<number> {
   const loaded = loadConfig(flags);
   if (!loaded.ok) return complainAbout(loaded.problems);
   const { config } = loaded;
-  const log = createLog(config.log_level);
+  const redactor = new Redactor(configSecrets(config));
+  const log = createRedactedLog(config.log_level, (line) => redactor.text(line));
   const leave = nextSignal();
   process.on("SIGHUP", () => watch.ask());
   const metrics = new Metrics();
@@ -137,6 +140,7 @@ async function serve(flags: Overrides): Promise<number> {
   };
   void warnOfUpstreams();
   const apply = (next: Config) => {
+    redactor.add(configSecrets(next));
     log.level = next.log_level;
     runtime.reconfigure(next);
     void warnOfUpstreams();

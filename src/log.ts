@@ -24,6 +24,12 @@ const standardError = () => destination({ fd: 2, sync: true });
 /** A log whose level may change. */
 export type LeveledLog = Log & { level: LogLevel };
 
+/** A log on standard error from which `redact` takes what nobody may read. */
+export function createRedactedLog(level: LogLevel, redact: (line: string) => string): LeveledLog {
+  const stream = standardError();
+  return createLog(level, { write: (line) => stream.write(redact(line)) });
+}
+
 export function createLog(
   level: LogLevel,
   stream: DestinationStream = standardError(),

@@ -38,6 +38,8 @@ export const NO_ANSWER_CODES = {
   batch_expired: "The completion window ended before the line was answered.",
   request_timeout: "The model did not answer in time, and neither when it was asked again.",
   upstream_unreachable: "No connection to the model server could be made.",
+  upstream_refused:
+    "The model server refused this request for the sake of batchd's own key, account or address there, although it answered others.",
   upstream_error: "The connection broke, or what came back was not an answer in JSON.",
   answer_lost:
     "The stored answer cannot be read any more, and the completion window left no time to ask again.",

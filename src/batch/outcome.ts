@@ -5,13 +5,14 @@
  * spaces (inside strings JSON has none), so numbers, key order and escapes survive.
  */
 
-import type { Usage } from "./batch.ts";
+import { NO_USAGE, type Usage } from "./batch.ts";
 import type { NoAnswerCode } from "./codes.ts";
 import { randomHexId } from "./random-id.ts";
 
 export type Outcome =
   | Answered
   | Overloaded
+  | Refused
   /** No connection: refused, unknown host, TLS failure. Nothing was sent. */
   | { readonly kind: "unreachable"; readonly detail: string }
   /** A connection that broke, or an answer that is not HTTP or not JSON. */
@@ -48,6 +49,23 @@ export interface Overloaded extends Answer {
   readonly retryAfterMs: number | null;
 }
 
+/** What of the operator's own an upstream does not accept. */
+export type RefusalReason = "credentials" | "quota" | "address";
+
+/** An answer about what the operator configured, and not about the line. */
+export interface Refused {
+  readonly kind: "refused";
+  readonly reason: RefusalReason;
+  readonly status: number;
+  readonly requestId: string | null;
+  /** What may be said of it to anybody: nothing of the answer but its status and code. */
+  readonly detail: string;
+  /** The beginning of the answer, for the operator's log; without secrets, and without parts of them. */
+  readonly said: string;
+  /** The answer itself, where it holds nothing of the operator's; null where it may. */
+  readonly body: Buffer | null;
+}
+
 /** Outcomes that end a line. */
 export type FinalOutcome = Exclude<Outcome, { kind: "interrupted" }>;
 
@@ -76,7 +94,14 @@ export const BATCH_EXPIRED: NoAnswer = {
  */
 export function outcomeLine(customId: Buffer, outcome: FinalOutcome): readonly Buffer[] {
   if (outcome.kind !== "answered" && outcome.kind !== "overloaded") {
-    return [noAnswerLine(customId, noAnswerOf(outcome))];
+    const isShown = outcome.kind === "refused" && outcome.body !== null;
+    if (!isShown) return [noAnswerLine(customId, noAnswerOf(outcome))];
+    return outcomeLine(customId, {
+      ...outcome,
+      kind: "answered",
+      body: outcome.body,
+      usage: NO_USAGE,
+    });
   }
   const requestId = JSON.stringify(outcome.requestId ?? randomHexId());
   const response = `{"status_code":${outcome.status},"request_id":${requestId},"body":`;
@@ -114,6 +139,11 @@ function join(customId: Buffer, response: string, body: Buffer): Buffer {
 
 function noAnswerOf(outcome: Exclude<FinalOutcome, Answered | Overloaded>): NoAnswer {
   switch (outcome.kind) {
+    case "refused":
+      return {
+        code: "upstream_refused",
+        message: `The model server refused this request: ${outcome.detail}.`,
+      };
     case "timed_out":
       return {
         code: "request_timeout",

@@ -128,9 +128,10 @@ export const fragileJson = (prompt: string): string => `{
 }
 `;
 
+/** A 404 is about the model: any other would be about the address of the server. */
 export const errorEnvelope = (status: number): Json => ({
   error: {
-    message: `told to answer ${status}`,
+    message: status === 404 ? "told to answer 404: no such model" : `told to answer ${status}`,
     type: status === 429 ? "rate_limit_error" : "test_error",
     param: null,
     code: String(status),

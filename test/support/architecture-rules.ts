@@ -40,6 +40,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "log-events.ts": { may: [] },
   "log.ts": { may: ["log-events.ts"] },
   "version.ts": { may: [] },
+  "redactor.ts": { may: [] },
   "metric-table.ts": { may: [] },
   "metrics.ts": {
     may: ["metric-table.ts", "version.ts"],
@@ -61,7 +62,16 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "blobs/": { may: ["blobs/blobs.ts"] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {
-    may: ["batch/", "contract/", "clock.ts", "version.ts", "time-slice.ts", "upstream/watch.ts"],
+    may: [
+      "batch/",
+      "contract/",
+      "config/secrets.ts",
+      "clock.ts",
+      "redactor.ts",
+      "version.ts",
+      "time-slice.ts",
+      "upstream/watch.ts",
+    ],
     mayKnow: ["config/upstreams.ts", "upstream/upstream.ts"],
   },
   "upstream/capacity/": {
@@ -160,6 +170,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "version.ts",
       ...OBSERVERS,
       "errors.ts",
+      "redactor.ts",
     ],
   },
   "main.ts": { may: ["cli.ts"] },

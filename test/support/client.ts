@@ -43,6 +43,7 @@ export function exchangeOf(
   { endpoint = "/v1/chat/completions", body }: Pick<Sent, "endpoint" | "body">,
 ): Exchange {
   const request = {
+    project: "default",
     endpoint,
     model: "m",
     isModelInBody: true,

@@ -54,6 +54,7 @@ export const requestOf = (
   prompt: string,
   { user = prompt, ...changes }: Partial<UpstreamRequest> & { readonly user?: string } = {},
 ): UpstreamRequest => ({
+  project: "default",
   endpoint: "/v1/chat/completions",
   model: "m",
   isModelInBody: true,

@@ -148,6 +148,7 @@ export class Dispatcher {
   #requestOf(model: string, user: string, content = "Hello"): UpstreamRequest {
     const messages = [{ role: "user", content }];
     return {
+      project: "default",
       endpoint: "/v1/chat/completions",
       model,
       isModelInBody: true,

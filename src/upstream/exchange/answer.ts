@@ -7,11 +7,14 @@
  */
 import { isUtf8 } from "node:buffer";
 import { NO_USAGE, type Usage } from "../../batch/batch.ts";
-import { type Outcome, putOnOneLine } from "../../batch/outcome.ts";
+import { type Outcome, putOnOneLine, type RefusalReason, type Refused } from "../../batch/outcome.ts";
 import { UsageReading, usageIfJson } from "../../batch/usage.ts";
 import { Utf8Check } from "../../batch/utf8.ts";
+import type { Clock } from "../../clock.ts";
 import type { ErrorEnvelope } from "../../contract/error.ts";
+import type { Redactor } from "../../redactor.ts";
 import { isLong, STEP_BYTES, timeForMore } from "../../time-slice.ts";
+import { refusalOf } from "./refusal.ts";
 
 export interface RawAnswer {
   readonly status: number;
@@ -25,20 +28,33 @@ const OVERLOADED = new Set([429, 503, 529]);
 export const isOverload = (status: number): boolean => OVERLOADED.has(status);
 
 const MAX_EXCERPT_CHARACTERS = 120;
+const MAX_LOGGED_CHARACTERS = 300;
 const MAX_MESSAGE_CHARACTERS = 1_000;
 /** The longest character takes four bytes. */
 const BYTES_PER_CHARACTER = 4;
 
-/** `usage` is null when the body is not one JSON value in UTF-8. */
+export interface AnswerRules {
+  readonly clock: Clock;
+  readonly redactor: Redactor;
+}
+
+/** The body has no secrets any more. `usage` is null when it is not one JSON value in UTF-8. */
 export function outcomeOf(
   { status, headers, body }: RawAnswer,
   usage: Usage | null,
-  nowMs: number,
+  { clock, redactor }: AnswerRules,
 ): Outcome {
+  const givenId = header(headers, "x-request-id");
+  const requestId = givenId === null ? null : redactor.text(givenId);
+  const refused = refusalIn({ status, headers, body }, redactor);
+  if (refused !== null) {
+    const mayPass = refused.reason === "address" && status >= 400;
+    const shown = mayPass ? (usage === null ? errorBody(status, body) : body) : null;
+    return { kind: "refused", ...refused, status, requestId, body: shown };
+  }
   if (status >= 200 && status < 300 && usage === null) {
     return { kind: "broken", detail: `status ${status} with ${describe(body)}` };
   }
-  const requestId = header(headers, "x-request-id");
   const json = usage !== null ? body : errorBody(status, body);
   return isOverload(status)
     ? {
@@ -46,19 +62,22 @@ export function outcomeOf(
         status,
         requestId,
         body: json,
-        retryAfterMs: retryAfterMs(headers, nowMs),
+        retryAfterMs: retryAfterMs(headers, clock.nowMs()),
       }
     : { kind: "answered", status, requestId, body: json, usage: usage ?? NO_USAGE };
 }
 
-/** What an answer reports of its tokens; null when it is not one JSON value in UTF-8. A promise only for a long one. */
-export function usageOf(body: Buffer): Usage | null | Promise<Usage | null> {
-  if (isLong(body)) return usageOfLong(body);
+/**
+ * What an answer reports of its tokens; null when it is not one JSON value in UTF-8. A promise only for a long one, which
+ * loses its secrets on the way.
+ */
+export function usageOf(body: Buffer, redactor: Redactor): Usage | null | Promise<Usage | null> {
+  if (isLong(body)) return usageOfLong(body, redactor);
   return isUtf8(body) ? usageIfJson(body) : null;
 }
 
 /** Puts the answer on one line on its way: it goes into a file of lines, and is not to be gone through once more. */
-async function usageOfLong(body: Buffer): Promise<Usage | null> {
+async function usageOfLong(body: Buffer, redactor: Redactor): Promise<Usage | null> {
   const reading = new UsageReading();
   const utf8 = new Utf8Check();
   reading.begin(body);
@@ -66,12 +85,34 @@ async function usageOfLong(body: Buffer): Promise<Usage | null> {
     await timeForMore();
     const piece = body.subarray(at, at + STEP_BYTES);
     utf8.add(piece);
-    if (reading.advance(STEP_BYTES) && reading.result() === null) return null;
+    const isRead = reading.advance(STEP_BYTES);
+    redactor.mask(body, at, at + STEP_BYTES);
+    if (isRead && reading.result() === null) return null;
     // Only after they were read: within a string they are an error.
     putOnOneLine(piece);
   }
   while (!reading.advance(STEP_BYTES));
   return utf8.isValid ? reading.result() : null;
+}
+
+const WORDS: Readonly<Record<RefusalReason, string>> = {
+  credentials: "it does not accept batchd's own credentials",
+  quota: "batchd's account there has no credit or quota left",
+  address: "what batchd is configured with is not the address of this API",
+};
+
+/** Why an answer is not about the line, in words that anybody may read; null when it is. */
+export function refusalIn(
+  { status, headers, body }: RawAnswer,
+  redactor: Redactor,
+): Pick<Refused, "reason" | "detail" | "said"> | null {
+  if (status >= 500) return null;
+  const refusal = refusalOf({ status, contentType: header(headers, "content-type"), body });
+  if (refusal === null) return null;
+  const { reason, code } = refusal;
+  const name = code === null ? "" : `, ${code}`;
+  const said = redactor.parts(excerpt(body, MAX_LOGGED_CHARACTERS));
+  return { reason, said, detail: redactor.text(`${WORDS[reason]} (status ${status}${name})`) };
 }
 
 function header(headers: RawAnswer["headers"], name: string): string | null {
@@ -98,13 +139,15 @@ const textStart = (body: Buffer, characters: number) =>
 
 function describe(body: Buffer): string {
   if (body.length === 0) return "an empty body";
-  const start = textStart(body, MAX_EXCERPT_CHARACTERS)
+  return `a body that is not one JSON value: ${excerpt(body, MAX_EXCERPT_CHARACTERS)}`;
+}
+
+const excerpt = (body: Buffer, characters: number) =>
+  textStart(body, characters)
     .replaceAll(/[\p{C}\p{Z}\uFFFD]+/gu, " ")
     .trim()
-    .slice(0, MAX_EXCERPT_CHARACTERS)
+    .slice(0, characters)
     .toWellFormed();
-  return `a body that is not one JSON value: ${start}`;
-}
 
 function errorBody(status: number, body: Buffer): Buffer {
   const text = textStart(body, MAX_MESSAGE_CHARACTERS).trim().slice(0, MAX_MESSAGE_CHARACTERS);

@@ -7,9 +7,9 @@
 import type { Usage } from "../../batch/batch.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
-import type { Clock } from "../../clock.ts";
+import { isLong } from "../../time-slice.ts";
 import { type Interruptible, unwatch, watch } from "../watch.ts";
-import { outcomeOf, usageOf } from "./answer.ts";
+import { type AnswerRules, outcomeOf, usageOf } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
 import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./stopwatch.ts";
@@ -30,12 +30,9 @@ export interface Controller {
 }
 
 /** The same for every attempt at a target. */
-export interface AnswerRules {
-  readonly clock: Clock;
+export interface AttemptRules extends AnswerRules {
   /** Asked when an attempt begins. */
   readonly maxAnswerBytes: () => number;
-  /** What no detail may show. */
-  readonly secrets: readonly string[];
 }
 
 interface AttemptOptions {
@@ -49,7 +46,7 @@ const NOTHING = Buffer.alloc(0);
 export const ABANDONED = new Error("the attempt was given up");
 
 export class Attempt implements Interruptible, Impatient {
-  readonly #rules: AnswerRules;
+  readonly #rules: AttemptRules;
   readonly #maxAnswerBytes: number;
   readonly #options: AttemptOptions;
   readonly #stopwatch: Stopwatch;
@@ -61,7 +58,7 @@ export class Attempt implements Interruptible, Impatient {
   /** Null until the answer begins. */
   #body: Gathered | null = null;
 
-  constructor(rules: AnswerRules, options: AttemptOptions) {
+  constructor(rules: AttemptRules, options: AttemptOptions) {
     this.#rules = rules;
     this.#maxAnswerBytes = rules.maxAnswerBytes();
     this.#options = options;
@@ -101,8 +98,10 @@ export class Attempt implements Interruptible, Impatient {
     if (this.#isSettled) return;
     // The answer is there: nothing is waited for any more.
     this.#stopwatch.stop();
-    const body = this.#body?.take() ?? NOTHING;
-    const usage = usageOf(body);
+    const { redactor } = this.#rules;
+    const raw = this.#body?.take() ?? NOTHING;
+    const body = isLong(raw) ? raw : redactor.bytes(raw);
+    const usage = usageOf(body, redactor);
     if (usage instanceof Promise) {
       void usage.then((found) => this.#settleAnswered(body, found));
     } else this.#settleAnswered(body, usage);
@@ -112,7 +111,7 @@ export class Attempt implements Interruptible, Impatient {
     if (this.#isSettled) return;
     const headers = this.#headers;
     const answer = { status: this.#status, headers, body };
-    this.#settle(outcomeOf(answer, usage, this.#rules.clock.nowMs()), rateLimitHints(headers));
+    this.#settle(outcomeOf(answer, usage, this.#rules), rateLimitHints(headers));
   }
 
   onResponseError(_controller: Controller | null, error: Error): void {
@@ -141,7 +140,7 @@ export class Attempt implements Interruptible, Impatient {
     this.#body = null;
     this.#stopwatch.stop();
     unwatch(this.#options.abort, this);
-    this.#options.resolve({ outcome: withoutSecrets(outcome, this.#rules.secrets), hints });
+    this.#options.resolve({ outcome: withoutSecrets(outcome, this.#rules.redactor), hints });
   }
 }
 

@@ -10,7 +10,7 @@ import { createSecureContext, getCACertificates, type SecureContext } from "node
 import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { Relayed } from "../upstream.ts";
-import { type AnswerRules, Attempt, type Attempted } from "./attempt.ts";
+import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
 import { Relaying, type Unrelayed } from "./relaying.ts";
 import type { Timeouts } from "./stopwatch.ts";
@@ -32,7 +32,7 @@ export class Client {
   readonly #connections: Dispatcher;
   readonly #origin: string;
   readonly #timeouts: Timeouts;
-  readonly #rules: AnswerRules;
+  readonly #rules: AttemptRules;
   #inFlightCount = 0;
   /** Ends the wait for the last one in flight. Null while it takes requests. */
   #onIdle: (() => void) | null = null;
@@ -40,7 +40,7 @@ export class Client {
   constructor({ config, dialect, maxAnswerBytes, clock }: ClientOptions) {
     this.#origin = new URL(config.base_url).origin;
     this.#timeouts = timeoutsOf(config);
-    this.#rules = { clock, maxAnswerBytes, secrets: dialect.secrets };
+    this.#rules = { clock, maxAnswerBytes, redactor: dialect.redactor };
     this.#connections = connect(config);
   }
 
@@ -69,14 +69,14 @@ export class Client {
     if (abort.aborted || this.#onIdle !== null) return Promise.resolve(INTERRUPTED);
     this.#inFlightCount++;
     return new Promise((resolve) => {
-      const { secrets } = this.#rules;
+      const { redactor } = this.#rules;
       const timeouts = this.#timeoutsFor(exchange);
       const onOver = () => this.#leave();
-      this.#dispatch(exchange, new Relaying({ timeouts, abort, secrets, resolve, onOver }));
+      this.#dispatch(exchange, new Relaying({ timeouts, abort, redactor, resolve, onOver }));
     });
   }
 
-  #rulesFor({ maxAnswerBytes }: Exchange): AnswerRules {
+  #rulesFor({ maxAnswerBytes }: Exchange): AttemptRules {
     if (maxAnswerBytes === undefined) return this.#rules;
     return { ...this.#rules, maxAnswerBytes: () => maxAnswerBytes };
   }

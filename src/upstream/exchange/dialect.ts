@@ -5,7 +5,9 @@
  * Whatever does not differ between two requests is made once for each target.
  */
 import { BodyRewriting, type BodyRules, type FieldTexts, isRewritten } from "../../batch/body.ts";
+import { upstreamSecrets } from "../../config/secrets.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
+import { Redactor } from "../../redactor.ts";
 import { read } from "../../time-slice.ts";
 import { version } from "../../version.ts";
 import type { UpstreamRequest } from "../upstream.ts";
@@ -33,26 +35,22 @@ const DEPLOYMENT_PATHS = new Set([
 ]);
 /** A version without a date, such as `preview`, is of the API that names the deployment in the body alone. */
 const DATED_VERSION = /^\d{4}-\d{2}-\d{2}/;
-/** What is shorter stands in too many texts to be hidden in them, and is hardly a secret. */
-const MIN_SECRET_CHARACTERS = 8;
-const SECRET_PARAMETER = /key|token|secret|sig|pass/i;
 
 export class Dialect {
   /** Where to ask for the models that the target serves; null when it cannot be asked. */
   readonly modelListPath: string | null;
   /** Of every exchange. */
   readonly headers: readonly string[];
-  /** What no text of ours may show, although the target may echo it. */
-  readonly secrets: readonly string[];
+  /** Knows what the target may echo and nobody else may read. */
+  readonly redactor: Redactor;
   readonly #pathOf: (path: string, model: string) => string;
   readonly #defaults: FieldTexts;
   readonly #extra: FieldTexts;
 
   constructor(config: UpstreamConfig) {
     const url = new URL(config.base_url);
-    const headers = headersOf(config, url);
-    this.headers = headers.flat();
-    this.secrets = secretsOf(config, headers);
+    this.headers = headersOf(config, url).flat();
+    this.redactor = new Redactor(upstreamSecrets(config));
     this.#pathOf =
       config.azure === undefined ? openAiPaths(url) : azurePaths(url, config.azure.api_version);
     this.modelListPath = config.azure === undefined ? this.#pathOf("/models", "") : null;
@@ -145,24 +143,6 @@ function decoded(text: string): string {
   } catch {
     return text;
   }
-}
-
-function secretsOf(config: UpstreamConfig, headers: readonly Header[]): string[] {
-  const urls = [config.base_url, config.proxy].filter((text) => text !== undefined);
-  const passwords = urls.map((text) => decoded(new URL(text).password));
-  const configured = new Set(Object.keys(config.headers).map((name) => name.toLowerCase()));
-  const values = headers
-    .filter(([name]) => configured.has(name) || name === "authorization")
-    .flatMap(([, value]) => [value, ...value.split(" ").slice(1)])
-    .filter((value) => value.length >= MIN_SECRET_CHARACTERS);
-  const parameters = [...new URL(config.base_url).searchParams]
-    .filter(([name]) => SECRET_PARAMETER.test(name))
-    .map(([, value]) => value);
-  const known = [config.api_key ?? "", ...passwords, ...parameters].filter(
-    (secret) => secret !== "",
-  );
-  // The longest first: a part that is hidden would keep the whole from being found.
-  return [...new Set([...known, ...values])].toSorted((a, b) => b.length - a.length);
 }
 
 const textsOf = (fields: UpstreamConfig["defaults"]): FieldTexts =>

@@ -1,5 +1,6 @@
 /** Why there was no HTTP answer, in words that a client may read: no addresses of ours, no credentials. */
 import type { Outcome } from "../../batch/outcome.ts";
+import type { Redactor } from "../../redactor.ts";
 
 const WORDS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
@@ -42,10 +43,9 @@ export function failureOf(error: Error, { isSent }: { readonly isSent: boolean }
 }
 
 /** A server may echo what it was sent. */
-export function withoutSecrets<T extends Outcome>(outcome: T, secrets: readonly string[]): T {
-  if (outcome.kind !== "broken" && outcome.kind !== "unreachable") return outcome;
-  const redacted = (text: string, secret: string) => text.replaceAll(secret, "[redacted]");
-  return { ...outcome, detail: secrets.reduce(redacted, outcome.detail) };
+export function withoutSecrets<T extends Outcome>(outcome: T, redactor: Redactor): T {
+  if (!("detail" in outcome)) return outcome;
+  return { ...outcome, detail: redactor.text(outcome.detail) };
 }
 
 function describeFailure(error: Error): string {

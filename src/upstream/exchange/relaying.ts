@@ -4,11 +4,16 @@
  * It resolves once: when the final status and headers are there, or when it is clear that they will not come. From
  * then on the body tells its own story by its events. The upstream is read as fast as the body is: a reader
  * that is slow slows the upstream down, and the time it takes is not held against the upstream.
+ *
+ * An answer that may be about the operator's own key or address (`refusal.ts`) is read first, as far as it takes to
+ * judge it: such an answer is not the client's to read.
  */
 import { Readable } from "node:stream";
 import type { Outcome } from "../../batch/outcome.ts";
+import type { RedactedStream, Redactor } from "../../redactor.ts";
 import type { Relayed } from "../upstream.ts";
 import { type Interruptible, unwatch, watch } from "../watch.ts";
+import { refusalIn } from "./answer.ts";
 import {
   ABANDONED,
   type AnswerHeaders,
@@ -17,21 +22,36 @@ import {
   timedOut,
 } from "./attempt.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
+import { isWorthJudging } from "./refusal.ts";
 import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./stopwatch.ts";
 
 export type Unrelayed = Extract<
   Outcome,
-  { kind: "unreachable" | "broken" | "timed_out" | "interrupted" }
+  { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }
 >;
 
 interface RelayingOptions {
   readonly timeouts: Timeouts;
   readonly abort: AbortSignal;
-  /** What no detail may show. */
-  readonly secrets: readonly string[];
+  readonly redactor: Redactor;
   readonly resolve: (relay: Relayed | Unrelayed) => void;
   /** Called once, when nothing more comes from the upstream. */
   readonly onOver: () => void;
+}
+
+/** Error answers are short. Of a longer one the beginning is judged. */
+const MAX_JUDGED_BYTES = 64 * 1024;
+
+interface Head {
+  readonly status: number;
+  readonly headers: AnswerHeaders;
+}
+
+/** An answer that is read before it goes on. */
+interface Judged {
+  readonly head: Head;
+  readonly chunks: Buffer[];
+  bytes: number;
 }
 
 export class Relaying implements Interruptible, Impatient {
@@ -40,11 +60,14 @@ export class Relaying implements Interruptible, Impatient {
   #isOver = false;
   /** Null until a connection takes the request. */
   #controller: Controller | null = null;
-  /** Null until the answer begins. */
+  #judged: Judged | null = null;
+  readonly #redacted: RedactedStream;
+  /** Null until the answer goes on. */
   #body: Readable | null = null;
 
   constructor(options: RelayingOptions) {
     this.#options = options;
+    this.#redacted = options.redactor.stream();
     this.#stopwatch = new Stopwatch(options.timeouts, this);
     watch(options.abort, this);
   }
@@ -59,8 +82,22 @@ export class Relaying implements Interruptible, Impatient {
     // The final status is still to come.
     if (this.#isOver || status < 200) return;
     this.#stopwatch.await("more");
+    const head = { status, headers };
+    const type = headers["content-type"];
+    const contentType = (typeof type === "string" ? type : type?.[0]) ?? null;
+    if (isWorthJudging({ status, contentType })) this.#judged = { head, chunks: [], bytes: 0 };
+    else this.#passOn(controller, head);
+  }
+
+  #passOn(controller: Controller, { status, headers }: Head): void {
     this.#body = this.#openBody(controller);
-    this.#options.resolve({ kind: "relayed", status, headers, body: this.#body });
+    const { redactor, resolve } = this.#options;
+    resolve({
+      kind: "relayed",
+      status,
+      headers: redactHeaders(headers, redactor),
+      body: this.#body,
+    });
   }
 
   #openBody(controller: Controller): Readable {
@@ -83,8 +120,43 @@ export class Relaying implements Interruptible, Impatient {
   }
 
   onResponseData(controller: Controller, chunk: Buffer): void {
-    if (this.#isOver || this.#body === null) return;
-    if (this.#body.push(chunk)) {
+    if (this.#isOver) return;
+    if (this.#judged === null) this.#push(controller, chunk);
+    else this.#gather(controller, this.#judged, chunk);
+  }
+
+  #gather(controller: Controller, judged: Judged, chunk: Buffer): void {
+    this.#stopwatch.await("more");
+    judged.chunks.push(chunk);
+    judged.bytes += chunk.length;
+    if (judged.bytes <= MAX_JUDGED_BYTES) return;
+    if (this.#isRefused(judged)) this.#controller?.abort(ABANDONED);
+    else this.#release(controller, judged);
+  }
+
+  /** Tells the caller when it is one. */
+  #isRefused({ head, chunks }: Judged): boolean {
+    const { redactor } = this.#options;
+    const body = redactor.bytes(Buffer.concat(chunks));
+    const refused = refusalIn({ ...head, body }, redactor);
+    if (refused === null) return false;
+    this.#leave();
+    const { status } = head;
+    this.#options.resolve({ kind: "refused", ...refused, status, requestId: null, body: null });
+    return true;
+  }
+
+  #release(controller: Controller, { head, chunks }: Judged): void {
+    this.#judged = null;
+    this.#passOn(controller, head);
+    this.#push(controller, Buffer.concat(chunks));
+  }
+
+  #push(controller: Controller, chunk: Buffer): void {
+    if (this.#body === null) return;
+    const clean = this.#redacted.push(chunk);
+    // An empty chunk would end the reader's turn.
+    if (clean.length === 0 || this.#body.push(clean)) {
       this.#stopwatch.await("more");
     } else {
       controller.pause();
@@ -92,9 +164,16 @@ export class Relaying implements Interruptible, Impatient {
     }
   }
 
-  onResponseEnd(): void {
+  onResponseEnd(controller: Controller): void {
     if (this.#isOver) return;
+    const judged = this.#judged;
+    if (judged !== null) {
+      if (this.#isRefused(judged)) return;
+      this.#release(controller, judged);
+    }
     this.#leave();
+    const last = this.#redacted.end();
+    if (last.length > 0) this.#body?.push(last);
     this.#body?.push(null);
   }
 
@@ -115,7 +194,7 @@ export class Relaying implements Interruptible, Impatient {
   #fail(outcome: Unrelayed): void {
     if (this.#isOver) return;
     this.#leave();
-    const told = withoutSecrets(outcome, this.#options.secrets);
+    const told = withoutSecrets(outcome, this.#options.redactor);
     if (this.#body === null) this.#options.resolve(told);
     else this.#body.destroy(breakOff(told));
     this.#controller?.abort(ABANDONED);
@@ -129,10 +208,21 @@ export class Relaying implements Interruptible, Impatient {
   }
 }
 
+function redactHeaders(headers: AnswerHeaders, redactor: Redactor): AnswerHeaders {
+  const clean: Record<string, string | string[] | undefined> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    clean[name] = Array.isArray(value)
+      ? value.map((each) => redactor.text(each))
+      : value && redactor.text(value);
+  }
+  return clean;
+}
+
 function breakOff(outcome: Unrelayed): Error {
   switch (outcome.kind) {
     case "unreachable":
     case "broken":
+    case "refused":
       return new Error(`the answer broke off: ${outcome.detail}`);
     case "timed_out":
       return new Error(`the answer was not complete within ${outcome.afterMs} ms`);

@@ -1,0 +1,73 @@
+/**
+ * Which values of a configuration are secrets, for the redactor: keys, passwords, what is called like a secret, and
+ * headers that may be one under any name. A header that is plainly none (a date, a media type, a word) is not among
+ * them, because a model may well write the same text.
+ */
+import type { Config } from "./schema.ts";
+import type { UpstreamConfig } from "./upstreams.ts";
+
+const SECRET_NAME = /key|token|secret|sig|pass|auth|cookie|credential/i;
+/** Values that stand in many texts: dates, versions, media types, addresses. */
+const PLAIN_VALUE = /^(?:\d{4}-\d{2}-\d{2}.*|[\w.+*-]+\/[\w.+*;=, -]+|https?:\/\/[^@]*|v?[\d.]+)$/i;
+/** A random text has letters and digits; words have letters only, unless they are many. */
+const RANDOM_VALUE = /^(?=.*[a-z])(?=.*\d)\S{8,}$|^\S{16,}$/i;
+
+export function upstreamSecrets(config: UpstreamConfig): string[] {
+  const urls = [config.base_url, config.proxy]
+    .filter((url) => url !== undefined)
+    .map((url) => URL.parse(url));
+  return unique([
+    ...(config.api_key === undefined ? [] : [config.api_key, `Bearer ${config.api_key}`]),
+    ...urls.filter((url) => url !== null).flatMap(secretsInUrl),
+    ...Object.entries(config.headers).flatMap(([name, value]) => secretsInHeader(name, value)),
+    ...secretsInFields(config.extra_body),
+    ...secretsInFields(config.defaults),
+  ]);
+}
+
+/** Of the whole configuration. Keys that are given as a hash cannot leak. */
+export const configSecrets = (config: Config): string[] =>
+  unique([
+    ...config.upstreams.flatMap(upstreamSecrets),
+    ...(config.auth?.keys ?? []).map(({ key }) => key).filter((key) => !key.startsWith("sha256:")),
+    ...config.webhooks.endpoints.flatMap(({ secret, url }) => {
+      const parsed = URL.parse(url);
+      return parsed === null ? [secret] : [secret, ...secretsInUrl(parsed)];
+    }),
+  ]);
+
+const unique = (secrets: readonly string[]) => [...new Set(secrets)].filter((text) => text !== "");
+
+function secretsInUrl({ username, password, searchParams }: URL): string[] {
+  const parameters = [...searchParams].filter(([name]) => SECRET_NAME.test(name));
+  const secrets = parameters.map(([, value]) => value);
+  if (password !== "") {
+    const pair = `${decoded(username)}:${decoded(password)}`;
+    secrets.push(password, decoded(password), Buffer.from(pair).toString("base64"));
+  }
+  return secrets;
+}
+
+function secretsInHeader(name: string, value: string): string[] {
+  const parts = [value, ...value.split(" ").slice(1)];
+  if (SECRET_NAME.test(name)) return parts;
+  return parts.filter((part) => RANDOM_VALUE.test(part) && !PLAIN_VALUE.test(part));
+}
+
+/** Texts below a name that is called like a secret, at any depth. */
+function secretsInFields(fields: unknown, isSecret = false): string[] {
+  if (typeof fields === "string") return isSecret ? [fields] : [];
+  if (typeof fields !== "object" || fields === null) return [];
+  return Object.entries(fields).flatMap(([name, value]) =>
+    secretsInFields(value, isSecret || SECRET_NAME.test(name)),
+  );
+}
+
+/** A percent sign may stand for itself. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

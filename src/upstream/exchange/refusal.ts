@@ -1,0 +1,137 @@
+/**
+ * Whose fault an answer is that is no success: the line's, or that of what the operator configured.
+ *
+ * A model server that refuses the operator's own key, account or address answers every line so. Taken as answers to
+ * the lines, a revoked key would end a batch of 50,000 in seconds. What an answer says of the line's own model or content
+ * is the line's, in whatever status it comes. `docs/architecture.md` has the whole table.
+ *
+ * The words are those of OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM, OpenRouter, Groq and DeepSeek. A server with other
+ * words is judged by its status alone; that this cannot hold up other tenants is the business of `holds.ts`.
+ */
+import type { RefusalReason } from "../../batch/outcome.ts";
+
+/** The head of an answer, and of its body as much as there is. */
+export interface JudgedAnswer {
+  readonly status: number;
+  readonly contentType: string | null;
+  readonly body: Buffer;
+}
+
+export interface Refusal {
+  readonly reason: RefusalReason;
+  /** What the server calls it, as far as that is one plain word. */
+  readonly code: string | null;
+}
+
+const MAX_JUDGED_BYTES = 16 * 1024;
+
+/** In `error.code` or `error.type`, under any status below 500: the account cannot pay. */
+const QUOTA_CODE =
+  /^(?:insufficient_(?:quota|balance|credits|funds)|billing_\w+|payment_required|credit_balance_\w+|budget_exceeded|(?:organization|project)_(?:usage|spend)_limit_exceeded|quota_exceeded|access_terminated\w*)$/i;
+/** The same: the key or the account is not accepted. */
+const CREDENTIALS_CODE =
+  /^(?:invalid_api_key|invalid_key|expired_key|token_not_found_in_db|authentication_error|auth_error|account_deactivated|organization_(?:deactivated|restricted)|unsupported_country_region_territory|invalid_organization|ip_not_authorized|unauthorized)$/i;
+const QUOTA_TEXT =
+  /exceeded your current quota|insufficient (?:quota|balance|credits|funds)|credit balance is too low|billing hard limit|budget has been exceeded|account is not active/i;
+/** A key that lacks a right says so in words that look like those about a model (`model.request`). */
+const KEY_RIGHTS_TEXT = /missing scopes|insufficient permissions|api key not valid/i;
+
+const MODEL_CODE = /model|deployment/i;
+/** Not as a part of a path that is echoed. */
+const MODEL_TEXT = /(?<![\w/])(?:models?|deployments?|no endpoints found)(?![\w/])/i;
+const MODEL_ACCESS_TEXT =
+  /(?:not allowed|no access|does not have access|not have access|not available|not permitted)\b.{0,80}\bmodel|\bmodel\b.{0,300}\b(?:does not exist|not found|not allowed|not available for this api key|no access)/is;
+const CONTENT_CODE = /content|moderation|policy_violation|safety|guardrail/i;
+const CONTENT_TEXT =
+  /moderation|flagged|usage polic|content polic|content management polic|content filter|safety (?:system|filter|polic)|guardrail|violat\w+ .{0,40}polic|prohibited content/i;
+
+/** Null when the answer is about the line, or about the load. */
+export function refusalOf(answer: JudgedAnswer): Refusal | null {
+  if (!isWorthJudging(answer)) return null;
+  const { status } = answer;
+  const words = wordsOf(answer);
+  const refused = (reason: RefusalReason) => ({ reason, code: words.code });
+  if (words.codes.some((code) => QUOTA_CODE.test(code))) return refused("quota");
+  if (words.codes.some((code) => CREDENTIALS_CODE.test(code))) return refused("credentials");
+  if (isRedirect(status) || words.isPage) {
+    return status === 401 || status === 403 || status === 407
+      ? refused("credentials")
+      : refused("address");
+  }
+  if (KEY_RIGHTS_TEXT.test(words.text) && status !== 404) return refused("credentials");
+  switch (status) {
+    case 401:
+      return isAboutModelAccess(words) ? null : refused("credentials");
+    case 403:
+      if (isAboutModel(words) || isAboutContent(words)) return null;
+      return refused(QUOTA_TEXT.test(words.text) ? "quota" : "credentials");
+    case 407:
+      return refused("credentials");
+    case 402:
+      return refused("quota");
+    case 429:
+      return QUOTA_TEXT.test(words.text) ? refused("quota") : null;
+    case 404:
+    case 405:
+    case 421:
+    case 426:
+      return isAboutModel(words) ? null : refused("address");
+    default:
+      return null;
+  }
+}
+
+/** By the head alone: whether the body has to be read to know. */
+export function isWorthJudging({ status, contentType }: Omit<JudgedAnswer, "body">): boolean {
+  if (status >= 200 && status < 300) return isPageType(contentType);
+  return status >= 300 && status < 500;
+}
+
+const isRedirect = (status: number) => status >= 300 && status < 400;
+const isPageType = (contentType: string | null) => /^\s*text\/html\b/i.test(contentType ?? "");
+
+interface Words {
+  readonly code: string | null;
+  readonly codes: readonly string[];
+  readonly text: string;
+  /** A page for people: of a proxy, a login, or a web interface beside the API. */
+  readonly isPage: boolean;
+}
+
+/** Statuses under which a page says nothing of the line. What a 400 or 413 is about does not depend on its looks. */
+const PAGE_STATUSES = new Set([401, 403, 404, 405, 407]);
+
+function wordsOf({ status, contentType, body }: JudgedAnswer): Words {
+  const text = body.toString("utf8", 0, MAX_JUDGED_BYTES);
+  const looksLikePage = isPageType(contentType) || /^\s*<(?:!doctype html|html)\b/i.test(text);
+  const isPage = looksLikePage && (status < 300 || PAGE_STATUSES.has(status));
+  const codes = codesIn(text);
+  return { code: codes.find(isPlainWord) ?? null, codes, text, isPage };
+}
+
+const isPlainWord = (code: string) => /^[a-z][\w.-]{0,63}$/i.test(code);
+
+/** `error.code` and `error.type`, or both at the top, or those of the first in a list. */
+function codesIn(text: string): string[] {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return [];
+  }
+  const top = (Array.isArray(value) ? value[0] : value) as { error?: unknown } | null;
+  return [top?.error, top, (top as { detail?: unknown } | null)?.detail].flatMap((each) => {
+    const { code, type } = (each ?? {}) as { code?: unknown; type?: unknown };
+    return [code, type].filter((word) => typeof word === "string" && word !== "");
+  }) as string[];
+}
+
+const isAboutModel = ({ codes, text }: Words) =>
+  codes.some((code) => MODEL_CODE.test(code)) || MODEL_TEXT.test(text);
+
+/** A key without access to one model; LiteLLM says so with 401. */
+const isAboutModelAccess = ({ codes, text }: Words) =>
+  codes.some((code) => MODEL_CODE.test(code)) || MODEL_ACCESS_TEXT.test(text);
+
+const isAboutContent = ({ codes, text }: Words) =>
+  codes.some((code) => CONTENT_CODE.test(code)) || CONTENT_TEXT.test(text);

@@ -1,0 +1,218 @@
+/** What the operator configured as a secret never reaches a tenant or the log, whoever echoes it. */
+import { randomInt } from "node:crypto";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { upstreamSecrets } from "../src/config/secrets.ts";
+import { UpstreamEntry } from "../src/config/upstreams.ts";
+import { Redactor } from "../src/redactor.ts";
+import { AnsweringUpstream, type Asked, type Given } from "./support/answering-upstream.ts";
+import { answerWith, ScriptedUpstream } from "./support/scripted-upstream.ts";
+import { chatLine, startTestService } from "./support/service.ts";
+
+const SECRETS = {
+  key: 'sk-operator/0123"456789+abc=',
+  header: "gateway-t0ken-abcdef",
+  extra: "tenant-secret-4711-xyz",
+  password: "proxy-pässword-1",
+};
+const upstreamOf = (url: string) => ({
+  name: "one",
+  base_url: url,
+  api_key: SECRETS.key,
+  models: ["*"],
+  headers: { "x-gateway-token": SECRETS.header, "x-team": "research", accept: "application/json" },
+  extra_body: { provider: { api_key: SECRETS.extra } },
+});
+const serviceFor = (url: string) => startTestService({ config: { upstreams: [upstreamOf(url)] } });
+
+/** A server that shows everything that it was sent. */
+const echo =
+  (status: number) =>
+  ({ headers, body }: Asked): Given => ({
+    status,
+    headers: {
+      "x-request-id": `req-${SECRETS.header}`,
+      "x-ratelimit-note": SECRETS.header,
+      "content-type": "application/json",
+    },
+    body: JSON.stringify({
+      error: {
+        message: `You sent ${headers.authorization}, ${headers["x-gateway-token"]} and ${body}`,
+        url: `/?key=${encodeURIComponent(SECRETS.key)}`,
+      },
+      usage: "BIG",
+    }).replace('"BIG"', '{"total_tokens":9007199254740993}'),
+  });
+
+/** As it stands, in JSON, and in an address. */
+const spellings = (secret: string) => [
+  secret,
+  JSON.stringify(secret).slice(1, -1),
+  JSON.stringify(JSON.stringify(secret)).slice(3, -3),
+  encodeURIComponent(secret),
+];
+
+function expectNoSecret(text: string): void {
+  for (const secret of Object.values(SECRETS)) {
+    for (const spelling of spellings(secret)) expect(text).not.toContain(spelling);
+  }
+}
+
+const ask = (url: string, body: object = {}) =>
+  fetch(`${url}/v1/chat/completions`, {
+    method: "POST",
+    body: JSON.stringify({ model: "m", messages: [], ...body }),
+  });
+
+test.each([200, 400, 422])(
+  "an upstream that echoes all with %i gives away nothing",
+  async (status) => {
+    await using upstream = await AnsweringUpstream.start(echo(status));
+    await using service = await serviceFor(upstream.url);
+
+    const batch = await service.run([chatLine("a", "Hello")]);
+    const answer = await ask(service.url);
+
+    const files = await Promise.all(
+      [batch.output_file_id, batch.error_file_id].map((id) => service.text(id)),
+    );
+    expect(upstream.asked[0]?.body).toContain(SECRETS.extra);
+    expect(files.join("")).toContain("You sent ");
+    expectNoSecret(files.join(""));
+    expectNoSecret(JSON.stringify([...answer.headers]));
+    expectNoSecret(await answer.text());
+    expectNoSecret(JSON.stringify(service.events.all));
+    // All else is as it was.
+    expect(files.join("")).toContain('"total_tokens":9007199254740993');
+  },
+);
+
+test("a secret in pieces of a stream is found, and a stream without one is not delayed", async () => {
+  await using upstream = await ScriptedUpstream.start();
+  await using service = await serviceFor(upstream.url);
+  const pieces = [
+    "data: hello\n\n",
+    "data: s",
+    SECRETS.key.slice(0, 1),
+    SECRETS.key.slice(1, 9),
+    `${SECRETS.key.slice(9)} `,
+  ];
+  const answer = ask(service.url, { stream: true });
+  const { response } = await upstream.next();
+  response.writeHead(200, { "content-type": "text/event-stream" });
+  response.write(pieces[0]);
+  const reader = (await answer).body!.getReader();
+  const read = async () => Buffer.from((await reader.read()).value ?? []).toString();
+  let seen = await read();
+  expect(seen).toBe(pieces[0]);
+  for (const piece of pieces.slice(1)) {
+    response.write(piece);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  response.end("end\n\n");
+  for (let text = await read(); text !== ""; text = await read()) seen += text;
+  expect(seen).toMatch(
+    /^data: hello\n\ndata: s\[redacted\]\**\s end\n\n$|^data: hello\n\ndata: s\[redacted\]\** end\n\n$/,
+  );
+});
+
+test("an answer with a length keeps it", async () => {
+  await using upstream = await ScriptedUpstream.start();
+  await using service = await serviceFor(upstream.url);
+  const answer = ask(service.url);
+  const exchange = await upstream.next();
+  const body = JSON.stringify({ echo: SECRETS.header });
+  exchange.response.writeHead(200, { "content-length": Buffer.byteLength(body) }).end(body);
+  expect((await answer).headers.get("content-length")).toBe(String(body.length));
+  const text = await (await answer).text();
+  expect(JSON.parse(text)).toEqual({ echo: `[redacted]${"*".repeat(SECRETS.header.length - 10)}` });
+});
+
+test("a key that is changed while the server runs is a secret from then on", async () => {
+  await using upstream = await ScriptedUpstream.start();
+  await using service = await serviceFor(upstream.url);
+  const changed = "another-k3y-of-the-operator";
+  service.reconfigure({ upstreams: [{ ...upstreamOf(upstream.url), api_key: changed }] });
+  const answer = ask(service.url);
+  answerWith(await upstream.next(), { echo: changed });
+  expect(await (await answer).text()).toBe(
+    `{"echo":"[redacted]${"*".repeat(changed.length - 10)}"}`,
+  );
+});
+
+describe("what counts as a secret", () => {
+  const secretsOf = (keys: object) =>
+    upstreamSecrets(
+      UpstreamEntry.parse({ name: "u", base_url: "http://h/v1", models: ["*"], ...keys }),
+    );
+
+  test("are keys, passwords, parameters, headers that may hold one, and fields that are called so", () => {
+    const secrets = secretsOf({
+      base_url: "http://ann:p%40ssw0rd@h/v1?sig=s1gnature&api-version=2024-10-21",
+      api_key: "sk-1234567890",
+      headers: { "x-api-token": "Token t0k3n-t0k3n", "x-flag": "1", "x-odd": "qwertz12345" },
+      proxy: "http://p:proxypass@proxy:3128",
+      extra_body: { auth: { nested: ["deep-secret"] }, user: "batch" },
+    });
+    for (const secret of [
+      "p@ssw0rd",
+      "s1gnature",
+      "sk-1234567890",
+      "t0k3n-t0k3n",
+      "qwertz12345",
+      "proxypass",
+      "deep-secret",
+    ]) {
+      expect(secrets).toContain(secret);
+    }
+    expect(secrets).not.toContain("batch");
+  });
+
+  test("are not headers that are plainly none, nor words too short to be told from text", () => {
+    const secrets = secretsOf({
+      api_key: "ollama",
+      headers: {
+        "anthropic-version": "2023-06-01",
+        accept: "application/json",
+        "x-team": "research",
+      },
+    });
+    const text = "On 2023-06-01 ollama answered application/json to research";
+    expect(new Redactor(secrets).text(text)).toBe(text);
+  });
+});
+
+test("whatever the pieces, the whole is what it is without a secret in it", () => {
+  const secret = "abcabcabd-key-1";
+  const redactor = new Redactor([secret]);
+  const piece = fc.constantFrom(secret, "abc", "abcabc", "abcabcabd-", "x", "key-1", "-", "");
+  fc.assert(
+    fc.property(
+      fc.array(piece, { maxLength: 12 }),
+      fc.infiniteStream(fc.nat(9)),
+      (pieces, cuts) => {
+        const whole = Buffer.from(pieces.join(""));
+        const stream = redactor.stream();
+        const seen: Buffer[] = [];
+        for (let at = 0; at < whole.length; ) {
+          const size = 1 + (cuts.next().value as number);
+          seen.push(stream.push(whole.subarray(at, at + size)));
+          at += size;
+        }
+        seen.push(stream.end());
+        const text = Buffer.concat(seen).toString();
+        expect(text).toBe(
+          whole.toString().replaceAll(secret, `[redacted]${"*".repeat(secret.length - 10)}`),
+        );
+      },
+    ),
+  );
+});
+
+test("an answer without a secret comes back as the same bytes, and is searched quickly", () => {
+  const redactor = new Redactor(Object.values(SECRETS));
+  const body = Buffer.from(
+    JSON.stringify({ text: "Hello sk-operator ".repeat(60), n: randomInt(9) }),
+  );
+  expect(redactor.bytes(body)).toBe(body);
+});
