@@ -79,6 +79,11 @@ export const CATALOGUE = {
     "upstream_unreachable",
     "No connection to the model server could be made for an interactive request.",
   ),
+  upstream_refused: failing(
+    502,
+    "upstream_refused",
+    "The model server does not accept what batchd is configured with: its key there, its account, or the address. It is for the operator to mend.",
+  ),
   upstream_error: failing(
     502,
     "upstream_error",

@@ -24,6 +24,7 @@ export const INTERACTIVE_ENDPOINTS = [
 export type InteractiveEndpoint = (typeof INTERACTIVE_ENDPOINTS)[number];
 
 export interface InteractiveRequest {
+  readonly project: string;
   readonly endpoint: InteractiveEndpoint;
   readonly body: Buffer;
   /** What the path asks for, for a body that names no model. */
@@ -80,7 +81,7 @@ export class Interactive {
   /** In a span that ends with the last byte. */
   async #relay(
     route: Route,
-    { origin, endpoint, model, isModelInBody, body }: Resolved,
+    { origin, project, endpoint, model, isModelInBody, body }: Resolved,
     gone: AbortSignal,
   ): Promise<Relay> {
     const { clock, tracing } = this.#deps;
@@ -95,7 +96,7 @@ export class Interactive {
     });
     const traceparent = span.traceparent ?? origin.traceparent;
     const deadlineAtMs = clock.nowMs() + WINDOW_MS;
-    const request = { endpoint, model, isModelInBody, body, deadlineAtMs, traceparent };
+    const request = { project, endpoint, model, isModelInBody, body, deadlineAtMs, traceparent };
     const relay = await route.relay(request, gone);
     if (relay.kind !== "relayed") span.end({ problem: gone.aborted ? CLIENT_LEFT : relay.kind });
     else finished(relay.body, (error) => span.end(endingOf(relay, { error, gone })));
@@ -130,6 +131,11 @@ function failureOf(relay: Exclude<Relay, Relayed>, model: string): PublicError {
       return new PublicError(
         "upstream_unreachable",
         `The model server could not be reached: ${relay.detail}.`,
+      );
+    case "refused":
+      return new PublicError(
+        "upstream_refused",
+        `The model server refused the request: ${relay.detail}.`,
       );
     case "broken":
       return new PublicError(

@@ -203,12 +203,21 @@ class Sending {
     for (const line of lines) {
       if (answered.has(line.number)) continue;
       if (run.stop.aborted) return false;
+      for (let held = this.#held(); held !== null; held = this.#held()) await held;
       const admitted = admit();
       if (admitted !== true && !(await admitted)) return false;
       this.#underWayCount++;
       void this.#send(line);
     }
     return true;
+  }
+
+  /** A chunk of lines that every target refuses keeps them: they need no memory of their own, and no place. */
+  #held(): Promise<void> | null {
+    const { claimed, route, run } = this.#chunkRun;
+    if (run.stop.aborted) return null;
+    const { project, endpoint } = claimed.batch;
+    return route.held({ project, endpoint, model: claimed.chunk.route }, run.stop);
   }
 
   /** Resolves once none is under way. */
@@ -286,6 +295,7 @@ function requestOf({ bytes, parsed, traceparent }: SentLine, batch: Batch): Upst
   const isModelInBody = !leavesModelOpen(bytes, parsed);
   const model = isModelInBody ? textOf(bytes, parsed.model) : batch.defaultModel;
   return {
+    project: batch.project,
     endpoint: batch.endpoint,
     model: model ?? "",
     isModelInBody,

@@ -14,30 +14,29 @@ export interface ExpiryDeps {
   readonly onExpired: () => void;
 }
 
-/** Ends a page of what has come to the end of its time; true when there may be more. */
+/** Ends whatever has come to the end of its time. */
 export async function expireDue(deps: ExpiryDeps): Promise<boolean> {
-  const counts = [await stopBatches(deps), await expireFilesAndUploads(deps)];
-  return counts.some((count) => count > 0);
+  await stopBatches(deps);
+  await expireFilesAndUploads(deps);
+  return false;
 }
 
 /** Ends the windows that are over, and closes the chunks of stopping batches whose holder is gone. */
-async function stopBatches(deps: ExpiryDeps): Promise<number> {
+async function stopBatches(deps: ExpiryDeps): Promise<void> {
   const { store, clock, log, leases, onStopping } = deps;
   await leases.renewIfLate();
   const expired = await store.stopExpiredBatches(clock.nowMs());
   for (const batch of expired) log.info({ batch }, "batch.window_over");
   const closedCount = await store.closeAbandonedChunks(clock.nowMs());
   if (expired.length > 0 || closedCount > 0) onStopping();
-  return expired.length + closedCount;
 }
 
 /** For clients they are gone already, by the clock; this lets their bytes go. */
-async function expireFilesAndUploads(deps: ExpiryDeps): Promise<number> {
+async function expireFilesAndUploads(deps: ExpiryDeps): Promise<void> {
   const { store, clock, log, onExpired } = deps;
   const files = await store.deleteExpiredFiles(clock.nowMs());
   for (const file of files) log.info({ file }, "file.expired");
   const uploads = await store.expireUploads(clock.nowMs());
   for (const upload of uploads) log.info({ upload }, "upload.expired");
   if (files.length > 0 || uploads.length > 0) onExpired();
-  return files.length + uploads.length;
 }

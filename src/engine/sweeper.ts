@@ -9,7 +9,6 @@
  * that would name the blob is refused from then on. So nothing happens between that answer and the deletion that could
  * make the deletion wrong, whichever process carries it out.
  */
-import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BlobIntents } from "../blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -34,20 +33,20 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 
 /** Clears one page of what is finished with; true when there may be more. */
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
-  const forgottenCount = await deps.store.forgetIdempotencyKeys(deps.clock.nowMs());
+  await deps.store.forgetIdempotencyKeys(deps.clock.nowMs());
   const counts = [
     await sweepJournals(deps),
     await sweepFiles(deps),
     await sweepParts(deps),
     await sweepGivenUp(deps),
   ];
-  return forgottenCount > 0 || counts.includes(PAGE);
+  return counts.includes(PAGE);
 }
 
 async function sweepJournals({ store, blobs, log }: SweeperDeps): Promise<number> {
   return removeEach(await store.listBatchesToTidy(PAGE), log, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
-    while (!(await store.forgetChunks(batchId))) await nextTurn();
+    await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
   });
 }

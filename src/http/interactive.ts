@@ -47,7 +47,8 @@ async function passThrough(
   const body = await readBody(incoming, maxLineBytes());
   waitInSilence(incoming);
   const deployment = deploymentIn(c.req.url);
-  const request = { endpoint, body, deployment, origin: originOf(c) };
+  const project = c.get("project");
+  const request = { project, endpoint, body, deployment, origin: originOf(c) };
   const answer = await interactive.answer(request, gone);
   if (answer.kind === "gone") return c.body(null, CLIENT_CLOSED_REQUEST);
   c.set("upstreamRequestId", headerOf(answer, "x-request-id"));

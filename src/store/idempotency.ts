@@ -47,5 +47,5 @@ export interface IdempotencyStore {
   /** The request came to nothing: the key is free again. Changes nothing once there is an answer. */
   releaseIdempotencyKey(project: string, key: string): Promise<void>;
   /** Drops keys older than 24 hours. */
-  forgetIdempotencyKeys(nowMs: number): Promise<number>;
+  forgetIdempotencyKeys(nowMs: number): Promise<void>;
 }

@@ -203,7 +203,7 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
   /** The file is gone for clients at once; its bytes stay while an open batch reads them. */
   deleteFileIfPresent(file: ScopedId<"file">, nowMs: number): Promise<boolean>;
-  /** Deletes the files whose time has come, as {@link deleteFileIfPresent} does: a page of them, so until there are none. */
+  /** Deletes the files whose time has come, as {@link deleteFileIfPresent} does. */
   deleteExpiredFiles(nowMs: number): Promise<FileId[]>;
   /** Deleted files that no open batch reads any more. */
   listUnusedFiles(limit: number): Promise<StoredFile[]>;
@@ -266,9 +266,9 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
     claim: Claim,
   ): Promise<Renewal>;
 
-  /** Marks batches whose window is over to stop, and closes their chunks that nobody holds: a page of them. */
+  /** Marks batches whose window is over to stop, and closes their chunks that nobody holds. */
   stopExpiredBatches(nowMs: number): Promise<BatchId[]>;
-  /** Closes chunks of stopping batches whose holder is gone: a page of them. */
+  /** Closes chunks of stopping batches whose holder is gone. */
   closeAbandonedChunks(nowMs: number): Promise<number>;
 
   /** Leases a batch that is not final, is past validation or stopping, and has no open chunk. */
@@ -296,8 +296,8 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
   ): Promise<boolean>;
   /** Final batches that still have chunk rows, and so may have journal blobs. */
   listBatchesToTidy(limit: number): Promise<BatchId[]>;
-  /** Drops a page of the chunk and segment rows of a final batch; true when none is left. */
-  forgetChunks(batchId: BatchId): Promise<boolean>;
+  /** Drops the chunk and segment rows of a final batch. */
+  forgetChunks(batchId: BatchId): Promise<void>;
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;
   close(): Promise<void>;

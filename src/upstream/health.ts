@@ -4,12 +4,23 @@
  * A target in trouble is said so at most once in ten seconds, with a count, however many lines meet the
  * trouble; the first good answer after that says that it is over.
  */
-import type { Outcome } from "../batch/outcome.ts";
+import type { Outcome, RefusalReason, Refused } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import type { Log, LogEvent } from "../log.ts";
 import { backoffMs, DEFAULT_RETRY_POLICY } from "./retry.ts";
 
 const LOG_EVERY_MS = 10_000;
+/** A target that refuses us is a matter for the operator: said at once, and again while it lasts. */
+const REFUSAL_LOG_EVERY_MS = 600_000;
+
+const TODO: Readonly<Record<RefusalReason, string>> = {
+  credentials:
+    "check api_key and headers of this upstream; a changed file is loaded by itself, and SIGHUP tries again at once",
+  quota:
+    "add credit or raise the limits of the account at this upstream, then send SIGHUP to try again at once",
+  address:
+    "check base_url of this upstream (most end in /v1); a changed file is loaded by itself, and SIGHUP tries again at once",
+};
 
 export class TargetHealth {
   readonly #target: string;
@@ -39,6 +50,8 @@ export class TargetHealth {
     switch (outcome.kind) {
       case "interrupted":
         return;
+      case "refused":
+        return;
       case "overloaded":
         this.#rest();
         this.#warn("upstream.overloaded", {
@@ -61,6 +74,22 @@ export class TargetHealth {
         if (outcome.status >= 500) this.#warn("upstream.failed", { status: outcome.status });
         else this.#noteGood();
     }
+  }
+
+  /** Requests are held because of this answer, or a probe has met it again. */
+  noteHeld({ reason, status, said }: Refused): void {
+    const nowMs = this.#clock.nowMs();
+    const loggedAtMs = this.#loggedAtMs.get(reason) ?? Number.NEGATIVE_INFINITY;
+    if (nowMs - loggedAtMs < REFUSAL_LOG_EVERY_MS && nowMs >= loggedAtMs) return;
+    this.#loggedAtMs.set(reason, nowMs);
+    this.#isTroubleLogged = true;
+    const fields = { target: this.#target, reason, status, upstreamError: said };
+    this.#log.error({ ...fields, todo: TODO[reason] }, "upstream.refused");
+  }
+
+  /** Whatever is wrong from now on is news. */
+  forget(): void {
+    for (const reason of Object.keys(TODO)) this.#loggedAtMs.delete(reason);
   }
 
   #noteGood(): void {

@@ -32,13 +32,19 @@ export async function relayThrough(
   let last: Relay | null = null;
   while (!abort.aborted) {
     const nowMs = clock.nowMs();
-    const open = untried.filter((target) => target.capacity.isOpen(nowMs));
-    if (open.length === 0) return last ?? unavailable(targets, nowMs);
+    const open = untried.filter(
+      ({ capacity, holds }) => capacity.isOpen(nowMs) && holds.readyAtMs(request) <= nowMs,
+    );
+    if (open.length === 0) return last ?? heldBy(targets, request) ?? unavailable(targets, nowMs);
     discard(last);
     last = null;
     const slot = await acquireSlot(open, { need, signal: abort, random, ifShut: "leave" });
     // All that it waited for were shut meanwhile.
     if (slot === null) continue;
+    if (!slot.target.holds.pass(request, clock.nowMs())) {
+      slot.target.decline(slot);
+      continue;
+    }
     slot.target.watch.waited("interactive", clock.nowMs() - nowMs);
     last = await slot.target.relay(slot, request, abort);
     untried = untried.filter((target) => target !== slot.target);
@@ -48,9 +54,14 @@ export async function relayThrough(
   return { kind: "interrupted" };
 }
 
-/** Another target may do better: this one is full, or cannot be reached. */
+/** The refusal for which a target is not asked; null when there is none. */
+const heldBy = (targets: readonly Target[], request: UpstreamRequest): Relay | null =>
+  targets.map(({ holds }) => holds.heldFor(request)).find((refused) => refused !== null) ?? null;
+
+/** Another target may do better: this one is full, cannot be reached, or does not accept us. */
 const isWorthAnother = (relay: Relay) =>
   relay.kind === "unreachable" ||
+  relay.kind === "refused" ||
   (relay.kind === "relayed" && (isOverload(relay.status) || BEHIND_GATEWAY.has(relay.status)));
 
 function discard(relay: Relay | null): void {

@@ -4,8 +4,11 @@
  * | Outcome | Then |
  * |---|---|
  * | overloaded (429, 503, 529), unreachable | more time cures it: again, until the deadline |
- * | other 5xx but 501, timed out, broken | may be the line's fault: again, a few times |
- * | the same, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |
+ * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
+ * | the same, although the target has served others since | may be the line's fault: again, a few times |
+ * | 502, 504, timed out, broken, while the target serves nobody | the target's fault for now: again, for a few hours |
+ * | the same, although the target has served others since; other 5xx but 501 | may be the line's fault: again, a few times |
+ * | any of these, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |
  * | any other status | final |
  * | interrupted | given back; it costs the line nothing |
  *
@@ -49,6 +52,8 @@ export interface Moment {
   readonly random: number;
   /** Whether the target fails everybody, as its circuit breaker has it. */
   readonly isTargetDown: boolean;
+  /** Whether the target has served another request that started after the line's own last attempt. */
+  readonly hasServedOthers: boolean;
 }
 
 export type Next =
@@ -68,8 +73,8 @@ export function decide(
     return { do: "record", outcome };
   }
   const sinceMs = tally.sinceMs ?? moment.nowMs;
-  const isExcused = moment.isTargetDown && moment.nowMs - sinceMs < policy.patienceMs;
-  if (outcome.kind === "overloaded" || outcome.kind === "unreachable" || isExcused) {
+  const isPatient = moment.nowMs - sinceMs < policy.patienceMs;
+  if (isCuredByTime(outcome, moment) || (isPatient && isTargetsFault(outcome, moment))) {
     const hintMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
     const atMs = moment.nowMs + hintMs + jitter(tally.overloads, moment.random, policy);
     const next = { ...tally, overloads: tally.overloads + 1, sinceMs };
@@ -83,6 +88,20 @@ export function decide(
   }
   return { do: "retry", atMs, tally: { ...tally, failures, sinceMs } };
 }
+
+const isCuredByTime = (outcome: Outcome, { hasServedOthers }: Moment) =>
+  outcome.kind === "overloaded" ||
+  outcome.kind === "unreachable" ||
+  (outcome.kind === "refused" && !hasServedOthers);
+
+const isTargetsFault = (outcome: Outcome, { isTargetDown, hasServedOthers }: Moment) =>
+  isTargetDown || (isDoubtful(outcome) && !hasServedOthers);
+
+/** Whether it may be the target's trouble as well as the line's. */
+const isDoubtful = (outcome: Outcome) =>
+  outcome.kind === "broken" ||
+  outcome.kind === "timed_out" ||
+  (outcome.kind === "answered" && (outcome.status === 502 || outcome.status === 504));
 
 /** The tally of a line whose target was found down after the line had failed there: that was not its fault. */
 export function forgiven(tally: Tally, nowMs: number, { patienceMs }: RetryPolicy): Tally {

@@ -13,6 +13,7 @@ import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import { Admission } from "./admission.ts";
 import { acquireSlot } from "./choice.ts";
+import { HeldWaits } from "./held-waits.ts";
 import type { Slot } from "./limiter.ts";
 import { Need } from "./need.ts";
 import { relayThrough } from "./relay.ts";
@@ -25,7 +26,7 @@ import {
   type Tally,
 } from "./retry.ts";
 import type { Target } from "./target.ts";
-import type { Relay, Route, SendSignals, UpstreamRequest } from "./upstream.ts";
+import type { Relay, RequestKind, Route, SendSignals, UpstreamRequest } from "./upstream.ts";
 
 const ADMITTED_PER_SLOT = 2;
 /** Waiting lines that are not counted, at the most: each of them goes on knocking. */
@@ -41,12 +42,35 @@ export interface RouteOptions {
   readonly random: () => number;
 }
 
+/** What a line asks for a slot with. */
+interface Asking {
+  readonly need: Need;
+  readonly failed: Target | null;
+  readonly request: UpstreamRequest;
+}
+
+/** What is known after an attempt of a line, besides its outcome. */
+interface Attempted {
+  readonly tally: Tally;
+  readonly target: Target;
+  readonly request: UpstreamRequest;
+  readonly hasServedOthers: boolean;
+}
+
+/** Whether it is the trouble of this target, and another one may do better at once. */
+const isBeyondDoubt = ({ kind }: Outcome, { capacity }: Target) =>
+  kind === "overloaded" ||
+  kind === "unreachable" ||
+  kind === "refused" ||
+  capacity.circuit !== "closed";
+
 export class TargetRoute implements Route {
   readonly key: string;
   readonly #targets: readonly Target[];
   readonly #clock: Clock;
   readonly #random: () => number;
   readonly #admission = new Admission();
+  readonly #held: HeldWaits;
   /** Lines between two attempts. */
   #waitingCount = 0;
   /** How many of them are not counted as taken on. A fraction is on its way to one more. */
@@ -57,13 +81,21 @@ export class TargetRoute implements Route {
     this.#targets = targets;
     this.#clock = clock;
     this.#random = random;
-    for (const { limiter } of targets) limiter.onLimits(this.#moveAdmission);
+    this.#held = new HeldWaits(clock);
+    for (const { limiter, holds } of targets) {
+      limiter.onLimits(this.#moveAdmission);
+      holds.onChange(this.#wakeHeld);
+    }
     this.#moveAdmission();
   }
 
   /** Nobody asks for it any more. Lines on their way may end here. */
   leave(): void {
-    for (const { limiter } of this.#targets) limiter.offLimits(this.#moveAdmission);
+    for (const { limiter, holds } of this.#targets) {
+      limiter.offLimits(this.#moveAdmission);
+      holds.offChange(this.#wakeHeld);
+    }
+    this.#held.wake();
   }
 
   get room(): number {
@@ -82,35 +114,60 @@ export class TargetRoute implements Route {
     this.#admission.dismiss();
   }
 
+  held(kind: RequestKind, stop: AbortSignal): Promise<void> | null {
+    const readyAtMs = this.#readyAtMs(kind);
+    if (readyAtMs === Number.NEGATIVE_INFINITY) return null;
+    // Lines that wait already are to probe first.
+    const hasProbe = this.#held.lineCountOf(kind) > 0;
+    if (readyAtMs <= this.#clock.nowMs() && !hasProbe) return null;
+    return this.#held.wait(hasProbe ? Number.POSITIVE_INFINITY : readyAtMs, stop);
+  }
+
   async send(request: UpstreamRequest, signals: SendSignals): Promise<Outcome> {
     const need = new Need("batch", request.body);
     let tally: Tally = NO_ATTEMPTS;
     let failed: Target | null = null;
     let failedAtMs = 0;
+    let failedStartAtMs = 0;
     while (!signals.stop.aborted && this.#clock.nowMs() < request.deadlineAtMs) {
       const askedAtMs = this.#clock.nowMs();
-      const asked = this.#ask(need, failed, signals.stop);
+      const readyAtMs = this.#readyAtMs(request);
+      if (readyAtMs > askedAtMs) {
+        await this.#waitHeld(request, readyAtMs, signals.stop);
+        continue;
+      }
+      const asked = this.#ask({ need, failed, request }, signals.stop);
       const slot: Slot<Target> | null = asked instanceof Promise ? await asked : asked;
       if (slot === null && this.#haveAllLeft) break;
       // Sent away by a target that has shut: perhaps to another one.
       if (slot === null) continue;
       const target: Target = slot.target;
+      const startAtMs = this.#clock.nowMs();
+      if (!target.holds.pass(request, startAtMs)) {
+        target.decline(slot);
+        continue;
+      }
       target.watch.waited("batch", this.#clock.nowMs() - askedAtMs);
       if (failed?.capacity.hasBeenDownSince(failedAtMs)) {
         tally = forgiven(tally, this.#clock.nowMs(), DEFAULT_RETRY_POLICY);
       }
       const outcome = await target.send(slot, request, signals.abort);
       this.#note(outcome, tally);
-      const next = this.#decide(outcome, { tally, target, request });
+      const hasServedOthers =
+        target.holds.hasServedSince(startAtMs, { kind: request, outcome }) ||
+        failed?.holds.hasServedSince(failedStartAtMs, { kind: request, outcome }) === true;
+      const next = this.#decide(outcome, { tally, target, request, hasServedOthers });
       if (next.do === "record") return next.outcome;
       if (next.do === "give_back") break;
       target.watch.retried(outcome);
-      const isTargetInTrouble = next.tally.overloads > tally.overloads;
+      const isTargetInTrouble =
+        next.tally.overloads > tally.overloads && isBeyondDoubt(outcome, target);
       tally = next.tally;
       failed = target;
       failedAtMs = this.#clock.nowMs();
-      // A target that is full or down says nothing about the others.
-      if (isTargetInTrouble && this.#fitTargets(failed).length > 0) continue;
+      failedStartAtMs = startAtMs;
+      // A target that is full, down or refuses us says nothing about the others.
+      if (isTargetInTrouble && this.#fitTargets(failed, request).length > 0) continue;
       await this.#wait(next.atMs, signals.stop);
     }
     return INTERRUPTED;
@@ -123,11 +180,10 @@ export class TargetRoute implements Route {
 
   /** At once where there is room. Null when `signal` aborts, or every target that would do has shut. */
   #ask(
-    need: Need,
-    failed: Target | null,
+    { need, failed, request }: Asking,
     signal: AbortSignal,
   ): Slot<Target> | null | Promise<Slot<Target> | null> {
-    const choices = this.#choices(failed);
+    const choices = this.#choices(failed, request);
     const ifShut = choices.length < this.#targets.length ? "leave" : "wait";
     return acquireSlot(choices, { need, signal, random: this.#random, ifShut });
   }
@@ -135,6 +191,24 @@ export class TargetRoute implements Route {
   get #haveAllLeft(): boolean {
     return this.#targets.every(({ limiter }) => limiter.isClosed);
   }
+
+  /** When the first of the targets may be asked, as far as holds decide it. */
+  #readyAtMs(kind: RequestKind): number {
+    let readyAtMs = Number.POSITIVE_INFINITY;
+    for (const { holds } of this.#targets) readyAtMs = Math.min(readyAtMs, holds.readyAtMs(kind));
+    return readyAtMs;
+  }
+
+  /** Such a line takes the place of nobody: lines of other kinds may go. */
+  async #waitHeld(request: UpstreamRequest, readyAtMs: number, stop: AbortSignal): Promise<void> {
+    const untilMs = Math.min(readyAtMs, request.deadlineAtMs);
+    const waited = this.#held.waitAsLine(request, untilMs, stop);
+    this.#moveAdmission();
+    await waited;
+    this.#moveAdmission();
+  }
+
+  readonly #wakeHeld = (): void => this.#held.wake();
 
   async #wait(untilMs: number, stop: AbortSignal): Promise<void> {
     this.#waitingCount++;
@@ -145,7 +219,7 @@ export class TargetRoute implements Route {
   }
 
   #note({ kind }: Outcome, { overloads }: Tally): void {
-    const isRefusal = kind === "overloaded" || kind === "unreachable";
+    const isRefusal = kind === "overloaded" || kind === "unreachable" || kind === "refused";
     if (!isRefusal && kind !== "interrupted") this.#setAsideCount = this.#waitingCount;
     else if (isRefusal && overloads > 0) this.#setAsideCount += 1 / REFUSALS_PER_TRIAL;
     this.#moveAdmission();
@@ -154,38 +228,41 @@ export class TargetRoute implements Route {
   readonly #moveAdmission = (): void => {
     const slotCount = this.#targets.reduce((sum, { limiter }) => sum + limiter.batchLimit, 0);
     const setAsideCount = Math.min(this.#waitingCount, this.#setAsideCount, MAX_SET_ASIDE_COUNT);
-    this.#admission.setLimit(ADMITTED_PER_SLOT * slotCount + Math.floor(setAsideCount));
+    const notCounted = Math.floor(setAsideCount) + this.#held.lineCount;
+    this.#admission.setLimit(ADMITTED_PER_SLOT * slotCount + notCounted);
   };
 
   /**
    * Where a line may go: to targets in good condition, and not where it just failed, if that is possible. When all
    * are down, paused or outside their hours, to the first that comes back.
    */
-  #choices(failed: Target | null): readonly Target[] {
+  #choices(failed: Target | null, kind: RequestKind): readonly Target[] {
     if (this.#targets.length === 1) return this.#targets;
-    const fitOthers = this.#fitTargets(failed);
+    const fitOthers = this.#fitTargets(failed, kind);
     if (fitOthers.length > 0) return fitOthers;
-    const fit = this.#fitTargets(null);
+    const fit = this.#fitTargets(null, kind);
     if (fit.length > 0) return fit;
     const nowMs = this.#clock.nowMs();
-    const openOthers = this.#targets.filter(
-      (target) => target !== failed && target.isOpenToLines(nowMs),
-    );
-    return openOthers.length > 0 ? openOthers : this.#targets;
+    const willing = this.#targets.filter(({ holds }) => holds.readyAtMs(kind) <= nowMs);
+    const openOthers = willing.filter((target) => target !== failed && target.isOpenToLines(nowMs));
+    return openOthers.length > 0 ? openOthers : willing;
   }
 
-  #fitTargets(failed: Target | null): readonly Target[] {
+  #fitTargets(failed: Target | null, kind: RequestKind): readonly Target[] {
     const nowMs = this.#clock.nowMs();
-    return this.#targets.filter((target) => target !== failed && target.isFit(nowMs));
+    return this.#targets.filter(
+      (target) => target !== failed && target.isFit(nowMs) && target.holds.readyAtMs(kind) <= nowMs,
+    );
   }
 
-  #decide(
-    outcome: Outcome,
-    { tally, target, request }: { tally: Tally; target: Target; request: UpstreamRequest },
-  ): Next {
+  #decide(outcome: Outcome, { tally, target, request, hasServedOthers }: Attempted): Next {
     const { deadlineAtMs } = request;
     const isTargetDown = target.capacity.circuit !== "closed";
     const moment = { nowMs: this.#clock.nowMs(), deadlineAtMs, random: this.#random() };
-    return decide(outcome, { ...moment, tally, isTargetDown }, DEFAULT_RETRY_POLICY);
+    return decide(
+      outcome,
+      { ...moment, tally, isTargetDown, hasServedOthers },
+      DEFAULT_RETRY_POLICY,
+    );
   }
 }

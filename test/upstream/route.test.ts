@@ -26,7 +26,8 @@ function open(targets: UpstreamConfig[], random?: () => number) {
 const send = (route: Route, prompt: string, changes: Partial<UpstreamRequest> = {}) =>
   route.send(requestOf(prompt, changes), { stop: never, abort: never });
 
-const statusOf = (outcome: Outcome) => ("status" in outcome ? outcome.status : outcome.kind);
+const statusOf = (outcome: Outcome) =>
+  "status" in outcome && outcome.kind !== "refused" ? outcome.status : outcome.kind;
 
 describe("a line", () => {
   test.each([
@@ -34,12 +35,10 @@ describe("a line", () => {
     ["[[retry-after-ms 20 status 503 x6]]", 200, 7],
     ["[[status 529 x5]] [[status 400]]", 400, 6],
     ["[[status 500 x4]]", 200, 5],
-    ["[[status 502]]", 502, 5],
-    ["[[reset x2]] [[html 200 x2]]", 200, 5],
-    ["[[reset]]", "broken", 5],
+    ["[[reset x2]] [[html 200 x2]] [[status 502 x4]]", 200, 9],
+    ["[[status 500]]", 500, 5],
     ["[[status 501]]", 501, 1],
-    ["[[status 404]]", 404, 1],
-    ["[[empty 302]]", 302, 1],
+    ["[[status 409]]", 409, 1],
   ])("that is told %s ends with %s after %i attempts", async (prompt, status, attempts) => {
     const upstream = await modelServer();
     const { route } = open([targetAt(upstream, "a")]);
@@ -55,11 +54,23 @@ describe("a line", () => {
     expect(performance.now() - startedAtMs).toBeGreaterThanOrEqual(79);
   });
 
-  test("times out up to five times", async () => {
+  test.each([
+    ["[[status 502]]", 502],
+    ["[[status 504]]", 504],
+    ["[[reset]]", "broken"],
+    ["[[hang]]", "timed_out"],
+    ["[[status 401]]", "refused"],
+  ])("that is told %s ends while the server serves others, and not before", async (prompt, end) => {
     const upstream = await modelServer();
-    const { route } = open([targetAt(upstream, "a", { timeout_seconds: 0.03 })]);
-    expect(await send(route, "[[hang]]")).toEqual({ kind: "timed_out", afterMs: 30 });
-    expect(upstream.total).toBe(5);
+    const { route } = open([targetAt(upstream, "a", { timeout_seconds: 0.2 })], () => 0.1);
+    let isOver = false;
+    const failing = send(route, prompt).finally(() => {
+      isOver = true;
+    });
+    await upstream.reached(7);
+    expect(isOver).toBe(false);
+    for (let i = 0; !isOver; i++) expect(statusOf(await send(route, `other ${i}`))).toBe(200);
+    expect(statusOf(await failing)).toBe(end);
   });
 
   test("outlives a target that is down", async () => {

@@ -11,9 +11,6 @@ export type Db = ReturnType<typeof openDatabase>;
  */
 const BUSY_TIMEOUT_MS = 100;
 
-/** Nothing else runs while rows are changed, and many may be due together: 500 of them take some 5 ms. */
-export const PAGE_ROWS = 500;
-
 export function openDatabase(path: string) {
   const client = new Database(path, { timeout: BUSY_TIMEOUT_MS });
   client.pragma("journal_mode = WAL");

@@ -10,8 +10,8 @@ import {
   isOpenBatch,
   statusIn,
 } from "./conditions.ts";
-import { type Db, PAGE_ROWS, write } from "./database.ts";
-import { and, asc, desc, eq, gt, inArray, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
+import { type Db, write } from "./database.ts";
+import { and, asc, desc, eq, gt, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { fileFromRow } from "./rows.ts";
@@ -94,15 +94,10 @@ export class SqliteFiles {
   }
 
   deleteExpired(nowMs: number): FileId[] {
-    const due = this.#db
-      .select({ sequence: files.sequence })
-      .from(files)
-      .where(and(isFileThatMayExpire, lte(files.expiresAtMs, nowMs)))
-      .limit(PAGE_ROWS);
     return this.#db
       .update(files)
       .set({ deletedAtMs: nowMs })
-      .where(inArray(files.sequence, due))
+      .where(and(isFileThatMayExpire, lte(files.expiresAtMs, nowMs)))
       .returning({ id: files.id })
       .all()
       .map(({ id }) => id);

@@ -14,9 +14,9 @@ import type {
   Segment,
 } from "../store.ts";
 import { isEnding, isFinalBatch, isOpenChunk, isToTidy, statusIn } from "./conditions.ts";
-import { type Db, PAGE_ROWS, write, writeUnsynced } from "./database.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
-import { and, eq, inArray, placeholder, sql } from "./drizzle.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
@@ -229,25 +229,16 @@ export class SqliteFinalizing {
       .map(({ id }) => id);
   }
 
-  forgetChunks(batchId: BatchId): boolean {
-    return write(this.#db, () => {
-      const isFinal = this.#db
-        .select({ id: batches.id })
-        .from(batches)
+  forgetChunks(batchId: BatchId): void {
+    write(this.#db, () => {
+      const { changes } = this.#db
+        .update(batches)
+        .set({ hasChunks: false })
         .where(and(eq(batches.id, batchId), isFinalBatch))
-        .get();
-      if (isFinal === undefined) return true;
-      for (const table of [segments, chunks]) {
-        const page = this.#db
-          .select({ sequence: table.sequence })
-          .from(table)
-          .where(eq(table.batchId, batchId))
-          .limit(PAGE_ROWS);
-        const { changes } = this.#db.delete(table).where(inArray(table.sequence, page)).run();
-        if (changes === PAGE_ROWS) return false;
-      }
-      this.#db.update(batches).set({ hasChunks: false }).where(eq(batches.id, batchId)).run();
-      return true;
+        .run();
+      if (changes === 0) return;
+      this.#db.delete(segments).where(eq(segments.batchId, batchId)).run();
+      this.#db.delete(chunks).where(eq(chunks.batchId, batchId)).run();
     });
   }
 }

@@ -3,8 +3,8 @@
 import type { Claim } from "../claim.ts";
 import { IDEMPOTENCY_KEY_KEPT_MS, type IdempotencyState, type Receipt } from "../idempotency.ts";
 import { isKeyInProgress } from "./conditions.ts";
-import { type Db, PAGE_ROWS, write } from "./database.ts";
-import { and, eq, inArray, lte, sql } from "./drizzle.ts";
+import { type Db, write } from "./database.ts";
+import { and, eq, lte, sql } from "./drizzle.ts";
 import { claimValues, NO_LEASE } from "./leases.ts";
 import { idempotencyKeys } from "./schema.ts";
 
@@ -54,14 +54,8 @@ export class SqliteIdempotency {
       .run();
   }
 
-  forgetOld(nowMs: number): number {
-    const old = this.#db
-      .select({ sequence: idempotencyKeys.sequence })
-      .from(idempotencyKeys)
-      .where(isOld(nowMs))
-      .limit(PAGE_ROWS);
-    return this.#db.delete(idempotencyKeys).where(inArray(idempotencyKeys.sequence, old)).run()
-      .changes;
+  forgetOld(nowMs: number): void {
+    this.#db.delete(idempotencyKeys).where(isOld(nowMs)).run();
   }
 
   #stateOf(project: string, key: string): IdempotencyState {

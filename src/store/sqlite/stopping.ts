@@ -9,7 +9,7 @@
 import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
-import { type Db, PAGE_ROWS, write } from "./database.ts";
+import { type Db, write } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { isFree, NO_LEASE } from "./leases.ts";
 import { batches, chunks } from "./schema.ts";
@@ -21,9 +21,6 @@ const WITHOUT_VALIDATOR = {
   leaseExpiresAtMs: sql`iif(${statusIn("validating")}, null, lease_expires_at_ms)`,
   leaseEpoch: sql`lease_epoch + (${statusIn("validating")})`,
 };
-
-/** Each of them may have many chunks. */
-const PAGE_BATCHES = 100;
 
 const closing = { closedAtMs: sql`${placeholder("nowMs")}`, ...NO_LEASE };
 
@@ -42,11 +39,7 @@ const prepareStatements = (db: Db) => ({
   expire: db
     .update(batches)
     .set({ stopReason: "expired", ...WITHOUT_VALIDATOR })
-    .where(
-      sql`sequence in (
-        select sequence from batches
-        where ${mayExpire} and expires_at_ms <= ${placeholder("nowMs")} limit ${sql.raw(String(PAGE_BATCHES))})`,
-    )
+    .where(and(mayExpire, sql`expires_at_ms <= ${placeholder("nowMs")}`))
     .returning({ id: batches.id })
     .prepare(),
   closeFreeChunks: db
@@ -57,12 +50,7 @@ const prepareStatements = (db: Db) => ({
   closeAbandonedChunks: db
     .update(chunks)
     .set(closing)
-    .where(
-      sql`sequence in (
-        select sequence from chunks
-        where batch_id in (select id from batches where ${isEnding}) and ${isOpenChunk} and ${isFree}
-        limit ${sql.raw(String(PAGE_ROWS))})`,
-    )
+    .where(and(sql`batch_id in (select id from batches where ${isEnding})`, isOpenChunk, isFree))
     .prepare(),
 });
 

@@ -7,8 +7,8 @@ import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
-import { type Db, PAGE_ROWS, write } from "./database.ts";
-import { and, eq, gt, inArray, lte, sql } from "./drizzle.ts";
+import { type Db, write } from "./database.ts";
+import { and, eq, gt, lte, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
@@ -90,15 +90,10 @@ export class SqliteUploads {
   }
 
   expire(nowMs: number): UploadId[] {
-    const due = this.#db
-      .select({ sequence: uploads.sequence })
-      .from(uploads)
-      .where(and(isPendingUpload, lte(uploads.expiresAtMs, nowMs)))
-      .limit(PAGE_ROWS);
     return this.#db
       .update(uploads)
       .set({ status: "expired" })
-      .where(inArray(uploads.sequence, due))
+      .where(and(isPendingUpload, lte(uploads.expiresAtMs, nowMs)))
       .returning({ id: uploads.id })
       .all()
       .map(({ id }) => id);

@@ -11,7 +11,7 @@
  *
  * While it is open nothing goes out, so that a target that is down costs no line an attempt and is not hammered
  * when it comes back. Trouble comes in two weights. Without a connection the target is *down*, beyond doubt: a
- * few in a row open the circuit. Gateway errors and resets are *doubtful*, since a line may bring them on
+ * few in a row open the circuit, and as few that are *refused* open a hold (`holds.ts`). Gateway errors and resets are *doubtful*, since a line may bring them on
  * itself: it takes many in a row, more than a small batch of bad lines makes, and any good answer starts the count anew.
  * A target that is *full* refuses many at once while it serves the others, so refusals count as doubtful only when the
  * answers that were under way with the last good one should have come and have not.
@@ -21,11 +21,12 @@
 export type Circuit = "closed" | "open" | "half_open";
 
 /** What an attempt says about its target; `nothing` for one that we broke off ourselves. */
-export type Evidence = "good" | "down" | "doubtful" | "full" | "nothing";
+export type Evidence = "good" | "down" | "refused" | "doubtful" | "full" | "nothing";
 
 const WEIGHTS: Readonly<Record<Evidence, number>> = {
   good: 0,
   down: 10,
+  refused: 10,
   doubtful: 1,
   full: 1,
   nothing: 0,

@@ -258,6 +258,9 @@ function evidenceOf(outcome: Outcome): Evidence {
     case "broken":
     case "timed_out":
       return "doubtful";
+    // It answers, if only to turn us away: that is for `holds.ts`.
+    case "refused":
+      return "good";
     case "answered":
       return outcome.status === 502 || outcome.status === 504 ? "doubtful" : "good";
   }
@@ -268,6 +271,7 @@ function signalOf(outcome: Outcome, { lane }: Need): Sample["signal"] | null {
   switch (outcome.kind) {
     case "interrupted":
     case "unreachable":
+    case "refused":
       return null;
     case "overloaded":
       return "overloaded";

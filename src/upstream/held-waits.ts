@@ -1,0 +1,54 @@
+import type { Clock } from "../clock.ts";
+import { keyOf } from "./holds.ts";
+import type { RequestKind } from "./upstream.ts";
+import { unwatch, watch } from "./watch.ts";
+
+/** Given as a reason, because without one each abort would make an error with a stack. */
+const WOKEN = "woken";
+/** A clock may be set back meanwhile. */
+const MAX_WAIT_MS = 60_000;
+
+/** Lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. */
+export class HeldWaits {
+  readonly #clock: Clock;
+  readonly #waiting = new Set<AbortController>();
+  readonly #lineCounts = new Map<string, number>();
+  lineCount = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Lines, as opposed to chunks that wait with all their lines. */
+  lineCountOf(kind: RequestKind): number {
+    return this.#lineCounts.size === 0 ? 0 : (this.#lineCounts.get(keyOf(kind)) ?? 0);
+  }
+
+  async waitAsLine(kind: RequestKind, untilMs: number, stop: AbortSignal): Promise<void> {
+    const key = keyOf(kind);
+    this.lineCount++;
+    this.#lineCounts.set(key, (this.#lineCounts.get(key) ?? 0) + 1);
+    await this.wait(untilMs, stop);
+    this.lineCount--;
+    const left = (this.#lineCounts.get(key) ?? 1) - 1;
+    if (left > 0) this.#lineCounts.set(key, left);
+    else this.#lineCounts.delete(key);
+  }
+
+  /** Resolves when the time has come, when {@link wake} is called, or when `stop` aborts. */
+  async wait(untilMs: number, stop: AbortSignal): Promise<void> {
+    if (stop.aborted) return;
+    const waiting = new AbortController();
+    const interruptible = { interrupt: () => waiting.abort(WOKEN) };
+    watch(stop, interruptible);
+    this.#waiting.add(waiting);
+    const waitMs = Math.min(Math.max(1, untilMs - this.#clock.nowMs()), MAX_WAIT_MS);
+    await this.#clock.sleep(waitMs, waiting.signal);
+    this.#waiting.delete(waiting);
+    unwatch(stop, interruptible);
+  }
+
+  wake(): void {
+    for (const waiting of [...this.#waiting]) waiting.abort(WOKEN);
+  }
+}
