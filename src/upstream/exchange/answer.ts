@@ -7,7 +7,12 @@
  */
 import { isUtf8 } from "node:buffer";
 import { NO_USAGE, type Usage } from "../../batch/batch.ts";
-import { type Outcome, putOnOneLine, type RefusalReason, type Refused } from "../../batch/outcome.ts";
+import {
+  type Outcome,
+  putOnOneLine,
+  type RefusalReason,
+  type Refused,
+} from "../../batch/outcome.ts";
 import { UsageReading, usageIfJson } from "../../batch/usage.ts";
 import { Utf8Check } from "../../batch/utf8.ts";
 import type { Clock } from "../../clock.ts";
