@@ -43,6 +43,8 @@ export interface FileDetails {
 export interface IncomingFile {
   readonly filename: string;
   readonly content: AsyncIterable<Buffer>;
+  /** As announced, with everything around the content; null when it was not. */
+  readonly requestBytes: number | null;
   /**
    * They may stand behind the content, so they are there only when that has been read to its end.
    * Rejects when anything is wrong with the request.
@@ -187,7 +189,7 @@ export class Files {
   ): AsyncGenerator<Buffer, void> {
     for await (const chunk of incoming.content) {
       check.add(chunk);
-      if (check.bytes > maxBytes) throw fileTooLarge();
+      if (check.bytes > maxBytes) throw fileTooLarge(maxBytes, incoming.requestBytes);
       yield chunk;
     }
     const { purpose } = await incoming.details();
@@ -225,17 +227,27 @@ export const blobGivenUp = (blobKey: string) =>
 const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
   expiresAtMs !== null && expiresAtMs <= nowMs;
 
-const fileTooLarge = () => new PublicError("invalid_request", "File is too large.");
+/** A file whose size was not announced is not read to its end, so only its request's can be told. */
+const fileTooLarge = (maxBytes: number, requestBytes: number | null) =>
+  new PublicError(
+    "invalid_request",
+    `File is too large. It may have at most ${maxBytes} bytes (${inMebibytes(maxBytes)}); the request has ${requestBytes ?? "more"}.`,
+  );
+
+const inMebibytes = (bytes: number) => `${Number((bytes / (1024 * 1024)).toPrecision(3))} MiB`;
 
 const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
   new PublicError("not_found", `No such File object: ${shown(id)}`, { param, cause });
 
 /** As much as an upload is asked for; the lines are checked when a batch reads them. */
-function assertBatchInput({ isUtf8, firstLine }: ContentReport): void {
+function assertBatchInput({ isUtf8, formatHint }: ContentReport): void {
   if (!isUtf8) {
     throw new PublicError("invalid_request", "Invalid file for Batch API. Must be utf-8 encoded");
   }
-  if (firstLine === "none" || firstLine === "broken") {
-    throw new PublicError("invalid_request", "Invalid file format for Batch API. Must be .jsonl");
+  if (formatHint !== null) {
+    throw new PublicError(
+      "invalid_request",
+      `Invalid file format for Batch API. Must be .jsonl (HINT: ${formatHint})`,
+    );
   }
 }

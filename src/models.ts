@@ -15,10 +15,25 @@ export class Models {
   }
 
   async find(id: string): Promise<UpstreamModel> {
-    const model = (await this.list()).find((each) => each.id === id);
-    if (model !== undefined) return model;
-    throw new PublicError("model_not_found", `The model '${shown(id)}' does not exist`, {
-      param: "model",
-    });
+    const model = await this.#named(id);
+    if (model === undefined) throw notFound(`The model '${shown(id)}' does not exist`);
+    return model;
+  }
+
+  /** Why a model cannot be deleted, which none can. */
+  async cannotDelete(id: string): Promise<PublicError> {
+    if ((await this.#named(id)) === undefined) {
+      return notFound(`The model '${shown(id)}' does not exist`);
+    }
+    return notFound(
+      `The model '${shown(id)}' is served by an upstream of this server. There is no fine-tuned model of this name that could be deleted.`,
+    );
+  }
+
+  async #named(id: string): Promise<UpstreamModel | undefined> {
+    return (await this.list()).find((each) => each.id === id);
   }
 }
+
+const notFound = (message: string) =>
+  new PublicError("model_not_found", message, { param: "model" });

@@ -207,7 +207,7 @@ function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): A
   const files = new Files({ ...deps, maxFileBytes });
   return {
     files,
-    uploads: new Uploads({ ...deps, files, maxUploadBytes }),
+    uploads: new Uploads({ ...deps, files, maxFileBytes, maxUploadBytes }),
     batches: new Batches(deps),
     models: new Models(upstreams),
     idempotency: new Idempotency(deps),

@@ -36,6 +36,8 @@ export interface UploadsDeps {
   readonly log: Log;
   readonly files: Files;
   readonly maxUploadBytes: () => number;
+  /** Of the input of a batch. */
+  readonly maxFileBytes: () => number;
   /** Tells the engine to look now. Nothing depends on it. */
   readonly nudge: () => void;
 }
@@ -75,8 +77,11 @@ export class Uploads {
     request: UploadRequest,
     receiptFor?: ReceiptFor<Upload>,
   ): Promise<Upload> {
-    const { store, clock, log, maxUploadBytes } = this.#deps;
-    assertBytes(request.bytes, maxUploadBytes());
+    const { store, clock, log, maxFileBytes, maxUploadBytes } = this.#deps;
+    // A batch would refuse its input by the smaller limit, after all the parts have come.
+    const maxBytes =
+      request.purpose === "batch" ? Math.min(maxFileBytes(), maxUploadBytes()) : maxUploadBytes();
+    assertBytes(request.bytes, maxBytes);
     const createdAtMs = clock.nowMs();
     const upload: Upload = {
       ...request,
@@ -150,7 +155,7 @@ export class Uploads {
       if (!isCompleted) throw await this.#notTaken(upload, file.blobKey);
     };
     try {
-      const incoming = { filename, content, details, origin };
+      const incoming = { filename, content, details, origin, requestBytes: null };
       return await files.store(project, incoming, { maxBytes: bytes, publish });
     } catch (cause) {
       // The sweep takes the parts as soon as somebody else has ended the upload.

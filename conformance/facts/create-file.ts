@@ -26,7 +26,11 @@ const expiry = (anchor: string, seconds: string): Part[] => [
   { name: "expires_after[seconds]", content: seconds },
 ];
 
-const NOT_JSONL = { status: 400, message: "Invalid file format for Batch API. Must be .jsonl" };
+/** In OpenAI's words, with a hint behind them. */
+const NOT_JSONL = {
+  status: 400,
+  message: /^Invalid file format for Batch API\. Must be \.jsonl \(HINT: .+\)$/,
+};
 
 async function refusesContent(main: Server, content: string): Promise<void> {
   refused(await main.sendFile(content), NOT_JSONL);
@@ -135,7 +139,7 @@ export const createFile: Section = {
     ),
     strong.http(
       "2.1-not-jsonl",
-      "Batch input whose first line is not JSON: 400 `Invalid file format for Batch API. Must be .jsonl`",
+      "Batch input whose first line is not JSON: 400 `Invalid file format for Batch API. Must be .jsonl`, and a hint",
       ({ main }) => refusesContent(main, "just notes\n"),
     ),
     strong.http("2.1-empty", "An empty file as batch input: the same 400", ({ main }) =>
@@ -179,11 +183,11 @@ export const createFile: Section = {
     }),
     strong.http(
       "2.1-too-large",
-      "More bytes than allowed: 400 `File is too large.`",
+      "More bytes than allowed: 400 `File is too large.`, with the limit",
       async ({ strict }) => {
         refused(await strict.sendFile(`${line("x", "x".repeat(5_000))}\n`), {
           status: 400,
-          message: "File is too large.",
+          message: /^File is too large\. It may have at most \d+ bytes/,
         });
       },
     ),

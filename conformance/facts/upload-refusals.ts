@@ -81,7 +81,7 @@ export const uploadRefusals: readonly Fact[] = [
     refusesCompletion(async (main) => {
       const id = String(accepted(await create(main, { bytes: 5 }))["id"]);
       return complete(main, id, [await partId(main, id, "notes")]);
-    }, /^Invalid file format for Batch API\. Must be \.jsonl$/),
+    }, /^Invalid file format for Batch API\. Must be \.jsonl \(HINT: /),
   ),
   weak.http("8-unknown", "An unknown upload: 404 on every route", async ({ main }) => {
     const answers = [

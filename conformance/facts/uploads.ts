@@ -54,14 +54,29 @@ export const uploads: Section = {
         accepted(await create(main, { mime_type }));
     }),
     strong.http("8-max-bytes", "8 GiB may be announced, and not a byte more", async ({ main }) => {
-      accepted(await create(main, { bytes: 8 * 1024 * MEBIBYTE }));
-      refused(await create(main, { bytes: 8 * 1024 * MEBIBYTE + 1 }), {
+      const bytes = 8 * 1024 * MEBIBYTE;
+      accepted(await create(main, { purpose: "user_data", bytes }));
+      refused(await create(main, { purpose: "user_data", bytes: bytes + 1 }), {
         status: 400,
         message: /8589934592/,
         param: "bytes",
         code: "integer_above_max_value",
       });
     }),
+    weak.http(
+      "8-max-batch-bytes",
+      "Of batch input as much as in one piece, 200 MiB: more is refused when it is announced",
+      async ({ main }) => {
+        const bytes = 200 * MEBIBYTE;
+        accepted(await create(main, { bytes }));
+        refused(await create(main, { bytes: bytes + 1 }), {
+          status: 400,
+          message: /209715200/,
+          param: "bytes",
+          code: "integer_above_max_value",
+        });
+      },
+    ),
     strong.http(
       "8-expires-after",
       "`expires_after` is that of the file to be",

@@ -3,6 +3,7 @@ import type { BatchEndpoint } from "../contract/batch.ts";
 import type { Fault } from "./batch.ts";
 import { CustomIds } from "./custom-ids.ts";
 import { type AcceptedModel, FileModels, type ModelRules } from "./file-models.ts";
+import { beginsWithMark } from "./first-line.ts";
 import {
   decodeStart,
   type Extent,
@@ -80,6 +81,11 @@ const INVALID_JSON: LineFault = {
   param: null,
 };
 
+const BYTE_ORDER_MARKED: LineFault = {
+  ...INVALID_JSON,
+  message: `${INVALID_JSON.message} (HINT: It begins with a byte order mark. Save the file as UTF-8 without one.)`,
+};
+
 /** Of a line, or of the batch by its default. */
 export const modelNotFound = (
   model: string,
@@ -144,7 +150,7 @@ export class LineChecker {
 
   /** What is wrong with a line, the most basic fault first; null when nothing is. `line` is null when it is no JSON object. */
   findFault(bytes: Buffer, line: ParsedLine | null = parseLine(bytes)): LineFault | null {
-    if (line === null) return INVALID_JSON;
+    if (line === null) return beginsWithMark(bytes) ? BYTE_ORDER_MARKED : INVALID_JSON;
     if (this.#endpoint === "/v1/embeddings") this.#inputCount += countInputs(bytes, line);
     return (
       this.#customIdFault(bytes, line) ??

@@ -129,6 +129,14 @@ const MODEL_PATHS: ZodOpenApiPathsObject = {
         ...COMMON_FAILURES,
       },
     },
+    delete: {
+      operationId: "deleteModel",
+      tags: ["Models"],
+      summary: "Delete a fine-tuned model",
+      description: "There are none, so the answer is always that there is no such model.",
+      requestParams: { path: z.object({ model: z.string().meta({ example: MODEL_EXAMPLE.id }) }) },
+      responses: { "404": MODEL_NOT_FOUND, ...COMMON_FAILURES },
+    },
   },
 };
 

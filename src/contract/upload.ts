@@ -23,7 +23,9 @@ export const CreateUpload = z
     bytes: z
       .int()
       .min(0)
-      .describe("Of the whole file. At most 8589934592, unless the server is set up otherwise."),
+      .describe(
+        "Of the whole file. At most 8589934592, and 209715200 for the input of a batch, unless the server is set up otherwise.",
+      ),
     mime_type: boundedText(MIME_TYPE_MAX_LENGTH).describe("Any; only its length is checked."),
     expires_after: ExpiresAfter.nullable().optional(),
   })

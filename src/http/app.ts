@@ -55,9 +55,10 @@ export type App = Hono<AppEnv>;
 export function createApp(deps: AppDeps): App {
   const app: App = new Hono<AppEnv>({ getPath: canonicalPath });
   app.onError((error, c) => answerError(c, error));
-  app.notFound((c) =>
-    answerError(c, new PublicError("not_found", `Invalid URL (${c.req.method} ${askedPath(c)})`)),
-  );
+  app.notFound((c) => {
+    const message = `Invalid URL (${c.req.method} ${askedPath(c)})${versionHint(app, c)}`;
+    return answerError(c, new PublicError("not_found", message));
+  });
   app.use(trackRequests(deps));
   app.use("/v1/*", authenticate(deps.keys));
   mountOps(app, deps);
@@ -72,6 +73,15 @@ export function createApp(deps: AppDeps): App {
 }
 
 const askedPath = (c: AppContext) => shown(pathOf(c.req.url));
+
+/** For clients whose base URL lacks the version, or has it twice. */
+function versionHint(app: App, c: AppContext): string {
+  const meant = `/v1${c.req.path.replace(/^(?:\/v1)+(?=\/)/, "")}`;
+  const kind = meant.split("/")[2];
+  const isKnown = app.routes.some(({ path }) => path.split("/", 3).join("/") === `/v1/${kind}`);
+  if (!isKnown || meant === c.req.path) return "";
+  return ` (HINT: The API is under /v1, so this is ${shown(meant)}. The base URL of a client ends with one /v1.)`;
+}
 
 /** Called when all routes are there: on their paths any other method gets a 405. */
 function refuseOtherMethods(app: App): void {

@@ -27,7 +27,8 @@ export interface FileRoutesDeps {
 export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileRoutesDeps): void {
   app.post("/v1/files", async (c) => {
     const project = c.get("project");
-    const incoming = { ...(await readForm(c.env.incoming, FILE_FORM)), origin: originOf(c) };
+    const form = await readForm(c.env.incoming, FILE_FORM);
+    const incoming = { ...form, requestBytes: announcedBytes(c), origin: originOf(c) };
     assertFilename(incoming.filename);
     return answerOnce<StoredFile>(c, idempotency, {
       create: (receiptFor) => files.receive(project, incoming, receiptFor),
@@ -53,6 +54,11 @@ export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileR
   app.get("/v1/files/:id/content", async (c) =>
     answerContent(c, await files.findDownloadable(scopedIdOf(c)), { files, log }),
   );
+}
+
+function announcedBytes(c: AppContext): number | null {
+  const length = c.req.header("content-length");
+  return length === undefined ? null : Number(length);
 }
 
 function assertFilename(filename: string): void {

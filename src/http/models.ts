@@ -15,4 +15,9 @@ export function mountModels(app: Hono<AppEnv>, models: Models, servedSinceMs: nu
   app.get("/v1/models/:model{.+}", async (c) =>
     answerJson(c, presentModel(await models.find(c.req.param("model")), servedSinceMs)),
   );
+
+  // OpenAI deletes fine-tuned models. There are none here, so whatever is named does not exist as one.
+  app.delete("/v1/models/:model{.+}", async (c) => {
+    throw await models.cannotDelete(c.req.param("model"));
+  });
 }

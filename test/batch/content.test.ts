@@ -19,7 +19,7 @@ function reportOf(
   return check.report();
 }
 
-const firstLineOf = (text: string) => reportOf(Buffer.from(text)).firstLine;
+const hintOf = (text: string) => reportOf(Buffer.from(text)).formatHint;
 
 describe("the check of uploaded content", () => {
   test("finds the same SHA-256 and the same UTF-8, wherever chunks are cut", () => {
@@ -42,18 +42,28 @@ describe("the check of uploaded content", () => {
     );
   });
 
-  test("judges the first line that is not blank, and only that", () => {
-    expect(firstLineOf('{"a":1}\nnonsense')).toBe("json");
-    expect(firstLineOf('{"a":1}')).toBe("json");
-    expect(firstLineOf(' \r\n\n{"a":1}\r\n')).toBe("json");
-    expect(firstLineOf('{\n  "a": 1\n}\n')).toBe("broken");
-    expect(firstLineOf("a,b\n1,2\n")).toBe("broken");
-    expect(firstLineOf("")).toBe("none");
-    expect(firstLineOf("\n \n")).toBe("none");
+  test.each([
+    ['{"a":1}\nnonsense', null],
+    ['{"a":1}', null],
+    [' \r\n\n {"a":1}\r\n', null],
+    ["", "The file is empty."],
+    ["\n \n", "The file has only blank lines."],
+    ['{\n  "a": 1\n}\n', "Line 1 begins a JSON object that does not end there"],
+    ['\n\n{"a":', "Line 3 begins a JSON object that does not end there"],
+    ['[{"a":1}]', "Line 1 is or begins an array."],
+    ['[\n{"a":1}\n]', "Line 1 is or begins an array."],
+    ['"a"', "Line 1 is JSON, but not an object."],
+    ["7", "Line 1 is JSON, but not an object."],
+    ["custom_id,prompt\n1,hello\n", "Line 1 looks like CSV."],
+    ["custom_id;prompt\n", "Line 1 looks like CSV."],
+    ["Dear model", "Line 1 is not JSON."],
+  ])("says of the first line that is not blank what is wrong with it: %j", (text, hint) => {
+    if (hint === null) expect(hintOf(text)).toBeNull();
+    else expect(hintOf(text)).toContain(hint);
   });
 
   test("lets a byte order mark pass, as a batch will name its line", () => {
-    expect(firstLineOf('\ufeff{"a":1}\n')).toBe("json");
+    expect(hintOf('\ufeff{"a":1}\n')).toBeNull();
   });
 
   test("does not hold a first line of any length in memory", () => {
@@ -62,6 +72,6 @@ describe("the check of uploaded content", () => {
     const beforeBytes = process.memoryUsage().arrayBuffers;
     for (let i = 0; i < 200; i++) check.add(piece);
     expect(process.memoryUsage().arrayBuffers - beforeBytes).toBeLessThan(16 * 1024 * 1024);
-    expect(check.report().firstLine).toBe("unknown");
+    expect(check.report().formatHint).toBeNull();
   });
 });

@@ -130,8 +130,10 @@ describe("every operation", () => {
       }
     }
     if (path.startsWith("/v1/")) {
+      // There is no model that a client could delete.
+      const successes = operation.operationId === "deleteModel" ? [] : ["200"];
       expect(Object.keys(operation.responses)).toEqual(
-        expect.arrayContaining(["200", "401", "4XX", "5XX"]),
+        expect.arrayContaining([...successes, "401", "4XX", "5XX"]),
       );
     }
   });

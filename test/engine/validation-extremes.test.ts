@@ -254,6 +254,7 @@ describe("bytes that are not text", () => {
   test("a byte order mark is taken at upload and makes line 1 unreadable", async () => {
     const batch = await runBytes(`\ufeff${line}\n${chatLine("b", "Hello")}`);
     expect(faultsOf(batch)).toEqual([[1, "invalid_json_line", null]]);
+    expect(batch.errors?.data?.[0]?.message).toContain("begins with a byte order mark");
   });
 
   test.each([
@@ -276,7 +277,7 @@ describe("bytes that are not text", () => {
 
   test("NUL is no JSON: refused at upload in the first line, a bad line elsewhere", async () => {
     const torn = line.replace("Hello", "He\0llo");
-    expect((await uploadBytes(torn)).refusal).toBe(
+    expect((await uploadBytes(torn)).refusal).toContain(
       "Invalid file format for Batch API. Must be .jsonl",
     );
     const batch = await runBytes(`${line}\n${torn}\n\0\0\0\n`);

@@ -137,8 +137,22 @@ describe("a path", () => {
   });
 
   test.each([
+    ["/files", "/v1/files"],
+    ["/batches/batch_x", "/v1/batches/batch_x"],
+    ["/chat/completions", "/v1/chat/completions"],
+    ["/v1/v1/files/file-x/content", "/v1/files/file-x/content"],
+  ])("without its /v1, or with two, gets a hint: %s", async (path, meant) => {
+    const { status, body } = await get(path);
+    expect(status).toBe(404);
+    expect(body.error).toMatchObject({
+      message: `Invalid URL (GET ${path}) (HINT: The API is under /v1, so this is ${meant}. The base URL of a client ends with one /v1.)`,
+      code: null,
+    });
+  });
+
+  test.each([
     ["POST", "/v1/models", "GET"],
-    ["DELETE", "/v1/models/gpt-4o-mini", "GET"],
+    ["PUT", "/v1/models/gpt-4o-mini", "GET, DELETE"],
     ["DELETE", "/v1/files", "POST, GET"],
     ["POST", "/v1/files/file-x", "GET, DELETE"],
     ["PATCH", "/v1/batches/batch_x", "GET"],
@@ -189,8 +203,8 @@ describe("models", () => {
     }
   });
 
-  test("that nobody serves are a 404", async () => {
-    const { status, body } = await get("/v1/models/ft:123");
+  test.each(["GET", "DELETE"])("that nobody serves are a 404: %s", async (method) => {
+    const { status, body } = await get("/v1/models/ft:123", { method });
     expect(status).toBe(404);
     expect(body.error).toEqual({
       message: "The model 'ft:123' does not exist",
@@ -198,6 +212,16 @@ describe("models", () => {
       param: "model",
       code: "model_not_found",
     });
+  });
+
+  test("that are served cannot be deleted", async () => {
+    const { status, body } = await get("/v1/models/meta/llama:8b", { method: "DELETE" });
+    expect(status).toBe(404);
+    expect(body.error).toMatchObject({
+      message: expect.stringContaining("is served by an upstream of this server"),
+      code: "model_not_found",
+    });
+    expect((await get("/v1/models/meta/llama:8b")).status).toBe(200);
   });
 });
 

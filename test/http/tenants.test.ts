@@ -92,6 +92,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   "POST /v1/batches/:id/cancel": {},
   "GET /v1/models": {},
   "GET /v1/models/:model{.+}": {},
+  "DELETE /v1/models/:model{.+}": {},
   "POST /v1/chat/completions": interactive,
   "POST /v1/completions": interactive,
   "POST /v1/embeddings": interactive,

@@ -153,7 +153,11 @@ describe("an upload", () => {
     expect((await upload([purpose(), file(content)])).status).toBe(200);
     expect(await refusalOfParts([purpose(), file(`${content} `)])).toMatchObject({
       status: 400,
-      message: "File is too large.",
+      message: expect.stringMatching(
+        new RegExp(
+          `^File is too large\\. It may have at most ${MAX_BYTES} bytes \\(.+ MiB\\); the request has \\d+\\.$`,
+        ),
+      ),
       param: null,
       code: null,
     });
@@ -161,14 +165,18 @@ describe("an upload", () => {
 });
 
 describe("an upload of batch input is refused", () => {
-  const NOT_JSONL = "Invalid file format for Batch API. Must be .jsonl";
+  const notJsonl = (hint: string) =>
+    expect.stringContaining(`Invalid file format for Batch API. Must be .jsonl (HINT: ${hint}`);
   const NOT_UTF8 = "Invalid file for Batch API. Must be utf-8 encoded";
 
   test.each([
-    ["that is empty", "", NOT_JSONL],
-    ["with blank lines only", "\n\r\n \n", NOT_JSONL],
-    ["whose first line is not JSON", "hello\n", NOT_JSONL],
-    ["that is JSON over several lines", '{\n"a": 1\n}\n', NOT_JSONL],
+    ["that is empty", "", notJsonl("The file is empty.")],
+    ["with blank lines only", "\n\r\n \n", notJsonl("The file has only blank lines.")],
+    ["whose first line is not JSON", "hello\n", notJsonl("Line 1 is not JSON.")],
+    ["that is JSON over several lines", '{\n"a": 1\n}\n', notJsonl("Line 1 begins a JSON object")],
+    ["that is CSV", "id,prompt\n1,Hi\n", notJsonl("Line 1 looks like CSV.")],
+    ["that is an array", '[{"a": 1}]\n', notJsonl("Line 1 is or begins an array.")],
+    ["whose first line is no object", '"a"\n', notJsonl("Line 1 is JSON, but not an object.")],
     ["that is not UTF-8", `{"a":"\xff"}\n`, NOT_UTF8],
     ["that ends inside a character", `${LINE}{"a":"\xe2\x82`, NOT_UTF8],
   ])("%s", async (_case, content, message) => {
@@ -325,7 +333,7 @@ describe("an upload never hangs", () => {
     connection.send(uploadRequest(head + content + tail));
     const answer = await connection.answer();
     expect(answer.status).toBe(400);
-    expect(JSON.parse(answer.body).error.message).toBe("File is too large.");
+    expect(JSON.parse(answer.body).error.message).toContain("File is too large.");
     // What was left of the refused request is not taken for the next one.
     connection.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     expect((await connection.answer()).status).toBe(200);

@@ -93,7 +93,7 @@ describe("a new upload", () => {
 
   test("may be for every purpose of a file, of any type, and of any size up to 8 GiB", async () => {
     for (const purpose of ["fine-tune", "assistants", "batch", "user_data", "vision", "evals"]) {
-      for (const bytes of [0, 8_589_934_592]) {
+      for (const bytes of [0, purpose === "batch" ? 209_715_200 : 8_589_934_592]) {
         const { status, body } = await post("", request({ purpose, bytes, mime_type: "txt" }));
         expect([status, body.bytes]).toEqual([200, bytes]);
       }
@@ -152,7 +152,7 @@ describe("a new upload", () => {
     ],
     [
       "of more than 8 GiB",
-      { bytes: 8_589_934_593 },
+      { purpose: "user_data", bytes: 8_589_934_593 },
       "Invalid 'bytes': integer above maximum value. Expected a value <= 8589934592, but got 8589934593 instead.",
       "bytes",
       "integer_above_max_value",
@@ -315,14 +315,29 @@ describe("a completed upload", () => {
     });
     const input = await create({ bytes: 0 });
     expect(await complete(input, [])).toMatchObject(
-      refusal("Invalid file format for Batch API. Must be .jsonl"),
+      refusal(/^Invalid file format for Batch API\. Must be \.jsonl \(HINT: The file is empty\./),
     );
   });
 
-  test("may be larger than a file in one piece", async () => {
+  test("may be larger than a file in one piece, unless it is for a batch", async () => {
     await using small = await startTestApi({ limits: { maxFileBytes: 100 } });
-    const { id, parts } = await pendingUpload(small);
-    expect((await complete(id, parts, {}, small)).status).toBe(200);
+    const announce = (purpose: string, bytes: number) => {
+      const body = JSON.stringify({ filename: "a", mime_type: "b", purpose, bytes });
+      return small.fetch("/v1/uploads", { method: "POST", body });
+    };
+    expect((await announce("user_data", 101)).status).toBe(200);
+    expect((await announce("batch", 100)).status).toBe(200);
+    const refused = await announce("batch", 101);
+    expect([refused.status, (await wireOf(refused)).error]).toEqual([
+      400,
+      {
+        message:
+          "Invalid 'bytes': integer above maximum value. Expected a value <= 100, but got 101 instead.",
+        type: "invalid_request_error",
+        param: "bytes",
+        code: "integer_above_max_value",
+      },
+    ]);
   });
 });
 
@@ -383,7 +398,7 @@ describe("an upload is not completed, and stays pending,", () => {
   test("with content that no upload of batch input may have", async () => {
     await expectRefused(
       ({ id, parts }) => complete(id, parts.toReversed()),
-      refusal("Invalid file format for Batch API. Must be .jsonl"),
+      refusal(/^Invalid file format for Batch API\. Must be \.jsonl \(HINT: Line 1 is not JSON\./),
     );
   });
 

@@ -83,7 +83,10 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   });
   const app = createApp({
     files,
-    uploads: new Uploads({ store, blobs, intents, clock, log, files, nudge, maxUploadBytes }),
+    uploads: new Uploads({
+      ...{ store, blobs, intents, clock, log, files, nudge },
+      ...{ maxFileBytes, maxUploadBytes },
+    }),
     batches: new Batches({
       ...{ store, clock, log, metrics, tracing: NO_TRACING },
       ...{ nudge, nudgeStopping: nudge },

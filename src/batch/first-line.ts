@@ -1,0 +1,44 @@
+/** What the first line of an upload is, and what to do when it is not the JSON object that a batch needs. */
+import { isArrayAt, isObjectAt } from "./json.ts";
+import { isJson, skipSpace } from "./json-scan.ts";
+
+const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
+
+export const beginsWithMark = (bytes: Buffer): boolean =>
+  bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
+
+/** `unknown` is a line too long to be judged here. */
+export type FirstLine = "object" | "unknown" | keyof typeof HINTS;
+
+const ONE_EACH = "The file needs one JSON object on each line, one for each request.";
+
+/** For everything that is not taken. `LINE` is the line's number. */
+const HINTS = {
+  empty: `The file is empty. ${ONE_EACH}`,
+  blank: `The file has only blank lines. ${ONE_EACH}`,
+  array: `LINE is or begins an array. ${ONE_EACH} Leave out the brackets around the objects and the commas between them.`,
+  broken_object: `LINE begins a JSON object that does not end there as JSON. ${ONE_EACH} Write each without line breaks inside, and check its quotes and commas.`,
+  no_object: `LINE is JSON, but not an object. ${ONE_EACH}`,
+  table: `LINE looks like CSV. ${ONE_EACH}`,
+  no_json: `LINE is not JSON. ${ONE_EACH}`,
+} as const;
+
+/** Null for a first line that a batch can begin with. */
+export const hintFor = (found: FirstLine, lineNumber: number): string | null =>
+  found === "object" || found === "unknown"
+    ? null
+    : HINTS[found].replace("LINE", `Line ${lineNumber}`);
+
+/** Of a line that is not blank. A byte order mark is left to the validation of a batch. */
+export function judgeFirstLine(line: Buffer): FirstLine {
+  const text = beginsWithMark(line) ? line.subarray(BYTE_ORDER_MARK.length) : line;
+  const start = skipSpace(text, 0, text.length);
+  if (isArrayAt(text, start)) return "array";
+  const isWhole = isJson(text);
+  if (isObjectAt(text, start)) return isWhole ? "object" : "broken_object";
+  if (isWhole) return "no_object";
+  return looksLikeTable(text.toString("latin1")) ? "table" : "no_json";
+}
+
+/** Pieces of JSON have commas too, but hardly without a brace or a bracket. */
+const looksLikeTable = (text: string) => /[,;\t]/.test(text) && !/[{}[\]]/.test(text);
