@@ -11,14 +11,10 @@ import {
 } from "./batch/batch.ts";
 import { shown } from "./batch/shown.ts";
 import type { Clock } from "./clock.ts";
-import {
-  type BatchEndpoint,
-  type BatchStatus,
-  COMPLETION_WINDOW_MS,
-  METADATA_LIMITS,
-} from "./contract/batch.ts";
+import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "./contract/batch.ts";
 import { characterCount } from "./contract/text.ts";
-import { PublicError } from "./errors.ts";
+import { completionWindowMs } from "./contract/window.ts";
+import { PublicError, unsupportedValue } from "./errors.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { ReceiptFor } from "./store/idempotency.ts";
@@ -31,6 +27,8 @@ export interface BatchesDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly tracing: Tracing;
+  /** What a client may ask for, such as `24h`. */
+  readonly completionWindows: () => readonly string[];
   /** Tells the engine of a new batch. Nothing depends on it, nor on the next one. */
   readonly nudge: () => void;
   /** Tells the engine that a batch is to stop. */
@@ -40,6 +38,7 @@ export interface BatchesDeps {
 export interface BatchRequest {
   readonly inputFileId: UntrustedId<"file">;
   readonly endpoint: BatchEndpoint;
+  readonly completionWindow: string;
   readonly metadata: Readonly<Record<string, string>> | null;
   readonly outputExpiresAfterSeconds: number | null;
   readonly priority: number;
@@ -62,11 +61,16 @@ export class Batches {
     receiptFor?: ReceiptFor<Batch>,
   ): Promise<Batch> {
     const { store, log, metrics, nudge } = this.#deps;
+    const windowMs = allowedWindowMs(request.completionWindow, this.#deps.completionWindows());
     assertFileId(request.inputFileId);
     assertMetadata(request.metadata ?? {});
     const { requestId } = request.origin;
     const batch = await this.#traced(project, request, async (traceparent) => {
-      const made = newBatch(project, { ...request, traceparent }, this.#deps.clock.nowMs());
+      const made = newBatch(
+        project,
+        { ...request, traceparent },
+        { nowMs: this.#deps.clock.nowMs(), windowMs },
+      );
       await store.insertBatch(made, receiptFor?.(made));
       return made;
     });
@@ -129,7 +133,7 @@ export class Batches {
 const newBatch = (
   project: string,
   { origin: _, ...request }: BatchRequest & Pick<Batch, "traceparent">,
-  nowMs: number,
+  { nowMs, windowMs }: { readonly nowMs: number; readonly windowMs: number },
 ): Batch => ({
   ...request,
   id: newBatchId(nowMs),
@@ -141,7 +145,7 @@ const newBatch = (
   outputFileId: null,
   errorFileId: null,
   createdAtMs: nowMs,
-  expiresAtMs: nowMs + COMPLETION_WINDOW_MS,
+  expiresAtMs: nowMs + windowMs,
   inProgressAtMs: null,
   finalizingAtMs: null,
   completedAtMs: null,
@@ -167,6 +171,12 @@ function assertBatchId(id: string): void {
     `Invalid 'batch_id': '${shown(id)}'. Expected an ID that begins with 'batch'.`,
     { param: "batch_id" },
   );
+}
+
+function allowedWindowMs(window: string, allowed: readonly string[]): number {
+  const windowMs = allowed.includes(window) ? completionWindowMs(window) : null;
+  if (windowMs === null) throw unsupportedValue("completion_window", window, allowed);
+  return windowMs;
 }
 
 /** Most often another kind of id, or a path. Whether there is such a file is found when the batch is validated. */

@@ -139,3 +139,21 @@ export const jsonBodyError = (cause?: unknown): PublicError =>
     "We could not parse the JSON body of your request. (HINT: This API expects a body of valid JSON in UTF-8, and what was sent is not. Most often a quote or a comma is missing, or the HTTP library was given an object that it did not turn into JSON.)",
     { cause },
   );
+
+/** A value that is not one of those allowed, in OpenAI's words. */
+export const unsupportedValue = (path: string, value: string, allowed: readonly string[]) =>
+  new PublicError(
+    "invalid_value",
+    allowed.length === 1
+      ? `Invalid value: '${shown(value)}'. Value must be '${allowed[0]}'.`
+      : `Invalid value: '${shown(value)}'. Supported values are: ${enumerated(allowed)}.`,
+    { param: path },
+  );
+
+function enumerated(values: readonly string[]): string {
+  const inQuotes = values.map((value) => `'${value}'`);
+  const last = inQuotes.at(-1);
+  return values.length === 2
+    ? `${inQuotes[0]} and ${last}`
+    : `${inQuotes.slice(0, -1).join(", ")}, and ${last}`;
+}

@@ -208,7 +208,10 @@ function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): A
   return {
     files,
     uploads: new Uploads({ ...deps, files, maxFileBytes, maxUploadBytes }),
-    batches: new Batches(deps),
+    batches: new Batches({
+      ...deps,
+      completionWindows: () => configNow().limits.completion_windows,
+    }),
     models: new Models(upstreams),
     idempotency: new Idempotency(deps),
     interactive: new Interactive(deps),

@@ -173,6 +173,14 @@ export const models: Section = {
         });
       },
     ),
+    strong.http("2.11-delete", "Deleting an unknown model: the same 404", async ({ main }) => {
+      refused(await main.call("DELETE", "/v1/models/ft:123"), {
+        status: 404,
+        message: "The model 'ft:123' does not exist",
+        param: "model",
+        code: "model_not_found",
+      });
+    }),
   ],
 };
 

@@ -66,6 +66,31 @@ export const createBatch: Section = {
         assert.deepEqual([created.status, final.status], ["validating", "failed"]);
       },
     ),
+    weak.http(
+      "2.6-input-id",
+      "An `input_file_id` that does not begin with `file`: 400 that says so, code `invalid_value`",
+      refuses(
+        { input_file_id: "wrong-id" },
+        {
+          message: "Invalid 'input_file_id': 'wrong-id'. Expected an ID that begins with 'file'.",
+          param: "input_file_id",
+          code: "invalid_value",
+        },
+      ),
+    ),
+    weak.http(
+      "2.6-input-id-length",
+      "An `input_file_id` of more than 64 characters: 400, code `string_above_max_length`",
+      refuses(
+        { input_file_id: `file-${"x".repeat(60)}` },
+        {
+          message:
+            "Invalid 'input_file_id': string too long. Expected a string with maximum length 64, but got a string with length 65 instead.",
+          param: "input_file_id",
+          code: "string_above_max_length",
+        },
+      ),
+    ),
     strong.http(
       "2.6-bad-endpoint",
       "Another endpoint: 400 that lists the supported ones in OpenAI's order, param `endpoint`, code `invalid_value`",
@@ -124,11 +149,10 @@ export const createBatch: Section = {
       "Without `endpoint`: the same, of `endpoint`",
       missing("endpoint"),
     ),
-    weak.http(
-      "2.6-no-window",
-      "Without `completion_window`: the same, of `completion_window`",
-      missing("completion_window"),
-    ),
+    weak.http("2.6-no-window", "Without `completion_window` it is `24h`", async ({ main }) => {
+      const created = accepted(await main.create("file-x", { completion_window: undefined }));
+      assert.equal(created["completion_window"], "24h");
+    }),
     strong.http(
       "2.6-metadata-type",
       "A value of `metadata` that is no text: 400 that says which and what it is, code `invalid_type`",

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { accepted, isSeconds, refused } from "../expect.ts";
-import { type Section, strong } from "../fact.ts";
+import { type Section, strong, weak } from "../fact.ts";
 import type { Json } from "../server.ts";
 import {
   CONTENT,

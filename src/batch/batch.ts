@@ -83,6 +83,8 @@ export interface Batch {
   readonly endpoint: BatchEndpoint;
   /** As the client wrote it: a file only within the project of the batch. */
   readonly inputFileId: UntrustedId<"file">;
+  /** As its client asked for it, such as `24h`. */
+  readonly completionWindow: string;
   readonly status: BatchStatus;
   readonly stopReason: StopReason | null;
   /** The model of its first line; null until validated. */

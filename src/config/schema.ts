@@ -5,6 +5,7 @@
 import { isIP } from "node:net";
 import { z } from "zod";
 import { EVENT_TYPES } from "../contract/event.ts";
+import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { LOG_LEVELS } from "../log.ts";
 import { UpstreamEntry } from "./upstreams.ts";
 import { bytes, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
@@ -38,6 +39,13 @@ const isHost = (text: string) =>
 const host = z
   .string()
   .refine(isHost, "expected a host name or an address, without scheme, port and path");
+
+const completionWindow = z
+  .string()
+  .refine(
+    (text) => completionWindowMs(text) !== null,
+    "expected hours or days such as 72h or 7d, at most 30d",
+  );
 
 const KeyEntry = z.strictObject({
   name,
@@ -84,6 +92,13 @@ export const ConfigFile = z.strictObject({
       max_answer_bytes: bytes(1_024, 268_435_456).default(67_108_864),
       /** Whether the lines of one batch may name several models. OpenAI refuses that, and so is the default. */
       allow_mixed_models: z.boolean().default(false),
+      /** What a batch may ask for. `24h` is there for all clients; a longer one keeps lines waiting for longer. */
+      completion_windows: z
+        .array(completionWindow)
+        .refine((windows) => windows.includes(DEFAULT_COMPLETION_WINDOW), {
+          error: `${DEFAULT_COMPLETION_WINDOW} must be among them: it is what clients ask for, and what they get that ask for nothing`,
+        })
+        .default([DEFAULT_COMPLETION_WINDOW]),
     })
     .prefault({}),
   auth: z.strictObject({ keys: z.array(KeyEntry).min(1) }).optional(),

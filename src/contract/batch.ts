@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { pageOf } from "./page.ts";
 import { boundedText, ID_MAX_LENGTH } from "./text.ts";
+import { DEFAULT_COMPLETION_WINDOW } from "./window.ts";
 
 /** The only place where the status names stand. */
 export const BATCH_STATUSES = [
@@ -29,10 +30,6 @@ export const BATCH_ENDPOINTS = [
 ] as const;
 export const BatchEndpoint = z.enum(BATCH_ENDPOINTS);
 export type BatchEndpoint = z.infer<typeof BatchEndpoint>;
-
-/** The only completion window, and its length. */
-export const COMPLETION_WINDOW = "24h";
-export const COMPLETION_WINDOW_MS = 24 * 60 * 60 * 1000;
 
 export const METADATA_LIMITS = { pairs: 16, keyLength: 64, valueLength: 512 } as const;
 
@@ -72,7 +69,10 @@ export const CreateBatch = z
   .strictObject({
     input_file_id: boundedText(ID_MAX_LENGTH),
     endpoint: BatchEndpoint,
-    completion_window: z.literal(COMPLETION_WINDOW),
+    completion_window: z
+      .string()
+      .default(DEFAULT_COMPLETION_WINDOW)
+      .describe("`24h`, unless the server allows more (`limits.completion_windows`)."),
     metadata: z
       .record(z.string(), z.string())
       .nullable()
@@ -131,7 +131,7 @@ export const BatchObject = z
     model: z.string().nullable().describe("The model of its first line; null until validated."),
     errors: z.object({ object: z.literal("list"), data: z.array(BatchError) }).nullable(),
     input_file_id: z.string(),
-    completion_window: z.literal(COMPLETION_WINDOW),
+    completion_window: z.string().describe("As it was asked for."),
     status: BatchStatus,
     output_file_id: z.string().nullable(),
     error_file_id: z.string().nullable(),

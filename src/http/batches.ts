@@ -58,6 +58,7 @@ function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
   return {
     inputFileId: body.input_file_id as UntrustedId<"file">,
     endpoint: body.endpoint,
+    completionWindow: body.completion_window,
     metadata: body.metadata ?? null,
     outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
     priority: body.x_batchd?.priority ?? PRIORITIES.default,

@@ -2,7 +2,7 @@
 import type { z } from "zod";
 import { shown } from "../batch/shown.ts";
 import { characterCount } from "../contract/text.ts";
-import { PublicError } from "../errors.ts";
+import { PublicError, unsupportedValue } from "../errors.ts";
 
 export function parseBody<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
@@ -114,20 +114,3 @@ const emptyString = (path: string) =>
     `Invalid '${path}': empty string. Expected a string with minimum length 1, but got an empty string instead.`,
     { param: path },
   );
-
-export const unsupportedValue = (path: string, value: string, allowed: readonly string[]) =>
-  new PublicError(
-    "invalid_value",
-    allowed.length === 1
-      ? `Invalid value: '${shown(value)}'. Value must be '${allowed[0]}'.`
-      : `Invalid value: '${shown(value)}'. Supported values are: ${enumerated(allowed)}.`,
-    { param: path },
-  );
-
-function enumerated(values: readonly string[]): string {
-  const inQuotes = values.map((value) => `'${value}'`);
-  const last = inQuotes.at(-1);
-  return values.length === 2
-    ? `${inQuotes[0]} and ${last}`
-    : `${inQuotes.slice(0, -1).join(", ")}, and ${last}`;
-}

@@ -2,9 +2,9 @@
 import { shown } from "../batch/shown.ts";
 import { EXPIRES_AFTER_SECONDS } from "../contract/batch.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
-import { PublicError } from "../errors.ts";
+import { PublicError, unsupportedValue } from "../errors.ts";
 import type { FileDetails } from "../files.ts";
-import { integerTooLarge, integerTooSmall, unsupportedValue, wrongType } from "./body.ts";
+import { integerTooLarge, integerTooSmall, wrongType } from "./body.ts";
 import type { Form } from "./form.ts";
 
 const ANCHOR_FIELD = "expires_after[anchor]";

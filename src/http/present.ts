@@ -1,7 +1,7 @@
 /** Things as they stand on the wire. The only place where milliseconds become seconds. */
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import { type BatchObject, COMPLETION_WINDOW } from "../contract/batch.ts";
+import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
 import type { UploadObject, UploadPartObject } from "../contract/upload.ts";
@@ -62,7 +62,7 @@ export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObje
           })),
         },
   input_file_id: batch.inputFileId,
-  completion_window: COMPLETION_WINDOW,
+  completion_window: batch.completionWindow,
   status: batch.status,
   output_file_id: batch.outputFileId,
   error_file_id: batch.errorFileId,

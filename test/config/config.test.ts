@@ -60,6 +60,7 @@ describe("without any configuration", () => {
           max_line_bytes: 33_554_432,
           max_answer_bytes: 67_108_864,
           allow_mixed_models: false,
+          completion_windows: ["24h"],
         },
         upstreams: [],
         webhooks: { endpoints: [], allow_private_hosts: [] },
@@ -114,6 +115,16 @@ test("several models in a batch, and a default one, are there when the file says
     expect.stringMatching(/^limits\.allow_mixed_models: /),
     expect.stringMatching(/^default_model: /),
   ]);
+});
+
+test("completion windows are hours or days, 24h among them", () => {
+  const load3 = load("limits: { completion_windows: [24h, 72h, 7d] }");
+  expect(load3.limits.completion_windows).toEqual(["24h", "72h", "7d"]);
+  for (const wrong of ["[24h, 1w]", "[24h, 31d]", "[24h, 0h]", "[72h]", "[]", "24h"]) {
+    expect(problemsOf(`limits: { completion_windows: ${wrong} }`), wrong).toEqual([
+      expect.stringMatching(/^limits\.completion_windows/),
+    ]);
+  }
 });
 
 describe("flags beat environment beats file", () => {

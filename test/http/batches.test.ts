@@ -195,11 +195,11 @@ describe("a batch is not made", () => {
       "missing_required_parameter",
     ],
     [
-      "without a window",
-      { completion_window: undefined },
-      "Missing required parameter: 'completion_window'.",
+      "with a window that is a number",
+      { completion_window: 24 },
+      "Invalid type for 'completion_window': expected a string, but got an integer instead.",
       "completion_window",
-      "missing_required_parameter",
+      "invalid_type",
     ],
     [
       "with an input file that is null",
@@ -464,6 +464,7 @@ describe("cancelling", () => {
       project: "default",
       endpoint: "/v1/embeddings",
       inputFileId: "file-x" as FileId,
+      completionWindow: "24h",
       status: final,
       stopReason: final === "completed" ? null : final,
       model: "m",

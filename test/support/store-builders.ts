@@ -52,6 +52,7 @@ export function aBatch(fields: Partial<Batch> = {}): Batch {
     project: PROJECT,
     endpoint: "/v1/chat/completions",
     inputFileId: newFileId(),
+    completionWindow: "24h",
     status: "validating",
     stopReason: null,
     model: null,

@@ -28,6 +28,7 @@ import type { UpstreamModel } from "../../src/upstream/upstream.ts";
 export interface TestApiOptions {
   readonly keys?: readonly KeyConfig[];
   readonly limits?: { readonly maxFileBytes?: number; readonly maxUploadBytes?: number };
+  readonly completionWindows?: readonly string[];
   readonly models?: readonly UpstreamModel[];
   readonly forecastFor?: (batch: Batch) => Forecast | null;
   /** Where it keeps its files; a new folder unless told. */
@@ -89,6 +90,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     }),
     batches: new Batches({
       ...{ store, clock, log, metrics, tracing: NO_TRACING },
+      completionWindows: () => options.completionWindows ?? ["24h"],
       ...{ nudge, nudgeStopping: nudge },
     }),
     models: new Models({ listModels: async () => [...(options.models ?? [])] }),

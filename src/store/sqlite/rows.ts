@@ -41,6 +41,7 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   project: row.project,
   endpoint: row.endpoint,
   inputFileId: row.inputFileId,
+  completionWindow: row.completionWindow,
   status: row.status,
   stopReason: row.stopReason,
   model: row.model,

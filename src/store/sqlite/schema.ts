@@ -106,6 +106,7 @@ export const batches = sqliteTable(
     project: text("project").notNull(),
     endpoint: text("endpoint").$type<BatchEndpoint>().notNull(),
     inputFileId: text("input_file_id").$type<UntrustedId<"file">>().notNull(),
+    completionWindow: text("completion_window").notNull().default("24h"),
     status: text("status").$type<BatchStatus>().notNull(),
     stopReason: text("stop_reason").$type<StopReason>(),
     model: text("model"),

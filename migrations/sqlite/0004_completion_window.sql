@@ -1,0 +1,1 @@
+ALTER TABLE `batches` ADD `completion_window` text DEFAULT '24h' NOT NULL;
