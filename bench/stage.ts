@@ -15,7 +15,10 @@ const UPSTREAM = new URL("./upstream.ts", import.meta.url);
 const SERVER = new URL("../scripts/start.js", import.meta.url);
 /** The server is measured as `npm start` starts it. */
 const START_SCRIPT = packageJson.scripts.start.split(" ");
-const NODE_FLAGS = START_SCRIPT.slice(1, START_SCRIPT.indexOf("scripts/start.js"));
+const NODE_FLAGS = START_SCRIPT.slice(
+  START_SCRIPT.indexOf("node") + 1,
+  START_SCRIPT.indexOf("scripts/start.js"),
+);
 const MAX_FILE_BYTES = 2_000_000_000;
 
 export interface UpstreamOptions {

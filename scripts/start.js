@@ -9,7 +9,7 @@ import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { enableCompileCache } from "node:module";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 const pathOf = (path) => fileURLToPath(new URL(path, import.meta.url));
 const SOURCES = pathOf("../src");
@@ -43,4 +43,5 @@ try {
   // It only costs memory.
 }
 enableCompileCache(CACHE);
-await import(MAIN);
+// A path with a drive is no address.
+await import(pathToFileURL(MAIN).href);

@@ -1,0 +1,135 @@
+/** What `npm pack` ships, installed into an empty folder, is a batchd that works. */
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import OpenAI from "openai";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import manifest from "../../package.json" with { type: "json" };
+import lock from "../../package-lock.json" with { type: "json" };
+import { BatchdProcess } from "../support/process.ts";
+import { chatLines } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const PROJECT = fileURLToPath(new URL("../..", import.meta.url));
+const TARBALL = `${manifest.name}-${manifest.version}.tgz`;
+/** Packing compiles everything, and other tests want the processors too. */
+const INSTALL_TIMEOUT_MS = 240_000;
+
+const run = promisify(execFile);
+
+let dir: string;
+/** The installed command. */
+let command: string;
+
+/** `npm` itself, and what it installs, run on the Node.js of this test. */
+const env = {
+  ...process.env,
+  PATH: [dirname(process.execPath), process.env["PATH"]].join(delimiter),
+};
+
+/** The packages that the tarball needs, as the project has them: so what comes is known, and is in npm's cache. */
+function lockOfInstallation() {
+  const needed = Object.entries(lock.packages).filter(
+    ([path, entry]) => path !== "" && !("dev" in entry || "devOptional" in entry),
+  );
+  const { name, version, dependencies, bin } = manifest;
+  const dependency = { [name]: `file:${TARBALL}` };
+  return {
+    name: "empty",
+    lockfileVersion: lock.lockfileVersion,
+    requires: true,
+    packages: {
+      "": { name: "empty", dependencies: dependency },
+      [`node_modules/${name}`]: { version, resolved: `file:${TARBALL}`, dependencies, bin },
+      ...Object.fromEntries(needed),
+    },
+  };
+}
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "batchd-package-"));
+  // A copy: packing writes dist/, which must not change under the feet of other tests.
+  const project = join(dir, "project");
+  await mkdir(project);
+  const skipped = new Set(["node_modules", ".git", "dist", "data"]);
+  for (const name of await readdir(PROJECT)) {
+    if (!skipped.has(name)) await run("cp", ["-r", join(PROJECT, name), project]);
+  }
+  await run("ln", ["-s", join(PROJECT, "node_modules"), project]);
+  await run("npm", ["pack", "--pack-destination", dir], { cwd: project, env });
+  const dependencies = { [manifest.name]: `file:${TARBALL}` };
+  await writeFile(join(dir, "package.json"), JSON.stringify({ name: "empty", dependencies }));
+  await writeFile(join(dir, "package-lock.json"), JSON.stringify(lockOfInstallation()));
+  await run("npm", ["ci", "--prefer-offline", "--ignore-scripts", "--no-audit"], { cwd: dir, env });
+  command = join(dir, "node_modules", ".bin", "batchd");
+}, INSTALL_TIMEOUT_MS);
+afterAll(() => rm(dir, { recursive: true, force: true }));
+
+test("the command says its version and its help", async () => {
+  expect((await run(command, ["--version"], { env })).stdout).toBe(`${manifest.version}\n`);
+  expect((await run(command, ["--help"], { env })).stdout).toContain("serve");
+});
+
+test("check reads a configuration", async () => {
+  const config = join(dir, "batchd.yaml");
+  await writeFile(config, "limits: { max_file_bytes: 5MB }\n");
+  const { stdout } = await run(command, ["check", "--config", config], { env });
+  expect(JSON.parse(stdout)).toMatchObject({ limits: { max_file_bytes: 5_000_000 } });
+});
+
+test("serve runs a first batch, on migrations and pages of its own", async () => {
+  await using upstream = await startUpstream();
+  const args = [
+    "serve",
+    "--port",
+    "0",
+    "--data-dir",
+    join(dir, "data"),
+    "--upstream",
+    upstream.url,
+  ];
+  await using server = new BatchdProcess(args, {}, join(dir, "node_modules/batchd/dist/main.js"));
+  const url = await server.listening();
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
+  const file = new File([chatLines(3).join("\n")], "input.jsonl");
+  const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
+  const { id } = await openai.batches.create({
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  await server.batchEnded(id);
+  expect(await openai.batches.retrieve(id)).toMatchObject({
+    status: "completed",
+    request_counts: { total: 3, completed: 3, failed: 0 },
+  });
+  expect((await fetch(`${url}/docs/swagger-ui.css`)).status).toBe(200);
+  expect(await server.kill("SIGTERM")).toMatchObject({ code: 0 });
+});
+
+test("an older Node.js is told in one line which one is needed", async () => {
+  const older =
+    "data:text/javascript,Object.defineProperty(process, 'versions', { value: { node: '20.20.2' } })";
+  const main = join(dir, "node_modules/batchd/dist/main.js");
+  const failed = run(process.execPath, ["--import", older, main, "--version"]);
+  await expect(failed).rejects.toMatchObject({
+    code: 1,
+    stdout: "",
+    stderr: "batchd: needs Node.js 24 or newer, and this is 20.20.2\n",
+  });
+  expect(manifest.engines.node).toBe(">=24");
+  // An older one fails on what it parses before it runs anything: only the first file may be loaded.
+  expect(await readFile(main, "utf8")).not.toMatch(/^import |\bawait\b|\?\?|\?\./m);
+});
+
+test("what is not needed to run it is not shipped", () => {
+  const shipped = (path: string) => existsSync(join(dir, "node_modules/batchd", path));
+  expect([shipped("dist/main.js"), shipped("migrations"), shipped("README.md")]).not.toContain(
+    false,
+  );
+  expect([shipped("src"), shipped("test"), shipped("dist/main.js.map")]).not.toContain(true);
+});
