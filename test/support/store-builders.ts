@@ -1,4 +1,7 @@
 /** What a store holds, with only the fields that a test cares about spelled out. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import {
   type Batch,
   type InputExtent,
@@ -23,6 +26,11 @@ import type {
   Store,
 } from "../../src/store/store.ts";
 import type { Upload, UploadPart } from "../../src/store/uploads.ts";
+
+export function temporaryFolder(prefix: string) {
+  const path = mkdtempSync(join(tmpdir(), prefix));
+  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
 
 export const NOW_MS = 1_800_000_000_000;
 const WINDOW_MS = 86_400_000;

@@ -95,10 +95,9 @@ export class SqliteSegments {
     return this.#statements.list.all({ batchId, number }).map(segmentFromRow);
   }
 
-  add(lease: ChunkLease, { usage, ...entry }: SegmentEntry): void {
-    // A placeholder is bound as it is, so the column does not turn it into JSON.
-    this.#statements.insert.run({ ...lease, ...entry, usage: JSON.stringify(usage) });
-    this.#statements.addToBatch.run({ ...lease, ...entry, ...usage });
+  add(lease: ChunkLease, entry: SegmentEntry): void {
+    this.#statements.insert.run({ ...lease, ...entry });
+    this.#statements.addToBatch.run({ ...lease, ...entry, ...entry.usage });
   }
 
   drop(batchId: BatchId, blobKeys: readonly string[]): void {

@@ -1,0 +1,250 @@
+/** What was stored and cannot be read any more must not keep a batch from its end, nor cost more than it must. */
+import { readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { describe, expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const DAMAGES: Record<string, (path: string) => Promise<void>> = {
+  removed: (path) => rm(path),
+  truncated: (path) => truncate(path, 100),
+  "with one wrong bit": async (path) => {
+    const bytes = await readFile(path);
+    bytes[bytes.length - 40]! ^= 1;
+    await writeFile(path, bytes);
+  },
+};
+
+const blobPath = (dataDir: string, key: string) => join(dataDir, "blobs", key);
+
+async function segmentsOf(dataDir: string, batchId: string): Promise<string[]> {
+  const folder = blobPath(dataDir, `journal/${batchId}`);
+  return (await readdir(folder)).sort().map((name) => join(folder, name));
+}
+
+/** As versions before checksums wrote it. */
+function forgetChecksums(dataDir: string): void {
+  const database = new Database(join(dataDir, "batchd.sqlite"));
+  database.exec(
+    "update segments set crc32 = null, completed_count = null, failed_count = null, usage = null",
+  );
+  database.close();
+}
+
+const ids = (count: number, prefix = "line") =>
+  Array.from({ length: count }, (_, i) => `${prefix}-${i + 1}`);
+
+describe.each(Object.entries(DAMAGES))("a segment that is %s", (_name, damage) => {
+  test("is noticed at a restart, and its lines are sent again, each answered once", async () => {
+    using dir = temporaryFolder("batchd-damage-");
+    await using upstream = await startUpstream();
+    const options = {
+      upstreamUrl: upstream.url,
+      dataDir: dir.path,
+      config: { engine: { drain_grace_seconds: 0 } },
+    };
+    const before = await startTestService(options);
+    const { id } = await before.submit(chatLines(20, (n) => (n <= 12 ? "fine" : "[[hang x1]]")));
+    await upstream.reached(20);
+    await before.events.reached("line.recorded", { count: 12 });
+    await before.close();
+    for (const path of await segmentsOf(dir.path, id)) await damage(path);
+
+    await using after = await startTestService(options);
+    const batch = await after.ended(id);
+
+    expect(after.events.count("journal.damaged", { batch: id })).toBeGreaterThan(0);
+    await expectAllAnswered(after, batch.id, 20);
+    expect(upstream.total).toBe(20 + 20);
+  });
+
+  test("is noticed at the end, and its lines are sent again while the window lasts", async () => {
+    await using setup = await twoModels();
+    const { service, upstream, slow, id, submitted } = setup;
+    for (const path of await segmentsOf(service.dataDir, id)) await damage(path);
+    slow.release();
+    await service.ended(submitted.id);
+
+    expect(service.events.count("batch.reopened", { batch: id, chunks: 1 })).toBe(1);
+    await expectAllAnswered(service, id, 6);
+    expect([upstream.total, slow.total]).toEqual([10, 1]);
+  });
+
+  test("leaves rows in the error file when the batch was cancelled meanwhile", async () => {
+    await using setup = await twoModels();
+    const { service, slow, id } = setup;
+    for (const path of await segmentsOf(service.dataDir, id)) await damage(path);
+    await service.openai.batches.cancel(id);
+    slow.release();
+    const batch = await service.ended(id);
+
+    expect(batch.status).toBe("cancelled");
+    const errors = await service.rows(batch.error_file_id);
+    expect(errors.map(({ custom_id }) => custom_id)).toEqual(ids(5, "quick"));
+    expect(new Set(errors.map(({ error }) => error?.code))).toEqual(new Set(["answer_lost"]));
+    const output = await service.rows(batch.output_file_id);
+    expect(batch.request_counts).toEqual({ total: 6, completed: output.length, failed: 5 });
+    expect(batch.usage?.total_tokens).toBe(tokensIn(output));
+  });
+});
+
+test("a damaged segment of an older version is noticed too, and its counts are put right", async () => {
+  await using setup = await twoModels();
+  const { service, slow, id } = setup;
+  forgetChecksums(service.dataDir);
+  for (const path of await segmentsOf(service.dataDir, id)) await truncate(path, 100);
+  slow.release();
+  await service.ended(id);
+  const batch = await service.openai.batches.retrieve(id);
+  expect(batch.status).toBe("completed");
+  expect(batch.request_counts).toEqual({ total: 6, completed: 6, failed: 0 });
+});
+
+test("a segment of an older version is read without a checksum", async () => {
+  await using setup = await twoModels();
+  const { service, upstream, slow, id } = setup;
+  forgetChecksums(service.dataDir);
+  slow.release();
+  await service.ended(id);
+  expect((await service.openai.batches.retrieve(id)).request_counts?.completed).toBe(6);
+  expect(upstream.total).toBe(5);
+});
+
+test("a batch whose input is gone before it is validated fails, and says why", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const input_file_id = await service.upload(chatLines(3));
+  await rm(blobPath(service.dataDir, `files/${input_file_id}`));
+  const endpoint = "/v1/chat/completions";
+  const window = { completion_window: "24h" } as const;
+  const { id } = await service.openai.batches.create({ input_file_id, endpoint, ...window });
+  const batch = await service.ended(id);
+  expect(batch.status).toBe("failed");
+  expect(batch.errors?.data).toMatchObject([{ code: "input_unreadable", line: null }]);
+});
+
+test("a batch whose input is lost while it runs ends, with a row for each line", async () => {
+  const clock = new FakeClock();
+  using dir = temporaryFolder("batchd-damage-");
+  await using upstream = await startUpstream();
+  const options = { upstreamUrl: upstream.url, dataDir: dir.path, clock };
+  const noGrace = { engine: { drain_grace_seconds: 0 } };
+  const before = await startTestService({ ...options, config: noGrace });
+  upstream.hold();
+  const { id, input_file_id } = await before.submit(chatLines(4));
+  await upstream.reached(4);
+  await before.close();
+  await rm(blobPath(dir.path, `files/${input_file_id}`));
+
+  await using after = await startTestService(options);
+  const batch = await endsAfterTries(after, { id, clock });
+
+  expect(batch.status).toBe("completed");
+  expect(batch.request_counts).toEqual({ total: 4, completed: 0, failed: 4 });
+  const rows = await after.rows(batch.error_file_id);
+  expect(rows.map(({ custom_id, error }) => [custom_id, error?.code])).toEqual(
+    ids(4).map(() => [null, "input_unreadable"]),
+  );
+  expect(rows.map(({ error }) => error?.message.match(/\d+/)?.[0])).toEqual(["1", "2", "3", "4"]);
+});
+
+test("a line that fails in every try gets a row, and the others of its chunk their answers", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using other = await startUpstream();
+  other.hold();
+  await using service = await startTestService({
+    clock,
+    upstreamUrl: other.url,
+    config: { engine: { drain_grace_seconds: 0 } },
+  });
+  const { id, input_file_id } = await service.submit([
+    ...chatLines(1),
+    chatLine("bad", "to be spoiled"),
+    chatLine("last", "fine"),
+  ]);
+  await other.reached(3);
+  await service.close();
+  const path = blobPath(service.dataDir, `files/${input_file_id}`);
+  const text = await readFile(path, "utf8");
+  await writeFile(path, text.replace('"custom_id":"bad"', '"custom_ix":"bad"'));
+
+  await using after = await startTestService({
+    clock,
+    upstreamUrl: upstream.url,
+    dataDir: service.dataDir,
+  });
+  const batch = await endsAfterTries(after, { id, clock });
+
+  expect(batch.request_counts).toEqual({ total: 3, completed: 2, failed: 1 });
+  expect(upstream.total).toBe(2);
+  expect(await after.rows(batch.error_file_id)).toMatchObject([
+    { custom_id: null, error: { code: "input_unreadable" } },
+  ]);
+  expect(after.events.count("chunk.given_up", { batch: id, lines: 1 })).toBe(1);
+});
+
+/** A batch of which the chunk of one model is closed, while the other's is not answered yet. */
+async function twoModels() {
+  const upstream = await startUpstream();
+  const slow = await startUpstream();
+  slow.hold();
+  const service = await startTestService({
+    config: {
+      limits: { allow_mixed_models: true },
+      upstreams: [
+        { name: "quick", base_url: upstream.url, models: ["quick"] },
+        { name: "slow", base_url: slow.url, models: ["slow"] },
+      ],
+    },
+  });
+  const submitted = await service.submit([
+    ...ids(5, "quick").map((id) => chatLine(id, "fine", { model: "quick" })),
+    chatLine("slow-1", "fine", { model: "slow" }),
+  ]);
+  const { id } = submitted;
+  await service.events.reached("journal.flushed", { batch: id });
+  await service.events.reached("chunk.ended", { batch: id });
+  await slow.reached(1);
+  return {
+    ...{ service, upstream, slow, id, submitted },
+    [Symbol.asyncDispose]: async () => {
+      for (const each of [service, upstream, slow]) await each[Symbol.asyncDispose]();
+    },
+  };
+}
+
+async function expectAllAnswered(service: TestService, id: string, count: number): Promise<void> {
+  const batch = await service.openai.batches.retrieve(id);
+  expect(batch.status).toBe("completed");
+  expect(batch.request_counts).toEqual({ total: count, completed: count, failed: 0 });
+  const rows = await service.rows(batch.output_file_id);
+  expect(new Set(rows.map(({ custom_id }) => custom_id)).size).toBe(count);
+  expect(rows).toHaveLength(count);
+  expect(batch.usage?.total_tokens).toBe(tokensIn(rows));
+}
+
+const tokensIn = (rows: Awaited<ReturnType<TestService["rows"]>>) =>
+  rows.reduce((sum, { response }) => {
+    const body = response!.body as { usage: { total_tokens: number } };
+    return sum + body.usage.total_tokens;
+  }, 0);
+
+/** Lets the lease of each failed try run out. */
+async function endsAfterTries(
+  service: TestService,
+  { id, clock }: { id: string; clock: FakeClock },
+) {
+  const end = service.ended(id);
+  for (let failed = 1; failed <= 5; failed++) {
+    await service.events.reached("chunk.failed", { batch: id, count: failed });
+    // The lease is free again only once the run is over in every respect.
+    await clock.asleep(1, clock.nowMs());
+    clock.advance(31_000);
+  }
+  await service.events.reached("chunk.given_up", { batch: id });
+  return end;
+}

@@ -1,0 +1,196 @@
+/** Nothing that live work may still name is swept, however old it is. */
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { expect, test } from "vitest";
+import { BlobIntents } from "../../src/blob-intents.ts";
+import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { sweep, sweepOrphans } from "../../src/engine/sweeper.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import { Events } from "../support/events.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { aFile, temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const HOUR_MS = 60 * 60 * 1000;
+const RETRY_MS = 1_000;
+
+const blobsBelow = async (dataDir: string, folder: string) =>
+  (await readdir(join(dataDir, "blobs", folder), { recursive: true }).catch(() => [])).sort();
+
+/** As a backup or a forgotten shell does. */
+function lockDatabase({ dataDir }: TestService): () => void {
+  const other = new Database(join(dataDir, "batchd.sqlite"));
+  other.exec("begin immediate");
+  return () => void other.close();
+}
+
+/** Moves time on by so much, and returns once all blobs have been looked through since. */
+async function sweepAfter(ms: number, service: TestService, clock: FakeClock): Promise<void> {
+  const stray = `part_${clock.nowMs()}`;
+  await mkdir(join(service.dataDir, "blobs/parts"), { recursive: true });
+  await writeFile(join(service.dataDir, "blobs/parts", stray), "x");
+  clock.advance(ms);
+  await service.events.reached("orphan.removed", { blob: `parts/${stray}` });
+}
+
+test("answers whose row has to wait for hours are still there when the database is free again", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(3));
+  await upstream.reached(3);
+  const unlock = lockDatabase(service);
+  upstream.release();
+  await service.events.reached("line.recorded", { count: 3 });
+  await service.events.reached("journal.write_failed");
+  const ready = async () => (await fetch(`${service.url}/ready`)).status;
+  expect(await ready()).toBe(503);
+
+  await sweepAfter(HOUR_MS, service, clock);
+  await sweepAfter(2 * HOUR_MS, service, clock);
+
+  expect(await blobsBelow(service.dataDir, `journal/${id}`)).toHaveLength(1);
+  unlock();
+  clock.advance(RETRY_MS);
+  const batch = await service.ended(id);
+  expect(batch.request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
+  expect(await service.rows(batch.output_file_id)).toHaveLength(3);
+  expect(upstream.total).toBe(3);
+  expect(await ready()).toBe(200);
+});
+
+test("a server that cannot write its journals is not ready, and says so until it can", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  const ready = async () => (await fetch(`${service.url}/ready`)).status;
+  upstream.hold();
+  const { id } = await service.submit(chatLines(1));
+  await upstream.reached(1);
+  const journals = join(service.dataDir, "blobs/journal");
+  await writeFile(journals, "in the way");
+  upstream.release();
+  await service.events.reached("line.recorded");
+  clock.advance(500);
+  await service.events.reached("journal.write_failed");
+  expect(await ready()).toBe(503);
+  await rm(journals);
+  clock.advance(RETRY_MS);
+  await service.ended(id);
+  expect(await ready()).toBe(200);
+});
+
+test("results that cannot be published for hours are written once, and kept", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id, input_file_id: input } = await service.submit(chatLines(3));
+  await upstream.reached(3);
+  // The last chunk is closed; what follows the claim of the finalizer fails.
+  const database = new Database(join(service.dataDir, "batchd.sqlite"));
+  database.exec(`create trigger refuse before update of completed_at_ms on batches
+    begin select raise(abort, 'refused'); end`);
+  upstream.release();
+  await service.events.reached("loop.pass_failed", { loop: "finalize" });
+  expect(await blobsBelow(service.dataDir, "files")).toEqual([input]);
+
+  database.exec("drop trigger refuse");
+  database.close();
+  clock.advance(31_000);
+  const batch = await service.ended(id);
+  expect(batch.status).toBe("completed");
+  expect(await blobsBelow(service.dataDir, "files")).toEqual(
+    [input, batch.output_file_id].toSorted(),
+  );
+});
+
+/** Two processes on the same data, of which the second sweeps. */
+async function twoProcesses() {
+  const folder = temporaryFolder("batchd-sweep-");
+  const opened = await openSqliteStore({ path: join(folder.path, "batchd.sqlite") });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  const clock = new FakeClock();
+  const blobs = await openDiskBlobs(join(folder.path, "blobs"));
+  const deps = { store, blobs, clock, log: new Events().log };
+  const writer = new BlobIntents(deps);
+  const sweeper = { ...deps, intents: new BlobIntents(deps) };
+  const sweepAll = async () => {
+    await sweep(sweeper);
+    await sweepOrphans(sweeper);
+  };
+  const keys = async () => {
+    const found: string[] = [];
+    for await (const { key } of blobs.list("")) found.push(key);
+    return found;
+  };
+  return {
+    ...{ store, clock, blobs, writer, sweepAll, keys },
+    [Symbol.asyncDispose]: async () => {
+      await store.close();
+      folder[Symbol.dispose]();
+    },
+  };
+}
+
+for (const prefix of ["files", "parts"]) {
+  test(`a blob of ${prefix} is kept for as long as its writer renews, without end`, async () => {
+    await using two = await twoProcesses();
+    const file = aFile({ blobKey: `${prefix}/slow` });
+    await two.writer.during([file.blobKey], async () => {
+      await two.blobs.putBytes(file.blobKey, [Buffer.from("x")]);
+      for (let hour = 0; hour < 30; hour++) {
+        two.clock.advance(4 * 60 * 1000);
+        await two.writer.renew();
+        await two.sweepAll();
+      }
+      expect(await two.store.insertFileIfDeclared(file)).toBe(true);
+    });
+    two.clock.advance(100 * HOUR_MS);
+    await two.sweepAll();
+    expect(await two.keys()).toEqual([file.blobKey]);
+  });
+
+  test(`a writer of ${prefix} that was taken for gone can publish nothing, and leaves nothing`, async () => {
+    await using two = await twoProcesses();
+    const file = aFile({ blobKey: `${prefix}/paused` });
+    const work = two.writer.during([file.blobKey], async () => {
+      await two.blobs.putBytes(file.blobKey, [Buffer.from("x")]);
+      two.clock.advance(6 * 60 * 1000);
+      await two.sweepAll();
+      expect(await two.keys()).toEqual([]);
+      if (!(await two.store.insertFileIfDeclared(file))) throw new Error("given up");
+    });
+    await expect(work).rejects.toThrow("given up");
+    expect(await two.store.findFile({ project: file.project, id: file.id })).toBeNull();
+  });
+}
+
+test("a commit that failed in the eyes of its writer, but was made, keeps its blob", async () => {
+  await using two = await twoProcesses();
+  const file = aFile();
+  const work = two.writer.during([file.blobKey], async () => {
+    await two.blobs.putBytes(file.blobKey, [Buffer.from("x")]);
+    await two.store.insertFileIfDeclared(file);
+    throw new Error("the connection broke before the answer came");
+  });
+  await expect(work).rejects.toThrow("the connection broke");
+  await two.sweepAll();
+  expect(await two.keys()).toEqual([file.blobKey]);
+});
+
+test("a failed upload leaves neither a blob nor an intent", async () => {
+  await using service = await startTestService();
+  const body =
+    "--b\r\ncontent-disposition: form-data; name=file; filename=a.jsonl\r\n\r\nnot json\r\n--b--";
+  const headers = { "content-type": "multipart/form-data; boundary=b" };
+  await fetch(`${service.url}/v1/files`, { method: "POST", headers, body });
+  expect(await blobsBelow(service.dataDir, "files")).toEqual([]);
+  const database = new Database(join(service.dataDir, "batchd.sqlite"), { readonly: true });
+  expect(database.prepare("select count(*) from blob_intents").pluck().get()).toBe(0);
+  database.close();
+});
