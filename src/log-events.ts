@@ -1,6 +1,7 @@
 /** Every event that the log may have, by level, and what it says. The compiler holds whoever logs to it. */
 export const LOG_EVENTS = {
   error: {
+    "batch.failing_alike": "The first 50 lines of a batch have all failed in the same way.",
     "chunk.failed": "A chunk could not be worked on; it is tried again when its lease has run out.",
     "chunk.given_up":
       "The lines that are left of a chunk failed in every try; they get rows in the error file.",

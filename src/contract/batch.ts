@@ -102,6 +102,45 @@ const BatchUsage = z.object({
 
 const UnixSeconds = z.int().describe("Unix seconds.");
 
+/** Why a batch waits, as `waiting.reason`. */
+export const WAITING_REASONS = [
+  "no_room",
+  "upstream_down",
+  "refused_credentials",
+  "out_of_quota",
+  "wrong_address",
+  "not_served",
+  "outside_hours",
+  "journal_not_writable",
+] as const;
+export type WaitingReason = (typeof WAITING_REASONS)[number];
+
+const BatchWaiting = z
+  .object({
+    reason: z
+      .enum(WAITING_REASONS)
+      .describe(
+        "`no_room`: all slots are taken, or the upstream is overloaded. `upstream_down`: none of its upstreams answers. `refused_credentials`, `out_of_quota`, `wrong_address`: they refuse the key, the account or the address that batchd is configured with. `not_served`: no upstream serves its model any more. `outside_hours`: its upstreams take batch lines at other hours. `journal_not_writable`: answers cannot be kept at the moment.",
+      ),
+    since: UnixSeconds,
+    upstream_error: z
+      .string()
+      .nullable()
+      .describe(
+        "What was wrong at the upstream, shortened and without secrets; null when nothing is.",
+      ),
+  })
+  .meta({ id: "BatchWaiting" });
+
+const BatchCommonFailure = z
+  .object({
+    lines: z.int().describe("How many lines have failed alike before any other result."),
+    status_code: z.int().nullable().describe("Of the answers; null without one."),
+    code: z.string().nullable().describe("`error.code` of the answers, or of the rows."),
+    message: z.string().nullable().describe("`error.message` of the first one, shortened."),
+  })
+  .meta({ id: "BatchCommonFailure" });
+
 /** What batchd adds to the object: nested, because some clients take every text at its top for one of theirs. */
 const BatchExtension = z
   .object({
@@ -120,6 +159,12 @@ const BatchExtension = z
       .describe(
         "0 while its lines are being sent, else its place among the batches that wait; null when it is final.",
       ),
+    waiting: BatchWaiting.nullable().describe(
+      "Why no line of it goes on now; null while one does.",
+    ),
+    common_failure: BatchCommonFailure.nullable().describe(
+      "Set when its first 50 lines have all failed in the same way; kept until the server is started again.",
+    ),
   })
   .meta({ id: "BatchExtension" });
 

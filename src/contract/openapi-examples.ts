@@ -105,7 +105,15 @@ const NEW_BATCH: BatchObject = {
     total_tokens: 0,
   },
   metadata: { run: "nightly" },
-  x_batchd: { priority: 0, default_model: null, eta: null, at_risk: false, queue_position: 2 },
+  x_batchd: {
+    priority: 0,
+    default_model: null,
+    eta: null,
+    at_risk: false,
+    queue_position: 2,
+    waiting: null,
+    common_failure: null,
+  },
 };
 
 const RUNNING_BATCH: BatchObject = {

@@ -32,6 +32,7 @@ import { during, endingOf, NO_SPAN, type Tracing } from "../tracing.ts";
 import type { Route, UpstreamRequest } from "../upstream/upstream.ts";
 import { findLeftLines, readLines } from "./chunk-input.ts";
 import { ChunkTrace } from "./chunk-trace.ts";
+import type { CommonFailures } from "./common-failures.ts";
 import { GIVEN_UP, MAX_FAILURES, unreadableLine } from "./failure.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
 import type { Run } from "./lease.ts";
@@ -48,6 +49,7 @@ export interface ChunkRunnerDeps {
   readonly journalLimits: JournalLimits;
   /** Journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
+  readonly commonFailures: CommonFailures;
 }
 
 export interface ChunkRun {
@@ -109,8 +111,8 @@ interface RunParts {
 /** Resolves to how many lines were left without a record, and whether for want of an upstream. */
 async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerDeps) {
   const { chunk, inputBlobKey: key } = chunkRun.claimed;
-  const { blobs, log } = deps;
-  const sending = new Sending(chunkRun, { ...parts, log });
+  const { blobs, log, commonFailures } = deps;
+  const sending = new Sending(chunkRun, { ...parts, log, commonFailures });
   let recordedCount = 0;
   try {
     const { answered, isGivenUp } = await readJournal(chunkRun, deps);
@@ -184,17 +186,23 @@ class Sending {
   readonly #journal: Journal;
   readonly #trace: ChunkTrace;
   readonly #log: Log;
+  readonly #commonFailures: CommonFailures;
   #underWayCount = 0;
   #tellSettled: (() => void) | null = null;
   recordedCount = 0;
   isAnyUnserved = false;
   failure: Error | null = null;
 
-  constructor(chunkRun: ChunkRun, { journal, trace, log }: RunParts & { readonly log: Log }) {
+  constructor(
+    chunkRun: ChunkRun,
+    parts: RunParts & Pick<ChunkRunnerDeps, "log" | "commonFailures">,
+  ) {
+    const { journal, trace, log, commonFailures } = parts;
     this.#chunkRun = chunkRun;
     this.#journal = journal;
     this.#trace = trace;
     this.#log = log;
+    this.#commonFailures = commonFailures;
   }
 
   /** Sends the lines that are not answered yet, each as soon as there is room. False when the run ends first. */
@@ -260,6 +268,7 @@ class Sending {
 
   #record(lineNumber: number, customId: Buffer, outcome: FinalOutcome): Promise<void> | null {
     const succeeded = isSuccess(outcome);
+    this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(customId, outcome);
     const usage = succeeded && outcome.kind === "answered" ? outcome.usage : NO_USAGE;
     const { lease } = this.#chunkRun.claimed;

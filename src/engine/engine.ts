@@ -17,6 +17,7 @@ import type { Announcement } from "../store/deliveries.ts";
 import type { Store } from "../store/store.ts";
 import type { Tracing } from "../tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
+import { CommonFailures } from "./common-failures.ts";
 import { expireDue } from "./expiry.ts";
 import { finalizeNext } from "./finalizer.ts";
 import { Forecaster } from "./forecaster.ts";
@@ -91,15 +92,22 @@ export class Engine {
     const { store, clock, metrics, stopGraceMs } = options;
     const owner = `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`;
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, owner });
+    const commonFailures = new CommonFailures(options.log);
     this.#scheduler = new Scheduler({
       ...options,
       failingJournals: this.#failingJournals,
+      commonFailures,
       leases: this.#leases,
       isAtRisk: (batchId) => this.#forecaster.isAtRisk(batchId),
       nudge: this.#nudges.chunks,
       onChunkEnded: () => this.#nudges.finalize.now(),
     });
-    this.#forecaster = new Forecaster({ ...options, measure: () => this.#scheduler.measure() });
+    this.#forecaster = new Forecaster({
+      ...options,
+      measure: () => this.#scheduler.measure(),
+      failingJournals: this.#failingJournals,
+      commonFailures,
+    });
   }
 
   start(): void {

@@ -8,10 +8,14 @@
  * are enough to know all ends exactly.
  */
 import type { BatchId } from "../batch/batch.ts";
-import type { Forecast } from "../batch/forecast.ts";
+import type { Forecast, Waiting } from "../batch/forecast.ts";
 import type { OpenBatch } from "../store/store.ts";
+import type { Route } from "../upstream/upstream.ts";
 import { weightOf } from "./fair-share.ts";
 import type { Throughput } from "./meter.ts";
+import { END_IS_KNOWN, isUnanswered } from "./waiting.ts";
+
+export type OpenForecast = Omit<Forecast, "commonFailure">;
 
 /** Lines of one batch for one route. */
 export interface Demand {
@@ -26,6 +30,8 @@ export interface RouteOutlook {
   readonly key: string;
   readonly throughput: Throughput | null;
   readonly opensAtMs: number;
+  /** Knows the hours at which it takes lines. */
+  readonly route: Pick<Route, "endOfWork">;
 }
 
 /** Part of the time to go by which an estimate may be wrong before a deadline is in danger. */
@@ -84,20 +90,24 @@ export interface ForecastInput {
   /** Null when no target serves the model. */
   readonly outlookOf: (model: string) => RouteOutlook | null;
   readonly nowMs: number;
+  readonly waiting: ReadonlyMap<BatchId, Waiting>;
 }
 
-export function forecastAll(input: ForecastInput): Map<BatchId, Forecast> {
+export function forecastAll(input: ForecastInput): Map<BatchId, OpenForecast> {
   const routes = groupByRoute(input);
   const positions = queuePositions(input.batches);
   return new Map(
     input.batches.map((batch) => {
       const prospects = batch.work.map(({ route }) => prospectOf(batch, routes.get(route), input));
       const etas = prospects.map(({ etaAtMs }) => etaAtMs).filter((etaAtMs) => etaAtMs !== null);
-      const isKnown = batch.isValidated && etas.length === prospects.length;
+      const waiting = input.waiting.get(batch.batchId) ?? null;
+      const hasEnd = waiting === null || END_IS_KNOWN.has(waiting.reason);
+      const isKnown = batch.isValidated && hasEnd && etas.length === prospects.length;
       const forecast = {
         etaAtMs: isKnown ? Math.max(input.nowMs, ...etas) : null,
-        isAtRisk: prospects.some(({ isAtRisk }) => isAtRisk),
+        isAtRisk: isUnanswered(waiting) || prospects.some(({ isAtRisk }) => isAtRisk),
         queuePosition: positions.get(batch.batchId) ?? null,
+        waiting,
       };
       return [batch.batchId, forecast];
     }),
@@ -146,12 +156,13 @@ function prospectOf(
   { nowMs }: ForecastInput,
 ): Pick<Forecast, "etaAtMs" | "isAtRisk"> {
   if (plan === undefined) return { etaAtMs: null, isAtRisk: true };
-  const { throughput, opensAtMs } = plan.outlook;
+  const { throughput, opensAtMs, route } = plan.outlook;
   const startAtMs = Math.max(nowMs, opensAtMs);
   if (throughput === null) return { etaAtMs: null, isAtRisk: startAtMs >= deadlineAtMs };
   const lines = plan.linesUntilDone.get(batchId) ?? 0;
-  const etaAtMs = startAtMs + (lines / throughput.linesPerSecond) * 1000;
-  const isLate = etaAtMs + (etaAtMs - startAtMs) * SAFETY_MARGIN > deadlineAtMs;
+  const workMs = (lines / throughput.linesPerSecond) * 1000;
+  const etaAtMs = route.endOfWork(startAtMs, workMs);
+  const isLate = etaAtMs + workMs * SAFETY_MARGIN > deadlineAtMs;
   const isAtRisk = startAtMs >= deadlineAtMs || (isLate && !throughput.isLowerBound);
   return { etaAtMs, isAtRisk };
 }

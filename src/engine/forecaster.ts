@@ -1,12 +1,21 @@
 /** Keeps the forecasts of the open batches, made anew about once a second and not for each who asks. */
 import type { Batch, BatchId } from "../batch/batch.ts";
-import type { Forecast } from "../batch/forecast.ts";
+import type { Forecast, Waiting } from "../batch/forecast.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
-import type { Store } from "../store/store.ts";
+import type { OpenBatch, Store } from "../store/store.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
-import { forecastAll } from "./forecast.ts";
+import type { CommonFailures } from "./common-failures.ts";
+import { forecastAll, type OpenForecast } from "./forecast.ts";
 import type { Meter } from "./meter.ts";
+import { waitOf } from "./waiting.ts";
+
+const NOTHING_EXPECTED: OpenForecast = {
+  etaAtMs: null,
+  isAtRisk: false,
+  queuePosition: null,
+  waiting: null,
+};
 
 export interface ForecasterDeps {
   readonly store: Store;
@@ -14,11 +23,15 @@ export interface ForecasterDeps {
   readonly clock: Clock;
   /** What the routes have done until now, by their keys. */
   readonly measure: () => ReadonlyMap<string, Meter>;
+  /** Journals that cannot be written at the moment. */
+  readonly failingJournals: ReadonlySet<unknown>;
+  readonly commonFailures: CommonFailures;
 }
 
 export class Forecaster {
   readonly #deps: ForecasterDeps;
-  #forecasts: ReadonlyMap<BatchId, Forecast> = new Map();
+  #forecasts: ReadonlyMap<BatchId, OpenForecast> = new Map();
+  #waiting: ReadonlyMap<BatchId, Waiting> = new Map();
 
   constructor(deps: ForecasterDeps) {
     this.#deps = deps;
@@ -32,14 +45,33 @@ export class Forecaster {
       const route = upstreams.findRoute(model);
       if (route === null) return null;
       const { key, opensAtMs } = route;
-      return { key, opensAtMs, throughput: meters.get(key)?.throughput ?? null };
+      return { key, opensAtMs, throughput: meters.get(key)?.throughput ?? null, route };
     };
-    this.#forecasts = forecastAll({ batches, outlookOf, nowMs: clock.nowMs() });
+    const nowMs = clock.nowMs();
+    this.#waiting = this.#waitingOf(batches, nowMs);
+    this.#forecasts = forecastAll({ batches, outlookOf, nowMs, waiting: this.#waiting });
   }
 
-  /** Null when the batch is final, or nothing is known of it yet. */
+  #waitingOf(batches: readonly OpenBatch[], nowMs: number): Map<BatchId, Waiting> {
+    const { upstreams, failingJournals } = this.#deps;
+    const surroundings = { upstreams, canWrite: failingJournals.size === 0 };
+    const waiting = new Map<BatchId, Waiting>();
+    for (const batch of batches) {
+      const wait = waitOf(batch, surroundings);
+      if (wait === null) continue;
+      const before = this.#waiting.get(batch.batchId);
+      const sinceMs = before?.reason === wait.reason ? before.sinceMs : nowMs;
+      waiting.set(batch.batchId, { ...wait, sinceMs });
+    }
+    return waiting;
+  }
+
+  /** Null when nothing is known of the batch. Of one that is final only what was noticed. */
   forecastFor({ id, status }: Batch): Forecast | null {
-    return isFinal(status) ? null : (this.#forecasts.get(id) ?? null);
+    const commonFailure = this.#deps.commonFailures.find(id);
+    const open = isFinal(status) ? null : (this.#forecasts.get(id) ?? null);
+    if (open === null && commonFailure === null) return null;
+    return { ...(open ?? NOTHING_EXPECTED), commonFailure };
   }
 
   isAtRisk(batchId: BatchId): boolean {

@@ -1,7 +1,6 @@
 import type { Hono } from "hono";
 import type { Batch, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import { isFinal } from "../batch/status.ts";
 import type { Batches, BatchRequest } from "../batches.ts";
 import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
 import type { Idempotency } from "../idempotency.ts";
@@ -18,14 +17,13 @@ import { originOf } from "./track.ts";
 export interface BatchRoutesDeps {
   readonly batches: Batches;
   readonly idempotency: Idempotency;
-  /** What is to be expected of a batch that is not final; null when nothing is known. */
+  /** What is to be expected of a batch, or was noticed of it; null when nothing is known. */
   readonly forecastFor: (batch: Batch) => Forecast | null;
 }
 
 export function mountBatches(app: Hono<AppEnv>, deps: BatchRoutesDeps): void {
   const { batches, idempotency, forecastFor } = deps;
-  const present = (batch: Batch) =>
-    presentBatch(batch, isFinal(batch.status) ? null : forecastFor(batch));
+  const present = (batch: Batch) => presentBatch(batch, forecastFor(batch));
 
   app.post("/v1/batches", async (c) => {
     const asked = batchRequest(await readJson(c.env.incoming));

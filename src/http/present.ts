@@ -1,6 +1,7 @@
 /** Things as they stand on the wire. The only place where milliseconds become seconds. */
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
-import type { Forecast } from "../batch/forecast.ts";
+import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
+import { isFinal } from "../batch/status.ts";
 import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
@@ -43,7 +44,7 @@ export const presentUploadPart = (part: UploadPart): UploadPartObject => ({
   upload_id: part.uploadId,
 });
 
-/** `forecast` is null when there is nothing to expect, as of a batch that is final. */
+/** `forecast` is null when nothing is known. Of a batch that is final nothing is expected any more. */
 export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObject => ({
   id: batch.id,
   object: "batch",
@@ -85,11 +86,37 @@ export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObje
   x_batchd: {
     priority: batch.priority,
     default_model: batch.defaultModel,
-    eta: toSecondsOrNull(forecast?.etaAtMs ?? null),
-    at_risk: forecast?.isAtRisk ?? false,
-    queue_position: forecast?.queuePosition ?? null,
+    ...presentExpected(isFinal(batch.status) ? null : forecast),
+    common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
   },
 });
+
+const presentExpected = (forecast: Forecast | null) => ({
+  eta: toSecondsOrNull(forecast?.etaAtMs ?? null),
+  at_risk: forecast?.isAtRisk ?? false,
+  queue_position: forecast?.queuePosition ?? null,
+  waiting: presentWaiting(forecast?.waiting ?? null),
+});
+
+const MAX_UPSTREAM_ERROR_CHARACTERS = 200;
+
+const presentWaiting = (waiting: Waiting | null): BatchObject["x_batchd"]["waiting"] =>
+  waiting && {
+    reason: waiting.reason,
+    since: toSeconds(waiting.sinceMs),
+    upstream_error:
+      waiting.upstreamError?.slice(0, MAX_UPSTREAM_ERROR_CHARACTERS).toWellFormed() ?? null,
+  };
+
+const presentCommonFailure = (
+  failure: CommonFailure | null,
+): BatchObject["x_batchd"]["common_failure"] =>
+  failure && {
+    lines: failure.lineCount,
+    status_code: failure.statusCode,
+    code: failure.code,
+    message: failure.message,
+  };
 
 const presentUsage = (usage: Usage): BatchObject["usage"] => ({
   input_tokens: usage.inputTokens,

@@ -13,6 +13,11 @@ const LOG_EVERY_MS = 10_000;
 /** A target that refuses us is a matter for the operator: said at once, and again while it lasts. */
 const REFUSAL_LOG_EVERY_MS = 600_000;
 
+/** Fewer may be bad luck. */
+const FAILURES_IN_A_ROW = 3;
+
+const isGatewayError = (status: number) => status === 502 || status === 504;
+
 const TODO: Readonly<Record<RefusalReason, string>> = {
   credentials:
     "check api_key and headers of this upstream; a changed file is loaded by itself, and SIGHUP tries again at once",
@@ -32,6 +37,9 @@ export class TargetHealth {
   readonly #loggedAtMs = new Map<string, number>();
   readonly #unloggedCounts = new Map<string, number>();
   #isTroubleLogged = false;
+  /** In a row, without a good answer between them. */
+  #failureCount = 0;
+  #lastFailure: Outcome | null = null;
 
   constructor(target: string, { clock, log }: { clock: Clock; log: Log }) {
     this.#target = target;
@@ -46,7 +54,18 @@ export class TargetHealth {
     return leftMs > 0 && leftMs <= DEFAULT_RETRY_POLICY.capMs;
   }
 
+  /** The latest of several failures in a row; null while it answers, or fails now and then only. */
+  get failure(): Outcome | null {
+    return this.#failureCount >= FAILURES_IN_A_ROW ? this.#lastFailure : null;
+  }
+
+  /** The latest, whatever came after it. */
+  get lastFailure(): Outcome | null {
+    return this.#lastFailure;
+  }
+
   note(outcome: Outcome): void {
+    this.#count(outcome);
     switch (outcome.kind) {
       case "interrupted":
         return;
@@ -90,6 +109,16 @@ export class TargetHealth {
   /** Whatever is wrong from now on is news. */
   forget(): void {
     for (const reason of Object.keys(TODO)) this.#loggedAtMs.delete(reason);
+  }
+
+  #count(outcome: Outcome): void {
+    if (outcome.kind === "interrupted" || outcome.kind === "refused") return;
+    if (outcome.kind === "answered" && !isGatewayError(outcome.status)) {
+      this.#failureCount = 0;
+      return;
+    }
+    this.#failureCount++;
+    this.#lastFailure = outcome;
   }
 
   #noteGood(): void {

@@ -17,6 +17,7 @@ import { CircuitBreaker } from "./capacity/breaker.ts";
 import type { RequestKind } from "./upstream.ts";
 
 interface Hold {
+  readonly kind: RequestKind;
   readonly breaker: CircuitBreaker;
   refused: Refused;
 }
@@ -55,6 +56,15 @@ export class Holds {
     if (this.#holds.size === 0) return null;
     const hold = this.#holds.get(keyOf(kind));
     return hold === undefined || hold.breaker.circuit === "closed" ? null : hold.refused;
+  }
+
+  /** The same for whatever endpoint. */
+  heldAnywhere({ project, model }: Pick<RequestKind, "project" | "model">): Refused | null {
+    for (const { kind, breaker, refused } of this.#holds.values()) {
+      if (breaker.circuit === "closed" || kind.project !== project) continue;
+      if (kind.model === model) return refused;
+    }
+    return null;
   }
 
   /** Any of them, for who asks how the target is doing. */
@@ -99,7 +109,7 @@ export class Holds {
 
   #noteRefused(kind: RequestKind, refused: Refused, ended: Ended): boolean {
     const key = keyOf(kind);
-    const hold = this.#holds.get(key) ?? { breaker: new CircuitBreaker(), refused };
+    const hold = this.#holds.get(key) ?? { kind, breaker: new CircuitBreaker(), refused };
     hold.refused = refused;
     this.#holds.set(key, hold);
     const [oldest] = this.#holds.keys();

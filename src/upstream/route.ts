@@ -26,7 +26,15 @@ import {
   type Tally,
 } from "./retry.ts";
 import type { Target } from "./target.ts";
-import type { Relay, RequestKind, Route, SendSignals, UpstreamRequest } from "./upstream.ts";
+import { worstOf } from "./trouble.ts";
+import type {
+  Relay,
+  RequestKind,
+  Route,
+  RouteTrouble,
+  SendSignals,
+  UpstreamRequest,
+} from "./upstream.ts";
 
 const ADMITTED_PER_SLOT = 2;
 /** Waiting lines that are not counted, at the most: each of them goes on knocking. */
@@ -104,6 +112,14 @@ export class TargetRoute implements Route {
 
   get opensAtMs(): number {
     return Math.min(...this.#targets.map((target) => target.capacity.opensAtMs));
+  }
+
+  troubleFor(kind: Pick<RequestKind, "project" | "model">): RouteTrouble | null {
+    return worstOf(this.#targets.map((target) => target.troubleFor(kind)));
+  }
+
+  endOfWork(startAtMs: number, workMs: number): number {
+    return Math.min(...this.#targets.map(({ capacity }) => capacity.endOfWork(startAtMs, workMs)));
   }
 
   admit(stop: AbortSignal): boolean | Promise<boolean> {

@@ -16,7 +16,16 @@ import type { Limiter, Slot } from "./limiter.ts";
 import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
 import { TargetWatch, type WatchOptions } from "./target-watch.ts";
-import type { ModelListing, Relay, Relayed, TargetStatus, UpstreamRequest } from "./upstream.ts";
+import { troubleOf } from "./trouble.ts";
+import type {
+  ModelListing,
+  Relay,
+  Relayed,
+  RequestKind,
+  RouteTrouble,
+  TargetStatus,
+  UpstreamRequest,
+} from "./upstream.ts";
 
 const MODEL_LIST_TIMEOUT_MS = 2_000;
 /** Read as one value, during which nothing else runs. Of the known ones the longest has some 600 kB. */
@@ -98,6 +107,21 @@ export class Target {
   /** Whether it takes lines now, as far as it is not just full. */
   isOpenToLines(nowMs: number): boolean {
     return this.limiter.batchLimit > 0 && this.capacity.isOpen(nowMs);
+  }
+
+  /** Null while it takes lines of this project and model, as far as it is not just full. */
+  troubleFor(kind: Pick<RequestKind, "project" | "model">): RouteTrouble | null {
+    const held = this.holds.heldAnywhere(kind);
+    if (this.limiter.batchLimit === 0) return { reason: "outside_hours", upstreamError: null };
+    if (held !== null) return troubleOf(held);
+    const { failure, lastFailure } = this.health;
+    if (failure !== null) return troubleOf(failure);
+    const isShut = this.capacity.circuit !== "closed" || this.capacity.backAtMs > this.#nowMs;
+    return isShut && lastFailure !== null ? troubleOf(lastFailure) : null;
+  }
+
+  get #nowMs(): number {
+    return this.#options.clock.nowMs();
   }
 
   get status(): TargetStatus {

@@ -7,7 +7,7 @@
 import type { Readable } from "node:stream";
 import type { Outcome } from "../batch/outcome.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
-import type { BatchEndpoint } from "../contract/batch.ts";
+import type { BatchEndpoint, WaitingReason } from "../contract/batch.ts";
 
 /** One line or one request of a client, ready to go out. */
 export interface UpstreamRequest {
@@ -61,6 +61,10 @@ export interface Route {
   readonly room: number;
   /** When it may take lines: an instant that has passed, or the end of a pause or the start of a window. */
   readonly opensAtMs: number;
+  /** Null while one of its targets takes lines of this project and model, as far as it is not just full. */
+  troubleFor(kind: Pick<RequestKind, "project" | "model">): RouteTrouble | null;
+  /** When so much work is done that starts then, with all the hours at which no target takes lines. */
+  endOfWork(startAtMs: number, workMs: number): number;
   /** True once the line may be taken on, at once when there is room; false when `stop` aborts first. */
   admit(stop: AbortSignal): boolean | Promise<boolean>;
   /** Ends what {@link admit} began. */
@@ -107,6 +111,21 @@ export type ModelCheck = (model: string) => readonly TargetModels[] | null;
 export interface AskedForModels {
   readonly targets: readonly TargetModels[];
   readonly check: ModelCheck;
+}
+
+/** Why none of the targets of a route takes lines now. */
+export interface RouteTrouble {
+  readonly reason: Extract<
+    WaitingReason,
+    | "no_room"
+    | "upstream_down"
+    | "refused_credentials"
+    | "out_of_quota"
+    | "wrong_address"
+    | "outside_hours"
+  >;
+  /** Without anything of an answer but its status and code, and without secrets. */
+  readonly upstreamError: string | null;
 }
 
 /** How a target is doing at the moment. */

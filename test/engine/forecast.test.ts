@@ -33,11 +33,12 @@ const anOutlook = (fields: Partial<RouteOutlook> = {}): RouteOutlook => ({
   key: "llama",
   throughput: { linesPerSecond: 10, isLowerBound: false },
   opensAtMs: 0,
+  route: { endOfWork: (startAtMs, workMs) => startAtMs + workMs },
   ...fields,
 });
 
 function forecast(batches: readonly OpenBatch[], outlook: RouteOutlook | null = anOutlook()) {
-  const all = forecastAll({ batches, outlookOf: () => outlook, nowMs: NOW_MS });
+  const all = forecastAll({ batches, outlookOf: () => outlook, nowMs: NOW_MS, waiting: new Map() });
   return batches.map((batch) => all.get(batch.batchId));
 }
 
@@ -115,7 +116,12 @@ describe("the end of every batch", () => {
         key,
         throughput: { linesPerSecond: key === "fast" ? 100 : 1, isLowerBound: false },
       });
-    const all = forecastAll({ batches: [anOpenBatch("a", { work })], outlookOf, nowMs: NOW_MS });
+    const all = forecastAll({
+      batches: [anOpenBatch("a", { work })],
+      outlookOf,
+      nowMs: NOW_MS,
+      waiting: new Map(),
+    });
     expect(all.get(batchId("a"))?.etaAtMs).toBe(NOW_MS + 500_000);
   });
 

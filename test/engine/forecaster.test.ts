@@ -3,10 +3,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Batch } from "../../src/batch/batch.ts";
+import { CommonFailures } from "../../src/engine/common-failures.ts";
 import { Forecaster } from "../../src/engine/forecaster.ts";
 import { Meter } from "../../src/engine/meter.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import type { Upstreams } from "../../src/upstream/upstream.ts";
+import { Events } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import {
   claimChunk,
@@ -20,12 +22,21 @@ import {
   startBatch,
 } from "../support/store-builders.ts";
 
+const NOTHING_ELSE = { waiting: null, commonFailure: null };
+
 async function aForecaster() {
   const dir = await mkdtemp(join(tmpdir(), "batchd-forecast-"));
   const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
-  const route = { key: "llama", opensAtMs: 0 };
+  const route = {
+    key: "llama",
+    opensAtMs: 0,
+    troubleFor: () => null,
+    endOfWork: (startAtMs: number, workMs: number) => startAtMs + workMs,
+  };
+  const commonFailures = new CommonFailures(new Events().log);
+  const noticing = { failingJournals: new Set(), commonFailures };
   const upstreams = { findRoute: () => route } as unknown as Upstreams;
   // Two lines a second.
   const meter = new Meter();
@@ -36,7 +47,7 @@ async function aForecaster() {
   const clock = new FakeClock(NOW_MS);
   return {
     store,
-    forecaster: new Forecaster({ store, upstreams, clock, measure }),
+    forecaster: new Forecaster({ store, upstreams, clock, measure, ...noticing }),
     find: async ({ id }: Batch) => (await store.findBatch({ project: PROJECT, id })) as Batch,
     async [Symbol.asyncDispose]() {
       await store.close();
@@ -61,9 +72,15 @@ test("a batch is forecast from its creation until it is final", async () => {
     forecaster.forecastFor(batch),
   );
   expect(forecasts).toEqual([
-    { etaAtMs: NOW_MS + 10_000, isAtRisk: false, queuePosition: 0 },
-    { etaAtMs: NOW_MS + 15_000, isAtRisk: false, queuePosition: 1 },
-    { etaAtMs: null, isAtRisk: false, queuePosition: 2 },
+    { etaAtMs: NOW_MS + 10_000, isAtRisk: false, queuePosition: 0, ...NOTHING_ELSE },
+    {
+      etaAtMs: NOW_MS + 15_000,
+      isAtRisk: false,
+      queuePosition: 1,
+      commonFailure: null,
+      waiting: { reason: "no_room", sinceMs: NOW_MS, upstreamError: null },
+    },
+    { etaAtMs: null, isAtRisk: false, queuePosition: 2, ...NOTHING_ELSE },
   ]);
   await finishBatch(store, await claimToFinalize(store), NO_RESULT);
   expect(forecaster.forecastFor(await find(done.batch))).toBeNull();

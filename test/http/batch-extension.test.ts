@@ -13,6 +13,7 @@ import {
 
 /** What the forecast of every batch says. */
 let forecast: Forecast | null = null;
+const NOTHING_ELSE = { waiting: null, commonFailure: null };
 let api: TestApi;
 let input: string;
 beforeAll(async () => {
@@ -156,17 +157,21 @@ describe("x_batchd of a batch", () => {
       eta: null,
       at_risk: false,
       queue_position: null,
+      waiting: null,
+      common_failure: null,
     });
   });
 
   test("tells the forecast, in whole seconds, wherever the batch is shown", async () => {
-    forecast = { etaAtMs: 1_800_000_001_999, isAtRisk: true, queuePosition: 4 };
+    forecast = { etaAtMs: 1_800_000_001_999, isAtRisk: true, queuePosition: 4, ...NOTHING_ELSE };
     const told = {
       priority: 0,
       default_model: null,
       eta: 1_800_000_001,
       at_risk: true,
       queue_position: 4,
+      waiting: null,
+      common_failure: null,
     };
     const { body } = await create(undefined);
     expect(body.x_batchd).toEqual(told);
@@ -177,7 +182,7 @@ describe("x_batchd of a batch", () => {
   });
 
   test("forecasts nothing once the batch is final", async () => {
-    forecast = { etaAtMs: 1_800_000_000_000, isAtRisk: true, queuePosition: 0 };
+    forecast = { etaAtMs: 1_800_000_000_000, isAtRisk: true, queuePosition: 0, ...NOTHING_ELSE };
     const done = aBatch({
       status: "completed",
       model: "m",
@@ -193,13 +198,20 @@ describe("x_batchd of a batch", () => {
       eta: null,
       at_risk: false,
       queue_position: null,
+      waiting: null,
+      common_failure: null,
     });
   });
 
   test("is repeated under an Idempotency-Key as it was, not as it has become", async () => {
     let position = 0;
     await using moving = await startTestApi({
-      forecastFor: () => ({ etaAtMs: null, isAtRisk: false, queuePosition: position++ }),
+      forecastFor: () => ({
+        etaAtMs: null,
+        isAtRisk: false,
+        queuePosition: position++,
+        ...NOTHING_ELSE,
+      }),
     });
     const ask = async () =>
       (

@@ -89,6 +89,8 @@ describe("a new batch", () => {
         eta: null,
         at_risk: false,
         queue_position: null,
+        waiting: null,
+        common_failure: null,
       },
     });
     expect(BatchObject.strict().safeParse(body).success).toBe(true);

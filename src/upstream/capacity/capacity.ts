@@ -100,6 +100,11 @@ export class Capacity implements Gate {
     return Math.max(this.backAtMs, scheduledAtMs);
   }
 
+  /** When so much work is done that starts then, with the hours at which it takes no lines. */
+  endOfWork(startAtMs: number, workMs: number): number {
+    return this.#schedule?.endOfWork(startAtMs, workMs) ?? startAtMs + workMs;
+  }
+
   /** When it may be asked again at all; an instant that has passed when it may. */
   get backAtMs(): number {
     return Math.max(this.#pausedUntilMs, this.circuit === "open" ? this.#breaker.retryAtMs : 0);

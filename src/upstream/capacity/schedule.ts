@@ -23,6 +23,8 @@ const WEEK = [
   "sat",
   "sun",
 ] as const satisfies readonly Weekday[];
+/** Of windows ahead that are looked at: no batch has as many. */
+const MAX_HOPS = 100;
 /** A window opens at least once a week, but clocks that are changed may swallow it. */
 const MAX_LOOK_AHEAD_MS = 60 * DAY_MS;
 
@@ -76,6 +78,22 @@ export class Schedule {
     }
     this.#stretch = closed;
     return stretch.fromMs;
+  }
+
+  /** When so much work is done that starts then and rests while there is no concurrency. */
+  endOfWork(startAtMs: number, workMs: number): number {
+    const known = this.#stretch;
+    let leftMs = workMs;
+    let atMs = startAtMs;
+    for (let hops = 0; hops < MAX_HOPS; hops++) {
+      const { concurrency, untilMs } = this.#stretchAt(atMs);
+      const hereMs = concurrency > 0 ? untilMs - atMs : 0;
+      if (hereMs >= leftMs) break;
+      leftMs -= hereMs;
+      atMs = untilMs;
+    }
+    this.#stretch = known;
+    return atMs + leftMs;
   }
 
   #stretchAt(nowMs: number): Stretch {

@@ -1,0 +1,89 @@
+/**
+ * Notices batches whose first lines all fail in the same way: a mistake in how the file was made, most likely, which
+ * would otherwise be found when 50,000 of them have. The lines go on all the same, because the next one may be different.
+ */
+import type { Batch, BatchId } from "../batch/batch.ts";
+import type { CommonFailure } from "../batch/forecast.ts";
+import { type FinalOutcome, isSuccess } from "../batch/outcome.ts";
+import type { Log } from "../log.ts";
+
+const FIRST_LINES = 50;
+/** Batches that are remembered; the oldest go first. */
+const MAX_BATCHES = 10_000;
+const MAX_MESSAGE_CHARACTERS = 200;
+
+/** Null once a line has ended in another way. */
+type Track = { readonly failure: CommonFailure; lineCount: number } | null;
+
+export class CommonFailures {
+  readonly #log: Log;
+  readonly #tracks = new Map<BatchId, Track>();
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  /** On the way of every line. */
+  note(batch: Pick<Batch, "id" | "project" | "counts">, outcome: FinalOutcome): void {
+    const track = this.#tracks.get(batch.id);
+    if (track === null) return;
+    if (track === undefined) this.#begin(batch, outcome);
+    else if (track.lineCount < FIRST_LINES) this.#goOn(batch, track, outcome);
+  }
+
+  find(id: BatchId): CommonFailure | null {
+    const track = this.#tracks.get(id) ?? null;
+    if (track === null || track.lineCount < FIRST_LINES) return null;
+    return { ...track.failure, lineCount: track.lineCount };
+  }
+
+  #begin({ id, counts }: Pick<Batch, "id" | "counts">, outcome: FinalOutcome): void {
+    const isFirst = counts.completed === 0 && counts.failed === 0 && !isSuccess(outcome);
+    this.#tracks.set(id, isFirst ? { failure: failureOf(outcome), lineCount: 1 } : null);
+    const [oldest] = this.#tracks.keys();
+    if (this.#tracks.size > MAX_BATCHES && oldest !== undefined) this.#tracks.delete(oldest);
+  }
+
+  #goOn(
+    { id, project }: Pick<Batch, "id" | "project">,
+    track: NonNullable<Track>,
+    outcome: FinalOutcome,
+  ): void {
+    const { statusCode, code } = track.failure;
+    const failure = isSuccess(outcome) ? null : failureOf(outcome);
+    if (failure === null || failure.statusCode !== statusCode || failure.code !== code) {
+      this.#tracks.set(id, null);
+      return;
+    }
+    track.lineCount++;
+    if (track.lineCount < FIRST_LINES) return;
+    const fields = { batch: id, project, lines: FIRST_LINES, status: statusCode, code };
+    this.#log.error(fields, "batch.failing_alike");
+  }
+}
+
+function failureOf(outcome: FinalOutcome): CommonFailure {
+  const known = { lineCount: 1, statusCode: null, code: null, message: null };
+  if (outcome.kind === "refused") return { ...known, code: "upstream_refused" };
+  if (!("body" in outcome)) return { ...known, code: outcome.kind };
+  return { ...known, statusCode: outcome.status, ...errorIn(outcome.body) };
+}
+
+/** The `error` of an envelope, or what stands at the top in its place. */
+function errorIn(body: Buffer): Pick<CommonFailure, "code" | "message"> {
+  try {
+    const { error, ...top } = JSON.parse(body.toString()) as Record<string, unknown>;
+    const { code, message } = (typeof error === "object" && error !== null ? error : top) as {
+      readonly code?: unknown;
+      readonly message?: unknown;
+    };
+    return { code: shortText(code), message: shortText(message) };
+  } catch {
+    return { code: null, message: null };
+  }
+}
+
+const shortText = (value: unknown) =>
+  typeof value === "string" || typeof value === "number"
+    ? String(value).slice(0, MAX_MESSAGE_CHARACTERS).toWellFormed()
+    : null;
