@@ -6,7 +6,15 @@
  * it happens. An attempt costs three calls with their labels resolved, and lines are counted as they
  * are made durable, in groups.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import {
+  Counter,
+  collectDefaultMetrics,
+  Gauge,
+  Histogram,
+  type Metric,
+  Registry,
+} from "prom-client";
+import { AttemptHistogram, type Observations } from "./attempt-histogram.ts";
 import type { Batch, Usage } from "./batch/batch.ts";
 import type { Outcome } from "./batch/outcome.ts";
 import type { BatchStatus } from "./contract/batch.ts";
@@ -76,8 +84,8 @@ export class Metrics {
   readonly #deadlineSlack = this.#gauge("batchd_deadline_slack_seconds");
   readonly #batchSlack = this.#histogram("batchd_batch_slack_seconds");
   readonly #attempts = this.#counter("batchd_upstream_attempts_total");
-  readonly #attemptSeconds = this.#histogram("batchd_upstream_attempt_duration_seconds");
-  readonly #waitSeconds = this.#histogram("batchd_upstream_wait_seconds");
+  readonly #attemptSeconds = this.#attemptHistogram("batchd_upstream_attempt_duration_seconds");
+  readonly #waitSeconds = this.#attemptHistogram("batchd_upstream_wait_seconds");
   readonly #retries = this.#counter("batchd_upstream_retries_total");
   readonly #limit = this.#gauge("batchd_upstream_concurrency_limit");
   readonly #inFlight = this.#gauge("batchd_upstream_in_flight");
@@ -211,6 +219,14 @@ export class Metrics {
     return new Gauge({ name, ...this.#described(name) });
   }
 
+  #attemptHistogram(name: NameOfType<"histogram">): AttemptHistogram {
+    const { help, labels: labelNames, buckets } = METRICS[name];
+    const histogram = new AttemptHistogram({ name, help, labelNames, buckets });
+    // What the registry calls of a metric, it has.
+    this.#registry.registerMetric(histogram as unknown as Metric);
+    return histogram;
+  }
+
   #histogram<Name extends NameOfType<"histogram">>(name: Name): Histogram<LabelOf<Name>> {
     return new Histogram({
       name,
@@ -228,19 +244,17 @@ export class Metrics {
 /** Of all targets. */
 interface TargetFamilies {
   readonly attempts: Counter<LabelOf<"batchd_upstream_attempts_total">>;
-  readonly seconds: Histogram<LabelOf<"batchd_upstream_attempt_duration_seconds">>;
-  readonly waitSeconds: Histogram<LabelOf<"batchd_upstream_wait_seconds">>;
+  readonly seconds: AttemptHistogram;
+  readonly waitSeconds: AttemptHistogram;
   readonly retries: Counter<LabelOf<"batchd_upstream_retries_total">>;
 }
-
-type Observer = Pick<Histogram.Internal<string>, "observe">;
 
 /** Of the attempts at one target: made for tens of thousands a second. The clock may be set back meanwhile. */
 export class TargetMetrics {
   readonly #name: string;
   readonly #families: TargetFamilies;
-  readonly #seconds: Observer;
-  readonly #waitSeconds: Readonly<Record<keyof TargetStatus["inFlight"], Observer>>;
+  readonly #seconds: Observations;
+  readonly #waitSeconds: Readonly<Record<keyof TargetStatus["inFlight"], Observations>>;
   /** By outcome, then by the first digit of the status. */
   readonly #counts = new Map<Outcome["kind"], Counter.Internal[]>();
 
