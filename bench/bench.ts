@@ -12,7 +12,9 @@ import { measureDispatch } from "./figures/dispatch.ts";
 import { measureFirstRequest } from "./figures/first-request.ts";
 import { measureInFlight } from "./figures/in-flight.ts";
 import { measureLargeFiles } from "./figures/large-files.ts";
+import { measureResent } from "./figures/resent.ts";
 import { measureRestart } from "./figures/restart.ts";
+import { measureSteady } from "./figures/steady.ts";
 import { measureThroughput } from "./figures/throughput.ts";
 import { measureValidation } from "./figures/validation.ts";
 import { printJson, printTable } from "./report.ts";
@@ -21,6 +23,8 @@ import { closeStages } from "./stage.ts";
 
 const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>> = {
   throughput: measureThroughput,
+  steady: measureSteady,
+  resent: measureResent,
   "large-files": measureLargeFiles,
   validation: measureValidation,
   copies: measureCopies,

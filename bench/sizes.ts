@@ -2,8 +2,12 @@
 export interface Sizes {
   /** Lines of the batch whose throughput is measured. */
   readonly smallLineCount: number;
-  /** Batches, each between two runs of the floor. */
-  readonly throughputRounds: number;
+  /** Servers, each with one cold and two warm batches between runs of the floor. */
+  readonly throughputStarts: number;
+  /** Of the lines that `steady` sends. */
+  readonly steadyShare: number;
+  readonly resentLineCount: number;
+  readonly resentRounds: number;
   /** Lines of {@link LARGE_LINE_BYTES} each, in and out. */
   readonly largeLineCount: number;
   /** The batch to which the memory of the large one is compared. */
@@ -27,7 +31,10 @@ export const LARGE_LINE_BYTES = 20_000;
 
 export const FULL: Sizes = {
   smallLineCount: 50_000,
-  throughputRounds: 3,
+  throughputStarts: 3,
+  steadyShare: 1,
+  resentLineCount: 20_000,
+  resentRounds: 3,
   largeLineCount: 50_000,
   flatLineCount: 5_000,
   validationBytes: 200_000_000,
@@ -44,7 +51,10 @@ export const FULL: Sizes = {
 
 export const QUICK: Sizes = {
   smallLineCount: 6_000,
-  throughputRounds: 1,
+  throughputStarts: 1,
+  steadyShare: 0.2,
+  resentLineCount: 4_000,
+  resentRounds: 1,
   largeLineCount: 5_000,
   flatLineCount: 1_000,
   validationBytes: 60_000_000,

@@ -2,6 +2,7 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { Pool } from "undici";
 import packageJson from "../package.json" with { type: "json" };
 import type { ModelServerStats } from "../test/support/model-server.ts";
@@ -19,6 +20,7 @@ const NODE_FLAGS = START_SCRIPT.slice(
   START_SCRIPT.indexOf("node") + 1,
   START_SCRIPT.indexOf("scripts/start.js"),
 );
+const LOOK_EVERY_MS = 10;
 const MAX_FILE_BYTES = 2_000_000_000;
 
 export interface UpstreamOptions {
@@ -144,6 +146,21 @@ export class UpstreamClient {
   async stats(): Promise<UpstreamStats> {
     const { body } = await this.#pool.request({ method: "GET", path: "/stats" });
     return (await body.json()) as UpstreamStats;
+  }
+
+  /** Resolves once so many requests have come, to how many came in a second of the latter half of them. */
+  async receives(count: number): Promise<number> {
+    const half = await this.#receivedAtLeast(count / 2);
+    const all = await this.#receivedAtLeast(count);
+    return ((all.received - half.received) / (all.atMs - half.atMs)) * 1000;
+  }
+
+  async #receivedAtLeast(count: number): Promise<{ received: number; atMs: number }> {
+    for (;;) {
+      const { received } = await this.stats();
+      if (received >= count) return { received, atMs: performance.now() };
+      await delay(LOOK_EVERY_MS);
+    }
   }
 
   async forget(): Promise<void> {
