@@ -2,10 +2,13 @@
  * The journal is the only truth about which lines have been answered.
  *
  * Append-only: the outcomes of one chunk, in immutable segments. Records gather in memory and are
- * flushed together (after `flushMs`, or `flushBytes`, and at the end): the segment blob first, then, in
- * one commit guarded by the lease, its row and the counts it adds. A segment exists if and only if its
+ * flushed together: the segment blob first, then, in one commit guarded by the lease, its row and the counts it adds. A segment exists if and only if its
  * row exists, so a crash between the two leaves garbage, never half a truth. A line whose record was
  * flushed survives `kill -9`; any other line may be sent again.
+ *
+ * What waits in memory is what a crash repeats, and each flush costs some syncs. So records are flushed as soon as there are
+ * `flushLines` of them and the flush before began `paceMs` ago, or, where the disk is slow, so long ago that
+ * it is left alone for most of the time. Fewer records wait for `flushMs`; more than `flushBytes` wait for nothing.
  *
  * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile no
  * other chunk is started, and `append` lets nobody through once `maxUnflushedBytes` have gathered.
@@ -30,7 +33,12 @@ export interface JournalRecord {
 }
 
 export interface JournalLimits {
+  /** No record waits longer for its flush to begin, unless the one before takes longer. */
   readonly flushMs: number;
+  /** As many are worth a segment of their own: of slow answers there would be one file for each. */
+  readonly flushLines: number;
+  /** From the beginning of a flush to that of the next. */
+  readonly paceMs: number;
   readonly flushBytes: number;
   readonly maxUnflushedBytes: number;
   readonly retryMs: number;
@@ -38,6 +46,8 @@ export interface JournalLimits {
 
 export const JOURNAL_LIMITS: JournalLimits = {
   flushMs: 500,
+  flushLines: 32,
+  paceMs: 80,
   flushBytes: 1024 * 1024,
   maxUnflushedBytes: 8 * 1024 * 1024,
   retryMs: 1_000,
@@ -77,6 +87,9 @@ const nothingPending = (): Pending => ({
   usage: NO_USAGE,
 });
 
+/** A flush begins no sooner than so many times the time that the last one took, after that one began. */
+const PACE_PER_FLUSH_TIME = 4;
+
 /** Given as a reason, because without one each abort would make an error with a stack. */
 const FLUSHED = "flushed";
 
@@ -89,9 +102,12 @@ export class Journal {
   #flushed: Promise<void> = Promise.resolve();
   /** Nothing may be written any more: the lease is lost, or a flush was given up. */
   #isOver = false;
+  #flushBeganAtMs: number;
+  #flushTookMs = 0;
 
   constructor(options: JournalOptions) {
     this.#options = options;
+    this.#flushBeganAtMs = options.clock.nowMs();
   }
 
   /** Adds a record. Null when there is room for more, else when there will be; not when it is durable. */
@@ -106,7 +122,9 @@ export class Journal {
     if (record.succeeded) pending.completed++;
     else pending.failed++;
     if (pending.bytes >= limits.flushBytes) void this.flush();
-    else this.#startTimer();
+    else if (pending.completed + pending.failed === limits.flushLines) {
+      this.#flushAfter(this.#restMs());
+    } else if (this.#timer === null) this.#flushAfter(limits.flushMs);
     return pending.bytes < limits.maxUnflushedBytes ? null : this.#flushed;
   }
 
@@ -117,6 +135,7 @@ export class Journal {
       const entry = await this.#writeBlob();
       if (entry === null) return;
       const isRecorded = await this.#persist(() => store.recordSegmentIfLeased(lease, entry));
+      this.#flushTookMs = this.#options.clock.nowMs() - this.#flushBeganAtMs;
       if (isRecorded) this.#tellFlushed(entry);
     });
     return this.#flushed;
@@ -150,14 +169,21 @@ export class Journal {
     log.debug({ batch, chunk, lines: completed + failed, bytes }, "journal.flushed");
   }
 
-  #startTimer(): void {
-    if (this.#timer !== null) return;
+  #flushAfter(ms: number): void {
+    this.#timer?.abort(FLUSHED);
     const timer = new AbortController();
     this.#timer = timer;
-    const { clock, limits } = this.#options;
-    void clock.sleep(limits.flushMs, timer.signal).then(() => {
+    void this.#options.clock.sleep(ms, timer.signal).then(() => {
       if (!timer.signal.aborted) void this.flush();
     });
+  }
+
+  /** Until the next flush may begin. The clock may have been set back. */
+  #restMs(): number {
+    const { clock, limits } = this.#options;
+    const paceMs = Math.max(limits.paceMs, PACE_PER_FLUSH_TIME * this.#flushTookMs);
+    const sinceMs = Math.max(0, clock.nowMs() - this.#flushBeganAtMs);
+    return Math.min(limits.flushMs, Math.max(0, paceMs - sinceMs));
   }
 
   async #writeBlob(): Promise<SegmentEntry | null> {
@@ -166,7 +192,8 @@ export class Journal {
     const pending = this.#pending;
     if (pending.bytes === 0 || this.#isOver) return null;
     this.#pending = nothingPending();
-    const { blobs, lease } = this.#options;
+    const { blobs, lease, clock } = this.#options;
+    this.#flushBeganAtMs = clock.nowMs();
     const { parts, bytes, completed, failed, usage } = pending;
     const blobKey = segmentKey(lease, this.#segmentCount++);
     const isStored = await this.#persist(async () => {

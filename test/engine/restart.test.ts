@@ -2,6 +2,7 @@ import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -100,4 +101,36 @@ test("a second process on the same data folder is refused in one line", async ()
   await expect(startTestService({ dataDir: service.dataDir })).rejects.toThrow(
     /another batchd is using the data folder .* --data-dir/,
   );
+});
+
+test("answers that come fast are in the journal a tenth of a second later", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    clock,
+    config: { engine: { drain_grace_seconds: 0 } },
+  });
+  const { id } = await service.submit(chatLines(60, answersOnlyFirst(40)));
+  await service.events.reached("line.recorded", { count: 40 });
+
+  clock.advance(100);
+
+  await service.events.reached("journal.flushed", { batch: id, lines: 40 });
+});
+
+test("a few answers wait for half a second for more of them, and share a segment", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    clock,
+    config: { engine: { drain_grace_seconds: 0 } },
+  });
+  const { id } = await service.submit(chatLines(8, answersOnlyFirst(4)));
+  await service.events.reached("line.recorded", { count: 4 });
+
+  clock.advance(500);
+
+  await service.events.reached("journal.flushed", { batch: id, lines: 4 });
 });
