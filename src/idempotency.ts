@@ -2,19 +2,23 @@
  * Requests that may be repeated without harm. A client that got no answer cannot know whether its request was
  * carried out; when both tries have the same `Idempotency-Key`, the second gets the answer of the first.
  *
- * A key is claimed before the work begins. Its answer is stored in the commit that stores the object it
- * tells of, so a crash leaves both or neither; a request that fails gives its key back, and one whose process
- * died loses it to a restart, or after a while.
+ * A key is claimed before the work begins, and the claim is renewed while the request lives: an upload may take longer than any
+ * fixed time. The answer is stored in the commit that stores the object it tells of, so a crash leaves both or neither. A
+ * request that fails gives its key back; one whose process died, or was stopped for long, loses it to the next that asks, and
+ * then stores nothing.
  */
 import { createHash, randomUUID } from "node:crypto";
 import type { Clock } from "./clock.ts";
 import { IDEMPOTENCY_KEY } from "./contract/idempotency.ts";
 import { PublicError } from "./errors.ts";
 import type { Log } from "./log.ts";
-import type { IdempotencyState, IdempotencyStore, ReceiptFor } from "./store/idempotency.ts";
+import type { Claim } from "./store/claim.ts";
+import { IdempotencyKeyLost, type IdempotencyStore, type ReceiptFor } from "./store/idempotency.ts";
 
-/** How long a request may work on its answer before another may start over under its key. */
-const CLAIM_MS = 15 * 60 * 1000;
+/** How long the key of a request that no longer renews its claim stays taken. */
+export const CLAIM_MS = 60_000;
+/** Two may fail, while the database is busy. */
+const RENEW_EVERY_MS = CLAIM_MS / 3;
 
 const HEADER = "Idempotency-Key";
 
@@ -30,6 +34,12 @@ export interface KeyedRequest {
   readonly key: string | null;
   /** Method and path: a key does not carry over from one route to another. */
   readonly route: string;
+}
+
+/** A request that has claimed its key, under a name of its own. */
+interface HeldRequest extends KeyedRequest {
+  readonly key: string;
+  readonly owner: string;
 }
 
 /** How a request is carried out once, and recognised the next time. */
@@ -51,7 +61,6 @@ export interface Answer {
 
 export class Idempotency {
   readonly #deps: IdempotencyDeps;
-  readonly #owner = randomUUID();
 
   constructor(deps: IdempotencyDeps) {
     this.#deps = deps;
@@ -65,38 +74,56 @@ export class Idempotency {
       return { json: creation.present(await creation.create()), isReplayed: false };
     }
     assertKey(key);
-    const state = await this.#claim(project, key);
-    if (state.kind === "new") return this.#createOnce({ project, key, route }, creation);
+    const owner = randomUUID();
+    const state = await this.#deps.store.claimIdempotencyKey(project, key, this.#claim(owner));
+    if (state.kind === "new") return this.#createOnce({ project, key, route, owner }, creation);
     if (state.kind !== "answered") throw keyInUse(key);
     const fingerprint = fingerprintOf(route, await creation.reread());
     if (fingerprint !== state.fingerprint) throw keyReused(key);
     return { json: state.answer, isReplayed: true };
   }
 
-  #claim(project: string, key: string): Promise<IdempotencyState> {
-    const { store, clock } = this.#deps;
-    const claim = { owner: this.#owner, nowMs: clock.nowMs(), ttlMs: CLAIM_MS };
-    return store.claimIdempotencyKey(project, key, claim);
+  #claim(owner: string): Claim {
+    return { owner, nowMs: this.#deps.clock.nowMs(), ttlMs: CLAIM_MS };
   }
 
   async #createOnce<Made>(
-    { project, key, route }: KeyedRequest & { readonly key: string },
+    { project, key, route, owner }: HeldRequest,
     { create, present, askedFor }: Creation<Made>,
   ): Promise<Answer> {
     const { store, log } = this.#deps;
+    const ended = new AbortController();
+    void this.#renewUntil(ended.signal, { project, key, owner });
     // What is kept is what is sent: to present a thing twice may show two moments of it.
     let answer: string | null = null;
     try {
       const made = await create((made) => {
         answer = present(made);
-        return { project, key, fingerprint: fingerprintOf(route, askedFor(made)), answer };
+        return { project, key, owner, fingerprint: fingerprintOf(route, askedFor(made)), answer };
       });
       return { json: answer ?? present(made), isReplayed: false };
     } catch (error) {
-      await store.releaseIdempotencyKey(project, key).catch((err: unknown) => {
+      await store.releaseIdempotencyKeyIfHeld(project, key, owner).catch((err: unknown) => {
         log.warn({ project, err }, "idempotency_key.left_behind");
       });
-      throw error;
+      throw error instanceof IdempotencyKeyLost ? keyInUse(key) : error;
+    } finally {
+      ended.abort();
+    }
+  }
+
+  /** A renewal that fails is tried again in time. One that comes too late is left to the commit, which is refused then. */
+  async #renewUntil(
+    ended: AbortSignal,
+    { project, key, owner }: Pick<HeldRequest, "project" | "key" | "owner">,
+  ): Promise<void> {
+    const { store, clock, log } = this.#deps;
+    for (;;) {
+      await clock.sleep(RENEW_EVERY_MS, ended);
+      if (ended.aborted) return;
+      await store
+        .renewIdempotencyKeyIfHeld(project, key, this.#claim(owner))
+        .catch((err: unknown) => log.warn({ project, err }, "idempotency_key.not_renewed"));
     }
   }
 }

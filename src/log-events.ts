@@ -32,6 +32,8 @@ export const LOG_EVENTS = {
     "config.restart_needed": "Some of what was changed takes effect at the next start.",
     "download.broken": "A download ended before its last byte; most often the client went.",
     "failure.not_counted": "A failure could not be counted, as the store was away.",
+    "idempotency_key.not_renewed":
+      "The claim of a key could not be renewed; it is tried again before the claim runs out.",
     "idempotency_key.left_behind": "The key of a request that failed is free only after a while.",
     "relay.broken": "The answer to an interactive request broke off.",
     "route.unserved": "Lines wait for a model that no upstream serves any more.",

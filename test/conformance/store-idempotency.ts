@@ -1,5 +1,9 @@
 import { expect, test } from "vitest";
-import { IDEMPOTENCY_KEY_KEPT_MS, type Receipt } from "../../src/store/idempotency.ts";
+import {
+  IDEMPOTENCY_KEY_KEPT_MS,
+  IdempotencyKeyLost,
+  type Receipt,
+} from "../../src/store/idempotency.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
   AFTER_LEASES_MS,
@@ -19,8 +23,10 @@ const NEW = { kind: "new" };
 const IN_PROGRESS = { kind: "in_progress" };
 const answered = ({ fingerprint, answer }: Receipt) => ({ kind: "answered", fingerprint, answer });
 
+const OWNER = aReceipt().owner;
+
 const claimKey = (store: Store, nowMs = NOW_MS, key = KEY) =>
-  store.claimIdempotencyKey(PROJECT, key, claimBy("somebody", nowMs));
+  store.claimIdempotencyKey(PROJECT, key, claimBy(OWNER, nowMs));
 
 /** The objects that come with a receipt. */
 const INSERTS: Record<string, (store: Store, receipt?: Receipt) => Promise<unknown>> = {
@@ -50,16 +56,35 @@ function testClaims(open: OpenStore): void {
     expect(await claimKey(store)).toEqual(NEW);
     expect(await store.claimIdempotencyKey("search", KEY, claimBy("other"))).toEqual(NEW);
     expect(await claimKey(store, NOW_MS, `${KEY} `)).toEqual(NEW);
-    await store.releaseIdempotencyKey("search", KEY);
+    expect(await store.releaseIdempotencyKeyIfHeld("search", KEY, "other")).toBe(true);
     expect(await claimKey(store)).toEqual(IN_PROGRESS);
   });
 
-  test("a released key is free at once", async () => {
+  test("a released key is free at once, and only its owner releases it", async () => {
     await using opened = await open();
     const { store } = opened;
     await claimKey(store);
-    await store.releaseIdempotencyKey(PROJECT, KEY);
+    expect(await store.releaseIdempotencyKeyIfHeld(PROJECT, KEY, "other")).toBe(false);
+    expect(await claimKey(store)).toEqual(IN_PROGRESS);
+    expect(await store.releaseIdempotencyKeyIfHeld(PROJECT, KEY, OWNER)).toBe(true);
+    expect(await store.releaseIdempotencyKeyIfHeld(PROJECT, KEY, OWNER)).toBe(false);
     expect(await claimKey(store)).toEqual(NEW);
+  });
+
+  test("a claim that is renewed does not run out, until its owner has lost it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const renew = (owner: string, nowMs: number) =>
+      store.renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(owner, nowMs));
+    await claimKey(store);
+    expect(await renew("other", NOW_MS + 1)).toBe(false);
+    expect(await renew(OWNER, NOW_MS + 1)).toBe(true);
+    expect(await claimKey(store, AFTER_LEASES_MS)).toEqual(IN_PROGRESS);
+    expect(
+      await store.claimIdempotencyKey(PROJECT, KEY, claimBy("other", AFTER_LEASES_MS + 1)),
+    ).toEqual(NEW);
+    expect(await renew(OWNER, AFTER_LEASES_MS + 1)).toBe(false);
+    expect(await store.releaseIdempotencyKeyIfHeld(PROJECT, KEY, OWNER)).toBe(false);
   });
 
   test("a key in progress is taken over exactly when its claim has run out", async () => {
@@ -112,33 +137,36 @@ function testReceipts(open: OpenStore): void {
     const receipt = aReceipt();
     await claimKey(store);
     await insertFile(store, aFile(), receipt);
-    await store.releaseIdempotencyKey(PROJECT, KEY);
+    expect(await store.releaseIdempotencyKeyIfHeld(PROJECT, KEY, OWNER)).toBe(false);
     expect(await claimKey(store, AFTER_LEASES_MS)).toEqual(answered(receipt));
   });
 
-  test("the first answer to a key stays, while later objects are stored all the same", async () => {
-    await using opened = await open();
-    const { store } = opened;
-    const [first, second] = [aReceipt({ answer: '"a"' }), aReceipt({ answer: '"b"' })];
-    const late = aFile();
-    await claimKey(store);
-    await claimKey(store, AFTER_LEASES_MS);
-    await insertFile(store, aFile(), first);
-    await insertFile(store, late, second);
-    expect(await store.findFile({ project: PROJECT, id: late.id })).toEqual(late);
-    expect(await claimKey(store)).toEqual(answered(first));
-  });
+  for (const [what, insert] of Object.entries(INSERTS)) {
+    test(`a ${what} whose request has lost its key is not stored`, async () => {
+      await using opened = await open();
+      const { store } = opened;
+      const [late, winner] = [aReceipt(), aReceipt({ owner: "other", answer: '"b"' })];
+      await claimKey(store);
+      const claim = claimBy("other", AFTER_LEASES_MS);
+      expect(await store.claimIdempotencyKey(PROJECT, KEY, claim)).toEqual(NEW);
+      await expect(insert(store, late)).rejects.toThrow(IdempotencyKeyLost);
+      await insert(store, winner);
+      await expect(insert(store, late)).rejects.toThrow(IdempotencyKeyLost);
+      expect(await claimKey(store)).toEqual(answered(winner));
+    });
+  }
 
-  test("a receipt answers its own key, and only one that was claimed", async () => {
+  test("an object that is refused for its key leaves nothing", async () => {
     await using opened = await open();
     const { store } = opened;
-    const [receipt, unclaimed] = [aReceipt(), aReceipt({ key: "key-2" })];
-    await claimKey(store);
-    await claimKey(store, NOW_MS, "key-3");
-    await insertFile(store, aFile(), receipt);
-    await insertFile(store, aFile(), unclaimed);
-    expect(await claimKey(store, NOW_MS, "key-2")).toEqual(NEW);
-    expect(await claimKey(store, NOW_MS, "key-3")).toEqual(IN_PROGRESS);
+    const [file, batch, upload] = [aFile(), aBatch(), anUpload()];
+    await expect(insertFile(store, file, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
+    await expect(store.insertBatch(batch, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
+    await expect(store.insertUpload(upload, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
+    expect(await store.findFile(file)).toBeNull();
+    expect(await store.findBatch(batch)).toBeNull();
+    expect(await store.findUpload(upload)).toBeNull();
+    expect(await claimKey(store)).toEqual(NEW);
   });
 }
 
@@ -166,6 +194,17 @@ function testAge(open: OpenStore): void {
     await insertFile(store, aFile(), receipt);
     await store.forgetIdempotencyKeys(OLD_MS);
     expect(await claimKey(store, OLD_MS)).toEqual(answered(receipt));
+  });
+
+  test("a key whose request still renews its claim is not forgotten, however old", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await claimKey(store);
+    await store.renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(OWNER, OLD_MS));
+    await store.forgetIdempotencyKeys(OLD_MS + 1);
+    expect(await claimKey(store, OLD_MS + 1)).toEqual(IN_PROGRESS);
+    await insertFile(store, aFile(), aReceipt());
+    expect(await claimKey(store, OLD_MS + 1)).toEqual(answered(aReceipt()));
   });
 
   test("old keys are forgotten, and only those", async () => {

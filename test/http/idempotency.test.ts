@@ -2,6 +2,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { CLAIM_MS } from "../../src/idempotency.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { BOUNDARY, multipart, type Part, RawConnection, rawRequest } from "../support/raw-http.ts";
 import {
   chatLine,
@@ -269,6 +271,54 @@ test("while a request is under way, its repetition is asked to come again", asyn
   expect(first.status).toBe(200);
   const again = await send({ ...file(), key });
   expect([again.isReplayed, again.body]).toEqual([true, JSON.parse(first.body)]);
+});
+
+describe("a request that takes longer than any claim", () => {
+  /** An upload whose last bytes are still to come, on a server whose time stands still. */
+  async function slowUpload(clock: FakeClock) {
+    const on = await startTestApi({ clock });
+    const connection = await RawConnection.open(on.url);
+    connection.send(filePost(HEAD, "slow", HEAD.length + TAIL.length));
+    await expect.poll(() => on.storedFiles().length).toBe(1);
+    return { on, connection };
+  }
+
+  test("keeps its key: its repetition has to wait, and then gets its answer", async () => {
+    const clock = new FakeClock(Date.now());
+    const { on, connection } = await slowUpload(clock);
+    await using _ = on;
+    for (let passedMs = 0; passedMs < DAY_MS + CLAIM_MS; passedMs += CLAIM_MS / 2) {
+      clock.advance(CLAIM_MS / 2);
+      await clock.asleep(1, clock.nowMs() + 1);
+    }
+    expect((await send({ ...file(), key: "slow", on })).status).toBe(409);
+    connection.send(TAIL);
+    const first = await connection.answer();
+    expect(first.status).toBe(200);
+    const again = await send({ ...file(), key: "slow", on });
+    expect([again.isReplayed, again.body]).toEqual([true, JSON.parse(first.body)]);
+    expect(await countOf("/v1/files", on)).toBe(1);
+    connection.socket.destroy();
+  });
+
+  test("stores nothing when it has lost its key to another after all", async () => {
+    const clock = new FakeClock(Date.now());
+    const { on, connection } = await slowUpload(clock);
+    await using _ = on;
+    // As after a machine that slept: the time of all renewals is over at once.
+    const { store } = on;
+    const thief = { owner: "other", nowMs: clock.nowMs() + CLAIM_MS, ttlMs: CLAIM_MS };
+    expect(await store.claimIdempotencyKey("default", "slow", thief)).toEqual({ kind: "new" });
+    connection.send(TAIL);
+    const answer = await connection.answer();
+    expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([
+      409,
+      "idempotency_key_in_use",
+    ]);
+    expect(await countOf("/v1/files", on)).toBe(0);
+    expect(on.storedFiles()).toEqual([]);
+    connection.socket.destroy();
+  });
 });
 
 describe("across a restart", () => {

@@ -175,6 +175,7 @@ export function aPart({ id: uploadId }: Upload, fields: Partial<UploadPart> = {}
 export const aReceipt = (fields: Partial<Receipt> = {}): Receipt => ({
   project: PROJECT,
   key: "key-1",
+  owner: "somebody",
   fingerprint: "f".repeat(64),
   answer: '{"object":"file","filename":"Grüße ☃"}',
   ...fields,

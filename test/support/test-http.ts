@@ -30,6 +30,8 @@ export interface TestApiOptions {
   readonly limits?: { readonly maxFileBytes?: number; readonly maxUploadBytes?: number };
   readonly completionWindows?: readonly string[];
   readonly models?: readonly UpstreamModel[];
+  /** Without it time passes, and `advance` adds to it. */
+  readonly clock?: Clock;
   readonly forecastFor?: (batch: Batch) => Forecast | null;
   /** Where it keeps its files; a new folder unless told. */
   readonly dataDir?: string;
@@ -62,7 +64,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const lines: string[] = [];
   const log = createLog("debug", { write: (line) => void lines.push(line) });
   let aheadMs = 0;
-  const clock: Clock = { ...systemClock, nowMs: () => Date.now() + aheadMs };
+  const clock = options.clock ?? { ...systemClock, nowMs: () => Date.now() + aheadMs };
   let isReady = true;
   let nudgeCount = 0;
   const nudge = () => {

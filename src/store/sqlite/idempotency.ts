@@ -1,15 +1,31 @@
 /** Keys of requests that may be repeated: held while somebody works on the answer, then remembered with it. */
 
 import type { Claim } from "../claim.ts";
-import { IDEMPOTENCY_KEY_KEPT_MS, type IdempotencyState, type Receipt } from "../idempotency.ts";
-import { isKeyInProgress } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import {
+  IDEMPOTENCY_KEY_KEPT_MS,
+  IdempotencyKeyLost,
+  type IdempotencyState,
+  type Receipt,
+} from "../idempotency.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, lte, sql } from "./drizzle.ts";
 import { claimValues, NO_LEASE } from "./leases.ts";
 import { idempotencyKeys } from "./schema.ts";
 
+interface Held {
+  readonly project: string;
+  readonly key: string;
+  readonly owner: string;
+}
+
 const isKey = (project: string, key: string) =>
   and(eq(idempotencyKeys.project, project), eq(idempotencyKeys.key, key));
+
+/** An answered key has no owner. */
+const isHeld = ({ project, key, owner }: Held) =>
+  and(isKey(project, key), eq(idempotencyKeys.leaseOwner, owner));
+
+const isOverdue = (nowMs: number) => lte(idempotencyKeys.leaseExpiresAtMs, nowMs);
 
 const isOld = (nowMs: number) => lte(idempotencyKeys.createdAtMs, nowMs - IDEMPOTENCY_KEY_KEPT_MS);
 
@@ -31,27 +47,37 @@ export class SqliteIdempotency {
           target: [idempotencyKeys.project, idempotencyKeys.key],
           set: { ...fresh, fingerprint: null, answer: null },
           // An answered key has no lease, so nothing of its kind runs out before its time.
-          setWhere: sql`${isOld(nowMs)} or ${lte(idempotencyKeys.leaseExpiresAtMs, nowMs)}`,
+          setWhere: sql`${isOld(nowMs)} or ${isOverdue(nowMs)}`,
         })
         .run();
       return changes === 1 ? { kind: "new" } : this.#stateOf(project, key);
     });
   }
 
-  /** Takes part in the transaction that stores the object. The first answer to a key stays. */
-  record({ project, key, fingerprint, answer }: Receipt): void {
-    this.#db
+  /** Takes part in the transaction that stores the object, and ends it when the key is no longer the owner's. */
+  record({ fingerprint, answer, ...held }: Receipt): void {
+    const { changes } = this.#db
       .update(idempotencyKeys)
       .set({ fingerprint, answer, ...NO_LEASE })
-      .where(and(isKey(project, key), isKeyInProgress))
+      .where(isHeld(held))
       .run();
+    if (changes === 0) throw new IdempotencyKeyLost();
   }
 
-  release(project: string, key: string): void {
-    this.#db
-      .delete(idempotencyKeys)
-      .where(and(isKey(project, key), isKeyInProgress))
-      .run();
+  renewIfHeld(project: string, key: string, claim: Claim): boolean {
+    const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
+    return writeUnsynced(this.#db, () => {
+      const { changes } = this.#db
+        .update(idempotencyKeys)
+        .set({ createdAtMs: nowMs, leaseExpiresAtMs })
+        .where(isHeld({ project, key, owner }))
+        .run();
+      return changes === 1;
+    });
+  }
+
+  releaseIfHeld(held: Held): boolean {
+    return this.#db.delete(idempotencyKeys).where(isHeld(held)).run().changes === 1;
   }
 
   forgetOld(nowMs: number): void {

@@ -1,7 +1,7 @@
 /**
- * Leases on batches (to validate, to finalize) and on chunks. Deliveries and idempotency keys are claimed with
- * an owner and an expiry too, but without an epoch: at worst a holder that was overtaken has an event told twice,
- * or a repeated request carried out again.
+ * Leases on batches (to validate, to finalize) and on chunks. Deliveries are claimed with an owner and an expiry too,
+ * but without an epoch: at worst a holder that was overtaken has an event told twice. The claim of an idempotency key
+ * needs none, because each request claims under a name of its own.
  *
  * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is the
  * current one and the row still has an owner: giving it back, closing the chunk and ending the batch

@@ -89,7 +89,10 @@ function composeStore(db: Db): Store {
     forgetParts: async (uploadId) => uploads.forgetParts(uploadId),
 
     claimIdempotencyKey: async (project, key, claim) => idempotency.claim(project, key, claim),
-    releaseIdempotencyKey: async (project, key) => idempotency.release(project, key),
+    renewIdempotencyKeyIfHeld: async (project, key, claim) =>
+      idempotency.renewIfHeld(project, key, claim),
+    releaseIdempotencyKeyIfHeld: async (project, key, owner) =>
+      idempotency.releaseIfHeld({ project, key, owner }),
     forgetIdempotencyKeys: async (nowMs) => idempotency.forgetOld(nowMs),
 
     insertBatch: async (batch, receipt) => batches.insert(batch, receipt),
