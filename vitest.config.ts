@@ -1,17 +1,39 @@
-import { defineConfig } from "vitest/config";
+import { configDefaults, defineConfig } from "vitest/config";
 
-export default defineConfig({
+/** Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. */
+const SLOW = [
+  "test/cli/**",
+  "test/crash/**",
+  "test/dispatch/**",
+  "test/conformance/sqlite.test.ts",
+  "test/engine/damage.test.ts",
+  "test/engine/validation-extremes.test.ts",
+  "test/engine/validation-memory.test.ts",
+  "test/engine/waiting.test.ts",
+  "test/event-loop.test.ts",
+  "test/http/uploads.test.ts",
+  "test/leftovers.test.ts",
+  "test/readme.test.ts",
+  "test/reload.test.ts",
+  "test/tracing.test.ts",
+  "test/upstream/capacity/schedule.test.ts",
+  "test/upstream/route.test.ts",
+];
+
+export default defineConfig(({ mode }) => ({
   test: {
     include: ["test/**/*.test.ts"],
+    exclude: [...configDefaults.exclude, ...(mode === "fast" ? SLOW : [])],
     // Real processes: some tests send signals, count sockets or watch memory.
     pool: "forks",
     // The tests start servers and child processes of their own; more at once only makes them wait.
     maxWorkers: 2,
-    testTimeout: 20_000,
-    hookTimeout: 20_000,
-    teardownTimeout: 10_000,
+    // No test waits for time to pass: these end what hangs, also where other work takes most of the processors.
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    teardownTimeout: 30_000,
     // An error that nobody caught is a failure even when every assertion held.
     dangerouslyIgnoreUnhandledErrors: false,
     allowOnly: false,
   },
-});
+}));

@@ -185,7 +185,7 @@ async function printOpenApi(): Promise<void> {
 }
 
 async function printConfig(config: Config): Promise<number> {
-  say(showConfig(config));
+  say(new Redactor(configSecrets(config)).text(showConfig(config)));
   const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
   const found = await checkUpstreams({ config, ...surroundings });
   for (const warning of [...configWarnings(config), ...found]) complain(`warning: ${warning}`);

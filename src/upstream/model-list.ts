@@ -70,8 +70,11 @@ function listingOf(outcome: Outcome | null): ModelListing {
         : { kind: "silent", detail: outcome.detail };
   }
   if (outcome.status !== 200) return { kind: "refused", status: outcome.status };
-  const names = namesIn(JSON.parse(outcome.body.toString()));
-  return { kind: "listed", ...names };
+  try {
+    return { kind: "listed", ...namesIn(JSON.parse(outcome.body.toString())) };
+  } catch {
+    return { kind: "silent", detail: "no JSON" };
+  }
 }
 
 /** `{"data": [{"id", "aliases"}]}`, as far as it is that. */

@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import manifest from "../../package.json" with { type: "json" };
+import { atTestEnd } from "../support/leftovers.ts";
 import { chatLines } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -37,6 +38,7 @@ class NpmStart implements AsyncDisposable {
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
     });
+    atTestEnd(() => this[Symbol.asyncDispose]());
     this.#npm.stderr?.on("data", (text: Buffer) => {
       this.stderr += text.toString();
       this.#heard.emit("more");

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { readFile, writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { killAtTestEnd } from "./leftovers.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 /** What `npm start` runs. */
@@ -32,6 +33,7 @@ export class BatchdProcess implements AsyncDisposable {
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });
+    killAtTestEnd(this.#child);
     this.#child.stderr?.on("data", (text: Buffer) => {
       this.#stderr += text.toString();
       for (const look of this.#waiting.splice(0)) look();
