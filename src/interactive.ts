@@ -63,10 +63,7 @@ export class Interactive {
     }
     const route = upstreams.findRoute(model);
     if (route === null) {
-      throw new PublicError(
-        "model_not_found",
-        `The model \`${shown(model)}\` does not exist or you do not have access to it.`,
-      );
+      throw modelNotFound(model);
     }
     const relay = await this.#relay(
       route,
@@ -119,6 +116,12 @@ function endingOf(
   return { attributes, problem: status >= 400 ? String(status) : null };
 }
 
+const modelNotFound = (model: string) =>
+  new PublicError(
+    "model_not_found",
+    `The model \`${shown(model)}\` does not exist or you do not have access to it.`,
+  );
+
 function failureOf(relay: Exclude<Relay, Relayed>, model: string): PublicError {
   switch (relay.kind) {
     case "unavailable":
@@ -127,6 +130,8 @@ function failureOf(relay: Exclude<Relay, Relayed>, model: string): PublicError {
         `The model \`${shown(model)}\` is overloaded or cannot be reached at the moment. Please try again later.`,
         { retryAfterMs: relay.retryAfterMs },
       );
+    case "unknown_model":
+      return modelNotFound(model);
     case "unreachable":
       return new PublicError(
         "upstream_unreachable",

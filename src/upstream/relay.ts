@@ -62,6 +62,7 @@ const heldBy = (targets: readonly Target[], request: UpstreamRequest): Relay | n
 const isWorthAnother = (relay: Relay) =>
   relay.kind === "unreachable" ||
   relay.kind === "refused" ||
+  relay.kind === "unknown_model" ||
   (relay.kind === "relayed" && (isOverload(relay.status) || BEHIND_GATEWAY.has(relay.status)));
 
 function discard(relay: Relay | null): void {

@@ -1,6 +1,7 @@
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome } from "../batch/outcome.ts";
+import { shown } from "../batch/shown.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../tracing.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
@@ -166,6 +167,7 @@ export class Target {
     const startedAtMs = clock.nowMs();
     let attempted = INTERRUPTED;
     try {
+      if (!this.#canName(request)) return unknownModel(request.model);
       // The wait for the slot may have outlasted the window.
       if (startedAtMs < request.deadlineAtMs) {
         const span = this.watch.startAttempt(request);
@@ -188,6 +190,7 @@ export class Target {
     let attempted = INTERRUPTED;
     let answer: Relay | null = null;
     try {
+      if (!this.#canName(request)) return { kind: "unknown_model" };
       const span = this.watch.startAttempt(request);
       const end = (outcome: Outcome) =>
         this.watch.endAttempt(span, outcome, clock.nowMs() - startedAtMs);
@@ -250,6 +253,10 @@ export class Target {
     this.capacity.settle(need, startedAtMs, attempted);
   }
 
+  #canName(request: UpstreamRequest): boolean {
+    return this.#dialect.canName(request, this.#nameOf(request.model));
+  }
+
   #exchangeOf(request: UpstreamRequest, { traceparent }: Span) {
     const sent = traceparent === null ? request : { ...request, traceparent };
     return this.#dialect.exchangeOf(sent, this.#nameOf(request.model));
@@ -270,6 +277,14 @@ export class Target {
     this.#retiring.add(client);
     void client.retire().then(() => this.#retiring.delete(client));
   }
+}
+
+/** As a server answers that is asked for a model which it does not have. */
+function unknownModel(model: string): Outcome {
+  const message = `The model \`${shown(model)}\` does not exist or you do not have access to it.`;
+  const error = { message, type: "invalid_request_error", param: null, code: "model_not_found" };
+  const body = Buffer.from(JSON.stringify({ error }));
+  return { kind: "answered", status: 404, requestId: null, body, usage: NO_USAGE };
 }
 
 /** Of an answer that was not read to its end. */

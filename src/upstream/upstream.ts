@@ -40,6 +40,8 @@ export interface SendSignals {
 /** What becomes of an interactive request. */
 export type Relay =
   | Relayed
+  /** The target has no such model, and there was nothing to ask it for. */
+  | { readonly kind: "unknown_model" }
   /** Every target is down or asks to be left alone; `retryAfterMs` is null when nobody knows for how long. */
   | { readonly kind: "unavailable"; readonly retryAfterMs: number | null }
   | Extract<Outcome, { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }>;

@@ -7,6 +7,7 @@
 import { BodyRewriting, type BodyRules, type FieldTexts, isRewritten } from "../../batch/body.ts";
 import { upstreamSecrets } from "../../config/secrets.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
+import { MAX_MODEL_BYTES } from "../../contract/batch.ts";
 import { Redactor } from "../../redactor.ts";
 import { read } from "../../time-slice.ts";
 import { version } from "../../version.ts";
@@ -44,6 +45,8 @@ export class Dialect {
   /** Knows what the target may echo and nobody else may read. */
   readonly redactor: Redactor;
   readonly #pathOf: (path: string, model: string) => string;
+  /** Whether the model is a segment of this path. */
+  readonly #namesModelIn: (path: string) => boolean;
   readonly #defaults: FieldTexts;
   readonly #extra: FieldTexts;
 
@@ -51,11 +54,22 @@ export class Dialect {
     const url = new URL(config.base_url);
     this.headers = headersOf(config, url).flat();
     this.redactor = new Redactor(upstreamSecrets(config));
+    const isAzure = config.azure !== undefined;
     this.#pathOf =
       config.azure === undefined ? openAiPaths(url) : azurePaths(url, config.azure.api_version);
+    const isDated = DATED_VERSION.test(config.azure?.api_version ?? "");
+    this.#namesModelIn = (path) => isAzure && isDated && DEPLOYMENT_PATHS.has(path);
     this.modelListPath = config.azure === undefined ? this.#pathOf("/models", "") : null;
     this.#defaults = textsOf(config.defaults);
     this.#extra = textsOf(config.extra_body);
+  }
+
+  /** Whether a request for this model has a path at all: what no path can name, the target does not have. */
+  canName(
+    { endpoint, model }: Pick<UpstreamRequest, "endpoint" | "model">,
+    upstreamModel: string | null,
+  ) {
+    return !this.#namesModelIn(endpoint.slice("/v1".length)) || isSegment(upstreamModel ?? model);
   }
 
   /** `upstreamModel` is what the target calls the model; null when it calls it the same. A promise only for a long body. */
@@ -76,6 +90,17 @@ export class Dialect {
       : { ...exchange, body };
   }
 }
+
+/** Servers take `.` and `..` for steps, also between slashes that were encoded, and cannot take half of a character. */
+function isSegment(name: string): boolean {
+  if (name === "" || !name.isWellFormed() || CONTROL.test(name)) return false;
+  if (Buffer.byteLength(name) > MAX_MODEL_BYTES) return false;
+  return name.split(/[/\\]/).every((part) => !STEP.test(part));
+}
+
+const CONTROL = /\p{Cc}/u;
+/** Also as somebody writes it who hopes that it is decoded twice. */
+const STEP = /^(?:\.|%2e){1,2}$/i;
 
 const rewritten = (body: Buffer, rules: BodyRules): Buffer | Promise<Buffer> =>
   isRewritten(rules) ? read(new BodyRewriting(rules), body) : body;
