@@ -54,6 +54,12 @@ export const METRICS = {
     buckets: REQUEST_SECONDS,
   },
 
+  batchd_memory_held_bytes: {
+    type: "gauge",
+    help: "Bodies and answers in memory, of `limits.memory_bytes`: `requests` of clients, `lines` of batches, and `answers` to them.",
+    labels: ["purpose"],
+  },
+
   batchd_batches_created_total: {
     type: "counter",
     help: "Batches created.",

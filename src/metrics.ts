@@ -51,6 +51,8 @@ export interface Now {
   readonly targets: readonly TargetStatus[];
   /** Null when the store cannot tell. */
   readonly openWork: OpenWork | null;
+  /** In memory, by purpose. */
+  readonly heldBytes?: Readonly<Record<string, number>>;
   readonly nowMs: number;
 }
 
@@ -75,6 +77,7 @@ export class Metrics {
   readonly #models = new Set<string>();
   readonly #httpRequests = this.#counter("batchd_http_requests_total");
   readonly #httpSeconds = this.#histogram("batchd_http_request_duration_seconds");
+  readonly #memoryHeld = this.#gauge("batchd_memory_held_bytes");
   readonly #batchesCreated = this.#counter("batchd_batches_created_total");
   readonly #batchesEnded = this.#counter("batchd_batches_ended_total");
   readonly #batchesOpen = this.#gauge("batchd_batches_open");
@@ -179,7 +182,10 @@ export class Metrics {
   }
 
   /** Everything, in the text format of Prometheus. */
-  async scrape({ targets, openWork, nowMs }: Now): Promise<string> {
+  async scrape({ targets, openWork, heldBytes, nowMs }: Now): Promise<string> {
+    for (const [purpose, bytes] of Object.entries(heldBytes ?? {})) {
+      this.#memoryHeld.set({ purpose }, bytes);
+    }
     this.#showTargets(targets);
     this.#showOpenWork(openWork, nowMs);
     return this.#registry.metrics();

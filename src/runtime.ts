@@ -21,6 +21,7 @@ import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { Idempotency } from "./idempotency.ts";
 import { Interactive } from "./interactive.ts";
 import type { Log } from "./log.ts";
+import { MEMORY_PURPOSES, MemoryBudget } from "./memory-budget.ts";
 import type { Metrics } from "./metrics.ts";
 import { Models } from "./models.ts";
 import { lockDataDir } from "./store/sqlite/lock.ts";
@@ -114,8 +115,9 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const intents = new BlobIntents({ store, blobs, ...surroundings });
   const tracing = await openTracing(options);
   closers.add("tracing", () => tracing.close());
-  const deps = { ...surroundings, tracing };
   let current = config;
+  const memory = new MemoryBudget(() => current.limits.memory_bytes);
+  const deps = { ...surroundings, tracing, memory };
   const configNow = () => current;
   const defaultModel = () => current.default_model ?? null;
   const upstreams = openUpstreams({
@@ -143,7 +145,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const drain = () => engine.drain(drainGraceMs);
   closers.add("engine", drain);
   const parts = {
-    ...{ store, blobs, intents, upstreams },
+    ...{ store, blobs, intents, upstreams, memory },
     tracing,
     engine,
     configNow,
@@ -188,6 +190,7 @@ interface Parts {
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
+  readonly memory: MemoryBudget;
   readonly tracing: Tracing;
   readonly engine: Engine;
   /** The configuration in force. */
@@ -197,7 +200,7 @@ interface Parts {
 
 /** What a client can ask for, on the parts that do it. */
 function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): AppDeps {
-  const { store, blobs, upstreams, engine, configNow } = parts;
+  const { store, blobs, upstreams, memory, engine, configNow } = parts;
   const maxFileBytes = () => configNow().limits.max_file_bytes;
   const maxUploadBytes = () => configNow().limits.max_upload_bytes;
   const { clock } = surroundings;
@@ -220,7 +223,11 @@ function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): A
     ...surroundings,
     keys: () => configNow().auth?.keys ?? [],
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
+    memory,
     lookAround: async () => ({
+      heldBytes: Object.fromEntries(
+        MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
+      ),
       targets: upstreams.listTargets(),
       openWork: await store.countOpenWork().catch(() => null),
       nowMs: clock.nowMs(),

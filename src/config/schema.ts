@@ -86,10 +86,12 @@ export const ConfigFile = z.strictObject({
       max_requests_per_batch: int(1, 1_000_000_000).default(50_000),
       /** Texts to embed, summed over the requests of a batch for `/v1/embeddings`. */
       max_embedding_inputs_per_batch: int(1, 1_000_000_000).default(50_000),
-      /** Longest input line. An open chunk of lines may take this much memory. */
+      /** Longest input line. */
       max_line_bytes: bytes(1_024, 268_435_456).default(33_554_432),
-      /** Longest answer to one line. In the worst case each request in flight takes this much memory. */
+      /** Longest answer to one line. */
       max_answer_bytes: bytes(1_024, 268_435_456).default(67_108_864),
+      /** Of bodies and answers, in memory at a time: half for requests of clients, a quarter each for lines and their answers. */
+      memory_bytes: bytes(16 * 1024 * 1024, Number.MAX_SAFE_INTEGER).default(512 * 1024 * 1024),
       /** Whether the lines of one batch may name several models. OpenAI refuses that, and so is the default. */
       allow_mixed_models: z.boolean().default(false),
       /** What a batch may ask for. `24h` is there for all clients; a longer one keeps lines waiting for longer. */

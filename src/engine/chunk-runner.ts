@@ -26,6 +26,7 @@ import type { SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { MemoryBudget, Room } from "../memory-budget.ts";
 import type { Metrics } from "../metrics.ts";
 import type { ClaimedChunk, Store } from "../store/store.ts";
 import { during, endingOf, NO_SPAN, type Tracing } from "../tracing.ts";
@@ -47,6 +48,7 @@ export interface ChunkRunnerDeps {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly journalLimits: JournalLimits;
+  readonly memory: MemoryBudget;
   /** Journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
   readonly commonFailures: CommonFailures;
@@ -108,11 +110,13 @@ interface RunParts {
   readonly trace: ChunkTrace;
 }
 
+type SendingParts = RunParts & Pick<ChunkRunnerDeps, "log" | "memory" | "commonFailures">;
+
 /** Resolves to how many lines were left without a record, and whether for want of an upstream. */
 async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerDeps) {
   const { chunk, inputBlobKey: key } = chunkRun.claimed;
-  const { blobs, log, commonFailures } = deps;
-  const sending = new Sending(chunkRun, { ...parts, log, commonFailures });
+  const { blobs } = deps;
+  const sending = new Sending(chunkRun, { ...parts, ...deps });
   let recordedCount = 0;
   try {
     const { answered, isGivenUp } = await readJournal(chunkRun, deps);
@@ -187,22 +191,21 @@ class Sending {
   readonly #trace: ChunkTrace;
   readonly #log: Log;
   readonly #commonFailures: CommonFailures;
+  readonly #memory: MemoryBudget;
   #underWayCount = 0;
   #tellSettled: (() => void) | null = null;
   recordedCount = 0;
   isAnyUnserved = false;
   failure: Error | null = null;
 
-  constructor(
-    chunkRun: ChunkRun,
-    parts: RunParts & Pick<ChunkRunnerDeps, "log" | "commonFailures">,
-  ) {
-    const { journal, trace, log, commonFailures } = parts;
+  constructor(chunkRun: ChunkRun, parts: SendingParts) {
+    const { journal, trace, log, memory, commonFailures } = parts;
     this.#chunkRun = chunkRun;
     this.#journal = journal;
     this.#trace = trace;
     this.#log = log;
     this.#commonFailures = commonFailures;
+    this.#memory = memory;
   }
 
   /** Sends the lines that are not answered yet, each as soon as there is room. False when the run ends first. */
@@ -239,7 +242,9 @@ class Sending {
   async #send(line: SplitLine): Promise<void> {
     const { claimed, route, routeOf, run } = this.#chunkRun;
     const span = this.#trace.startLine(line.number);
+    const room = this.#memory.open("answers", claimed.batch.project);
     let hasPlace = true;
+    let isKept = false;
     try {
       const read = line.bytes === null ? null : parsedLine(line.bytes);
       const { bytes, parsed, customId } = checked(
@@ -247,7 +252,7 @@ class Sending {
         read instanceof Promise ? await read : read,
       );
       const traceparent = this.#trace.traceparentOf(span);
-      const request = requestOf({ bytes, parsed, traceparent }, claimed.batch);
+      const request = requestOf({ bytes, parsed, traceparent, room }, claimed.batch);
       const ownRoute = routeOf(request.model);
       if (ownRoute !== route) {
         // Whatever it waits for now, it must not keep a place here.
@@ -257,16 +262,24 @@ class Sending {
       if (ownRoute === null) this.isAnyUnserved = true;
       const outcome = (await ownRoute?.send(request, run)) ?? INTERRUPTED;
       if (span !== NO_SPAN) span.end(endingOf(outcome));
-      if (outcome.kind !== "interrupted") await this.#record(line.number, customId, outcome);
+      if (outcome.kind !== "interrupted") {
+        isKept = true;
+        await this.#record({ lineNumber: line.number, customId, room }, outcome);
+      }
     } catch (cause) {
       this.failure ??= new Error("a line could not be sent", { cause });
     } finally {
+      if (!isKept) room.release();
       if (hasPlace) route.dismiss();
       if (--this.#underWayCount === 0) this.#tellSettled?.();
     }
   }
 
-  #record(lineNumber: number, customId: Buffer, outcome: FinalOutcome): Promise<void> | null {
+  /** The journal has the room of the answer from then on. */
+  #record(
+    { lineNumber, customId, room }: AnsweredLine,
+    outcome: FinalOutcome,
+  ): Promise<void> | null {
     const succeeded = isSuccess(outcome);
     this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(customId, outcome);
@@ -278,7 +291,7 @@ class Sending {
     const { batchId: batch, chunkNumber: chunk } = lease;
     const { kind } = outcome;
     this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
-    return this.#journal.append({ lineNumber, succeeded, row }, usage);
+    return this.#journal.append({ lineNumber, succeeded, row, room }, usage);
   }
 }
 
@@ -294,13 +307,20 @@ function checked(line: SplitLine, parsed: ParsedLine | null) {
   return { bytes: line.bytes, parsed, customId };
 }
 
+interface AnsweredLine {
+  readonly lineNumber: number;
+  readonly customId: Buffer;
+  readonly room: Room;
+}
+
 interface SentLine {
   readonly bytes: Buffer;
   readonly parsed: ParsedLine;
   readonly traceparent: string | null;
+  readonly room: Room;
 }
 
-function requestOf({ bytes, parsed, traceparent }: SentLine, batch: Batch): UpstreamRequest {
+function requestOf({ bytes, parsed, traceparent, room }: SentLine, batch: Batch): UpstreamRequest {
   const isModelInBody = !leavesModelOpen(bytes, parsed);
   const model = isModelInBody ? textOf(bytes, parsed.model) : batch.defaultModel;
   return {
@@ -310,6 +330,7 @@ function requestOf({ bytes, parsed, traceparent }: SentLine, batch: Batch): Upst
     isModelInBody,
     body: bodyOf(bytes, parsed),
     deadlineAtMs: batch.expiresAtMs,
+    room,
     traceparent,
   };
 }

@@ -12,6 +12,7 @@ import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { type LoopOptions, loop, Nudge } from "../loop.ts";
+import type { MemoryBudget } from "../memory-budget.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type { Store } from "../store/store.ts";
@@ -40,6 +41,7 @@ export interface EngineOptions {
   /** What lines without a model ask for when their batch has no default of its own. */
   readonly defaultModel: () => string | null;
   readonly journalLimits: JournalLimits;
+  readonly memory: MemoryBudget;
   /** For requests in flight of a batch that is cancelled or expires. */
   readonly stopGraceMs: number;
   /** What to tell about a batch: recorded in the commit that makes it final. */

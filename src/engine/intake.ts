@@ -14,6 +14,7 @@ import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { MemoryBudget, Room } from "../memory-budget.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
@@ -50,6 +51,7 @@ export interface IntakeDeps {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly leases: Leases;
+  readonly memory: MemoryBudget;
   /** Asked anew for each batch, which keeps what it began with: the configuration may be loaded again. */
   readonly limits: () => IntakeLimits;
   /** For lines without a model of batches without a default of their own. Asked anew for each batch. */
@@ -147,6 +149,7 @@ async function judge(
   if (unusable !== null || input === null) return unusable;
   const reading = new InputReading(batch, { limits, models, defaultModel: deps.defaultModel() });
   const splitter = new LineSplitter(limits.maxLineBytes, { start: 0, firstLine: 1 });
+  using room = deps.memory.open("lines", batch.project);
   const work = new SlicedWork();
   const addAll = async (lines: Iterable<SplitLine>) => {
     for (const line of lines) {
@@ -162,6 +165,7 @@ async function judge(
       if (stop.aborted) return null;
       await addAll(splitter.push(bytes as Buffer));
       await work.done((bytes as Buffer).length);
+      await holdIn(room, splitter.heldBytes);
     }
   } catch (error) {
     if (!(await isGone(error, deps.blobs))) throw error;
@@ -186,6 +190,12 @@ function givenUp({ id }: Batch, { log }: IntakeDeps): Verdict {
     "internal_error",
     "The server failed to validate the input file in several tries.",
   );
+}
+
+/** Counts a long line as far as it has come. */
+async function holdIn(room: Room, bytes: number): Promise<void> {
+  if (bytes < room.bytes) room.release();
+  if (bytes > room.bytes) await room.add(bytes - room.bytes);
 }
 
 function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits): Verdict | null {

@@ -19,6 +19,7 @@ import { addUsage } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import type { Room } from "../memory-budget.ts";
 import type { LineLabels, Metrics } from "../metrics.ts";
 import { segmentKey } from "../store/segment-key.ts";
 import type { ChunkLease, SegmentEntry, Store } from "../store/store.ts";
@@ -30,6 +31,8 @@ export interface JournalRecord {
   readonly succeeded: boolean;
   /** The finished row, newline included, in pieces. */
   readonly row: readonly Buffer[];
+  /** What its answer holds of the memory, released when the record is written or given up. */
+  readonly room?: Room | undefined;
 }
 
 export interface JournalLimits {
@@ -72,6 +75,8 @@ export interface JournalOptions {
 }
 
 interface Pending {
+  /** What the answers hold of the memory. */
+  rooms: Room[];
   parts: Buffer[];
   bytes: number;
   completed: number;
@@ -80,6 +85,7 @@ interface Pending {
 }
 
 const nothingPending = (): Pending => ({
+  rooms: [],
   parts: [],
   bytes: 0,
   completed: 0,
@@ -116,6 +122,7 @@ export class Journal {
     const pending = this.#pending;
     const rowBytes = record.row.reduce((sum, piece) => sum + piece.length, 0);
     const header = recordHeader(record, rowBytes);
+    if (record.room !== undefined) pending.rooms.push(record.room);
     pending.parts.push(header, ...record.row);
     pending.bytes += header.length + rowBytes;
     pending.usage = addUsage(pending.usage, usage);
@@ -159,6 +166,18 @@ export class Journal {
   abandon(): void {
     this.#isOver = true;
     this.#timer?.abort(FLUSHED);
+    this.#drop();
+  }
+
+  /** Resolves with the records that gathered. */
+  #takePending(): Pending {
+    const pending = this.#pending;
+    this.#pending = nothingPending();
+    return pending;
+  }
+
+  #drop(): void {
+    for (const room of this.#takePending().rooms) room.release();
   }
 
   #tellFlushed(entry: SegmentEntry): void {
@@ -189,17 +208,17 @@ export class Journal {
   async #writeBlob(): Promise<SegmentEntry | null> {
     this.#timer?.abort(FLUSHED);
     this.#timer = null;
-    const pending = this.#pending;
-    if (pending.bytes === 0 || this.#isOver) return null;
-    this.#pending = nothingPending();
+    if (this.#isOver) this.#drop();
+    if (this.#pending.bytes === 0) return null;
     const { blobs, lease, clock } = this.#options;
     this.#flushBeganAtMs = clock.nowMs();
-    const { parts, bytes, completed, failed, usage } = pending;
+    const { rooms, parts, bytes, completed, failed, usage } = this.#takePending();
     const blobKey = segmentKey(lease, this.#segmentCount++);
     const isStored = await this.#persist(async () => {
       await blobs.putBytes(blobKey, parts);
       return true;
     });
+    for (const room of rooms) room.release();
     return isStored ? { blobKey, bytes, crc32: crc32Of(parts), completed, failed, usage } : null;
   }
 

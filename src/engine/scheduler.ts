@@ -20,8 +20,6 @@ import type { Contender } from "./fair-share.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Meter } from "./meter.ts";
 
-/** Input lines held in memory by all chunks together. One chunk of each project is let through anyway, at each route. */
-const MAX_OPEN_BYTES = 128 * 1024 * 1024;
 /** How old the list of what can be claimed may be. */
 const LIST_EVERY_MS = 1_000;
 /** With thousands of batches a list takes tens of milliseconds, in which nothing else is done. */
@@ -82,7 +80,6 @@ export class Scheduler {
   readonly #running = new Map<Promise<void>, Running>();
   /** Models of waiting chunks that no target serves any more, told once each. */
   #unserved: ReadonlySet<string> = new Set();
-  #openBytes = 0;
   #listedAtMs = Number.NEGATIVE_INFINITY;
   /** Something has changed since then. */
   #isListBehind = false;
@@ -200,7 +197,8 @@ export class Scheduler {
   /** Of the routes that take lines, one with the fewest chunks open: none is to have the memory of the others. */
   #choose(): { desk: Desk; runnable: RunnableChunks } | null {
     const nowMs = this.#deps.clock.nowMs();
-    const memory = this.#openBytes < MAX_OPEN_BYTES ? "free" : "full";
+    // One chunk of each project is let through anyway, at each route.
+    const memory = this.#deps.memory.isFull("lines") ? "full" : "free";
     const desks = [...this.#desks.values()]
       .filter((desk) => desk.route.opensAtMs <= nowMs)
       .sort((a, b) => a.openChunkCount - b.openChunkCount);
@@ -228,12 +226,13 @@ export class Scheduler {
   }
 
   #start(claimed: ClaimedChunk, desk: Desk): void {
-    const { log, leases, clock } = this.#deps;
+    const { log, leases, clock, memory } = this.#deps;
     const { batch, chunk, lease } = claimed;
-    const bytes = bytesOf(claimed);
     const fields = { batch: batch.id, chunk: chunk.number, route: desk.route.key };
     log.debug(fields, "chunk.claimed");
-    this.#openBytes += bytes;
+    const room = memory.open("lines", batch.project);
+    // That memory is full is asked before a chunk is claimed.
+    void room.add(bytesOf(claimed));
     desk.chunkOpened(batch.project);
     this.#meterOf(desk.route).begin(clock.nowMs());
     const run = leases.holdChunk(lease);
@@ -245,7 +244,7 @@ export class Scheduler {
         return run.endReason === null ? countFailure(err, claimed, this.#deps) : undefined;
       })
       .finally(() => {
-        this.#openBytes -= bytes;
+        room.release();
         desk.chunkEnded(batch.project);
         this.#meterOf(desk.route).end(clock.nowMs());
         this.#running.delete(running);

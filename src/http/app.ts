@@ -15,6 +15,7 @@ import type { Files } from "../files.ts";
 import type { Idempotency } from "../idempotency.ts";
 import type { Interactive } from "../interactive.ts";
 import type { Log } from "../log.ts";
+import type { MemoryBudget } from "../memory-budget.ts";
 import type { Metrics, Now } from "../metrics.ts";
 import type { Models } from "../models.ts";
 import type { Uploads } from "../uploads.ts";
@@ -44,6 +45,7 @@ export interface AppDeps {
   /** Asked for each request. Empty: no key is asked for. */
   readonly keys: () => readonly KeyConfig[];
   readonly isReady: () => Promise<boolean>;
+  readonly memory: MemoryBudget;
   readonly metrics: Metrics;
   readonly lookAround: () => Promise<Now>;
   readonly clock: Clock;
@@ -61,6 +63,10 @@ export function createApp(deps: AppDeps): App {
   });
   app.use(trackRequests(deps));
   app.use("/v1/*", authenticate(deps.keys));
+  app.use("/v1/*", async (c, next) => {
+    c.set("memory", deps.memory);
+    await next();
+  });
   mountOps(app, deps);
   mountFiles(app, deps);
   mountUploads(app, deps);

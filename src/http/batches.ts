@@ -26,7 +26,7 @@ export function mountBatches(app: Hono<AppEnv>, deps: BatchRoutesDeps): void {
   const present = (batch: Batch) => presentBatch(batch, forecastFor(batch));
 
   app.post("/v1/batches", async (c) => {
-    const asked = batchRequest(await readJson(c.env.incoming));
+    const asked = batchRequest(await readJson(c));
     const request = { ...asked, origin: originOf(c) };
     return answerOnce<Batch>(c, idempotency, {
       create: (receiptFor) => batches.create(c.get("project"), request, receiptFor),

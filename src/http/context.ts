@@ -1,6 +1,7 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { ScopedId, UntrustedId } from "../batch/batch.ts";
+import type { MemoryBudget } from "../memory-budget.ts";
 
 /** What every request carries. */
 export interface AppEnv {
@@ -11,6 +12,8 @@ export interface AppEnv {
     startedAtMs: number;
     /** Whose files and batches it may see. */
     project: string;
+    /** What bodies are held in. */
+    memory: MemoryBudget;
     /** Of the answer that was passed on, in the upstream's log. */
     upstreamRequestId?: string | undefined;
   };

@@ -16,8 +16,9 @@ import {
 import type { Log } from "../log.ts";
 import type { Relayed } from "../upstream/upstream.ts";
 import type { AppContext, AppEnv } from "./context.ts";
-import { readBody } from "./json.ts";
+import { roomFor } from "./json.ts";
 import { deploymentIn } from "./path.ts";
+import { readBody } from "./read-body.ts";
 import { originOf, trackingHeaders } from "./track.ts";
 
 /** Logged where the client did not wait for a status. Nobody gets to see it. */
@@ -44,7 +45,9 @@ async function passThrough(
 ): Promise<Response> {
   const { incoming, outgoing } = c.env;
   const gone = leaving(outgoing);
-  const body = await readBody(incoming, maxLineBytes());
+  // To the end of the answer: until then the connection to the model keeps the body.
+  using room = roomFor(c);
+  const body = await readBody(incoming, { maxBytes: maxLineBytes(), room });
   waitInSilence(incoming);
   const deployment = deploymentIn(c.req.url);
   const project = c.get("project");

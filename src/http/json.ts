@@ -1,10 +1,12 @@
 /** JSON in and out: small bodies, read whole; answers in ASCII, so that no client can cut a character in two. */
-import type { IncomingMessage } from "node:http";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
-import { jsonBodyError, PublicError } from "../errors.ts";
+import { jsonBodyError } from "../errors.ts";
+import type { Room } from "../memory-budget.ts";
 import type { AppContext } from "./context.ts";
+import { readBody } from "./read-body.ts";
 
-const BODY_MAX_BYTES = 1024 * 1024;
+/** JSON.parse and the schemas work at one go: a body is to keep them busy for some milliseconds and no more. */
+const BODY_MAX_BYTES = 128 * 1024;
 
 export const JSON_TYPE = { "content-type": "application/json" } as const;
 
@@ -21,8 +23,9 @@ export const answerJsonText = (c: AppContext, json: string, status: ContentfulSt
   c.body(json, status, JSON_TYPE);
 
 /** The body as a value, whatever its content type says. */
-export async function readJson(incoming: IncomingMessage): Promise<unknown> {
-  const bytes = await readBody(incoming, BODY_MAX_BYTES);
+export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promise<unknown> {
+  using room = roomFor(c);
+  const bytes = await readBody(c.env.incoming, { maxBytes, room });
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (cause) {
@@ -30,22 +33,5 @@ export async function readJson(incoming: IncomingMessage): Promise<unknown> {
   }
 }
 
-/** The whole body, if it is no longer than that. */
-export async function readBody(incoming: IncomingMessage, maxBytes: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  try {
-    for await (const chunk of incoming.iterator({ destroyOnReturn: false })) {
-      chunks.push(chunk as Buffer);
-      bytes += (chunk as Buffer).length;
-      if (bytes > maxBytes) throw bodyTooLarge(maxBytes);
-    }
-  } catch (cause) {
-    if (cause instanceof PublicError) throw cause;
-    throw new PublicError("invalid_request", "The request ended before its last byte.", { cause });
-  }
-  return Buffer.concat(chunks);
-}
-
-const bodyTooLarge = (maxBytes: number) =>
-  new PublicError("body_too_large", `The JSON body is larger than the ${maxBytes} bytes allowed.`);
+/** What the body of a request holds of the memory, until it is released. */
+export const roomFor = (c: AppContext): Room => c.get("memory").open("requests", c.get("project"));

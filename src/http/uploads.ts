@@ -1,6 +1,7 @@
 import type { Hono } from "hono";
 import type { UntrustedId } from "../batch/batch.ts";
 import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
+import { PublicError } from "../errors.ts";
 import type { Idempotency } from "../idempotency.ts";
 import type { Upload } from "../store/uploads.ts";
 import type { Completion, UploadRequest, Uploads } from "../uploads.ts";
@@ -19,7 +20,7 @@ export interface UploadRoutesDeps {
 
 export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: UploadRoutesDeps): void {
   app.post("/v1/uploads", async (c) => {
-    const request = uploadRequest(await readJson(c.env.incoming));
+    const request = uploadRequest(await readJson(c));
     return answerOnce<Upload>(c, idempotency, {
       create: (receiptFor) => uploads.create(c.get("project"), request, receiptFor),
       present: (upload) => toAsciiJson(presentUpload(upload)),
@@ -34,7 +35,7 @@ export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: Upload
   });
 
   app.post("/v1/uploads/:id/complete", async (c) => {
-    const asked = completionOf(await readJson(c.env.incoming));
+    const asked = completionOf(await readJson(c, COMPLETION_MAX_BYTES));
     const completion = { ...asked, origin: originOf(c) };
     // Gigabytes take a while to be put together, and nothing passes on the connection meanwhile.
     c.env.outgoing.setTimeout(0);
@@ -47,6 +48,10 @@ export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: Upload
     answerJson(c, presentUpload(await uploads.cancel(scopedIdOf(c)))),
   );
 }
+
+/** Of 8 GiB, each has 1 MB. */
+const MAX_PARTS = 10_000;
+const COMPLETION_MAX_BYTES = 1024 * 1024;
 
 const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => null };
 
@@ -63,6 +68,19 @@ function uploadRequest(json: unknown): UploadRequest {
 }
 
 function completionOf(json: unknown): Omit<Completion, "origin"> {
+  assertPartCount(json);
   const body = parseBody(CompleteUpload, json);
   return { partIds: body.part_ids as UntrustedId<"part">[], md5: body.md5 ?? null };
+}
+
+/** Before they are looked at one by one. */
+function assertPartCount(json: unknown): void {
+  if (typeof json !== "object" || json === null || !("part_ids" in json)) return;
+  const { part_ids: partIds } = json;
+  if (!Array.isArray(partIds) || partIds.length <= MAX_PARTS) return;
+  throw new PublicError(
+    "invalid_request",
+    `Invalid 'part_ids': an upload may have at most ${MAX_PARTS} parts, but got ${partIds.length}.`,
+    { param: "part_ids" },
+  );
 }

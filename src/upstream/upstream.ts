@@ -22,12 +22,22 @@ export interface UpstreamRequest {
   readonly body: Buffer;
   /** No attempt starts at or after this instant. */
   readonly deadlineAtMs: number;
+  /** What holds the answer while it comes, and as long as its sender wants it. Left out where it is passed on. */
+  readonly room?: AnswerRoom | undefined;
   /** The trace it belongs to, as W3C `traceparent`; null without one. */
   readonly traceparent: string | null;
 }
 
 /** Requests that a target accepts or refuses alike, as far as it is not about what they say. */
 export type RequestKind = Pick<UpstreamRequest, "project" | "endpoint" | "model">;
+
+/** Of the memory, for an answer. */
+export interface AnswerRoom {
+  /** So many bytes have come. Null when more may come, else when it may. */
+  add(bytes: number): Promise<void> | null;
+  /** The answer is dropped. */
+  release(): void;
+}
 
 /** Two questions, two signals. */
 export interface SendSignals {

@@ -17,6 +17,7 @@ import { listen } from "../../src/http/server.ts";
 import { Idempotency } from "../../src/idempotency.ts";
 import { Interactive } from "../../src/interactive.ts";
 import { createLog } from "../../src/log.ts";
+import { MemoryBudget } from "../../src/memory-budget.ts";
 import { Metrics } from "../../src/metrics.ts";
 import { Models } from "../../src/models.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
@@ -107,6 +108,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     forecastFor: options.forecastFor ?? (() => null),
     keys: () => options.keys ?? [],
     isReady: async () => isReady,
+    memory: new MemoryBudget(() => 512 * 1024 * 1024),
     metrics,
     lookAround: async () => ({
       targets: [],

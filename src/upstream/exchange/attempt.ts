@@ -8,6 +8,7 @@ import type { Usage } from "../../batch/batch.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../time-slice.ts";
+import type { AnswerRoom } from "../upstream.ts";
 import { type Interruptible, unwatch, watch } from "../watch.ts";
 import { type AnswerRules, outcomeOf, usageOf } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
@@ -38,6 +39,8 @@ export interface AttemptRules extends AnswerRules {
 interface AttemptOptions {
   readonly timeouts: Timeouts;
   readonly abort: AbortSignal;
+  /** Left out for an answer that is short. */
+  readonly room?: AnswerRoom | undefined;
   readonly resolve: (attempted: Attempted) => void;
 }
 
@@ -82,16 +85,29 @@ export class Attempt implements Interruptible, Impatient {
     this.#stopwatch.await("more");
   }
 
-  onResponseData(_controller: Controller, chunk: Buffer): void {
+  onResponseData(controller: Controller, chunk: Buffer): void {
     const body = this.#body;
     if (this.#isSettled || body === null) return;
     this.#stopwatch.await("more");
     if (body.length + chunk.length <= this.#maxAnswerBytes) {
       body.add(chunk);
+      const room = this.#options.room?.add(chunk.length) ?? null;
+      if (room !== null) this.#pauseUntil(room, controller);
       return;
     }
     const detail = `an answer longer than ${this.#maxAnswerBytes} bytes`;
     this.#drop({ kind: "broken", detail });
+  }
+
+  /** That there is no room is not the server's fault: meanwhile only the time for the whole answer counts. */
+  #pauseUntil(room: Promise<void>, controller: Controller): void {
+    controller.pause();
+    this.#stopwatch.await("reader");
+    void room.then(() => {
+      if (this.#isSettled) return;
+      this.#stopwatch.await("more");
+      controller.resume();
+    });
   }
 
   onResponseEnd(): void {
@@ -137,6 +153,7 @@ export class Attempt implements Interruptible, Impatient {
 
   #settle(outcome: Outcome, hints: RateLimitHints | null = null): void {
     this.#isSettled = true;
+    if (outcome.kind !== "answered" && outcome.kind !== "overloaded") this.#options.room?.release();
     this.#body = null;
     this.#stopwatch.stop();
     unwatch(this.#options.abort, this);

@@ -57,7 +57,10 @@ export class Client {
       };
       const timeouts = this.#timeoutsFor(exchange);
       const rules = this.#rulesFor(exchange);
-      this.#dispatch(exchange, new Attempt(rules, { timeouts, abort, resolve: settle }));
+      this.#dispatch(
+        exchange,
+        new Attempt(rules, { timeouts, abort, room: exchange.room, resolve: settle }),
+      );
     });
   }
 

@@ -11,7 +11,7 @@ import { MAX_MODEL_BYTES } from "../../contract/batch.ts";
 import { Redactor } from "../../redactor.ts";
 import { read } from "../../time-slice.ts";
 import { version } from "../../version.ts";
-import type { UpstreamRequest } from "../upstream.ts";
+import type { AnswerRoom, UpstreamRequest } from "../upstream.ts";
 
 export interface Exchange {
   readonly method: "GET" | "POST";
@@ -20,6 +20,7 @@ export interface Exchange {
   /** Names and values in turn. */
   readonly headers: readonly string[];
   readonly body: Buffer | null;
+  readonly room?: AnswerRoom | undefined;
   /** Shorter than the target's own timeouts, where it matters. */
   readonly timeoutMs?: number;
   /** Less than any answer may have. */
@@ -82,6 +83,7 @@ export class Dialect {
     });
     const exchange = {
       method: "POST",
+      room: request.room,
       path: this.#pathOf(endpoint.slice("/v1".length), upstreamModel ?? model),
       headers: traceparent === null ? this.headers : [...this.headers, "traceparent", traceparent],
     } as const;

@@ -1,0 +1,135 @@
+/**
+ * The body of a request that is wanted whole. What has come is counted in the memory budget: while there is no room no
+ * more is read, and a client that has waited for some seconds is told to come back. A client that sends slower than
+ * any connection does is not waited for, since what it has sent takes the room of others.
+ */
+import type { IncomingMessage } from "node:http";
+import { Gathered } from "../batch/gathered.ts";
+import { PublicError } from "../errors.ts";
+import type { Room } from "../memory-budget.ts";
+
+const ROOM_WAIT_MS = 10_000;
+const RETRY_AFTER_MS = 5_000;
+/** Before a client has to be faster than this. */
+const SLOW_START_MS = 30_000;
+const MIN_BYTES_PER_SECOND = 16 * 1024;
+const PACE_CHECK_MS = 1_000;
+
+export interface BodyLimits {
+  readonly maxBytes: number;
+  /** Holds the body until its owner releases it. */
+  readonly room: Room;
+}
+
+export function readBody(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    new BodyReader(incoming, limits, { resolve, reject }).start();
+  });
+}
+
+interface Ends {
+  readonly resolve: (body: Buffer) => void;
+  readonly reject: (error: PublicError) => void;
+}
+
+class BodyReader {
+  readonly #incoming: IncomingMessage;
+  readonly #limits: BodyLimits;
+  readonly #ends: Ends;
+  readonly #body: Gathered;
+  readonly #startedAtMs = performance.now();
+  #waitedMs = 0;
+  /** Null while nothing is waited for but the client. */
+  #waitingSinceMs: number | null = null;
+  #pace: NodeJS.Timeout | undefined;
+
+  constructor(incoming: IncomingMessage, limits: BodyLimits, ends: Ends) {
+    this.#incoming = incoming;
+    this.#limits = limits;
+    this.#ends = ends;
+    this.#body = new Gathered(Number(incoming.headers["content-length"] ?? 0));
+  }
+
+  start(): void {
+    if (this.#incoming.destroyed) {
+      this.#breakOff();
+      return;
+    }
+    this.#pace = setInterval(this.#checkPace, PACE_CHECK_MS);
+    this.#incoming.on("data", this.#take);
+    this.#incoming.on("end", this.#finish);
+    this.#incoming.on("error", this.#breakOff);
+    this.#incoming.on("close", this.#breakOff);
+  }
+
+  readonly #take = (chunk: Buffer): void => {
+    const { maxBytes, room } = this.#limits;
+    if (this.#body.length + chunk.length > maxBytes) {
+      this.#fail(bodyTooLarge(maxBytes));
+      return;
+    }
+    this.#body.add(chunk);
+    const free = room.add(chunk.length);
+    if (free === null) return;
+    this.#incoming.pause();
+    this.#waitingSinceMs = performance.now();
+    void free.then(this.#readOn);
+  };
+
+  readonly #readOn = (): void => {
+    if (this.#waitingSinceMs === null) return;
+    this.#waitedMs += performance.now() - this.#waitingSinceMs;
+    this.#waitingSinceMs = null;
+    this.#incoming.resume();
+  };
+
+  readonly #checkPace = (): void => {
+    const nowMs = performance.now();
+    if (this.#waitingSinceMs !== null) {
+      if (nowMs - this.#waitingSinceMs >= ROOM_WAIT_MS) this.#fail(noRoom());
+      return;
+    }
+    const allowedMs = SLOW_START_MS + (1000 * this.#body.length) / MIN_BYTES_PER_SECOND;
+    if (nowMs - this.#startedAtMs - this.#waitedMs >= allowedMs) this.#fail(tooSlow());
+  };
+
+  readonly #finish = (): void => {
+    this.#stop();
+    this.#ends.resolve(this.#body.take());
+  };
+
+  readonly #breakOff = (cause?: unknown): void => {
+    this.#fail(
+      new PublicError("invalid_request", "The request ended before its last byte.", { cause }),
+    );
+  };
+
+  #fail(error: PublicError): void {
+    this.#stop();
+    this.#body.take();
+    this.#limits.room.release();
+    this.#ends.reject(error);
+  }
+
+  #stop(): void {
+    clearInterval(this.#pace);
+    this.#waitingSinceMs = null;
+    this.#incoming.off("data", this.#take);
+    this.#incoming.off("end", this.#finish);
+    this.#incoming.off("error", this.#breakOff);
+    this.#incoming.off("close", this.#breakOff);
+  }
+}
+
+const bodyTooLarge = (maxBytes: number) =>
+  new PublicError("body_too_large", `The JSON body is larger than the ${maxBytes} bytes allowed.`);
+
+const noRoom = () =>
+  new PublicError(
+    "unavailable",
+    "The server holds as many requests in memory as it may. Please try again in some seconds.",
+    { retryAfterMs: RETRY_AFTER_MS },
+  );
+
+const tooSlow = () =>
+  new PublicError("request_timeout", "The request came too slowly and was given up.");

@@ -1,0 +1,245 @@
+/**
+ * Nothing that a client sends, and no number of rows, keeps the event loop for long: everything else would wait, health
+ * checks and the answers of other clients among it. A real server, and the time for which one turn of its loop kept the
+ * processor, which a busy machine does not change.
+ */
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import Database from "better-sqlite3";
+import OpenAI from "openai";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { BatchdProcess } from "./support/process.ts";
+import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+
+const MEBIBYTE = 1024 * 1024;
+/** A turn may take 50 ms. A machine on which everything takes three times as long passes too. */
+const MAX_TURN_MS = 150;
+const TURN_WATCH = fileURLToPath(new URL("support/turn-watch.ts", import.meta.url));
+
+let folder: string;
+let upstream: TestUpstream;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-turns-"));
+  upstream = await startUpstream();
+  upstream.forget();
+});
+afterAll(async () => {
+  await upstream[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+interface Watched extends AsyncDisposable {
+  readonly server: BatchdProcess;
+  readonly url: string;
+  readonly openai: OpenAI;
+  /** The longest turn since it accepts requests. */
+  longestTurnMs(): Promise<number>;
+}
+
+async function start(dataDir: string): Promise<Watched> {
+  const file = `${dataDir}.turns`;
+  await writeFile(file, "");
+  const config = `${dataDir}.yaml`;
+  // The second name makes batchd write a model into the bodies that ask for it.
+  const models = `["*", { name: alias, upstream_model: other }]`;
+  await writeFile(
+    config,
+    `upstreams: [{ name: u, base_url: "${upstream.url}", models: ${models} }]`,
+  );
+  const args = ["serve", "--port", "0", "--config", config, "--data-dir", dataDir];
+  const env = { TURN_WATCH_FILE: file, NODE_OPTIONS: `--import ${TURN_WATCH}` };
+  const server = new BatchdProcess(args, env);
+  const url = await server.listening();
+  // What is loaded with the first request is no attack.
+  await fetch(`${url}/v1/files`);
+  const begun = (await readFile(file)).length;
+  return {
+    server,
+    url,
+    openai: new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 }),
+    longestTurnMs: async () =>
+      Math.max(0, ...(await readFile(file, "utf8")).slice(begun).split("\n").map(Number)),
+    [Symbol.asyncDispose]: async () => void (await server.kill()),
+  };
+}
+
+const line = (customId: string, body: string, url = "/v1/chat/completions") =>
+  `{"custom_id":"${customId}","method":"POST","url":"${url}","body":${body}}\n`;
+
+/** As many members as fit into so many bytes; each key is spelled with an escape. */
+const escapedKeys = (bytes: number) =>
+  `{"model":"alias","messages":[{"content":"hi"}]${',"\\u0061":1'.repeat(bytes / 11)}}`;
+
+async function run(
+  { openai, server }: Watched,
+  content: string,
+  endpoint: OpenAI.BatchCreateParams["endpoint"] = "/v1/chat/completions",
+): Promise<OpenAI.Batch> {
+  const file = await openai.files.create({
+    file: new File([content], "i.jsonl"),
+    purpose: "batch",
+  });
+  const { id } = await openai.batches.create({
+    input_file_id: file.id,
+    endpoint,
+    completion_window: "24h",
+  });
+  await server.batchEnded(id);
+  return openai.batches.retrieve(id);
+}
+
+const post = (url: string, path: string, body: string) =>
+  fetch(`${url}${path}`, {
+    method: "POST",
+    body,
+    headers: { "content-type": "application/json" },
+  }).then(async (response) => {
+    await response.arrayBuffer();
+    return response.status;
+  });
+
+interface Attack {
+  readonly name: string;
+  readonly attack: (watched: Watched) => Promise<void>;
+}
+
+const ATTACKS: readonly Attack[] = [
+  {
+    name: "a file of keys that are spelled with escapes",
+    attack: async (watched) => {
+      const content = ["a", "b", "c"].map((id) => line(id, escapedKeys(16 * MEBIBYTE))).join("");
+      const { request_counts } = await run(watched, content);
+      expect(request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
+    },
+  },
+  {
+    name: "interactive requests of such keys, side by side",
+    attack: async ({ url }) => {
+      const body = escapedKeys(16 * MEBIBYTE);
+      const requests = [1, 2, 3, 4].map(() => post(url, "/v1/chat/completions", body));
+      expect(await Promise.all(requests)).toEqual([200, 200, 200, 200]);
+    },
+  },
+  {
+    name: "a body that is nested 8 million levels deep",
+    attack: async ({ url }) => {
+      const nested = "[".repeat(8_000_000) + "]".repeat(8_000_000);
+      const body = `{"model":"alias","messages":${nested}`;
+      expect(await post(url, "/v1/chat/completions", body)).toBe(400);
+    },
+  },
+  {
+    name: "ten million texts to embed",
+    attack: async (watched) => {
+      const input = '"",'.repeat(10_000_000);
+      const body = `{"model":"m","input":[${input}""]}`;
+      const content = line("a", body, "/v1/embeddings");
+      const { errors } = await run(watched, content, "/v1/embeddings");
+      expect(errors?.data?.[0]?.code).toBe("too_many_inputs");
+    },
+  },
+  {
+    name: "a file of five million lines, and one of blank lines",
+    attack: async (watched) => {
+      const { errors } = await run(watched, "{}\n".repeat(5_000_000));
+      expect(errors?.data?.[0]?.code).toBe("too_many_requests");
+      const blank = `${line("a", '{"model":"m","messages":[]}')}${"\n \r\n".repeat(10_000_000)}`;
+      expect((await run(watched, blank)).request_counts?.completed).toBe(1);
+    },
+  },
+  {
+    name: "answers of 60 MB",
+    attack: async (watched) => {
+      const body = JSON.stringify({ model: "m", messages: [{ content: "[[big 60000000]]" }] });
+      const { request_counts } = await run(watched, line("a", body) + line("b", body));
+      expect(request_counts?.completed).toBe(2);
+    },
+  },
+  {
+    name: "JSON of 1 MB where some fields are expected",
+    attack: async ({ url }) => {
+      const pairs = Array.from({ length: 70_000 }, (_, i) => `"key${i}":1`).join(",");
+      expect(await post(url, "/v1/batches", `{${pairs}}`)).toBe(400);
+      expect(await post(url, "/v1/batches", `{"metadata":{${pairs}}}`)).toBe(400);
+      const parts = Array.from({ length: 400_000 }, () => "1").join(",");
+      expect(await post(url, "/v1/uploads/upload_x/complete", `{"part_ids":[${parts}]}`)).toBe(400);
+    },
+  },
+];
+
+test.each(ATTACKS)(
+  "no turn of the event loop is long under $name",
+  async ({ attack }) => {
+    await using watched = await start(await mkdtemp(join(folder, "data-")));
+    await attack(watched);
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+  180_000,
+);
+
+interface Rows {
+  readonly name: string;
+  /** For each row of `numbers`. */
+  readonly insert: string;
+  /** How many are still to be dealt with. */
+  readonly left: string;
+}
+
+const ROWS: readonly Rows[] = [
+  {
+    name: "files that expire together",
+    insert: `
+      insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms, expires_at_ms)
+      select 'file-' || n, 'p', 'batch', 'f', 1, 'x', 'files/file-' || n, 1, 2 from numbers`,
+    left: "select count(*) from files where deleted_at_ms is null",
+  },
+  {
+    name: "uploads that expire together",
+    insert: `
+      insert into uploads (id, project, filename, purpose, bytes, mime_type, status, created_at_ms, expires_at_ms)
+      select 'upload_' || n, 'p', 'f', 'batch', 1, 'x', 'pending', 1, 2 from numbers`,
+    left: "select count(*) from uploads where status = 'pending'",
+  },
+  {
+    name: "keys of requests that are forgotten together",
+    insert: `
+      insert into idempotency_keys (project, key, created_at_ms, fingerprint, answer)
+      select 'p', 'key-' || n, 1, 'f', 'a' from numbers`,
+    left: "select count(*) from idempotency_keys",
+  },
+  {
+    name: "segments of a batch that has ended",
+    insert: `
+      insert into segments (batch_id, chunk_number, blob_key, bytes)
+      select 'batch_s', 0, 'journal/batch_s/' || n, 1 from numbers`,
+    left: "select count(*) from segments",
+  },
+];
+
+/** Of which those segments are. */
+const ENDED_BATCH = `
+  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms,
+    in_progress_at_ms, finalizing_at_ms, completed_at_ms, has_chunks)
+  values ('batch_s', 'p', '/v1/chat/completions', 'file-x', 'completed', 1, 2, 1, 1, 1, 1);
+  insert into chunks (batch_id, number, route, line_count, extents, closed_at_ms, lease_epoch)
+  values ('batch_s', 0, 'm', 1, '[]', 1, 1);`;
+
+test.each(ROWS)(
+  "no turn of the event loop is long when there are 30,000 $name",
+  async ({ insert, left }) => {
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    await using empty = await start(dataDir);
+    await empty.server.kill("SIGTERM");
+    using db = Object.assign(new Database(join(dataDir, "batchd.sqlite")), {
+      [Symbol.dispose]: () => void db.close(),
+    });
+    const numbers = "select 1 union all select n + 1 from numbers where n < 30000";
+    db.exec(`${ENDED_BATCH} with recursive numbers(n) as (${numbers}) ${insert}`);
+    await using watched = await start(dataDir);
+    await expect.poll(() => db.prepare(left).pluck().get(), { timeout: 120_000 }).toBe(0);
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+  180_000,
+);

@@ -1,0 +1,147 @@
+/**
+ * What clients and models send does not fill the memory: a real server, looked at from outside, with a budget that is
+ * small beside what it is sent. Others are served meanwhile.
+ */
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { connect, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { BatchdProcess } from "./support/process.ts";
+import { chatLine, chatLines } from "./support/service.ts";
+import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+
+const MEBIBYTE = 1024 * 1024;
+/** Of which half is for requests and a quarter for answers. */
+const BUDGET_BYTES = 128 * MEBIBYTE;
+/** The process alone takes some 200 MB. A buffer that grows is there twice for a moment, and garbage is not collected at once. */
+const MAX_MEMORY_BYTES = 700 * MEBIBYTE;
+
+let folder: string;
+let upstream: TestUpstream;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-memory-"));
+  upstream = await startUpstream();
+  upstream.forget();
+});
+afterAll(async () => {
+  await upstream[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+async function start() {
+  const dataDir = await mkdtemp(join(folder, "data-"));
+  const config = `${dataDir}.yaml`;
+  await writeFile(
+    config,
+    `limits: { memory_bytes: ${BUDGET_BYTES} }
+auth: { keys: [{ name: a, key: key-of-a, project: a }, { name: b, key: key-of-b, project: b }] }
+`,
+  );
+  const server = new BatchdProcess([
+    ...["serve", "--port", "0", "--config", config],
+    ...["--data-dir", dataDir, "--upstream", upstream.url],
+  ]);
+  const url = await server.listening();
+  return { server, url };
+}
+
+const clientOf = (url: string, key: string) =>
+  new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
+
+async function run(client: OpenAI, server: BatchdProcess, lines: readonly string[]) {
+  const file = new File([`${lines.join("\n")}\n`], "i.jsonl");
+  const input = await client.files.create({ file, purpose: "batch" });
+  const { id } = await client.batches.create({
+    input_file_id: input.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  await server.batchEnded(id);
+  return client.batches.retrieve(id);
+}
+
+/** Announces a body of 31 MB and sends half of it, as far as it is taken. */
+class HalfSent {
+  readonly socket: Socket;
+  readonly answered: Promise<string>;
+
+  constructor(url: string, key: string) {
+    const { hostname, port } = new URL(url);
+    this.socket = connect(Number(port), hostname);
+    this.socket.on("error", () => {});
+    this.answered = new Promise((resolve) => {
+      this.socket.once("data", (answer) => resolve(answer.toString("latin1")));
+      this.socket.once("close", () => resolve(""));
+    });
+    const head = [
+      "POST /v1/chat/completions HTTP/1.1",
+      "Host: localhost",
+      `Authorization: Bearer ${key}`,
+      "Content-Type: application/json",
+      `Content-Length: ${31 * MEBIBYTE}`,
+      "",
+      '{"model":"m","messages":[{"content":"',
+    ].join("\r\n");
+    this.socket.write(head);
+    this.socket.write(Buffer.alloc(15 * MEBIBYTE, "x"));
+  }
+}
+
+describe("the memory is bounded, and others are served,", () => {
+  test("while a hundred clients of a project have sent half of a long request", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const attackers = Array.from({ length: 100 }, () => new HalfSent(url, "key-of-a"));
+      const first = await Promise.race(attackers.map(({ answered }) => answered));
+      expect(first).toMatch(/^HTTP\/1.1 503 [\s\S]*\r\nretry-after: \d+\r\n/i);
+
+      const other = clientOf(url, "key-of-b");
+      const batch = await run(other, server, chatLines(50));
+      expect(batch.request_counts).toEqual({ total: 50, completed: 50, failed: 0 });
+      const content = "y".repeat(5 * MEBIBYTE);
+      for (const client of [other, clientOf(url, "key-of-a")]) {
+        const long = client === other ? content : "short";
+        const messages = [{ role: "user" as const, content: long }];
+        const answer = await client.chat.completions.create({ model: "m", messages });
+        expect(answer.choices).toHaveLength(1);
+      }
+      for (const { socket } of attackers) socket.destroy();
+      await Promise.all(attackers.map(({ socket }) => socket.destroyed || once(socket, "close")));
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  }, 120_000);
+
+  test("while a dozen answers of 60 MB come at once", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const lines = Array.from({ length: 12 }, (_, i) => chatLine(`line-${i}`, "[[big 60000000]]"));
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const large = run(clientOf(url, "key-of-a"), server, lines);
+      const small = await run(clientOf(url, "key-of-b"), server, chatLines(50));
+      expect(small.request_counts?.completed).toBe(50);
+      expect((await large).request_counts).toEqual({ total: 12, completed: 12, failed: 0 });
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  }, 240_000);
+
+  test("and a request that is larger than its part of the budget goes through", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const body = { model: "m", messages: [{ role: "user", content: "z".repeat(30 * MEBIBYTE) }] };
+    const requests = [1, 2, 3].map(() =>
+      fetch(`${url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: "Bearer key-of-a", "content-type": "application/json" },
+        body: JSON.stringify(body),
+      }).then(async (response) => {
+        await response.arrayBuffer();
+        return response.status;
+      }),
+    );
+    expect(await Promise.all(requests)).toEqual([200, 200, 200]);
+  }, 60_000);
+});
