@@ -20,6 +20,8 @@ import { type RecordExtent, readSegment } from "./segment.ts";
 
 /** Rows of one chunk are kept in memory up to this much. */
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
+/** Of all routes together: a batch may have a hundred. */
+const MAX_KEPT_TOTAL_BYTES = 64 * 1024 * 1024;
 
 export interface Row {
   readonly lineNumber: number;
@@ -44,6 +46,7 @@ export class Merge {
   readonly #options: MergeOptions;
   /** Chunks whose lines have not all a readable record, although the batch was not stopped. */
   readonly incomplete: IncompleteChunk[] = [];
+  #maxKeptBytes = MAX_KEPT_BYTES;
 
   constructor(options: MergeOptions) {
     this.#options = options;
@@ -52,6 +55,7 @@ export class Merge {
   /** Every line of every chunk exactly once, by line number; in groups, because a step for each row costs. */
   async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
     const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.route);
+    this.#maxKeptBytes = Math.min(MAX_KEPT_BYTES, MAX_KEPT_TOTAL_BYTES / byRoute.size);
     const routes = [...byRoute.values()].map((chunks) => new RouteRows(this.#routeRows(chunks)));
     for (const route of routes) await route.fill();
     for (;;) {
@@ -74,7 +78,7 @@ export class Merge {
     const records = new ChunkRecords(blobs);
     const lostBlobKeys: string[] = [];
     const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
-    const isKept = totalBytes <= MAX_KEPT_BYTES;
+    const isKept = totalBytes <= this.#maxKeptBytes;
     for (const segment of segments) {
       const reading = await readSegment(segment, { blobs, isLastTry });
       if (reading.ok) records.add(segment, reading, isKept);

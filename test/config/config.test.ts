@@ -59,6 +59,7 @@ describe("without any configuration", () => {
           max_embedding_inputs_per_batch: 50_000,
           max_line_bytes: 33_554_432,
           max_answer_bytes: 67_108_864,
+          memory_bytes: 536_870_912,
           allow_mixed_models: false,
           completion_windows: ["24h"],
         },
