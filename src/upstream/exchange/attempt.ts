@@ -71,6 +71,8 @@ export class Attempt implements Interruptible, Impatient {
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller;
+    // Of the attempt before this one.
+    this.#options.room?.release();
     // It was given up while it waited for a connection.
     if (this.#isSettled) controller.abort(ABANDONED);
     else this.#stopwatch.await("first_byte");
@@ -153,7 +155,8 @@ export class Attempt implements Interruptible, Impatient {
 
   #settle(outcome: Outcome, hints: RateLimitHints | null = null): void {
     this.#isSettled = true;
-    if (outcome.kind !== "answered" && outcome.kind !== "overloaded") this.#options.room?.release();
+    // What another attempt follows is kept for hours perhaps, and is short.
+    if (outcome.kind !== "answered") this.#options.room?.release();
     this.#body = null;
     this.#stopwatch.stop();
     unwatch(this.#options.abort, this);

@@ -1,0 +1,21 @@
+/**
+ * Loaded into a server (`node --import`) to see how long one turn of its event loop takes: the time for which it keeps
+ * the processor, so that a busy machine makes no difference. Each turn that took long is a line of the file that
+ * `TURN_WATCH_FILE` names, in milliseconds.
+ */
+import { appendFileSync } from "node:fs";
+
+const file = process.env["TURN_WATCH_FILE"] ?? "";
+const LONG_MS = 10;
+
+const busyMs = () => {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
+};
+
+let before = busyMs();
+setInterval(() => {
+  const tookMs = busyMs() - before;
+  if (tookMs > LONG_MS) appendFileSync(file, `${tookMs}\n`);
+  before = busyMs();
+}, 1).unref();
