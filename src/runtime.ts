@@ -2,14 +2,11 @@
  * The composition root: the one place that knows every part. Starts them in order, closes them in
  * reverse: first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
-import { accessSync, constants, existsSync, mkdirSync, statSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
 import type { Batch } from "./batch/batch.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { Batches } from "./batches.ts";
 import { BlobIntents } from "./blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
-import { openDiskBlobs } from "./blobs/disk.ts";
 import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
 import { Engine } from "./engine/engine.ts";
@@ -24,8 +21,7 @@ import type { Log } from "./log.ts";
 import { MEMORY_PURPOSES, MemoryBudget } from "./memory-budget.ts";
 import type { Metrics } from "./metrics.ts";
 import { Models } from "./models.ts";
-import { lockDataDir } from "./store/sqlite/lock.ts";
-import { openSqliteStore } from "./store/sqlite/store.ts";
+import { openStorage } from "./storage.ts";
 import type { Store } from "./store/store.ts";
 import { NO_TRACING, type Tracing } from "./tracing.ts";
 import { Uploads } from "./uploads.ts";
@@ -78,7 +74,7 @@ class Closers {
 /** Brings the tables of the data folder up to date and closes it again; a problem, or null. */
 export async function migrate(config: Config): Promise<string | null> {
   const closers = new Closers();
-  const opened = await openStorage(config, closers);
+  const opened = await openStorage(config.data_dir, closers);
   await closers.closeAll();
   return opened.ok ? null : opened.problem;
 }
@@ -109,7 +105,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
   const { config, ...surroundings } = options;
-  const opened = await openStorage(config, closers);
+  const opened = await openStorage(config.data_dir, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
   const intents = new BlobIntents({ store, blobs, ...surroundings });
@@ -240,43 +236,6 @@ async function openTracing({ config, log }: RuntimeOptions): Promise<Tracing> {
   if (config.tracing === undefined) return NO_TRACING;
   const { openOtlpTracing } = await import("./tracing-otlp.ts");
   return openOtlpTracing({ ...config.tracing, log });
-}
-
-type Storage =
-  | { readonly ok: true; readonly store: Store; readonly blobs: Blobs }
-  | { readonly ok: false; readonly problem: string };
-
-async function openStorage({ data_dir }: Config, closers: Closers): Promise<Storage> {
-  const dir = resolve(data_dir);
-  try {
-    // Not `recursive` where it is not needed: below /proc that never returns.
-    if (!existsSync(dir)) mkdirSync(dir, { recursive: !existsSync(dirname(dir)) });
-    if (!statSync(dir).isDirectory()) {
-      return { ok: false, problem: `the data folder ${dir} is a file` };
-    }
-    accessSync(dir, constants.W_OK);
-  } catch (cause) {
-    return {
-      ok: false,
-      problem: `cannot write to the data folder ${dir}: ${(cause as Error).message}`,
-    };
-  }
-  try {
-    const unlock = lockDataDir(dir);
-    if (unlock === null) {
-      return {
-        ok: false,
-        problem: `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`,
-      };
-    }
-    closers.add("lock", async () => unlock());
-    const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
-    if (!opened.ok) return opened;
-    closers.add("store", () => opened.store.close());
-    return { ok: true, store: opened.store, blobs: await openDiskBlobs(join(dir, "blobs")) };
-  } catch (cause) {
-    return { ok: false, problem: `cannot open the data in ${dir}: ${(cause as Error).message}` };
-  }
 }
 
 async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {

@@ -8,16 +8,19 @@
  */
 import { randomUUID } from "node:crypto";
 import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join, resolve, sep } from "node:path";
 import { Readable } from "node:stream";
 import { type BlobInfo, BlobNotFound, type Blobs, BlobTooShort, type ByteRange } from "./blobs.ts";
 import {
+  closeToOthers,
+  FILE_MODE,
   makeFolder,
   moveInto,
   orNull,
   readFolder,
   removeEmptyFolders,
   syncFolder,
+  syncFoldersAbove,
   writeAll,
   writeStream,
 } from "./file-system.ts";
@@ -32,11 +35,14 @@ export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
   const folder = resolve(root);
   await rm(join(folder, TEMPORARY), { recursive: true, force: true });
   await makeFolder(join(folder, TEMPORARY));
+  await closeToOthers(folder);
   return new DiskBlobs(folder);
 }
 
 export class DiskBlobs implements Blobs {
   readonly #root: string;
+  /** Folders whose own name is durable. A folder that may be removed is not among them. */
+  readonly #durableFolders = new Set<string>();
 
   /** Use {@link openDiskBlobs}. */
   constructor(root: string) {
@@ -86,19 +92,22 @@ export class DiskBlobs implements Blobs {
   async delete(key: string): Promise<void> {
     const path = this.#pathOf(key);
     await orNull(unlink(path), "ENOENT", "ENOTDIR");
-    await removeEmptyFolders(dirname(path), this.#root);
+    await this.#removeEmptyFolders(dirname(path));
   }
 
   async deleteAll(prefix: string): Promise<void> {
     const folder = this.#folderOf(prefix);
+    for (const each of this.#durableFolders) {
+      if (each === folder || each.startsWith(folder + sep)) this.#durableFolders.delete(each);
+    }
     await rm(folder, { recursive: true, force: true });
-    await removeEmptyFolders(dirname(folder), this.#root);
+    await this.#removeEmptyFolders(dirname(folder));
   }
 
   async ping(): Promise<void> {
     const path = join(this.#root, TEMPORARY, randomUUID());
     try {
-      await writeFile(path, "ping", { flag: "wx" });
+      await writeFile(path, "ping", { flag: "wx", mode: FILE_MODE });
     } finally {
       await orNull(unlink(path), "ENOENT");
     }
@@ -108,7 +117,7 @@ export class DiskBlobs implements Blobs {
     const path = this.#pathOf(key);
     const temporary = join(this.#root, TEMPORARY, randomUUID());
     try {
-      await using file = await open(temporary, "wx");
+      await using file = await open(temporary, "wx", FILE_MODE);
       await write(file);
       await file.sync();
       await moveInto(temporary, path);
@@ -117,6 +126,22 @@ export class DiskBlobs implements Blobs {
       throw error;
     }
     await syncFolder(dirname(path));
+    await this.#makeDurable(dirname(path));
+  }
+
+  /**
+   * Another put may have made the folder a moment ago, and not have synced the one above it yet: whoever stores
+   * something in it must not rely on that.
+   */
+  async #makeDurable(folder: string): Promise<void> {
+    if (folder === this.#root || this.#durableFolders.has(folder)) return;
+    await syncFoldersAbove(folder, this.#root);
+    // It cannot have been removed since: what was just stored is in it.
+    this.#durableFolders.add(folder);
+  }
+
+  async #removeEmptyFolders(from: string): Promise<void> {
+    await removeEmptyFolders(from, this.#root, (folder) => this.#durableFolders.delete(folder));
   }
 
   #pathOf(key: string): string {

@@ -3,8 +3,17 @@
  * has been synced, and a new folder only when its parent has.
  */
 import type { Dirent } from "node:fs";
-import { type FileHandle, mkdir, open, readdir, rename, rmdir } from "node:fs/promises";
-import { dirname, sep } from "node:path";
+import {
+  chmod,
+  type FileHandle,
+  mkdir,
+  open,
+  readdir,
+  rename,
+  rmdir,
+  stat,
+} from "node:fs/promises";
+import { dirname, join, sep } from "node:path";
 
 /** Small pieces are gathered until there is this much: a call costs as much as copying 64 KiB. */
 const WRITE_BYTES = 1024 * 1024;
@@ -20,11 +29,34 @@ export const orNull = <T>(operation: Promise<T>, ...codes: string[]): Promise<T 
     throw error;
   });
 
-/** Creates the folder, and those above it, durably. */
-export async function makeFolder(path: string): Promise<void> {
-  const topmost = await mkdir(path, { recursive: true });
-  if (topmost === undefined) return;
-  const last = dirname(topmost);
+/** Only the user that runs the server may read what its clients send. */
+export const FILE_MODE = 0o600;
+export const FOLDER_MODE = 0o700;
+
+/** Whether the mode lets other users do anything with it. */
+export const isOpenToOthers = async (path: string): Promise<boolean> =>
+  ((await stat(path)).mode & 0o077) !== 0;
+
+/** Takes away from other users what an older version gave them. The folder itself comes last, as the sign that it is done. */
+export async function closeToOthers(folder: string): Promise<void> {
+  if (!(await isOpenToOthers(folder))) return;
+  for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
+    const path = join(entry.parentPath, entry.name);
+    await orNull(chmod(path, entry.isDirectory() ? FOLDER_MODE : FILE_MODE), "ENOENT");
+  }
+  await chmod(folder, FOLDER_MODE);
+}
+
+/** Creates the folder, and all those above it unless the last one is enough, durably. */
+export async function makeFolder(path: string, which: "all" | "last" = "all"): Promise<void> {
+  const recursive = which === "all";
+  const topmost = await mkdir(path, { recursive, mode: FOLDER_MODE });
+  const last = recursive ? (topmost === undefined ? null : dirname(topmost)) : dirname(path);
+  if (last !== null) await syncFoldersAbove(path, last);
+}
+
+/** Makes the names of a folder, and of those above it up to `last`, durable. */
+export async function syncFoldersAbove(path: string, last: string): Promise<void> {
   for (let folder = dirname(path); folder.length >= last.length; folder = dirname(folder)) {
     await syncFolder(folder);
     if (folder === last) return;
@@ -36,7 +68,7 @@ export async function syncFolder(path: string): Promise<void> {
   await folder.sync();
 }
 
-/** Renames a file, creating the folder it goes to. */
+/** Renames a file, creating the folder it goes to; the name of that folder is not durable yet. */
 export async function moveInto(from: string, to: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -45,14 +77,19 @@ export async function moveInto(from: string, to: string): Promise<void> {
     } catch (error) {
       // There is no such folder yet, or a delete has taken it away while it was still empty.
       if (!hasCode(error, ["ENOENT"]) || attempt === MOVE_ATTEMPTS) throw error;
-      await makeFolder(dirname(to));
+      await mkdir(dirname(to), { recursive: true, mode: FOLDER_MODE });
     }
   }
 }
 
-/** Removes `from` and the folders above it, up to `root`, as far as they are empty. */
-export async function removeEmptyFolders(from: string, root: string): Promise<void> {
+/** Removes `from` and the folders above it, up to `root`, as far as they are empty; each is told of before. */
+export async function removeEmptyFolders(
+  from: string,
+  root: string,
+  onRemoving: (folder: string) => void,
+): Promise<void> {
   for (let folder = from; folder.startsWith(root + sep); folder = dirname(folder)) {
+    onRemoving(folder);
     const removed = await orNull(
       rmdir(folder).then(() => true),
       "ENOTEMPTY",

@@ -1,9 +1,11 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { afterAll, describe, expect, test } from "vitest";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { openStorage } from "../../src/storage.ts";
 import { openCount } from "../support/open-files.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { describeBlobs } from "./blobs.ts";
@@ -64,6 +66,59 @@ describe("disk blobs", () => {
     const blobs = await openDiskBlobs(root);
     rmSync(join(root, ".tmp"), { recursive: true });
     await expect(blobs.ping()).rejects.toThrow("ENOENT");
+  });
+});
+
+/** Every folder and file that is synced, by the end of its sync; `hold` keeps the first of one folder from ending. */
+async function watchSyncs(holdPath: string) {
+  const probe = await open(tmpdir(), "r");
+  const handle = Object.getPrototypeOf(probe) as { sync(this: FileHandle): Promise<void> };
+  await probe.close();
+  const original = handle.sync;
+  const synced: string[] = [];
+  const { promise: held, resolve: release } = Promise.withResolvers<void>();
+  const { promise: reached, resolve: reach } = Promise.withResolvers<void>();
+  let isFirst = true;
+  handle.sync = async function (this: FileHandle) {
+    const path = readlinkSync(`/proc/self/fd/${this.fd}`);
+    await original.call(this);
+    if (path === holdPath && isFirst) {
+      isFirst = false;
+      reach();
+      await held;
+    }
+    synced.push(path);
+  };
+  const restore = () => {
+    handle.sync = original;
+  };
+  return { synced, reached, release, [Symbol.dispose]: restore };
+}
+
+describe.skipIf(!existsSync("/proc/self/fd"))("the names of folders", () => {
+  test("are durable before a put is acknowledged that did not make its folder itself", async () => {
+    const root = newRoot();
+    const blobs = await openDiskBlobs(root);
+    const journal = join(root, "journal");
+    using syncs = await watchSyncs(journal);
+    const first = blobs.putBytes("journal/batch/1", []);
+    await syncs.reached;
+    await blobs.putBytes("journal/batch/2", []);
+    expect(syncs.synced).toEqual(expect.arrayContaining([journal, root]));
+    syncs.release();
+    await first;
+  });
+
+  test("are durable when the data folder was made, the one above it included", async () => {
+    const above = newRoot();
+    using syncs = await watchSyncs("");
+    const closers = { add: (_name: string, close: () => Promise<void>) => closing.unshift(close) };
+    const closing: (() => Promise<void>)[] = [];
+    const opened = await openStorage(join(above, "new/data"), closers);
+    expect(opened.ok).toBe(true);
+    for (const close of closing) await close();
+    const made = [above, join(above, "new"), join(above, "new/data")];
+    expect(syncs.synced).toEqual(expect.arrayContaining(made));
   });
 });
 

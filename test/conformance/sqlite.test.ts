@@ -238,11 +238,11 @@ describe("SQLite: migrations", () => {
 describe("the lock of a data folder", () => {
   test("a folder has one owner at a time", () => {
     using folder = aFolder();
-    const release = lockDataDir(folder.path);
+    const release = lockDataDir(folder.path, join(folder.path, "batchd.sqlite"));
     expect(release).not.toBeNull();
-    expect(lockDataDir(folder.path)).toBeNull();
+    expect(lockDataDir(folder.path, join(folder.path, "batchd.sqlite"))).toBeNull();
     release?.();
-    const next = lockDataDir(folder.path);
+    const next = lockDataDir(folder.path, join(folder.path, "batchd.sqlite"));
     expect(next).not.toBeNull();
     next?.();
   });
@@ -251,9 +251,8 @@ describe("the lock of a data folder", () => {
     using folder = aFolder();
     // It keeps nothing of what it gets and collects garbage: the lock must not depend on either.
     const script = `
-      import type { FileId } from "../../src/batch/batch.ts";
-import { lockDataDir } from ${JSON.stringify(join(ROOT, "src/store/sqlite/lock.ts"))};
-      const isOurs = lockDataDir(${JSON.stringify(folder.path)}) !== null;
+      import { lockDataDir } from ${JSON.stringify(join(ROOT, "src/store/sqlite/lock.ts"))};
+      const isOurs = lockDataDir(${JSON.stringify(folder.path)}, ${JSON.stringify(join(folder.path, "batchd.sqlite"))}) !== null;
       setInterval(() => {}, 1_000);
       setImmediate(() => { gc(); setImmediate(() => console.log(isOurs ? "locked" : "refused")); });`;
     const args = ["--expose-gc", "--input-type=module", "--eval", script];
@@ -262,12 +261,12 @@ import { lockDataDir } from ${JSON.stringify(join(ROOT, "src/store/sqlite/lock.t
     try {
       const [line] = await once(owner.stdout, "data");
       expect(String(line)).toBe("locked\n");
-      expect(lockDataDir(folder.path)).toBeNull();
+      expect(lockDataDir(folder.path, join(folder.path, "batchd.sqlite"))).toBeNull();
     } finally {
       owner.kill("SIGKILL");
       await exited;
     }
-    const release = lockDataDir(folder.path);
+    const release = lockDataDir(folder.path, join(folder.path, "batchd.sqlite"));
     expect(release).not.toBeNull();
     release?.();
   });

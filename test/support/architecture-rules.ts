@@ -164,6 +164,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
     mayKnow: [...STORE_PORT, "blobs/blobs.ts", "upstream/upstream.ts", "config/schema.ts"],
   },
+  "storage.ts": { may: ["blobs/", "store/"] },
   "runtime.ts": { may: [""] },
   "cli.ts": {
     may: [

@@ -2,6 +2,7 @@
 
 import Database from "better-sqlite3";
 import { drizzle } from "./drizzle.ts";
+import { restrictDatabase } from "./lock.ts";
 
 export type Db = ReturnType<typeof openDatabase>;
 
@@ -13,6 +14,7 @@ const BUSY_TIMEOUT_MS = 100;
 
 export function openDatabase(path: string) {
   const client = new Database(path, { timeout: BUSY_TIMEOUT_MS });
+  restrictDatabase(path);
   client.pragma("journal_mode = WAL");
   // An answer of the API is a promise: a commit must survive a power cut, not only a crash.
   client.pragma("synchronous = FULL");

@@ -1,0 +1,84 @@
+/** Where everything is kept: the data folder, opened for this process alone and for no other user. */
+import { accessSync, constants, existsSync, readdirSync, statSync } from "node:fs";
+import { chmod } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import type { Blobs } from "./blobs/blobs.ts";
+import { openDiskBlobs } from "./blobs/disk.ts";
+import { FOLDER_MODE, isOpenToOthers, makeFolder } from "./blobs/file-system.ts";
+import { lockDataDir } from "./store/sqlite/lock.ts";
+import { openSqliteStore } from "./store/sqlite/store.ts";
+import type { Store } from "./store/store.ts";
+
+export type OpenedStorage =
+  | { readonly ok: true; readonly store: Store; readonly blobs: Blobs }
+  | { readonly ok: false; readonly problem: string };
+
+interface Closing {
+  add(name: string, close: () => Promise<void>): void;
+}
+
+const DATABASE = "batchd.sqlite";
+const BLOBS = "blobs";
+/** What the folder has when nothing but batchd uses it. */
+const OWN_NAMES = /^(?:batchd\.(?:sqlite(?:-wal|-shm)?|lock(?:-journal)?)|blobs|lost\+found)$/;
+
+/** Opens what `dataDir` holds, which is made when it is missing. What was opened is added to `closers`. */
+export async function openStorage(dataDir: string, closers: Closing): Promise<OpenedStorage> {
+  const dir = resolve(dataDir);
+  const unusable = await makeDataDir(dir);
+  if (unusable !== null) return { ok: false, problem: unusable };
+  const path = join(dir, DATABASE);
+  const blobs = join(dir, BLOBS);
+  try {
+    // Without its rows every blob would be garbage.
+    if (!existsSync(path) && hasFiles(blobs)) {
+      return {
+        ok: false,
+        problem: `${path} is missing, but there are files in ${blobs}: restore the database, or remove that folder to begin anew`,
+      };
+    }
+    const unlock = lockDataDir(dir, path);
+    if (unlock === null) {
+      return {
+        ok: false,
+        problem: `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`,
+      };
+    }
+    closers.add("lock", async () => unlock());
+    const opened = await openSqliteStore({ path });
+    if (!opened.ok) return opened;
+    closers.add("store", () => opened.store.close());
+    return { ok: true, store: opened.store, blobs: await openDiskBlobs(blobs) };
+  } catch (cause) {
+    return { ok: false, problem: `cannot open the data in ${dir}: ${(cause as Error).message}` };
+  }
+}
+
+/** What keeps the folder from being used, or null. */
+async function makeDataDir(dir: string): Promise<string | null> {
+  try {
+    // Not `recursive` where it is not needed: below /proc that never returns.
+    if (!existsSync(dir)) await makeFolder(dir, existsSync(dirname(dir)) ? "last" : "all");
+    if (!statSync(dir).isDirectory()) return `the data folder ${dir} is a file`;
+    accessSync(dir, constants.W_OK);
+    await closeToOthers(dir);
+    return null;
+  } catch (cause) {
+    return `cannot write to the data folder ${dir}: ${(cause as Error).message}`;
+  }
+}
+
+/**
+ * Not a folder that others use too, such as `/tmp`, and as far as it is ours: a mounted volume may belong to root. What
+ * is in it is closed to others in any case.
+ */
+async function closeToOthers(dir: string): Promise<void> {
+  if (!(await isOpenToOthers(dir)) || !readdirSync(dir).every((name) => OWN_NAMES.test(name))) {
+    return;
+  }
+  await chmod(dir, FOLDER_MODE).catch(() => {});
+}
+
+const hasFiles = (blobs: string) =>
+  existsSync(blobs) &&
+  readdirSync(blobs, { recursive: true, withFileTypes: true }).some((entry) => entry.isFile());

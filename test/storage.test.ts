@@ -1,0 +1,129 @@
+/** A data folder belongs to one process, and to one user. */
+import {
+  chmodSync,
+  cpSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { expect, test } from "vitest";
+import { BatchdProcess } from "./support/process.ts";
+import { chatLines, startTestService } from "./support/service.ts";
+import { temporaryFolder } from "./support/store-builders.ts";
+import { startUpstream } from "./support/upstream.ts";
+
+const argsFor = (dataDir: string) => ["serve", "--port", "0", "--data-dir", dataDir];
+
+const start = async (dataDir: string) => {
+  const server = new BatchdProcess(argsFor(dataDir));
+  await server.listening();
+  return server;
+};
+
+const REFUSED = /another batchd is using the data folder/;
+
+/** What somebody may do to the lock of a running server. */
+const ASSAULTS: Record<string, (lock: string) => void> = {
+  removed: (lock) => rmSync(lock),
+  replaced: (lock) => {
+    rmSync(lock);
+    writeFileSync(lock, "");
+  },
+  "moved away": (lock) => renameSync(lock, `${lock}.old`),
+};
+
+for (const [done, assault] of Object.entries(ASSAULTS)) {
+  test(`a lock file that is ${done} admits no second server, and none is needed after a kill`, async () => {
+    using dir = temporaryFolder("batchd-lock-");
+    await using first = await start(dir.path);
+    assault(join(dir.path, "batchd.lock"));
+
+    const second = await new BatchdProcess(argsFor(dir.path)).exited();
+
+    expect(second.code).not.toBe(0);
+    expect(second.stderr).toMatch(REFUSED);
+    await first.kill();
+    await using third = await start(dir.path);
+    expect((await third.kill("SIGTERM")).code).toBe(0);
+  });
+}
+
+test("after an orderly end, or a kill, others may have the database open while a server starts", async () => {
+  using dir = temporaryFolder("batchd-lock-");
+  await (await start(dir.path)).kill("SIGTERM");
+  const reader = new Database(join(dir.path, "batchd.sqlite"), { readonly: true });
+  reader.prepare("select count(*) from files").get();
+  rmSync(join(dir.path, "batchd.lock"));
+  await (await start(dir.path)).kill();
+  await (await start(dir.path)).kill();
+  reader.close();
+});
+
+test("a copy of a data folder can be used at once", async () => {
+  using dir = temporaryFolder("batchd-lock-");
+  using other = temporaryFolder("batchd-copy-");
+  await using _running = await start(dir.path);
+  cpSync(dir.path, other.path, { recursive: true });
+  await using copy = await start(other.path);
+  expect(copy.pid).toBeGreaterThan(0);
+});
+
+test("blobs whose database is missing are not taken for garbage", async () => {
+  await using service = await startTestService();
+  const kept = await service.upload(chatLines(1));
+  await service.close();
+  for (const name of ["batchd.sqlite", "batchd.sqlite-wal", "batchd.sqlite-shm"]) {
+    rmSync(join(service.dataDir, name), { force: true });
+  }
+  await expect(startTestService({ dataDir: service.dataDir })).rejects.toThrow(
+    /batchd\.sqlite is missing, but there are files in/,
+  );
+  expect(readdirSync(join(service.dataDir, "blobs/files"))).toEqual([kept]);
+});
+
+/** Paths that other users can do something with. */
+const openToOthers = (folder: string): string[] =>
+  [".", ...readdirSync(folder, { recursive: true, encoding: "utf8" })].filter(
+    (path) => (statSync(join(folder, path)).mode & 0o077) !== 0,
+  );
+
+test("no other user can read anything of a data folder, while a batch runs and after it", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(600));
+  await upstream.reached(1);
+  expect(openToOthers(service.dataDir)).toEqual([]);
+  upstream.release();
+  await service.events.reached("journal.flushed");
+  expect(openToOthers(service.dataDir)).toEqual([]);
+  await service.ended(id);
+  expect(openToOthers(service.dataDir)).toEqual([]);
+});
+
+test("what an older version left open to others is closed at the next start", async () => {
+  await using service = await startTestService();
+  await service.upload(chatLines(1));
+  await service.close();
+  const paths = [".", ...readdirSync(service.dataDir, { recursive: true, encoding: "utf8" })];
+  for (const path of paths) {
+    const isFolder = statSync(join(service.dataDir, path)).isDirectory();
+    chmodSync(join(service.dataDir, path), isFolder ? 0o755 : 0o644);
+  }
+  await using again = await startTestService({ dataDir: service.dataDir });
+  expect(openToOthers(again.dataDir)).toEqual([]);
+});
+
+test("a folder that others use too keeps its mode, and what batchd has in it is closed", async () => {
+  using dir = temporaryFolder("batchd-shared-");
+  chmodSync(dir.path, 0o777);
+  writeFileSync(join(dir.path, "notes.txt"), "somebody's");
+  chmodSync(join(dir.path, "notes.txt"), 0o644);
+  await using service = await startTestService({ dataDir: dir.path });
+  await service.upload(chatLines(1));
+  expect(openToOthers(dir.path).sort()).toEqual([".", "notes.txt"]);
+});
