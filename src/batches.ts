@@ -14,7 +14,7 @@ import type { Clock } from "./clock.ts";
 import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "./contract/batch.ts";
 import { characterCount } from "./contract/text.ts";
 import { completionWindowMs } from "./contract/window.ts";
-import { PublicError, unsupportedValue } from "./errors.ts";
+import { PublicError, tooManyProperties, unsupportedValue } from "./errors.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { ReceiptFor } from "./store/idempotency.ts";
@@ -193,11 +193,7 @@ function assertMetadata(metadata: Readonly<Record<string, string>>): void {
   const { pairs, keyLength, valueLength } = METADATA_LIMITS;
   const entries = Object.entries(metadata);
   if (entries.length > pairs) {
-    throw new PublicError(
-      "too_many_properties",
-      `Invalid 'metadata': too many properties. Expected an object with at most ${pairs} properties, but got an object with ${entries.length} properties instead.`,
-      { param: "metadata" },
-    );
+    throw tooManyProperties("metadata", entries.length, pairs);
   }
   for (const [key, value] of entries) {
     assertLength("metadata", key, keyLength);

@@ -35,8 +35,9 @@ export const CATALOGUE = {
   too_many_properties: invalid(
     400,
     "object_above_max_properties",
-    "`metadata` has more pairs than allowed.",
+    "An object, most often `metadata`, has more pairs than allowed.",
   ),
+  array_too_long: invalid(400, "array_above_max_length", "A list has more elements than allowed."),
   string_too_long: invalid(
     400,
     "string_above_max_length",
@@ -138,6 +139,13 @@ export const jsonBodyError = (cause?: unknown): PublicError =>
     "invalid_request",
     "We could not parse the JSON body of your request. (HINT: This API expects a body of valid JSON in UTF-8, and what was sent is not. Most often a quote or a comma is missing, or the HTTP library was given an object that it did not turn into JSON.)",
     { cause },
+  );
+
+export const tooManyProperties = (path: string, count: number, max: number) =>
+  new PublicError(
+    "too_many_properties",
+    `Invalid '${shown(path)}': too many properties. Expected an object with at most ${max} properties, but got an object with ${count} properties instead.`,
+    { param: path },
   );
 
 /** A value that is not one of those allowed, in OpenAI's words. */

@@ -2,15 +2,38 @@
 import type { z } from "zod";
 import { shown } from "../batch/shown.ts";
 import { characterCount } from "../contract/text.ts";
-import { PublicError, unsupportedValue } from "../errors.ts";
+import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
 
 export function parseBody<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
   body: unknown,
 ): z.infer<z.ZodObject<Shape, z.core.$strict>> {
+  assertFewMembers(body);
   const parsed = schema.strict().safeParse(body, { reportInput: true });
   if (parsed.success) return parsed.data;
   throw faultOf(firstOf(parsed.error.issues));
+}
+
+/** More than any request needs, and few enough that the schema is through with them in some milliseconds. */
+const MAX_ELEMENTS = 10_000;
+const MAX_PROPERTIES = 1_000;
+
+/** A schema looks at every member, and makes an object of each that is wrong: a megabyte has room for 400,000. */
+function assertFewMembers(body: unknown): void {
+  if (typeof body !== "object" || body === null) return;
+  assertFew("", body);
+  for (const [name, value] of Object.entries(body)) {
+    if (typeof value === "object" && value !== null) assertFew(name, value);
+  }
+}
+
+function assertFew(path: string, value: object): void {
+  if (Array.isArray(value)) {
+    if (value.length > MAX_ELEMENTS) throw arrayTooLong(path, value.length);
+    return;
+  }
+  const count = Object.keys(value).length;
+  if (count > MAX_PROPERTIES) throw tooManyProperties(path, count, MAX_PROPERTIES);
 }
 
 /** Of what is wrong with the first value, the last: that an integer is out of all bounds comes before its own bounds. */
@@ -105,6 +128,13 @@ export const stringTooLong = (path: string, text: string, maxLength: number) =>
   new PublicError(
     "string_too_long",
     `Invalid '${shown(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${characterCount(text)} instead.`,
+    { param: path },
+  );
+
+const arrayTooLong = (path: string, length: number) =>
+  new PublicError(
+    "array_too_long",
+    `Invalid '${shown(path)}': array too long. Expected an array with maximum length ${MAX_ELEMENTS}, but got an array with length ${length} instead.`,
     { param: path },
   );
 

@@ -10,11 +10,20 @@ const BODY_MAX_BYTES = 128 * 1024;
 
 export const JSON_TYPE = { "content-type": "application/json" } as const;
 
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
+
 export const toAsciiJson = (value: unknown): string =>
-  JSON.stringify(value).replaceAll(
-    /[\u007f-\uffff]/g,
-    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+  JSON.stringify(value).replaceAll(/[\u007f-\uffff]+/g, escaped);
+
+/** A text in another alphabet is one run, and a call for each of its characters would take five times as long. */
+function escaped(run: string): string {
+  let text = "";
+  for (let at = 0; at < run.length; at++) {
+    const unit = run.charCodeAt(at);
+    text += `\\u${HEX[unit >> 8]}${HEX[unit & 0xff]}`;
+  }
+  return text;
+}
 
 export const answerJson = (c: AppContext, value: unknown, status: ContentfulStatusCode = 200) =>
   answerJsonText(c, toAsciiJson(value), status);

@@ -1,17 +1,17 @@
 /**
  * A page of a list. It is bounded in bytes as well as in objects, because a hundred batches may have megabytes of metadata;
- * a page that is cut says `has_more`, so clients go on from its last object. The rows are read and written a few at a
- * time, and other requests are served between.
+ * a page that is cut says `has_more`, so clients go on from its last object. The rows are read a few at a time and written
+ * in slices, so other requests are served between.
  */
-import { setImmediate } from "node:timers/promises";
 import { PublicError } from "../errors.ts";
 import type { Page } from "../store/store.ts";
+import { SlicedWork } from "../time-slice.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText, toAsciiJson } from "./json.ts";
 
 /** Room for the 10,000 files that a page of ordinary names may have (2.6 MB). */
 export const PAGE_MAX_BYTES = 4 * 1024 * 1024;
-const SLICE = 100;
+const ROWS_PER_READ = 20;
 
 interface ListQuery {
   readonly limit: number;
@@ -43,12 +43,13 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
 ) {
   const ids: string[] = [];
   const items: string[] = [];
+  const work = new SlicedWork();
   let bytes = 0;
   for (;;) {
-    const limit = Math.min(SLICE, query.limit - items.length);
+    const limit = Math.min(ROWS_PER_READ, query.limit - items.length);
     const after = ids.at(-1) ?? query.after;
     const page = await read({ ...query, limit, after }).catch((error: unknown) => {
-      // The last object of the slice before was removed just now: what follows is found by the next request, or not.
+      // The last object that was read was removed just now: what follows is found by the next request, or not.
       if (items.length > 0 && error instanceof PublicError) return null;
       throw error;
     });
@@ -59,8 +60,9 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
       if (bytes > PAGE_MAX_BYTES && items.length > 0) return { ids, items, hasMore: true };
       ids.push(item.id);
       items.push(json);
+      const pause = work.done(json.length);
+      if (pause !== null) await pause;
     }
     if (!page.hasMore || items.length >= query.limit) return { ids, items, hasMore: page.hasMore };
-    await setImmediate();
   }
 }

@@ -59,7 +59,7 @@ function uploadRequest(json: unknown): UploadRequest {
   const body = parseBody(CreateUpload, json);
   return {
     // As a file that is uploaded in one piece without a name.
-    filename: body.filename || "upload",
+    filename: body.filename.toWellFormed() || "upload",
     purpose: body.purpose,
     bytes: body.bytes,
     mimeType: body.mime_type,

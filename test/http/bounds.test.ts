@@ -147,7 +147,35 @@ const ECHOES: Record<string, () => Promise<Response>> = {
   limit: () => api.fetch(`/v1/files?limit=${"9".repeat(8_000)}`),
 };
 
-const parts = (part_ids: readonly string[], more: object = {}) =>
+const pairs = (count: number, value: unknown) =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => [`k${i}`, value]));
+
+describe("a body of many small members is refused before each is looked at", () => {
+  test.each([
+    [
+      "metadata",
+      "object_above_max_properties",
+      () => post("/v1/batches", createBatchBody("file-x", { metadata: pairs(60_000, 1) })),
+    ],
+    [
+      "",
+      "object_above_max_properties",
+      () => post("/v1/batches", JSON.stringify(pairs(60_000, 1))),
+    ],
+    [
+      "part_ids",
+      "array_above_max_length",
+      async () => post(`/v1/uploads/${await newUpload()}/complete`, parts(Array(400_000).fill(1))),
+    ],
+  ])("%s", async (param, code, send) => {
+    const answer = await send();
+    const { error } = await wireOf(answer);
+    expect([answer.status, error.param, error.code]).toEqual([400, param, code]);
+    expect(error.message).toMatch(/too (?:many|long)/);
+  });
+});
+
+const parts = (part_ids: readonly unknown[], more: object = {}) =>
   JSON.stringify({ part_ids, ...more });
 
 const newUpload = async () => (await wireOf(await post("/v1/uploads", uploadOf({})))).id;

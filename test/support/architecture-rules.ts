@@ -161,6 +161,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "memory-budget.ts",
       ...OBSERVERS,
       "clock.ts",
+      "time-slice.ts",
     ],
     mayKnow: [...STORE_PORT, "blobs/blobs.ts", "upstream/upstream.ts", "config/schema.ts"],
   },
