@@ -185,6 +185,8 @@ export class TargetRoute implements Route {
       // A target that is full, down or refuses us says nothing about the others.
       if (isTargetInTrouble && this.#fitTargets(failed, request).length > 0) continue;
       await this.#wait(next.atMs, signals.stop);
+      // A timer may ring a little before its time.
+      if (next.atMs >= request.deadlineAtMs) break;
     }
     return INTERRUPTED;
   }

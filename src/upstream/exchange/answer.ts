@@ -49,6 +49,8 @@ export function outcomeOf(
   usage: Usage | null,
   { clock, redactor }: AnswerRules,
 ): Outcome {
+  const problem = problemOfHead({ status, headers });
+  if (problem !== null) return { kind: "broken", detail: problem };
   const givenId = header(headers, "x-request-id");
   const requestId = givenId === null ? null : redactor.text(givenId);
   const refused = refusalIn({ status, headers, body }, redactor);
@@ -118,6 +120,16 @@ export function refusalIn(
   const name = code === null ? "" : `, ${code}`;
   const said = redactor.parts(excerpt(body, MAX_LOGGED_CHARACTERS));
   return { reason, said, detail: redactor.text(`${WORDS[reason]} (status ${status}${name})`) };
+}
+
+const MAX_STATUS = 599;
+
+/** Why an answer with this head is none, whatever follows; null when it is one. */
+export function problemOfHead({ status, headers }: Omit<RawAnswer, "body">): string | null {
+  if (status > MAX_STATUS) return `status ${status}, which HTTP does not have`;
+  const encoding = header(headers, "content-encoding");
+  if (encoding === null || /^\s*(?:identity\s*)?$/i.test(encoding)) return null;
+  return "an answer that is compressed, although none was asked to be";
 }
 
 function header(headers: RawAnswer["headers"], name: string): string | null {

@@ -12,9 +12,16 @@ import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { Relayed } from "../upstream.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
+import { skippingContinue } from "./interim.ts";
 import { Relaying, type Unrelayed } from "./relaying.ts";
 import type { Timeouts } from "./stopwatch.ts";
-import { type Dispatcher, loadProxyAgent, Pool, type PoolOptions } from "./undici.ts";
+import {
+  buildConnector,
+  type Dispatcher,
+  loadProxyAgent,
+  Pool,
+  type PoolOptions,
+} from "./undici.ts";
 
 export interface ClientOptions {
   readonly config: UpstreamConfig;
@@ -146,8 +153,9 @@ function connect(config: UpstreamConfig): Dispatcher {
     headersTimeout: 0,
     bodyTimeout: 0,
   };
+  const connector = skippingContinue(buildConnector(tls));
   return config.proxy === undefined
-    ? new Pool(new URL(config.base_url).origin, { ...limits, connect: tls })
+    ? new Pool(new URL(config.base_url).origin, { ...limits, connect: connector })
     : connectThrough(new URL(config.proxy), { tls, limits });
 }
 
@@ -163,7 +171,11 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
     uri: proxy.origin,
     ...(isOpen ? {} : { token: basicAuthorization(proxy) }),
     // Left to itself the agent opens a connection for each request, and waits minutes for the proxy's word.
-    factory: (to, options) => new Pool(to, { ...options, ...limits }),
+    factory: (to, options: PoolOptions) => {
+      const { connect } = options;
+      const skipping = typeof connect === "function" ? { connect: skippingContinue(connect) } : {};
+      return new Pool(to, { ...options, ...limits, ...skipping });
+    },
     clientFactory: (to, options) => new Pool(to, { ...options, headersTimeout: tls.timeout }),
     allowH2: false,
     requestTls: tls,

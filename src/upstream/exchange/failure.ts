@@ -12,6 +12,7 @@ const WORDS: Readonly<Record<string, string>> = {
   ENETUNREACH: "no route to the host's network",
   ETIMEDOUT: "no connection in time",
   EPROTO: "TLS failed",
+  ERR_ASSERTION: "the answer is not HTTP",
   EMFILE: "batchd has too many files open",
   UND_ERR_CONNECT_TIMEOUT: "no connection in time",
   UND_ERR_SOCKET: "connection closed before the answer was complete",
@@ -51,7 +52,7 @@ export function withoutSecrets<T extends Outcome>(outcome: T, redactor: Redactor
 function describeFailure(error: Error): string {
   if (isHttpError(error)) return "the answer is not HTTP";
   const code = codeOf(error);
-  if (code === null) return error.message || error.name;
+  if (code === null) return "the exchange failed";
   if (WORDS[code] !== undefined) return WORDS[code];
   if (isCertificateError(code)) return `TLS failed (${code})`;
   return error.message === "" ? code : `${error.message} (${code})`;

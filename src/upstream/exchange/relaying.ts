@@ -13,7 +13,7 @@ import type { Outcome } from "../../batch/outcome.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
 import type { Relayed } from "../upstream.ts";
 import { type Interruptible, unwatch, watch } from "../watch.ts";
-import { refusalIn } from "./answer.ts";
+import { problemOfHead, refusalIn } from "./answer.ts";
 import {
   ABANDONED,
   type AnswerHeaders,
@@ -83,6 +83,11 @@ export class Relaying implements Interruptible, Impatient {
     if (this.#isOver || status < 200) return;
     this.#stopwatch.await("more");
     const head = { status, headers };
+    const problem = problemOfHead(head);
+    if (problem !== null) {
+      this.#fail({ kind: "broken", detail: problem });
+      return;
+    }
     const type = headers["content-type"];
     const contentType = (typeof type === "string" ? type : type?.[0]) ?? null;
     if (isWorthJudging({ status, contentType })) this.#judged = { head, chunks: [], bytes: 0 };
