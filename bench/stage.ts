@@ -105,6 +105,12 @@ export class Stage implements AsyncDisposable {
     return { ...listening, api: new Api(this.#pool(listening.url)) };
   }
 
+  /** Something else that takes and sends files. */
+  async bareServer(script: URL, args: readonly string[]): Promise<Api> {
+    const { url } = await this.children.listen(script, args);
+    return new Api(this.#pool(url));
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     open.delete(this);
     await Promise.all(this.#pools.map((pool) => pool.destroy()));
