@@ -10,6 +10,7 @@ import { testDeliveries } from "./store-deliveries.ts";
 import { testFiles } from "./store-files.ts";
 import { testFinalizing } from "./store-finalizing.ts";
 import { testIdempotency } from "./store-idempotency.ts";
+import { testIntents } from "./store-intents.ts";
 import { testLeases } from "./store-leases.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
@@ -33,5 +34,6 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: finalizing`, () => testFinalizing(open));
   describe(`${name} store: deliveries`, () => testDeliveries(open));
   describe(`${name} store: uploads`, () => testUploads(open));
+  describe(`${name} store: intents and garbage`, () => testIntents(open));
   describe(`${name} store: idempotency`, () => testIdempotency(open));
 }

@@ -1,0 +1,216 @@
+/** Which blobs are garbage, and that garbage never gets a row. */
+import { expect, test } from "vitest";
+import { segmentKey } from "../../src/store/segment-key.ts";
+import {
+  AFTER_LEASES_MS,
+  aFile,
+  anUpload,
+  aPart,
+  aResult,
+  aSegment,
+  claimBy,
+  claimChunk,
+  claimToFinalize,
+  finalizingBatch,
+  insertBatch,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+} from "../support/store-builders.ts";
+import type { OpenStore } from "./store.ts";
+
+const SOON_MS = NOW_MS + 10;
+
+export function testIntents(open: OpenStore): void {
+  testSegments(open);
+
+  test("a declared blob is no garbage until its intent runs out and is given up", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const keys = ["files/a", "parts/b"];
+    await store.declareBlobs(keys, SOON_MS);
+    expect(await store.giveUpExpiredBlobs(SOON_MS - 1, 10)).toEqual([]);
+    expect(await store.findGarbage(keys)).toEqual([]);
+    await store.renewIntents(["parts/b"], SOON_MS + 1);
+    expect(await store.giveUpExpiredBlobs(SOON_MS, 10)).toEqual(["files/a"]);
+    expect(await store.findGarbage(keys)).toEqual(["files/a"]);
+    await store.renewIntents(keys, SOON_MS * 2);
+    expect(await store.findGarbage(keys)).toEqual(["files/a"]);
+  });
+
+  test("intents are given up in limited groups, those that ran out first", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await store.declareBlobs(["files/late"], SOON_MS + 1);
+    await store.declareBlobs(["files/early"], SOON_MS);
+    const later = SOON_MS + 5;
+    expect(await store.giveUpExpiredBlobs(later, 1)).toEqual(["files/early"]);
+    expect(await store.giveUpExpiredBlobs(later, 1)).toEqual(["files/late"]);
+  });
+
+  test("whoever opens the store alone gives up all intents: their writers are gone", async () => {
+    await using opened = await open();
+    await opened.store.declareBlobs(["files/a"], AFTER_LEASES_MS);
+    const store = await opened.reopen();
+    expect(await store.findGarbage(["files/a"])).toEqual(["files/a"]);
+  });
+
+  test("a file, a part or a result whose blob was given up is not stored, and changes nothing else", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const file = aFile();
+    expect(await store.insertFileIfDeclared(file)).toBe(false);
+    const upload = anUpload();
+    await store.insertUpload(upload);
+    expect(await store.insertPartIfPending(aPart(upload), NOW_MS)).toBe(false);
+    expect(await store.completeUploadIfPending(upload, file, NOW_MS)).toBe(false);
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
+    expect(await store.listUploadsToTidy(10)).toEqual([]);
+
+    const { batch } = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    const counts = { completed: 10, failed: 0 };
+    const result = { ...aResult({ output: file }), counts };
+    expect(await store.finishBatchIfLeased(lease, result, NOW_MS)).toBe(false);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
+      status: "finalizing",
+    });
+    expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
+  });
+
+  test("an intent is consumed with its row, and not by a row that was refused", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const file = aFile();
+    await store.declareBlobs([file.blobKey], SOON_MS);
+    const upload = anUpload({ expiresAtMs: NOW_MS });
+    await store.insertUpload(upload);
+    expect(await store.completeUploadIfPending(upload, file, NOW_MS)).toBe(false);
+    expect(await store.insertFileIfDeclared(file)).toBe(true);
+    expect(await store.giveUpBlobIfDeclared(file.blobKey)).toBe(false);
+    expect(await store.findGarbage([file.blobKey])).toEqual([]);
+  });
+}
+
+function testSegments(open: OpenStore): void {
+  test("a segment without a row is no garbage while its lease is held, however long ago it ran out", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store);
+    const { lease } = await claimChunk(store);
+    const key = segmentKey(lease, 7);
+    expect(await store.findGarbage([key])).toEqual([]);
+    const next = await claimChunk(store, { nowMs: AFTER_LEASES_MS });
+    expect(await store.findGarbage([key])).toEqual([key]);
+    expect(await store.recordSegmentIfLeased(lease, aSegment({ blobKey: key }))).toBe(false);
+    const own = segmentKey(next.lease, 0);
+    await store.releaseChunkIfLeased(next.lease);
+    expect(await store.findGarbage([own])).toEqual([own]);
+  });
+
+  test("a segment of a closed chunk, or of none, is garbage without a row", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { segment, lease } = await finalizingBatch(store);
+    const stray = segmentKey(lease, 9);
+    const unknown = segmentKey({ ...lease, chunkNumber: 99 }, 0);
+    const keys = [segment.blobKey, stray, unknown];
+    expect(await store.findGarbage(keys)).toEqual([stray, unknown]);
+  });
+
+  test("a dropped segment takes its counts and its usage along, and only its own", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store);
+    const { lease } = await claimChunk(store);
+    const usage = {
+      ...{ inputTokens: 5, cachedTokens: 1, outputTokens: 3 },
+      ...{ reasoningTokens: 2, totalTokens: 8 },
+    };
+    const [kept, lost] = [
+      aSegment({ completed: 2, usage }),
+      aSegment({ completed: 3, failed: 1, usage }),
+    ];
+    for (const each of [kept, lost]) await store.recordSegmentIfLeased(lease, each);
+    const stale = { ...lease, epoch: lease.epoch - 1 };
+    expect(await store.dropSegmentsIfLeased(stale, [lost.blobKey])).toBe(false);
+    expect(await store.dropSegmentsIfLeased(lease, [lost.blobKey, lost.blobKey])).toBe(true);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
+      counts: { total: 10, completed: 2, failed: 0 },
+      usage,
+    });
+    await store.releaseChunkIfLeased(lease);
+    expect((await claimChunk(store)).segments).toMatchObject([{ blobKey: kept.blobKey }]);
+  });
+
+  test("failures of a chunk are counted until it has a new segment", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await startBatch(store);
+    const first = await claimChunk(store);
+    expect(first.failureCount).toBe(0);
+    expect(await store.countChunkFailureIfLeased(first.lease)).toBe(true);
+    const second = await claimChunk(store, { nowMs: AFTER_LEASES_MS });
+    expect(second.failureCount).toBe(1);
+    expect(await store.countChunkFailureIfLeased(first.lease)).toBe(false);
+    await store.recordSegmentIfLeased(second.lease, aSegment());
+    await store.releaseChunkIfLeased(second.lease);
+    expect((await claimChunk(store)).failureCount).toBe(0);
+  });
+
+  test("failures of a validation do not count against the finalization", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await insertBatch(store);
+    const first = await store.claimBatchToValidate(claimBy("a"));
+    await store.countBatchFailureIfLeased(first!.lease);
+    const second = await store.claimBatchToValidate(claimBy("a", AFTER_LEASES_MS));
+    expect(second?.failureCount).toBe(1);
+    await store.releaseBatchIfLeased(second!.lease);
+    await finalizingBatch(store);
+    expect((await store.claimBatchToFinalize(claimBy("b")))?.failureCount).toBe(0);
+  });
+
+  test("a chunk that is incomplete is opened again, and its batch with it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, segment, lease: chunk } = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    const lost = { chunkNumber: chunk.chunkNumber, lostBlobKeys: [segment.blobKey] };
+    expect(await store.reopenChunksIfLeased(lease, [lost])).toBe(true);
+    expect(await store.reopenChunksIfLeased(lease, [lost])).toBe(false);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
+      status: "in_progress",
+      finalizingAtMs: null,
+      counts: { total: 10, completed: 0, failed: 0 },
+    });
+    const again = await claimChunk(store);
+    expect(again).toMatchObject({ failureCount: 0, segments: [] });
+    await store.closeChunkIfLeased(again.lease, aSegment({ completed: 10 }), NOW_MS);
+    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
+  });
+
+  test("a batch that was cancelled meanwhile is not opened again", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
+    expect(await store.reopenChunksIfLeased(lease, [])).toBe(false);
+  });
+
+  test("a batch that ends without results has no files, counts or usage, and says why", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    const faults = [{ code: "internal_error", message: "why", param: null, line: null }] as const;
+    const failure = { faults, announcements: [] };
+    expect(await store.endWithoutResultsIfLeased(lease, failure, NOW_MS)).toBe(true);
+    expect(await store.endWithoutResultsIfLeased(lease, failure, NOW_MS)).toBe(false);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
+      ...{ status: "failed", failedAtMs: NOW_MS, faults },
+      counts: { total: 10, completed: 0, failed: 0 },
+    });
+  });
+}
