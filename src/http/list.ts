@@ -49,11 +49,15 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
     const limit = Math.min(ROWS_PER_READ, query.limit - items.length);
     const after = ids.at(-1) ?? query.after;
     const page = await read({ ...query, limit, after }).catch((error: unknown) => {
-      // The last object that was read was removed just now: what follows is found by the next request, or not.
       if (items.length > 0 && error instanceof PublicError) return null;
       throw error;
     });
-    if (page === null) return { ids, items, hasMore: true };
+    if (page === null) {
+      // The object that was read last is gone since then, so it belongs on no page, and the one before it leads on.
+      ids.pop();
+      items.pop();
+      continue;
+    }
     for (const item of page.data) {
       const json = toAsciiJson(present(item));
       bytes += json.length;

@@ -47,6 +47,22 @@ export function testValidation(open: OpenStore): void {
     expect(order).toEqual(["few", "many", "zoo", "few", "many", "many"]);
   });
 
+  test("the file of another project is no input, at no step, and is not kept for one", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const input = aFile();
+    await insertFile(store, input);
+    const batch = aBatch({ project: "other", inputFileId: input.id });
+    await store.insertBatch(batch);
+    const claimed = await store.claimBatchToValidate(claimBy("a"));
+    expect(claimed?.batch.id).toBe(batch.id);
+    expect(claimed?.input).toBeNull();
+    await store.deleteFileIfPresent(input, NOW_MS);
+    expect(await store.listUnusedFiles(10)).toEqual([expect.objectContaining({ id: input.id })]);
+    await store.cancelBatchIfOpen(batch, NOW_MS);
+    expect((await store.claimBatchToFinalize(claimBy("b")))?.input).toBeNull();
+  });
+
   test("a batch whose input was deleted before validation is claimed without input", async () => {
     await using opened = await open();
     const { store } = opened;

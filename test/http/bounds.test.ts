@@ -230,6 +230,29 @@ describe("a page is bounded in bytes", () => {
     expect(seen).toEqual(batches.map(({ id }) => id).toReversed());
   });
 
+  test("a file that is removed while its page is read ends nothing", async () => {
+    await using full = await startTestApi();
+    const files = Array.from({ length: 50 }, () => aFile());
+    for (const file of files) await insertFile(full.store, file);
+    const { store } = full;
+    const removed: string[] = [];
+    const listFiles = store.listFiles.bind(store);
+    store.listFiles = async (query) => {
+      const page = await listFiles(query);
+      const last = page?.data.at(-1);
+      if (last !== undefined && removed.length < 2) {
+        await store.deleteFileIfPresent(last, 0);
+        await store.forgetFile(last.id);
+        removed.push(last.id);
+      }
+      return page;
+    };
+    const { data, has_more } = await wireOf(await full.fetch("/v1/files"));
+    const left = files.map(({ id }) => id as string).filter((id) => !removed.includes(id));
+    expect(removed).toHaveLength(2);
+    expect([data.map(({ id }) => id), has_more]).toEqual([left.toReversed(), false]);
+  });
+
   test("and one that is larger than a page still comes, by itself", async () => {
     await using full = await startTestApi();
     const files = Array.from({ length: 3 }, () => aFile({ filename: "n".repeat(5_000_000) }));
