@@ -161,10 +161,25 @@ const ATTACKS: readonly Attack[] = [
     name: "JSON of 1 MB where some fields are expected",
     attack: async ({ url }) => {
       const pairs = Array.from({ length: 70_000 }, (_, i) => `"key${i}":1`).join(",");
-      expect(await post(url, "/v1/batches", `{${pairs}}`)).toBe(400);
-      expect(await post(url, "/v1/batches", `{"metadata":{${pairs}}}`)).toBe(400);
+      expect(await post(url, "/v1/batches", `{${pairs}}`)).toBe(413);
+      expect(await post(url, "/v1/batches", `{"metadata":{${pairs}}}`)).toBe(413);
       const parts = Array.from({ length: 400_000 }, () => "1").join(",");
       expect(await post(url, "/v1/uploads/upload_x/complete", `{"part_ids":[${parts}]}`)).toBe(400);
+    },
+  },
+  {
+    name: "pages of batches with the longest metadata, side by side",
+    attack: async ({ url }) => {
+      const pairs = Array.from({ length: 16 }, (_, i) => ["😀".repeat(60) + i, "😀".repeat(512)]);
+      const body = JSON.stringify({
+        input_file_id: "file-x",
+        endpoint: "/v1/chat/completions",
+        metadata: Object.fromEntries(pairs),
+      });
+      for (let i = 0; i < 60; i++) expect(await post(url, "/v1/batches", body)).toBe(200);
+      const page = async () => (await fetch(`${url}/v1/batches?limit=100`)).text();
+      const pages = await Promise.all([1, 2, 3, 4, 5].map(page));
+      for (const each of pages) expect(JSON.parse(each).has_more).toBe(true);
     },
   },
 ];

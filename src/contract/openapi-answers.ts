@@ -92,7 +92,7 @@ export const CONFLICT = withHeaders(
 );
 export const BODY_TOO_LARGE = failure(
   "BodyTooLarge",
-  "The JSON is longer than allowed: a mebibyte, or `limits.max_line_bytes` where it goes to a model.",
+  "The JSON is longer than allowed: 128 KiB, a mebibyte to complete an upload, `limits.max_line_bytes` where it goes to a model.",
   errorExample("The JSON body is larger than the 131072 bytes allowed."),
 );
 export const RANGE_NOT_SATISFIABLE = failure(

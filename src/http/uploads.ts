@@ -1,7 +1,6 @@
 import type { Hono } from "hono";
 import type { UntrustedId } from "../batch/batch.ts";
 import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
-import { PublicError } from "../errors.ts";
 import type { Idempotency } from "../idempotency.ts";
 import type { Upload } from "../store/uploads.ts";
 import type { Completion, UploadRequest, Uploads } from "../uploads.ts";
@@ -49,8 +48,7 @@ export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: Upload
   );
 }
 
-/** Of 8 GiB, each has 1 MB. */
-const MAX_PARTS = 10_000;
+/** For the ids of 10,000 parts. */
 const COMPLETION_MAX_BYTES = 1024 * 1024;
 
 const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => null };
@@ -68,19 +66,6 @@ function uploadRequest(json: unknown): UploadRequest {
 }
 
 function completionOf(json: unknown): Omit<Completion, "origin"> {
-  assertPartCount(json);
   const body = parseBody(CompleteUpload, json);
   return { partIds: body.part_ids as UntrustedId<"part">[], md5: body.md5 ?? null };
-}
-
-/** Before they are looked at one by one. */
-function assertPartCount(json: unknown): void {
-  if (typeof json !== "object" || json === null || !("part_ids" in json)) return;
-  const { part_ids: partIds } = json;
-  if (!Array.isArray(partIds) || partIds.length <= MAX_PARTS) return;
-  throw new PublicError(
-    "invalid_request",
-    `Invalid 'part_ids': an upload may have at most ${MAX_PARTS} parts, but got ${partIds.length}.`,
-    { param: "part_ids" },
-  );
 }
