@@ -9,6 +9,7 @@ import { BlobIntents } from "./blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
+import { fitUpstreams, planDescriptors, readDescriptors } from "./descriptors.ts";
 import { Engine } from "./engine/engine.ts";
 import type { IntakeLimits } from "./engine/intake.ts";
 import { JOURNAL_LIMITS } from "./engine/journal.ts";
@@ -116,8 +117,9 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const deps = { ...surroundings, tracing, memory };
   const configNow = () => current;
   const defaultModel = () => current.default_model ?? null;
+  const { planFor, fitted } = descriptorPlans();
   const upstreams = openUpstreams({
-    upstreams: config.upstreams,
+    upstreams: fitted(config),
     maxAnswerBytes: () => current.limits.max_answer_bytes,
     ...deps,
   });
@@ -148,7 +150,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     defaultModel,
   };
   const app = createApp(useCases(surroundings, parts));
-  const listening = await listen(app, config.server);
+  const listening = await listen(app, config.server, planFor(config));
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
   // Not before the port is ours: a start that fails must not have sent anything.
@@ -158,11 +160,12 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     url: listening.url,
     reconfigure: (next: Config) => {
       current = next;
-      upstreams.reconfigure(next.upstreams);
+      upstreams.reconfigure(fitted(next));
       webhooks.reconfigure(next.webhooks);
       engine.reroute();
     },
-    checkUpstreams: async () => upstreamWarnings(current, await upstreams.askForModels()),
+    checkUpstreams: async () =>
+      planFor(current).warnings.concat(upstreamWarnings(current, await upstreams.askForModels())),
     close: () => {
       // Nothing new is sent while answers to clients end; a failure is told by the closer.
       drain().catch(() => {});
@@ -170,6 +173,14 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     },
   };
   return { ok: true, runtime };
+}
+
+/** By what is open before anything is connected. */
+function descriptorPlans() {
+  const descriptors = readDescriptors();
+  const planFor = (config: Config) => planDescriptors(descriptors, config);
+  const fitted = (config: Config) => fitUpstreams(config.upstreams, planFor(config).maxRequests);
+  return { planFor, fitted };
 }
 
 const intakeLimits = ({ limits }: Config): IntakeLimits => ({

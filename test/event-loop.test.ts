@@ -160,9 +160,12 @@ const ATTACKS: readonly Attack[] = [
   {
     name: "JSON of 1 MB where some fields are expected",
     attack: async ({ url }) => {
-      const pairs = Array.from({ length: 70_000 }, (_, i) => `"key${i}":1`).join(",");
-      expect(await post(url, "/v1/batches", `{${pairs}}`)).toBe(413);
-      expect(await post(url, "/v1/batches", `{"metadata":{${pairs}}}`)).toBe(413);
+      const pairsOf = (count: number) =>
+        Array.from({ length: count }, (_, i) => `"key${i}":1`).join(",");
+      expect(await post(url, "/v1/batches", `{${pairsOf(70_000)}}`)).toBe(413);
+      const pairs = pairsOf(10_000);
+      expect(await post(url, "/v1/batches", `{${pairs}}`)).toBe(400);
+      expect(await post(url, "/v1/batches", `{"metadata":{${pairs}}}`)).toBe(400);
       const parts = Array.from({ length: 400_000 }, () => "1").join(",");
       expect(await post(url, "/v1/uploads/upload_x/complete", `{"part_ids":[${parts}]}`)).toBe(400);
     },

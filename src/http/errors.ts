@@ -6,6 +6,8 @@ import type { AppContext } from "./context.ts";
 import { answerJson } from "./json.ts";
 
 const DISK_FULL_CODES = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
+const NO_DESCRIPTOR_CODES = ["EMFILE", "ENFILE"];
+const NO_DESCRIPTOR_RETRY_MS = 1_000;
 /** Somebody else, a backup perhaps, holds the database. */
 const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
 
@@ -22,7 +24,10 @@ export function answerError(c: AppContext, thrown: unknown): Response {
 }
 
 /** Clients repeat every 409. That of a batch never passes, and that of a key does soon. */
-function retryHeadersOf({ error, retryAfterMs }: PublicError): [name: string, value: string][] {
+export function retryHeadersOf({
+  error,
+  retryAfterMs,
+}: PublicError): [name: string, value: string][] {
   if (retryAfterMs !== null) return retryAfterHeaders(retryAfterMs);
   switch (error) {
     case "conflict":
@@ -51,6 +56,12 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
       "The disk of the server is full. Nothing was stored; try again when its operator has made room.",
       { cause: thrown },
     );
+  }
+  if (hasCode(thrown, NO_DESCRIPTOR_CODES)) {
+    return new PublicError("unavailable", "The server has too many files open. Please try again.", {
+      cause: thrown,
+      retryAfterMs: NO_DESCRIPTOR_RETRY_MS,
+    });
   }
   if (hasCode(thrown, BUSY_CODES)) {
     return new PublicError("unavailable", "The server is busy. Please try again.", {

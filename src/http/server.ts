@@ -19,7 +19,7 @@ import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import type { App } from "./app.ts";
-import { envelopeOf } from "./errors.ts";
+import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { newRequestId } from "./track.ts";
 
@@ -48,7 +48,11 @@ export interface Listening {
 
 export type ListenResult = Listening | { readonly ok: false; readonly problem: string };
 
-export async function listen(app: App, address: Address): Promise<ListenResult> {
+export async function listen(
+  app: App,
+  address: Address,
+  { maxConnections }: ConnectionLimits = NO_LIMITS,
+): Promise<ListenResult> {
   const answers: Answers = new WeakMap();
   const listener = requestListener(app, answers);
   const server = createServer({
@@ -58,10 +62,13 @@ export async function listen(app: App, address: Address): Promise<ListenResult> 
     // Node's own refusal is not in the envelope.
     requireHostHeader: false,
   });
-  const connections = new Set<Socket>();
+  const connections: Connections = new Map();
   server.on("connection", (socket) => {
-    connections.add(socket);
+    connections.set(socket, performance.now());
     socket.once("close", () => connections.delete(socket));
+    if (connections.size <= maxConnections) return;
+    closeUnused(server, connections);
+    turnAway(socket);
   });
   server.on("request", listener);
   // Nor is its 417. An expectation that is not known may be ignored.
@@ -83,6 +90,44 @@ export async function listen(app: App, address: Address): Promise<ListenResult> 
     close: (graceMs = CLOSE_GRACE_MS) => closeServer(server, connections, graceMs),
   };
 }
+
+export interface ConnectionLimits {
+  /** One more is told to come back. */
+  readonly maxConnections: number;
+}
+
+const NO_LIMITS: ConnectionLimits = { maxConnections: Number.POSITIVE_INFINITY };
+/** For a client to read why it is turned away. */
+const TURN_AWAY_MS = 1_000;
+const TURN_AWAY_RETRY_MS = 1_000;
+/** Who has connected says something by then. */
+const SILENT_MS = 1_000;
+
+/** Answered before it has asked: to read its request would take as long as it likes. */
+function turnAway(socket: Socket): void {
+  const error = new PublicError(
+    "unavailable",
+    "The server has as many connections as it may. Please try again.",
+    { retryAfterMs: TURN_AWAY_RETRY_MS },
+  );
+  socket.on("error", () => {});
+  answerByHand(socket, error);
+  setTimeout(() => socket.destroy(), TURN_AWAY_MS).unref();
+}
+
+/** Makes room for the next client: nobody waits on connections that are between two requests, or have never said a word. */
+function closeUnused(server: Server, connections: Connections): void {
+  server.closeIdleConnections();
+  const beforeMs = performance.now() - SILENT_MS;
+  for (const [socket, openedAtMs] of connections) {
+    // In the order in which they came.
+    if (openedAtMs > beforeMs) return;
+    if (socket.bytesRead === 0) socket.destroy();
+  }
+}
+
+/** Each with the moment at which it was opened, by `performance.now()`. */
+type Connections = Map<Socket, number>;
 
 /** The latest answer on each connection. */
 type Answers = WeakMap<Duplex, ServerResponse>;
@@ -142,7 +187,10 @@ function malformedRequest(code: string | undefined): PublicError {
 
 /** What could not be parsed has no response object: the answer is written by hand. */
 function answerMalformed(code: string | undefined, socket: Duplex): void {
-  const error = malformedRequest(code);
+  answerByHand(socket, malformedRequest(code));
+}
+
+function answerByHand(socket: Duplex, error: PublicError): void {
   const { status } = CATALOGUE[error.error];
   const body = toAsciiJson(envelopeOf(error));
   socket.end(
@@ -151,6 +199,7 @@ function answerMalformed(code: string | undefined, socket: Duplex): void {
       `Content-Type: ${JSON_TYPE["content-type"]}`,
       `Content-Length: ${body.length}`,
       `x-request-id: ${newRequestId()}`,
+      ...retryHeadersOf(error).map(([name, value]) => `${name}: ${value}`),
       "Connection: close",
       "",
       body,
@@ -185,7 +234,7 @@ function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address
 
 async function closeServer(
   server: Server,
-  connections: ReadonlySet<Socket>,
+  connections: Connections,
   graceMs: number,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => {
@@ -195,7 +244,7 @@ async function closeServer(
     // A connection that becomes idle only now would otherwise be kept for its next request.
     server.closeIdleConnections();
     // To Node a connection that never said a word is busy. Browsers open such ones in advance.
-    for (const socket of connections) if (socket.bytesRead === 0) socket.destroy();
+    for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy();
   };
   const sweep = setInterval(sweepOnce, IDLE_SWEEP_MS);
   const cut = setTimeout(() => server.closeAllConnections(), graceMs);

@@ -51,6 +51,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "tracing-otlp.ts": { may: ["version.ts"], mayKnow: ["tracing.ts", "log.ts"] },
   "loop.ts": { may: ["clock.ts", "log.ts"] },
   "memory-budget.ts": { may: [] },
+  "descriptors.ts": { may: [], mayKnow: ["config/"] },
   "time-slice.ts": { may: [], mayKnow: ["batch/"] },
   "config/": { may: ["log.ts", "contract/"] },
   "config/watch.ts": { may: ["clock.ts", "log.ts", "loop.ts"] },

@@ -17,6 +17,10 @@ export interface Exit {
   readonly stderr: string;
 }
 
+/** `OPEN_FILES` is as many descriptors as it may have. */
+const limitOf = ({ OPEN_FILES }: Readonly<Record<string, string>>) =>
+  OPEN_FILES === undefined ? "" : `ulimit -n ${OPEN_FILES}; `;
+
 export class BatchdProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #exited: Promise<Exit>;
@@ -29,7 +33,8 @@ export class BatchdProcess implements AsyncDisposable {
     env: Readonly<Record<string, string>> = {},
     script: string = MAIN,
   ) {
-    this.#child = spawn(process.execPath, [script, ...args], {
+    const command = [process.execPath, script, ...args];
+    this.#child = spawn("sh", ["-c", `${limitOf(env)}exec "$0" "$@"`, ...command], {
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });
