@@ -8,6 +8,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { BatchdProcess } from "./support/process.ts";
+import { multipart, RawConnection, uploadRequest } from "./support/raw-http.ts";
 import { chatLines } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 
@@ -94,22 +95,22 @@ test.skipIf(!hasPrlimit)(
     await using _server = server;
     const setLimit = (limit: number) =>
       spawnSync("prlimit", ["--pid", String(server.pid), `--nofile=${limit}:4096`]).status;
+    // One connection for all, so that the limit meets the file alone.
+    using connection = await RawConnection.open(url);
+    const form = multipart([
+      { name: "purpose", content: "user_data" },
+      { name: "file", content: "content", filename: "f" },
+    ]);
     const upload = () => {
-      const form = new FormData();
-      form.set("purpose", "user_data");
-      form.set("file", new Blob(["content"]), "f");
-      return fetch(`${url}/v1/files`, { method: "POST", body: form });
+      connection.send(uploadRequest(form));
+      return connection.answer();
     };
-    // A connection that is kept, so that the limit meets the file alone.
-    const first = await upload();
-    expect(first.status).toBe(200);
-    await first.arrayBuffer();
+    expect((await upload()).status).toBe(200);
     expect(setLimit(8)).toBe(0);
 
     const refused = await upload();
     expect(refused.status).toBe(503);
-    expect(refused.headers.get("retry-after")).toBe("1");
-    await refused.arrayBuffer();
+    expect(refused.headers["retry-after"]).toBe("1");
     expect(setLimit(4096)).toBe(0);
     expect((await upload()).status).toBe(200);
   },
