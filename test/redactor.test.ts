@@ -1,11 +1,15 @@
 /** What the operator configured as a secret never reaches a tenant or the log, whoever echoes it. */
 import { randomInt } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { upstreamSecrets } from "../src/config/secrets.ts";
 import { UpstreamEntry } from "../src/config/upstreams.ts";
 import { Redactor } from "../src/redactor.ts";
 import { AnsweringUpstream, type Asked, type Given } from "./support/answering-upstream.ts";
+import { BatchdProcess } from "./support/process.ts";
 import { answerWith, ScriptedUpstream } from "./support/scripted-upstream.ts";
 import { chatLine, startTestService } from "./support/service.ts";
 
@@ -138,6 +142,22 @@ test("a key that is changed while the server runs is a secret from then on", asy
   expect(await (await answer).text()).toBe(
     `{"echo":"[redacted]${"*".repeat(changed.length - 10)}"}`,
   );
+});
+
+test("the log of the process shows no secret, whoever writes it there", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "batchd-redactor-"));
+  onTestFinished(() => rm(dir, { recursive: true, force: true }));
+  const config = join(dir, "batchd.yaml");
+  const upstream = { ...upstreamOf("http://127.0.0.1:9/v1"), api_key: "sk-operator-in-a-path-1" };
+  const values = { server: { port: 0 }, log_level: "debug", data_dir: dir, upstreams: [upstream] };
+  await writeFile(config, JSON.stringify(values));
+  await using server = new BatchdProcess(["serve", "--config", config]);
+  const url = await server.listening();
+  await fetch(`${url}/v1/files/file-${upstream.api_key}`);
+  await server.loggedLike(/"path":"\/v1\/files\/file-/);
+  const { stderr } = await server.kill();
+  expect(stderr).toContain("file-[redacted]");
+  expect(stderr).not.toContain(upstream.api_key);
 });
 
 describe("what counts as a secret", () => {

@@ -12,6 +12,8 @@ import { backoffMs, DEFAULT_RETRY_POLICY } from "./retry.ts";
 const LOG_EVERY_MS = 10_000;
 /** A target that refuses us is a matter for the operator: said at once, and again while it lasts. */
 const REFUSAL_LOG_EVERY_MS = 600_000;
+/** A tenant who makes a healthy target refuse now and then is not to fill the log with it. */
+const REFUSAL_LOG_PAUSE_MS = 60_000;
 
 /** Fewer may be bad luck. */
 const FAILURES_IN_A_ROW = 3;
@@ -125,6 +127,11 @@ export class TargetHealth {
     this.#restCount = 0;
     if (!this.#isTroubleLogged) return;
     this.#isTroubleLogged = false;
+    const nowMs = this.#clock.nowMs();
+    for (const reason of Object.keys(TODO)) {
+      const loggedAtMs = this.#loggedAtMs.get(reason) ?? nowMs;
+      if (nowMs - loggedAtMs >= REFUSAL_LOG_PAUSE_MS) this.#loggedAtMs.delete(reason);
+    }
     this.#log.info({ target: this.#target }, "upstream.recovered");
   }
 

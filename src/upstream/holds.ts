@@ -8,16 +8,16 @@
  *
  * What others are served is the evidence that tells a refused line from a sick target. A success of a request that started
  * later than the hold ends the hold, and a line that is refused although the target has served a request that started
- * later than its own last attempt is charged for it (`retry.ts`). The start counts and not the end: an answer may take minutes, and
+ * later than its own first refusal is charged for it (`retry.ts`). The start counts and not the end: an answer may take minutes, and
  * proves no more than that the key was good when it began. Credit is no such matter, since a small or free request may be
  * served when a larger one is not paid for: there only requests of the same kind are evidence.
  */
 import type { Outcome, Refused } from "../batch/outcome.ts";
+import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { CircuitBreaker } from "./capacity/breaker.ts";
 import type { RequestKind } from "./upstream.ts";
 
 interface Hold {
-  readonly kind: RequestKind;
   readonly breaker: CircuitBreaker;
   refused: Refused;
 }
@@ -60,9 +60,10 @@ export class Holds {
 
   /** The same for whatever endpoint. */
   heldAnywhere({ project, model }: Pick<RequestKind, "project" | "model">): Refused | null {
-    for (const { kind, breaker, refused } of this.#holds.values()) {
-      if (breaker.circuit === "closed" || kind.project !== project) continue;
-      if (kind.model === model) return refused;
+    if (this.#holds.size === 0) return null;
+    for (const endpoint of BATCH_ENDPOINTS) {
+      const refused = this.heldFor({ project, endpoint, model });
+      if (refused !== null) return refused;
     }
     return null;
   }
@@ -109,7 +110,7 @@ export class Holds {
 
   #noteRefused(kind: RequestKind, refused: Refused, ended: Ended): boolean {
     const key = keyOf(kind);
-    const hold = this.#holds.get(key) ?? { kind, breaker: new CircuitBreaker(), refused };
+    const hold = this.#holds.get(key) ?? { breaker: new CircuitBreaker(), refused };
     hold.refused = refused;
     this.#holds.set(key, hold);
     const [oldest] = this.#holds.keys();

@@ -52,7 +52,10 @@ export interface Moment {
   readonly random: number;
   /** Whether the target fails everybody, as its circuit breaker has it. */
   readonly isTargetDown: boolean;
-  /** Whether the target has served another request that started after the line's own last attempt. */
+  /**
+   * Whether the target has served another request that started after the line's own last attempt, or, for one that is
+   * refused, after its first refusal: a key that was good then is not what is wrong with the line.
+   */
   readonly hasServedOthers: boolean;
 }
 

@@ -145,6 +145,8 @@ export class TargetRoute implements Route {
     let failed: Target | null = null;
     let failedAtMs = 0;
     let failedStartAtMs = 0;
+    /** When its first attempt started that was refused. */
+    let refusedStartAtMs: number | null = null;
     while (!signals.stop.aborted && this.#clock.nowMs() < request.deadlineAtMs) {
       const askedAtMs = this.#clock.nowMs();
       const readyAtMs = this.#readyAtMs(request);
@@ -169,9 +171,13 @@ export class TargetRoute implements Route {
       }
       const outcome = await target.send(slot, request, signals.abort);
       this.#note(outcome, tally);
+      if (outcome.kind === "refused") refusedStartAtMs ??= startAtMs;
+      const sinceMs = outcome.kind === "refused" ? (refusedStartAtMs ?? startAtMs) : startAtMs;
+      const attempt = { kind: request, outcome };
       const hasServedOthers =
-        target.holds.hasServedSince(startAtMs, { kind: request, outcome }) ||
-        failed?.holds.hasServedSince(failedStartAtMs, { kind: request, outcome }) === true;
+        target.holds.hasServedSince(sinceMs, attempt) ||
+        (outcome.kind !== "refused" &&
+          failed?.holds.hasServedSince(failedStartAtMs, attempt) === true);
       const next = this.#decide(outcome, { tally, target, request, hasServedOthers });
       if (next.do === "record") return next.outcome;
       if (next.do === "give_back") break;

@@ -326,6 +326,23 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
   );
 });
 
+test("a line that is refused for good ends, although nobody is served any more when it is", async () => {
+  await using upstream = await AnsweringUpstream.start(({ user }) =>
+    user === "line-1" ? { status: 403, body: { oops: "no" } } : GOOD,
+  );
+  await using service = await startTestService({ config: configFor(upstream) });
+
+  const batch = await service.run(chatLines(500));
+
+  expect(batch.request_counts).toEqual({ total: 500, completed: 499, failed: 1 });
+  const [row] = await service.rows(batch.error_file_id);
+  expect(row).toMatchObject({
+    custom_id: "line-1",
+    response: null,
+    error: { code: "upstream_refused" },
+  });
+}, 60_000);
+
 describe("interactive requests", () => {
   test.each(REFUSALS)("get a 502 of ours for %s", async (_name, given) => {
     await using upstream = await AnsweringUpstream.start(() => given);

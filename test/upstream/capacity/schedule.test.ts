@@ -19,6 +19,31 @@ const scheduleOf = (time_zone: string, ...windows: Window[]) =>
 const utc = (text: string) => Date.parse(`${text}Z`);
 const shown = (atMs: number) => new Date(atMs).toISOString().slice(0, 16);
 
+describe("work ends", () => {
+  const schedule = scheduleOf("UTC", { from: "22:00", to: "02:00" });
+  const endOf = (start: string, hours: number) =>
+    shown(schedule.endOfWork(utc(start), hours * HOUR_MS));
+
+  test.each([
+    ["2026-03-04T22:00", 3, "2026-03-05T01:00"],
+    ["2026-03-04T23:00", 3, "2026-03-05T02:00"],
+    ["2026-03-04T23:00", 5, "2026-03-06T00:00"],
+    ["2026-03-04T12:00", 1, "2026-03-04T23:00"],
+    ["2026-03-04T12:00", 9, "2026-03-06T23:00"],
+    ["2026-03-04T23:00", 0, "2026-03-04T23:00"],
+  ])(
+    "that begins at %s and takes %i hours, with the hours that are closed: %s",
+    (start, hours, end) => {
+      expect(endOf(start, hours)).toBe(end);
+    },
+  );
+
+  test("as it began where there is always somebody at it", () => {
+    const always = scheduleOf("UTC", { from: "00:00", to: "24:00" });
+    expect(always.endOfWork(utc("2026-03-04T12:00"), 50 * HOUR_MS)).toBe(utc("2026-03-06T14:00"));
+  });
+});
+
 describe("batch lines go", () => {
   test("within a window, from its first minute up to its last", () => {
     const schedule = scheduleOf("UTC", { from: "22:30", to: "23:45" });
