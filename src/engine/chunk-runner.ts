@@ -98,11 +98,17 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
     await journal.close();
   } else {
     await journal.flush();
+    assertTaken(journal);
     const isLeft = isAnyUnserved && run.endReason === null;
     const isReleased = !isLeft && (await store.releaseChunkIfLeased(claimed.lease));
     if (isReleased) metrics.leaseChanged("chunk", "released");
   }
+  assertTaken(journal);
   return { unanswered, ended: run.endReason ?? "done" };
+}
+
+function assertTaken({ refusal: cause }: Journal): void {
+  if (cause !== null) throw new Error("the store refuses the answers of the chunk", { cause });
 }
 
 interface RunParts {

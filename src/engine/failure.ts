@@ -27,14 +27,21 @@ const PASSING_CODES = new Set([
 ]);
 
 /** Whether it is the machine that failed, not the work. */
-export function isPassing(thrown: unknown): boolean {
+export const isPassing = (thrown: unknown): boolean =>
+  codesOf(thrown).some((code) => PASSING_CODES.has(code));
+
+/** Whether the store will never take it: a rule of the database forbids it. */
+export const isRefusal = (thrown: unknown): boolean =>
+  codesOf(thrown).includes("SQLITE_CONSTRAINT");
+
+/** Of an error and its causes. SQLite has longer codes below each family, such as SQLITE_IOERR_WRITE. */
+function codesOf(thrown: unknown): string[] {
+  const codes: string[] = [];
   for (let error = thrown; error instanceof Error; error = error.cause) {
-    const code = (error as NodeJS.ErrnoException).code ?? "";
-    // SQLite has longer codes below each of these, such as SQLITE_IOERR_WRITE.
-    const family = code.split("_").slice(0, 2).join("_");
-    if (PASSING_CODES.has(family)) return true;
+    const { code } = error as NodeJS.ErrnoException;
+    if (typeof code === "string") codes.push(code.split("_").slice(0, 2).join("_"));
   }
-  return false;
+  return codes;
 }
 
 export const GIVEN_UP: NoAnswer = {

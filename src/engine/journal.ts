@@ -23,6 +23,7 @@ import type { Room } from "../memory-budget.ts";
 import type { LineLabels, Metrics } from "../metrics.ts";
 import { segmentKey } from "../store/segment-key.ts";
 import type { ChunkLease, SegmentEntry, Store } from "../store/store.ts";
+import { isRefusal } from "./failure.ts";
 import { crc32Of, recordHeader } from "./segment.ts";
 
 export interface JournalRecord {
@@ -108,6 +109,7 @@ export class Journal {
   #flushed: Promise<void> = Promise.resolve();
   /** Nothing may be written any more: the lease is lost, or a flush was given up. */
   #isOver = false;
+  #refusal: Error | null = null;
   #flushBeganAtMs: number;
   #flushTookMs = 0;
 
@@ -160,6 +162,11 @@ export class Journal {
       if (isClosed && entry !== null) this.#tellFlushed(entry);
     });
     await this.#flushed;
+  }
+
+  /** Why the store will never take what was written, or null. Trying again would keep all others waiting. */
+  get refusal(): Error | null {
+    return this.#refusal;
   }
 
   /** Writes nothing any more: the lease is somebody else's. */
@@ -222,7 +229,7 @@ export class Journal {
     return isStored ? { blobKey, bytes, crc32: crc32Of(parts), completed, failed, usage } : null;
   }
 
-  /** Until it works, the lease is lost, or the run is over. */
+  /** Until it works, the lease is lost, the store refuses it, or the run is over. */
   async #persist(write: () => Promise<boolean>): Promise<boolean> {
     const { clock, log, metrics, lease, limits } = this.#options;
     const { giveUp, onLeaseLost, failingJournals } = this.#options;
@@ -234,6 +241,11 @@ export class Journal {
         this.#isOver = true;
         onLeaseLost();
       } catch (err) {
+        if (isRefusal(err)) {
+          this.#isOver = true;
+          this.#refusal = err as Error;
+          break;
+        }
         failingJournals.add(this);
         metrics.journalWriteFailed();
         log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");

@@ -1,6 +1,7 @@
 /** Nothing that live work may still name is swept, however old it is. */
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import { BlobIntents } from "../../src/blob-intents.ts";
@@ -90,16 +91,40 @@ test("results that cannot be published for hours are written once, and kept", as
   upstream.hold();
   const { id, input_file_id: input } = await service.submit(chatLines(3));
   await upstream.reached(3);
-  // The last chunk is closed; what follows the claim of the finalizer fails.
-  const database = new Database(join(service.dataDir, "batchd.sqlite"));
-  database.exec(`create trigger refuse before update of completed_at_ms on batches
-    begin select raise(abort, 'refused'); end`);
+  const other = new Database(join(service.dataDir, "batchd.sqlite"));
+  const finalizer = other
+    .prepare("select lease_owner from batches where id = ? and status = 'finalizing'")
+    .pluck();
+  upstream.release();
+  // Between its claim and its commit the finalizer waits for the disk several times.
+  while ((finalizer.get(id) ?? null) === null) await setImmediate();
+  other.exec("begin immediate");
+  await service.events.reached("results.commit_failed", { batch: id });
+  const written = await blobsBelow(service.dataDir, "files");
+  expect(written).toHaveLength(2);
+  for (const hours of [1, 2]) await sweepAfter(hours * HOUR_MS, service, clock);
+  expect(await blobsBelow(service.dataDir, "files")).toEqual(written);
+
+  other.close();
+  clock.advance(RETRY_MS);
+  const batch = await service.ended(id);
+  expect([input, batch.output_file_id].toSorted()).toEqual(written);
+  expect(await service.rows(batch.output_file_id)).toHaveLength(3);
+});
+
+test("results that the database refuses are removed at once, and written again", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id, input_file_id: input } = await service.submit(chatLines(3));
+  await upstream.reached(3);
+  using database = refusing(service, "update of completed_at_ms on batches");
   upstream.release();
   await service.events.reached("loop.pass_failed", { loop: "finalize" });
   expect(await blobsBelow(service.dataDir, "files")).toEqual([input]);
 
-  database.exec("drop trigger refuse");
-  database.close();
+  database.relent();
   clock.advance(31_000);
   const batch = await service.ended(id);
   expect(batch.status).toBe("completed");
@@ -107,6 +132,54 @@ test("results that cannot be published for hours are written once, and kept", as
     [input, batch.output_file_id].toSorted(),
   );
 });
+
+test("a batch whose results can never be written ends all the same, and says why", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(3));
+  await upstream.reached(3);
+  using _database = refusing(service, "update of completed_at_ms on batches");
+  upstream.release();
+  for (let failed = 1; failed <= 10; failed++) {
+    await service.events.reached("loop.pass_failed", { loop: "finalize", count: failed });
+    await clock.asleep(3, clock.nowMs());
+    clock.advance(31_000);
+  }
+  const batch = await service.ended(id);
+  expect(batch).toMatchObject({ status: "failed", output_file_id: null, error_file_id: null });
+  expect(batch.errors?.data).toMatchObject([{ code: "internal_error" }]);
+});
+
+test("answers that the database refuses fail their chunk, and hold up no other", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(2));
+  await upstream.reached(2);
+  using database = refusing(service, `insert on segments when new.batch_id = '${id}'`);
+  upstream.release();
+  await service.events.reached("chunk.failed", { batch: id });
+  expect((await fetch(`${service.url}/ready`)).status).toBe(200);
+  expect((await service.run(chatLines(1))).status).toBe("completed");
+
+  database.relent();
+  clock.advance(31_000);
+  expect((await service.ended(id)).request_counts).toMatchObject({ completed: 2, failed: 0 });
+});
+
+/** A rule of the database that forbids a change, until it relents. */
+function refusing({ dataDir }: TestService, change: string) {
+  const database = new Database(join(dataDir, "batchd.sqlite"));
+  database.exec(`create trigger refuse before ${change}
+    begin select raise(abort, 'refused'); end`);
+  return {
+    relent: () => void database.exec("drop trigger refuse"),
+    [Symbol.dispose]: () => void database.close(),
+  };
+}
 
 /** Two processes on the same data, of which the second sweeps. */
 async function twoProcesses() {
