@@ -7,6 +7,10 @@ const SLOW = [
   "test/dispatch/**",
   "test/conformance/sqlite.test.ts",
   "test/engine/damage.test.ts",
+  "test/engine/fair-share.test.ts",
+  "test/engine/refusals.test.ts",
+  "test/engine/restart.test.ts",
+  "test/engine/trouble.test.ts",
   "test/engine/validation-extremes.test.ts",
   "test/engine/validation-memory.test.ts",
   "test/engine/waiting.test.ts",
@@ -16,7 +20,7 @@ const SLOW = [
   "test/readme.test.ts",
   "test/reload.test.ts",
   "test/tracing.test.ts",
-  "test/upstream/capacity/schedule.test.ts",
+  "test/upstream/capacity/*.test.ts",
   "test/upstream/route.test.ts",
 ];
 

@@ -54,13 +54,18 @@ describe("a line that is not one JSON object is invalid_json_line", () => {
     "{",
     `${JSON.stringify(good)} {}`,
     `${JSON.stringify(good)},`,
-    `\ufeff${JSON.stringify(good)}`,
     "[]",
     "null",
     "17",
     '"text"',
     '{"custom_id":"a","body":{"model":"m",}}',
   ])("%s", (line) => expect(faultOf(line)).toEqual(fault));
+
+  test("with a hint, when it begins with a byte order mark", () => {
+    const { message, ...rest } = faultOf(`\ufeff${JSON.stringify(good)}`) ?? { message: "" };
+    expect({ ...rest, message: fault.message }).toEqual(fault);
+    expect(message).toContain("byte order mark");
+  });
 });
 
 describe("a missing part is named", () => {
