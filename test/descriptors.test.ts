@@ -43,10 +43,12 @@ async function submit(openai: OpenAI, count: number): Promise<string> {
   return id;
 }
 
-function silentConnection(url: string): { socket: Socket; said: Promise<string> } {
+/** Says as much as this and no more. */
+function silentConnection(url: string, words = ""): { socket: Socket; said: Promise<string> } {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   socket.on("error", () => {});
+  socket.write(words);
   const said = new Promise<string>((resolve) => {
     socket.once("data", (text) => resolve(text.toString()));
     socket.once("close", () => resolve(""));
@@ -76,14 +78,21 @@ describe("with 48 descriptors and an upstream of 64 slots", () => {
     expect(batch.request_counts).toEqual({ total: 200, completed: 200, failed: 0 });
   }, 60_000);
 
-  test("a client is served while others hold all connections without a word", async () => {
-    const { server, url, openai } = await start({ OPEN_FILES: "48" });
-    await using _server = server;
-    const silent = Array.from({ length: 30 }, () => silentConnection(url));
-    await once(silent[0]!.socket, "connect");
-    expect((await openai.models.list()).data).not.toHaveLength(0);
-    for (const { socket } of silent) socket.destroy();
-  }, 60_000);
+  test.each([
+    ["without a word", ""],
+    ["and never come to the end of their headers", "GET / HTTP/1.1\r\nHost: x\r\n"],
+  ])(
+    "a client is served while others hold all connections %s",
+    async (_, words) => {
+      const { server, url, openai } = await start({ OPEN_FILES: "48" });
+      await using _server = server;
+      const silent = Array.from({ length: 30 }, () => silentConnection(url, words));
+      await once(silent[0]!.socket, "connect");
+      expect((await openai.models.list()).data).not.toHaveLength(0);
+      for (const { socket } of silent) socket.destroy();
+    },
+    60_000,
+  );
 });
 
 const hasPrlimit = spawnSync("prlimit", ["--version"]).status === 0;

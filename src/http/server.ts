@@ -63,11 +63,19 @@ export async function listen(
     requireHostHeader: false,
   });
   const connections: Connections = new Map();
+  let madeRoomAtMs = Number.NEGATIVE_INFINITY;
+  const makeRoom = () => {
+    // It looks at every connection, and clients may come by the thousand.
+    if (performance.now() - madeRoomAtMs < MAKE_ROOM_EVERY_MS) return;
+    madeRoomAtMs = performance.now();
+    server.closeIdleConnections();
+    closeUnused(connections, answers);
+  };
   server.on("connection", (socket) => {
     connections.set(socket, performance.now());
     socket.once("close", () => connections.delete(socket));
     if (connections.size <= maxConnections) return;
-    closeUnused(server, connections);
+    makeRoom();
     turnAway(socket);
   });
   server.on("request", listener);
@@ -100,8 +108,10 @@ const NO_LIMITS: ConnectionLimits = { maxConnections: Number.POSITIVE_INFINITY }
 /** For a client to read why it is turned away. */
 const TURN_AWAY_MS = 1_000;
 const TURN_AWAY_RETRY_MS = 1_000;
-/** Who has connected says something by then. */
+/** While connections are scarce: who has connected says something by then, and has sent the headers of a request. */
 const SILENT_MS = 1_000;
+const FIRST_HEADERS_MS = 5_000;
+const MAKE_ROOM_EVERY_MS = 100;
 
 /** Answered before it has asked: to read its request would take as long as it likes. */
 function turnAway(socket: Socket): void {
@@ -115,14 +125,12 @@ function turnAway(socket: Socket): void {
   setTimeout(() => socket.destroy(), TURN_AWAY_MS).unref();
 }
 
-/** Makes room for the next client: nobody waits on connections that are between two requests, or have never said a word. */
-function closeUnused(server: Server, connections: Connections): void {
-  server.closeIdleConnections();
-  const beforeMs = performance.now() - SILENT_MS;
+/** Makes room for the next client at the cost of those who have not asked for anything yet. */
+function closeUnused(connections: Connections, answers: Answers): void {
+  const nowMs = performance.now();
   for (const [socket, openedAtMs] of connections) {
-    // In the order in which they came.
-    if (openedAtMs > beforeMs) return;
-    if (socket.bytesRead === 0) socket.destroy();
+    const allowedMs = socket.bytesRead === 0 ? SILENT_MS : FIRST_HEADERS_MS;
+    if (!answers.has(socket) && nowMs - openedAtMs > allowedMs) socket.destroy();
   }
 }
 
