@@ -28,7 +28,12 @@ const PASSING_CODES = new Set([
 
 /** Whether it is the machine that failed, not the work. */
 export const isPassing = (thrown: unknown): boolean =>
-  codesOf(thrown).some((code) => PASSING_CODES.has(code));
+  thrown instanceof NotWritten || codesOf(thrown).some((code) => PASSING_CODES.has(code));
+
+/** Bytes that could not be stored, for whatever reason: what they are has nothing to do with it. */
+export class NotWritten extends Error {
+  override readonly name = "NotWritten";
+}
 
 /** Whether the store will never take it: a rule of the database forbids it. */
 export const isRefusal = (thrown: unknown): boolean =>

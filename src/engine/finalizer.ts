@@ -30,7 +30,7 @@ import type {
   Store,
 } from "../store/store.ts";
 import { type Attributes, during, type Tracing } from "../tracing.ts";
-import { isPassing, MAX_FAILURES } from "./failure.ts";
+import { isPassing, MAX_FAILURES, NotWritten } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Merge } from "./merge.ts";
 
@@ -301,7 +301,10 @@ class ResultWriter {
   #open(): PassThrough {
     if (this.#stream === null) {
       this.#stream = new PassThrough({ highWaterMark: 4 * WRITE_BYTES });
-      this.#stored = this.#blobs.put(resultBlobKey(this.#id), this.#stream);
+      const stored = this.#blobs.put(resultBlobKey(this.#id), this.#stream);
+      this.#stored = stored.catch((cause: unknown) => {
+        throw new NotWritten("a result file could not be written", { cause });
+      });
       // Awaited in `finish`; a failure before that surfaces in `#pass`.
       this.#stored.catch(() => {});
       this.#stream.on("error", () => {});

@@ -1,5 +1,5 @@
 /** Nothing that live work may still name is swept, however old it is. */
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
@@ -131,6 +131,28 @@ test("results that the database refuses are removed at once, and written again",
   expect(await blobsBelow(service.dataDir, "files")).toEqual(
     [input, batch.output_file_id].toSorted(),
   );
+});
+
+test("results wait for a disk that takes nothing, and for no count of tries", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
+  upstream.hold();
+  const { id, input_file_id: input } = await service.submit(chatLines(3));
+  await upstream.reached(3);
+  const files = join(service.dataDir, "blobs/files");
+  await rename(join(files, input), join(service.dataDir, "blobs/input"));
+  await rm(files, { recursive: true });
+  await writeFile(files, "in the way");
+  upstream.release();
+  for (let failed = 1; failed <= 12; failed++) {
+    await service.events.reached("loop.pass_failed", { loop: "finalize", count: failed });
+    await clock.asleep(3, clock.nowMs());
+    clock.advance(31_000);
+  }
+  await rm(files);
+  clock.advance(31_000);
+  expect((await service.ended(id)).request_counts).toMatchObject({ completed: 3 });
 });
 
 test("a batch whose results can never be written ends all the same, and says why", async () => {
