@@ -51,7 +51,7 @@ export class Target {
   readonly name: string;
   readonly capacity: Capacity;
   readonly health: TargetHealth;
-  readonly holds = new Holds();
+  readonly holds: Holds;
   readonly watch: TargetWatch;
   /** What it says it has. */
   readonly models: ModelList;
@@ -70,6 +70,7 @@ export class Target {
     this.#options = options;
     this.#config = config;
     this.capacity = new Capacity(config, options);
+    this.holds = new Holds(options.clock);
     this.health = new TargetHealth(config.name, options);
     this.watch = new TargetWatch(config.name, options);
     this.models = new ModelList({

@@ -3,6 +3,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { UpstreamEntry } from "../../src/config/upstreams.ts";
 import { createLog } from "../../src/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { AnsweringUpstream, GOOD } from "../support/answering-upstream.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat, ScriptedUpstream } from "../support/scripted-upstream.ts";
 import { never, requestOf } from "../support/targets.ts";
@@ -37,4 +38,29 @@ test("a clock that is set back an hour keeps no line waiting for that hour", asy
   expect((await next).kind).toBe("answered");
   stop.abort();
   await paused;
+});
+
+test("nor does it prolong a hold by that hour, or charge a line for what was served before", async () => {
+  await using upstream = await AnsweringUpstream.start();
+  const clock = new FakeClock();
+  const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
+  const upstreams = openUpstreams({
+    ...{ upstreams: [config], maxAnswerBytes: () => 1_000_000, clock, random: () => 0 },
+    ...{ log: createLog("silent", new PassThrough()), ...unobserved() },
+  });
+  onTestFinished(() => upstreams.close());
+  const route = upstreams.findRoute("m")!;
+  const request = requestOf("hello", { deadlineAtMs: clock.nowMs() + 24 * HOUR_MS });
+  const send = () => route.send(request, { stop: never, abort: never });
+  expect((await send()).kind).toBe("answered");
+  upstream.answer = () => ({ status: 401, body: {} });
+  clock.advance(-HOUR_MS);
+  const held = send();
+  await clock.asleep(1, clock.nowMs() + 500);
+  expect(route.held(request, never)).not.toBeNull();
+
+  clock.advance(-HOUR_MS);
+  upstream.answer = () => GOOD;
+  expect(route.held(request, never)).toBeNull();
+  expect((await held).kind).toBe("answered");
 });
