@@ -37,6 +37,8 @@ export const differences: Section = {
               "eta",
               "at_risk",
               "queue_position",
+              "waiting",
+              "common_failure",
             ]);
           }
         },

@@ -45,6 +45,11 @@ const head = (request: ModelRequest, prefix: string, object: string): Json => ({
   model: request.model,
 });
 
+const images = ({ prompt }: ModelRequest): Json => ({
+  created: CREATED,
+  data: [{ revised_prompt: prompt, b64_json: "aW1hZ2U=" }],
+});
+
 const ANSWERS: Record<string, (request: ModelRequest) => Json> = {
   "/v1/chat/completions": (request) => ({
     ...head(request, "chatcmpl", "chat.completion"),
@@ -109,6 +114,15 @@ const ANSWERS: Record<string, (request: ModelRequest) => Json> = {
         echo: request.prompt,
       },
     ],
+  }),
+  "/v1/images/generations": images,
+  "/v1/images/edits": images,
+  "/v1/videos": (request) => ({
+    id: id("video", request),
+    object: "video",
+    model: request.model,
+    status: "completed",
+    prompt: request.prompt,
   }),
 };
 
