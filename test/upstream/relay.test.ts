@@ -140,11 +140,11 @@ test("that finds a target well again lets the lines go, before its own answer is
   const route = upstreams.findRoute("m")!;
   const deadlineAtMs = clock.nowMs() + 86_400_000;
   const request = requestOf("hello", { deadlineAtMs });
-  // With the fiftieth failure the circuit opens, and the lines wait.
+  // With the fiftieth failure the circuit opens. The nine other lines are out again by then, and wait after that.
   const lines = Array.from({ length: 10 }, () =>
     route.send(request, { stop: never, abort: never }),
   );
-  for (let i = 0; i < 50; i++) answerWith(await upstream.next(), {}, 502);
+  for (let i = 0; i < 59; i++) answerWith(await upstream.next(), {}, 502);
   await clock.asleep(1, clock.nowMs() + 500);
   expect(upstreams.listTargets()).toMatchObject([{ circuit: "open" }]);
 
