@@ -84,6 +84,8 @@ export const LOG_EVENTS = {
     "relay.abandoned": "A client left before the end of the answer to its interactive request.",
     "request.completed": "A request to batchd ended.",
     "target.circuit_half_open": "A target that was left alone is tried with one request.",
+    "target.limit_changed":
+      "A target may have more or fewer requests in flight (`from`, `to`); `reason` says why.",
     "upload.parts_removed": "The parts of an upload that is over are gone.",
     "upstream.models_unknown": "A target did not say which models it has.",
     "webhook.attempt_failed": "An event was not taken once more; it is tried again.",

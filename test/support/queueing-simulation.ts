@@ -31,6 +31,10 @@ export interface SimulationOptions {
   readonly service: (nowMs: number) => Service;
   /** Continuous batching: how long each waits for a unit of its work while so many are served, whatever `ms` says. */
   readonly unitMs?: (serving: number) => number;
+  /** What a refusal asks for: its client sends nothing for so long. Left out: nothing. */
+  readonly pauseMs?: number;
+  /** How a request that was served ends all the same; left out: well. */
+  readonly fate?: () => Sample["signal"];
 }
 
 interface InFlight {
@@ -44,6 +48,9 @@ interface Ending {
   readonly order: number;
   readonly request: InFlight;
   readonly signal: Sample["signal"];
+  /** Whether it takes a place at the server until then. */
+  readonly isServed: boolean;
+  readonly wasRefused?: boolean;
 }
 
 /** What was seen between two calls of {@link Simulation.measure}. */
@@ -60,6 +67,8 @@ export interface Measured {
 }
 
 const REFUSAL_MS = 5;
+/** From the end of a request at the server until its client can send the next one. */
+const TURNAROUND_MS = 2;
 
 const trueWorkOf = ({ work, trueWork = work }: Service) => trueWork;
 
@@ -67,6 +76,7 @@ class Client {
   readonly policy: AdaptiveConcurrency;
   readonly startsAtMs: number;
   readonly demand: number;
+  pausedUntilMs = 0;
   inFlight = 0;
   limitMs = 0;
   min = Number.POSITIVE_INFINITY;
@@ -79,7 +89,8 @@ class Client {
   }
 
   mayStart(nowMs: number): boolean {
-    return nowMs >= this.startsAtMs && this.inFlight < Math.min(this.policy.limit, this.demand);
+    const sendsFromMs = Math.max(this.startsAtMs, this.pausedUntilMs);
+    return nowMs >= sendsFromMs && this.inFlight < Math.min(this.policy.limit, this.demand);
   }
 }
 
@@ -144,7 +155,10 @@ export class Simulation {
   }
 
   #nextStartMs(): number {
-    const starts = this.#clients.map(({ startsAtMs }) => startsAtMs);
+    const starts = this.#clients.flatMap(({ startsAtMs, pausedUntilMs }) => [
+      startsAtMs,
+      pausedUntilMs,
+    ]);
     return Math.min(...starts.filter((atMs) => atMs > this.#nowMs), Number.POSITIVE_INFINITY);
   }
 
@@ -192,40 +206,54 @@ export class Simulation {
     client.inFlight++;
     if (this.#serving < this.#options.capacity(this.#nowMs)) this.#serve(request);
     else if (this.#options.beyond === "waits") this.#waiting.push(request);
-    else this.#endLater(request, "overloaded", REFUSAL_MS);
+    else {
+      const atMs = this.#nowMs + REFUSAL_MS;
+      const order = this.#order++;
+      this.#endings.add({ atMs, order, request, signal: "overloaded", isServed: false });
+    }
   }
 
   #serve(request: InFlight): void {
     this.#serving++;
+    const signal = this.#options.fate?.() ?? "good";
     if (this.#options.unitMs === undefined) {
-      this.#endLater(request, "good", request.service.ms);
+      this.#endLater(request, signal, signal === "good" ? request.service.ms : REFUSAL_MS);
       return;
     }
     const atMs = this.#batchWork + trueWorkOf(request.service);
-    this.#batch.add({ atMs, order: this.#order++, request, signal: "good" });
+    this.#batch.add({ atMs, order: this.#order++, request, signal, isServed: true });
   }
 
   #endLater(request: InFlight, signal: Sample["signal"], afterMs: number): void {
-    this.#endings.add({ atMs: this.#nowMs + afterMs, order: this.#order++, request, signal });
+    const atMs = this.#nowMs + afterMs;
+    this.#endings.add({ atMs, order: this.#order++, request, signal, isServed: true });
   }
 
-  #end({ request, signal }: Ending): void {
+  #end({ request, signal, isServed, wasRefused = !isServed }: Ending): void {
+    if (isServed) {
+      this.#serving--;
+      const atMs = this.#nowMs + TURNAROUND_MS;
+      const order = this.#order++;
+      this.#endings.add({ atMs, order, request, signal, isServed: false, wasRefused: false });
+      this.#serveWaiting();
+      return;
+    }
     const { client, startedAtMs, service } = request;
     const { inFlight } = client;
     client.inFlight--;
     this.#ended++;
-    if (signal === "good") {
-      this.#serving--;
-      this.#work += trueWorkOf(service);
-    } else this.#refused++;
+    if (wasRefused) this.#refused++;
+    if (signal === "good") this.#work += trueWorkOf(service);
+    const pauseMs = !wasRefused ? 0 : (this.#options.pauseMs ?? 0);
+    if (pauseMs > 0) client.pausedUntilMs = this.#nowMs + pauseMs;
     client.policy.note({
       startedAtMs,
       endedAtMs: this.#nowMs,
       signal,
       work: service.work,
       inFlight,
+      pauseMs,
     });
-    this.#serveWaiting();
   }
 
   #serveWaiting(): void {

@@ -3,7 +3,7 @@
  *
  * | | decides | learns from |
  * |---|---|---|
- * | `concurrency.ts` | requests in flight, within the operator's bounds | latency and overload |
+ * | `concurrency.ts` | requests in flight, within the operator's bounds | finished work and refusals |
  * | `schedule.ts` | how many of them may be lines of batches | the time of day |
  * | `quota.ts` | when the next one may go, by requests and tokens a minute | `x-ratelimit-*`, usage |
  * | `breaker.ts` | whether any may go | trouble in a row |
@@ -142,7 +142,8 @@ export class Capacity implements Gate {
     if (signal !== null && startedAtMs <= nowMs) {
       const inFlight = this.#usedSlots;
       const work = workOf(outcome);
-      this.#concurrency.note({ startedAtMs, endedAtMs: nowMs, signal, work, inFlight });
+      const pauseMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
+      this.#concurrency.note({ startedAtMs, endedAtMs: nowMs, signal, work, inFlight, pauseMs });
     }
     this.#setLimits();
     if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.shut();
@@ -208,9 +209,15 @@ export class Capacity implements Gate {
     const { limit } = this.#concurrency;
     const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs());
     const batchLimit = Math.min(this.#slotsForLines(limit), scheduled ?? limit);
-    if (limit !== this.limiter.limit || batchLimit !== this.limiter.batchLimit) {
+    const from = this.limiter.limit;
+    if (limit !== from || batchLimit !== this.limiter.batchLimit) {
       this.limiter.setLimits(limit, batchLimit);
       if (batchLimit === 0) this.limiter.shut();
+      const { reason } = this.#concurrency;
+      const target = this.#name;
+      if (limit !== from) {
+        this.#options.log.debug({ target, from, to: limit, reason }, "target.limit_changed");
+      }
     }
   }
 

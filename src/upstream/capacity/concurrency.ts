@@ -1,128 +1,110 @@
 /**
- * How many requests a target is given at once: samples of attempts go in, a number comes out. No clock, no
+ * How many requests a target is given at once: samples of attempts go in, a number comes out. No clock and no
  * timer; what time it is, the samples say.
  *
- * **The question** is whether more concurrency is still worth it. With `L` requests in flight and a latency of `u`
- * for a unit of work, throughput is `L ÷ u` (Little), so `g` times as many are worth it while they make `u` grow
- * by clearly less than `g`. There are two kinds of latency, and they tell different things:
+ * **The question** is what batch work wants: does the target finish more work with more requests in flight? The
+ * answer comes from experiments. In between the limit is held, and nothing that a single answer does can move it.
  *
- * - *Waiting in line* is the same for short and long answers. A target with a line is full: more requests only make
- *   it longer. This is measured against the *base*, what a unit costs when nobody waits ({@link BaseLatency}).
- * - *Pace* goes with the size of an answer. A server that batches continuously (vLLM, SGLang, TGI) needs a
- *   little more time for a token with each request that joins, while all of them together get more tokens. That
- *   is no waiting, and the base rises with it, as long as it is worth it: up to the elasticity
- *   `d ln u ÷ d ln L = ⅔`, which is where Kleinrock's generalized power `throughput² ÷ latency` is at its peak.
- *   Plain power peaks at ½; batch work cares for throughput. Where a token takes `a + b·L`, that is `L = 2a ÷ b`.
+ * | Phase | What happens | What ends it |
+ * |---|---|---|
+ * | climb | each round steps up: doubling at the start, later by a few and then by ever more | more requests gain too little (`throughput.ts`): the limit goes to what is enough for the throughput that was measured |
+ * | hold | the limit stays, and its latency is averaged | some rounds, more each time it was right: then climb; a latency that jumps: then look |
+ * | look | two rounds at three quarters and at half of the limit | the two tell what a unit of work takes when none waits, and so how many requests are enough |
  *
- * A round tells them apart by how latency depends on size ({@link Round.paceMs}). Where all sizes are equal, or
- * none is known, nothing can be told and all that is above the base counts as waiting. Then a server that slows
- * down gently is kept at low latency rather than at its highest throughput; the lower bound is there to overrule
- * that. Differences that chance may explain, or of some milliseconds only, are none.
+ * **Refusals** (`refusals.ts`) set a ceiling at once. Scattered ones do not, nor do broken connections.
  *
- * **Rounds.** Everything but a refusal is judged once a round, over about as many answers as are in flight
- * ({@link Round}), so that each change shows before the next one.
+ * **Sharing.** Each look leaves a few requests more than enough, so whoever has little gains on whoever has much. Two
+ * that share a target cannot tell each other's load from a server that slows down gently, and would outbid each
+ * other. So there is an end to what a unit may take: beyond it, whoever can make the target faster by stepping
+ * down gives up a fifth; equal steps up and proportional ones down make shares equal. Whoever cannot is either small
+ * or not the cause; after two such looks the slower pace is taken for normal.
  *
- * | State | What a round does |
- * |---|---|
- * | slow start | doubles the limit, until the first sign of waiting, a pace that is not worth it, or a refusal |
- * | cruise | `limit × base ÷ latency + a few`: with nobody waiting it grows, slowly at first and faster the longer that lasts; otherwise it settles where those few wait. As the number depends on the limit, and the latency is the same for all, sharers of a target settle at equal limits |
- * | look | steps the limit down as long as that shortens the waiting by much. What is left is the base, for this many in flight, and the queue follows from Little's law: the limit goes to `limit × base ÷ latency` at once. If it was pace and worth it, that is where it was before |
- *
- * **Looks** come at the end of slow start, when latency has risen by a third, when cruising has given up a third in
- * vain, and every so many rounds. Only they raise the base for waiting: a later sharer would take the queue that
- * it finds for the normal state, and a look of its own drains it. A look that changes nothing means that the
- * latency is not of our making: the base rises, by a step at first and by more if the next look says the same,
- * and the limit goes back to where it was.
- *
- * **Refusals and timeouts** shrink the limit at once, and again only for requests that started after that; then
- * it is held for a while ({@link OverloadMemory}) and approaches slowly the place where it was refused.
- *
- * Nothing grows that is not used, and nothing leaves the bounds. Whoever shares a target that slows down without ever
- * making requests wait sees a part of its own effect only, and goes further than it would alone.
+ * Nothing grows that is not used, and nothing leaves the bounds.
  *
  * Sources:
  * - J. Little, "A Proof for the Queuing Formula: L = λW", Operations Research 9(3), 1961.
- * - L. Kleinrock, "Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications",
- *   ICC 1979: where throughput and latency balance, and the exponent for those who value one of them more.
- * - G.-I. Yu, J. S. Jeong, G.-W. Kim, S. Kim, B.-G. Chun, "Orca: A Distributed Serving System for Transformer-Based
- *   Generative Models", OSDI 2022: continuous batching.
- * - V. Jacobson, "Congestion Avoidance and Control", SIGCOMM 1988: slow start, back off at once.
+ * - N. Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016: bandwidth × base delay, and
+ *   to learn each of the two while the other does not disturb it.
+ * - M. Dong et al., "PCC: Re-architecting Congestion Control for Consistent High Performance", NSDI 2015: to try a
+ *   rate, see what comes of it, and move only then.
  * - D.-M. Chiu, R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
- *   Networks", Computer Networks and ISDN Systems 17, 1989: why additive increase with multiplicative decrease is fair.
- * - D. X. Wei, C. Jin, S. H. Low, S. Hegde, "FAST TCP: Motivation, Architecture, Algorithms, Performance",
- *   IEEE/ACM Transactions on Networking 14(6), 2006: the rule of the cruise.
- * - E. Landau, W. Thurston, T. Bozarth, "Performance Under Load", Netflix Technology Blog, 2018: the same rule
- *   for requests, with the square root of the limit as what may wait.
- * - P. Balasubramanian, O. Ertugay, D. Havey, M. Bagnulo, "LEDBAT++: Congestion Control for Background Traffic",
- *   IRTF draft-irtf-iccrg-ledbat-plus-plus: the periodic looks, for the sake of late-comers.
+ *   Networks", Computer Networks and ISDN Systems 17, 1989: equal steps up and proportional ones down are fair.
+ * - G.-I. Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", OSDI 2022.
  */
-import { BaseLatency } from "./base-latency.ts";
-import { Round, type Sample } from "./concurrency-round.ts";
-import { OverloadMemory } from "./overload-memory.ts";
+import { Refusals } from "./refusals.ts";
+import { type Level, Round, type Sample } from "./round.ts";
+import {
+  DOUBT,
+  enoughFor,
+  fastestFor,
+  gainsTooLittle,
+  isSurprise,
+  isTooSlow,
+} from "./throughput.ts";
 
-export type { Sample } from "./concurrency-round.ts";
+export type { Sample } from "./round.ts";
 
 export interface ConcurrencyBounds {
   readonly min: number;
   readonly max: number;
 }
 
+/** Why the limit has moved last. */
+export type MoveReason =
+  | "start"
+  /** More requests in flight are tried. */
+  | "climb"
+  /** More of them finished too little more work. */
+  | "no_gain"
+  /** Fewer are tried, to see what an answer takes when none waits. */
+  | "look"
+  /** Back from a look, to what is enough. */
+  | "looked"
+  /** Answers take too long with so many. */
+  | "slow"
+  | "refused"
+  | "timed_out"
+  /** Too little work to say anything. */
+  | "unused"
+  | "configured";
+
 const START_LIMIT = 16;
-/** In slow start: so much above the base is a sign of waiting. */
-const SLOW_START_TOLERANCE = 1.15;
-const OVERLOAD_FACTOR = 0.9;
-/** Times the square root of the limit: how many may wait. */
-const QUEUE_FACTOR = 0.4;
-/** Clear rounds beyond all that is known, after which growth doubles with each. */
-const ROUNDS_TO_DOUBLING = 4;
-/** Above the base by so much, and by some requests more, the limit is far off. */
-const SEVERE = 1.3;
-const SEVERE_REQUESTS = 2.5;
-const ROUNDS_BETWEEN_LOOKS = 30;
-/** Cruising down to this share of the limit of the last look asks for another. */
-const GIVEN_UP_SHARE = 0.7;
-const LOOK_STEP = { min: 0.25, max: 0.5 };
-/** A step of a look that leaves no more than this share of the latency calls for the next. */
-const STEP_HELPED = 0.87;
-/** A look that leaves more than this share of the latency changed nothing. */
-const LOOK_CHANGED = 0.93;
-/** By how much a look in vain may raise the base, and one that repeats it within so many rounds. */
-const MAX_BASE_RISE = { first: 1.15, repeated: 2 };
-const ROUNDS_TO_REPEAT = 2;
-/** Rounds of a look wait so much longer for what started before: long answers, at the old pace. */
-const LOOK_PATIENCE = 1.5;
+/** Rounds before the next experiment; twice as many each time the limit was right. */
+const PATIENCE = { min: 2, max: 32 };
+/** A climb costs nothing where requests wait; a look costs throughput. */
+const CLIMBS_PER_LOOK = 4;
+const LOOKS_AT = [0.75, 0.5] as const;
+/** A look that makes an answer no faster than this changes nothing. */
+const UNCHANGED = 0.97;
+/** What is given up when others are there: after a refusal, and when the target is too slow. */
+const GIVE_UP = { refused: 0.9, slow: 0.8 };
+/** Times the square root of the limit: a first step up, and what may wait. */
+const STEP_FACTOR = 0.4;
 
-interface Look {
-  readonly fromLimit: number;
-  readonly fromLevel: number;
-  readonly fromRound: Round;
-  /** Whether one before it, a moment ago, changed nothing. */
-  readonly isRepeated: boolean;
-  /** Before the latest step. */
-  readonly lastUnitMs: number;
-}
-
-/** `part ÷ whole`, and 1 if it is not a part. */
-const share = (part: number, whole: number) => (part < whole ? part / whole : 1);
+const isNear = (a: number, b: number) => Math.abs(a - b) <= Math.max(1, 0.1 * b);
+const stepOf = (limit: number) => Math.max(1, STEP_FACTOR * Math.sqrt(limit));
 
 export class AdaptiveConcurrency {
   #bounds: ConcurrencyBounds;
-  /** With a fraction on its way to the next request. */
-  #limit = 0;
-  #inFlight = 0;
-  #decreasedAtMs = Number.NEGATIVE_INFINITY;
-  #round = new Round(0);
-  #base = new BaseLatency();
-  #isSlowStart = true;
-  #look: Look | null = null;
-  #roundsSinceLook = 0;
-  #lookedAtLimit = 0;
-  #wasLookInVain = false;
-  /** Rounds in a row in which nobody waited and the limit might grow. */
-  #clearRounds = 0;
-  /** Those of them that were past the last refusal. */
-  #unknownRounds = 0;
-  #overloads = new OverloadMemory();
+  #limit = START_LIMIT;
+  #reason: MoveReason = "start";
+  #phase: "start" | "climb" | "hold" | "look" = "start";
+  #round = new Round(START_LIMIT, { inFlight: 0, nowMs: 0, isSettled: true });
+  #refusals = new Refusals();
+  /** Up to two lower levels, in rising order: what an answer takes when none waits. */
+  #below: readonly Level[] = [];
+  /** The limit that proved right, as it is measured now. */
+  #held: Level | null = null;
+  #fastestMs = Number.POSITIVE_INFINITY;
+  #step = START_LIMIT;
+  #patience = PATIENCE.min;
+  #roundsHeld = 0;
+  #climbsSinceLook = 0;
+  #looksInVain = 0;
+  #isTooSlow = false;
+  #inFlight = 1;
+  #nowMs: number | null = null;
+  #latencyMs = 0;
 
   constructor(bounds: ConcurrencyBounds) {
     this.#bounds = bounds;
@@ -131,193 +113,205 @@ export class AdaptiveConcurrency {
 
   /** An integer within the bounds. */
   get limit(): number {
-    return Math.floor(this.#limit);
+    return this.#limit;
+  }
+
+  get reason(): MoveReason {
+    return this.#reason;
   }
 
   /** After an outage: forgets everything, and starts small again. */
   restart(): void {
-    this.#limit = this.#within(START_LIMIT);
-    this.#round = new Round(0);
-    this.#base = new BaseLatency();
-    this.#isSlowStart = true;
-    this.#overloads = new OverloadMemory();
-    this.#lookedAtLimit = 0;
-    this.#forgetRounds();
+    this.#refusals = new Refusals();
+    this.#below = [];
+    this.#held = null;
+    this.#fastestMs = Number.POSITIVE_INFINITY;
+    this.#phase = "start";
+    this.#step = START_LIMIT;
+    this.#nowMs = null;
+    this.#move(START_LIMIT, "start");
   }
 
   /** Keeps what was learned, as far as it lies within them. */
   setBounds(bounds: ConcurrencyBounds): void {
     this.#bounds = bounds;
-    this.#limit = this.#within(this.#limit);
+    if (this.#within(this.#limit) !== this.#limit) this.#hold(this.#limit, "configured");
   }
 
   note(sample: Sample): void {
     if (this.#bounds.min === this.#bounds.max) return;
     this.#inFlight = sample.inFlight;
-    const isOverload = sample.signal === "overloaded" || sample.signal === "timed_out";
-    if (isOverload && sample.startedAtMs > this.#decreasedAtMs) {
-      this.#backOff(sample.endedAtMs);
-      return;
-    }
+    this.#nowMs = sample.endedAtMs;
     this.#round.note(sample);
-    if (this.#round.isComplete) this.#endRound(sample.endedAtMs);
-  }
-
-  #backOff(nowMs: number): void {
-    const refusedAt = this.#limit;
-    this.#isSlowStart = false;
-    this.#lookedAtLimit = 0;
-    this.#forgetRounds();
-    this.#setLimit(this.limit * OVERLOAD_FACTOR, nowMs);
-    this.#overloads.noteRefusal(refusedAt, this.#limit);
-    // Also at the lower bound: what is in flight is evidence only once.
-    this.#decreasedAtMs = nowMs;
-  }
-
-  #endRound(nowMs: number): void {
-    this.#overloads.noteAnswers(this.#round.answerCount);
-    if (this.#look !== null) this.#goOnLooking(this.#look, nowMs);
-    else if (this.#isSlowStart) this.#startUp(nowMs);
-    else this.#cruise(nowMs);
-  }
-
-  #startUp(nowMs: number): void {
-    const round = this.#round;
-    const level = this.#level;
-    const tolerableUnitMs = this.#base.allowedUnitMs(round, level) * SLOW_START_TOLERANCE;
-    if (round.hasUsed(this.limit) && round.lowUnitMs > tolerableUnitMs) {
-      this.#isSlowStart = false;
-      this.#startLook(nowMs);
+    const { signal } = sample;
+    if (signal === "overloaded" || signal === "timed_out") {
+      this.#noteRefusal(sample, signal === "overloaded" ? "refused" : "timed_out");
       return;
     }
-    this.#base.learnIfLower(round, level);
-    this.#isSlowStart = this.#limit < this.#bounds.max;
-    const factor = round.supportsGrowthOf(this.limit) ? 2 : 1;
-    this.#setLimit(this.#limit * factor, nowMs);
+    if (signal === "good") this.#refusals.noteAnswer();
+    if (this.#round.isComplete) this.#endRound();
   }
 
-  #cruise(nowMs: number): void {
-    this.#base.followDown(this.#round, this.#level);
-    this.#roundsSinceLook++;
-    if (this.#isTimeToLook()) {
-      this.#startLook(nowMs);
+  #noteRefusal(sample: Sample, reason: "refused" | "timed_out"): void {
+    const isOurs = this.#phase === "climb" || this.#phase === "start";
+    const proven = this.#phase === "climb" ? (this.#held?.limit ?? 1) : null;
+    const verdict = this.#refusals.note(sample, this.#limit, proven);
+    if (verdict === null || (verdict.limit >= this.#limit && !isOurs)) return;
+    let { limit } = verdict;
+    if (verdict.isNew) {
+      const { pauseMs } = sample;
+      // A pause is dear enough to stay below the ceiling for, and who shares it pays as well.
+      const isFree = this.#phase !== "start" && pauseMs === 0;
+      if (isFree) limit = Math.max(1, Math.round(limit * GIVE_UP.refused));
+      const cost = { nowMs: sample.endedAtMs, latencyMs: this.#latencyMs, pauseMs, isOurs };
+      this.#refusals.hold(Math.max(limit, proven ?? 0), cost);
+    }
+    this.#hold(limit, reason);
+    this.#patience = PATIENCE.min;
+  }
+
+  #endRound(): void {
+    const { level, latencyMs, isUsed, canGrow } = this.#round;
+    this.#latencyMs = latencyMs;
+    if (!isUsed) {
+      const isTrying = this.#phase === "climb" || this.#phase === "look";
+      if (isTrying && this.#held !== null) this.#hold(this.#held.limit, "unused");
+      else this.#beginRound();
       return;
     }
-    const mayWait = QUEUE_FACTOR * Math.sqrt(this.#limit);
-    const waiting = this.limit * (1 - share(this.#allowedUnitMs, this.#round.lowUnitMs));
-    const isClear = waiting < mayWait / 4;
-    this.#countClearRound(isClear);
-    if (isClear) this.#base.followUp(this.#round, this.#level);
-    const growth = isClear ? this.#clearGrowth() : mayWait;
-    const canGrow = this.#round.supportsGrowthOf(this.limit);
-    const next = this.#limit - waiting + (canGrow ? growth : 0);
-    this.#setLimit(Math.min(next, Math.max(this.#limit, this.#overloads.most)), nowMs);
+    if (this.#phase === "hold") {
+      this.#goOnHolding(level, canGrow);
+      return;
+    }
+    this.#fastestMs = Math.min(this.#fastestMs, level.unitMs + 2 * level.errorMs);
+    if (this.#phase === "look") this.#goOnLooking(level);
+    else this.#goOnClimbing(level, canGrow);
   }
 
-  get #allowedUnitMs(): number {
-    return this.#base.allowedUnitMs(this.#round, this.#level);
+  #goOnClimbing(level: Level, canGrow: boolean): void {
+    this.#isTooSlow = isTooSlow(level, this.#fastestMs);
+    if (this.#isTooSlow) {
+      this.#held ??= level;
+      if (this.#look(this.#held)) return;
+    }
+    if (gainsTooLittle(level, this.#below)) {
+      this.#hold(enoughFor(level, this.#below), "no_gain");
+      return;
+    }
+    if (!canGrow) {
+      this.#beginRound();
+      return;
+    }
+    const last = this.#below.at(-1);
+    // Levels that are close together tell no line.
+    if (last === undefined || level.limit >= 1.5 * last.limit) {
+      this.#below = [...this.#below.slice(-1), level];
+    }
+    this.#held = level;
+    this.#step = Math.min(2 * this.#step, this.#limit);
+    if (!this.#stepUp()) this.#hold(this.#limit, this.#reason);
   }
 
-  get #levelledUnitMs(): number {
-    return this.#base.levelledUnitMs(this.#round, this.#level);
+  /** False when there is nowhere to go. */
+  #stepUp(): boolean {
+    const most = this.#refusals.mostAt(this.#nowMs ?? 0, this.#limit);
+    const next = this.#within(Math.min(this.#limit + this.#step, most));
+    if (next <= this.#limit) return false;
+    if (this.#phase !== "start") this.#phase = "climb";
+    this.#move(next, "climb");
+    return true;
   }
 
-  /** How many requests the round is about. */
-  get #level(): number {
-    return Math.min(this.limit, this.#round.peakInFlight);
+  #hold(limit: number, reason: MoveReason): void {
+    const before = this.#held?.limit ?? 0;
+    const isRight = isNear(limit, before);
+    this.#patience = isRight ? Math.min(PATIENCE.max, 2 * this.#patience) : PATIENCE.min;
+    this.#phase = "hold";
+    this.#roundsHeld = 0;
+    this.#isTooSlow = false;
+    this.#move(limit, reason);
+    this.#step = stepOf(this.#limit);
+    this.#held = { limit: this.#limit, unitMs: 0, errorMs: 0, answersPerWork: 1 };
   }
 
-  /** Not while something else, such as a rate, holds what is in flight: to step below that would only cost throughput. */
-  #isTimeToLook(): boolean {
-    if (!this.#round.hasUsed(this.limit)) return false;
-    const { lowUnitMs } = this.#round;
-    const limit = this.#limit;
-    if (lowUnitMs > this.#allowedUnitMs * (SEVERE + SEVERE_REQUESTS / limit)) return true;
-    if (lowUnitMs > this.#allowedUnitMs && this.#hasGivenUp(limit)) return true;
-    return this.#roundsSinceLook >= ROUNDS_BETWEEN_LOOKS;
-  }
-
-  #countClearRound(isClear: boolean): void {
-    this.#clearRounds = isClear && !this.#overloads.isHolding ? this.#clearRounds + 1 : 0;
-    this.#unknownRounds =
-      isClear && this.#overloads.isPast(this.#limit) ? this.#unknownRounds + 1 : 0;
-  }
-
-  /** The same for small and large limits: among sharers of a target that refuses, this lets the small ones catch up. */
-  #clearGrowth(): number {
-    const doublings = Math.max(0, this.#unknownRounds - ROUNDS_TO_DOUBLING);
-    return Math.min(Math.max(1, this.#clearRounds) * 2 ** doublings, Math.max(1, this.#limit / 2));
-  }
-
-  #startLook(nowMs: number): void {
-    const from = {
-      fromLimit: this.#limit,
-      fromLevel: this.#level,
-      fromRound: this.#round,
-      isRepeated: this.#wasLookInVain && this.#roundsSinceLook <= ROUNDS_TO_REPEAT,
+  #goOnHolding(level: Level, canGrow: boolean): void {
+    const before = this.#held ?? level;
+    const isAlarm = this.#roundsHeld > 1 && isSurprise(level, before);
+    const gain = Math.max(1 / 4, 1 / ++this.#roundsHeld);
+    const held: Level = {
+      ...level,
+      unitMs: before.unitMs + gain * (level.unitMs - before.unitMs),
+      errorMs: Math.hypot((1 - gain) * before.errorMs, gain * level.errorMs),
     };
-    this.#forgetRounds();
-    this.#stepDown(from, nowMs);
+    this.#held = held;
+    if (isAlarm || this.#roundsHeld >= this.#patience) {
+      this.#climbsSinceLook++;
+      // Where a target refuses, nothing waits.
+      const isDue = this.#climbsSinceLook >= CLIMBS_PER_LOOK && !this.#refusals.isNear(held.limit);
+      const isNeeded = isAlarm || isDue || isTooSlow(held, this.#fastestMs);
+      if (isNeeded && this.#look(held)) return;
+      if (canGrow && this.#climbFrom(held)) return;
+    }
+    this.#beginRound();
   }
 
-  #stepDown(from: Omit<Look, "lastUnitMs">, nowMs: number): void {
-    this.#look = { ...from, lastUnitMs: this.#levelledUnitMs };
-    const factor = Math.max(LOOK_STEP.min, share(this.#allowedUnitMs, this.#round.unitMs));
-    this.#setLimit(Math.round(this.#level * Math.min(LOOK_STEP.max, factor)), nowMs);
+  #climbFrom(held: Level): boolean {
+    const below = this.#below;
+    this.#below = [...below.filter(({ limit }) => limit < held.limit).slice(0, 1), held];
+    if (this.#stepUp()) return true;
+    this.#below = below;
+    return false;
   }
 
-  #goOnLooking(look: Look, nowMs: number): void {
-    if (this.#levelledUnitMs < look.lastUnitMs * STEP_HELPED && this.limit > this.#bounds.min) {
-      this.#stepDown(look, nowMs);
+  /** False when the limit is too small for it. */
+  #look({ limit }: Level): boolean {
+    this.#climbsSinceLook = 0;
+    const lower = this.#within(Math.floor(limit * LOOKS_AT[0]));
+    if (lower >= limit) return false;
+    this.#phase = "look";
+    this.#below = [];
+    this.#move(lower, "look");
+    return true;
+  }
+
+  #goOnLooking(level: Level): void {
+    const held = this.#held ?? level;
+    this.#below = [level, ...this.#below];
+    const lower = this.#within(Math.floor(held.limit * LOOKS_AT[1]));
+    if (this.#below.length === 1 && lower < level.limit) {
+      this.#move(lower, "look");
       return;
     }
-    this.#look = null;
-    this.#base.learnPace(this.#round, this.#level);
-    this.#lookedAtLimit = this.#learnFrom(look);
-    this.#setLimit(this.#lookedAtLimit, nowMs);
+    const isSlow = this.#isTooSlow || isTooSlow(held, this.#fastestMs);
+    const isInVain = this.#below.every(
+      ({ unitMs, errorMs }) => unitMs + DOUBT * errorMs > UNCHANGED * held.unitMs,
+    );
+    this.#looksInVain = isSlow && isInVain ? this.#looksInVain + 1 : 0;
+    if (this.#looksInVain >= 2) {
+      this.#looksInVain = 0;
+      this.#fastestMs = fastestFor(held);
+      this.#hold(held.limit, "looked");
+    } else if (gainsTooLittle(held, this.#below)) {
+      const enough = enoughFor(held, this.#below);
+      this.#hold(enough + stepOf(enough), "looked");
+    } else if (isSlow && !isInVain) this.#hold(held.limit * GIVE_UP.slow, "slow");
+    else this.#hold(held.limit + (isSlow ? stepOf(held.limit) : 0), "looked");
   }
 
-  /** Says what the limit should have been. */
-  #learnFrom({ fromLimit, fromLevel, fromRound, isRepeated }: Look): number {
-    const base = this.#base;
-    const fromUnitMs = base.levelledUnitMs(fromRound, fromLevel);
-    const hasChanged = this.#levelledUnitMs < fromUnitMs * LOOK_CHANGED;
-    this.#wasLookInVain = !hasChanged;
-    if (hasChanged) {
-      base.learn(this.#round, this.#level, base.unitMsAt(this.#round, this.#level));
-      return fromLimit * share(base.allowedUnitMs(fromRound, fromLevel), fromRound.lowUnitMs);
-    }
-    const maxRise = isRepeated ? MAX_BASE_RISE.repeated : MAX_BASE_RISE.first;
-    base.learn(this.#round, this.#level, this.#allowedUnitMs * maxRise);
-    return this.#beforeGivingUp(fromLimit);
-  }
-
-  /** The limit of the last look, if much of it was given up since. */
-  #beforeGivingUp(limit: number): number {
-    return this.#hasGivenUp(limit) ? this.#lookedAtLimit : limit;
-  }
-
-  #hasGivenUp(limit: number): boolean {
-    return limit < GIVEN_UP_SHARE * this.#lookedAtLimit;
-  }
-
-  #forgetRounds(): void {
-    this.#look = null;
-    this.#wasLookInVain = false;
-    this.#roundsSinceLook = 0;
-    this.#clearRounds = 0;
-    this.#unknownRounds = 0;
-  }
-
-  #setLimit(limit: number, nowMs: number): void {
+  #move(limit: number, reason: MoveReason): void {
     const next = this.#within(limit);
-    if (next < this.#limit) this.#decreasedAtMs = nowMs;
+    if (next !== this.#limit) this.#reason = reason;
     this.#limit = next;
-    const patience = this.#look === null ? 1 : LOOK_PATIENCE;
-    this.#round = new Round((this.#inFlight - 1) * patience);
+    this.#beginRound();
+  }
+
+  #beginRound(): void {
+    const inFlight = this.#inFlight - 1;
+    const isSettled = this.#phase === "hold" && this.#roundsHeld > 0;
+    this.#round = new Round(this.#limit, { inFlight, nowMs: this.#nowMs, isSettled });
   }
 
   #within(limit: number): number {
-    return Math.min(this.#bounds.max, Math.max(this.#bounds.min, limit));
+    return Math.min(this.#bounds.max, Math.max(this.#bounds.min, Math.round(limit)));
   }
 }
