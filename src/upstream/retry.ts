@@ -6,8 +6,8 @@
  * | overloaded (429, 503, 529), unreachable | more time cures it: again, until the deadline |
  * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
- * | 502, 504, timed out, broken, while the target serves nobody | the target's fault for now: again, for a few hours |
- * | the same, although the target has served others since; other 5xx but 501 | may be the line's fault: again, a few times |
+ * | 502, 504, broken, while the target serves nobody | the target's fault for now: again, for a few hours |
+ * | the same, although the target has served others since; other 5xx but 501; timed out | may be the line's fault: again, a few times |
  * | any of these, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |
  * | any other status | final |
  * | interrupted | given back; it costs the line nothing |
@@ -100,10 +100,12 @@ const isCuredByTime = (outcome: Outcome, { hasServedOthers }: Moment) =>
 const isTargetsFault = (outcome: Outcome, { isTargetDown, hasServedOthers }: Moment) =>
   isTargetDown || (isDoubtful(outcome) && !hasServedOthers);
 
-/** Whether it may be the target's trouble as well as the line's. */
+/**
+ * Whether it may be the target's trouble as well as the line's. A timeout is not: it has given the target minutes, and a
+ * line that asks for too long an answer times out wherever it goes.
+ */
 const isDoubtful = (outcome: Outcome) =>
   outcome.kind === "broken" ||
-  outcome.kind === "timed_out" ||
   (outcome.kind === "answered" && (outcome.status === 502 || outcome.status === 504));
 
 /** The tally of a line whose target was found down after the line had failed there: that was not its fault. */

@@ -54,10 +54,19 @@ describe("after an attempt", () => {
     });
   });
 
+  test("a timeout is charged to the line, whomever else the target serves", () => {
+    const outcome: Outcome = { kind: "timed_out", afterMs: 5 };
+    for (const hasServedOthers of [true, false]) {
+      expect(decideAfter(outcome, { hasServedOthers })).toMatchObject({
+        do: "retry",
+        tally: { failures: 1, overloads: 0 },
+      });
+    }
+  });
+
   test.each<Outcome>([
     answered(502),
     answered(504),
-    { kind: "timed_out", afterMs: 5 },
     { kind: "broken", detail: "connection reset" },
   ])(
     "$kind is the target's trouble while it serves nobody else, and for three hours",

@@ -58,7 +58,6 @@ describe("a line", () => {
     ["[[status 502]]", 502],
     ["[[status 504]]", 504],
     ["[[reset]]", "broken"],
-    ["[[hang]]", "timed_out"],
     ["[[status 401]]", "refused"],
   ])("that is told %s ends while the server serves others, and not before", async (prompt, end) => {
     const upstream = await modelServer();
@@ -71,6 +70,13 @@ describe("a line", () => {
     expect(isOver).toBe(false);
     for (let i = 0; !isOver; i++) expect(statusOf(await send(route, `other ${i}`))).toBe(200);
     expect(statusOf(await failing)).toBe(end);
+  });
+
+  test("that is never answered in time ends after five tries, though nobody else is served", async () => {
+    const upstream = await modelServer();
+    const { route } = open([targetAt(upstream, "a", { timeout_seconds: 0.1 })], () => 0.1);
+    expect(statusOf(await send(route, "[[hang]]"))).toBe("timed_out");
+    expect(upstream.total).toBe(5);
   });
 
   test("outlives a target that is down", async () => {
