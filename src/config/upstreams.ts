@@ -101,6 +101,12 @@ export const UpstreamEntry = z
      * `max_concurrency` is below 8.
      */
     interactive_reserve: int(0, 1_000).optional(),
+    /**
+     * Of the slots, and of the requests or tokens a minute, what lines of batches keep while interactive requests want
+     * all of them. A higher share makes interactive requests wait longer under load; 1 puts them behind all lines but
+     * for `interactive_reserve`, and 0 lets them stop batches altogether.
+     */
+    batch_share: z.number().min(0).max(1).default(0.25),
     /** Left out: what the upstream says in `x-ratelimit-limit-requests`, if it does. */
     requests_per_minute: int(1, 100_000_000).optional(),
     /** Left out: what the upstream says in `x-ratelimit-limit-tokens`, if it does. */

@@ -2,15 +2,18 @@
  * How many requests a target may have in flight, and who is next.
  *
  * Two lanes wait for the slots of a target: single requests that somebody sits in front of (*interactive*), and
- * the lines of batches. Interactive ones go first, and a few slots may be kept for them alone. A slot is not all:
- * a target can also be paused, cut off, or out of its quota for the minute, which its {@link Gate} tells.
+ * the lines of batches. Interactive ones go first, and a few slots may be kept for them alone; but while both wait
+ * lines keep a share (`batch-share.ts`). A slot is not all: a target can also be paused, cut off, or out of its
+ * quota for the minute, which its {@link Gate} tells.
  *
  * A waiter stands in the line of every target that would do and takes the first slot that it is given. One
- * invariant carries it all: **while a target could take the first of a lane, nobody waits there**. Whatever
- * makes room (a release, a higher limit, the time at which the gate opens) hands it on in the same step, in the
- * order of the lanes and of arrival; so taking a free slot never overtakes anybody, and no wake-up can be lost.
+ * invariant carries it all: **while a target could take whoever is next, nobody waits there**. Whatever makes
+ * room (a release, a higher limit, the time at which the gate opens) hands it on in the same step, to the lane whose
+ * turn it is and there in the order of arrival; so taking a free slot never overtakes anybody whose turn it is, and no
+ * wake-up can be lost.
  */
 import type { Clock } from "../clock.ts";
+import { BatchShare } from "./batch-share.ts";
 import type { Lane, Need } from "./need.ts";
 import { type Place, type SlotWaiter, WaitingLine } from "./waiting-line.ts";
 
@@ -18,6 +21,8 @@ import { type Place, type SlotWaiter, WaitingLine } from "./waiting-line.ts";
 export interface Gate {
   /** When this may go out; now, if that is not after `nowMs`. Infinity: not before something else changes. */
   readyAtMs(need: Need, nowMs: number): number;
+  /** What this takes of the rate limit, in whatever unit; more than 0. */
+  costOf(need: Need): number;
   /** It goes out now. */
   pass(need: Need, nowMs: number): void;
 }
@@ -46,7 +51,6 @@ export class Slot<Target extends Limited> {
   }
 }
 
-/** In the order in which they are served. */
 const LANES: readonly Lane[] = ["interactive", "batch"];
 /** Clocks are set, and timers do not reach further than some weeks: a gate is looked at again after this. */
 const MAX_ALARM_MS = 60_000;
@@ -68,6 +72,7 @@ export class Limiter {
     interactive: new WaitingLine(),
     batch: new WaitingLine(),
   };
+  readonly #batchShare = new BatchShare();
   readonly #limitsListeners = new Set<() => void>();
   #isClosed = false;
   #isHandingOn = false;
@@ -114,6 +119,12 @@ export class Limiter {
     this.handOn();
   }
 
+  /** What lines keep while interactive requests wait too, from 0 to 1. */
+  setBatchShare(share: number): void {
+    this.#batchShare.set(share);
+    this.handOn();
+  }
+
   /** Called whenever the limits have moved. */
   onLimits(listener: () => void): void {
     this.#limitsListeners.add(listener);
@@ -123,10 +134,10 @@ export class Limiter {
     this.#limitsListeners.delete(listener);
   }
 
-  /** Whether it could go out now without overtaking anybody. */
+  /** Whether it could go out now without overtaking anybody whose turn it is. */
   canTake(need: Need): boolean {
     if (!this.#hasSlotFor(need.lane) || this.#waiting.interactive.first !== null) return false;
-    if (need.lane === "batch" && this.#waiting.batch.first !== null) return false;
+    if (need.lane === "batch" ? this.#waiting.batch.first !== null : this.#isLineDue) return false;
     const nowMs = this.#clock.nowMs();
     return this.#gate.readyAtMs(need, nowMs) <= nowMs;
   }
@@ -134,6 +145,7 @@ export class Limiter {
   /** Counts a slot as taken; only when it {@link canTake} the need. */
   take(need: Need): void {
     this.#inFlight[need.lane]++;
+    this.#noteTurn(need);
     this.#gate.pass(need, this.#clock.nowMs());
   }
 
@@ -173,21 +185,41 @@ export class Limiter {
   }
 
   #serve(): void {
-    for (const lane of LANES) {
-      const line = this.#waiting[lane];
-      while (line.first !== null && this.#hasSlotFor(lane)) {
-        const { waiter, target } = line.first;
-        const nowMs = this.#clock.nowMs();
-        const readyAtMs = this.#gate.readyAtMs(waiter.need, nowMs);
-        if (readyAtMs > nowMs) {
-          this.#lookAgainAt(readyAtMs, nowMs);
-          return;
-        }
-        line.leave(line.first);
-        this.take(waiter.need);
-        waiter.grant(target);
+    for (let next = this.#next; next !== null; next = this.#next) {
+      const { waiter, target } = next;
+      const nowMs = this.#clock.nowMs();
+      const readyAtMs = this.#gate.readyAtMs(waiter.need, nowMs);
+      if (readyAtMs > nowMs) {
+        this.#lookAgainAt(readyAtMs, nowMs);
+        return;
       }
-      if (line.first !== null) return;
+      this.#waiting[waiter.need.lane].leave(next);
+      this.take(waiter.need);
+      waiter.grant(target);
+    }
+  }
+
+  /** Whose turn it is, as far as slots decide it; null when nobody waits for whom there is one. */
+  get #next(): Place | null {
+    const { interactive, batch } = this.#waiting;
+    const lane = interactive.first === null || this.#isLineDue ? batch : interactive;
+    return lane.first !== null && this.#hasSlotFor(lane.first.waiter.need.lane) ? lane.first : null;
+  }
+
+  /** Whether a line goes before any interactive request. */
+  get #isLineDue(): boolean {
+    const { first } = this.#waiting.batch;
+    if (first === null || !this.#hasSlotFor("batch")) return false;
+    const { limit, totalInFlight } = this;
+    const use = { limit, totalInFlight, batchInFlight: this.#inFlight.batch };
+    return this.#batchShare.isDue(this.#gate.costOf(first.waiter.need), use);
+  }
+
+  #noteTurn(need: Need): void {
+    const { first: line } = this.#waiting.batch;
+    if (need.lane === "batch") this.#batchShare.spend(this.#gate.costOf(need));
+    else if (line !== null) {
+      this.#batchShare.earn(this.#gate.costOf(need), this.#gate.costOf(line.waiter.need));
     }
   }
 

@@ -37,6 +37,7 @@ test("an upstream that says nothing of it is OpenAI's in style, reached directly
     defaults: {},
     connect_timeout_seconds: 10,
     timeout_seconds: 600,
+    batch_share: 0.25,
   });
   for (const key of [
     "azure",

@@ -485,3 +485,77 @@ describe("while a batch fills every slot", () => {
     expect((await own.ended(batch.id)).request_counts?.completed).toBe(12);
   });
 });
+
+describe("while one tenant has 64 requests open all the time", () => {
+  const [SLOTS, OPEN_COUNT, LINE_COUNT] = [8, 64, 100];
+  const configWith = (batch_share: number, base_url: string) => ({
+    upstreams: [
+      {
+        ...{ name: "test", base_url, models: ["*"], batch_share },
+        ...{ min_concurrency: SLOTS, max_concurrency: SLOTS },
+      },
+    ],
+    auth: {
+      keys: [
+        { name: "alpha", key: "key-alpha", project: "alpha" },
+        // As `TestService.openai` sends it.
+        { name: "beta", key: "test", project: "beta" },
+      ],
+    },
+  });
+
+  /** Asks again whenever it has an answer. */
+  async function askOnAndOn(own: TestService, signal: AbortSignal): Promise<void> {
+    const init = { headers: { authorization: "Bearer key-alpha" }, signal };
+    try {
+      for (;;) {
+        const answer = await post("/v1/chat/completions", JSON.stringify(INTERACTIVE), init, own);
+        expect(answer.status).toBe(200);
+        await answer.text();
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  test("the batch of another one goes on with its share, and completes", async () => {
+    await using busy = await ScriptedUpstream.start();
+    await using own = await startTestService({ config: configWith(0.25, busy.url) });
+    const stop = new AbortController();
+    const asking = Array.from({ length: OPEN_COUNT }, () => askOnAndOn(own, stop.signal));
+    let held: Exchange[] = [];
+    const fillSlots = async () => {
+      held = [];
+      while (held.length < SLOTS) held.push(await busy.next());
+      return held.filter((exchange) => userOf(exchange) !== "interactive").length;
+    };
+    /** Answers all that is there; so many of the requests that follow are lines. */
+    const linesInRounds = async (roundCount: number) => {
+      let lineCount = 0;
+      for (let i = 0; i < roundCount; i++) {
+        // Of the seven slots for lines twice as many lines are taken on; what is not in flight waits.
+        await waitingCount(own, OPEN_COUNT + 2 * (SLOTS - 1) - SLOTS);
+        for (const exchange of held) answerChat(exchange);
+        lineCount += await fillSlots();
+      }
+      return lineCount;
+    };
+    expect(await fillSlots()).toBe(0);
+    const batch = await own.submit(chatLines(LINE_COUNT));
+    expect(await linesInRounds(20)).toBe((20 * SLOTS) / 4);
+    own.reconfigure(configWith(0.5, busy.url));
+    expect(await linesInRounds(5)).toBe((5 * SLOTS) / 2);
+
+    let isOver = false;
+    const ended = own.ended(batch.id).finally(() => {
+      isOver = true;
+    });
+    for (const exchange of held) answerChat(exchange);
+    while (!isOver) answerChat(await busy.next());
+    expect((await ended).request_counts).toEqual({
+      ...{ total: LINE_COUNT, completed: LINE_COUNT, failed: 0 },
+    });
+    stop.abort();
+    await Promise.all(asking);
+  });
+});

@@ -8,7 +8,7 @@ import { type Lane, Need } from "../../src/upstream/need.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 
 const clock = new FakeClock();
-const OPEN: Gate = { readyAtMs: () => 0, pass: () => {} };
+const OPEN: Gate = { readyAtMs: () => 0, pass: () => {}, costOf: () => 1 };
 
 class Target implements Choosable {
   readonly limiter: Limiter;
@@ -19,12 +19,13 @@ class Target implements Choosable {
   constructor(
     name: string,
     limit: number,
-    { gate = OPEN, batchLimit = limit, priority = 0, weight = 1 } = {},
+    { gate = OPEN, batchLimit = limit, priority = 0, weight = 1, share = 0 } = {},
   ) {
     this.name = name;
     this.priority = priority;
     this.weight = weight;
     this.limiter = new Limiter({ gate, clock });
+    this.limiter.setBatchShare(share);
     this.limiter.setLimits(limit, batchLimit);
   }
 }
@@ -168,7 +169,7 @@ describe("two lanes", () => {
 });
 
 describe("a gate", () => {
-  const gateUntil = (atMs: () => number): Gate => ({ readyAtMs: atMs, pass: () => {} });
+  const gateUntil = (atMs: () => number): Gate => ({ ...OPEN, readyAtMs: atMs });
 
   test("lets nobody through before its time, then everybody that has a slot, in order", async () => {
     const opensAtMs = clock.nowMs() + 60_000;
@@ -232,7 +233,7 @@ describe("of several targets", () => {
 
 test("thousands that wait for two targets are served when both open in the same moment", async () => {
   let openAtMs = Number.POSITIVE_INFINITY;
-  const gate: Gate = { readyAtMs: () => openAtMs, pass: () => {} };
+  const gate: Gate = { ...OPEN, readyAtMs: () => openAtMs };
   const both = [new Target("a", 10_000, { gate }), new Target("b", 10_000, { gate })];
   const waiting = Array.from({ length: 15_000 }, () => acquire(both));
   openAtMs = 0;
@@ -250,7 +251,7 @@ test("a gate that opens in a year is looked at again before: no timer reaches so
       return new Promise(() => {});
     },
   };
-  const gate: Gate = { readyAtMs: () => 365 * 86_400_000, pass: () => {} };
+  const gate: Gate = { ...OPEN, readyAtMs: () => 365 * 86_400_000 };
   const limiter = new Limiter({ gate, clock: recorded });
   limiter.setLimits(1, 1);
   void acquireSlot([{ limiter, priority: 0, weight: 1 }], {
@@ -379,6 +380,154 @@ test("whatever the order of acquire, release, abort and new limits: never over t
       await simulation.finish();
       expect(simulation.waiting).toEqual([]);
       expect(simulation.gates.map(takenAt)).toEqual([0, 0, 0]);
+    }),
+    { numRuns: 150 },
+  );
+});
+
+/** Both lanes at one target, with what each of them was given while the other waited too. */
+class Lanes {
+  readonly waiting: Record<Lane, number> = { interactive: 0, batch: 0 };
+  /** In the order in which they were given. */
+  readonly held: Slot<Target>[] = [];
+  readonly order: Lane[] = [];
+  readonly target: Target;
+
+  constructor(target: Target) {
+    this.target = target;
+  }
+
+  ask(lane: Lane): void {
+    this.waiting[lane]++;
+    const take = (slot: Slot<Target> | null) => {
+      this.waiting[lane]--;
+      this.order.push(lane);
+      if (slot !== null) this.held.push(slot);
+    };
+    const asked = acquire([this.target], { lane });
+    if (asked instanceof Promise) void asked.then(take);
+    else take(asked);
+  }
+
+  async release(index: number): Promise<void> {
+    this.held.splice(index, 1)[0]?.release();
+    await settle();
+  }
+}
+
+describe("while both lanes want every slot", () => {
+  const lanesWith = (limit: number, share: number, batchLimit = limit) => {
+    const lanes = new Lanes(new Target("a", limit, { share, batchLimit }));
+    for (let i = 0; i < 200; i++) lanes.ask("interactive");
+    for (let i = 0; i < 200; i++) lanes.ask("batch");
+    return lanes;
+  };
+  const linesOf = (order: readonly Lane[]) => order.filter((lane) => lane === "batch").length;
+
+  test.for([1, 2, 3, 8, 20])("lines get a quarter of %i slots", async (limit) => {
+    const lanes = lanesWith(limit, 0.25);
+    for (let i = 0; i < 80; i++) await lanes.release(0);
+    expect(lanes.order.slice(0, limit), "who came first").not.toContain("batch");
+    expect(linesOf(lanes.order.slice(limit))).toBeGreaterThanOrEqual(16);
+    expect(linesOf(lanes.order.slice(limit))).toBeLessThanOrEqual(24);
+  });
+
+  test("lines hold no more than their share, however much longer they take", async () => {
+    const lanes = lanesWith(8, 0.25);
+    for (let i = 0; i < 80; i++) {
+      const answered = lanes.held.findIndex(({ need }) => need.lane === "interactive");
+      await lanes.release(answered);
+      expect(lanes.target.limiter.inFlight.batch).toBe(Math.min(i + 1, 2));
+    }
+  });
+
+  test("lines keep their slots when interactive answers take for ever", async () => {
+    const lanes = lanesWith(8, 0.25);
+    await lanes.release(0);
+    await lanes.release(0);
+    for (let i = 0; i < 80; i++) {
+      await lanes.release(lanes.held.findIndex(({ need }) => need.lane === "batch"));
+      expect(lanes.target.limiter.inFlight).toEqual({ interactive: 6, batch: 2 });
+    }
+  });
+
+  test("the reserve is no line's, whatever their share", async () => {
+    const lanes = lanesWith(4, 1, 3);
+    for (let i = 0; i < 20; i++) await lanes.release(0);
+    expect(lanes.target.limiter.inFlight).toEqual({ interactive: 1, batch: 3 });
+  });
+
+  test("lines that may not go, as outside their hours, hold nobody up", async () => {
+    const lanes = lanesWith(4, 0.25, 0);
+    for (let i = 0; i < 40; i++) await lanes.release(0);
+    expect(linesOf(lanes.order)).toBe(0);
+    expect(lanes.target.limiter.totalInFlight).toBe(4);
+  });
+
+  test("a share that is no fraction of two is met to the slot", async () => {
+    const lanes = lanesWith(1, 0.1);
+    for (let i = 0; i < 100; i++) await lanes.release(0);
+    const places = lanes.order.slice(1).flatMap((lane, i) => (lane === "batch" ? [i % 10] : []));
+    expect(places).toEqual(Array.from({ length: 10 }, () => 9));
+  });
+
+  test("one who asks now and then goes before all lines, every time", async () => {
+    const lanes = new Lanes(new Target("a", 1, { share: 0.25 }));
+    for (let i = 0; i < 50; i++) lanes.ask("batch");
+    for (let i = 0; i < 12; i++) {
+      lanes.ask("interactive");
+      await lanes.release(0);
+      await lanes.release(0);
+    }
+    expect(lanes.order.slice(1)).toEqual(
+      Array.from({ length: 12 }, () => ["interactive", "batch"]).flat(),
+    );
+  });
+
+  test("a share of nothing lets lines go last", async () => {
+    const lanes = lanesWith(4, 0);
+    for (let i = 0; i < 196; i++) await lanes.release(0);
+    expect(linesOf(lanes.order)).toBe(0);
+    await lanes.release(0);
+    expect(linesOf(lanes.order)).toBe(1);
+  });
+});
+
+test("whoever comes and goes: no slot stays free, no line waits for more than its share, and none goes before an interactive request for more", async () => {
+  const move = fc.record({
+    do: fc.constantFrom("interactive", "batch", "release", "release"),
+    pick: fc.nat(),
+  });
+  const setup = fc.record({
+    limit: fc.integer({ min: 1, max: 9 }),
+    share: fc.constantFrom(0.1, 0.25, 0.5, 0.9),
+    moves: fc.array(move, { minLength: 50, maxLength: 200, size: "max" }),
+  });
+  await fc.assert(
+    fc.asyncProperty(setup, async ({ limit, share, moves }) => {
+      const lanes = new Lanes(new Target("a", limit, { share }));
+      const { inFlight } = lanes.target.limiter;
+      let overtakes = 0;
+      for (const { do: what, pick } of moves) {
+        if (what !== "release") {
+          lanes.ask(what as Lane);
+          await settle();
+          continue;
+        }
+        if (lanes.held.length === 0) continue;
+        const index = pick % lanes.held.length;
+        const isLine = lanes.held[index]!.need.lane === "batch";
+        const [batch, grants] = [inFlight.batch - Number(isLine), lanes.order.length];
+        const haveBothWaited = lanes.waiting.batch > 0 && lanes.waiting.interactive > 0;
+        await lanes.release(index);
+        const granted = lanes.order[grants];
+        if (granted === "batch") overtakes = 0;
+        if (haveBothWaited && granted === "batch") expect(batch).toBeLessThan(share * limit);
+        if (haveBothWaited && granted === "interactive" && batch < share * limit) overtakes++;
+        expect(overtakes).toBeLessThan(Math.ceil(1 / share));
+        const waiting = lanes.waiting.batch + lanes.waiting.interactive;
+        if (waiting > 0) expect(lanes.target.limiter.totalInFlight).toBe(limit);
+      }
     }),
     { numRuns: 150 },
   );

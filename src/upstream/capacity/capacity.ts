@@ -63,6 +63,7 @@ export class Capacity implements Gate {
     this.#concurrency = new AdaptiveConcurrency(boundsOf(config));
     this.#quota = new Quota(quotaLimitsOf(config));
     this.limiter = new Limiter({ gate: this, clock: options.clock });
+    this.limiter.setBatchShare(config.batch_share);
     this.#followSchedule();
   }
 
@@ -71,6 +72,7 @@ export class Capacity implements Gate {
     this.#config = config;
     this.#concurrency.setBounds(boundsOf(config));
     this.#quota.setLimits(quotaLimitsOf(config));
+    this.limiter.setBatchShare(config.batch_share);
     this.#followSchedule();
     // A higher quota lets lines go that wait for the former one.
     this.limiter.handOn();
@@ -115,6 +117,11 @@ export class Capacity implements Gate {
     const openAtMs = Math.max(this.#pausedUntilMs, this.#breaker.readyAtMs());
     if (!this.#quota.isLimited) return openAtMs;
     return Math.max(openAtMs, this.#quota.readyAtMs(this.#tokensOf(need), nowMs));
+  }
+
+  /** In tokens where those are limited, and else every request costs the same. */
+  costOf(need: Need): number {
+    return this.#quota.needsTokens ? need.tokens : 1;
   }
 
   pass(need: Need, nowMs: number): void {
