@@ -32,6 +32,57 @@ function startSlice(): void {
   if (queue.length > 0) setImmediate(startSlice);
 }
 
+/** Steps of some 100 µs, when each thing takes a microsecond. */
+const GROUP_SIZE = 128;
+
+/** Every one of `things`, in groups between which there is time for more. */
+export async function* inSlices<T>(things: readonly T[]): AsyncGenerator<readonly T[]> {
+  for (let from = 0; from < things.length; from += GROUP_SIZE) {
+    const wait = timeForMore();
+    if (wait !== null) await wait;
+    yield things.slice(from, from + GROUP_SIZE);
+  }
+}
+
+/** As `toSorted`, which takes 10 ms for 30,000 things, but in slices. */
+export async function sortedInSlices<T>(
+  things: readonly T[],
+  compare: (a: T, b: T) => number,
+): Promise<T[]> {
+  let runs: T[][] = [];
+  for await (const group of inSlices(things)) runs.push(group.toSorted(compare));
+  while (runs.length > 1) {
+    const longer: T[][] = [];
+    for (let i = 0; i < runs.length; i += 2) {
+      longer.push(await merged(runs[i] ?? [], runs[i + 1] ?? [], compare));
+    }
+    runs = longer;
+  }
+  return runs[0] ?? [];
+}
+
+/** Of equals those of `before` come first. */
+async function merged<T>(
+  before: readonly T[],
+  after: readonly T[],
+  compare: (a: T, b: T) => number,
+): Promise<T[]> {
+  const all: T[] = [];
+  let next = 0;
+  for await (const group of inSlices(before)) {
+    for (const each of group) {
+      for (; next < after.length; next++) {
+        const other = after[next] as T;
+        if (compare(each, other) <= 0) break;
+        all.push(other);
+      }
+      all.push(each);
+    }
+  }
+  for (; next < after.length; next++) all.push(after[next] as T);
+  return all;
+}
+
 /** Work that is made of many small things, counted in bytes. */
 export class SlicedWork {
   #bytes = 0;

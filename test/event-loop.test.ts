@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { BatchObject } from "../src/contract/batch.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 
@@ -244,20 +245,74 @@ const ENDED_BATCH = `
   insert into chunks (batch_id, number, route, line_count, extents, closed_at_ms, lease_epoch)
   values ('batch_s', 0, 'm', 1, '[]', 1, 1);`;
 
+const NUMBERS = `
+  with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < 30000)`;
+
+/** The rows of a server that has stopped, or that runs: then another connection may have to wait for its commits. */
+const openRows = (dataDir: string) => {
+  const db = new Database(join(dataDir, "batchd.sqlite"), { timeout: 10_000 });
+  return Object.assign(db, { [Symbol.dispose]: () => void db.close() });
+};
+
 test.each(ROWS)(
   "no turn of the event loop is long when there are 30,000 $name",
   async ({ insert, left }) => {
     const dataDir = await mkdtemp(join(folder, "data-"));
     await using empty = await start(dataDir);
     await empty.server.kill("SIGTERM");
-    using db = Object.assign(new Database(join(dataDir, "batchd.sqlite")), {
-      [Symbol.dispose]: () => void db.close(),
-    });
-    const numbers = "select 1 union all select n + 1 from numbers where n < 30000";
-    db.exec(`${ENDED_BATCH} with recursive numbers(n) as (${numbers}) ${insert}`);
+    using db = openRows(dataDir);
+    db.exec(`${ENDED_BATCH} ${NUMBERS} ${insert}`);
     await using watched = await start(dataDir);
     await expect.poll(() => db.prepare(left).pluck().get(), { timeout: 120_000 }).toBe(0);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
   180_000,
 );
+
+/** Each of one line, to which there is never an answer, in a file that was uploaded. */
+const openBatches = (fileId: string, inputBytes: number) => `
+  ${NUMBERS}
+  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms,
+    in_progress_at_ms, has_chunks, total_count)
+  select 'batch_' || n, files.project, '/v1/chat/completions', files.id, 'in_progress', n,
+    ${Date.now() + 24 * 60 * 60 * 1000} + n, 1, 1, 1
+  from numbers, files where files.id = '${fileId}';
+  ${NUMBERS}
+  insert into chunks (batch_id, number, route, line_count, extents)
+  select 'batch_' || n, 0, 'm', 1, '[{"start":0,"end":${inputBytes},"firstLine":1}]' from numbers;`;
+
+test("no turn of the event loop is long with 30,000 open batches, nor when they expire together", async () => {
+  const dataDir = await mkdtemp(join(folder, "data-"));
+  const input = line("a", '{"model":"m","messages":[{"role":"user","content":"[[hang]]"}]}');
+  await using empty = await start(dataDir);
+  const { id } = await empty.openai.files.create({
+    file: new File([input], "i.jsonl"),
+    purpose: "batch",
+  });
+  await empty.server.kill("SIGTERM");
+  using db = openRows(dataDir);
+  db.exec(openBatches(id, input.length));
+  await using watched = await start(dataDir);
+  const lastInQueue = async () => {
+    const response = await fetch(`${watched.url}/v1/batches/batch_30000`);
+    return ((await response.json()) as BatchObject).x_batchd.queue_position ?? 0;
+  };
+  await expect.poll(lastInQueue, { timeout: 60_000 }).toBeGreaterThan(20_000);
+  const before = await lastInQueue();
+  await watched.openai.batches.cancel("batch_20000");
+  // All that is known of the batches has been worked out anew.
+  await expect.poll(lastInQueue, { timeout: 60_000 }).toBeLessThan(before);
+
+  for (let from = 0; from < 30_000; from += 1_000) {
+    db.exec(
+      `update batches set expires_at_ms = 2 where sequence between ${from + 1} and ${from + 1_000}`,
+    );
+  }
+  const left = "select count(*) from batches where status = 'in_progress' and stop_reason is null";
+  await expect.poll(() => db.prepare(left).pluck().get(), { timeout: 60_000 }).toBe(0);
+  const ended = "select count(*) from batches where status = 'expired'";
+  await expect
+    .poll(() => db.prepare(ended).pluck().get(), { timeout: 60_000 })
+    .toBeGreaterThan(100);
+  expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+}, 240_000);

@@ -9,6 +9,7 @@
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { RunnableChunks } from "../store/store.ts";
+import { inSlices } from "../time-slice.ts";
 import type { Route } from "../upstream/upstream.ts";
 import { type Contender, FairShare, type Flow } from "./fair-share.ts";
 import { Turns } from "./turns.ts";
@@ -23,6 +24,8 @@ interface Entry {
   /** Null when there is nothing to claim. */
   runnable: RunnableChunks | null;
   isHandingOut: boolean;
+  /** The list that named it last. */
+  listNumber: number;
 }
 
 /** A chunk's right to hand out lines. */
@@ -40,6 +43,8 @@ export class Desk {
   readonly #share = new FairShare();
   readonly #turns: Turns;
   readonly #entries = new Map<BatchId, Entry>();
+  /** Lists of what there is to claim, until now. */
+  #listCount = 0;
 
   constructor(route: Route) {
     this.route = route;
@@ -68,17 +73,27 @@ export class Desk {
     return this.#turns.takeHadToWait();
   }
 
-  /** What there is to claim, as far as the store knows. */
-  update(listed: readonly RunnableChunks[], isAtRisk: (batchId: BatchId) => boolean): void {
-    for (const entry of this.#entries.values()) entry.runnable = null;
-    for (const runnable of listed) {
-      const entry = this.#entryOf(runnable);
-      entry.runnable = runnable;
-      entry.flow.chunkLineCount = runnable.nextLineCount;
+  /** What there is to claim, as far as the store knows; in slices. */
+  async update(
+    listed: readonly RunnableChunks[],
+    isAtRisk: (batchId: BatchId) => boolean,
+  ): Promise<void> {
+    this.#listCount++;
+    for await (const group of inSlices(listed)) {
+      for (const runnable of group) {
+        const entry = this.#entryOf(runnable);
+        entry.runnable = runnable;
+        entry.listNumber = this.#listCount;
+        entry.flow.chunkLineCount = runnable.nextLineCount;
+      }
     }
-    for (const [batchId, entry] of this.#entries) {
-      entry.flow.isAtRisk = isAtRisk(batchId);
-      this.#leaveIfDone(batchId);
+    for await (const group of inSlices([...this.#entries])) {
+      for (const [batchId, entry] of group) {
+        // Until here what the last list named stays: a batch that is named again keeps its place in the share.
+        if (entry.listNumber !== this.#listCount) entry.runnable = null;
+        entry.flow.isAtRisk = isAtRisk(batchId);
+        this.#leaveIfDone(batchId);
+      }
     }
   }
 
@@ -134,7 +149,8 @@ export class Desk {
   #entryOf(contender: Contender): Entry {
     const known = this.#entries.get(contender.batchId);
     if (known !== undefined) return known;
-    const entry = { flow: this.#share.join(contender), runnable: null, isHandingOut: false };
+    const flow = this.#share.join(contender);
+    const entry = { flow, runnable: null, isHandingOut: false, listNumber: 0 };
     this.#entries.set(contender.batchId, entry);
     return entry;
   }

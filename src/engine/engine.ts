@@ -135,7 +135,7 @@ export class Engine {
       return false;
     };
     const forecast = async () => {
-      await this.#forecaster.refresh();
+      await this.#forecaster.refreshIfDue();
       return false;
     };
     const drain = this.#drain.signal;

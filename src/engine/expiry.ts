@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store/store.ts";
@@ -25,18 +26,39 @@ export async function expireDue(deps: ExpiryDeps): Promise<boolean> {
 async function stopBatches(deps: ExpiryDeps): Promise<void> {
   const { store, clock, log, leases, onStopping } = deps;
   await leases.renewIfLate();
-  const expired = await store.stopExpiredBatches(clock.nowMs());
-  for (const batch of expired) log.info({ batch }, "batch.window_over");
+  const expiredCount = await allPages(
+    () => store.stopExpiredBatches(clock.nowMs()),
+    (batch) => log.info({ batch }, "batch.window_over"),
+  );
   const closedCount = await store.closeAbandonedChunks(clock.nowMs());
-  if (expired.length > 0 || closedCount > 0) onStopping();
+  if (expiredCount > 0 || closedCount > 0) onStopping();
 }
 
 /** For clients they are gone already, by the clock; this lets their bytes go. */
 async function expireFilesAndUploads(deps: ExpiryDeps): Promise<void> {
   const { store, clock, log, onExpired } = deps;
-  const files = await store.deleteExpiredFiles(clock.nowMs());
-  for (const file of files) log.info({ file }, "file.expired");
-  const uploads = await store.expireUploads(clock.nowMs());
-  for (const upload of uploads) log.info({ upload }, "upload.expired");
-  if (files.length > 0 || uploads.length > 0) onExpired();
+  const fileCount = await allPages(
+    () => store.deleteExpiredFiles(clock.nowMs()),
+    (file) => log.info({ file }, "file.expired"),
+  );
+  const uploadCount = await allPages(
+    () => store.expireUploads(clock.nowMs()),
+    (upload) => log.info({ upload }, "upload.expired"),
+  );
+  if (fileCount > 0 || uploadCount > 0) onExpired();
+}
+
+/** Thousands may come to their end together: so each page has a turn of the event loop. How many there were. */
+async function allPages<T>(
+  endPage: () => Promise<readonly T[]>,
+  onEnded: (ended: T) => void,
+): Promise<number> {
+  let count = 0;
+  for (;;) {
+    const page = await endPage();
+    if (page.length === 0) return count;
+    for (const ended of page) onEnded(ended);
+    count += page.length;
+    await nextTurn();
+  }
 }

@@ -10,6 +10,7 @@
 import type { BatchId } from "../batch/batch.ts";
 import type { Forecast, Waiting } from "../batch/forecast.ts";
 import type { OpenBatch } from "../store/store.ts";
+import { inSlices, sortedInSlices } from "../time-slice.ts";
 import type { Route } from "../upstream/upstream.ts";
 import { weightOf } from "./fair-share.ts";
 import type { Throughput } from "./meter.ts";
@@ -38,35 +39,56 @@ export interface RouteOutlook {
 const SAFETY_MARGIN = 0.1;
 
 /** How many lines the route has served, in all, when each batch has its last one. */
-export function linesUntilDone(demands: readonly Demand[]): Map<BatchId, number> {
-  const projects = Map.groupBy(demands, ({ project }) => project);
-  const totals = [...projects.values()].map(sumOf).sort((a, b) => a - b);
-  const served = serviceOfAll(totals);
+export async function linesUntilDone(demands: readonly Demand[]): Promise<Map<BatchId, number>> {
+  const projects = new Map<string, ProjectDemand>();
+  for await (const group of inSlices(await sortedInSlices(demands, byNeed))) {
+    for (const demand of group) addDemand(demand, projects);
+  }
+  const totals = [...projects.values()].map(({ lineCount }) => lineCount);
+  const served = serviceOfAll(await sortedInSlices(totals, (a, b) => a - b));
   const done = new Map<BatchId, number>();
-  for (const batches of projects.values()) {
-    for (const [batchId, service] of serviceUntilDone(batches)) {
-      // A batch may ask for several models of one route.
-      done.set(batchId, Math.max(done.get(batchId) ?? 0, served(service)));
+  for (const project of projects.values()) {
+    for await (const group of inSlices(project.demands)) {
+      for (const demand of group) {
+        const until = served(serviceUntilDone(demand, project));
+        // A batch may ask for several models of one route.
+        done.set(demand.batchId, Math.max(done.get(demand.batchId) ?? 0, until));
+      }
     }
   }
   return done;
 }
 
-const sumOf = (demands: readonly Demand[]) =>
-  demands.reduce((sum, { lineCount }) => sum + lineCount, 0);
+/** What the batches of one project need, and how far along the project is. */
+interface ProjectDemand {
+  /** The batch that needs least for its weight first. */
+  readonly demands: Demand[];
+  lineCount: number;
+  weightLeft: number;
+  doneLines: number;
+}
 
-/** How many lines its project has had when each batch has its last one. */
-function serviceUntilDone(batches: readonly Demand[]): [BatchId, number][] {
-  const needOf = ({ lineCount, weight }: Demand) => lineCount / weight;
-  const byNeed = batches.toSorted((a, b) => needOf(a) - needOf(b));
-  let weightLeft = batches.reduce((sum, { weight }) => sum + weight, 0);
-  let doneLines = 0;
-  return byNeed.map((demand) => {
-    const service = doneLines + weightLeft * needOf(demand);
-    doneLines += demand.lineCount;
-    weightLeft -= demand.weight;
-    return [demand.batchId, service];
-  });
+const needOf = ({ lineCount, weight }: Demand) => lineCount / weight;
+const byNeed = (a: Demand, b: Demand) => needOf(a) - needOf(b);
+
+function addDemand(demand: Demand, projects: Map<string, ProjectDemand>): void {
+  const { project: name, lineCount, weight } = demand;
+  const project = projects.get(name);
+  if (project === undefined) {
+    projects.set(name, { demands: [demand], lineCount, weightLeft: weight, doneLines: 0 });
+    return;
+  }
+  project.demands.push(demand);
+  project.lineCount += lineCount;
+  project.weightLeft += weight;
+}
+
+/** How many lines its project has had when the batch has its last one; asked for each batch in order. */
+function serviceUntilDone(demand: Demand, project: ProjectDemand): number {
+  const service = project.doneLines + project.weightLeft * needOf(demand);
+  project.doneLines += demand.lineCount;
+  project.weightLeft -= demand.weight;
+  return service;
 }
 
 /** From what one project has had, as long as it has work, to what all have had; `totals` are sorted. */
@@ -93,25 +115,35 @@ export interface ForecastInput {
   readonly waiting: ReadonlyMap<BatchId, Waiting>;
 }
 
-export function forecastAll(input: ForecastInput): Map<BatchId, OpenForecast> {
-  const routes = groupByRoute(input);
-  const positions = queuePositions(input.batches);
-  return new Map(
-    input.batches.map((batch) => {
-      const prospects = batch.work.map(({ route }) => prospectOf(batch, routes.get(route), input));
-      const etas = prospects.map(({ etaAtMs }) => etaAtMs).filter((etaAtMs) => etaAtMs !== null);
-      const waiting = input.waiting.get(batch.batchId) ?? null;
-      const hasEnd = waiting === null || END_IS_KNOWN.has(waiting.reason);
-      const isKnown = batch.isValidated && hasEnd && etas.length === prospects.length;
-      const forecast = {
-        etaAtMs: isKnown ? Math.max(input.nowMs, ...etas) : null,
-        isAtRisk: isUnanswered(waiting) || prospects.some(({ isAtRisk }) => isAtRisk),
-        queuePosition: positions.get(batch.batchId) ?? null,
-        waiting,
-      };
-      return [batch.batchId, forecast];
-    }),
-  );
+/** In slices, because one client may have 30,000 open batches. */
+export async function forecastAll(input: ForecastInput): Promise<Map<BatchId, OpenForecast>> {
+  const routes = await groupByRoute(input);
+  const positions = await queuePositions(input.batches);
+  const forecasts = new Map<BatchId, OpenForecast>();
+  for await (const group of inSlices(input.batches)) {
+    for (const batch of group) {
+      const queuePosition = positions.get(batch.batchId) ?? 0;
+      forecasts.set(batch.batchId, { ...expectedOf(batch, routes, input), queuePosition });
+    }
+  }
+  return forecasts;
+}
+
+function expectedOf(
+  batch: OpenBatch,
+  routes: ReadonlyMap<string, RoutePlan>,
+  input: ForecastInput,
+): Omit<OpenForecast, "queuePosition"> {
+  const prospects = batch.work.map(({ route }) => prospectOf(batch, routes.get(route), input));
+  const etas = prospects.map(({ etaAtMs }) => etaAtMs).filter((etaAtMs) => etaAtMs !== null);
+  const waiting = input.waiting.get(batch.batchId) ?? null;
+  const hasEnd = waiting === null || END_IS_KNOWN.has(waiting.reason);
+  const isKnown = batch.isValidated && hasEnd && etas.length === prospects.length;
+  return {
+    etaAtMs: isKnown ? Math.max(input.nowMs, ...etas) : null,
+    isAtRisk: isUnanswered(waiting) || prospects.some(({ isAtRisk }) => isAtRisk),
+    waiting,
+  };
 }
 
 /** What is to be done at a route, and how far along it is when each batch is done. */
@@ -122,22 +154,32 @@ interface RoutePlan {
 }
 
 /** By model; models of one route share its plan. Left out are those that no target serves. */
-function groupByRoute({ batches, outlookOf }: ForecastInput): Map<string, RoutePlan> {
+async function groupByRoute(input: ForecastInput): Promise<Map<string, RoutePlan>> {
   const byModel = new Map<string, RoutePlan>();
   const byKey = new Map<string, RoutePlan>();
-  for (const { batchId, project, priority, remainingLineCount, work } of batches) {
-    const openLineCount = work.reduce((sum, { lineCount }) => sum + lineCount, 0);
-    for (const { route, lineCount } of work) {
-      const plan = byModel.get(route) ?? planFor(outlookOf(route), byKey);
-      if (plan === null) continue;
-      byModel.set(route, plan);
-      // Some lines of open chunks have their answers: how many is known for the batch as a whole.
-      const toGo = (lineCount * remainingLineCount) / openLineCount;
-      plan.demands.push({ batchId, project, weight: weightOf(priority), lineCount: toGo });
-    }
+  const planOf = (model: string) => {
+    const plan = byModel.get(model) ?? planFor(input.outlookOf(model), byKey);
+    if (plan !== null) byModel.set(model, plan);
+    return plan;
+  };
+  for await (const group of inSlices(input.batches)) {
+    for (const batch of group) addDemands(batch, planOf);
   }
-  for (const plan of byKey.values()) plan.linesUntilDone = linesUntilDone(plan.demands);
+  for (const plan of byKey.values()) plan.linesUntilDone = await linesUntilDone(plan.demands);
   return byModel;
+}
+
+function addDemands(
+  { batchId, project, priority, remainingLineCount, work }: OpenBatch,
+  planOf: (model: string) => RoutePlan | null,
+): void {
+  const openLineCount = work.reduce((sum, { lineCount }) => sum + lineCount, 0);
+  for (const { route, lineCount } of work) {
+    // Some lines of open chunks have their answers: how many is known for the batch as a whole.
+    const toGo = (lineCount * remainingLineCount) / openLineCount;
+    const demand = { batchId, project, weight: weightOf(priority), lineCount: toGo };
+    planOf(route)?.demands.push(demand);
+  }
 }
 
 function planFor(outlook: RouteOutlook | null, byKey: Map<string, RoutePlan>): RoutePlan | null {
@@ -168,15 +210,17 @@ function prospectOf(
 }
 
 /** Validated batches come first: they could begin at any moment. */
-function queuePositions(batches: readonly OpenBatch[]): Map<BatchId, number> {
-  const waiting = batches.filter(({ isSending }) => !isSending);
-  waiting.sort(
+async function queuePositions(batches: readonly OpenBatch[]): Promise<Map<BatchId, number>> {
+  const waiting = await sortedInSlices(
+    batches.filter(({ isSending }) => !isSending),
     (a, b) =>
       Number(b.isValidated) - Number(a.isValidated) ||
       a.deadlineAtMs - b.deadlineAtMs ||
       a.createdAtMs - b.createdAtMs,
   );
-  const positions = new Map(batches.map(({ batchId }) => [batchId, 0]));
-  for (const [i, { batchId }] of waiting.entries()) positions.set(batchId, i + 1);
+  const positions = new Map<BatchId, number>();
+  for await (const group of inSlices(waiting)) {
+    for (const { batchId } of group) positions.set(batchId, positions.size + 1);
+  }
   return positions;
 }

@@ -1,14 +1,21 @@
-/** Keeps the forecasts of the open batches, made anew about once a second and not for each who asks. */
+/**
+ * Keeps the forecasts of the open batches, made anew about once a second and not for each who asks. With thousands of
+ * open batches that takes long, so it is done in slices and less often.
+ */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { Forecast, Waiting } from "../batch/forecast.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { OpenBatch, Store } from "../store/store.ts";
+import { inSlices } from "../time-slice.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import { forecastAll, type OpenForecast } from "./forecast.ts";
 import type { Meter } from "./meter.ts";
 import { waitOf } from "./waiting.ts";
+
+/** After a refresh no other is made for so many times as long: it takes at most a quarter of the time. */
+const REST_FACTOR = 3;
 
 const NOTHING_EXPECTED: OpenForecast = {
   etaAtMs: null,
@@ -32,9 +39,22 @@ export class Forecaster {
   readonly #deps: ForecasterDeps;
   #forecasts: ReadonlyMap<BatchId, OpenForecast> = new Map();
   #waiting: ReadonlyMap<BatchId, Waiting> = new Map();
+  #refreshedAtMs = Number.NEGATIVE_INFINITY;
+  #restsUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(deps: ForecasterDeps) {
     this.#deps = deps;
+  }
+
+  async refreshIfDue(): Promise<void> {
+    const { clock } = this.#deps;
+    const startedAtMs = clock.nowMs();
+    // The clock may have been set back.
+    const isResting = startedAtMs < this.#restsUntilMs && startedAtMs >= this.#refreshedAtMs;
+    if (isResting) return;
+    await this.refresh();
+    this.#refreshedAtMs = clock.nowMs();
+    this.#restsUntilMs = this.#refreshedAtMs + (this.#refreshedAtMs - startedAtMs) * REST_FACTOR;
   }
 
   async refresh(): Promise<void> {
@@ -48,20 +68,23 @@ export class Forecaster {
       return { key, opensAtMs, throughput: meters.get(key)?.throughput ?? null, route };
     };
     const nowMs = clock.nowMs();
-    this.#waiting = this.#waitingOf(batches, nowMs);
-    this.#forecasts = forecastAll({ batches, outlookOf, nowMs, waiting: this.#waiting });
+    const waiting = await this.#waitingOf(batches, nowMs);
+    this.#forecasts = await forecastAll({ batches, outlookOf, nowMs, waiting });
+    this.#waiting = waiting;
   }
 
-  #waitingOf(batches: readonly OpenBatch[], nowMs: number): Map<BatchId, Waiting> {
+  async #waitingOf(batches: readonly OpenBatch[], nowMs: number): Promise<Map<BatchId, Waiting>> {
     const { upstreams, failingJournals } = this.#deps;
     const surroundings = { upstreams, canWrite: failingJournals.size === 0 };
     const waiting = new Map<BatchId, Waiting>();
-    for (const batch of batches) {
-      const wait = waitOf(batch, surroundings);
-      if (wait === null) continue;
-      const before = this.#waiting.get(batch.batchId);
-      const sinceMs = before?.reason === wait.reason ? before.sinceMs : nowMs;
-      waiting.set(batch.batchId, { ...wait, sinceMs });
+    for await (const group of inSlices(batches)) {
+      for (const batch of group) {
+        const wait = waitOf(batch, surroundings);
+        if (wait === null) continue;
+        const before = this.#waiting.get(batch.batchId);
+        const sinceMs = before?.reason === wait.reason ? before.sinceMs : nowMs;
+        waiting.set(batch.batchId, { ...wait, sinceMs });
+      }
     }
     return waiting;
   }

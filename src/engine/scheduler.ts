@@ -12,6 +12,7 @@ import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import type { Nudge } from "../loop.ts";
 import type { ClaimedChunk, RunnableChunks, Store } from "../store/store.ts";
+import { inSlices } from "../time-slice.ts";
 import type { Route, Upstreams } from "../upstream/upstream.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
 import { Desk } from "./desk.ts";
@@ -22,10 +23,12 @@ import { Meter } from "./meter.ts";
 
 /** How old the list of what can be claimed may be. */
 const LIST_EVERY_MS = 1_000;
-/** With thousands of batches a list takes tens of milliseconds, in which nothing else is done. */
+/** With thousands of batches a list takes tens of milliseconds, in which nothing else is claimed. */
 const SLOW_LIST_MS = 10;
 /** After a slow list no other is made for so many times as long, unless the list is too old. */
 const SLOW_LIST_RESTS = 9;
+/** With tens of thousands of batches a list may be older: it takes a quarter of the time at the most. */
+const LIST_AGE_FACTOR = 4;
 
 export interface SchedulerDeps extends ChunkRunnerDeps {
   readonly store: Store;
@@ -81,6 +84,7 @@ export class Scheduler {
   /** Models of waiting chunks that no target serves any more, told once each. */
   #unserved: ReadonlySet<string> = new Set();
   #listedAtMs = Number.NEGATIVE_INFINITY;
+  #listEveryMs = LIST_EVERY_MS;
   /** Something has changed since then. */
   #isListBehind = false;
   /** When it may be made anew because of that. */
@@ -152,29 +156,32 @@ export class Scheduler {
     this.#isListBehind = false;
     const byRoute = new Map<Route, RunnableChunks[]>();
     const unserved = new Set<string>();
-    for (const runnable of await store.listRunnable(nowMs)) {
-      const route = upstreams.findRoute(runnable.route);
-      if (route === null) unserved.add(runnable.route);
-      else {
-        const ofRoute = byRoute.get(route);
-        if (ofRoute === undefined) byRoute.set(route, [runnable]);
-        else ofRoute.push(runnable);
+    for await (const group of inSlices(await store.listRunnable(nowMs))) {
+      for (const runnable of group) {
+        const route = upstreams.findRoute(runnable.route);
+        if (route === null) unserved.add(runnable.route);
+        else {
+          const ofRoute = byRoute.get(route);
+          if (ofRoute === undefined) byRoute.set(route, [runnable]);
+          else ofRoute.push(runnable);
+        }
       }
     }
     this.#tellUnserved(unserved);
     for (const route of byRoute.keys()) this.#deskOf(route);
     for (const [route, desk] of this.#desks) {
-      desk.update(byRoute.get(route) ?? [], isAtRisk);
+      await desk.update(byRoute.get(route) ?? [], isAtRisk);
       if (desk.isIdle) this.#desks.delete(route);
     }
     const tookMs = clock.nowMs() - nowMs;
+    this.#listEveryMs = Math.max(LIST_EVERY_MS, tookMs * LIST_AGE_FACTOR);
     const restMs = tookMs < SLOW_LIST_MS ? 0 : tookMs * SLOW_LIST_RESTS;
     this.#listRestsUntilMs = clock.nowMs() + restMs;
   }
 
   #isListDue(nowMs: number): boolean {
     // The clock may have been set back.
-    if (nowMs - this.#listedAtMs >= LIST_EVERY_MS || nowMs < this.#listedAtMs) return true;
+    if (nowMs - this.#listedAtMs >= this.#listEveryMs || nowMs < this.#listedAtMs) return true;
     return this.#isListBehind && nowMs >= this.#listRestsUntilMs;
   }
 

@@ -5,6 +5,8 @@
  * callback synchronously and node-postgres does not, so one of them would be a lie. Preconditions are
  * in the names: an `…If…` method changes nothing and says so when its condition does not hold.
  *
+ * A long list is read page by page, each in a transaction and a turn of the event loop of its own.
+ *
  * Whoever holds a lease may write and nobody else can. A lease has an epoch that grows with each
  * claim; every write of a worker names it, and a stale one changes nothing.
  *
@@ -203,7 +205,7 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
   /** The file is gone for clients at once; its bytes stay while an open batch reads them. */
   deleteFileIfPresent(file: ScopedId<"file">, nowMs: number): Promise<boolean>;
-  /** Deletes the files whose time has come, as {@link deleteFileIfPresent} does. */
+  /** Deletes files whose time has come, as {@link deleteFileIfPresent} does: a page, and none when none are left. */
   deleteExpiredFiles(nowMs: number): Promise<FileId[]>;
   /** Deleted files that no open batch reads any more. */
   listUnusedFiles(limit: number): Promise<StoredFile[]>;
@@ -266,7 +268,10 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
     claim: Claim,
   ): Promise<Renewal>;
 
-  /** Marks batches whose window is over to stop, and closes their chunks that nobody holds. */
+  /**
+   * Marks batches whose window is over to stop, and closes their chunks that nobody holds: a page of them, and none when
+   * none are left.
+   */
   stopExpiredBatches(nowMs: number): Promise<BatchId[]>;
   /** Closes chunks of stopping batches whose holder is gone. */
   closeAbandonedChunks(nowMs: number): Promise<number>;

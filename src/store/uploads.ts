@@ -50,7 +50,7 @@ export interface UploadStore {
   ): Promise<boolean>;
   /** Moves `pending → cancelled`. */
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;
-  /** Moves pending uploads whose time is over to `expired`. */
+  /** Moves pending uploads whose time is over to `expired`: a page of them, and none when there are none left. */
   expireUploads(nowMs: number): Promise<UploadId[]>;
   /** Uploads that are no longer pending and still have parts. */
   listUploadsToTidy(limit: number): Promise<UploadId[]>;

@@ -45,10 +45,10 @@ function claimAll(desk: Desk) {
 }
 
 describe("the next chunk of a route", () => {
-  test("goes to each of the batches before any has a second one", () => {
+  test("goes to each of the batches before any has a second one", async () => {
     const desk = new Desk(OPEN_ROUTE);
     const work = Array.from({ length: 100 }, () => someWork());
-    desk.update(work, atRiskNever);
+    await desk.update(work, atRiskNever);
     const order: BatchId[] = [];
     for (let i = 0; i < work.length; i++) {
       const { runnable, handOut } = claim(desk)!;
@@ -59,10 +59,10 @@ describe("the next chunk of a route", () => {
     expect(new Set(order).size).toBe(100);
   });
 
-  test("is handed out by one chunk of a batch at a time, and by a bounded number of batches", () => {
+  test("is handed out by one chunk of a batch at a time, and by a bounded number of batches", async () => {
     const desk = new Desk(OPEN_ROUTE);
     const work = Array.from({ length: 100 }, () => someWork());
-    desk.update(work, atRiskNever);
+    await desk.update(work, atRiskNever);
     const claimed = claimAll(desk);
     expect(new Set(claimed.map(({ runnable }) => runnable.batchId)).size).toBe(claimed.length);
     expect(claimed).toHaveLength(16);
@@ -71,22 +71,22 @@ describe("the next chunk of a route", () => {
     expect(claim(desk)?.runnable).toBe(work[16]);
   });
 
-  test("is not kept from a small batch, or from another project, by large ones that fill all places", () => {
+  test("is not kept from a small batch, or from another project, by large ones that fill all places", async () => {
     const desk = new Desk(OPEN_ROUTE);
     const large = Array.from({ length: 100 }, () => someWork());
-    desk.update(large, atRiskNever);
+    await desk.update(large, atRiskNever);
     claimAll(desk);
     const small = someWork({ remainingLineCount: 10 });
     const other = someWork({ project: "two" });
-    desk.update([...large, small, other], atRiskNever);
+    await desk.update([...large, small, other], atRiskNever);
     const next = claimAll(desk).map(({ runnable }) => runnable);
     expect(new Set(next)).toEqual(new Set([small, other]));
   });
 
-  test("goes to a project that has none although the memory is full, and to nobody else", () => {
+  test("goes to a project that has none although the memory is full, and to nobody else", async () => {
     const desk = new Desk(OPEN_ROUTE);
     const [first, second, other] = [someWork(), someWork(), someWork({ project: "two" })];
-    desk.update([first, second, other], atRiskNever);
+    await desk.update([first, second, other], atRiskNever);
     desk.chunkOpened(claim(desk)!.runnable.project);
     expect(desk.next("full")).toBe(other);
     desk.chunkOpened("two");
@@ -95,28 +95,28 @@ describe("the next chunk of a route", () => {
     expect(desk.next("full")).toBe(second);
   });
 
-  test("goes to batches in danger first, the earliest deadline before the others, in three turns of four", () => {
+  test("goes to batches in danger first, the earliest deadline before the others, in three turns of four", async () => {
     const desk = new Desk(OPEN_ROUTE);
     const safe = Array.from({ length: 5 }, () => someWork());
     const inDanger = Array.from({ length: 5 }, () => someWork());
     const ids = new Set(inDanger.map(({ batchId }) => batchId));
-    desk.update([...safe, ...inDanger.toReversed()], (batchId) => ids.has(batchId));
+    await desk.update([...safe, ...inDanger.toReversed()], (batchId) => ids.has(batchId));
     const order = claimAll(desk).map(({ runnable }) => runnable);
     expect(order.slice(0, 6)).toEqual([...inDanger.slice(0, 3), safe[0], ...inDanger.slice(3)]);
   });
 
-  test("is for nobody once the list shows that there is none, or a claim found none", () => {
+  test("is for nobody once the list shows that there is none, or a claim found none", async () => {
     const desk = new Desk(OPEN_ROUTE);
     const [first, second] = [someWork(), someWork()];
-    desk.update([first, second], atRiskNever);
+    await desk.update([first, second], atRiskNever);
     desk.forget(first);
     expect(desk.next("free")).toBe(second);
-    desk.update([], atRiskNever);
+    await desk.update([], atRiskNever);
     expect(desk.next("free")).toBeNull();
     expect(desk.isIdle).toBe(true);
   });
 
-  test("comes to every large batch although small ones never cease to arrive", () => {
+  test("comes to every large batch although small ones never cease to arrive", async () => {
     const random = seededRandom(7);
     const desk = new Desk(OPEN_ROUTE);
     let work: RunnableChunks[] = Array.from({ length: 40 }, () => someWork());
@@ -127,7 +127,7 @@ describe("the next chunk of a route", () => {
       while (work.length < large.size + 2) {
         work.push(someWork({ remainingLineCount: 1 + Math.floor(random() * 20) }));
       }
-      desk.update(work, atRiskNever);
+      await desk.update(work, atRiskNever);
       const { runnable, handOut } = claim(desk)!;
       for (let line = 0; line < runnable.nextLineCount; line++) void handOut.admit();
       handOut.end();
@@ -142,7 +142,7 @@ test("the end of a chunk that has handed out its lines does not stop the next on
   const { promise: place, resolve: free } = Promise.withResolvers<boolean>();
   const desk = new Desk({ ...OPEN_ROUTE, admit: () => place });
   const work = someWork();
-  desk.update([work], atRiskNever);
+  await desk.update([work], atRiskNever);
   const [former, stop] = [new AbortController(), new AbortController()];
   desk.startHandOut(work, former.signal).end();
   const admitted = desk.startHandOut(work, stop.signal).admit();

@@ -37,8 +37,13 @@ const anOutlook = (fields: Partial<RouteOutlook> = {}): RouteOutlook => ({
   ...fields,
 });
 
-function forecast(batches: readonly OpenBatch[], outlook: RouteOutlook | null = anOutlook()) {
-  const all = forecastAll({ batches, outlookOf: () => outlook, nowMs: NOW_MS, waiting: new Map() });
+async function forecast(batches: readonly OpenBatch[], outlook: RouteOutlook | null = anOutlook()) {
+  const all = await forecastAll({
+    batches,
+    outlookOf: () => outlook,
+    nowMs: NOW_MS,
+    waiting: new Map(),
+  });
   return batches.map((batch) => all.get(batch.batchId));
 }
 
@@ -81,32 +86,32 @@ const demands = fc
   .map((list) => list.map((each, i) => ({ ...each, batchId: batchId(String(i)) })));
 
 describe("the end of every batch", () => {
-  test("is that of the ideal which the scheduler follows", () => {
-    fc.assert(
-      fc.property(demands, (list) => {
+  test("is that of the ideal which the scheduler follows", async () => {
+    await fc.assert(
+      fc.asyncProperty(demands, async (list) => {
         const expected = simulate(list);
-        const found = linesUntilDone(list);
+        const found = await linesUntilDone(list);
         for (const { batchId: id } of list) expect(found.get(id)).toBeCloseTo(expected.get(id)!, 3);
       }),
     );
   });
 
-  test("follows from the lines to go, the throughput and the other batches", () => {
+  test("follows from the lines to go, the throughput and the other batches", async () => {
     const alone = anOpenBatch("a");
-    expect(forecast([alone])[0]?.etaAtMs).toBe(NOW_MS + 100_000);
-    const [first, second] = forecast([
+    expect((await forecast([alone]))[0]?.etaAtMs).toBe(NOW_MS + 100_000);
+    const [first, second] = await forecast([
       anOpenBatch("a", { remainingLineCount: 100 }),
       anOpenBatch("b", { remainingLineCount: 900 }),
     ]);
     expect([first?.etaAtMs, second?.etaAtMs]).toEqual([NOW_MS + 20_000, NOW_MS + 100_000]);
   });
 
-  test("waits until the route opens", () => {
-    const [found] = forecast([anOpenBatch("a")], anOutlook({ opensAtMs: NOW_MS + HOUR_MS }));
+  test("waits until the route opens", async () => {
+    const [found] = await forecast([anOpenBatch("a")], anOutlook({ opensAtMs: NOW_MS + HOUR_MS }));
     expect(found).toMatchObject({ etaAtMs: NOW_MS + HOUR_MS + 100_000, isAtRisk: false });
   });
 
-  test("is that of its slowest route", () => {
+  test("is that of its slowest route", async () => {
     const work = [
       { route: "fast", lineCount: 500 },
       { route: "slow", lineCount: 500 },
@@ -116,7 +121,7 @@ describe("the end of every batch", () => {
         key,
         throughput: { linesPerSecond: key === "fast" ? 100 : 1, isLowerBound: false },
       });
-    const all = forecastAll({
+    const all = await forecastAll({
       batches: [anOpenBatch("a", { work })],
       outlookOf,
       nowMs: NOW_MS,
@@ -125,39 +130,42 @@ describe("the end of every batch", () => {
     expect(all.get(batchId("a"))?.etaAtMs).toBe(NOW_MS + 500_000);
   });
 
-  test("is unknown before anything was measured, and before the lines are known", () => {
-    expect(forecast([anOpenBatch("a")], anOutlook({ throughput: null }))[0]).toMatchObject({
+  test("is unknown before anything was measured, and before the lines are known", async () => {
+    expect((await forecast([anOpenBatch("a")], anOutlook({ throughput: null })))[0]).toMatchObject({
       etaAtMs: null,
       isAtRisk: false,
     });
     const validating = anOpenBatch("a", { isValidated: false, work: [], remainingLineCount: 0 });
-    expect(forecast([validating])[0]).toMatchObject({ etaAtMs: null, isAtRisk: false });
+    expect((await forecast([validating]))[0]).toMatchObject({ etaAtMs: null, isAtRisk: false });
   });
 });
 
 describe("a batch is at risk", () => {
   const dueIn = (seconds: number) => anOpenBatch("a", { deadlineAtMs: NOW_MS + seconds * 1_000 });
 
-  test("when its end, with a margin of a tenth, comes after its deadline", () => {
-    expect(forecast([dueIn(111)])[0]?.isAtRisk).toBe(false);
-    expect(forecast([dueIn(109)])[0]?.isAtRisk).toBe(true);
+  test("when its end, with a margin of a tenth, comes after its deadline", async () => {
+    expect((await forecast([dueIn(111)]))[0]?.isAtRisk).toBe(false);
+    expect((await forecast([dueIn(109)]))[0]?.isAtRisk).toBe(true);
   });
 
-  test("but not for a throughput that nothing has put to the test yet", () => {
+  test("but not for a throughput that nothing has put to the test yet", async () => {
     const throughput = { linesPerSecond: 0.1, isLowerBound: true };
-    expect(forecast([dueIn(109)], anOutlook({ throughput }))[0]?.isAtRisk).toBe(false);
+    expect((await forecast([dueIn(109)], anOutlook({ throughput })))[0]?.isAtRisk).toBe(false);
   });
 
-  test("when its route does not open in time, or there is none any more", () => {
+  test("when its route does not open in time, or there is none any more", async () => {
     const closed = anOutlook({ opensAtMs: NOW_MS + 200_000, throughput: null });
-    expect(forecast([dueIn(200)], closed)[0]?.isAtRisk).toBe(true);
-    expect(forecast([dueIn(201)], closed)[0]?.isAtRisk).toBe(false);
-    expect(forecast([dueIn(201)], null)[0]).toMatchObject({ isAtRisk: true, etaAtMs: null });
+    expect((await forecast([dueIn(200)], closed))[0]?.isAtRisk).toBe(true);
+    expect((await forecast([dueIn(201)], closed))[0]?.isAtRisk).toBe(false);
+    expect((await forecast([dueIn(201)], null))[0]).toMatchObject({
+      isAtRisk: true,
+      etaAtMs: null,
+    });
   });
 });
 
-test("the queue is those that wait, by deadline, with those that are not validated behind", () => {
-  const found = forecast([
+test("the queue is those that wait, by deadline, with those that are not validated behind", async () => {
+  const found = await forecast([
     anOpenBatch("validating", { isValidated: false, isSending: false, work: [] }),
     anOpenBatch("later", { isSending: false, createdAtMs: NOW_MS + 1 }),
     anOpenBatch("next", { isSending: false }),

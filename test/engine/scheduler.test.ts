@@ -14,7 +14,8 @@ function idleScheduler(listMs: number) {
       return [];
     },
   };
-  const parts = { clock, store, failingJournals: new Set(), nudge: new Nudge() };
+  const memory = { isFull: () => false };
+  const parts = { clock, store, failingJournals: new Set(), nudge: new Nudge(), memory };
   const scheduler = new Scheduler(parts as unknown as SchedulerDeps);
   return { clock, scheduler, listCount: () => listCount };
 }

@@ -19,6 +19,7 @@ import { SqliteIdempotency } from "./idempotency.ts";
 import { SqliteIntents } from "./intents.ts";
 import { SqliteLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
+import { SqliteOpenLists } from "./open-lists.ts";
 import { SqliteSegments } from "./segments.ts";
 import { SqliteStopping } from "./stopping.ts";
 import { SqliteUploads } from "./uploads.ts";
@@ -106,6 +107,7 @@ function composeStore(db: Db): Store {
       validation.failIfLeased(lease, failure, nowMs),
     startBatchIfLeased: async (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
 
+    ...openListMethods(new SqliteOpenLists(db)),
     ...chunkMethods(new SqliteChunks(db, segments)),
     countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
     releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
@@ -113,7 +115,7 @@ function composeStore(db: Db): Store {
     renewLeases: async (held, claim) => leases.renew(held, claim),
 
     stopExpiredBatches: async (nowMs) => stopping.expire(nowMs),
-    closeAbandonedChunks: async (nowMs) => stopping.closeAbandonedChunks(nowMs),
+    closeAbandonedChunks: (nowMs) => stopping.closeAbandonedChunks(nowMs),
 
     ...finalizingMethods(finalizing),
 
@@ -135,10 +137,14 @@ const intentMethods = (intents: SqliteIntents) =>
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
+const openListMethods = (open: SqliteOpenLists) =>
+  ({
+    listRunnable: (nowMs) => open.listRunnable(nowMs),
+    listOpenBatches: () => open.listOpenBatches(),
+  }) satisfies Partial<Store>;
+
 const chunkMethods = (chunks: SqliteChunks) =>
   ({
-    listRunnable: async (nowMs) => chunks.listRunnable(nowMs),
-    listOpenBatches: async () => chunks.listOpenBatches(),
     claimChunk: async (claim) => chunks.claim(claim),
     recordSegmentIfLeased: async (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
     dropSegmentsIfLeased: async (lease, keys) => chunks.dropSegmentsIfLeased(lease, keys),

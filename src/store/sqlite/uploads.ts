@@ -8,7 +8,7 @@ import type { Receipt } from "../idempotency.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
-import { and, eq, gt, lte, sql } from "./drizzle.ts";
+import { and, eq, gt, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
@@ -16,6 +16,9 @@ import { files, uploadParts, uploads } from "./schema.ts";
 import { isUpload } from "./scope.ts";
 
 const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, nowMs));
+
+/** Uploads that one statement ends: some 5 ms. */
+const EXPIRY_PAGE = 500;
 
 export class SqliteUploads {
   readonly #db: Db;
@@ -93,7 +96,12 @@ export class SqliteUploads {
     return this.#db
       .update(uploads)
       .set({ status: "expired" })
-      .where(and(isPendingUpload, lte(uploads.expiresAtMs, nowMs)))
+      .where(
+        sql`sequence in (
+          select sequence from uploads indexed by uploads_pending
+          where ${isPendingUpload} and expires_at_ms <= ${nowMs}
+          order by expires_at_ms limit ${EXPIRY_PAGE})`,
+      )
       .returning({ id: uploads.id })
       .all()
       .map(({ id }) => id);
