@@ -29,6 +29,7 @@ import type {
   ResultFiles,
   Store,
 } from "../store/store.ts";
+import { piecesOf, timeForMore } from "../time-slice.ts";
 import { type Attributes, during, type Tracing } from "../tracing.ts";
 import { isPassing, MAX_FAILURES, NotWritten } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
@@ -290,9 +291,21 @@ class ResultWriter {
   }
 
   async #pass(): Promise<void> {
-    const bytes = Buffer.concat(this.#gathered);
+    const rows = this.#gathered;
     this.#gathered = [];
     this.#gatheredBytes = 0;
+    // A long row has come last. Copied and hashed at once it would keep the event loop: 70 ms for 64 MB.
+    const last = rows.at(-1);
+    const long = last !== undefined && last.length > WRITE_BYTES ? rows.pop() : undefined;
+    if (rows.length > 0) await this.#put(Buffer.concat(rows));
+    if (long === undefined) return;
+    for (const piece of piecesOf(long)) {
+      await timeForMore();
+      await this.#put(piece);
+    }
+  }
+
+  async #put(bytes: Buffer): Promise<void> {
     this.#hash.update(bytes);
     const stream = this.#open();
     if (!stream.write(bytes)) await Promise.race([once(stream, "drain"), this.#stored]);

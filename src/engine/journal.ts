@@ -226,7 +226,8 @@ export class Journal {
       return true;
     });
     for (const room of rooms) room.release();
-    return isStored ? { blobKey, bytes, crc32: crc32Of(parts), completed, failed, usage } : null;
+    if (!isStored) return null;
+    return { blobKey, bytes, crc32: await crc32Of(parts), completed, failed, usage };
   }
 
   /** Until it works, the lease is lost, the store refuses it, or the run is over. */

@@ -7,6 +7,7 @@
 import { crc32 } from "node:zlib";
 import { BlobNotFound, type Blobs, BlobTooShort } from "../blobs/blobs.ts";
 import type { Segment } from "../store/store.ts";
+import { PIECE_BYTES, piecesOf, timeForMore } from "../time-slice.ts";
 
 /** Where a record lies in a segment. */
 export interface RecordExtent {
@@ -26,8 +27,21 @@ export const recordHeader = (
   rowBytes: number,
 ): Buffer => Buffer.from(`${lineNumber} ${succeeded ? "o" : "e"} ${rowBytes}\n`);
 
-export const crc32Of = (parts: readonly Buffer[]): number =>
-  parts.reduce((sum, part) => crc32(part, sum), 0);
+/** In slices: a segment may hold several answers of 60 MB. */
+export async function crc32Of(parts: readonly Buffer[]): Promise<number> {
+  let sum = 0;
+  let bytesInSlice = 0;
+  for (const part of parts) {
+    for (const piece of part.length <= PIECE_BYTES ? [part] : piecesOf(part)) {
+      sum = crc32(piece, sum);
+      bytesInSlice += piece.length;
+      if (bytesInSlice < PIECE_BYTES) continue;
+      bytesInSlice = 0;
+      await timeForMore();
+    }
+  }
+  return sum;
+}
 
 export interface SegmentReader {
   readonly blobs: Blobs;
@@ -43,7 +57,7 @@ export async function readSegment(
   const { blobKey, bytes, crc32: expected } = segment;
   try {
     const found = await reader.blobs.readRange(blobKey, { start: 0, end: bytes });
-    if (expected !== null && crc32(found) !== expected) {
+    if (expected !== null && (await crc32Of([found])) !== expected) {
       return damaged("its checksum is another one");
     }
     const records = recordsIn(found);

@@ -1,5 +1,6 @@
 /** From the last closed chunk to a final status, and what is tidied up after it. */
 
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { Claim } from "../claim.ts";
@@ -11,18 +12,20 @@ import type {
   ChunkJournal,
   ClaimedBatch,
   IncompleteChunk,
-  Segment,
 } from "../store.ts";
 import { isEnding, isFinalBatch, isOpenChunk, isToTidy, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
-import { and, eq, placeholder, sql } from "./drizzle.ts";
+import { and, eq, gt, placeholder, sql } from "./drizzle.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
-import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
+import { batchFromRow, chunkFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
+
+/** Chunks whose segments are read in one turn of the event loop: a slow upstream makes a segment of each line. */
+const JOURNAL_PAGE = 8;
 
 const prepareStatements = (db: Db) => ({
   claim: db
@@ -51,6 +54,14 @@ const prepareStatements = (db: Db) => ({
         eq(chunks.number, placeholder("chunkNumber")),
       ),
     )
+    .prepare(),
+  // Numbers are places in the batch, from 0.
+  listChunks: db
+    .select()
+    .from(chunks)
+    .where(and(eq(chunks.batchId, placeholder("batchId")), gt(chunks.number, placeholder("after"))))
+    .orderBy(chunks.number)
+    .limit(JOURNAL_PAGE)
     .prepare(),
   findHeld: db
     .select({ stopReason: batches.stopReason })
@@ -124,26 +135,17 @@ export class SqliteFinalizing {
     });
   }
 
-  listChunkJournals(batchId: BatchId): ChunkJournal[] {
-    const journals = new Map<number, Segment[]>();
-    const rows = this.#db
-      .select()
-      .from(segments)
-      .where(eq(segments.batchId, batchId))
-      .orderBy(segments.chunkNumber, segments.sequence)
-      .all();
-    for (const row of rows) {
-      const journal = journals.get(row.chunkNumber);
-      if (journal === undefined) journals.set(row.chunkNumber, [segmentFromRow(row)]);
-      else journal.push(segmentFromRow(row));
+  async listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]> {
+    const journals: ChunkJournal[] = [];
+    for (;;) {
+      const page = this.#statements.listChunks.all({ batchId, after: journals.length - 1 });
+      for (const row of page) {
+        const ofChunk = this.#segments.list(batchId, row.number);
+        journals.push({ chunk: chunkFromRow(row), segments: ofChunk });
+      }
+      if (page.length < JOURNAL_PAGE) return journals;
+      await nextTurn();
     }
-    return this.#db
-      .select()
-      .from(chunks)
-      .where(eq(chunks.batchId, batchId))
-      .orderBy(chunks.number)
-      .all()
-      .map((row) => ({ chunk: chunkFromRow(row), segments: journals.get(row.number) ?? [] }));
   }
 
   reopenChunksIfLeased(lease: BatchLease, incomplete: readonly IncompleteChunk[]): boolean {

@@ -155,7 +155,7 @@ const chunkMethods = (chunks: SqliteChunks) =>
 const finalizingMethods = (finalizing: SqliteFinalizing) =>
   ({
     claimBatchToFinalize: async (claim) => finalizing.claim(claim),
-    listChunkJournals: async (batchId) => finalizing.listChunkJournals(batchId),
+    listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
     reopenChunksIfLeased: async (lease, incomplete) =>
       finalizing.reopenChunksIfLeased(lease, incomplete),
     endWithoutResultsIfLeased: async (lease, failure, nowMs) =>
