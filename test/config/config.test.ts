@@ -33,6 +33,7 @@ function problemsOf(yaml: string, env: Environment = {}, flags: Overrides = {}):
 
 /** What an upstream gets that only says where it is and what it serves; `max_concurrency` aside. */
 const UPSTREAM_DEFAULTS = {
+  batch_share: 0.25,
   check_models: false,
   priority: 0,
   weight: 1,
