@@ -21,11 +21,13 @@ const configFor = (base_url: string, more: object = {}) => ({
 
 /** `x_batchd` of the batch once it waits for this. */
 async function waitingFor(service: TestService, id: string, reason: string | null) {
-  const look = async () => extensionOf(await service.openai.batches.retrieve(id));
-  await expect
-    .poll(async () => (await look()).waiting?.reason ?? null, { timeout: 20_000 })
-    .toBe(reason);
-  return look();
+  let seen: BatchObject["x_batchd"] | null = null;
+  const look = async () => {
+    seen = extensionOf(await service.openai.batches.retrieve(id));
+    return seen.waiting?.reason ?? null;
+  };
+  await expect.poll(look, { timeout: 20_000 }).toBe(reason);
+  return seen as unknown as BatchObject["x_batchd"];
 }
 
 const REFUSALS = [
@@ -57,8 +59,11 @@ test.each(REFUSALS)(
     expect(waiting?.since).toBeGreaterThanOrEqual(startedAt);
     expect(waiting?.since).toBeLessThanOrEqual(Date.now() / 1000);
     if (reason !== "no_room") expect([at_risk, eta]).toEqual([true, null]);
-    const { data } = await service.openai.batches.list();
-    expect(extensionOf(data[0] as OpenAI.Batch).waiting?.reason).toBe(reason);
+    // A probe may be on its way when somebody looks; the next look tells again.
+    const listed = async () => (await service.openai.batches.list()).data[0] as OpenAI.Batch;
+    await expect
+      .poll(async () => extensionOf(await listed()).waiting?.reason, { timeout: 20_000 })
+      .toBe(reason);
 
     upstream.answer = () => GOOD;
     service.reconfigure(configFor(upstream.url));
