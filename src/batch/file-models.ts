@@ -35,9 +35,9 @@ export interface AcceptedModel extends AskedModel {
 
 /** Spellings that are remembered: a file of nothing but new names must not fill the memory. */
 const MAX_REMEMBERED = 256;
-/** Of a name that is not too long, each character of it escaped. */
+/** The longest spelling of a name of allowed length: each character escaped, and two quotes. */
 const MAX_SPELLED_BYTES = 6 * MAX_MODEL_BYTES + 2;
-/** As good a spelling as any other of no model at all. */
+/** Stands for every spelling of a missing model. */
 const OPEN = Buffer.from('""');
 
 /** Null when no target serves it, or when it is too long to be a name. */

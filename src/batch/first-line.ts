@@ -29,7 +29,7 @@ export const hintFor = (found: FirstLine, lineNumber: number): string | null =>
     ? null
     : HINTS[found].replace("LINE", `Line ${lineNumber}`);
 
-/** Of a line that is not blank. A byte order mark is left to the validation of a batch. */
+/** Judges a line that is not blank. Validation of a batch, not upload, refuses a byte order mark. */
 export function judgeFirstLine(line: Buffer): FirstLine {
   const text = beginsWithMark(line) ? line.subarray(BYTE_ORDER_MARK.length) : line;
   const start = skipSpace(text, 0, text.length);

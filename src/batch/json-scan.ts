@@ -125,7 +125,7 @@ function skipNumberOrLiteral(bytes: Uint8Array, from: number, end: number): numb
 export interface Member {
   /** 1 in the outermost object. */
   readonly depth: number;
-  /** Of the key, with its quotes. */
+  /** The key begins and ends here, quotes included. */
   readonly keyStart: number;
   readonly keyEnd: number;
   readonly start: number;
@@ -164,7 +164,7 @@ export class JsonScan implements Member {
   /** The opening byte of each container that is open, from 1. */
   #opened = new Uint8Array(64);
   #level = 0;
-  /** Of the members under way, by depth. */
+  /** Where the unfinished members begin, by depth. */
   readonly #keyStarts = [0, 0, 0];
   readonly #keyEnds = [0, 0, 0];
   readonly #starts = [0, 0, 0];

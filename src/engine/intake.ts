@@ -262,7 +262,7 @@ class InputReading {
     this.#planner = new Planner(limits.chunk);
   }
 
-  /** Null when it is added, as any but a long line is at once. */
+  /** Null when the line is added already; only a long line takes its time. */
   add(line: SplitLine): Promise<void> | null {
     this.#lineCount++;
     if (this.#lineCount > this.#limits.maxRequestsPerBatch) return null;

@@ -20,7 +20,8 @@ const FAILURES_IN_A_ROW = 3;
 
 const isGatewayError = (status: number) => status === 502 || status === 504;
 
-const TODO: Readonly<Record<RefusalReason, string>> = {
+/** What the operator has to do, by what was refused. */
+const REMEDIES: Readonly<Record<RefusalReason, string>> = {
   credentials:
     "check api_key and headers of this upstream; a changed file is loaded by itself, and SIGHUP tries again at once",
   quota:
@@ -61,7 +62,7 @@ export class TargetHealth {
     return this.#failureCount >= FAILURES_IN_A_ROW ? this.#lastFailure : null;
   }
 
-  /** The latest, whatever came after it. */
+  /** The latest failure, whatever came after it. */
   get lastFailure(): Outcome | null {
     return this.#lastFailure;
   }
@@ -105,12 +106,12 @@ export class TargetHealth {
     this.#loggedAtMs.set(reason, nowMs);
     this.#isTroubleLogged = true;
     const fields = { target: this.#target, reason, status, upstreamError: said };
-    this.#log.error({ ...fields, todo: TODO[reason] }, "upstream.refused");
+    this.#log.error({ ...fields, todo: REMEDIES[reason] }, "upstream.refused");
   }
 
   /** Whatever is wrong from now on is news. */
   forget(): void {
-    for (const reason of Object.keys(TODO)) this.#loggedAtMs.delete(reason);
+    for (const reason of Object.keys(REMEDIES)) this.#loggedAtMs.delete(reason);
   }
 
   #count(outcome: Outcome): void {
@@ -128,7 +129,7 @@ export class TargetHealth {
     if (!this.#isTroubleLogged) return;
     this.#isTroubleLogged = false;
     const nowMs = this.#clock.nowMs();
-    for (const reason of Object.keys(TODO)) {
+    for (const reason of Object.keys(REMEDIES)) {
       const loggedAtMs = this.#loggedAtMs.get(reason) ?? nowMs;
       if (nowMs - loggedAtMs >= REFUSAL_LOG_PAUSE_MS) this.#loggedAtMs.delete(reason);
     }
