@@ -27,7 +27,7 @@ export interface ParsedLine {
   readonly stream: Extent | null;
   readonly messages: Extent | null;
   readonly input: Extent | null;
-  /** Of an `input` that is an array. */
+  /** Commas between the elements of `input`, where it is an array. */
   readonly inputCommaCount: number;
 }
 
@@ -50,7 +50,7 @@ export class LineReading implements Reading<ParsedLine | null> {
   readonly #scan = new JsonScan(2, (member) => this.#take(member));
   #bytes: Buffer = Buffer.alloc(0);
   #line: Draft<Omit<ParsedLine, keyof BodyParts>> & BodyParts = emptyLine();
-  /** Of the member of the line that is being read, which may turn out to be the body. */
+  /** Where the values are in the unfinished member of the line, which may turn out to be the body. */
   #parts: Draft<BodyParts> | null = null;
 
   begin(bytes: Buffer): void {

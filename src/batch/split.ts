@@ -22,7 +22,7 @@ const isBlank = (byte: number) => byte === 0x20 || byte === 0x09 || byte === 0x0
 export class LineSplitter {
   readonly #maxLineBytes: number;
   readonly #gathered = new Gathered();
-  /** Of the line that is not at its end yet. */
+  /** The length of the unfinished line so far. */
   #lineBytes = 0;
   #isBlank = true;
   #number: number;
@@ -35,7 +35,7 @@ export class LineSplitter {
     this.#number = firstLine;
   }
 
-  /** Of a line that is not at its end yet. */
+  /** What the unfinished line holds in memory. */
   get heldBytes(): number {
     return this.#gathered.length;
   }
