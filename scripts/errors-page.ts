@@ -1,8 +1,6 @@
 import { FAULT_CODES, NO_ANSWER_CODES } from "../src/batch/codes.ts";
 import { CATALOGUE } from "../src/errors.ts";
-
-const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
-  [head, head.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`).join("\n");
+import { table } from "./markdown.ts";
 
 const codeTable = (codes: Readonly<Record<string, string>>): string =>
   table(

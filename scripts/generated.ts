@@ -2,11 +2,13 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { openApiYaml } from "../src/contract/openapi.ts";
+import { configurationPage } from "./configuration-page.ts";
 import { errorsPage } from "./errors-page.ts";
 import { observabilityPage } from "./observability-page.ts";
 
 const GENERATED: Readonly<Record<string, () => string>> = {
   "openapi.yaml": openApiYaml,
+  "docs/configuration.md": configurationPage,
   "docs/errors.md": errorsPage,
   "docs/observability.md": observabilityPage,
 };

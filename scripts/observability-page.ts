@@ -1,11 +1,7 @@
 import { LOG_EVENTS } from "../src/log-events.ts";
 import { METRICS } from "../src/metric-table.ts";
 import { SPANS } from "../src/tracing.ts";
-
-const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
-  [head, head.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`).join("\n");
-
-const code = (text: string) => `\`${text}\``;
+import { code, table } from "./markdown.ts";
 
 const metricTable = (): string =>
   table(

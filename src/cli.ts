@@ -5,7 +5,8 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Command, CommanderError, Option } from "commander";
 import { systemClock } from "./clock.ts";
-import { configFile, loadConfig, type Overrides } from "./config/config.ts";
+import { configFile, loadConfig } from "./config/config.ts";
+import { OVERRIDES, type Overrides } from "./config/overrides.ts";
 import { reloading } from "./config/reload.ts";
 import type { Config } from "./config/schema.ts";
 import { configSecrets } from "./config/secrets.ts";
@@ -76,12 +77,10 @@ function systemFailure(error: unknown): string | null {
 }
 
 const withOptions = (command: Command) =>
-  command
-    .option("--config <file>", "YAML configuration (BATCHD_CONFIG)")
-    .option("--host <address>", "address to listen on (BATCHD_HOST)")
-    .option("--port <number>", "port to listen on; 0 takes any free one (BATCHD_PORT)")
-    .option("--data-dir <dir>", "folder for the database and all files (BATCHD_DATA_DIR)")
-    .option("--upstream <url>", "an upstream that serves every model (BATCHD_UPSTREAM)");
+  Object.values(OVERRIDES).reduce(
+    (each, { flag, text, variable }) => each.option(flag, `${text} (${variable})`),
+    command,
+  );
 
 function refuseRole(role: Role): number {
   complain(

@@ -17,7 +17,7 @@ export interface ConfigChanges {
 type Effect = "at_once" | "after_restart";
 
 /** When a change to each group of values takes effect. */
-const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
+export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   server: "after_restart",
   data_dir: "after_restart",
   log_level: "at_once",

@@ -5,21 +5,9 @@
  */
 import { certificateProblems } from "./certificates.ts";
 import { type Environment, readConfigFile } from "./file.ts";
+import { type Overrides, overridesFrom } from "./overrides.ts";
 import { describeIssue } from "./problems.ts";
 import { type Config, ConfigFile } from "./schema.ts";
-
-/** What flags and environment may set. */
-export interface Overrides {
-  readonly config?: string;
-  readonly host?: string;
-  readonly port?: string;
-  readonly dataDir?: string;
-  readonly upstream?: string;
-  /** Used when the file has none. */
-  readonly tracingEndpoint?: string;
-  /** Used when the file has none. */
-  readonly tracingProtocol?: string;
-}
 
 /** One sentence for each problem, with the path of the value. */
 export type ConfigResult =
@@ -54,30 +42,6 @@ export function parseConfig(values: unknown): ConfigResult {
   const problems = crossChecks(parsed.data);
   return problems.length > 0 ? { ok: false, problems } : { ok: true, config: parsed.data };
 }
-
-function overridesFrom(env: Environment): Overrides {
-  const set: Record<string, string> = {};
-  const take = (key: keyof Overrides, value: string | undefined) => {
-    if (value !== undefined && value !== "") set[key] = value;
-  };
-  take("config", env["BATCHD_CONFIG"]);
-  take("host", env["BATCHD_HOST"]);
-  take("port", env["BATCHD_PORT"]);
-  take("dataDir", env["BATCHD_DATA_DIR"]);
-  take("upstream", env["BATCHD_UPSTREAM"]);
-  take("tracingEndpoint", tracesEndpointFrom(env));
-  take("tracingProtocol", tracesProtocolFrom(env));
-  return set;
-}
-
-/** As OpenTelemetry names it: an address for traces, or that of a collector that takes everything. */
-function tracesEndpointFrom(env: Environment): string | undefined {
-  const collector = env["OTEL_EXPORTER_OTLP_ENDPOINT"]?.replace(/\/+$/, "");
-  return env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] || (collector && `${collector}/v1/traces`);
-}
-
-const tracesProtocolFrom = (env: Environment) =>
-  env["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] || env["OTEL_EXPORTER_OTLP_PROTOCOL"];
 
 const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);

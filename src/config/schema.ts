@@ -1,6 +1,9 @@
 /**
  * What a configuration may say: every key with its type, its default and what raising it costs. Unknown
  * keys are refused everywhere. How it is found and read: `config.ts`.
+ *
+ * The descriptions are the text of `docs/configuration.md`. In `meta`, `left_out` says what an optional key without a
+ * default means when it is missing, `unit` what a number counts, and `example` is a value as it stands in the file.
  */
 import { isIP } from "node:net";
 import { z } from "zod";
@@ -48,90 +51,182 @@ const completionWindow = z
   );
 
 const KeyEntry = z.strictObject({
-  name,
-  /** The key itself (best as `${NAME}`), or `sha256:` and its SHA-256 in hexadecimal. */
-  key: secret.refine(
-    (key) => !key.startsWith("sha256:") || /^sha256:[0-9a-f]{64}$/i.test(key),
-    "expected 64 hexadecimal digits after sha256:",
-  ),
-  project: name.default("default"),
+  name: name.describe("Names the key in the log. Every key needs a name of its own."),
+  key: secret
+    .refine(
+      (key) => !key.startsWith("sha256:") || /^sha256:[0-9a-f]{64}$/i.test(key),
+      "expected 64 hexadecimal digits after sha256:",
+    )
+    .meta({
+      description:
+        "The key itself, best as `${NAME}`, or `sha256:` and its SHA-256 in hexadecimal.",
+      example: "${CI_KEY}",
+    }),
+  project: name
+    .default("default")
+    .describe("Keys of different projects do not see each other's files and batches."),
 });
 
 const WebhookEntry = z.strictObject({
-  name,
-  url: httpUrl.refine(hasNoCredentials, "leave user name and password out of it"),
-  secret: signingSecret,
-  /** Left out: all. */
-  events: z.array(z.enum(EVENT_TYPES)).min(1).optional(),
-  /** Left out: batches of all projects. */
-  project: name.optional(),
+  name: name.describe("Names the endpoint in the log. Every endpoint needs a name of its own."),
+  url: httpUrl
+    .refine(hasNoCredentials, "leave user name and password out of it")
+    .meta({ description: "Where events go.", example: "https://example.com/batchd" }),
+  secret: signingSecret.meta({
+    description:
+      "Signs the events: `whsec_` and a key in base64, or any other text. Best as `${NAME}`.",
+    example: "${WEBHOOK_SECRET}",
+  }),
+  events: z
+    .array(z.enum(EVENT_TYPES))
+    .min(1)
+    .optional()
+    .meta({ description: "The events to send.", left_out: "all" }),
+  project: name
+    .optional()
+    .meta({ description: "Sends events about the batches of this project only.", left_out: "all" }),
 });
 
+const SERVER = z.strictObject({
+  host: z
+    .string()
+    .min(1)
+    .default("127.0.0.1")
+    .describe(
+      "Address to listen on. `0.0.0.0` takes IPv4 from other machines, `::` takes IPv6 and IPv4; then set `auth.keys` as well.",
+    ),
+  port: int(0, 65_535)
+    .default(8080)
+    .describe("Port to listen on. `0` takes any free one; the line on standard output says which."),
+});
+
+const LIMITS = z.strictObject({
+  max_file_bytes: bytes(1, Number.MAX_SAFE_INTEGER)
+    .default(209_715_200)
+    .meta({ description: "Largest input file.", example: "1GB" }),
+  max_upload_bytes: bytes(1, Number.MAX_SAFE_INTEGER)
+    .default(8_589_934_592)
+    .describe(
+      "Largest file that comes in parts. While it is put together it takes twice its size on disk. `max_file_bytes` bounds batch input as well.",
+    ),
+  max_requests_per_batch: int(1, 1_000_000_000).default(50_000).meta({
+    description: "Most lines in a batch. Validation takes some 50 bytes of memory for each.",
+    unit: "lines",
+  }),
+  max_embedding_inputs_per_batch: int(1, 1_000_000_000).default(50_000).meta({
+    description: "Most texts to embed in a batch for `/v1/embeddings`, over all its lines.",
+    unit: "texts",
+  }),
+  max_line_bytes: bytes(1_024, 268_435_456)
+    .default(33_554_432)
+    .describe("Longest line of an input file, and longest body of an interactive request."),
+  max_answer_bytes: bytes(1_024, 268_435_456)
+    .default(67_108_864)
+    .describe("Longest answer to one line."),
+  memory_bytes: bytes(16 * 1024 * 1024, Number.MAX_SAFE_INTEGER)
+    .default(512 * 1024 * 1024)
+    .describe(
+      "Bodies and answers in memory at a time: half for requests of clients, a quarter for lines of batches, a quarter for their answers. Without room, clients get a 503 and lines wait.",
+    ),
+  allow_mixed_models: z
+    .boolean()
+    .default(false)
+    .describe("Whether the lines of one batch may name several models. OpenAI refuses that."),
+  completion_windows: z
+    .array(completionWindow)
+    .refine((windows) => windows.includes(DEFAULT_COMPLETION_WINDOW), {
+      error: `${DEFAULT_COMPLETION_WINDOW} must be among them: it is what clients ask for, and what they get that ask for nothing`,
+    })
+    .default([DEFAULT_COMPLETION_WINDOW])
+    .meta({
+      description:
+        "What a batch may ask for as its `completion_window`: hours or days, at most `30d`, and `24h` among them. Lines wait for as long as the window lasts.",
+      example: "[24h, 72h, 7d]",
+    }),
+});
+
+const TRACING = z.strictObject({
+  endpoint: httpUrl.meta({
+    description: "Where traces go, by OTLP over HTTP.",
+    example: "http://localhost:4318/v1/traces",
+  }),
+  protocol: z
+    .enum(TRACING_PROTOCOLS, `expected ${TRACING_PROTOCOLS.join(" or ")}: gRPC is not spoken`)
+    .default("http/protobuf")
+    .describe("The encoding of traces. gRPC is not supported."),
+});
+
+const WEBHOOKS = z.strictObject({
+  endpoints: z
+    .array(WebhookEntry)
+    .default([])
+    .describe(
+      "Each gets a signed event when a batch is final. [`webhooks.md`](webhooks.md) says what arrives and how to check it.",
+    ),
+  allow_private_hosts: z.array(host).default([]).meta({
+    description: "Host names and addresses that webhooks may reach although they are not public.",
+    example: "[alarms.internal]",
+  }),
+});
+
+const ENGINE = z.strictObject({
+  drain_grace_seconds: graceSeconds
+    .default(20)
+    .describe(
+      "How long requests in flight may run on after SIGTERM. Keep it below the grace period of your supervisor.",
+    ),
+  stop_grace_seconds: graceSeconds
+    .default(30)
+    .describe("How long requests in flight may run on after a batch is cancelled or expires."),
+});
+
+/** `docs/configuration.md` is generated from the descriptions, defaults and bounds. */
 export const ConfigFile = z.strictObject({
-  server: z
+  server: SERVER.prefault({}).describe("Where batchd listens."),
+  data_dir: z
+    .string()
+    .min(1)
+    .default("./data")
+    .describe("Folder for the database and all files. It is made if it is missing."),
+  log_level: z
+    .enum(LOG_LEVELS)
+    .default("info")
+    .describe(
+      "Least severe events that the log has. [`observability.md`](observability.md) lists them.",
+    ),
+  limits: LIMITS.prefault({}).describe(
+    "What clients may ask for, and what batchd keeps in memory. A changed limit holds for requests and batches that begin after it.",
+  ),
+  auth: z
     .strictObject({
-      host: z.string().min(1).default("127.0.0.1"),
-      port: int(0, 65_535).default(8080),
+      keys: z
+        .array(KeyEntry)
+        .min(1)
+        .describe(
+          "Keys of clients, sent as `Authorization: Bearer …` or `api-key: …`. A key that is removed is refused from the next request on.",
+        ),
     })
-    .prefault({}),
-  /** SQLite file and blobs. */
-  data_dir: z.string().min(1).default("./data"),
-  log_level: z.enum(LOG_LEVELS).default("info"),
-  limits: z
-    .strictObject({
-      max_file_bytes: bytes(1, Number.MAX_SAFE_INTEGER).default(209_715_200),
-      /** Of a file that comes in parts. While it is put together it takes twice this much room. */
-      max_upload_bytes: bytes(1, Number.MAX_SAFE_INTEGER).default(8_589_934_592),
-      /** Costs some 50 bytes of memory a line while a file is validated. */
-      max_requests_per_batch: int(1, 1_000_000_000).default(50_000),
-      /** Texts to embed, summed over the requests of a batch for `/v1/embeddings`. */
-      max_embedding_inputs_per_batch: int(1, 1_000_000_000).default(50_000),
-      /** Longest input line. */
-      max_line_bytes: bytes(1_024, 268_435_456).default(33_554_432),
-      /** Longest answer to one line. */
-      max_answer_bytes: bytes(1_024, 268_435_456).default(67_108_864),
-      /** Of bodies and answers, in memory at a time: half for requests of clients, a quarter each for lines and their answers. */
-      memory_bytes: bytes(16 * 1024 * 1024, Number.MAX_SAFE_INTEGER).default(512 * 1024 * 1024),
-      /** Whether the lines of one batch may name several models. OpenAI refuses that, and so is the default. */
-      allow_mixed_models: z.boolean().default(false),
-      /** What a batch may ask for. `24h` is there for all clients; a longer one keeps lines waiting for longer. */
-      completion_windows: z
-        .array(completionWindow)
-        .refine((windows) => windows.includes(DEFAULT_COMPLETION_WINDOW), {
-          error: `${DEFAULT_COMPLETION_WINDOW} must be among them: it is what clients ask for, and what they get that ask for nothing`,
-        })
-        .default([DEFAULT_COMPLETION_WINDOW]),
-    })
-    .prefault({}),
-  auth: z.strictObject({ keys: z.array(KeyEntry).min(1) }).optional(),
-  upstreams: z.array(UpstreamEntry).default([]),
-  /** What a line without a model asks for, unless its batch says otherwise. Left out: such a line is refused. */
-  default_model: z.string().min(1).optional(),
-  /** Left out: no traces. */
-  tracing: z
-    .strictObject({
-      /** Where traces go, by OTLP over HTTP, such as `http://localhost:4318/v1/traces`. */
-      endpoint: httpUrl,
-      protocol: z
-        .enum(TRACING_PROTOCOLS, `expected ${TRACING_PROTOCOLS.join(" or ")}: gRPC is not spoken`)
-        .default("http/protobuf"),
-    })
-    .optional(),
-  webhooks: z
-    .strictObject({
-      endpoints: z.array(WebhookEntry).default([]),
-      /** Names and addresses that are delivered to although they are not public. */
-      allow_private_hosts: z.array(host).default([]),
-    })
-    .prefault({}),
-  engine: z
-    .strictObject({
-      /** How long requests in flight may run on after SIGTERM. Keep it under the supervisor's own grace period. */
-      drain_grace_seconds: graceSeconds.default(20),
-      /** How long requests in flight may run on after a batch is cancelled or expires. */
-      stop_grace_seconds: graceSeconds.default(30),
-    })
-    .prefault({}),
+    .optional()
+    .meta({ description: "Who may use the API.", left_out: "no key is asked for" }),
+  upstreams: z
+    .array(UpstreamEntry)
+    .default([])
+    .describe(
+      "The model servers. [`upstreams.md`](upstreams.md) says how they share lines, and what happens when one is slow, down or refuses.",
+    ),
+  default_model: z.string().min(1).optional().meta({
+    description:
+      "The model of lines whose `model` is missing, null or empty, unless `x_batchd.default_model` of their batch names another one.",
+    left_out: "such lines are refused",
+    example: "llama3.2",
+  }),
+  tracing: TRACING.optional().meta({
+    description:
+      "OpenTelemetry traces. Where the file says nothing, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` does, and `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL` or `OTEL_EXPORTER_OTLP_PROTOCOL` for the protocol.",
+    left_out: "no traces",
+  }),
+  webhooks: WEBHOOKS.prefault({}).describe("Whom to tell when a batch is final."),
+  engine: ENGINE.prefault({}).describe("How long running requests get when work has to stop."),
 });
 
 export type Config = z.infer<typeof ConfigFile>;

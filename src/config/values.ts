@@ -39,12 +39,14 @@ const quantity = <T extends z.ZodType<number>>(schema: T, units: Units) =>
 /** A size. `200MB` is decimal, `200MiB` binary. */
 export function bytes(min: number, max: number) {
   const error = `expected from ${min} to ${max} bytes: a plain number, or one with a unit, such as 200MB (decimal) or 200MiB (binary)`;
-  return quantity(z.int({ error }).min(min, { error }).max(max, { error }), BYTES);
+  return quantity(z.int({ error }).min(min, { error }).max(max, { error }), BYTES).meta({
+    unit: "bytes",
+  });
 }
 
 function duration(schema: (error: string) => z.ZodType<number>, range: string) {
   const error = `expected ${range}: a plain number of seconds, or one with a unit, such as 500ms, 30s, 10m, 2h or 1d`;
-  return quantity(schema(error), SECONDS);
+  return quantity(schema(error), SECONDS).meta({ unit: "seconds" });
 }
 
 export const seconds = duration(

@@ -2,7 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { loadConfig, type Overrides, parseConfig } from "../../src/config/config.ts";
+import { loadConfig, parseConfig } from "../../src/config/config.ts";
+import type { Overrides } from "../../src/config/overrides.ts";
 import type { Config } from "../../src/config/schema.ts";
 
 type Environment = Readonly<Record<string, string>>;

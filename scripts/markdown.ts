@@ -1,0 +1,6 @@
+/** The pieces of Markdown that generated pages are made of. */
+
+export const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
+  [head, head.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`).join("\n");
+
+export const code = (text: string): string => `\`${text}\``;
