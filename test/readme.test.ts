@@ -1,13 +1,16 @@
-/** The walk-through with curl, pasted from README.md into a shell as a new user would. */
+/** The walk-throughs of README.md and docs/clients.md, pasted as a new user would. */
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 
 const README = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+const CLIENTS = readFileSync(new URL("../docs/clients.md", import.meta.url), "utf8");
+const NODE_MODULES = fileURLToPath(new URL("../node_modules", import.meta.url));
 const KEY = "sk-walk-through";
 
 let upstream: TestUpstream;
@@ -37,7 +40,11 @@ function walkThrough(settings: Readonly<Record<string, string>>): string {
 }
 
 async function paste(script: string): Promise<{ output: string; exitCode: number | null }> {
-  const shell = spawn("bash", { cwd: folder });
+  return run("bash", [], script);
+}
+
+async function run(command: string, args: readonly string[], input = "") {
+  const shell = spawn(command, args, { cwd: folder });
   let output = "";
   for (const stream of [shell.stdout, shell.stderr]) {
     stream.setEncoding("utf8").on("data", (text: string) => {
@@ -45,7 +52,7 @@ async function paste(script: string): Promise<{ output: string; exitCode: number
     });
   }
   const ended = new Promise<number | null>((resolve) => shell.on("close", resolve));
-  shell.stdin.end(script);
+  shell.stdin.end(input);
   const exitCode = await ended;
   return { output, exitCode };
 }
@@ -73,5 +80,30 @@ test("the walk-through shows the errors of lines that the model server refused",
   const script = walkThrough(settings()).replace("What is 17 + 25?", "[[status 400]]");
   const { output, exitCode } = await paste(script);
   expect(output).toMatch(/"custom_id":"sum".*"status_code":400/);
+  expect(exitCode).toBe(0);
+});
+
+test("the walk-through with Node.js ends with the answers", async () => {
+  const block = /## Node\.js\n[\s\S]*?```js\n([\s\S]*?)```/.exec(CLIENTS)?.[1] ?? "";
+  const script = block
+    .replace("http://127.0.0.1:8080/v1", settings().URL)
+    .replace("not needed", KEY)
+    .replace("llama3.2", settings().MODEL);
+  writeFileSync(join(folder, "batch.mjs"), script);
+  symlinkSync(NODE_MODULES, join(folder, "node_modules"));
+  const { output, exitCode } = await run(process.execPath, ["batch.mjs"]);
+  expect(output).toMatch(/^completed \{ total: 2, completed: 2, failed: 0 \}/);
+  expect(output).toMatch(/^capital → .+\nsum → .+$/m);
+  expect(exitCode).toBe(0);
+});
+
+test("the request without a batch gets its answer", async () => {
+  const block = /## Without a batch\n[\s\S]*?```bash\n([\s\S]*?)```/.exec(CLIENTS)?.[1] ?? "";
+  const script = block
+    .replace("http://127.0.0.1:8080/v1", settings().URL)
+    .replace("not-needed", KEY)
+    .replace("llama3.2", settings().MODEL);
+  const { output, exitCode } = await paste(script);
+  expect(output).toContain('"object":"chat.completion"');
   expect(exitCode).toBe(0);
 });

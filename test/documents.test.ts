@@ -1,0 +1,133 @@
+/** What README.md, CONTRIBUTING.md and docs/ say about this repository is so: links, commands and configurations. */
+import { existsSync, globSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import manifest from "../package.json" with { type: "json" };
+import { parseConfig } from "../src/config/config.ts";
+import { ConfigFile } from "../src/config/schema.ts";
+
+const ROOT = fileURLToPath(new URL("../", import.meta.url));
+const PAGES = globSync(["*.md", "docs/**/*.md"], { cwd: ROOT }).toSorted();
+
+const textOf = (page: string) => readFileSync(join(ROOT, page), "utf8");
+
+const inBackticks = (text: string) =>
+  [...text.matchAll(/`([^`\n]+)`/g)].map(([, inside]) => inside ?? "");
+
+const blocks = (text: string, language: string) =>
+  [...text.matchAll(new RegExp(`^\`\`\`${language}\n([\\s\\S]*?)^\`\`\``, "gm"))].map(
+    ([, block]) => block ?? "",
+  );
+
+/** The headings of a page as GitHub names them in links. */
+const anchorsOf = (page: string) =>
+  [...textOf(page).matchAll(/^#+ (.+)$/gm)].map(([, heading = ""]) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+      .replaceAll(" ", "-"),
+  );
+
+describe("links", () => {
+  test.each(PAGES)("those of %s lead to a file, and to a heading in it", (page) => {
+    const broken = [...textOf(page).matchAll(/\]\(([^)\s]+)\)/g)]
+      .map(([, target = ""]) => target)
+      .filter((target) => !/^https?:/.test(target))
+      .filter((target) => {
+        const [path = "", anchor] = target.split("#");
+        const file = path === "" ? page : join(dirname(page), path);
+        if (!existsSync(join(ROOT, file))) return true;
+        return anchor !== undefined && !anchorsOf(file).includes(anchor);
+      });
+    expect(broken).toEqual([]);
+  });
+});
+
+describe("commands", () => {
+  test("every script of npm that a page names is one", () => {
+    const named = PAGES.flatMap((page) =>
+      [...textOf(page).matchAll(/npm run ([\w:]+)/g)].map(([, name = ""]) => name),
+    );
+    expect(named.length).toBeGreaterThan(20);
+    expect(named.filter((name) => !(name in manifest.scripts))).toEqual([]);
+  });
+
+  test("every file that a command of a page names is there", () => {
+    const named = PAGES.flatMap((page) =>
+      [...textOf(page).matchAll(/npx (?:node|vitest run) ([\w./-]+)/g)].map(
+        ([, path = ""]) => path,
+      ),
+    );
+    expect(named.length).toBeGreaterThan(3);
+    expect(named.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
+  });
+
+  test("every place that CONTRIBUTING.md sends people to is there", () => {
+    const paths = inBackticks(textOf("CONTRIBUTING.md")).filter(
+      (text) => /^[\w.]*\/?[\w./-]*(?:\/|\.\w+)$/.test(text) && /[/.]/.test(text),
+    );
+    expect(paths.length).toBeGreaterThan(20);
+    expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
+  });
+});
+
+test("README.md has at most 200 lines", () => {
+  expect(textOf("README.md").split("\n").length).toBeLessThanOrEqual(200);
+});
+
+describe("configurations", () => {
+  /** A secret of the form that every key of the configuration takes. */
+  const withSecrets = (yaml: string) => yaml.replaceAll(/\$\{\w+\}/g, "sk-0123456789");
+  const isOurs = (value: unknown) =>
+    Object.keys(value as object).every((key) => key in ConfigFile.shape);
+  const problemsOf = (values: unknown) => {
+    const parsed = parseConfig(values);
+    return parsed.ok ? [] : parsed.problems;
+  };
+
+  test("the server takes every configuration that a page shows", () => {
+    const shown = PAGES.flatMap((page) =>
+      blocks(textOf(page), "yaml").map((yaml) => ({ page, values: parse(withSecrets(yaml)) })),
+    ).filter(({ values }) => isOurs(values));
+    expect(shown.length).toBeGreaterThan(5);
+    expect(
+      shown.flatMap(({ page, values }) => problemsOf(values).map((each) => [page, each])),
+    ).toEqual([]);
+  });
+
+  test.each(globSync("examples/**/*.yaml", { cwd: ROOT }))("the server takes %s", (path) => {
+    expect(problemsOf(parse(withSecrets(textOf(path))))).toEqual([]);
+  });
+
+  /** The least that lists of mappings need, so that an example can stand in them. */
+  const LEAST = {
+    upstreams: { name: "a", base_url: "http://localhost/v1", models: ["*"] },
+    "upstreams.schedule.windows": { from: "00:00", to: "24:00" },
+    "upstreams.schedule": { windows: [{ from: "00:00", to: "24:00" }] },
+    "webhooks.endpoints": { name: "a", url: "http://example.com", secret: "whsec" },
+    "auth.keys": { name: "a", key: "sk-0123456789" },
+  } as Record<string, object>;
+
+  /** A configuration in which the key at this path has this value. */
+  function configWith(steps: readonly string[], value: unknown, above = ""): unknown {
+    const [step = "", ...rest] = steps;
+    const name = step.replace("[]", "");
+    const path = above === "" ? name : `${above}.${name}`;
+    if (rest.length === 0) return { [name]: value };
+    const inside = { ...LEAST[path], ...(configWith(rest, value, path) as object) };
+    return { [name]: step.endsWith("[]") ? [inside] : inside };
+  }
+
+  const examples = [
+    ...textOf("docs/configuration.md").matchAll(/^\| `([\w.[\]]+)` .* Example: `([^`]+)` \|$/gm),
+  ].map(([, path = "", example = ""]) => [path, example] as const);
+
+  test("docs/configuration.md has examples", () => expect(examples.length).toBeGreaterThan(15));
+
+  test.each(examples)("%s may be %s", (path, example) => {
+    const value = parse(withSecrets(example));
+    expect(problemsOf(configWith(path.split("."), value))).toEqual([]);
+  });
+});
