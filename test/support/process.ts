@@ -21,6 +21,10 @@ export interface Exit {
 const limitOf = ({ OPEN_FILES }: Readonly<Record<string, string>>) =>
   OPEN_FILES === undefined ? "" : `ulimit -n ${OPEN_FILES}; `;
 
+/** `SYNCS_TO` is the file in which strace lists its syncs. With `-D` the tracer is the child, and signals reach batchd. */
+const tracerOf = ({ SYNCS_TO }: Readonly<Record<string, string>>) =>
+  SYNCS_TO === undefined ? "" : `strace -D -f -y -e trace=fsync,fdatasync -o '${SYNCS_TO}' `;
+
 export class BatchdProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #exited: Promise<Exit>;
@@ -34,7 +38,7 @@ export class BatchdProcess implements AsyncDisposable {
     script: string = MAIN,
   ) {
     const command = [process.execPath, script, ...args];
-    this.#child = spawn("sh", ["-c", `${limitOf(env)}exec "$0" "$@"`, ...command], {
+    this.#child = spawn("sh", ["-c", `${limitOf(env)}exec ${tracerOf(env)}"$0" "$@"`, ...command], {
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe"],
     });

@@ -1,0 +1,144 @@
+/**
+ * What a commit names outlives a power cut: its bytes, their name and their folders are synced before the commit, and
+ * the commit is synced before its answer. A power cut cannot be had in a test. What decides is the order of writes,
+ * syncs, renames and commits of a real server, which a recorder writes down (test/support/recorder).
+ */
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import OpenAI, { toFile } from "openai";
+import { beforeAll, describe, expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { type Commit, Disk, readSteps } from "../support/recorder/disk.ts";
+import { chatLines } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const PRELOAD = fileURLToPath(new URL("../support/recorder/preload.ts", import.meta.url));
+const BLOB_KEY = /^(?:files|parts|journal)\//;
+/** SQLite's number for `synchronous = FULL`. */
+const FULL = 2;
+/** Statements that give or renew the right to write. A power cut takes the holder of the right along. */
+const RIGHTS =
+  /^(?:update "(?:batches|chunks|deliveries)" set "lease_|(?:insert into|update) "(?:blob_intents|idempotency_keys)")/;
+const ROWS_OF_BLOBS = /^insert into "(?:files|segments|upload_parts)"/;
+
+interface NamedBlob {
+  readonly key: string;
+  /** Why it would not outlive a power cut at the moment of the commit. */
+  readonly unsafe: string | null;
+}
+
+const commits: Commit[] = [];
+const named: NamedBlob[] = [];
+let halfBlobs: readonly string[] = [];
+
+beforeAll(async () => {
+  using dir = temporaryFolder("batchd-synced-");
+  const recordPath = join(dir.path, "record");
+  const dataDir = join(dir.path, "data");
+  await using upstream = await startUpstream();
+  await using server = new BatchdProcess(
+    ["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url],
+    { NODE_OPTIONS: `--import ${PRELOAD}`, DISK_RECORD: recordPath },
+  );
+  await storeOneOfEachKind(server);
+  await server.kill("SIGTERM");
+
+  const database = join(dataDir, "batchd.sqlite");
+  const disk = new Disk((commit) => {
+    commits.push(commit);
+    for (const { sql, values } of commit.statements) {
+      if (!ROWS_OF_BLOBS.test(sql)) continue;
+      for (const key of values.map(String).filter((value) => BLOB_KEY.test(value))) {
+        named.push({ key, unsafe: disk.whyUnsafe(join(dataDir, "blobs", key), dir.path) });
+      }
+    }
+  });
+  for (const step of readSteps(recordPath)) {
+    if (step.step !== "sql" || step.database === database) disk.take(step);
+  }
+  halfBlobs = disk.halfBlobs;
+});
+
+/** An uploaded file, an upload in parts, segments of a journal, an output file and an error file. */
+async function storeOneOfEachKind(server: BatchdProcess): Promise<void> {
+  const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
+  const input = `${chatLines(40, (n) => (n % 2 === 0 ? "[[status 400]]" : "fine")).join("\n")}\n`;
+  const upload = await openai.uploads.create({
+    filename: "input.jsonl",
+    purpose: "batch",
+    bytes: input.length,
+    mime_type: "text/jsonl",
+  });
+  const data = await toFile(Buffer.from(input), "part");
+  const part = await openai.uploads.parts.create(upload.id, { data });
+  const { file } = await openai.uploads.complete(upload.id, { part_ids: [part.id] });
+  const input_file_id = file?.id ?? "";
+  // More bytes than are written at once.
+  const large = await toFile(Buffer.alloc(3 * 1024 * 1024, "x"), "large");
+  await openai.files.create({ file: large, purpose: "user_data" });
+  const batch = await openai.batches.create({
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  await server.batchEnded(batch.id);
+}
+
+test("the record has every kind of blob, and the files of the batch", () => {
+  const count = (prefix: string) => named.filter(({ key }) => key.startsWith(prefix)).length;
+  expect(count("parts/")).toBe(1);
+  expect(count("journal/")).toBeGreaterThan(0);
+  // Two uploads, the output and the errors.
+  expect(count("files/")).toBe(4);
+});
+
+test("every blob that a commit names is whole and safe on the disk before the commit", () => {
+  expect(named.filter(({ unsafe }) => unsafe !== null)).toEqual([]);
+});
+
+test("no blob has its name before its bytes are safe", () => {
+  expect(halfBlobs).toEqual([]);
+});
+
+test("every commit is synced but those of leases and intents", () => {
+  const unsynced = commits
+    .filter(({ synchronous, journalMode }) => synchronous < FULL || journalMode !== "wal")
+    .flatMap(({ statements }) => statements)
+    .map(({ sql }) => sql)
+    .filter((sql) => !RIGHTS.test(sql));
+  expect(unsynced).toEqual([]);
+});
+
+const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
+
+describe.skipIf(!canTrace)("where strace is", () => {
+  test("SQLite syncs its log for every batch that is created", async () => {
+    using dir = temporaryFolder("batchd-traced-");
+    const trace = join(dir.path, "trace");
+    await using upstream = await startUpstream();
+    await using server = new BatchdProcess(
+      ["serve", "--port", "0", "--data-dir", join(dir.path, "data"), "--upstream", upstream.url],
+      { SYNCS_TO: trace },
+    );
+    const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
+    const file = await toFile(Buffer.from(`${chatLines(1).join("\n")}\n`), "input.jsonl");
+    const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
+    const syncCount = () =>
+      readFileSync(trace, "utf8")
+        .split("\n")
+        .filter((line) => /(?:fdatasync|fsync)\(\d+<.*batchd\.sqlite-wal>\)/.test(line)).length;
+
+    for (let n = 0; n < 5; n++) {
+      const before = syncCount();
+      await openai.batches.create({
+        input_file_id,
+        endpoint: "/v1/chat/completions",
+        completion_window: "24h",
+      });
+      expect(syncCount()).toBeGreaterThan(before);
+    }
+  });
+});

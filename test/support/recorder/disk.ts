@@ -1,0 +1,142 @@
+/**
+ * What a power cut would leave: a disk that keeps only what was synced. It is told the steps of a record one by one. The
+ * bytes of a file are safe when a sync began after the last write and has ended. A name, of a file or of a folder, is
+ * safe when its folder was synced in the same way after the name was made.
+ */
+import { readFileSync } from "node:fs";
+import { dirname } from "node:path";
+import type { Step } from "./record.ts";
+
+/** Bytes or names that were changed so many times, and how many of the changes a sync has covered. */
+interface Content {
+  changes: number;
+  syncing: number;
+  synced: number;
+}
+
+export interface Statement {
+  readonly sql: string;
+  readonly values: readonly unknown[];
+}
+
+/** A commit as the record has it: its statements, and how safe it was. */
+export interface Commit {
+  readonly statements: readonly Statement[];
+  readonly synchronous: number;
+  readonly journalMode: string;
+}
+
+const unchanged = (): Content => ({ changes: 0, syncing: 0, synced: 0 });
+
+export class Disk {
+  /** Files that got their name before their bytes were safe: a crash may leave half a file under that name. */
+  readonly halfBlobs: string[] = [];
+  /** By the number of the handle. Of a folder these are its names. */
+  readonly #contents = new Map<number, Content>();
+  readonly #folders = new Map<string, Content>();
+  readonly #files = new Map<string, Content>();
+  /** For each new name the change of its folder that made it. */
+  readonly #names = new Map<string, number>();
+  readonly #statements = new Map<string, Statement[]>();
+  readonly #onCommit: (commit: Commit) => void;
+
+  constructor(onCommit: (commit: Commit) => void) {
+    this.#onCommit = onCommit;
+  }
+
+  take(step: Step): void {
+    switch (step.step) {
+      case "open":
+        this.#open(step.handle, step.path);
+        return;
+      case "write":
+        this.#contentOf(step.handle).changes++;
+        return;
+      case "sync-began": {
+        const content = this.#contentOf(step.handle);
+        content.syncing = content.changes;
+        return;
+      }
+      case "synced": {
+        const content = this.#contentOf(step.handle);
+        content.synced = Math.max(content.synced, content.syncing);
+        return;
+      }
+      case "rename-began": {
+        const content = this.#files.get(step.from);
+        if (content === undefined || content.synced < content.changes) this.halfBlobs.push(step.to);
+        return;
+      }
+      case "renamed": {
+        const content = this.#files.get(step.from);
+        if (content !== undefined) this.#files.set(step.to, content);
+        this.#nameMade(step.to);
+        return;
+      }
+      case "made":
+        for (let path = step.path; path.length >= step.topmost.length; path = dirname(path)) {
+          this.#nameMade(path);
+        }
+        return;
+      case "sql":
+        this.#run(step);
+    }
+  }
+
+  /** Why the file would not outlive a power cut; null when it would. `root` was there before the record began. */
+  whyUnsafe(path: string, root: string): string | null {
+    const content = this.#files.get(path);
+    if (content === undefined) return "nothing was written under this name";
+    if (content.synced < content.changes) return "its bytes are not synced";
+    for (let each = path; each !== root; each = dirname(each)) {
+      const change = this.#names.get(each);
+      if (change === undefined) return `${each} was not made`;
+      if (this.#folderOf(dirname(each)).synced < change) return `the name ${each} is not synced`;
+    }
+    return null;
+  }
+
+  #open(handle: number, path: string): void {
+    // One handle writes a file, and a folder has one content however many handles sync it.
+    const isFolder = this.#folders.has(path);
+    const content = isFolder ? this.#folderOf(path) : (this.#files.get(path) ?? unchanged());
+    this.#contents.set(handle, content);
+    if (!isFolder) this.#files.set(path, content);
+  }
+
+  #contentOf(handle: number): Content {
+    const content = this.#contents.get(handle);
+    if (content === undefined) throw new Error(`the record has no handle ${handle}`);
+    return content;
+  }
+
+  #folderOf(path: string): Content {
+    const known = this.#folders.get(path);
+    if (known !== undefined) return known;
+    const content = unchanged();
+    this.#folders.set(path, content);
+    return content;
+  }
+
+  #nameMade(path: string): void {
+    const folder = this.#folderOf(dirname(path));
+    folder.changes++;
+    this.#names.set(path, folder.changes);
+  }
+
+  #run(step: Step & { readonly step: "sql" }): void {
+    const { database, sql, values, inTransaction, synchronous, journalMode } = step;
+    const settings = { synchronous, journalMode };
+    const statements = this.#statements.get(database) ?? [];
+    if (/^begin\b/i.test(sql)) this.#statements.set(database, []);
+    else if (/^commit\b/i.test(sql)) this.#onCommit({ statements, ...settings });
+    else if (inTransaction) statements.push({ sql, values });
+    else this.#onCommit({ statements: [{ sql, values }], ...settings });
+  }
+}
+
+export const readSteps = (path: string): Step[] =>
+  readFileSync(path, "utf8")
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Step);

@@ -1,0 +1,31 @@
+/**
+ * Writes down what a server does with its disk, one JSON object on a line, in the order in which it happens. The file is
+ * named by `DISK_RECORD`; it is written with one call for each step, so a killed process leaves all steps but the last.
+ */
+import { openSync, writeSync } from "node:fs";
+
+export type Step =
+  /** Bytes of a file, or the names in a folder, that a sync concerns: by the number of the open handle. */
+  | { readonly step: "open"; readonly handle: number; readonly path: string }
+  | { readonly step: "write"; readonly handle: number }
+  | { readonly step: "sync-began" | "synced"; readonly handle: number }
+  | { readonly step: "rename-began" | "renamed"; readonly from: string; readonly to: string }
+  /** `topmost` is the first of the folders that did not exist before. */
+  | { readonly step: "made"; readonly topmost: string; readonly path: string }
+  /** `synchronous` and `journalMode` are read through the connection that runs the statement. */
+  | {
+      readonly step: "sql";
+      readonly database: string;
+      readonly sql: string;
+      readonly values: readonly unknown[];
+      readonly inTransaction: boolean;
+      readonly synchronous: number;
+      readonly journalMode: string;
+    };
+
+const path = process.env["DISK_RECORD"];
+const fd = path === undefined ? null : openSync(path, "a");
+
+export function record(step: Step): void {
+  if (fd !== null) writeSync(fd, `${JSON.stringify(step)}\n`);
+}
