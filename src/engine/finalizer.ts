@@ -109,7 +109,10 @@ async function publish(
   const result = { ...results, announcements: announcementsFor(batch) };
   for (;;) {
     try {
-      return await store.finishBatchIfLeased(lease, result, clock.nowMs());
+      const isPublished = await store.finishBatchIfLeased(lease, result, clock.nowMs());
+      // Otherwise the loss would be counted nowhere: the lease is dropped before its next renewal.
+      if (!isPublished) run.loseLease();
+      return isPublished;
     } catch (err) {
       if (!isPassing(err) || run.stop.aborted) throw err;
       log.error({ batch: batch.id, err }, "results.commit_failed");
