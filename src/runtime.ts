@@ -36,6 +36,8 @@ export interface RuntimeOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
+  /** For tests of several replicas on one storage, of which each would lock out the others. */
+  readonly openStorage?: typeof openStorage;
 }
 
 export interface Runtime {
@@ -105,8 +107,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 }
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, ...surroundings } = options;
-  const opened = await openStorage(config.data_dir, closers);
+  const { config, openStorage: open = openStorage, ...surroundings } = options;
+  const opened = await open(config.data_dir, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
   const intents = new BlobIntents({ store, blobs, ...surroundings });

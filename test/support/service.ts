@@ -10,7 +10,7 @@ import { type Clock, systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { Metrics } from "../../src/metrics.ts";
-import { type Runtime, startRuntime } from "../../src/runtime.ts";
+import { type Runtime, type RuntimeOptions, startRuntime } from "../../src/runtime.ts";
 import { Events } from "./events.ts";
 
 export interface ServiceOptions {
@@ -23,6 +23,8 @@ export interface ServiceOptions {
   readonly metrics?: Metrics;
   /** As in the configuration file. */
   readonly config?: Record<string, unknown>;
+  /** Of a replica, see `replicas.ts`. */
+  readonly openStorage?: RuntimeOptions["openStorage"];
 }
 
 export async function startTestService(options: ServiceOptions = {}): Promise<TestService> {
@@ -34,6 +36,7 @@ export async function startTestService(options: ServiceOptions = {}): Promise<Te
     clock: options.clock ?? systemClock,
     log: events.log,
     metrics: options.metrics ?? new Metrics(),
+    ...(options.openStorage !== undefined && { openStorage: options.openStorage }),
   });
   if (!started.ok) throw new Error(started.problem);
   const reconfigure = (config: Record<string, unknown>) =>

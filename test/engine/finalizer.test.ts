@@ -1,0 +1,81 @@
+/** A batch is ended once, by the replica that holds its lease; whoever else has written results removes them. */
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { startReceiver } from "../support/receiver.ts";
+import { HEARTBEAT_MS, LEASE_OVER_MS, type Replicas, startReplicas } from "../support/replicas.ts";
+import { chatLines } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const COUNTS = { total: 6, completed: 4, failed: 2 };
+/** More than a result file takes before it is written. */
+const someFail = (n: number) => (n % 3 === 0 ? "[[status 400]]" : "[[big 700000]]");
+
+const filesIn = (dataDir: string) => readdir(join(dataDir, "blobs/files"));
+
+/** A batch that replica `a` has begun to finalize, and whose results it cannot write yet. */
+async function finalizingAtA({ a }: Replicas) {
+  const input_file_id = await a.service.upload(chatLines(6, someFail));
+  a.blobs.puts.close("files/");
+  const batch = await a.service.openai.batches.create({
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  await a.blobs.puts.reached();
+  return batch;
+}
+
+test.each([
+  { when: "before its commit", renews: false },
+  { when: "and is told of it while it writes", renews: true },
+])("a finalizer that loses its lease $when publishes nothing, and leaves no file", async (each) => {
+  await using upstream = await startUpstream();
+  await using receiver = await startReceiver();
+  await using replicas = await startReplicas({
+    upstreamUrl: upstream.url,
+    config: {
+      webhooks: {
+        endpoints: [{ name: "hook", url: receiver.url, secret: "s" }],
+        allow_private_hosts: ["127.0.0.1"],
+      },
+    },
+  });
+  const { a, b, dataDir } = replicas;
+  const { id, input_file_id } = await finalizingAtA(replicas);
+  b.clock.advance(LEASE_OVER_MS);
+  const batch = await b.service.ended(id);
+  expect(batch.request_counts).toEqual(COUNTS);
+
+  if (each.renews) a.clock.advance(HEARTBEAT_MS);
+  a.blobs.puts.open();
+  await expect.poll(() => a.lostLeases("batch")).toBe(1);
+
+  const own = [input_file_id, batch.output_file_id, batch.error_file_id].toSorted();
+  await expect.poll(async () => (await filesIn(dataDir)).toSorted()).toEqual(own);
+  expect(await a.service.openai.batches.retrieve(id)).toEqual(batch);
+  expect(a.service.events.count("batch.completed")).toBe(0);
+  const { data } = await a.service.openai.files.list();
+  expect(data.map((file) => file.id).toSorted()).toEqual(own);
+  expect(await a.service.rows(batch.output_file_id)).toHaveLength(4);
+  expect(await a.service.rows(batch.error_file_id)).toHaveLength(2);
+  while (receiver.seen.length === 0) await setImmediate();
+  expect(receiver.seen).toHaveLength(1);
+});
+
+test("a finalizer that leaves gives the batch back, and the other replica ends it at once", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b, dataDir } = replicas;
+  const { id, input_file_id } = await finalizingAtA(replicas);
+  const leaving = a.service.close();
+  a.blobs.puts.open();
+  await leaving;
+  b.clock.advance(1_000);
+  const batch = await b.service.ended(id);
+
+  expect(batch.request_counts).toEqual(COUNTS);
+  const own = [input_file_id, batch.output_file_id, batch.error_file_id].toSorted();
+  expect((await filesIn(dataDir)).toSorted()).toEqual(own);
+});

@@ -1,0 +1,147 @@
+/** Work is done by the replica that holds its lease: see test/support/replicas.ts. */
+import { setImmediate } from "node:timers/promises";
+import Database from "better-sqlite3";
+import { expect, test } from "vitest";
+import {
+  HEARTBEAT_MS,
+  LEASE_OVER_MS,
+  type Replica,
+  type Replicas,
+  startReplicas,
+} from "../support/replicas.ts";
+import { chatLines } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const ALL_ONCE = { total: 4, completed: 4, failed: 0 };
+
+/** A batch whose four lines replica `a` has sent, while their answers are held back. */
+async function sentByA(replicas: Replicas, upstream: TestUpstream) {
+  upstream.hold();
+  const batch = await replicas.a.service.submit(chatLines(4));
+  await upstream.reached(4);
+  return batch;
+}
+
+/** Its requests have come to the upstream, while those of `a` are still there. */
+async function takeOver({ clock }: Replica, upstream: TestUpstream): Promise<void> {
+  clock.advance(LEASE_OVER_MS);
+  await upstream.reached(8);
+}
+
+/** Waits until every lease on a chunk lasts that long. */
+async function leasesLastUntil(atMs: number, { dataDir }: Replicas): Promise<void> {
+  const database = new Database(`${dataDir}/batchd.sqlite`, { readonly: true });
+  const first = database.prepare("select min(lease_expires_at_ms) from chunks").pluck();
+  while (Number(first.get()) < atMs) await setImmediate();
+  database.close();
+}
+
+test("a replica that pauses is told at its next renewal that its lease is lost, and drops what is in flight", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b } = replicas;
+  const { id } = await sentByA(replicas, upstream);
+  await takeOver(b, upstream);
+  expect(upstream.inFlight).toBe(8);
+
+  a.clock.advance(HEARTBEAT_MS);
+  await a.service.events.reached("chunk.ended", { batch: id, ended: "lease" });
+  expect(await a.lostLeases("chunk")).toBe(1);
+  // Its requests are gone, not only left alone.
+  while (upstream.inFlight > 4) await setImmediate();
+
+  upstream.release();
+  const batch = await b.service.ended(id);
+  expect(batch.request_counts).toEqual(ALL_ONCE);
+  expect(await b.service.rows(batch.output_file_id)).toHaveLength(4);
+  expect(upstream.total).toBe(8);
+});
+
+test("a lease that is renewed is nobody else's, however long the answers take", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b } = replicas;
+  const { id } = await sentByA(replicas, upstream);
+  for (let n = 0; n < 9; n++) {
+    a.clock.advance(HEARTBEAT_MS);
+    await leasesLastUntil(a.clock.nowMs() + LEASE_OVER_MS - HEARTBEAT_MS, replicas);
+    b.clock.advance(HEARTBEAT_MS);
+    // A batch of its own makes `b` look at what there is to claim.
+    const { id: probe } = await b.service.submit(chatLines(1));
+    await upstream.reached(4 + n + 1);
+    await b.service.openai.batches.cancel(probe);
+  }
+  expect(b.service.events.count("chunk.claimed", { batch: id })).toBe(0);
+
+  upstream.release();
+  const batch = await a.service.ended(id);
+  expect(batch.request_counts).toEqual(ALL_ONCE);
+  // The first one is the line of the other batches too.
+  expect([2, 3, 4].map((n) => upstream.received.get(`line-${n}`))).toEqual([1, 1, 1]);
+});
+
+test("after a pause of the machine a replica does not take its work from itself", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a } = replicas;
+  const { id } = await sentByA(replicas, upstream);
+
+  a.clock.advance(60 * 60 * 1000);
+  await leasesLastUntil(a.clock.nowMs(), replicas);
+  upstream.release();
+  const batch = await a.service.ended(id);
+
+  expect(batch.request_counts).toEqual(ALL_ONCE);
+  expect(upstream.total).toBe(4);
+  expect(await a.lostLeases("chunk")).toBe(0);
+});
+
+test("what a replica gives back when it leaves goes on elsewhere at once, not when a lease runs out", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b } = replicas;
+  const { id } = await sentByA(replicas, upstream);
+
+  await a.service.close();
+  upstream.release();
+  b.clock.advance(1_000);
+  await upstream.reached(8);
+
+  const batch = await b.service.ended(id);
+  expect(batch.request_counts).toEqual(ALL_ONCE);
+});
+
+test("a batch that is cancelled at one replica stops at the other with its next renewal", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b } = replicas;
+  const { id } = await sentByA(replicas, upstream);
+
+  await b.service.openai.batches.cancel(id);
+  a.clock.advance(HEARTBEAT_MS);
+  await a.service.events.reached("chunk.ended", { batch: id, ended: "batch" });
+
+  const batch = await a.service.ended(id);
+  expect(batch.status).toBe("cancelled");
+  const rows = await a.service.rows(batch.error_file_id);
+  expect(rows.map(({ error }) => error?.code)).toEqual(Array(4).fill("batch_cancelled"));
+});
+
+test("a replica that pauses while it validates does not start the batch a second time", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b } = replicas;
+  a.blobs.reads.close("files/");
+  const { id } = await a.service.submit(chatLines(4));
+  await a.blobs.reads.reached();
+  b.clock.advance(LEASE_OVER_MS);
+  const batch = await b.service.ended(id);
+  expect(batch.request_counts).toEqual(ALL_ONCE);
+
+  a.blobs.reads.open();
+  a.clock.advance(HEARTBEAT_MS);
+  // Only once the first validation is over `a` claims another batch with the same loop.
+  await expect.poll(() => a.lostLeases("batch")).toBe(1);
+  expect(a.service.events.count("batch.started", { batch: id })).toBe(0);
+  expect(upstream.total).toBe(4);
+});

@@ -1,0 +1,89 @@
+/** Blobs whose writes and reads can be made to wait, so that a test can let something happen between two steps. */
+import { Readable } from "node:stream";
+import type { BlobInfo, Blobs, ByteRange } from "../../src/blobs/blobs.ts";
+
+class Gate {
+  readonly #waiting: { readonly key: string; readonly open: () => void }[] = [];
+  readonly #arrivals = new Set<() => void>();
+  #prefix: string | null = null;
+
+  /** From now on whatever is done with a blob below the prefix waits. */
+  close(prefix: string): void {
+    this.#prefix = prefix;
+  }
+
+  open(): void {
+    this.#prefix = null;
+    for (const { open } of this.#waiting.splice(0)) open();
+  }
+
+  /** Resolves once somebody waits, with the key of its blob. */
+  async reached(): Promise<string> {
+    for (;;) {
+      const [first] = this.#waiting;
+      if (first !== undefined) return first.key;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#arrivals.add(resolve);
+      await promise;
+      this.#arrivals.delete(resolve);
+    }
+  }
+
+  async pass(key: string): Promise<void> {
+    if (this.#prefix === null || !key.startsWith(this.#prefix)) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.push({ key, open: resolve });
+    for (const arrived of this.#arrivals) arrived();
+    await promise;
+  }
+}
+
+export class GatedBlobs implements Blobs {
+  readonly puts = new Gate();
+  readonly reads = new Gate();
+  readonly #blobs: Blobs;
+
+  constructor(blobs: Blobs) {
+    this.#blobs = blobs;
+  }
+
+  async put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> {
+    await this.puts.pass(key);
+    return this.#blobs.put(key, source);
+  }
+
+  async putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void> {
+    await this.puts.pass(key);
+    await this.#blobs.putBytes(key, bytes);
+  }
+
+  read(key: string, range?: ByteRange): Readable {
+    return Readable.from(this.#readGated(key, range), { objectMode: false });
+  }
+
+  async readRange(key: string, range: ByteRange): Promise<Buffer> {
+    await this.reads.pass(key);
+    return this.#blobs.readRange(key, range);
+  }
+
+  list(prefix: string): AsyncIterable<BlobInfo> {
+    return this.#blobs.list(prefix);
+  }
+
+  delete(key: string): Promise<void> {
+    return this.#blobs.delete(key);
+  }
+
+  deleteAll(prefix: string): Promise<void> {
+    return this.#blobs.deleteAll(prefix);
+  }
+
+  ping(): Promise<void> {
+    return this.#blobs.ping();
+  }
+
+  async *#readGated(key: string, range?: ByteRange) {
+    await this.reads.pass(key);
+    yield* this.#blobs.read(key, range);
+  }
+}

@@ -1,0 +1,84 @@
+/**
+ * Two whole servers on one database file and one folder of blobs, each with a connection of its own. Each has its own
+ * clock, which stands still until it is moved: a replica whose clock stands still is a machine that pauses, and one whose
+ * clock is moved past the lease takes over its work.
+ */
+import { join } from "node:path";
+import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { Metrics } from "../../src/metrics.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import { FakeClock } from "./fake-clock.ts";
+import { GatedBlobs } from "./gated-blobs.ts";
+import { Scrape } from "./prometheus.ts";
+import { type ServiceOptions, startTestService, type TestService } from "./service.ts";
+import { temporaryFolder } from "./store-builders.ts";
+
+/** After so long without a renewal another replica may take over. */
+export const LEASE_OVER_MS = 31_000;
+/** A replica renews its leases so often. */
+export const HEARTBEAT_MS = 10_000;
+
+export interface Replica {
+  readonly service: TestService;
+  readonly clock: FakeClock;
+  readonly blobs: GatedBlobs;
+  /** How many leases it has lost to another one. */
+  lostLeases(kind: "batch" | "chunk"): Promise<number>;
+}
+
+export interface Replicas extends AsyncDisposable {
+  readonly a: Replica;
+  readonly b: Replica;
+  readonly dataDir: string;
+}
+
+type Options = Omit<ServiceOptions, "clock" | "dataDir" | "openStorage" | "metrics">;
+
+export async function startReplicas(options: Options = {}): Promise<Replicas> {
+  const dir = temporaryFolder("batchd-replicas-");
+  const blobs = await openDiskBlobs(join(dir.path, "blobs"));
+  // Both are opened before either starts: opening takes all leases back, as a lone owner of the folder may.
+  const parts = [await partsOf(dir.path, blobs), await partsOf(dir.path, blobs)] as const;
+  const start = (part: (typeof parts)[number]) => startReplica(part, dir.path, options);
+  const [a, b] = [await start(parts[0]), await start(parts[1])];
+  return {
+    ...{ a, b, dataDir: dir.path },
+    async [Symbol.asyncDispose]() {
+      for (const { blobs, service } of [a, b]) {
+        blobs.puts.open();
+        blobs.reads.open();
+        await service[Symbol.asyncDispose]();
+      }
+      dir[Symbol.dispose]();
+    },
+  };
+}
+
+async function partsOf(dataDir: string, blobs: Awaited<ReturnType<typeof openDiskBlobs>>) {
+  const opened = await openSqliteStore({ path: join(dataDir, "batchd.sqlite") });
+  if (!opened.ok) throw new Error(opened.problem);
+  return { store: opened.store, blobs: new GatedBlobs(blobs), clock: new FakeClock() };
+}
+
+async function startReplica(
+  { store, blobs, clock }: Awaited<ReturnType<typeof partsOf>>,
+  dataDir: string,
+  options: Options,
+): Promise<Replica> {
+  const metrics = new Metrics();
+  const service = await startTestService({
+    ...options,
+    // A test that fails must not wait for the end of a grace period: the clock stands still.
+    config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 }, ...options.config },
+    ...{ dataDir, clock, metrics },
+    openStorage: async (_dataDir, closers) => {
+      closers.add("store", () => store.close());
+      return { ok: true, store, blobs };
+    },
+  });
+  const lostLeases = async (kind: "batch" | "chunk") => {
+    const text = await (await fetch(`${service.url}/metrics`)).text();
+    return new Scrape(text).value("batchd_lease_changes_total", { kind, change: "lost" });
+  };
+  return { service, clock, blobs, lostLeases };
+}
