@@ -1,6 +1,6 @@
-import { LOG_EVENTS } from "../src/log-events.ts";
-import { METRICS } from "../src/metric-table.ts";
-import { SPANS } from "../src/tracing.ts";
+import { LOG_EVENTS } from "../src/telemetry/log-events.ts";
+import { METRICS } from "../src/telemetry/metric-table.ts";
+import { SPANS } from "../src/telemetry/tracing.ts";
 import { code, table } from "./markdown.ts";
 
 const metricTable = (): string =>

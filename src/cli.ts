@@ -6,17 +6,17 @@ import { runInNewContext } from "node:vm";
 import { Command, CommanderError, Option } from "commander";
 import { systemClock } from "./clock.ts";
 import { configFile, loadConfig } from "./config/config.ts";
+import { ConfigWatch } from "./config/config-watcher.ts";
 import { OVERRIDES, type Overrides } from "./config/overrides.ts";
+import { showConfig } from "./config/redact-config.ts";
 import { reloading } from "./config/reload.ts";
 import type { Config } from "./config/schema.ts";
 import { configSecrets } from "./config/secrets.ts";
-import { showConfig } from "./config/shown.ts";
 import { configWarnings } from "./config/warnings.ts";
-import { ConfigWatch } from "./config/watch.ts";
-import { createLog, createRedactedLog, type Log } from "./log.ts";
-import { Metrics } from "./metrics.ts";
 import { Redactor } from "./redactor.ts";
 import { checkUpstreams, migrate, type Runtime, startRuntime } from "./runtime.ts";
+import { createLog, createRedactedLog, type Log } from "./telemetry/log.ts";
+import { Metrics } from "./telemetry/metrics.ts";
 import { version } from "./version.ts";
 
 /** SQLite belongs to one process, which then does everything: serves the API and runs the batches. */

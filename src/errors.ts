@@ -2,7 +2,7 @@
  * The closed catalogue of what can go wrong in a client's eyes. `message` is written for the client;
  * `cause` is for the log and never leaves. `docs/errors.md` is generated from the table.
  */
-import { shown } from "./batch/shown.ts";
+import { shown } from "./batch/truncate.ts";
 
 interface CatalogueEntry {
   readonly status: number;

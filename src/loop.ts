@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
-import type { Log } from "./log.ts";
+import type { Log } from "./telemetry/log.ts";
 
 /** Given as a reason, because without one each abort would make an error with a stack. */
 const NUDGED = "nudged";

@@ -2,30 +2,31 @@
  * The composition root: the one place that knows every part. Starts them in order, closes them in
  * reverse: first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
+
+import { Batches } from "./api/batches.ts";
+import { Files } from "./api/files.ts";
+import { Idempotency } from "./api/idempotency.ts";
+import { Interactive } from "./api/interactive.ts";
+import { Models } from "./api/models.ts";
+import { Uploads } from "./api/uploads.ts";
 import type { Batch } from "./batch/batch.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
-import { Batches } from "./batches.ts";
-import { BlobIntents } from "./blob-intents.ts";
+import { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
-import { fitUpstreams, planDescriptors, readDescriptors } from "./descriptors.ts";
 import { Engine } from "./engine/engine.ts";
 import type { IntakeLimits } from "./engine/intake.ts";
 import { JOURNAL_LIMITS } from "./engine/journal.ts";
-import { Files } from "./files.ts";
 import { type AppDeps, createApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
-import { Idempotency } from "./idempotency.ts";
-import { Interactive } from "./interactive.ts";
-import type { Log } from "./log.ts";
-import { MEMORY_PURPOSES, MemoryBudget } from "./memory-budget.ts";
-import type { Metrics } from "./metrics.ts";
-import { Models } from "./models.ts";
+import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
+import { MEMORY_PURPOSES, MemoryBudget } from "./resources/memory-budget.ts";
 import { openStorage } from "./storage.ts";
 import type { Store } from "./store/store.ts";
-import { NO_TRACING, type Tracing } from "./tracing.ts";
-import { Uploads } from "./uploads.ts";
+import type { Log } from "./telemetry/log.ts";
+import type { Metrics } from "./telemetry/metrics.ts";
+import { NO_TRACING, type Tracing } from "./telemetry/tracing.ts";
 import type { Upstreams } from "./upstream/upstream.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
 import { upstreamWarnings } from "./upstream/warnings.ts";
@@ -247,7 +248,7 @@ function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): A
 /** Loads what makes spans only where somebody wants them. */
 async function openTracing({ config, log }: RuntimeOptions): Promise<Tracing> {
   if (config.tracing === undefined) return NO_TRACING;
-  const { openOtlpTracing } = await import("./tracing-otlp.ts");
+  const { openOtlpTracing } = await import("./telemetry/tracing-otlp.ts");
   return openOtlpTracing({ ...config.tracing, log });
 }
 

@@ -106,7 +106,7 @@ export const lifecycle: Section = {
       "5-finalizing",
       "A batch that has all its answers is completed although `expires_at` passes",
       {
-        file: "test/conformance/store-stopping.ts",
+        file: "test/ports/store-stopping.ts",
         title: "a batch that has all its answers, or is cancelled, does not expire",
       },
     ),
@@ -217,7 +217,7 @@ export const stopping: Section = {
       "6-cancel-finalizing",
       "Cancelling while `finalizing` is taken, and the batch ends `cancelled` with what was written",
       {
-        file: "test/conformance/store-stopping.ts",
+        file: "test/ports/store-stopping.ts",
         title: "a batch cancelled while it is finalized ends cancelled, with what was written",
       },
     ),

@@ -15,7 +15,7 @@ import {
 } from "./json.ts";
 import { skipSpace } from "./json-scan.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
-import { shown } from "./shown.ts";
+import { shown } from "./truncate.ts";
 
 /** Whether a string value says `text`, which is in ASCII and has its quotes. */
 const says = (bytes: Buffer, { start, end }: Extent, text: Buffer): boolean =>

@@ -3,8 +3,8 @@
  * on as it was, and the log has every problem.
  */
 
-import type { Log } from "../log.ts";
-import type { Metrics } from "../metrics.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
 import { changesBetween, withLiveParts } from "./changes.ts";
 import type { ConfigResult } from "./config.ts";
 import type { Config } from "./schema.ts";

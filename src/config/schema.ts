@@ -9,7 +9,7 @@ import { isIP } from "node:net";
 import { z } from "zod";
 import { EVENT_TYPES } from "../contract/event.ts";
 import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
-import { LOG_LEVELS } from "../log.ts";
+import { LOG_LEVELS } from "../telemetry/log.ts";
 import { UpstreamEntry } from "./upstreams.ts";
 import { bytes, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
 

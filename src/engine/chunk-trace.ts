@@ -1,5 +1,5 @@
 import type { ClaimedChunk } from "../store/store.ts";
-import { NO_SPAN, type Span, type Tracing } from "../tracing.ts";
+import { NO_SPAN, type Span, type Tracing } from "../telemetry/tracing.ts";
 
 /** The spans of a chunk and of its lines. */
 export class ChunkTrace {

@@ -5,7 +5,7 @@
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
 import { type FinalOutcome, isSuccess } from "../batch/outcome.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../telemetry/log.ts";
 
 const FIRST_LINES = 50;
 /** Batches that are remembered; the oldest go first. */

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
 import type { Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
 import type { Leases } from "./lease.ts";
 
 export interface ExpiryDeps {

@@ -14,12 +14,11 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { PassThrough } from "node:stream";
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
-import type { BlobIntents } from "../blob-intents.ts";
+import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
-import type { Log } from "../log.ts";
-import type { Metrics } from "../metrics.ts";
+import { piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type {
   BatchLease,
@@ -29,8 +28,9 @@ import type {
   ResultFiles,
   Store,
 } from "../store/store.ts";
-import { piecesOf, timeForMore } from "../time-slice.ts";
-import { type Attributes, during, type Tracing } from "../tracing.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
+import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";
 import { isPassing, MAX_FAILURES, NotWritten } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Merge } from "./merge.ts";

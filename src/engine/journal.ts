@@ -18,11 +18,11 @@ import { NO_USAGE } from "../batch/batch.ts";
 import { addUsage } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
-import type { Room } from "../memory-budget.ts";
-import type { LineLabels, Metrics } from "../metrics.ts";
+import type { Room } from "../resources/memory-budget.ts";
 import { segmentKey } from "../store/segment-key.ts";
 import type { ChunkLease, SegmentEntry, Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { LineLabels, Metrics } from "../telemetry/metrics.ts";
 import { isRefusal } from "./failure.ts";
 import { crc32Of, recordHeader } from "./segment.ts";
 

@@ -9,9 +9,9 @@
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
-import type { Metrics } from "../metrics.ts";
 import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal, Store } from "../store/store.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
 
 /** Without a renewal for this long, another worker may take over. Longer: slower recovery from a dead machine. */
 const LEASE_TTL_MS = 30_000;

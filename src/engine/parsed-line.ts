@@ -1,5 +1,5 @@
 import { LineReading, type ParsedLine, parseLine } from "../batch/line.ts";
-import { isLong, read } from "../time-slice.ts";
+import { isLong, read } from "../resources/time-slice.ts";
 
 /** Null when the bytes are not one JSON object. A promise only for a long line. */
 export const parsedLine = (bytes: Buffer): ParsedLine | null | Promise<ParsedLine | null> =>

@@ -6,8 +6,8 @@
  */
 import { crc32 } from "node:zlib";
 import { BlobNotFound, type Blobs, BlobTooShort } from "../blobs/blobs.ts";
+import { PIECE_BYTES, piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { Segment } from "../store/store.ts";
-import { PIECE_BYTES, piecesOf, timeForMore } from "../time-slice.ts";
 
 /** Where a record lies in a segment. */
 export interface RecordExtent {

@@ -9,12 +9,12 @@
  * that would name the blob is refused from then on. So nothing happens between that answer and the deletion that could
  * make the deletion wrong, whichever process carries it out.
  */
-import type { BlobIntents } from "../blob-intents.ts";
+import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
 import { journalPrefix } from "../store/segment-key.ts";
 import type { Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
 
 export interface SweeperDeps {
   readonly store: Store;

@@ -4,21 +4,21 @@
  * as if it had not.
  */
 import { Hono } from "hono";
+import type { Batches } from "../api/batches.ts";
+import type { Files } from "../api/files.ts";
+import type { Idempotency } from "../api/idempotency.ts";
+import type { Interactive } from "../api/interactive.ts";
+import type { Models } from "../api/models.ts";
+import type { Uploads } from "../api/uploads.ts";
 import type { Batch } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import { shown } from "../batch/shown.ts";
-import type { Batches } from "../batches.ts";
+import { shown } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { KeyConfig } from "../config/schema.ts";
 import { PublicError } from "../errors.ts";
-import type { Files } from "../files.ts";
-import type { Idempotency } from "../idempotency.ts";
-import type { Interactive } from "../interactive.ts";
-import type { Log } from "../log.ts";
-import type { MemoryBudget } from "../memory-budget.ts";
-import type { Metrics, Now } from "../metrics.ts";
-import type { Models } from "../models.ts";
-import type { Uploads } from "../uploads.ts";
+import type { MemoryBudget } from "../resources/memory-budget.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics, Now } from "../telemetry/metrics.ts";
 import { authenticate } from "./auth.ts";
 import { mountBatches } from "./batches.ts";
 import type { AppContext, AppEnv } from "./context.ts";

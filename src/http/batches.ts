@@ -1,9 +1,9 @@
 import type { Hono } from "hono";
+import type { Batches, BatchRequest } from "../api/batches.ts";
+import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import type { Batches, BatchRequest } from "../batches.ts";
 import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
-import type { Idempotency } from "../idempotency.ts";
 import type { BatchQuery } from "../store/store.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
 import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";

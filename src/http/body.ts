@@ -1,6 +1,6 @@
 /** A JSON body held against its schema, with the first thing that is wrong said in OpenAI's words. */
 import type { z } from "zod";
-import { shown } from "../batch/shown.ts";
+import { shown } from "../batch/truncate.ts";
 import { characterCount } from "../contract/text.ts";
 import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
 

@@ -1,7 +1,7 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { ScopedId, UntrustedId } from "../batch/batch.ts";
-import type { MemoryBudget } from "../memory-budget.ts";
+import type { MemoryBudget } from "../resources/memory-budget.ts";
 
 /** What every request carries. */
 export interface AppEnv {

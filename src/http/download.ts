@@ -4,12 +4,12 @@
  */
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
+import type { Files } from "../api/files.ts";
 import type { StoredFile } from "../batch/batch.ts";
-import { shown } from "../batch/shown.ts";
+import { shown } from "../batch/truncate.ts";
 import type { ByteRange } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
-import type { Files } from "../files.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../telemetry/log.ts";
 import type { AppContext } from "./context.ts";
 import { trackingHeaders } from "./track.ts";
 

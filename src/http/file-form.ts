@@ -1,9 +1,10 @@
 /** The form of `POST /v1/files`: the file, what it is for, and how long it is kept. */
-import { shown } from "../batch/shown.ts";
+
+import type { FileDetails } from "../api/files.ts";
+import { shown } from "../batch/truncate.ts";
 import { EXPIRES_AFTER_SECONDS } from "../contract/batch.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
-import type { FileDetails } from "../files.ts";
 import { integerTooLarge, integerTooSmall, wrongType } from "./body.ts";
 import type { Form } from "./form.ts";
 

@@ -1,11 +1,11 @@
 import type { Hono } from "hono";
+import type { FileListQuery, Files, ReceivedFile } from "../api/files.ts";
+import type { Idempotency } from "../api/idempotency.ts";
 import type { StoredFile, UntrustedId } from "../batch/batch.ts";
 import { FILE_PAGE, FILENAME_MAX_LENGTH, FilePurpose } from "../contract/file.ts";
 import { characterCount } from "../contract/text.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
-import type { FileListQuery, Files, ReceivedFile } from "../files.ts";
-import type { Idempotency } from "../idempotency.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../telemetry/log.ts";
 import { stringTooLong } from "./body.ts";
 import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
 import { answerContent } from "./download.ts";

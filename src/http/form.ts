@@ -8,7 +8,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Readable } from "node:stream";
 import { Busboy, type BusboyHeaders, type BusboyInstance } from "@fastify/busboy";
-import { shown } from "../batch/shown.ts";
+import { shown } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
 
 const LIMITS = { fields: 32, fieldSize: 1024, files: 8, headerPairs: 64, headerSize: 16 * 1024 };

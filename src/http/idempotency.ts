@@ -1,4 +1,4 @@
-import type { Creation, Idempotency } from "../idempotency.ts";
+import type { Creation, Idempotency } from "../api/idempotency.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText } from "./json.ts";
 

@@ -12,8 +12,8 @@ import {
   INTERACTIVE_ENDPOINTS,
   type Interactive,
   type InteractiveEndpoint,
-} from "../interactive.ts";
-import type { Log } from "../log.ts";
+} from "../api/interactive.ts";
+import type { Log } from "../telemetry/log.ts";
 import type { Relayed } from "../upstream/upstream.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 import { roomFor } from "./json.ts";

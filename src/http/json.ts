@@ -1,7 +1,7 @@
 /** JSON in and out: small bodies, read whole; answers in ASCII, so that no client can cut a character in two. */
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import { jsonBodyError } from "../errors.ts";
-import type { Room } from "../memory-budget.ts";
+import type { Room } from "../resources/memory-budget.ts";
 import type { AppContext } from "./context.ts";
 import { readBody } from "./read-body.ts";
 

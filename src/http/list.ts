@@ -4,8 +4,8 @@
  * in slices, so other requests are served between.
  */
 import { PublicError } from "../errors.ts";
+import { SlicedWork } from "../resources/time-slice.ts";
 import type { Page } from "../store/store.ts";
-import { SlicedWork } from "../time-slice.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText, toAsciiJson } from "./json.ts";
 

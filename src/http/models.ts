@@ -1,5 +1,5 @@
 import type { Hono } from "hono";
-import type { Models } from "../models.ts";
+import type { Models } from "../api/models.ts";
 import type { AppEnv } from "./context.ts";
 import { answerJson } from "./json.ts";
 import { presentModel } from "./present.ts";

@@ -1,5 +1,5 @@
 import type { Hono } from "hono";
-import type { Metrics, Now } from "../metrics.ts";
+import type { Metrics, Now } from "../telemetry/metrics.ts";
 import type { AppEnv } from "./context.ts";
 import { answerJson } from "./json.ts";
 

@@ -6,7 +6,7 @@
 import type { IncomingMessage } from "node:http";
 import { Gathered } from "../batch/gathered.ts";
 import { PublicError } from "../errors.ts";
-import type { Room } from "../memory-budget.ts";
+import type { Room } from "../resources/memory-budget.ts";
 
 const ROOM_WAIT_MS = 10_000;
 const RETRY_AFTER_MS = 5_000;

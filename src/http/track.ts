@@ -4,9 +4,9 @@ import type { MiddlewareHandler } from "hono";
 import { matchedRoutes } from "hono/route";
 import { randomHexId } from "../batch/random-id.ts";
 import { PublicError } from "../errors.ts";
-import type { Log } from "../log.ts";
-import type { Metrics } from "../metrics.ts";
-import { type Origin, traceparentFrom } from "../tracing.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
+import { type Origin, traceparentFrom } from "../telemetry/tracing.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 
 const API_VERSION = "2020-10-01";

@@ -1,9 +1,9 @@
 import type { Hono } from "hono";
+import type { Idempotency } from "../api/idempotency.ts";
+import type { Completion, UploadRequest, Uploads } from "../api/uploads.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
-import type { Idempotency } from "../idempotency.ts";
 import type { Upload } from "../store/uploads.ts";
-import type { Completion, UploadRequest, Uploads } from "../uploads.ts";
 import { parseBody } from "./body.ts";
 import { type AppEnv, scopedIdOf } from "./context.ts";
 import { type Form, readForm } from "./form.ts";

@@ -1,4 +1,4 @@
-import { type Interruptible, unwatch, watch } from "./watch.ts";
+import { type Interruptible, unwatch, watch } from "./abort-listeners.ts";
 
 /** How many lines have been taken on, of how many that may be; who finds no place waits for one. */
 export class Admission {

@@ -6,7 +6,7 @@
  */
 import type { Outcome, RefusalReason, Refused } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
-import type { Log, LogEvent } from "../log.ts";
+import type { Log, LogEvent } from "../telemetry/log.ts";
 import { backoffMs, DEFAULT_RETRY_POLICY } from "./retry.ts";
 
 const LOG_EVERY_MS = 10_000;

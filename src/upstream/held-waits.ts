@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
+import { unwatch, watch } from "./abort-listeners.ts";
 import { keyOf } from "./holds.ts";
 import type { RequestKind } from "./upstream.ts";
-import { unwatch, watch } from "./watch.ts";
 
 /** Given as a reason, because without one each abort would make an error with a stack. */
 const WOKEN = "woken";

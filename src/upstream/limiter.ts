@@ -14,8 +14,8 @@
  */
 import type { Clock } from "../clock.ts";
 import { BatchShare } from "./batch-share.ts";
-import type { Lane, Need } from "./need.ts";
-import { type Place, type SlotWaiter, WaitingLine } from "./waiting-line.ts";
+import type { Lane, Need } from "./reservation.ts";
+import { type Place, type SlotWaiter, WaitingLine } from "./wait-queue.ts";
 
 /** What decides, besides the slots, whether a target may be asked now. */
 export interface Gate {

@@ -5,7 +5,7 @@
  */
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../telemetry/log.ts";
 import type { ModelListing } from "./upstream.ts";
 
 /** A model that was pulled a moment ago must not be missing for long. */

@@ -12,11 +12,11 @@
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import { Admission } from "./admission.ts";
-import { acquireSlot } from "./choice.ts";
 import { HeldWaits } from "./held-waits.ts";
 import type { Slot } from "./limiter.ts";
-import { Need } from "./need.ts";
-import { relayThrough } from "./relay.ts";
+import { acquireSlot } from "./load-balancer.ts";
+import { relayThrough } from "./proxy.ts";
+import { Need } from "./reservation.ts";
 import {
   DEFAULT_RETRY_POLICY,
   decide,

@@ -1,7 +1,7 @@
+import { type Interruptible, unwatch, watch } from "./abort-listeners.ts";
 import { type Limited, Slot } from "./limiter.ts";
-import type { Need } from "./need.ts";
-import type { IfShut, Place, SlotWaiter } from "./waiting-line.ts";
-import { type Interruptible, unwatch, watch } from "./watch.ts";
+import type { Need } from "./reservation.ts";
+import type { IfShut, Place, SlotWaiter } from "./wait-queue.ts";
 
 export interface SlotWish {
   readonly need: Need;

@@ -1,22 +1,22 @@
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome } from "../batch/outcome.ts";
-import { shown } from "../batch/shown.ts";
+import { shown } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
-import type { Span } from "../tracing.ts";
+import type { Span } from "../telemetry/tracing.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
 import { isOverload, retryAfterMs } from "./exchange/answer.ts";
 import type { Attempted } from "./exchange/attempt.ts";
 import { Client } from "./exchange/client.ts";
 import { Dialect } from "./exchange/dialect.ts";
+import type { Unrelayed } from "./exchange/proxied-answer.ts";
 import { rateLimitHints } from "./exchange/rate-limits.ts";
-import type { Unrelayed } from "./exchange/relaying.ts";
 import { TargetHealth } from "./health.ts";
 import { Holds } from "./holds.ts";
 import type { Limiter, Slot } from "./limiter.ts";
 import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
-import { TargetWatch, type WatchOptions } from "./target-watch.ts";
+import { TargetWatch, type WatchOptions } from "./target-telemetry.ts";
 import { troubleOf } from "./trouble.ts";
 import type {
   ModelListing,

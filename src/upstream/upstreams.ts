@@ -2,11 +2,11 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
-import type { Log } from "../log.ts";
+import type { Log } from "../telemetry/log.ts";
 import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";
 import { Target } from "./target.ts";
-import type { WatchOptions } from "./target-watch.ts";
+import type { WatchOptions } from "./target-telemetry.ts";
 import type {
   AskedForModels,
   ModelCheck,

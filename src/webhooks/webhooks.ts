@@ -12,10 +12,10 @@ import { randomHexId } from "../batch/random-id.ts";
 import type { Clock } from "../clock.ts";
 import type { WebhookConfig, WebhooksConfig } from "../config/schema.ts";
 import type { EventType } from "../contract/event.ts";
-import type { Log } from "../log.ts";
 import { loop, Nudge } from "../loop.ts";
-import type { Metrics } from "../metrics.ts";
 import type { Announcement, Delivery, DeliveryStore } from "../store/deliveries.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
 import { AddressGuard } from "./address-guard.ts";
 import type { Sender } from "./sender.ts";
 

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { type ConfigResult, parseConfig } from "../../src/config/config.ts";
 import { reloading } from "../../src/config/reload.ts";
 import type { Config } from "../../src/config/schema.ts";
-import { Metrics } from "../../src/metrics.ts";
+import { Metrics } from "../../src/telemetry/metrics.ts";
 import { Events } from "../support/events.ts";
 import { Scrape } from "../support/prometheus.ts";
 

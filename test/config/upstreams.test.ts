@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadConfig, parseConfig } from "../../src/config/config.ts";
+import { showConfig } from "../../src/config/redact-config.ts";
 import type { Config } from "../../src/config/schema.ts";
-import { showConfig } from "../../src/config/shown.ts";
 import { privateAuthority } from "../support/certificates.ts";
 
 let dir: string;

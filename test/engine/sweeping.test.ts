@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
-import { BlobIntents } from "../../src/blob-intents.ts";
+import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { sweep, sweepOrphans } from "../../src/engine/sweeper.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";

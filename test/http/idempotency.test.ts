@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { CLAIM_MS } from "../../src/idempotency.ts";
+import { CLAIM_MS } from "../../src/api/idempotency.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { BOUNDARY, multipart, type Part, RawConnection, rawRequest } from "../support/raw-http.ts";
 import {

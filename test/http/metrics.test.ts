@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { METRICS } from "../../src/metric-table.ts";
-import { Metrics } from "../../src/metrics.ts";
+import { METRICS } from "../../src/telemetry/metric-table.ts";
+import { Metrics } from "../../src/telemetry/metrics.ts";
 import { version } from "../../src/version.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startReceiver } from "../support/receiver.ts";

@@ -1,4 +1,4 @@
-import { createLog, type Log } from "../../src/log.ts";
+import { createLog, type Log } from "../../src/telemetry/log.ts";
 
 export interface LoggedEvent {
   readonly event: string;

@@ -5,7 +5,10 @@
  * that is the slower the larger it is. What is beyond that waits in line or is refused at once.
  * Each client keeps as many requests in flight as its policy says, and tells it how each of them ended.
  */
-import type { AdaptiveConcurrency, Sample } from "../../src/upstream/capacity/concurrency.ts";
+import type {
+  AdaptiveConcurrency,
+  Sample,
+} from "../../src/upstream/capacity/adaptive/concurrency.ts";
 
 interface Service {
   readonly ms: number;

@@ -1,5 +1,5 @@
 /** Upstreams that enforce rates, and clients that keep to them, in virtual time: nothing waits and dice are seeded. */
-import type { Quota } from "../../src/upstream/capacity/quota.ts";
+import type { Quota } from "../../src/upstream/capacity/rate/quota.ts";
 import type { RateLimitHint, RateLimitHints } from "../../src/upstream/exchange/rate-limits.ts";
 
 export const MINUTE_MS = 60_000;

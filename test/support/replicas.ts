@@ -5,8 +5,8 @@
  */
 import { join } from "node:path";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
-import { Metrics } from "../../src/metrics.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import { Metrics } from "../../src/telemetry/metrics.ts";
 import { FakeClock } from "./fake-clock.ts";
 import { GatedBlobs } from "./gated-blobs.ts";
 import { Scrape } from "./prometheus.ts";

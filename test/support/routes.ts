@@ -1,6 +1,6 @@
 import { systemClock } from "../../src/clock.ts";
 import { type AppDeps, createApp } from "../../src/http/app.ts";
-import { createLog } from "../../src/log.ts";
+import { createLog } from "../../src/telemetry/log.ts";
 
 /** Every route of the app, such as `GET /v1/files/:id`, from its own table. Assets of the documentation are left out. */
 export function routesOfApp(): string[] {

@@ -9,8 +9,8 @@ import OpenAI from "openai";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import type { Config } from "../../src/config/schema.ts";
-import { Metrics } from "../../src/metrics.ts";
 import { type Runtime, type RuntimeOptions, startRuntime } from "../../src/runtime.ts";
+import { Metrics } from "../../src/telemetry/metrics.ts";
 import { Events } from "./events.ts";
 
 export interface ServiceOptions {

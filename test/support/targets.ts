@@ -3,7 +3,7 @@ import { PassThrough } from "node:stream";
 import { onTestFinished } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
-import { createLog } from "../../src/log.ts";
+import { createLog } from "../../src/telemetry/log.ts";
 import type { UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { unobserved } from "./unobserved.ts";

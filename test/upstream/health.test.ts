@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { NO_USAGE } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import { systemClock } from "../../src/clock.ts";
-import { createLog } from "../../src/log.ts";
+import { createLog } from "../../src/telemetry/log.ts";
 import { TargetHealth } from "../../src/upstream/health.ts";
 
 const body = Buffer.from('{"secret":"content"}');

@@ -2,9 +2,9 @@ import { getEventListeners } from "node:events";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Clock } from "../../src/clock.ts";
-import { acquireSlot, type Choosable } from "../../src/upstream/choice.ts";
 import { type Gate, Limiter, type Slot } from "../../src/upstream/limiter.ts";
-import { type Lane, Need } from "../../src/upstream/need.ts";
+import { acquireSlot, type Choosable } from "../../src/upstream/load-balancer.ts";
+import { type Lane, Need } from "../../src/upstream/reservation.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 
 const clock = new FakeClock();

@@ -1,7 +1,7 @@
 import { PassThrough } from "node:stream";
 import { expect, onTestFinished, test } from "vitest";
 import { UpstreamEntry } from "../../src/config/upstreams.ts";
-import { createLog } from "../../src/log.ts";
+import { createLog } from "../../src/telemetry/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { AnsweringUpstream, GOOD } from "../support/answering-upstream.ts";
 import { FakeClock } from "../support/fake-clock.ts";

@@ -2,7 +2,7 @@ import { PassThrough } from "node:stream";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
-import { createLog } from "../../src/log.ts";
+import { createLog } from "../../src/telemetry/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { unobserved } from "../support/unobserved.ts";
 import { startUpstream, type UpstreamOptions } from "../support/upstream.ts";

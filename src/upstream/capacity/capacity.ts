@@ -14,14 +14,14 @@
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
-import type { Log } from "../../log.ts";
+import type { Log } from "../../telemetry/log.ts";
 import type { Attempted } from "../exchange/attempt.ts";
 import type { RateLimitHints } from "../exchange/rate-limits.ts";
 import { type Gate, Limiter } from "../limiter.ts";
-import type { Need } from "../need.ts";
+import type { Need } from "../reservation.ts";
+import { AdaptiveConcurrency, type Sample } from "./adaptive/concurrency.ts";
 import { CircuitBreaker, type Evidence } from "./breaker.ts";
-import { AdaptiveConcurrency, type Sample } from "./concurrency.ts";
-import { isAboutRate, Quota } from "./quota.ts";
+import { isAboutRate, Quota } from "./rate/quota.ts";
 import { Schedule } from "./schedule.ts";
 
 /** With fewer slots than this, none is kept free for interactive requests unless the operator says so. */

@@ -18,7 +18,7 @@ import { Utf8Check } from "../../batch/utf8.ts";
 import type { Clock } from "../../clock.ts";
 import type { ErrorEnvelope } from "../../contract/error.ts";
 import type { Redactor } from "../../redactor.ts";
-import { isLong, STEP_BYTES, timeForMore } from "../../time-slice.ts";
+import { isLong, STEP_BYTES, timeForMore } from "../../resources/time-slice.ts";
 import { refusalOf } from "./refusal.ts";
 
 export interface RawAnswer {

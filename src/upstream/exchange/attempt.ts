@@ -7,13 +7,13 @@
 import type { Usage } from "../../batch/batch.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
-import { isLong } from "../../time-slice.ts";
+import { isLong } from "../../resources/time-slice.ts";
+import { type Interruptible, unwatch, watch } from "../abort-listeners.ts";
 import type { AnswerRoom } from "../upstream.ts";
-import { type Interruptible, unwatch, watch } from "../watch.ts";
 import { type AnswerRules, outcomeOf, usageOf } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
-import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./stopwatch.ts";
+import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./timeout-timer.ts";
 
 /** What became of an attempt, and what the answer said of rate limits. */
 export interface Attempted {

@@ -13,8 +13,8 @@ import type { Relayed } from "../upstream.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
 import { skippingContinue } from "./interim.ts";
-import { Relaying, type Unrelayed } from "./relaying.ts";
-import type { Timeouts } from "./stopwatch.ts";
+import { Relaying, type Unrelayed } from "./proxied-answer.ts";
+import type { Timeouts } from "./timeout-timer.ts";
 import {
   buildConnector,
   type Dispatcher,

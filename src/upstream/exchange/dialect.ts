@@ -9,7 +9,7 @@ import { upstreamSecrets } from "../../config/secrets.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import { MAX_MODEL_BYTES } from "../../contract/batch.ts";
 import { Redactor } from "../../redactor.ts";
-import { read } from "../../time-slice.ts";
+import { read } from "../../resources/time-slice.ts";
 import { version } from "../../version.ts";
 import type { AnswerRoom, UpstreamRequest } from "../upstream.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Quota } from "../../../src/upstream/capacity/quota.ts";
+import { Quota } from "../../../src/upstream/capacity/rate/quota.ts";
 import {
   type Load,
   type MeterKind,

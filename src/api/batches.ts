@@ -1,0 +1,212 @@
+/**
+ * What a client does with batches. Creating one only writes its row, which is its place in the queue:
+ * the input file is read, and found missing or wrong, when the engine gets to it.
+ */
+import {
+  type Batch,
+  NO_USAGE,
+  newBatchId,
+  type ScopedId,
+  type UntrustedId,
+} from "../batch/batch.ts";
+import { shown } from "../batch/truncate.ts";
+import type { Clock } from "../clock.ts";
+import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "../contract/batch.ts";
+import { characterCount } from "../contract/text.ts";
+import { completionWindowMs } from "../contract/window.ts";
+import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
+import type { ReceiptFor } from "../store/idempotency.ts";
+import type { BatchQuery, Page, Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
+import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+
+export interface BatchesDeps {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
+  /** What a client may ask for, such as `24h`. */
+  readonly completionWindows: () => readonly string[];
+  /** Tells the engine of a new batch. Nothing depends on it, nor on the next one. */
+  readonly nudge: () => void;
+  /** Tells the engine that a batch is to stop. */
+  readonly nudgeStopping: () => void;
+}
+
+export interface BatchRequest {
+  readonly inputFileId: UntrustedId<"file">;
+  readonly endpoint: BatchEndpoint;
+  readonly completionWindow: string;
+  readonly metadata: Readonly<Record<string, string>> | null;
+  readonly outputExpiresAfterSeconds: number | null;
+  readonly priority: number;
+  readonly defaultModel: string | null;
+  readonly origin: Origin;
+}
+
+const CANNOT_CANCEL: readonly BatchStatus[] = ["completed", "failed", "expired"];
+
+export class Batches {
+  readonly #deps: BatchesDeps;
+
+  constructor(deps: BatchesDeps) {
+    this.#deps = deps;
+  }
+
+  async create(
+    project: string,
+    request: BatchRequest,
+    receiptFor?: ReceiptFor<Batch>,
+  ): Promise<Batch> {
+    const { store, log, metrics, nudge } = this.#deps;
+    const windowMs = allowedWindowMs(request.completionWindow, this.#deps.completionWindows());
+    assertFileId(request.inputFileId);
+    assertMetadata(request.metadata ?? {});
+    const { requestId } = request.origin;
+    const batch = await this.#traced(project, request, async (traceparent) => {
+      const made = newBatch(
+        project,
+        { ...request, traceparent },
+        { nowMs: this.#deps.clock.nowMs(), windowMs },
+      );
+      await store.insertBatch(made, receiptFor?.(made));
+      return made;
+    });
+    metrics.batchCreated(batch);
+    log.info({ batch: batch.id, project, input: batch.inputFileId, requestId }, "batch.created");
+    nudge();
+    return batch;
+  }
+
+  /** One trace from the upload to the output: without one of its own, a batch goes on with that of its input file. */
+  async #traced(
+    project: string,
+    { inputFileId, endpoint, origin }: BatchRequest,
+    insert: (traceparent: string | null) => Promise<Batch>,
+  ): Promise<Batch> {
+    const { store, tracing } = this.#deps;
+    const input = await store.findFile({ project, id: inputFileId });
+    const upload = input?.traceparent ?? null;
+    const parent = origin.traceparent ?? upload;
+    const link = parent === upload ? null : upload;
+    const attributes = { "batchd.endpoint": endpoint, "batchd.request.id": origin.requestId };
+    const span = tracing.start("batch.create", { parent, link, kind: "server", attributes });
+    return during(
+      span,
+      () => insert(span.traceparent ?? parent),
+      ({ id }) => ({ "batchd.batch.id": id, "batchd.file.id": inputFileId }),
+    );
+  }
+
+  async find(asked: ScopedId<"batch">): Promise<Batch> {
+    assertBatchId(asked.id);
+    const batch = await this.#deps.store.findBatch(asked);
+    if (batch === null) throw noSuchBatch(asked.id);
+    return batch;
+  }
+
+  async list(query: BatchQuery): Promise<Page<Batch>> {
+    if (query.limit === 0) return { data: [], hasMore: false };
+    const page = await this.#deps.store.listBatches(query);
+    if (page === null) throw noSuchBatch(query.after ?? "", "after");
+    return page;
+  }
+
+  /** Asking again, or after it was cancelled, is fine; a batch that ended by itself cannot be cancelled. */
+  async cancel(asked: ScopedId<"batch">): Promise<Batch> {
+    const { store, clock, log, nudgeStopping } = this.#deps;
+    assertBatchId(asked.id);
+    if (await store.cancelBatchIfOpen(asked, clock.nowMs())) {
+      log.info({ batch: asked.id, project: asked.project }, "batch.cancelling");
+      nudgeStopping();
+    }
+    const batch = await this.find(asked);
+    if (CANNOT_CANCEL.includes(batch.status)) {
+      throw new PublicError("conflict", `Cannot cancel a batch with status '${batch.status}'.`);
+    }
+    return batch;
+  }
+}
+
+const newBatch = (
+  project: string,
+  { origin: _, ...request }: BatchRequest & Pick<Batch, "traceparent">,
+  { nowMs, windowMs }: { readonly nowMs: number; readonly windowMs: number },
+): Batch => ({
+  ...request,
+  id: newBatchId(nowMs),
+  project,
+  status: "validating",
+  stopReason: null,
+  model: null,
+  faults: null,
+  outputFileId: null,
+  errorFileId: null,
+  createdAtMs: nowMs,
+  expiresAtMs: nowMs + windowMs,
+  inProgressAtMs: null,
+  finalizingAtMs: null,
+  completedAtMs: null,
+  failedAtMs: null,
+  expiredAtMs: null,
+  cancellingAtMs: null,
+  cancelledAtMs: null,
+  counts: { total: 0, completed: 0, failed: 0 },
+  usage: NO_USAGE,
+});
+
+const noSuchBatch = (id: string, param?: string) =>
+  new PublicError(
+    "not_found",
+    `No batch found with id '${shown(id)}'.`,
+    param === undefined ? {} : { param },
+  );
+
+function assertBatchId(id: string): void {
+  if (id.startsWith("batch")) return;
+  throw new PublicError(
+    "invalid_value",
+    `Invalid 'batch_id': '${shown(id)}'. Expected an ID that begins with 'batch'.`,
+    { param: "batch_id" },
+  );
+}
+
+function allowedWindowMs(window: string, allowed: readonly string[]): number {
+  const windowMs = allowed.includes(window) ? completionWindowMs(window) : null;
+  if (windowMs === null) throw unsupportedValue("completion_window", window, allowed);
+  return windowMs;
+}
+
+/** Most often another kind of id, or a path. Whether there is such a file is found when the batch is validated. */
+function assertFileId(id: string): void {
+  if (id.startsWith("file")) return;
+  throw new PublicError(
+    "invalid_value",
+    `Invalid 'input_file_id': '${shown(id)}'. Expected an ID that begins with 'file'.`,
+    { param: "input_file_id" },
+  );
+}
+
+function assertMetadata(metadata: Readonly<Record<string, string>>): void {
+  const { pairs, keyLength, valueLength } = METADATA_LIMITS;
+  const entries = Object.entries(metadata);
+  if (entries.length > pairs) {
+    throw tooManyProperties("metadata", entries.length, pairs);
+  }
+  for (const [key, value] of entries) {
+    assertLength("metadata", key, keyLength);
+    assertLength(`metadata.${key}`, value, valueLength);
+  }
+}
+
+function assertLength(path: string, text: string, maxLength: number): void {
+  const length = characterCount(text);
+  if (length <= maxLength) return;
+  throw new PublicError(
+    "string_too_long",
+    `Invalid '${path}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${length} instead.`,
+    { param: path },
+  );
+}

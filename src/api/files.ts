@@ -1,0 +1,253 @@
+/**
+ * What a client does with files. An upload is checked while it streams to its blob. The blob comes
+ * first, then the row: a blob without a row is garbage that the sweep finds, a row without a blob
+ * would be a lie.
+ */
+import { once } from "node:events";
+import type { Readable } from "node:stream";
+import { type FileId, newFileId, type ScopedId, type StoredFile } from "../batch/batch.ts";
+import { ContentCheck, type ContentReport } from "../batch/content.ts";
+import { shown } from "../batch/truncate.ts";
+import { BlobGivenUp, type BlobIntents } from "../blobs/blob-intents.ts";
+import { BlobNotFound, type Blobs, type ByteRange } from "../blobs/blobs.ts";
+import type { Clock } from "../clock.ts";
+import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "../contract/file.ts";
+import { PublicError } from "../errors.ts";
+import type { ReceiptFor } from "../store/idempotency.ts";
+import type { FileQuery, Page, Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
+import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+
+/** How long batch input is kept when the client does not say. */
+const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
+
+export interface FilesDeps {
+  readonly store: Store;
+  readonly blobs: Blobs;
+  readonly intents: BlobIntents;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly tracing: Tracing;
+  readonly maxFileBytes: () => number;
+  /** Tells the engine to look now. Nothing depends on it. */
+  readonly nudge: () => void;
+}
+
+/** What a client says about the file it sends. */
+export interface FileDetails {
+  readonly purpose: FilePurpose;
+  /** From its creation; null leaves it to the server. */
+  readonly expiresAfterSeconds: number | null;
+}
+
+export interface IncomingFile {
+  readonly filename: string;
+  readonly content: AsyncIterable<Buffer>;
+  /** As announced, with everything around the content; null when it was not. */
+  readonly requestBytes: number | null;
+  /**
+   * They may stand behind the content, so they are there only when that has been read to its end.
+   * Rejects when anything is wrong with the request.
+   */
+  readonly details: () => Promise<FileDetails>;
+  readonly origin: Origin;
+}
+
+/** What a client says about the list it wants. */
+export type FileListQuery = Omit<FileQuery, "nowMs">;
+
+/** A file as it came in, before it has a place. */
+export type ReceivedFile = Omit<StoredFile, "id" | "blobKey">;
+
+export interface Storing {
+  readonly maxBytes: number;
+  /** Makes the file known once its blob is durable. When it throws, the blob is removed. */
+  readonly publish: (file: StoredFile) => Promise<void>;
+}
+
+export class Files {
+  readonly #deps: FilesDeps;
+
+  constructor(deps: FilesDeps) {
+    this.#deps = deps;
+  }
+
+  async receive(
+    project: string,
+    incoming: IncomingFile,
+    receiptFor?: ReceiptFor<StoredFile>,
+  ): Promise<StoredFile> {
+    const { store, maxFileBytes } = this.#deps;
+    return this.store(project, incoming, {
+      maxBytes: maxFileBytes(),
+      publish: async (file) => {
+        const isPublished = await store.insertFileIfDeclared(file, receiptFor?.(file));
+        if (!isPublished) throw blobGivenUp(file.blobKey);
+      },
+    });
+  }
+
+  /** What {@link receive} would make of it, or refuse it for, without storing anything. */
+  async inspect(project: string, incoming: IncomingFile): Promise<ReceivedFile> {
+    const check = new ContentCheck();
+    const content = this.#checked(incoming, check, this.#deps.maxFileBytes());
+    while (!(await content.next()).done);
+    return this.#received(project, incoming, check);
+  }
+
+  async store(
+    project: string,
+    incoming: IncomingFile,
+    { maxBytes, publish }: Storing,
+  ): Promise<StoredFile> {
+    const { tracing } = this.#deps;
+    const { requestId, traceparent: parent } = incoming.origin;
+    const id = newFileId();
+    const attributes = { "batchd.file.id": id, "batchd.request.id": requestId };
+    const span = tracing.start("file.upload", { parent, kind: "server", attributes });
+    const origin = { requestId, traceparent: span.traceparent ?? parent };
+    return during(
+      span,
+      () => this.#store(project, { ...incoming, origin }, { id, maxBytes, publish }),
+      ({ bytes, purpose }) => ({ "batchd.file.bytes": bytes, "batchd.file.purpose": purpose }),
+    );
+  }
+
+  async #store(
+    project: string,
+    incoming: IncomingFile,
+    { id, maxBytes, publish }: Storing & { readonly id: FileId },
+  ): Promise<StoredFile> {
+    const { blobs, intents, log } = this.#deps;
+    const blobKey = `files/${id}`;
+    const check = new ContentCheck();
+    const file = await intents.during([blobKey], async () => {
+      await blobs.put(blobKey, this.#checked(incoming, check, maxBytes));
+      const stored = { id, blobKey, ...(await this.#received(project, incoming, check)) };
+      await publish(stored);
+      return stored;
+    });
+    const { requestId } = incoming.origin;
+    const { purpose, bytes } = file;
+    log.info({ file: id, project, purpose, bytes, requestId }, "file.stored");
+    return file;
+  }
+
+  /** A deleted or expired file is as unknown as one that never was. */
+  async find(asked: ScopedId<"file">): Promise<StoredFile> {
+    const file = await this.#deps.store.findFile(asked);
+    if (file !== null && !hasExpired(file, this.#deps.clock.nowMs())) return file;
+    throw noSuchFile(asked.id, "id");
+  }
+
+  async list(query: FileListQuery): Promise<Page<StoredFile>> {
+    const { store, clock } = this.#deps;
+    const page = await store.listFiles({ ...query, nowMs: clock.nowMs() });
+    if (page === null) throw noSuchFile(query.after ?? "", "after");
+    return page;
+  }
+
+  async findDownloadable(asked: ScopedId<"file">): Promise<StoredFile> {
+    const file = await this.find(asked);
+    if (!DOWNLOADABLE_PURPOSES.includes(file.purpose)) {
+      throw new PublicError(
+        "invalid_request",
+        `Not allowed to download files of purpose: ${file.purpose}`,
+      );
+    }
+    return file;
+  }
+
+  /** Resolves once there is something to read, so that a fault can still be told. */
+  async openContent(file: StoredFile, range: ByteRange): Promise<Readable> {
+    const content = this.#deps.blobs.read(file.blobKey, range);
+    try {
+      await once(content, "readable");
+    } catch (cause) {
+      // Between the look at the row and this one the file was deleted.
+      if (cause instanceof BlobNotFound) throw noSuchFile(file.id, "id", cause);
+      throw cause;
+    }
+    return content;
+  }
+
+  async delete(asked: ScopedId<"file">): Promise<FileId> {
+    const { store, clock, log, nudge } = this.#deps;
+    const { id, project } = await this.find(asked);
+    const isDeleted = await store.deleteFileIfPresent({ project, id }, clock.nowMs());
+    if (!isDeleted) throw noSuchFile(id, "id");
+    log.info({ file: id, project }, "file.deleted");
+    nudge();
+    return id;
+  }
+
+  /** The content, as long as nothing is wrong with it or with the rest of the request. A source that fails is not stored. */
+  async *#checked(
+    incoming: IncomingFile,
+    check: ContentCheck,
+    maxBytes: number,
+  ): AsyncGenerator<Buffer, void> {
+    for await (const chunk of incoming.content) {
+      check.add(chunk);
+      if (check.bytes > maxBytes) throw fileTooLarge(maxBytes, incoming.requestBytes);
+      yield chunk;
+    }
+    const { purpose } = await incoming.details();
+    if (purpose === "batch") assertBatchInput(check.report());
+  }
+
+  async #received(
+    project: string,
+    incoming: IncomingFile,
+    check: ContentCheck,
+  ): Promise<ReceivedFile> {
+    const { purpose, expiresAfterSeconds } = await incoming.details();
+    const createdAtMs = this.#deps.clock.nowMs();
+    const keptSeconds =
+      expiresAfterSeconds ?? (purpose === "batch" ? BATCH_INPUT_KEPT_SECONDS : null);
+    return {
+      project,
+      purpose,
+      filename: incoming.filename,
+      bytes: check.bytes,
+      sha256: check.report().sha256,
+      createdAtMs,
+      expiresAtMs: keptSeconds === null ? null : createdAtMs + keptSeconds * 1000,
+      traceparent: incoming.origin.traceparent,
+    };
+  }
+}
+
+/** Only after minutes in which this process could not reach its store. The client may send the file again. */
+export const blobGivenUp = (blobKey: string) =>
+  new PublicError("unavailable", "The server could not store this in time. Please try again.", {
+    cause: new BlobGivenUp(blobKey),
+  });
+
+const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
+  expiresAtMs !== null && expiresAtMs <= nowMs;
+
+/** A file whose size was not announced is not read to its end, so only its request's can be told. */
+const fileTooLarge = (maxBytes: number, requestBytes: number | null) =>
+  new PublicError(
+    "invalid_request",
+    `File is too large. It may have at most ${maxBytes} bytes (${inMebibytes(maxBytes)}); the request has ${requestBytes ?? "more"}.`,
+  );
+
+const inMebibytes = (bytes: number) => `${Number((bytes / (1024 * 1024)).toPrecision(3))} MiB`;
+
+const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
+  new PublicError("not_found", `No such File object: ${shown(id)}`, { param, cause });
+
+/** As much as an upload is asked for; the lines are checked when a batch reads them. */
+function assertBatchInput({ isUtf8, formatHint }: ContentReport): void {
+  if (!isUtf8) {
+    throw new PublicError("invalid_request", "Invalid file for Batch API. Must be utf-8 encoded");
+  }
+  if (formatHint !== null) {
+    throw new PublicError(
+      "invalid_request",
+      `Invalid file format for Batch API. Must be .jsonl (HINT: ${formatHint})`,
+    );
+  }
+}

@@ -1,0 +1,176 @@
+/**
+ * Interactive requests, answered while the client waits: the same routes as the lines of batches, ahead of them, and
+ * every byte of the answer as it comes. Nothing is stored, and a client that goes takes its request along.
+ */
+import { finished } from "node:stream";
+import { type BodyModel, BodyModelReading } from "../batch/body-model.ts";
+import { decodeStart, type Extent, isSame, isStringAt } from "../batch/json.ts";
+import { shown } from "../batch/truncate.ts";
+import type { Clock } from "../clock.ts";
+import type { BatchEndpoint } from "../contract/batch.ts";
+import { jsonBodyError, PublicError } from "../errors.ts";
+import { read } from "../resources/time-slice.ts";
+import type { Ending, Origin, Tracing } from "../telemetry/tracing.ts";
+import type { Relay, Relayed, Route, UpstreamRequest, Upstreams } from "../upstream/upstream.ts";
+
+/** Endpoints whose answers a client may wait for. */
+export const INTERACTIVE_ENDPOINTS = [
+  "/v1/chat/completions",
+  "/v1/completions",
+  "/v1/embeddings",
+  "/v1/responses",
+  "/v1/moderations",
+] as const satisfies readonly BatchEndpoint[];
+export type InteractiveEndpoint = (typeof INTERACTIVE_ENDPOINTS)[number];
+
+export interface InteractiveRequest {
+  readonly project: string;
+  readonly endpoint: InteractiveEndpoint;
+  readonly body: Buffer;
+  /** What the path asks for, for a body that names no model. */
+  readonly deployment: string | null;
+  readonly origin: Origin;
+}
+
+export interface InteractiveDeps {
+  readonly upstreams: Pick<Upstreams, "findRoute">;
+  readonly clock: Clock;
+  readonly tracing: Tracing;
+  /** For requests that name no model in any other way; null when there is none. */
+  readonly defaultModel: () => string | null;
+}
+
+/** The answer as it comes; `gone` when the client left before it began. */
+export type InteractiveAnswer = Relayed | { readonly kind: "gone" };
+
+/** Nobody waits longer for an answer to begin; whoever waits for less goes by himself. */
+const WINDOW_MS = 6 * 60 * 60 * 1000;
+
+export class Interactive {
+  readonly #deps: InteractiveDeps;
+
+  constructor(deps: InteractiveDeps) {
+    this.#deps = deps;
+  }
+
+  /** `gone` aborts when the client has left: the request is given up at once, wherever it is. */
+  async answer(request: InteractiveRequest, gone: AbortSignal): Promise<InteractiveAnswer> {
+    const { upstreams, defaultModel } = this.#deps;
+    const named = modelNamedIn(request.body, await read(new BodyModelReading(), request.body));
+    const model = named ?? request.deployment ?? defaultModel();
+    if (model === null) {
+      throw new PublicError("invalid_request", "you must provide a model parameter");
+    }
+    const route = upstreams.findRoute(model);
+    if (route === null) {
+      throw modelNotFound(model);
+    }
+    const relay = await this.#relay(
+      route,
+      { ...request, model, isModelInBody: named !== null },
+      gone,
+    );
+    if (relay.kind === "relayed") return relay;
+    if (gone.aborted) return { kind: "gone" };
+    throw failureOf(relay, model);
+  }
+
+  /** In a span that ends with the last byte. */
+  async #relay(
+    route: Route,
+    { origin, project, endpoint, model, isModelInBody, body }: Resolved,
+    gone: AbortSignal,
+  ): Promise<Relay> {
+    const { clock, tracing } = this.#deps;
+    const span = tracing.start("interactive.request", {
+      parent: origin.traceparent,
+      kind: "server",
+      attributes: {
+        "batchd.endpoint": endpoint,
+        "batchd.request.id": origin.requestId,
+        "gen_ai.request.model": model,
+      },
+    });
+    const traceparent = span.traceparent ?? origin.traceparent;
+    const deadlineAtMs = clock.nowMs() + WINDOW_MS;
+    const request = { project, endpoint, model, isModelInBody, body, deadlineAtMs, traceparent };
+    const relay = await route.relay(request, gone);
+    if (relay.kind !== "relayed") span.end({ problem: gone.aborted ? CLIENT_LEFT : relay.kind });
+    else finished(relay.body, (error) => span.end(endingOf(relay, { error, gone })));
+    return relay;
+  }
+}
+
+/** A request whose model is known. */
+type Resolved = InteractiveRequest & Pick<UpstreamRequest, "model" | "isModelInBody">;
+
+const CLIENT_LEFT = "client_left";
+
+function endingOf(
+  { status }: Relayed,
+  { error, gone }: { readonly error: Error | null | undefined; readonly gone: AbortSignal },
+): Ending {
+  const attributes = { "http.response.status_code": status };
+  if (gone.aborted) return { attributes, problem: CLIENT_LEFT };
+  if (error) return { attributes, problem: "broken" };
+  return { attributes, problem: status >= 400 ? String(status) : null };
+}
+
+const modelNotFound = (model: string) =>
+  new PublicError(
+    "model_not_found",
+    `The model \`${shown(model)}\` does not exist or you do not have access to it.`,
+  );
+
+function failureOf(relay: Exclude<Relay, Relayed>, model: string): PublicError {
+  switch (relay.kind) {
+    case "unavailable":
+      return new PublicError(
+        "model_unavailable",
+        `The model \`${shown(model)}\` is overloaded or cannot be reached at the moment. Please try again later.`,
+        { retryAfterMs: relay.retryAfterMs },
+      );
+    case "unknown_model":
+      return modelNotFound(model);
+    case "unreachable":
+      return new PublicError(
+        "upstream_unreachable",
+        `The model server could not be reached: ${relay.detail}.`,
+      );
+    case "refused":
+      return new PublicError(
+        "upstream_refused",
+        `The model server refused the request: ${relay.detail}.`,
+      );
+    case "broken":
+      return new PublicError(
+        "upstream_error",
+        `The model server gave no usable answer: ${relay.detail}.`,
+      );
+    case "timed_out":
+      return new PublicError(
+        "upstream_timeout",
+        `The model did not answer within ${relay.afterMs / 1000} seconds.`,
+      );
+    case "interrupted":
+      return new PublicError("unavailable", "The server is stopping. Please try again.");
+  }
+}
+
+const NULL = Buffer.from("null");
+/** More than any name has, however it is spelled. */
+const MAX_TEXT_BYTES = 16 * 1024;
+
+/** Null when it is missing, null or empty. */
+function modelNamedIn(body: Buffer, found: BodyModel): string | null {
+  if (!found.ok) throw jsonBodyError();
+  return found.model === null ? null : textIn(body, found.model);
+}
+
+function textIn(body: Buffer, model: Extent): string | null {
+  if (isStringAt(body, model.start)) return decodeStart(body, model, MAX_TEXT_BYTES) || null;
+  if (isSame(body, model.start, model.end, NULL)) return null;
+  throw new PublicError("invalid_type", "Invalid type for 'model': expected a string.", {
+    param: "model",
+  });
+}

@@ -1,0 +1,226 @@
+/**
+ * When every open batch will be done, if nothing else comes and everything goes on as it goes now.
+ *
+ * What the scheduler does line by line is taken for the ideal that it follows (`fair-share.ts`): a route's throughput
+ * is divided equally between the projects with lines for it, and in each project between its batches by weight. In
+ * that ideal a batch ends when its project has had so much service that each unit of weight got what this batch
+ * needs per unit; and all projects that still have work have had the same service at any moment. So two sorted lists
+ * are enough to know all ends exactly.
+ */
+import type { BatchId } from "../../batch/batch.ts";
+import type { Forecast, Waiting } from "../../batch/forecast.ts";
+import { inSlices, sortedInSlices } from "../../resources/time-slice.ts";
+import type { OpenBatch } from "../../store/store.ts";
+import type { Route } from "../../upstream/upstream.ts";
+import { weightOf } from "./fair-queue.ts";
+import type { Throughput } from "./throughput-estimator.ts";
+import { END_IS_KNOWN, isUnanswered } from "./waiting.ts";
+
+export type OpenForecast = Omit<Forecast, "commonFailure">;
+
+/** Lines of one batch for one route. */
+export interface Demand {
+  readonly batchId: BatchId;
+  readonly project: string;
+  readonly weight: number;
+  readonly lineCount: number;
+}
+
+/** What is known of a route. */
+export interface RouteOutlook {
+  readonly key: string;
+  readonly throughput: Throughput | null;
+  readonly opensAtMs: number;
+  /** Knows the hours at which it takes lines. */
+  readonly route: Pick<Route, "endOfWork">;
+}
+
+/** Part of the time to go by which an estimate may be wrong before a deadline is in danger. */
+const SAFETY_MARGIN = 0.1;
+
+/** How many lines the route has served, in all, when each batch has its last one. */
+export async function linesUntilDone(demands: readonly Demand[]): Promise<Map<BatchId, number>> {
+  const projects = new Map<string, ProjectDemand>();
+  for await (const group of inSlices(await sortedInSlices(demands, byNeed))) {
+    for (const demand of group) addDemand(demand, projects);
+  }
+  const totals = [...projects.values()].map(({ lineCount }) => lineCount);
+  const served = serviceOfAll(await sortedInSlices(totals, (a, b) => a - b));
+  const done = new Map<BatchId, number>();
+  for (const project of projects.values()) {
+    for await (const group of inSlices(project.demands)) {
+      for (const demand of group) {
+        const until = served(serviceUntilDone(demand, project));
+        // A batch may ask for several models of one route.
+        done.set(demand.batchId, Math.max(done.get(demand.batchId) ?? 0, until));
+      }
+    }
+  }
+  return done;
+}
+
+/** What the batches of one project need, and how far along the project is. */
+interface ProjectDemand {
+  /** The batch that needs least for its weight first. */
+  readonly demands: Demand[];
+  lineCount: number;
+  weightLeft: number;
+  doneLines: number;
+}
+
+const needOf = ({ lineCount, weight }: Demand) => lineCount / weight;
+const byNeed = (a: Demand, b: Demand) => needOf(a) - needOf(b);
+
+function addDemand(demand: Demand, projects: Map<string, ProjectDemand>): void {
+  const { project: name, lineCount, weight } = demand;
+  const project = projects.get(name);
+  if (project === undefined) {
+    projects.set(name, { demands: [demand], lineCount, weightLeft: weight, doneLines: 0 });
+    return;
+  }
+  project.demands.push(demand);
+  project.lineCount += lineCount;
+  project.weightLeft += weight;
+}
+
+/** How many lines its project has had when the batch has its last one; asked for each batch in order. */
+function serviceUntilDone(demand: Demand, project: ProjectDemand): number {
+  const service = project.doneLines + project.weightLeft * needOf(demand);
+  project.doneLines += demand.lineCount;
+  project.weightLeft -= demand.weight;
+  return service;
+}
+
+/** From what one project has had, as long as it has work, to what all have had; `totals` are sorted. */
+function serviceOfAll(totals: readonly number[]): (service: number) => number {
+  const doneBefore = [0];
+  for (const total of totals) doneBefore.push((doneBefore.at(-1) ?? 0) + total);
+  return (service) => {
+    let low = 0;
+    let high = totals.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((totals[middle] ?? 0) < service) low = middle + 1;
+      else high = middle;
+    }
+    return (doneBefore[low] ?? 0) + (totals.length - low) * service;
+  };
+}
+
+export interface ForecastInput {
+  readonly batches: readonly OpenBatch[];
+  /** Null when no target serves the model. */
+  readonly outlookOf: (model: string) => RouteOutlook | null;
+  readonly nowMs: number;
+  readonly waiting: ReadonlyMap<BatchId, Waiting>;
+}
+
+/** In slices, because one client may have 30,000 open batches. */
+export async function forecastAll(input: ForecastInput): Promise<Map<BatchId, OpenForecast>> {
+  const routes = await groupByRoute(input);
+  const positions = await queuePositions(input.batches);
+  const forecasts = new Map<BatchId, OpenForecast>();
+  for await (const group of inSlices(input.batches)) {
+    for (const batch of group) {
+      const queuePosition = positions.get(batch.batchId) ?? 0;
+      forecasts.set(batch.batchId, { ...expectedOf(batch, routes, input), queuePosition });
+    }
+  }
+  return forecasts;
+}
+
+function expectedOf(
+  batch: OpenBatch,
+  routes: ReadonlyMap<string, RoutePlan>,
+  input: ForecastInput,
+): Omit<OpenForecast, "queuePosition"> {
+  const prospects = batch.work.map(({ route }) => prospectOf(batch, routes.get(route), input));
+  const etas = prospects.map(({ etaAtMs }) => etaAtMs).filter((etaAtMs) => etaAtMs !== null);
+  const waiting = input.waiting.get(batch.batchId) ?? null;
+  const hasEnd = waiting === null || END_IS_KNOWN.has(waiting.reason);
+  const isKnown = batch.isValidated && hasEnd && etas.length === prospects.length;
+  return {
+    etaAtMs: isKnown ? Math.max(input.nowMs, ...etas) : null,
+    isAtRisk: isUnanswered(waiting) || prospects.some(({ isAtRisk }) => isAtRisk),
+    waiting,
+  };
+}
+
+/** What is to be done at a route, and how far along it is when each batch is done. */
+interface RoutePlan {
+  readonly outlook: RouteOutlook;
+  readonly demands: Demand[];
+  linesUntilDone: ReadonlyMap<BatchId, number>;
+}
+
+/** By model; models of one route share its plan. Left out are those that no target serves. */
+async function groupByRoute(input: ForecastInput): Promise<Map<string, RoutePlan>> {
+  const byModel = new Map<string, RoutePlan>();
+  const byKey = new Map<string, RoutePlan>();
+  const planOf = (model: string) => {
+    const plan = byModel.get(model) ?? planFor(input.outlookOf(model), byKey);
+    if (plan !== null) byModel.set(model, plan);
+    return plan;
+  };
+  for await (const group of inSlices(input.batches)) {
+    for (const batch of group) addDemands(batch, planOf);
+  }
+  for (const plan of byKey.values()) plan.linesUntilDone = await linesUntilDone(plan.demands);
+  return byModel;
+}
+
+function addDemands(
+  { batchId, project, priority, remainingLineCount, work }: OpenBatch,
+  planOf: (model: string) => RoutePlan | null,
+): void {
+  const openLineCount = work.reduce((sum, { lineCount }) => sum + lineCount, 0);
+  for (const { route, lineCount } of work) {
+    // Some lines of open chunks have their answers: how many is known for the batch as a whole.
+    const toGo = (lineCount * remainingLineCount) / openLineCount;
+    const demand = { batchId, project, weight: weightOf(priority), lineCount: toGo };
+    planOf(route)?.demands.push(demand);
+  }
+}
+
+function planFor(outlook: RouteOutlook | null, byKey: Map<string, RoutePlan>): RoutePlan | null {
+  if (outlook === null) return null;
+  const known = byKey.get(outlook.key);
+  if (known !== undefined) return known;
+  const plan = { outlook, demands: [], linesUntilDone: new Map() };
+  byKey.set(outlook.key, plan);
+  return plan;
+}
+
+/** How a batch fares at one of its routes. */
+function prospectOf(
+  { batchId, deadlineAtMs }: OpenBatch,
+  plan: RoutePlan | undefined,
+  { nowMs }: ForecastInput,
+): Pick<Forecast, "etaAtMs" | "isAtRisk"> {
+  if (plan === undefined) return { etaAtMs: null, isAtRisk: true };
+  const { throughput, opensAtMs, route } = plan.outlook;
+  const startAtMs = Math.max(nowMs, opensAtMs);
+  if (throughput === null) return { etaAtMs: null, isAtRisk: startAtMs >= deadlineAtMs };
+  const lines = plan.linesUntilDone.get(batchId) ?? 0;
+  const workMs = (lines / throughput.linesPerSecond) * 1000;
+  const etaAtMs = route.endOfWork(startAtMs, workMs);
+  const isLate = etaAtMs + workMs * SAFETY_MARGIN > deadlineAtMs;
+  const isAtRisk = startAtMs >= deadlineAtMs || (isLate && !throughput.isLowerBound);
+  return { etaAtMs, isAtRisk };
+}
+
+/** Validated batches come first: they could begin at any moment. */
+async function queuePositions(batches: readonly OpenBatch[]): Promise<Map<BatchId, number>> {
+  const waiting = await sortedInSlices(
+    batches.filter(({ isSending }) => !isSending),
+    (a, b) =>
+      Number(b.isValidated) - Number(a.isValidated) ||
+      a.deadlineAtMs - b.deadlineAtMs ||
+      a.createdAtMs - b.createdAtMs,
+  );
+  const positions = new Map<BatchId, number>();
+  for await (const group of inSlices(waiting)) {
+    for (const { batchId } of group) positions.set(batchId, positions.size + 1);
+  }
+  return positions;
+}

@@ -1,0 +1,103 @@
+/**
+ * Keeps the forecasts of the open batches, made anew about once a second and not for each who asks. With thousands of
+ * open batches that takes long, so it is done in slices and less often.
+ */
+import type { Batch, BatchId } from "../../batch/batch.ts";
+import type { Forecast, Waiting } from "../../batch/forecast.ts";
+import { isFinal } from "../../batch/status.ts";
+import type { Clock } from "../../clock.ts";
+import { inSlices } from "../../resources/time-slice.ts";
+import type { OpenBatch, Store } from "../../store/store.ts";
+import type { Upstreams } from "../../upstream/upstream.ts";
+import type { CommonFailures } from "../common-failures.ts";
+import { forecastAll, type OpenForecast } from "./forecast.ts";
+import type { Meter } from "./throughput-estimator.ts";
+import { waitOf } from "./waiting.ts";
+
+/** After a refresh no other is made for so many times as long: it takes at most a quarter of the time. */
+const REST_FACTOR = 3;
+
+const NOTHING_EXPECTED: OpenForecast = {
+  etaAtMs: null,
+  isAtRisk: false,
+  queuePosition: null,
+  waiting: null,
+};
+
+export interface ForecasterDeps {
+  readonly store: Store;
+  readonly upstreams: Upstreams;
+  readonly clock: Clock;
+  /** What the routes have done until now, by their keys. */
+  readonly measure: () => ReadonlyMap<string, Meter>;
+  /** Journals that cannot be written at the moment. */
+  readonly failingJournals: ReadonlySet<unknown>;
+  readonly commonFailures: CommonFailures;
+}
+
+export class Forecaster {
+  readonly #deps: ForecasterDeps;
+  #forecasts: ReadonlyMap<BatchId, OpenForecast> = new Map();
+  #waiting: ReadonlyMap<BatchId, Waiting> = new Map();
+  #refreshedAtMs = Number.NEGATIVE_INFINITY;
+  #restsUntilMs = Number.NEGATIVE_INFINITY;
+
+  constructor(deps: ForecasterDeps) {
+    this.#deps = deps;
+  }
+
+  async refreshIfDue(): Promise<void> {
+    const { clock } = this.#deps;
+    const startedAtMs = clock.nowMs();
+    // The clock may have been set back.
+    const isResting = startedAtMs < this.#restsUntilMs && startedAtMs >= this.#refreshedAtMs;
+    if (isResting) return;
+    await this.refresh();
+    this.#refreshedAtMs = clock.nowMs();
+    this.#restsUntilMs = this.#refreshedAtMs + (this.#refreshedAtMs - startedAtMs) * REST_FACTOR;
+  }
+
+  async refresh(): Promise<void> {
+    const { store, upstreams, clock, measure } = this.#deps;
+    const batches = await store.listOpenBatches();
+    const meters = measure();
+    const outlookOf = (model: string) => {
+      const route = upstreams.findRoute(model);
+      if (route === null) return null;
+      const { key, opensAtMs } = route;
+      return { key, opensAtMs, throughput: meters.get(key)?.throughput ?? null, route };
+    };
+    const nowMs = clock.nowMs();
+    const waiting = await this.#waitingOf(batches, nowMs);
+    this.#forecasts = await forecastAll({ batches, outlookOf, nowMs, waiting });
+    this.#waiting = waiting;
+  }
+
+  async #waitingOf(batches: readonly OpenBatch[], nowMs: number): Promise<Map<BatchId, Waiting>> {
+    const { upstreams, failingJournals } = this.#deps;
+    const surroundings = { upstreams, canWrite: failingJournals.size === 0 };
+    const waiting = new Map<BatchId, Waiting>();
+    for await (const group of inSlices(batches)) {
+      for (const batch of group) {
+        const wait = waitOf(batch, surroundings);
+        if (wait === null) continue;
+        const before = this.#waiting.get(batch.batchId);
+        const sinceMs = before?.reason === wait.reason ? before.sinceMs : nowMs;
+        waiting.set(batch.batchId, { ...wait, sinceMs });
+      }
+    }
+    return waiting;
+  }
+
+  /** Null when nothing is known of the batch. Of one that is final only what was noticed. */
+  forecastFor({ id, status }: Batch): Forecast | null {
+    const commonFailure = this.#deps.commonFailures.find(id);
+    const open = isFinal(status) ? null : (this.#forecasts.get(id) ?? null);
+    if (open === null && commonFailure === null) return null;
+    return { ...(open ?? NOTHING_EXPECTED), commonFailure };
+  }
+
+  isAtRisk(batchId: BatchId): boolean {
+    return this.#forecasts.get(batchId)?.isAtRisk ?? false;
+  }
+}

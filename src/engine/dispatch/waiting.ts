@@ -1,0 +1,38 @@
+/** Why no line of a batch goes on: at its upstreams, in the queue, or because answers cannot be kept. */
+import type { Waiting } from "../../batch/forecast.ts";
+import type { WaitingReason } from "../../contract/batch.ts";
+import type { OpenBatch } from "../../store/store.ts";
+import type { Upstreams } from "../../upstream/upstream.ts";
+
+/** Reasons that end by themselves, and when is known as well as anything. */
+export const END_IS_KNOWN: ReadonlySet<WaitingReason> = new Set(["no_room", "outside_hours"]);
+
+/** Whether something has to be mended before any line goes on. */
+export const isUnanswered = (waiting: Waiting | null): boolean =>
+  waiting !== null && !END_IS_KNOWN.has(waiting.reason);
+
+interface Surroundings {
+  readonly upstreams: Pick<Upstreams, "findRoute">;
+  /** Whether answers can be kept at the moment. */
+  readonly canWrite: boolean;
+}
+
+type Wait = Omit<Waiting, "sinceMs">;
+
+/** Null while lines go on, before they are known, and after the last one. */
+export function waitOf(
+  { project, isValidated, isSending, work }: OpenBatch,
+  { upstreams, canWrite }: Surroundings,
+): Wait | null {
+  if (!isValidated || work.length === 0) return null;
+  if (!canWrite) return { reason: "journal_not_writable", upstreamError: null };
+  const waits = work.map(({ route: model }): Wait | null => {
+    const route = upstreams.findRoute(model);
+    if (route === null) return { reason: "not_served", upstreamError: null };
+    return route.troubleFor({ project, model });
+  });
+  // As long as one of its models is served, the batch goes on.
+  const [first] = waits.every((wait) => wait !== null) ? waits : [];
+  if (first !== undefined) return first;
+  return isSending ? null : { reason: "no_room", upstreamError: null };
+}

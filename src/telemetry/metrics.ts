@@ -1,0 +1,303 @@
+/**
+ * What is counted and measured, for Prometheus. Each server has a registry of its own, so that several can
+ * run in one process.
+ *
+ * What others know already is asked for when somebody looks ({@link Metrics.scrape}); the rest is counted where
+ * it happens. An attempt costs three calls with their labels resolved, and lines are counted as they
+ * are made durable, in groups.
+ */
+import {
+  Counter,
+  collectDefaultMetrics,
+  Gauge,
+  Histogram,
+  type Metric,
+  Registry,
+} from "prom-client";
+import type { Batch, Usage } from "../batch/batch.ts";
+import type { Outcome } from "../batch/outcome.ts";
+import type { BatchStatus } from "../contract/batch.ts";
+import type { OpenWork } from "../store/store.ts";
+import type { TargetStatus } from "../upstream/upstream.ts";
+import { version } from "../version.ts";
+import { AttemptHistogram, type Observations } from "./attempt-histogram.ts";
+import { type LabelOf, METRICS, type NameOfType } from "./metric-table.ts";
+
+export interface Answered {
+  readonly method: string;
+  /** The pattern, not the path that was asked for. */
+  readonly route: string;
+  readonly status: number;
+  readonly ms: number;
+}
+
+export interface Flushed {
+  readonly bytes: number;
+  readonly completed: number;
+  readonly failed: number;
+  readonly usage: Usage;
+}
+
+/** Whose lines were flushed. */
+export interface LineLabels {
+  readonly model: string;
+  readonly project: string;
+}
+
+export type LeaseChange = "claimed" | "released" | "closed" | "lost";
+
+/** What is looked at only when somebody asks. */
+export interface Now {
+  readonly targets: readonly TargetStatus[];
+  /** Null when the store cannot tell. */
+  readonly openWork: OpenWork | null;
+  /** In memory, by purpose. */
+  readonly heldBytes?: Readonly<Record<string, number>>;
+  readonly nowMs: number;
+}
+
+/** Clients choose the names behind `*`, so the number of series and their length need a bound. */
+const MAX_MODELS = 100;
+const MAX_MODEL_LENGTH = 128;
+
+/** Gauges of the process whose names end like those of counters; each is there by type under another name. */
+const MISNAMED_METRICS = [
+  "nodejs_active_handles_total",
+  "nodejs_active_requests_total",
+  "nodejs_active_resources_total",
+];
+
+const METHODS: readonly string[] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+const CIRCUITS: readonly TargetStatus["circuit"][] = ["closed", "half_open", "open"];
+
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #targets = new Map<string, TargetMetrics>();
+  /** Models that have a series of their own. */
+  readonly #models = new Set<string>();
+  readonly #httpRequests = this.#counter("batchd_http_requests_total");
+  readonly #httpSeconds = this.#histogram("batchd_http_request_duration_seconds");
+  readonly #memoryHeld = this.#gauge("batchd_memory_held_bytes");
+  readonly #batchesCreated = this.#counter("batchd_batches_created_total");
+  readonly #batchesEnded = this.#counter("batchd_batches_ended_total");
+  readonly #batchesOpen = this.#gauge("batchd_batches_open");
+  readonly #linesOpen = this.#gauge("batchd_lines_open");
+  readonly #lines = this.#counter("batchd_lines_total");
+  readonly #tokens = this.#counter("batchd_tokens_total");
+  readonly #deadlineSlack = this.#gauge("batchd_deadline_slack_seconds");
+  readonly #batchSlack = this.#histogram("batchd_batch_slack_seconds");
+  readonly #attempts = this.#counter("batchd_upstream_attempts_total");
+  readonly #attemptSeconds = this.#attemptHistogram("batchd_upstream_attempt_duration_seconds");
+  readonly #waitSeconds = this.#attemptHistogram("batchd_upstream_wait_seconds");
+  readonly #retries = this.#counter("batchd_upstream_retries_total");
+  readonly #limit = this.#gauge("batchd_upstream_concurrency_limit");
+  readonly #inFlight = this.#gauge("batchd_upstream_in_flight");
+  readonly #waiting = this.#gauge("batchd_upstream_waiting");
+  readonly #circuit = this.#gauge("batchd_upstream_circuit_state");
+  readonly #leases = this.#counter("batchd_lease_changes_total");
+  readonly #segments = this.#counter("batchd_journal_segments_total");
+  readonly #segmentBytes = this.#counter("batchd_journal_bytes_total");
+  readonly #writeFailures = this.#counter("batchd_journal_write_failures_total");
+  readonly #webhooks = this.#counter("batchd_webhook_attempts_total");
+  readonly #reloads = this.#counter("batchd_config_reloads_total");
+
+  constructor() {
+    this.#gauge("batchd_build_info").set({ version }, 1);
+    // A counter that shows only once it has moved hides its first step from whoever asks for a rate.
+    for (const outcome of ["ok", "refused"]) this.#reloads.inc({ outcome }, 0);
+  }
+
+  /** Adds what there is to know about the process: CPU, memory, garbage collection, event loop. */
+  watchProcess(): void {
+    collectDefaultMetrics({ register: this.#registry });
+    for (const name of MISNAMED_METRICS) this.#registry.removeSingleMetric(name);
+  }
+
+  answered({ method, route, status, ms }: Answered): void {
+    const labels = { method: METHODS.includes(method) ? method : "other", route };
+    this.#httpRequests.inc({ ...labels, status: String(status) });
+    this.#httpSeconds.observe(labels, ms / 1000);
+  }
+
+  batchCreated({ project }: Pick<Batch, "project">): void {
+    this.#batchesCreated.inc({ project });
+  }
+
+  /** `slackMs` is what was left of its window. */
+  batchEnded({ project }: Pick<Batch, "project">, status: BatchStatus, slackMs: number): void {
+    this.#batchesEnded.inc({ status, project });
+    this.#batchSlack.observe({ status }, Math.max(0, slackMs / 1000));
+  }
+
+  /** The same for as long as the process lives, so that a target may leave and come back. */
+  target(name: string): TargetMetrics {
+    const known = this.#targets.get(name);
+    if (known !== undefined) return known;
+    const target = new TargetMetrics(name, {
+      attempts: this.#attempts,
+      seconds: this.#attemptSeconds,
+      waitSeconds: this.#waitSeconds,
+      retries: this.#retries,
+    });
+    this.#targets.set(name, target);
+    return target;
+  }
+
+  leaseChanged(kind: "batch" | "chunk", change: LeaseChange): void {
+    this.#leases.inc({ kind, change });
+  }
+
+  journalFlushed(
+    { bytes, completed, failed, usage }: Flushed,
+    { model, project }: LineLabels,
+  ): void {
+    const labels = { model: this.#modelLabel(model), project };
+    this.#segments.inc();
+    this.#segmentBytes.inc(bytes);
+    this.#lines.inc({ outcome: "completed", ...labels }, completed);
+    this.#lines.inc({ outcome: "failed", ...labels }, failed);
+    this.#tokens.inc({ kind: "input", ...labels }, usage.inputTokens);
+    this.#tokens.inc({ kind: "cached", ...labels }, usage.cachedTokens);
+    this.#tokens.inc({ kind: "output", ...labels }, usage.outputTokens);
+    this.#tokens.inc({ kind: "reasoning", ...labels }, usage.reasoningTokens);
+  }
+
+  #modelLabel(model: string): string {
+    if (this.#models.has(model)) return model;
+    if (this.#models.size === MAX_MODELS || model.length > MAX_MODEL_LENGTH) return "other";
+    this.#models.add(model);
+    return model;
+  }
+
+  journalWriteFailed(): void {
+    this.#writeFailures.inc();
+  }
+
+  webhookAttempted(webhook: string, outcome: "delivered" | "failed" | "given_up"): void {
+    this.#webhooks.inc({ webhook, outcome });
+  }
+
+  configReloaded(outcome: "ok" | "refused"): void {
+    this.#reloads.inc({ outcome });
+  }
+
+  /** Everything, in the text format of Prometheus. */
+  async scrape({ targets, openWork, heldBytes, nowMs }: Now): Promise<string> {
+    for (const [purpose, bytes] of Object.entries(heldBytes ?? {})) {
+      this.#memoryHeld.set({ purpose }, bytes);
+    }
+    this.#showTargets(targets);
+    this.#showOpenWork(openWork, nowMs);
+    return this.#registry.metrics();
+  }
+
+  get contentType(): string {
+    return this.#registry.contentType;
+  }
+
+  #showTargets(targets: readonly TargetStatus[]): void {
+    for (const gauge of [this.#limit, this.#inFlight, this.#waiting, this.#circuit]) gauge.reset();
+    for (const { name: target, limit, inFlight, waiting, circuit } of targets) {
+      this.#limit.set({ target }, limit);
+      this.#inFlight.set({ target, lane: "batch" }, inFlight.batch);
+      this.#inFlight.set({ target, lane: "interactive" }, inFlight.interactive);
+      this.#waiting.set({ target }, waiting);
+      for (const state of CIRCUITS) this.#circuit.set({ target, state }, state === circuit ? 1 : 0);
+    }
+  }
+
+  #showOpenWork(work: OpenWork | null, nowMs: number): void {
+    this.#batchesOpen.reset();
+    this.#linesOpen.set(work?.lineCount ?? Number.NaN);
+    const firstAtMs =
+      work === null ? Number.NaN : (work.firstExpiresAtMs ?? Number.POSITIVE_INFINITY);
+    this.#deadlineSlack.set((firstAtMs - nowMs) / 1000);
+    for (const [status, count] of Object.entries(work?.batchCounts ?? {})) {
+      this.#batchesOpen.set({ status }, count);
+    }
+  }
+
+  #counter<Name extends NameOfType<"counter">>(name: Name): Counter<LabelOf<Name>> {
+    return new Counter({ name, ...this.#described(name) });
+  }
+
+  #gauge<Name extends NameOfType<"gauge">>(name: Name): Gauge<LabelOf<Name>> {
+    return new Gauge({ name, ...this.#described(name) });
+  }
+
+  #attemptHistogram(name: NameOfType<"histogram">): AttemptHistogram {
+    const { help, labels: labelNames, buckets } = METRICS[name];
+    const histogram = new AttemptHistogram({ name, help, labelNames, buckets });
+    // What the registry calls of a metric, it has.
+    this.#registry.registerMetric(histogram as unknown as Metric);
+    return histogram;
+  }
+
+  #histogram<Name extends NameOfType<"histogram">>(name: Name): Histogram<LabelOf<Name>> {
+    return new Histogram({
+      name,
+      buckets: [...METRICS[name].buckets],
+      ...this.#described(name),
+    });
+  }
+
+  #described<Name extends keyof typeof METRICS>(name: Name) {
+    const { help, labels } = METRICS[name];
+    return { help, labelNames: [...labels] as LabelOf<Name>[], registers: [this.#registry] };
+  }
+}
+
+/** Of all targets. */
+interface TargetFamilies {
+  readonly attempts: Counter<LabelOf<"batchd_upstream_attempts_total">>;
+  readonly seconds: AttemptHistogram;
+  readonly waitSeconds: AttemptHistogram;
+  readonly retries: Counter<LabelOf<"batchd_upstream_retries_total">>;
+}
+
+/** Of the attempts at one target: made for tens of thousands a second. The clock may be set back meanwhile. */
+export class TargetMetrics {
+  readonly #name: string;
+  readonly #families: TargetFamilies;
+  readonly #seconds: Observations;
+  readonly #waitSeconds: Readonly<Record<keyof TargetStatus["inFlight"], Observations>>;
+  /** By outcome, then by the first digit of the status. */
+  readonly #counts = new Map<Outcome["kind"], Counter.Internal[]>();
+
+  constructor(name: string, families: TargetFamilies) {
+    const { seconds, waitSeconds } = families;
+    this.#name = name;
+    this.#families = families;
+    this.#seconds = seconds.labels(name);
+    this.#waitSeconds = {
+      batch: waitSeconds.labels(name, "batch"),
+      interactive: waitSeconds.labels(name, "interactive"),
+    };
+  }
+
+  waited(lane: keyof TargetStatus["inFlight"], ms: number): void {
+    this.#waitSeconds[lane].observe(Math.max(0, ms / 1000));
+  }
+
+  attempted(outcome: Outcome, ms: number): void {
+    this.#seconds.observe(Math.max(0, ms / 1000));
+    const statusClass = "status" in outcome ? Math.floor(outcome.status / 100) : 0;
+    const count = this.#counts.get(outcome.kind)?.[statusClass];
+    if (count === undefined) this.#firstOf(outcome.kind, statusClass).inc();
+    else count.inc();
+  }
+
+  retried({ kind }: Outcome): void {
+    const reason = kind === "answered" ? "server_error" : kind;
+    this.#families.retries.inc({ target: this.#name, reason });
+  }
+
+  #firstOf(kind: Outcome["kind"], statusClass: number): Counter.Internal {
+    const status = statusClass === 0 ? "none" : `${statusClass}xx`;
+    const count = this.#families.attempts.labels(this.#name, kind, status);
+    const counts = this.#counts.get(kind) ?? [];
+    counts[statusClass] = count;
+    this.#counts.set(kind, counts);
+    return count;
+  }
+}

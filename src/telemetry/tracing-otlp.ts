@@ -1,0 +1,161 @@
+/**
+ * Spans by OpenTelemetry, sent by OTLP over HTTP, as protobuf or as JSON. Loaded only where traces are configured: the SDK costs
+ * time at start, and memory.
+ *
+ * Nothing waits for the receiver. Spans gather in a bounded buffer that is sent every few seconds; while nobody
+ * takes them the oldest stay, the newest are dropped, and the log says so once.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  type Link,
+  type Span as OtelSpan,
+  ROOT_CONTEXT,
+  type SpanContext,
+  SpanKind,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from "@opentelemetry/api";
+import { OTLPTraceExporter as JsonExporter } from "@opentelemetry/exporter-trace-otlp-http";
+import { OTLPTraceExporter as ProtobufExporter } from "@opentelemetry/exporter-trace-otlp-proto";
+import { resourceFromAttributes } from "@opentelemetry/resources";
+import {
+  BatchSpanProcessor,
+  type ReadableSpan,
+  type SpanExporter,
+  TracerProvider,
+} from "@opentelemetry/sdk-trace";
+import { version } from "../version.ts";
+import type { Log } from "./log.ts";
+import type { Attributes, Ending, Span, SpanName, SpanStart, Tracing } from "./tracing.ts";
+
+const EXPORT_TIMEOUT_MS = 5_000;
+/** The longest that a receiver which does not answer can hold up the end of the process. */
+const CLOSE_WITHIN_MS = 2_000;
+/** Some tens of megabytes at the most, while the receiver is away. */
+const MAX_WAITING_SPANS = 16_384;
+const MAX_SPANS_PER_EXPORT = 2_048;
+const EXPORT_EVERY_MS = 2_000;
+
+export interface OtlpOptions {
+  /** Such as `http://localhost:4318/v1/traces`. */
+  readonly endpoint: string;
+  readonly protocol: "http/protobuf" | "http/json";
+  readonly log: Log;
+}
+
+export function openOtlpTracing({ endpoint, protocol, log }: OtlpOptions): Tracing {
+  const Exporter = protocol === "http/json" ? JsonExporter : ProtobufExporter;
+  const exporter = new Exporter({ url: endpoint, timeoutMillis: EXPORT_TIMEOUT_MS });
+  const processor = new BatchSpanProcessor({
+    exporter: new ToldExporter(exporter, log),
+    maxQueueSize: MAX_WAITING_SPANS,
+    maxExportBatchSize: MAX_SPANS_PER_EXPORT,
+    scheduledDelayMillis: EXPORT_EVERY_MS,
+    exportTimeoutMillis: EXPORT_TIMEOUT_MS,
+  });
+  const provider = new TracerProvider({
+    resource: resourceFromAttributes({ "service.name": "batchd", "service.version": version }),
+    spanProcessors: [processor],
+  });
+  const tracer = provider.getTracer("batchd", version);
+  return {
+    isOn: true,
+    start: (name, start) => startSpan(tracer, name, start),
+    close: () => closeWithin(CLOSE_WITHIN_MS, provider),
+  };
+}
+
+async function closeWithin(ms: number, provider: TracerProvider): Promise<void> {
+  const closed = new AbortController();
+  const late = delay(ms, undefined, { signal: closed.signal }).catch(() => {});
+  await Promise.race([late, provider.shutdown().catch(() => {})]);
+  closed.abort();
+}
+
+function startSpan(tracer: Tracer, name: SpanName, start: SpanStart): Span {
+  const { parent, kind, attributes, link = null } = start;
+  const parentContext = parent === null ? null : contextOf(parent);
+  const linked = link === null ? null : contextOf(link);
+  const links: Link[] = linked === null ? [] : [{ context: linked }];
+  const span = tracer.startSpan(
+    name,
+    { kind: kindOf(kind), attributes: known(attributes), links },
+    parentContext === null ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, parentContext),
+  );
+  return new OtlpSpan(span);
+}
+
+class OtlpSpan implements Span {
+  readonly traceparent: string;
+  readonly #span: OtelSpan;
+
+  constructor(span: OtelSpan) {
+    const { traceId, spanId, traceFlags } = span.spanContext();
+    this.#span = span;
+    this.traceparent = `00-${traceId}-${spanId}-${traceFlags.toString(16).padStart(2, "0")}`;
+  }
+
+  end({ attributes = {}, problem = null }: Ending = {}): void {
+    this.#span.setAttributes(known(attributes));
+    if (problem !== null) {
+      this.#span.setAttribute("error.type", problem);
+      this.#span.setStatus({ code: SpanStatusCode.ERROR });
+    }
+    this.#span.end();
+  }
+}
+
+function kindOf(kind: SpanStart["kind"]): SpanKind {
+  if (kind === "server") return SpanKind.SERVER;
+  return kind === "client" ? SpanKind.CLIENT : SpanKind.INTERNAL;
+}
+
+/** An attribute without a value is left out. */
+const known = (attributes: Attributes) =>
+  Object.fromEntries(
+    Object.entries(attributes).filter(
+      (entry): entry is [string, string | number | boolean] => entry[1] !== null,
+    ),
+  );
+
+/** Valid by the time it gets here: it was checked when it came in. */
+function contextOf(traceparent: string): SpanContext {
+  const [, traceId = "", spanId = "", flags = "00"] = traceparent.split("-");
+  return { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
+}
+
+type Done = Parameters<SpanExporter["export"]>[1];
+
+/** Tells the log when the receiver goes away, and when it is back. */
+class ToldExporter implements SpanExporter {
+  readonly #exporter: SpanExporter;
+  readonly #log: Log;
+  #isFailing = false;
+
+  constructor(exporter: SpanExporter, log: Log) {
+    this.#exporter = exporter;
+    this.#log = log;
+  }
+
+  export(spans: ReadableSpan[], done: Done): void {
+    this.#exporter.export(spans, (result) => {
+      const hasFailed = result.error !== undefined;
+      if (hasFailed && !this.#isFailing) {
+        this.#log.warn({ spans: spans.length, err: result.error }, "traces.not_sent");
+      } else if (!hasFailed && this.#isFailing) {
+        this.#log.info("traces.sent_again");
+      }
+      this.#isFailing = hasFailed;
+      done(result);
+    });
+  }
+
+  forceFlush(): Promise<void> {
+    return this.#exporter.forceFlush?.() ?? Promise.resolve();
+  }
+
+  shutdown(): Promise<void> {
+    return this.#exporter.shutdown();
+  }
+}

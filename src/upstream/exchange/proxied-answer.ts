@@ -1,0 +1,237 @@
+/**
+ * One HTTP exchange whose answer goes on as it comes.
+ *
+ * It resolves once: when the final status and headers are there, or when it is clear that they will not come. From
+ * then on the body tells its own story by its events. The upstream is read as fast as the body is: a reader
+ * that is slow slows the upstream down, and the time it takes is not held against the upstream.
+ *
+ * An answer that may be about the operator's own key or address (`refusal.ts`) is read first, as far as it takes to
+ * judge it: such an answer is not the client's to read.
+ */
+import { Readable } from "node:stream";
+import type { Outcome } from "../../batch/outcome.ts";
+import type { RedactedStream, Redactor } from "../../redactor.ts";
+import { type Interruptible, unwatch, watch } from "../abort-listeners.ts";
+import type { Relayed } from "../upstream.ts";
+import { problemOfHead, refusalIn } from "./answer.ts";
+import {
+  ABANDONED,
+  type AnswerHeaders,
+  type Controller,
+  NO_CONNECTION,
+  timedOut,
+} from "./attempt.ts";
+import { failureOf, withoutSecrets } from "./failure.ts";
+import { isWorthJudging } from "./refusal.ts";
+import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./timeout-timer.ts";
+
+export type Unrelayed = Extract<
+  Outcome,
+  { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }
+>;
+
+interface RelayingOptions {
+  readonly timeouts: Timeouts;
+  readonly abort: AbortSignal;
+  readonly redactor: Redactor;
+  readonly resolve: (relay: Relayed | Unrelayed) => void;
+  /** Called once, when nothing more comes from the upstream. */
+  readonly onOver: () => void;
+}
+
+/** Error answers are short. Of a longer one the beginning is judged. */
+const MAX_JUDGED_BYTES = 64 * 1024;
+
+interface Head {
+  readonly status: number;
+  readonly headers: AnswerHeaders;
+}
+
+/** An answer that is read before it goes on. */
+interface Judged {
+  readonly head: Head;
+  readonly chunks: Buffer[];
+  bytes: number;
+}
+
+export class Relaying implements Interruptible, Impatient {
+  readonly #options: RelayingOptions;
+  readonly #stopwatch: Stopwatch;
+  #isOver = false;
+  /** Null until a connection takes the request. */
+  #controller: Controller | null = null;
+  #judged: Judged | null = null;
+  readonly #redacted: RedactedStream;
+  /** Null until the answer goes on. */
+  #body: Readable | null = null;
+
+  constructor(options: RelayingOptions) {
+    this.#options = options;
+    this.#redacted = options.redactor.stream();
+    this.#stopwatch = new Stopwatch(options.timeouts, this);
+    watch(options.abort, this);
+  }
+
+  onRequestStart(controller: Controller): void {
+    this.#controller = controller;
+    if (this.#isOver) controller.abort(ABANDONED);
+    else this.#stopwatch.await("first_byte");
+  }
+
+  onResponseStart(controller: Controller, status: number, headers: AnswerHeaders): void {
+    // The final status is still to come.
+    if (this.#isOver || status < 200) return;
+    this.#stopwatch.await("more");
+    const head = { status, headers };
+    const problem = problemOfHead(head);
+    if (problem !== null) {
+      this.#fail({ kind: "broken", detail: problem });
+      return;
+    }
+    const type = headers["content-type"];
+    const contentType = (typeof type === "string" ? type : type?.[0]) ?? null;
+    if (isWorthJudging({ status, contentType })) this.#judged = { head, chunks: [], bytes: 0 };
+    else this.#passOn(controller, head);
+  }
+
+  #passOn(controller: Controller, { status, headers }: Head): void {
+    this.#body = this.#openBody(controller);
+    const { redactor, resolve } = this.#options;
+    resolve({
+      kind: "relayed",
+      status,
+      headers: redactHeaders(headers, redactor),
+      body: this.#body,
+    });
+  }
+
+  #openBody(controller: Controller): Readable {
+    const body = new Readable({
+      read: () => {
+        if (this.#isOver) return;
+        this.#stopwatch.await("more");
+        controller.resume();
+      },
+      destroy: (error, callback) => {
+        if (!this.#isOver) {
+          this.#leave();
+          controller.abort(ABANDONED);
+        }
+        callback(error);
+      },
+    });
+    // Whoever reads it hears of its end; that nobody does at the moment is no reason to stop the process.
+    return body.on("error", () => {});
+  }
+
+  onResponseData(controller: Controller, chunk: Buffer): void {
+    if (this.#isOver) return;
+    if (this.#judged === null) this.#push(controller, chunk);
+    else this.#gather(controller, this.#judged, chunk);
+  }
+
+  #gather(controller: Controller, judged: Judged, chunk: Buffer): void {
+    this.#stopwatch.await("more");
+    judged.chunks.push(chunk);
+    judged.bytes += chunk.length;
+    if (judged.bytes <= MAX_JUDGED_BYTES) return;
+    if (this.#isRefused(judged)) this.#controller?.abort(ABANDONED);
+    else this.#release(controller, judged);
+  }
+
+  /** Tells the caller when it is one. */
+  #isRefused({ head, chunks }: Judged): boolean {
+    const { redactor } = this.#options;
+    const body = redactor.bytes(Buffer.concat(chunks));
+    const refused = refusalIn({ ...head, body }, redactor);
+    if (refused === null) return false;
+    this.#leave();
+    const { status } = head;
+    this.#options.resolve({ kind: "refused", ...refused, status, requestId: null, body: null });
+    return true;
+  }
+
+  #release(controller: Controller, { head, chunks }: Judged): void {
+    this.#judged = null;
+    this.#passOn(controller, head);
+    this.#push(controller, Buffer.concat(chunks));
+  }
+
+  #push(controller: Controller, chunk: Buffer): void {
+    if (this.#body === null) return;
+    const clean = this.#redacted.push(chunk);
+    // An empty chunk would end the reader's turn.
+    if (clean.length === 0 || this.#body.push(clean)) {
+      this.#stopwatch.await("more");
+    } else {
+      controller.pause();
+      this.#stopwatch.await("reader");
+    }
+  }
+
+  onResponseEnd(controller: Controller): void {
+    if (this.#isOver) return;
+    const judged = this.#judged;
+    if (judged !== null) {
+      if (this.#isRefused(judged)) return;
+      this.#release(controller, judged);
+    }
+    this.#leave();
+    const last = this.#redacted.end();
+    if (last.length > 0) this.#body?.push(last);
+    this.#body?.push(null);
+  }
+
+  onResponseError(_controller: Controller | null, error: Error): void {
+    this.#fail(failureOf(error, { isSent: this.#controller !== null }));
+  }
+
+  expire(waitedFor: Awaited | "answer"): void {
+    this.#fail(
+      this.#controller === null ? NO_CONNECTION : timedOut(waitedFor, this.#options.timeouts),
+    );
+  }
+
+  interrupt(): void {
+    this.#fail({ kind: "interrupted" });
+  }
+
+  #fail(outcome: Unrelayed): void {
+    if (this.#isOver) return;
+    this.#leave();
+    const told = withoutSecrets(outcome, this.#options.redactor);
+    if (this.#body === null) this.#options.resolve(told);
+    else this.#body.destroy(breakOff(told));
+    this.#controller?.abort(ABANDONED);
+  }
+
+  #leave(): void {
+    this.#isOver = true;
+    this.#stopwatch.stop();
+    unwatch(this.#options.abort, this);
+    this.#options.onOver();
+  }
+}
+
+function redactHeaders(headers: AnswerHeaders, redactor: Redactor): AnswerHeaders {
+  const clean: Record<string, string | string[] | undefined> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    clean[name] = Array.isArray(value)
+      ? value.map((each) => redactor.text(each))
+      : value && redactor.text(value);
+  }
+  return clean;
+}
+
+function breakOff(outcome: Unrelayed): Error {
+  switch (outcome.kind) {
+    case "unreachable":
+    case "broken":
+    case "refused":
+      return new Error(`the answer broke off: ${outcome.detail}`);
+    case "timed_out":
+      return new Error(`the answer was not complete within ${outcome.afterMs} ms`);
+    case "interrupted":
+      return ABANDONED;
+  }
+}

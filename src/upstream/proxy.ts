@@ -1,0 +1,76 @@
+/**
+ * An interactive request on its way through a route, ahead of all lines of batches.
+ *
+ * Somebody waits for it, so it is not tried again and again: each target is asked once, the next one when the
+ * one before could not be reached or was full, and the last word is the client's to read. It waits for a slot,
+ * but not for a target that is down or has asked to be left alone.
+ */
+import type { Clock } from "../clock.ts";
+import { isOverload } from "./exchange/answer.ts";
+import { acquireSlot } from "./load-balancer.ts";
+import { Need } from "./reservation.ts";
+import type { Target } from "./target.ts";
+import type { Relay, UpstreamRequest } from "./upstream.ts";
+
+interface RelayOptions {
+  readonly abort: AbortSignal;
+  readonly clock: Clock;
+  /** From 0 up to 1. */
+  readonly random: () => number;
+}
+
+/** Of a gateway that does not reach its server. */
+const BEHIND_GATEWAY = new Set([502, 504]);
+
+export async function relayThrough(
+  targets: readonly Target[],
+  request: UpstreamRequest,
+  { abort, clock, random }: RelayOptions,
+): Promise<Relay> {
+  const need = new Need("interactive", request.body);
+  let untried = targets;
+  let last: Relay | null = null;
+  while (!abort.aborted) {
+    const nowMs = clock.nowMs();
+    const open = untried.filter(
+      ({ capacity, holds }) => capacity.isOpen(nowMs) && holds.readyAtMs(request) <= nowMs,
+    );
+    if (open.length === 0) return last ?? heldBy(targets, request) ?? unavailable(targets, nowMs);
+    discard(last);
+    last = null;
+    const slot = await acquireSlot(open, { need, signal: abort, random, ifShut: "leave" });
+    // All that it waited for were shut meanwhile.
+    if (slot === null) continue;
+    if (!slot.target.holds.pass(request, clock.nowMs())) {
+      slot.target.decline(slot);
+      continue;
+    }
+    slot.target.watch.waited("interactive", clock.nowMs() - nowMs);
+    last = await slot.target.relay(slot, request, abort);
+    untried = untried.filter((target) => target !== slot.target);
+    if (!isWorthAnother(last)) return last;
+  }
+  discard(last);
+  return { kind: "interrupted" };
+}
+
+/** The refusal for which a target is not asked; null when there is none. */
+const heldBy = (targets: readonly Target[], request: UpstreamRequest): Relay | null =>
+  targets.map(({ holds }) => holds.heldFor(request)).find((refused) => refused !== null) ?? null;
+
+/** Another target may do better: this one is full, cannot be reached, or does not accept us. */
+const isWorthAnother = (relay: Relay) =>
+  relay.kind === "unreachable" ||
+  relay.kind === "refused" ||
+  relay.kind === "unknown_model" ||
+  (relay.kind === "relayed" && (isOverload(relay.status) || BEHIND_GATEWAY.has(relay.status)));
+
+function discard(relay: Relay | null): void {
+  if (relay?.kind === "relayed") relay.body.destroy();
+}
+
+function unavailable(targets: readonly Target[], nowMs: number): Relay {
+  const backAtMs = Math.min(...targets.map((target) => target.capacity.backAtMs));
+  const isKnown = Number.isFinite(backAtMs) && backAtMs > nowMs;
+  return { kind: "unavailable", retryAfterMs: isKnown ? backAtMs - nowMs : null };
+}

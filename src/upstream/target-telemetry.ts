@@ -1,0 +1,76 @@
+import { NO_USAGE } from "../batch/batch.ts";
+import type { Answered, Outcome } from "../batch/outcome.ts";
+import type { BatchEndpoint } from "../contract/batch.ts";
+import type { Metrics, TargetMetrics } from "../telemetry/metrics.ts";
+import {
+  type Attributes,
+  endingOf,
+  NO_SPAN,
+  type Span,
+  type Tracing,
+} from "../telemetry/tracing.ts";
+import type { TargetStatus, UpstreamRequest } from "./upstream.ts";
+
+export interface WatchOptions {
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
+}
+
+/** What metrics and traces say of the attempts at one target. On the hot path: without traces it makes nothing. */
+export class TargetWatch {
+  readonly #name: string;
+  readonly #metrics: TargetMetrics;
+  readonly #tracing: Tracing;
+
+  constructor(name: string, { metrics, tracing }: WatchOptions) {
+    this.#name = name;
+    this.#metrics = metrics.target(name);
+    this.#tracing = tracing;
+  }
+
+  /** A request got its slot. */
+  waited(lane: keyof TargetStatus["inFlight"], ms: number): void {
+    this.#metrics.waited(lane, ms);
+  }
+
+  startAttempt({ endpoint, model, traceparent: parent }: UpstreamRequest): Span {
+    if (!this.#tracing.isOn) return NO_SPAN;
+    const attributes = {
+      "batchd.target": this.#name,
+      "batchd.endpoint": endpoint,
+      "gen_ai.operation.name": OPERATIONS[endpoint] ?? null,
+      "gen_ai.request.model": model,
+    };
+    return this.#tracing.start("upstream.attempt", { parent, kind: "client", attributes });
+  }
+
+  endAttempt(span: Span, outcome: Outcome, ms: number): void {
+    this.#metrics.attempted(outcome, ms);
+    if (span === NO_SPAN) return;
+    const { attributes, ...ending } = endingOf(outcome);
+    const usage = outcome.kind === "answered" ? usageOf(outcome) : {};
+    span.end({ ...ending, attributes: { ...attributes, ...usage } });
+  }
+
+  /** The line is to go out again. */
+  retried(outcome: Outcome): void {
+    this.#metrics.retried(outcome);
+  }
+}
+
+/** The names of the semantic conventions, for what they have a name for. */
+const OPERATIONS: Readonly<Partial<Record<BatchEndpoint, string>>> = {
+  "/v1/chat/completions": "chat",
+  "/v1/responses": "chat",
+  "/v1/completions": "text_completion",
+  "/v1/embeddings": "embeddings",
+};
+
+/** Of an answer that is passed through nobody reads it. */
+const usageOf = ({ usage }: Answered): Attributes =>
+  usage === NO_USAGE
+    ? {}
+    : {
+        "gen_ai.usage.input_tokens": usage.inputTokens,
+        "gen_ai.usage.output_tokens": usage.outputTokens,
+      };

@@ -1,0 +1,95 @@
+/** What batches that share an upstream take from each other, counted at the upstream. */
+import { expect, test } from "vitest";
+import { chatLine, startTestService, type TestService } from "../../support/service.ts";
+import { startUpstream, type TestUpstream } from "../../support/upstream.ts";
+
+const CONCURRENCY = 4;
+const noGrace = { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } };
+
+const oneUpstream = (upstream: TestUpstream, fields: object = {}) => ({
+  ...noGrace,
+  upstreams: [
+    {
+      name: "one",
+      base_url: upstream.url,
+      models: ["*"],
+      min_concurrency: CONCURRENCY,
+      max_concurrency: CONCURRENCY,
+      ...fields,
+    },
+  ],
+});
+
+const linesOf = (name: string, count: number) =>
+  Array.from({ length: count }, (_, i) => chatLine(`${name}-${i}`, "fine"));
+
+/** Answers what is in flight, and waits for as many more; until the batch has ended. */
+async function answerUntilEnded(service: TestService, upstream: TestUpstream, id: string) {
+  let isOver = false;
+  const ended = service.ended(id).then((batch) => {
+    isOver = true;
+    return batch;
+  });
+  while (!isOver) {
+    const { total } = upstream;
+    upstream.release();
+    upstream.hold();
+    await Promise.race([upstream.reached(total + CONCURRENCY), ended]);
+  }
+  return ended;
+}
+
+/** The names before the number, in the order in which the lines came. */
+const orderOf = (upstream: TestUpstream): string[] =>
+  upstream.seen.map(({ body }) => (JSON.parse(body).user as string).split("-")[0] as string);
+
+test("a small batch does not wait for the end of a large one, or of its chunk", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ config: oneUpstream(upstream) });
+  upstream.hold();
+  await service.submit(linesOf("large", 3_000));
+  await upstream.reached(CONCURRENCY);
+  const { id } = await service.submit(linesOf("small", 10));
+  await service.events.reached("chunk.claimed", { batch: id });
+
+  const batch = await answerUntilEnded(service, upstream, id);
+
+  expect(batch.request_counts).toEqual({ total: 10, completed: 10, failed: 0 });
+  const order = orderOf(upstream);
+  const before = order.slice(0, order.lastIndexOf("small"));
+  // Those taken on before it came, one for each of its own, and what went out while its lines were read.
+  expect(before.filter((name) => name === "large").length).toBeLessThan(150);
+  upstream.release();
+});
+
+test("a small batch does not wait until all batches of another project are validated", async () => {
+  await using upstream = await startUpstream();
+  const keys = ["many", "other"].map((project) => ({
+    name: project,
+    key: `key-${project}`,
+    project,
+  }));
+  await using service = await startTestService({
+    config: { ...oneUpstream(upstream), auth: { keys } },
+  });
+  const as = (project: string) => service.openai.withOptions({ apiKey: `key-${project}` });
+  const uploaded = async (project: string, lines: readonly string[]) => {
+    const file = new File([lines.join("\n")], "input.jsonl");
+    return (await as(project).files.create({ file, purpose: "batch" })).id;
+  };
+  const create = async (project: string, input_file_id: string) => {
+    const endpoint = "/v1/chat/completions" as const;
+    const batches = as(project).batches;
+    return (await batches.create({ input_file_id, endpoint, completion_window: "24h" })).id;
+  };
+  upstream.hold();
+  const large = await uploaded("many", linesOf("large", 20_000));
+  const small = await uploaded("other", linesOf("small", 10));
+  for (let i = 0; i < 10; i++) await create("many", large);
+  const id = await create("other", small);
+
+  await service.events.reached("batch.started", { batch: id });
+
+  expect(service.events.count("batch.started", { lines: 20_000 })).toBeLessThan(8);
+  upstream.release();
+});

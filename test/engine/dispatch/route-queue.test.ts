@@ -1,0 +1,152 @@
+import { describe, expect, test } from "vitest";
+import type { BatchId } from "../../../src/batch/batch.ts";
+import { Desk } from "../../../src/engine/dispatch/route-queue.ts";
+import type { RunnableChunks } from "../../../src/store/store.ts";
+import type { Route } from "../../../src/upstream/upstream.ts";
+import { seededRandom } from "../../support/seeded-random.ts";
+
+const CHUNK_LINES = 512;
+const NEVER = new AbortController().signal;
+const atRiskNever = () => false;
+
+/** With room for everything: what is asked here is only who comes next. */
+const OPEN_ROUTE = { key: "llama", admit: () => true, dismiss: () => {} } as unknown as Route;
+
+let count = 0;
+
+function someWork(fields: Partial<RunnableChunks> = {}): RunnableChunks {
+  const number = ++count;
+  const remainingLineCount = fields.remainingLineCount ?? 50_000;
+  return {
+    batchId: `batch_${number}` as BatchId,
+    project: "one",
+    priority: 0,
+    createdAtMs: number,
+    deadlineAtMs: 1_000_000 + number,
+    route: "llama",
+    nextLineCount: Math.min(remainingLineCount, CHUNK_LINES),
+    remainingLineCount,
+    ...fields,
+  };
+}
+
+/** A chunk claimed and handing out. */
+function claim(desk: Desk) {
+  const runnable = desk.next("free");
+  if (runnable === null) return null;
+  return { runnable, handOut: desk.startHandOut(runnable, NEVER) };
+}
+
+/** As many as may hand out at once, in the order in which they are claimed. */
+function claimAll(desk: Desk) {
+  const claimed = [];
+  for (let next = claim(desk); next !== null; next = claim(desk)) claimed.push(next);
+  return claimed;
+}
+
+describe("the next chunk of a route", () => {
+  test("goes to each of the batches before any has a second one", async () => {
+    const desk = new Desk(OPEN_ROUTE);
+    const work = Array.from({ length: 100 }, () => someWork());
+    await desk.update(work, atRiskNever);
+    const order: BatchId[] = [];
+    for (let i = 0; i < work.length; i++) {
+      const { runnable, handOut } = claim(desk)!;
+      order.push(runnable.batchId);
+      for (let line = 0; line < runnable.nextLineCount; line++) void handOut.admit();
+      handOut.end();
+    }
+    expect(new Set(order).size).toBe(100);
+  });
+
+  test("is handed out by one chunk of a batch at a time, and by a bounded number of batches", async () => {
+    const desk = new Desk(OPEN_ROUTE);
+    const work = Array.from({ length: 100 }, () => someWork());
+    await desk.update(work, atRiskNever);
+    const claimed = claimAll(desk);
+    expect(new Set(claimed.map(({ runnable }) => runnable.batchId)).size).toBe(claimed.length);
+    expect(claimed).toHaveLength(16);
+    void claimed[0]?.handOut.admit();
+    claimed[0]?.handOut.end();
+    expect(claim(desk)?.runnable).toBe(work[16]);
+  });
+
+  test("is not kept from a small batch, or from another project, by large ones that fill all places", async () => {
+    const desk = new Desk(OPEN_ROUTE);
+    const large = Array.from({ length: 100 }, () => someWork());
+    await desk.update(large, atRiskNever);
+    claimAll(desk);
+    const small = someWork({ remainingLineCount: 10 });
+    const other = someWork({ project: "two" });
+    await desk.update([...large, small, other], atRiskNever);
+    const next = claimAll(desk).map(({ runnable }) => runnable);
+    expect(new Set(next)).toEqual(new Set([small, other]));
+  });
+
+  test("goes to a project that has none although the memory is full, and to nobody else", async () => {
+    const desk = new Desk(OPEN_ROUTE);
+    const [first, second, other] = [someWork(), someWork(), someWork({ project: "two" })];
+    await desk.update([first, second, other], atRiskNever);
+    desk.chunkOpened(claim(desk)!.runnable.project);
+    expect(desk.next("full")).toBe(other);
+    desk.chunkOpened("two");
+    expect(desk.next("full")).toBeNull();
+    desk.chunkEnded("one");
+    expect(desk.next("full")).toBe(second);
+  });
+
+  test("goes to batches in danger first, the earliest deadline before the others, in three turns of four", async () => {
+    const desk = new Desk(OPEN_ROUTE);
+    const safe = Array.from({ length: 5 }, () => someWork());
+    const inDanger = Array.from({ length: 5 }, () => someWork());
+    const ids = new Set(inDanger.map(({ batchId }) => batchId));
+    await desk.update([...safe, ...inDanger.toReversed()], (batchId) => ids.has(batchId));
+    const order = claimAll(desk).map(({ runnable }) => runnable);
+    expect(order.slice(0, 6)).toEqual([...inDanger.slice(0, 3), safe[0], ...inDanger.slice(3)]);
+  });
+
+  test("is for nobody once the list shows that there is none, or a claim found none", async () => {
+    const desk = new Desk(OPEN_ROUTE);
+    const [first, second] = [someWork(), someWork()];
+    await desk.update([first, second], atRiskNever);
+    desk.forget(first);
+    expect(desk.next("free")).toBe(second);
+    await desk.update([], atRiskNever);
+    expect(desk.next("free")).toBeNull();
+    expect(desk.isIdle).toBe(true);
+  });
+
+  test("comes to every large batch although small ones never cease to arrive", async () => {
+    const random = seededRandom(7);
+    const desk = new Desk(OPEN_ROUTE);
+    let work: RunnableChunks[] = Array.from({ length: 40 }, () => someWork());
+    const large = new Set(work.map(({ batchId }) => batchId));
+    const served = new Set<BatchId>();
+    // One chunk at a time, so that the large ones have no place of their own.
+    for (let claims = 0; claims < 10_000 && served.size < large.size; claims++) {
+      while (work.length < large.size + 2) {
+        work.push(someWork({ remainingLineCount: 1 + Math.floor(random() * 20) }));
+      }
+      await desk.update(work, atRiskNever);
+      const { runnable, handOut } = claim(desk)!;
+      for (let line = 0; line < runnable.nextLineCount; line++) void handOut.admit();
+      handOut.end();
+      if (large.has(runnable.batchId)) served.add(runnable.batchId);
+      else work = work.filter((each) => each !== runnable);
+    }
+    expect(served.size).toBe(large.size);
+  });
+});
+
+test("the end of a chunk that has handed out its lines does not stop the next one of its batch", async () => {
+  const { promise: place, resolve: free } = Promise.withResolvers<boolean>();
+  const desk = new Desk({ ...OPEN_ROUTE, admit: () => place });
+  const work = someWork();
+  await desk.update([work], atRiskNever);
+  const [former, stop] = [new AbortController(), new AbortController()];
+  desk.startHandOut(work, former.signal).end();
+  const admitted = desk.startHandOut(work, stop.signal).admit();
+  former.abort();
+  free(true);
+  expect(await admitted).toBe(true);
+});

@@ -1,0 +1,42 @@
+import { expect, test } from "vitest";
+import { Scheduler, type SchedulerDeps } from "../../../src/engine/dispatch/scheduler.ts";
+import { Nudge } from "../../../src/loop.ts";
+import { FakeClock } from "../../support/fake-clock.ts";
+
+/** A scheduler with nothing to claim, and a store that takes `listMs` to say so. */
+function idleScheduler(listMs: number) {
+  const clock = new FakeClock();
+  let listCount = 0;
+  const store = {
+    listRunnable: async () => {
+      listCount++;
+      clock.advance(listMs);
+      return [];
+    },
+  };
+  const memory = { isFull: () => false };
+  const parts = { clock, store, failingJournals: new Set(), nudge: new Nudge(), memory };
+  const scheduler = new Scheduler(parts as unknown as SchedulerDeps);
+  return { clock, scheduler, listCount: () => listCount };
+}
+
+test("what can be claimed is listed again at each change while that is quick", async () => {
+  const { scheduler, listCount } = idleScheduler(1);
+  for (let i = 0; i < 100; i++) {
+    scheduler.lookAgain();
+    await scheduler.startNext();
+  }
+  expect(listCount()).toBe(100);
+});
+
+test("a slow list takes a small part of the time, however often something changes", async () => {
+  const { clock, scheduler, listCount } = idleScheduler(50);
+  const startMs = clock.nowMs();
+  while (clock.nowMs() - startMs < 10_000) {
+    scheduler.lookAgain();
+    await scheduler.startNext();
+    clock.advance(1);
+  }
+  expect(listCount()).toBeGreaterThanOrEqual(10);
+  expect(listCount() * 50).toBeLessThanOrEqual(1_100);
+});

@@ -1,0 +1,419 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import {
+  AdaptiveConcurrency,
+  type Sample,
+} from "../../../../src/upstream/capacity/adaptive/concurrency.ts";
+import {
+  type Measured,
+  Simulation,
+  type SimulationOptions,
+} from "../../../support/queueing-simulation.ts";
+import { seededRandom } from "../../../support/seeded-random.ts";
+
+const SECOND = 1_000;
+const SERVICE_MS = SECOND;
+const UNBOUNDED = { min: 1, max: 10_000 };
+const BOUNDS = { min: 1, max: 512 };
+const SEEDS = [1, 2, 3];
+
+type Random = () => number;
+
+/** Log-normal: many short answers, and a few that are very long. */
+function tokensFrom(random: Random): number {
+  const normal = Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+  return Math.min(4_000, Math.max(1, Math.round(200 * Math.exp(normal - 0.5))));
+}
+
+const SERVICES = {
+  constant: () => () => ({ ms: SERVICE_MS, work: 1 }),
+  jittered: (random: Random) => () => ({ ms: SERVICE_MS * (0.8 + 0.4 * random()), work: 1 }),
+  /** Answers of a model: the time goes with the size. */
+  "heavy-tailed": (random: Random) => () => {
+    const tokens = tokensFrom(random);
+    return { ms: tokens * (SERVICE_MS / 200), work: tokens };
+  },
+} as const satisfies Record<string, (random: Random) => SimulationOptions["service"]>;
+
+type ServiceName = keyof typeof SERVICES;
+const SERVICE_NAMES = Object.keys(SERVICES) as ServiceName[];
+
+type Kind = Pick<SimulationOptions, "beyond" | "capacity"> &
+  Partial<SimulationOptions> & { readonly seed?: number; readonly starts?: readonly number[] };
+
+/** Whoever begins with `starts` shares one upstream. */
+function simulate(service: ServiceName, { seed = 1, starts = [0], ...options }: Kind): Simulation {
+  return new Simulation({
+    clients: starts.map((startsAtMs) => ({ policy: new AdaptiveConcurrency(BOUNDS), startsAtMs })),
+    service: SERVICES[service](seededRandom(seed)),
+    ...options,
+  });
+}
+
+/** So many errors, half of them refusals and half broken connections, whatever the load. */
+function errors(share: number, seed = 1): () => Sample["signal"] {
+  const random = seededRandom(seed + 1_000);
+  return () => {
+    const dice = random();
+    if (dice < share / 2) return "overloaded";
+    return dice < share ? "unclear" : "good";
+  };
+}
+
+const meansOf = ({ clients }: Measured) => clients.map(({ mean }) => mean);
+const sumOf = (numbers: readonly number[]) => numbers.reduce((sum, each) => sum + each, 0);
+
+describe("from the first request to the last", () => {
+  const ROWS = [
+    { capacity: 40, serviceMs: 100, lines: 6_000, pauseMs: 1_000, busy: 0.9 },
+    { capacity: 8, serviceMs: 300, lines: 6_000, pauseMs: 1_000, busy: 0.95 },
+    { capacity: 40, serviceMs: 100, lines: 6_000, pauseMs: 0, busy: 0.9 },
+    { capacity: 200, serviceMs: 200, lines: 20_000, pauseMs: 0, busy: 0.9 },
+  ];
+
+  test.each(ROWS)("keeps $capacity busy that refuse, pause $pauseMs ms", (row) => {
+    const { capacity, serviceMs, lines, pauseMs, busy } = row;
+    const service = () => ({ ms: serviceMs, work: 1 });
+    const simulation = simulate("constant", {
+      ...{ beyond: "is_refused", capacity: () => capacity, pauseMs, service },
+    });
+    const seen = simulation.measure((lines * serviceMs) / capacity / 0.95);
+    expect(seen.utilisation).toBeGreaterThan(busy);
+    expect(seen.refusedShare).toBeLessThan(0.01);
+  });
+
+  test("keeps 40 busy that queue, where all answers are alike", () => {
+    const service = () => ({ ms: 100, work: 1 });
+    const simulation = simulate("constant", { beyond: "waits", capacity: () => 40, service });
+    expect(simulation.measure(15 * SECOND).utilisation).toBeGreaterThan(0.95);
+  });
+});
+
+const UPSTREAMS = SERVICE_NAMES.flatMap((service) =>
+  [3, 8, 20, 50, 100, 200].map((capacity) => ({ service, capacity })),
+);
+
+describe("on an upstream that serves so many at once and lets the others wait", () => {
+  test.each(UPSTREAMS)("keeps $capacity busy and no long queue, $service", (given) => {
+    const { service, capacity } = given;
+    const simulation = simulate(service, { beyond: "waits", capacity: () => capacity });
+    simulation.measure(300 * SERVICE_MS);
+    const seen = simulation.measure(400 * SERVICE_MS);
+    expect(seen.utilisation).toBeGreaterThan(0.95);
+    expect(meansOf(seen)[0]).toBeLessThan(2 * capacity + 20);
+  });
+});
+
+describe("on an upstream that serves so many at once and refuses the others", () => {
+  test.each(UPSTREAMS)("finds $capacity with few refusals, $service", ({ service, capacity }) => {
+    const simulation = simulate(service, { beyond: "is_refused", capacity: () => capacity });
+    simulation.measure(200 * SERVICE_MS);
+    const seen = simulation.measure(400 * SERVICE_MS);
+    expect(seen.utilisation).toBeGreaterThan(0.9);
+    expect(seen.refusedShare).toBeLessThan(0.01);
+  });
+});
+
+const BEYOND = ["waits", "is_refused"] as const;
+const NOISES = BEYOND.flatMap((beyond) => [0.01, 0.019].map((share) => ({ beyond, share })));
+
+describe("with errors that have nothing to do with how many there are", () => {
+  test.each(NOISES)("keeps 64 busy: $share, $beyond", ({ beyond, share }) => {
+    const kind = { beyond, capacity: () => 64 };
+    const simulation = simulate("jittered", { ...kind, fate: errors(share) });
+    simulation.measure(100 * SERVICE_MS);
+    expect(simulation.measure(300 * SERVICE_MS).utilisation).toBeGreaterThan(0.85);
+  });
+
+  test.each(BEYOND)("does not collapse where latencies are mixed as well: %s", (beyond) => {
+    const busy: number[] = [];
+    for (const share of [0, 0.01]) {
+      for (const seed of SEEDS) {
+        const random = seededRandom(seed);
+        // Nothing tells the short ones from the long ones.
+        const service = () => ({ ms: random() < 0.8 ? 50 : 500, work: 1 });
+        const kind = { beyond, capacity: () => 64, service, fate: errors(share, seed) };
+        const simulation = simulate("constant", kind);
+        simulation.measure(20 * SECOND);
+        busy.push(simulation.measure(60 * SECOND).utilisation);
+      }
+    }
+    expect(Math.min(...busy)).toBeGreaterThan(0.4);
+    expect(sumOf(busy) / busy.length).toBeGreaterThan(0.75);
+  });
+});
+
+describe("when something changes", () => {
+  const [HALVED_AT, BACK_AT] = [300 * SERVICE_MS, 450 * SERVICE_MS];
+  const KINDS = BEYOND.flatMap((beyond) =>
+    [0, SECOND].map((pauseMs) => ({ beyond, pauseMs })),
+  ).filter(({ beyond, pauseMs }) => beyond === "is_refused" || pauseMs === 0);
+
+  test.each(KINDS)("follows capacity down and up: $beyond, pause $pauseMs", (kind) => {
+    for (const full of [20, 100]) {
+      const isHalved = (nowMs: number) => nowMs >= HALVED_AT && nowMs < BACK_AT;
+      const capacity = (nowMs: number) => (isHalved(nowMs) ? full / 2 : full);
+      const simulation = simulate("jittered", { ...kind, capacity, seed: full });
+      simulation.measure(HALVED_AT);
+      expect(simulation.measure(BACK_AT - HALVED_AT).utilisation).toBeGreaterThan(0.85);
+      simulation.measure(150 * SERVICE_MS);
+      expect(simulation.measure(100 * SERVICE_MS).utilisation).toBeGreaterThan(0.9);
+    }
+  });
+
+  test.each(BEYOND)(
+    "stays busy while all answers take twice as long for a minute: %s",
+    (beyond) => {
+      for (const seed of SEEDS) {
+        const usual = SERVICES.jittered(seededRandom(seed));
+        const service = (nowMs: number) => {
+          const { ms, work } = usual();
+          return { ms: nowMs >= HALVED_AT && nowMs < HALVED_AT + 60 * SECOND ? 2 * ms : ms, work };
+        };
+        const simulation = simulate("constant", { beyond, capacity: () => 100, service });
+        simulation.measure(HALVED_AT);
+        expect(simulation.measure(120 * SECOND).utilisation).toBeGreaterThan(0.75);
+        expect(simulation.measure(100 * SECOND).utilisation).toBeGreaterThan(0.9);
+      }
+    },
+  );
+});
+
+interface Batching {
+  /** A token takes `a + b × active` milliseconds, for up to `most` at once. */
+  readonly a: number;
+  readonly b: number;
+  readonly most: number;
+}
+
+/** Its throughput as a share of the best. */
+function batchContinuously({ a, b, most }: Batching, tokens: (random: Random) => number): number {
+  const random = seededRandom(1);
+  const simulation = simulate("constant", {
+    ...{ beyond: "waits", capacity: () => most, unitMs: (active: number) => a + b * active },
+    service: () => ({ ms: 0, work: tokens(random) }),
+  });
+  simulation.measure(600 * SECOND);
+  return simulation.measure(1_200 * SECOND).workPerMs / (most / (a + b * most));
+}
+
+describe("on a server that batches continuously", () => {
+  const SERVERS = [
+    { a: 10, b: 0.06, most: 64, share: 0.9 },
+    { a: 10, b: 0.06, most: 256, share: 0.8 },
+    { a: 10, b: 0.02, most: 256, share: 0.9 },
+    { a: 30, b: 0.05, most: 64, share: 0.9 },
+    { a: 20, b: 0.3, most: 128, share: 0.8 },
+    // It slows down sixfold: more is had only for answers that take more than twice as long.
+    { a: 10, b: 0.2, most: 256, share: 0.65 },
+    { a: 30, b: 0.6, most: 256, share: 0.65 },
+  ];
+
+  test.each(SERVERS)("gets most of it where answers differ: $a + $b ms, $most", (server) => {
+    expect(batchContinuously(server, tokensFrom)).toBeGreaterThan(server.share);
+  });
+
+  test.each(SERVERS)("and where all have one size: $a + $b ms, $most", (server) => {
+    expect(batchContinuously(server, () => 200)).toBeGreaterThan(server.share);
+  });
+});
+
+describe("two that share an upstream", () => {
+  const ARRIVALS = [
+    [0, 0],
+    [0, 200 * SERVICE_MS],
+  ];
+
+  test.each(ARRIVALS)("use it together, and equally, where requests wait: %i, %i", (...starts) => {
+    const ratios: number[] = [];
+    for (const capacity of [50, 100]) {
+      for (const seed of SEEDS) {
+        const kind = { capacity: () => capacity, seed: seed + capacity, starts };
+        const simulation = simulate("jittered", { ...kind, beyond: "waits" });
+        simulation.measure(1_000 * SERVICE_MS);
+        const seen = simulation.measure(1_000 * SERVICE_MS);
+        const means = meansOf(seen);
+        ratios.push(Math.max(...means) / Math.min(...means));
+        expect(seen.utilisation).toBeGreaterThan(0.9);
+        // Neither can tell the other from a server that slows down gently.
+        expect(sumOf(means)).toBeLessThan(3.5 * capacity);
+      }
+    }
+    expect(sumOf(ratios) / ratios.length).toBeLessThan(1.7);
+  });
+
+  test.each(ARRIVALS)("and none starves where they are refused: %i, %i", (...starts) => {
+    const ratios: number[] = [];
+    for (const seed of SEEDS) {
+      const kind = { capacity: () => 100, seed: seed + 100, starts };
+      const simulation = simulate("jittered", { ...kind, beyond: "is_refused" });
+      simulation.measure(1_000 * SERVICE_MS);
+      const seen = simulation.measure(1_000 * SERVICE_MS);
+      const means = meansOf(seen);
+      ratios.push(Math.max(...means) / Math.min(...means));
+      expect(seen.utilisation).toBeGreaterThan(0.9);
+      expect(seen.refusedShare).toBeLessThan(0.01);
+    }
+    expect(sumOf(ratios) / ratios.length).toBeLessThan(4);
+  });
+});
+
+const START_MS = 1_000_000;
+
+/** Samples one by one, each an answer after `latencyMs`, with all of the limit in flight. */
+function answers(policy: AdaptiveConcurrency, count: number, change: Partial<Sample> = {}): void {
+  const sample: Sample = {
+    startedAtMs: START_MS,
+    endedAtMs: START_MS + 100,
+    signal: "good",
+    work: 1,
+    inFlight: policy.limit,
+    pauseMs: 0,
+  };
+  for (let i = 0; i < count; i++) {
+    policy.note({ ...sample, inFlight: policy.limit, ...change });
+  }
+}
+
+describe("the limit", () => {
+  test("starts at 16 and is above 5,000 after ten doublings", () => {
+    const policy = new AdaptiveConcurrency({ min: 1, max: 100_000 });
+    const limits = new Set([policy.limit]);
+    for (let i = 0; i < 60_000 && policy.limit <= 5_000; i++) {
+      answers(policy, 1);
+      limits.add(policy.limit);
+    }
+    expect([...limits].slice(0, 3)).toEqual([16, 32, 64]);
+    expect(limits.size).toBeLessThanOrEqual(11);
+    expect(policy.reason).toBe("climb");
+  });
+
+  test("goes to what was admitted when a burst is refused, and no further", () => {
+    const policy = new AdaptiveConcurrency(BOUNDS);
+    while (policy.limit < 64) answers(policy, 1);
+    const startedAtMs = START_MS + 1_000;
+    // 40 were admitted; those that are refused end one after the other.
+    for (let i = 0; i < 24; i++) {
+      const end = { endedAtMs: startedAtMs + 5, inFlight: 64 - i };
+      answers(policy, 1, { startedAtMs, ...end, signal: "overloaded", pauseMs: 1_000 });
+    }
+    expect(policy.limit).toBe(40);
+    expect(policy.reason).toBe("refused");
+  });
+
+  test.each(["overloaded", "timed_out"] as const)("does not move for one %s", (signal) => {
+    const policy = new AdaptiveConcurrency(BOUNDS);
+    while (policy.limit < 64) answers(policy, 1);
+    for (let i = 0; i < 2_000; i++) {
+      const before = policy.limit;
+      answers(policy, 1, { signal: i % 60 === 59 ? signal : "good" });
+      expect(policy.limit).toBeGreaterThanOrEqual(before);
+    }
+  });
+
+  test("gives up half at the most when all time out together", () => {
+    const policy = new AdaptiveConcurrency(BOUNDS);
+    while (policy.limit < 64) answers(policy, 1);
+    const startedAtMs = START_MS + 1_000;
+    const end = { endedAtMs: startedAtMs + 600_000, inFlight: 64 };
+    answers(policy, 64, { startedAtMs, ...end, signal: "timed_out" });
+    expect(policy.limit).toBeGreaterThanOrEqual(32);
+    expect(policy.limit).toBeLessThan(64);
+    expect(policy.reason).toBe("timed_out");
+  });
+
+  test("does not grow while it is not used", () => {
+    const policy = new AdaptiveConcurrency(UNBOUNDED);
+    while (policy.limit < 500) answers(policy, 1);
+    const before = policy.limit;
+    answers(policy, 10_000, { inFlight: Math.floor(before / 2) });
+    expect(policy.limit).toBe(before);
+  });
+
+  test("does not grow while connections break", () => {
+    const policy = new AdaptiveConcurrency(UNBOUNDED);
+    for (let i = 0; i < 1_000; i++)
+      answers(policy, 1, { signal: i % 5 === 0 ? "unclear" : "good" });
+    expect(policy.limit).toBe(16);
+  });
+
+  test("never leaves its bounds, whatever happens", () => {
+    const bounds = fc
+      .tuple(fc.integer({ min: 1, max: 50 }), fc.integer({ min: 0, max: 500 }))
+      .map(([min, more]) => ({ min, max: min + more }));
+    const sample = fc.record({
+      startedAtMs: fc.nat(1_000),
+      endedAtMs: fc.nat(2_000),
+      signal: fc.constantFrom("good", "good", "good", "overloaded", "timed_out", "unclear"),
+      work: fc.constantFrom(1, 0.5, 700),
+      inFlight: fc.integer({ min: 1, max: 600 }),
+      pauseMs: fc.constantFrom(0, 0, 1_000),
+    }) as fc.Arbitrary<Sample>;
+    fc.assert(
+      fc.property(
+        bounds,
+        bounds,
+        fc.array(sample, { maxLength: 500 }),
+        (first, second, samples) => {
+          const policy = new AdaptiveConcurrency(first);
+          samples.forEach((each, i) => {
+            if (i === 200) policy.setBounds(second);
+            if (i === 400) policy.restart();
+            policy.note(each);
+            const { min, max } = i < 200 ? first : second;
+            expect(Number.isInteger(policy.limit)).toBe(true);
+            expect(policy.limit).toBeGreaterThanOrEqual(min);
+            expect(policy.limit).toBeLessThanOrEqual(max);
+          });
+        },
+      ),
+      { seed: 1 },
+    );
+  });
+
+  test("is fixed where both bounds are the same", () => {
+    const policy = new AdaptiveConcurrency({ min: 7, max: 7 });
+    answers(policy, 100);
+    answers(policy, 30, { startedAtMs: START_MS + 1_000, signal: "overloaded" });
+    expect(policy.limit).toBe(7);
+  });
+
+  test("keeps what was learned when the bounds change, and starts small after an outage", () => {
+    const policy = new AdaptiveConcurrency(UNBOUNDED);
+    answers(policy, 1_000);
+    const learned = policy.limit;
+    policy.setBounds({ min: 2, max: 2 * learned });
+    expect(policy.limit).toBe(learned);
+    policy.setBounds({ min: 2, max: 20 });
+    expect(policy.limit).toBe(20);
+    policy.restart();
+    expect(policy.limit).toBe(16);
+  });
+
+  test("is not troubled by the milliseconds of its own event loop", () => {
+    const random = seededRandom(1);
+    const policy = new AdaptiveConcurrency({ min: 1, max: 256 });
+    const simulation = new Simulation({
+      clients: [{ policy }],
+      beyond: "waits",
+      capacity: () => 1_000,
+      service: () => ({ ms: 0.5 + 12 * random() ** 2, work: 1 }),
+    });
+    simulation.measure(5 * SECOND);
+    expect(simulation.measure(5 * SECOND).clients[0]?.mean).toBeGreaterThan(240);
+  });
+
+  test("lets a single fast server have enough", () => {
+    const policy = new AdaptiveConcurrency({ min: 1, max: 256 });
+    const simulation = new Simulation({
+      clients: [{ policy }],
+      beyond: "waits",
+      capacity: () => 1,
+      service: () => ({ ms: 0.2, work: 1 }),
+    });
+    simulation.measure(5 * SECOND);
+    const seen = simulation.measure(5 * SECOND);
+    expect(seen.utilisation).toBeGreaterThan(0.99);
+    expect(seen.clients[0]?.mean).toBeGreaterThan(16);
+  });
+});

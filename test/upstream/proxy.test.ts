@@ -1,0 +1,159 @@
+import { once } from "node:events";
+import { PassThrough } from "node:stream";
+import { text } from "node:stream/consumers";
+import { expect, onTestFinished, test } from "vitest";
+import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
+import { createLog } from "../../src/telemetry/log.ts";
+import type { Relay, Relayed } from "../../src/upstream/upstream.ts";
+import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import { answerChat, answerWith, ScriptedUpstream } from "../support/scripted-upstream.ts";
+import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
+import { unobserved } from "../support/unobserved.ts";
+
+function open(targets: UpstreamConfig[]) {
+  const { upstreams } = openTargets(targets);
+  const inFlight = (name: string) =>
+    upstreams.listTargets().find((target) => target.name === name)?.inFlight;
+  return { route: upstreams.findRoute("m")!, inFlight };
+}
+
+function relayed(relay: Relay): Relayed {
+  expect(relay.kind).toBe("relayed");
+  return relay as Relayed;
+}
+
+test("holds its slot until the last byte has been read", async () => {
+  const upstream = await modelServer();
+  const { route, inFlight } = open([targetAt(upstream, "a")]);
+  const answer = relayed(await route.relay(requestOf("[[slow 4 5]]"), never));
+  expect(inFlight("a")).toEqual({ interactive: 1, batch: 0 });
+  expect(JSON.parse(await text(answer.body))).toMatchObject({ object: "chat.completion" });
+  if (!answer.body.closed) await once(answer.body, "close");
+  expect(inFlight("a")).toEqual({ interactive: 0, batch: 0 });
+});
+
+test("goes before lines that came earlier", async () => {
+  const upstream = await modelServer();
+  const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
+  upstream.hold();
+  const signals = { stop: never, abort: never };
+  const lines = ["first", "second"].map((prompt) => route.send(requestOf(prompt), signals));
+  await upstream.reached(1);
+  const answer = route.relay(requestOf("urgent"), never);
+  upstream.release();
+  await text(relayed(await answer).body);
+  await Promise.all(lines);
+  expect([...upstream.received.keys()]).toEqual(["first", "urgent", "second"]);
+});
+
+test("that meets a full target is answered by another one", async () => {
+  const [full, free] = [await modelServer(), await modelServer()];
+  const { route } = open([
+    targetAt(full, "a-full", { max_concurrency: 2 }),
+    targetAt(free, "b", { priority: 1 }),
+  ]);
+  full.hold();
+  const signals = { stop: never, abort: never };
+  const lines = [1, 2].map((n) => route.send(requestOf(`line ${n}`), signals));
+  await full.reached(2);
+  await text(relayed(await route.relay(requestOf("urgent"), never)).body);
+  expect(free.total).toBe(1);
+  full.release();
+  await Promise.all(lines);
+});
+
+test("that is refused everywhere brings the last refusal back, as it came", async () => {
+  const [a, b] = [await modelServer(), await modelServer()];
+  const { route, inFlight } = open([targetAt(a, "a"), targetAt(b, "b")]);
+  const answer = relayed(await route.relay(requestOf("[[status 429]]"), never));
+  expect(answer.status).toBe(429);
+  await text(answer.body);
+  expect([a.total, b.total]).toEqual([1, 1]);
+  if (!answer.body.closed) await once(answer.body, "close");
+  expect([inFlight("a"), inFlight("b")]).toEqual(Array(2).fill({ interactive: 0, batch: 0 }));
+});
+
+test("goes to another target when the first cannot be reached", async () => {
+  const [dead, alive] = [await modelServer(), await modelServer()];
+  const { route } = open([targetAt(dead, "a-dead"), targetAt(alive, "b", { priority: 1 })]);
+  await dead.close();
+  expect(relayed(await route.relay(requestOf("hello"), never)).status).toBe(200);
+});
+
+test("does not wait for a target that asks to be left alone, and says for how long", async () => {
+  const upstream = await modelServer();
+  const { route } = open([targetAt(upstream, "a")]);
+  await text(relayed(await route.relay(requestOf("[[retry-after 60 status 429]]"), never)).body);
+  const answer = await route.relay(requestOf("next"), never);
+  expect(answer).toEqual({ kind: "unavailable", retryAfterMs: expect.any(Number) });
+  expect(upstream.total).toBe(1);
+});
+
+test("that is given up frees its slot at once, while it waits and while it is answered", async () => {
+  const upstream = await modelServer();
+  const { route, inFlight } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
+  const answer = relayed(await route.relay(requestOf("[[slow 1000 1000]]"), never));
+  const waiting = new AbortController();
+  const waits = route.relay(requestOf("waits"), waiting.signal);
+  waiting.abort();
+  expect((await waits).kind).toBe("interrupted");
+  answer.body.destroy();
+  await once(answer.body, "close");
+  await upstream.idle();
+  expect(inFlight("a")).toEqual({ interactive: 0, batch: 0 });
+});
+
+test("that cannot be sent gives its slot back", async () => {
+  const upstream = await modelServer();
+  const { route, inFlight } = open([targetAt(upstream, "a", { extra_body: { seed: 1 } })]);
+  const noObject = requestOf("no object", { body: Buffer.from("[]") });
+  await expect(route.relay(noObject, never)).rejects.toThrow("not a JSON object");
+  expect(inFlight("a")).toEqual({ interactive: 0, batch: 0 });
+});
+
+test("that waits for a slot is sent away when the target asks to be left alone", async () => {
+  const upstream = await modelServer();
+  const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
+  upstream.hold();
+  const stop = new AbortController();
+  const line = route.send(requestOf("[[retry-after 60 status 429]]"), {
+    ...{ stop: stop.signal, abort: never },
+  });
+  await upstream.reached(1);
+  const waiting = route.relay(requestOf("waits"), never);
+  upstream.release();
+  expect(await waiting).toEqual({ kind: "unavailable", retryAfterMs: expect.any(Number) });
+  stop.abort();
+  await line;
+});
+
+test("that finds a target well again lets the lines go, before its own answer is complete", async () => {
+  await using upstream = await ScriptedUpstream.start();
+  const clock = new FakeClock();
+  const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
+  const upstreams = openUpstreams({
+    ...{ upstreams: [config], maxAnswerBytes: () => 1_000_000, clock, random: () => 0 },
+    ...{ log: createLog("silent", new PassThrough()), ...unobserved() },
+  });
+  onTestFinished(() => upstreams.close());
+  const route = upstreams.findRoute("m")!;
+  const deadlineAtMs = clock.nowMs() + 86_400_000;
+  const request = requestOf("hello", { deadlineAtMs });
+  // With the fiftieth failure the circuit opens. The nine other lines are out again by then, and wait after that.
+  const lines = Array.from({ length: 10 }, () =>
+    route.send(request, { stop: never, abort: never }),
+  );
+  for (let i = 0; i < 59; i++) answerWith(await upstream.next(), {}, 502);
+  await clock.asleep(1, clock.nowMs() + 500);
+  expect(upstreams.listTargets()).toMatchObject([{ circuit: "open" }]);
+
+  clock.advance(500);
+  const relay = route.relay(request, never);
+  const { response } = await upstream.next();
+  response.writeHead(200, { "content-type": "text/event-stream" }).write("data: 1");
+  const answer = relayed(await relay);
+  for (let i = 0; i < 10; i++) answerChat(await upstream.next());
+  await Promise.all(lines);
+  answer.body.destroy();
+});
