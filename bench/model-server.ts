@@ -1,6 +1,6 @@
 /**
- * A model server that serves only so many requests at a time, a process of its own. Its capacity may change:
- * one after the other, each for so long, counted from the first answer; the last one stays.
+ * The command line of `test/support/model-server.ts`, so that the bench can run it as a process of its own. Its capacity may
+ * change: one value after the other, each for the same time, counted from the first answer; the last one stays.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";

@@ -1,8 +1,9 @@
 /**
- * The model server of the bench, a process of its own: every chat completion gets the same answer, at once or
- * after a delay. It does as little as it can, so that the time of a run is the time of whoever calls it.
+ * The model server of the throughput figures, a process of its own: every chat completion gets the same answer, at once or
+ * after a delay. It is apart from the servers in `test/support/`, which read and remember each request: on two cores that
+ * work would be part of every figure. So this one parses nothing and keeps four numbers.
  *
- * `GET /stats` tells what came, `DELETE /stats` forgets it.
+ * `GET /stats` shows them, `DELETE /stats` sets them back.
  */
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";

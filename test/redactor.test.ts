@@ -8,10 +8,10 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { upstreamSecrets } from "../src/config/secrets.ts";
 import { UpstreamEntry } from "../src/config/upstreams.ts";
 import { Redactor } from "../src/redactor.ts";
-import { AnsweringUpstream, type Asked, type Given } from "./support/answering-upstream.ts";
+import { answerWith, type Given } from "./support/given.ts";
 import { BatchdProcess } from "./support/process.ts";
-import { answerWith, ScriptedUpstream } from "./support/scripted-upstream.ts";
 import { chatLine, startTestService } from "./support/service.ts";
+import { type SeenRequest, startUpstream } from "./support/upstream.ts";
 
 const SECRETS = {
   key: 'sk-operator/0123"456789+abc=',
@@ -32,7 +32,7 @@ const serviceFor = (url: string) => startTestService({ config: { upstreams: [ups
 /** A server that shows everything that it was sent. */
 const echo =
   (status: number) =>
-  ({ headers, body }: Asked): Given => ({
+  ({ headers, body }: SeenRequest): Given => ({
     status,
     headers: {
       "x-request-id": `req-${SECRETS.header}`,
@@ -71,7 +71,7 @@ const ask = (url: string, body: object = {}) =>
 test.each([200, 400, 422])(
   "an upstream that echoes all with %i gives away nothing",
   async (status) => {
-    await using upstream = await AnsweringUpstream.start(echo(status));
+    await using upstream = await startUpstream({ answers: echo(status) });
     await using service = await serviceFor(upstream.url);
 
     const batch = await service.run([chatLine("a", "Hello")]);
@@ -80,7 +80,7 @@ test.each([200, 400, 422])(
     const files = await Promise.all(
       [batch.output_file_id, batch.error_file_id].map((id) => service.text(id)),
     );
-    expect(upstream.asked[0]?.body).toContain(SECRETS.extra);
+    expect(upstream.seen[0]?.body).toContain(SECRETS.extra);
     expect(files.join("")).toContain("You sent ");
     expectNoSecret(files.join(""));
     expectNoSecret(JSON.stringify([...answer.headers]));
@@ -92,7 +92,7 @@ test.each([200, 400, 422])(
 );
 
 test("a secret in pieces of a stream is found, and a stream without one is not delayed", async () => {
-  await using upstream = await ScriptedUpstream.start();
+  await using upstream = await startUpstream({ answers: "by_hand" });
   await using service = await serviceFor(upstream.url);
   const pieces = [
     "data: hello\n\n",
@@ -121,7 +121,7 @@ test("a secret in pieces of a stream is found, and a stream without one is not d
 });
 
 test("an answer with a length keeps it", async () => {
-  await using upstream = await ScriptedUpstream.start();
+  await using upstream = await startUpstream({ answers: "by_hand" });
   await using service = await serviceFor(upstream.url);
   const answer = ask(service.url);
   const exchange = await upstream.next();
@@ -133,7 +133,7 @@ test("an answer with a length keeps it", async () => {
 });
 
 test("a key that is changed while the server runs is a secret from then on", async () => {
-  await using upstream = await ScriptedUpstream.start();
+  await using upstream = await startUpstream({ answers: "by_hand" });
   await using service = await serviceFor(upstream.url);
   const changed = "another-k3y-of-the-operator";
   service.reconfigure({ upstreams: [{ ...upstreamOf(upstream.url), api_key: changed }] });

@@ -1,13 +1,14 @@
 /** An upstream that refuses the operator's own key, account or address is sick; the lines are not wrong. */
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
-import { AnsweringUpstream, type Given, GOOD, refusal } from "../support/answering-upstream.ts";
+import { type Given, GOOD, refusal } from "../support/given.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const noGrace = { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } };
 const KEY = "sk-operator-0123456789abcdef";
 
-const configFor = (upstream: AnsweringUpstream, more: object = {}, config: object = {}) => ({
+const configFor = (upstream: TestUpstream, more: object = {}, config: object = {}) => ({
   ...noGrace,
   upstreams: [{ name: "one", base_url: upstream.url, api_key: KEY, models: ["*"], ...more }],
   ...config,
@@ -107,12 +108,12 @@ const REFUSALS: readonly (readonly [name: string, given: Given])[] = [
 
 describe.each(REFUSALS)("an upstream that answers every line with %s", (_name, given) => {
   test("ends no line, is probed only, and answers all once it is mended and the configuration is loaded again", async () => {
-    await using upstream = await AnsweringUpstream.start(() => given);
+    await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream) });
 
     const { id } = await service.submit(chatLines(300));
     await service.events.reached("upstream.refused");
-    const requestsUntilHeld = upstream.asked.length;
+    const requestsUntilHeld = upstream.seen.length;
     expect(requestsUntilHeld).toBeLessThan(100);
     expect((await service.openai.batches.retrieve(id)).request_counts?.failed).toBe(0);
     expect(service.events.count("upstream.refused")).toBe(1);
@@ -120,7 +121,7 @@ describe.each(REFUSALS)("an upstream that answers every line with %s", (_name, g
     expect(event).toMatchObject({ level: "error", target: "one", todo: expect.any(String) });
     expect(JSON.stringify(service.events.all)).not.toContain(KEY.slice(0, 8));
 
-    upstream.answer = () => GOOD;
+    upstream.answers = () => GOOD;
     service.reconfigure(configFor(upstream));
     const batch = await service.ended(id);
 
@@ -241,25 +242,27 @@ const OF_THE_LINE: readonly (readonly [name: string, given: Given])[] = [
 test.each(OF_THE_LINE)(
   "%s is about the line and ends it at the first attempt",
   async (_name, given) => {
-    await using upstream = await AnsweringUpstream.start(() => given);
+    await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream) });
 
     const batch = await service.run(chatLines(3));
 
     expect(batch.request_counts).toEqual({ total: 3, completed: 0, failed: 3 });
-    expect(upstream.asked).toHaveLength(3);
+    expect(upstream.seen).toHaveLength(3);
     const [row] = await service.rows(batch.error_file_id);
     expect(row?.response?.status_code).toBe(given.status);
   },
 );
 
 test("lines go to a healthy target of the route while another one refuses the key", async () => {
-  await using bad = await AnsweringUpstream.start(() => ({
-    status: 401,
-    body: { error: "Unauthorized" },
-  }));
-  await using good = await AnsweringUpstream.start();
-  const at = ({ url }: AnsweringUpstream, name: string) => ({ name, base_url: url, models: ["*"] });
+  await using bad = await startUpstream({
+    answers: () => ({
+      status: 401,
+      body: { error: "Unauthorized" },
+    }),
+  });
+  await using good = await startUpstream({ answers: () => GOOD });
+  const at = ({ url }: TestUpstream, name: string) => ({ name, base_url: url, models: ["*"] });
   await using service = await startTestService({
     config: { ...noGrace, upstreams: [at(bad, "bad"), at(good, "good")] },
   });
@@ -267,8 +270,8 @@ test("lines go to a healthy target of the route while another one refuses the ke
   const batch = await service.run(chatLines(200));
 
   expect(batch.request_counts).toEqual({ total: 200, completed: 200, failed: 0 });
-  expect(good.asked).toHaveLength(200);
-  expect(bad.asked.length).toBeLessThan(50);
+  expect(good.seen).toHaveLength(200);
+  expect(bad.seen.length).toBeLessThan(50);
 });
 
 describe("a tenant whose lines make a healthy server refuse in odd words", () => {
@@ -287,9 +290,9 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
   test.each([401, 403, 404])(
     "by %i holds up nobody else, and its lines end",
     async (status) => {
-      await using upstream = await AnsweringUpstream.start(({ model }) =>
-        model === "odd" ? odd(status) : GOOD,
-      );
+      await using upstream = await startUpstream({
+        answers: ({ model }) => (model === "odd" ? odd(status) : GOOD),
+      });
       await using service = await startTestService({
         config: configFor(upstream, { max_concurrency: 4 }, { auth: { keys } }),
       });
@@ -327,9 +330,9 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
 });
 
 test("a line that is refused for good ends, although nobody is served any more when it is", async () => {
-  await using upstream = await AnsweringUpstream.start(({ user }) =>
-    user === "line-1" ? { status: 403, body: { oops: "no" } } : GOOD,
-  );
+  await using upstream = await startUpstream({
+    answers: ({ user }) => (user === "line-1" ? { status: 403, body: { oops: "no" } } : GOOD),
+  });
   await using service = await startTestService({ config: configFor(upstream) });
 
   const batch = await service.run(chatLines(500));
@@ -345,7 +348,7 @@ test("a line that is refused for good ends, although nobody is served any more w
 
 describe("interactive requests", () => {
   test.each(REFUSALS)("get a 502 of ours for %s", async (_name, given) => {
-    await using upstream = await AnsweringUpstream.start(() => given);
+    await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream) });
     for (let i = 0; i < 8; i++) {
       const answer = await fetch(`${service.url}/v1/chat/completions`, {
@@ -357,11 +360,11 @@ describe("interactive requests", () => {
       expect(text).not.toContain(KEY.slice(0, 8));
     }
     // Held as lines are.
-    expect(upstream.asked.length).toBeLessThan(8);
+    expect(upstream.seen.length).toBeLessThan(8);
   });
 
   test.each(OF_THE_LINE)("get %s byte for byte", async (_name, given) => {
-    await using upstream = await AnsweringUpstream.start(() => given);
+    await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream) });
     const answer = await fetch(`${service.url}/v1/chat/completions`, {
       method: "POST",

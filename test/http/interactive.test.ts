@@ -2,21 +2,16 @@ import { once } from "node:events";
 import { Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { answerChat, answerWith } from "../support/given.ts";
 import { RawConnection } from "../support/raw-http.ts";
-import {
-  answerChat,
-  answerWith,
-  type Exchange,
-  ScriptedUpstream,
-} from "../support/scripted-upstream.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { wireOf } from "../support/test-http.ts";
-import { startUpstream } from "../support/upstream.ts";
+import { type Exchange, startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-let upstream: ScriptedUpstream;
+let upstream: TestUpstream;
 let service: TestService;
 beforeAll(async () => {
-  upstream = await ScriptedUpstream.start();
+  upstream = await startUpstream({ answers: "by_hand" });
   service = await serviceFor(upstream.url);
 });
 afterAll(async () => {
@@ -102,7 +97,7 @@ describe("the official client", () => {
       const answer = post(path, JSON.stringify(body));
       const exchange = await upstream.next();
       expect(exchange.path).toBe("/v1/chat/completions");
-      expect(JSON.parse(exchange.body.toString())).toEqual({ model });
+      expect(JSON.parse(exchange.body)).toEqual({ model });
       answerChat(exchange);
       expect((await answer).status).toBe(200);
     }
@@ -115,7 +110,7 @@ describe("bytes stay what they are", () => {
       '\r\n{ "seed" : 12345678901234567890.10,\n\t"model":"m","text":"\\u00e9é😀\\/" }\n';
     const answer = post("/v1/chat/completions", body);
     const exchange = await upstream.next();
-    expect(exchange.body.toString()).toBe(body);
+    expect(exchange.body).toBe(body);
     answerChat(exchange);
     await answer;
   });
@@ -199,7 +194,7 @@ describe("the model", () => {
     for (const model of [undefined, null, ""]) {
       const answer = ask({ ...CHAT, model }, own);
       const exchange = await upstream.next();
-      expect(JSON.parse(exchange.body.toString())).toEqual({ ...CHAT, model: "usual" });
+      expect(JSON.parse(exchange.body)).toEqual({ ...CHAT, model: "usual" });
       answerChat(exchange);
       expect((await answer).status).toBe(200);
     }
@@ -210,7 +205,7 @@ describe("the model", () => {
     await using own = await serviceFor(upstream.url, { models });
     const answer = ask({ model: "ours", x: 1 }, own);
     const exchange = await upstream.next();
-    expect(exchange.body.toString()).toBe('{"model":"theirs","x":1}');
+    expect(exchange.body).toBe('{"model":"theirs","x":1}');
     answerChat(exchange);
     await answer;
   });
@@ -246,13 +241,13 @@ describe("a request is refused before it goes out", () => {
   test.each(["", "{", "[]", '"text"', '{"model":"m"} x', '{"model":"\xff"}'])(
     "when its body is %j",
     async (text) => {
-      const before = upstream.count;
+      const before = upstream.total;
       const init = { method: "POST", body: Buffer.from(text, "latin1") };
       const answer = await fetch(`${service.url}/v1/chat/completions`, init);
       expect(answer.status).toBe(400);
       const { error } = await wireOf(answer);
       expect(error.message).toMatch(/^We could not parse the JSON body of your request/);
-      expect(upstream.count).toBe(before);
+      expect(upstream.total).toBe(before);
     },
   );
 
@@ -310,14 +305,14 @@ describe("an upstream that gives no answer", () => {
     const { response } = await upstream.next();
     response.writeHead(429, { "retry-after": "3600" }).end("{}");
     expect((await refused).status).toBe(429);
-    const before = upstream.count;
+    const before = upstream.total;
     const answer = await ask(CHAT, own);
     expect(answer.status).toBe(503);
     const { headers } = answer;
     expect(Number(headers.get("retry-after"))).toBeGreaterThan(3_500);
     expect(Number(headers.get("retry-after-ms"))).toBeGreaterThan(3_500_000);
     expect((await wireOf(answer)).error.code).toBe("model_unavailable");
-    expect(upstream.count).toBe(before);
+    expect(upstream.total).toBe(before);
   });
 });
 
@@ -397,7 +392,7 @@ describe("a client that leaves takes its request along", () => {
     answerChat(exchange);
     await first;
     const next = await upstream.next();
-    expect(JSON.parse(next.body.toString())).toMatchObject({ user: "stays" });
+    expect(JSON.parse(next.body)).toMatchObject({ user: "stays" });
     answerChat(next);
     expect((await third).status).toBe(200);
   });
@@ -453,11 +448,11 @@ describe("while a batch fills every slot", () => {
     const slots = { min_concurrency: 4, max_concurrency: 4, interactive_reserve: 0 };
     await using own = await serviceFor(upstream.url, slots);
     const { batch, held } = await busyBatch(own, 4, 24);
-    const count = upstream.count;
+    const count = upstream.total;
     const answer = ask(INTERACTIVE, own);
     // Four lines are ready for the next slots, and now somebody waits with them.
     await waitingCount(own, 5);
-    expect(upstream.count).toBe(count);
+    expect(upstream.total).toBe(count);
     answerChat(held[0] as Exchange);
     const next = await upstream.next();
     expect(userOf(next)).toBe("interactive");
@@ -519,7 +514,7 @@ describe("while one tenant has 64 requests open all the time", () => {
   }
 
   test("the batch of another one goes on with its share, and completes", async () => {
-    await using busy = await ScriptedUpstream.start();
+    await using busy = await startUpstream({ answers: "by_hand" });
     await using own = await startTestService({ config: configWith(0.25, busy.url) });
     const stop = new AbortController();
     const asking = Array.from({ length: OPEN_COUNT }, () => askOnAndOn(own, stop.signal));

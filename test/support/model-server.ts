@@ -1,17 +1,18 @@
 /**
- * A model server as it is in life: so many requests at a time, a queue in front of them, limits per minute,
- * good days and outages. Real HTTP on a clock of choice. What single lines do wrong is `upstream.ts`'s part.
+ * A model server under load, for tests of dispatch and for the bench: a capacity, a queue in front of it, limits per minute
+ * and outages. Real HTTP on a clock of choice. It is apart from `upstream.ts`, which decides single answers and has neither
+ * a capacity nor a clock: the two share how they read requests and write answers, and nothing else.
  *
- * It keeps the book that a dispatcher is judged by: who came when and what became of it, how busy it was and
- * how full. Lines are known by the `user` field of their body, else by their prompt.
+ * It records what a dispatcher is judged by: each arrival and what became of it, how busy the server was and how full.
+ * Lines are known by the `user` field of their body, else by their prompt.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import { answerTo, errorEnvelope } from "./answers.ts";
+import { readBody, readPrompt, sendJson } from "./model-http.ts";
 import { MINUTE_MS, RateLimiter, type RateLimits } from "./rate-limits.ts";
 import { seededRandom } from "./seeded-random.ts";
 import { Station, type StationTotals } from "./station.ts";
-import { readBody, readPrompt, sendJson } from "./upstream.ts";
 
 export interface ModelServerOptions extends RateLimits {
   /** Left out: the real one. */

@@ -1,8 +1,17 @@
 /**
- * A model server for tests: real HTTP, and it does what the lines tell it (see directives.ts).
+ * The model server of the tests, of the conformance checks and of the demo: real HTTP, one answer at a time. What an
+ * answer is, `answers` decides:
+ *
+ * - left out: the directives in the prompt (see directives.ts);
+ * - a function: whatever it returns (see given.ts); it may be another one while the server runs;
+ * - `"by_hand"`: the test itself, which takes each exchange with `next()`.
+ *
+ * Two other servers exist for reasons of their own: model-server.ts has a capacity, a queue and rates on a virtual clock, and
+ * `bench/upstream.ts` does as little as possible, because its time is part of what the bench measures. Tests of the HTTP
+ * client that break TLS or HTTP itself listen on a socket of their own.
  *
  * In a test: `await using upstream = await startUpstream()`. On its own, for tests that kill processes:
- * `npx node test/support/upstream.ts --port 0` prints its base URL; then `GET /received` tells what came,
+ * `npx node test/support/upstream.ts --port 0` prints its base URL; then `GET /received` shows what came,
  * and `POST /hold` and `POST /release` are the two methods of those names.
  *
  * A line is known by the `user` field of its body, where a test puts the `custom_id`; by its prompt when
@@ -13,14 +22,11 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import {
-  answerOfSize,
-  answerTo,
-  errorEnvelope,
-  fragileJson,
-  type ModelRequest,
-} from "./answers.ts";
-import { type Directives, directivesFor } from "./directives.ts";
+import { errorEnvelope } from "./answers.ts";
+import { directivesFor } from "./directives.ts";
+import { type Given, give } from "./given.ts";
+import { readBody, readPrompt, sendJson } from "./model-http.ts";
+import { obey } from "./obey.ts";
 
 export interface UpstreamOptions {
   readonly port?: number;
@@ -28,14 +34,31 @@ export interface UpstreamOptions {
   readonly modelNames?: readonly string[];
   /** The key without which every request is answered 401. */
   readonly apiKey?: string;
+  /** Left out: the directives of the prompts. */
+  readonly answers?: Answers;
 }
+
+type Answers = ((asked: SeenRequest) => Given | Promise<Given>) | "by_hand";
 
 /** What the upstream remembers of a request. */
 export interface SeenRequest {
+  readonly method: string;
+  readonly url: string;
+  /** The same without its query. */
   readonly path: string;
   readonly headers: IncomingMessage["headers"];
   /** As it came. */
   readonly body: string;
+  /** Of the body; empty where it has none. */
+  readonly model: string;
+  readonly user: string;
+}
+
+/** A request that a test answers by hand. */
+export interface Exchange extends SeenRequest {
+  readonly response: ServerResponse;
+  /** Resolves when the exchange is over, because it was answered or because the client left. */
+  readonly closed: Promise<unknown>;
 }
 
 export async function startUpstream(options: UpstreamOptions = {}): Promise<TestUpstream> {
@@ -46,6 +69,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Test
 
 export class TestUpstream implements AsyncDisposable {
   modelNames: readonly string[];
+  answers: Answers | null;
   /** How often it was asked for its models. */
   modelListCount = 0;
   /** Answers `GET /v1/models`. */
@@ -68,9 +92,12 @@ export class TestUpstream implements AsyncDisposable {
   readonly #events = new EventEmitter();
   #isForgetful = false;
   #held: (() => void)[] | null = null;
+  readonly #arrived: Exchange[] = [];
+  readonly #awaiting: ((exchange: Exchange) => void)[] = [];
 
-  constructor({ modelNames = ["test-model"], apiKey }: UpstreamOptions = {}) {
+  constructor({ modelNames = ["test-model"], apiKey, answers }: UpstreamOptions = {}) {
     this.modelNames = modelNames;
+    this.answers = answers ?? null;
     this.#apiKey = apiKey ?? null;
     this.#server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
       this.#answer(request, response).catch((error: Error) => {
@@ -113,6 +140,15 @@ export class TestUpstream implements AsyncDisposable {
     this.#isForgetful = true;
   }
 
+  /** The next request to answer by hand, in the order of their arrival. */
+  next(): Promise<Exchange> {
+    const exchange = this.#arrived.shift();
+    if (exchange !== undefined) return Promise.resolve(exchange);
+    const { promise, resolve } = Promise.withResolvers<Exchange>();
+    this.#awaiting.push(resolve);
+    return promise;
+  }
+
   /** Resolves when `count` requests have been received in all. */
   reached(count: number): Promise<void> {
     return this.#milestone(() => this.total >= count);
@@ -149,23 +185,48 @@ export class TestUpstream implements AsyncDisposable {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const path = (request.url ?? "/").split("?")[0] as string;
-    const body = await readBody(request);
-    if (this.#control(request, path, response)) return;
-    if (this.#apiKey !== null && request.headers.authorization !== `Bearer ${this.#apiKey}`) {
-      sendJson(response, 401, errorEnvelope(401));
-      return;
+    const closed = once(response, "close");
+    const { url = "/", method = "GET", headers } = request;
+    const path = url.split("?")[0] as string;
+    const asked = { method, url, path, headers, body: await readBody(request) };
+    if (this.answers !== null) {
+      const seen = this.#note({ ...asked, ...modelAndUser(asked.body) }, response);
+      this.total++;
+      this.#announce();
+      if (this.answers === "by_hand") this.#handOver({ ...seen, response, closed });
+      else await give(response, await this.answers(seen));
+    } else if (!this.#control(request, path, response) && !this.#refuse(asked, response)) {
+      const prompt = readPrompt(asked.body);
+      this.#note({ ...asked, model: prompt.model, user: prompt.user ?? "" }, response);
+      await this.#complete(path, prompt, response);
     }
-    if (path === "/v1/models") {
+  }
+
+  #handOver(exchange: Exchange): void {
+    const taker = this.#awaiting.shift();
+    if (taker === undefined) this.#arrived.push(exchange);
+    else taker(exchange);
+  }
+
+  /** Whether it was answered without a model: a wrong key, the list of models, another GET. */
+  #refuse(
+    { method, path, headers }: Omit<SeenRequest, "model" | "user">,
+    response: ServerResponse,
+  ) {
+    if (this.#apiKey !== null && headers.authorization !== `Bearer ${this.#apiKey}`) {
+      sendJson(response, 401, errorEnvelope(401));
+    } else if (path === "/v1/models") {
       this.modelListCount++;
       this.sayModels(response);
-      return;
-    }
-    if (request.method === "GET") {
+    } else if (method === "GET") {
       sendJson(response, 404, errorEnvelope(404));
-      return;
-    }
-    if (!this.#isForgetful) this.seen.push({ path, headers: request.headers, body });
+    } else return false;
+    return true;
+  }
+
+  /** Counts a request until its answer is complete. */
+  #note(seen: SeenRequest, response: ServerResponse): SeenRequest {
+    if (!this.#isForgetful) this.seen.push(seen);
     this.inFlight++;
     this.maxInFlight = Math.max(this.maxInFlight, this.inFlight);
     // `prefinish` comes before the last byte leaves: a client that has its answer is in flight no more.
@@ -177,11 +238,14 @@ export class TestUpstream implements AsyncDisposable {
       this.#events.emit("left");
     };
     response.once("prefinish", leave).once("close", leave);
-    await this.#complete(path, body, response);
+    return seen;
   }
 
-  async #complete(path: string, body: string, response: ServerResponse): Promise<void> {
-    const { model, user, prompt } = readPrompt(body);
+  async #complete(
+    path: string,
+    { model, user, prompt }: ReturnType<typeof readPrompt>,
+    response: ServerResponse,
+  ): Promise<void> {
     const number = ++this.total;
     const line = user ?? prompt;
     const count = (this.received.get(line) ?? 0) + 1;
@@ -220,116 +284,18 @@ export class TestUpstream implements AsyncDisposable {
   }
 }
 
-export async function readBody(request: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of request) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString();
+function modelAndUser(body: string): { model: string; user: string } {
+  const { model = "", user = "" } = body.startsWith("{") ? fieldsOf(body) : {};
+  return { model: String(model), user: String(user) };
 }
 
-interface Prompt {
-  readonly model: string;
-  readonly user: string | null;
-  readonly prompt: string;
-}
-
-/** The last message, the `input` or the `prompt`, as text. */
-export function readPrompt(body: string): Prompt {
-  const { model, user, messages, input, prompt } = JSON.parse(body);
-  const text = textOf(messages?.at(-1)?.content ?? input ?? prompt ?? "");
-  return { model: String(model), user: typeof user === "string" ? user : null, prompt: text };
-}
-
-function textOf(content: unknown): string {
-  if (typeof content === "string") return content;
-  if (Array.isArray(content)) return content.map(textOf).join(" ");
-  const { text, content: inner } = (content ?? {}) as { text?: unknown; content?: unknown };
-  return textOf(text ?? inner ?? "");
-}
-
-export function sendJson(
-  response: ServerResponse,
-  status: number,
-  body: unknown,
-  headers: Readonly<Record<string, string>> = {},
-): void {
-  response
-    .writeHead(status, { "content-type": "application/json", ...headers })
-    .end(JSON.stringify(body));
-}
-
-async function obey(
-  directives: Directives,
-  request: ModelRequest,
-  response: ServerResponse,
-): Promise<void> {
-  const socket = response.socket;
-  // The client has gone while its answer was held or delayed.
-  if (socket === null) return;
-  const { type, body } = bodyOf(directives, request);
-  const half = body.subarray(0, Math.ceil(body.length / 2));
-  switch (directives.fault) {
-    case "hang":
-      return;
-    case "reset":
-      socket.resetAndDestroy();
-      return;
-    case "garbage":
-      socket.end("220 mail.example.com ESMTP ready\r\n\r\n");
-      return;
-    case "reset-mid":
-      response.writeHead(200, { "content-type": type, "content-length": body.length });
-      response.write(half, () => setImmediate(() => socket.resetAndDestroy()));
-      return;
-    case "none":
-      response.writeHead(directives.status, {
-        "content-type": type,
-        "content-length": body.length,
-        "x-request-id": `req-${request.number}`,
-        ...directives.headers,
-      });
-      await writePieces(response, body, directives.pieces);
+/** A test may send what is no JSON. */
+function fieldsOf(body: string): Record<string, unknown> {
+  try {
+    return JSON.parse(body) as Record<string, unknown>;
+  } catch {
+    return {};
   }
-}
-
-function bodyOf(d: Directives, request: ModelRequest): { type: string; body: Buffer } {
-  const as = (type: string, text: string) => ({ type, body: Buffer.from(text) });
-  const json = (value: unknown) => as("application/json", JSON.stringify(value));
-  const answer = answerTo(request);
-  switch (d.body) {
-    case "html":
-      return as("text/html", `<html>\n<body>status ${d.status}</body>\n</html>\n`);
-    case "text":
-      return as("text/plain", `plain words for status ${d.status}`);
-    case "empty":
-      return as("text/plain", "");
-    case "sse":
-      return as("text/event-stream", `data: ${JSON.stringify(answer)}\n\ndata: [DONE]\n\n`);
-    case "bigint":
-      return as("application/json", fragileJson(request.prompt));
-    case "truncate": {
-      const text = JSON.stringify(answer);
-      return as("application/json", text.slice(0, text.length / 2));
-    }
-    case "json":
-      if (d.status !== 200) return json(errorEnvelope(d.status));
-      if (d.bigBytes > 0) return as("application/json", answerOfSize(request, d.bigBytes));
-      if (answer !== null) return json(answer);
-      d.status = 404;
-      return json({ detail: "Not Found" });
-  }
-}
-
-async function writePieces(
-  response: ServerResponse,
-  body: Buffer,
-  { count, everyMs }: Directives["pieces"],
-): Promise<void> {
-  const pieceBytes = Math.max(1, Math.ceil(body.length / count));
-  for (let at = pieceBytes; at < body.length; at += pieceBytes) {
-    response.write(body.subarray(at - pieceBytes, at));
-    await delay(everyMs);
-  }
-  response.end(body.subarray(Math.max(0, Math.ceil(body.length / pieceBytes) - 1) * pieceBytes));
 }
 
 if (import.meta.main) {

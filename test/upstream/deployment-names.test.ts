@@ -1,9 +1,10 @@
 /** An Azure resource takes the model as a part of its path, and with `*` the model is whatever a client writes. */
 import { expect, test } from "vitest";
-import { AnsweringUpstream } from "../support/answering-upstream.ts";
+import { GOOD } from "../support/given.ts";
 import { startTestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-const configFor = ({ url }: AnsweringUpstream) => ({
+const configFor = ({ url }: TestUpstream) => ({
   limits: { allow_mixed_models: true },
   upstreams: [
     {
@@ -48,7 +49,7 @@ const lineFor = (model: string, i: number) =>
   `{"custom_id":"l${i}","method":"POST","url":"/v1/chat/completions","body":${bodyFor(model)}}`;
 
 test("what no path can name is the line's own error, and the lines beside it are answered", async () => {
-  await using upstream = await AnsweringUpstream.start();
+  await using upstream = await startUpstream({ answers: () => GOOD });
   await using service = await startTestService({ config: configFor(upstream) });
   // Too long a name is found before anything is sent.
   const models = [...UNNAMABLE.slice(0, -1), ...NAMABLE.map(([json]) => json)];
@@ -63,14 +64,14 @@ test("what no path can name is the line's own error, and the lines beside it are
       body: { error: { code: "model_not_found" } },
     });
   }
-  expect(new Set(upstream.asked.map(({ path }) => path))).toEqual(
+  expect(new Set(upstream.seen.map(({ url }) => url))).toEqual(
     new Set(NAMABLE.map(([, segment]) => pathOf(segment))),
   );
   expect(service.events.count("chunk.failed")).toBe(0);
 });
 
 test("the same for interactive requests", async () => {
-  await using upstream = await AnsweringUpstream.start();
+  await using upstream = await startUpstream({ answers: () => GOOD });
   await using service = await startTestService({ config: configFor(upstream) });
   const ask = (model: string) =>
     fetch(`${service.url}/v1/chat/completions`, { method: "POST", body: bodyFor(model) });
@@ -79,9 +80,9 @@ test("the same for interactive requests", async () => {
     const { error } = (await answer.json()) as { error: { code: string } };
     expect([model, answer.status, error.code]).toEqual([model, 404, "model_not_found"]);
   }
-  expect(upstream.asked).toEqual([]);
+  expect(upstream.seen).toEqual([]);
   for (const [model, segment] of NAMABLE) {
     expect((await ask(model)).status).toBe(200);
-    expect(upstream.asked.at(-1)?.path).toBe(pathOf(segment));
+    expect(upstream.seen.at(-1)?.url).toBe(pathOf(segment));
   }
 });

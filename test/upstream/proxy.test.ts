@@ -7,9 +7,10 @@ import { createLog } from "../../src/telemetry/log.ts";
 import type { Relay, Relayed } from "../../src/upstream/upstream.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { answerChat, answerWith, ScriptedUpstream } from "../support/scripted-upstream.ts";
+import { answerChat, answerWith } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
 import { unobserved } from "../support/unobserved.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 function open(targets: UpstreamConfig[]) {
   const { upstreams } = openTargets(targets);
@@ -129,7 +130,7 @@ test("that waits for a slot is sent away when the target asks to be left alone",
 });
 
 test("that finds a target well again lets the lines go, before its own answer is complete", async () => {
-  await using upstream = await ScriptedUpstream.start();
+  await using upstream = await startUpstream({ answers: "by_hand" });
   const clock = new FakeClock();
   const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
   const upstreams = openUpstreams({

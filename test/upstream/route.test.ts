@@ -1,5 +1,3 @@
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import {
@@ -9,14 +7,9 @@ import {
   type Weekday,
 } from "../../src/config/upstreams.ts";
 import type { Route, UpstreamRequest } from "../../src/upstream/upstream.ts";
-import {
-  answerChat,
-  answerWith,
-  type Exchange,
-  ScriptedUpstream,
-} from "../support/scripted-upstream.ts";
+import { answerChat, answerWith } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
-import { startUpstream } from "../support/upstream.ts";
+import { type Exchange, startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 function open(targets: UpstreamConfig[], random?: () => number) {
   const { upstreams, logged } = openTargets(targets, random);
@@ -156,20 +149,14 @@ describe("two targets of one route", () => {
   });
 
   test("spare one that asks to be left alone: lines go to the other at once", async () => {
-    let refusedCount = 0;
-    const full = createServer((_request, response) => {
-      refusedCount++;
-      response.writeHead(503, { "retry-after": "60" }).end();
+    await using full = await startUpstream({
+      answers: () => ({ status: 503, headers: { "retry-after": "60" } }),
     });
-    await new Promise<void>((resolve) => full.listen(0, "127.0.0.1", resolve));
-    onTestFinished(() => full.closeAllConnections());
-    onTestFinished(() => void full.close());
     const other = await modelServer();
-    const url = `http://127.0.0.1:${(full.address() as AddressInfo).port}/v1`;
-    const { route } = open([{ ...targetAt(other, "a-full"), base_url: url }, targetAt(other, "b")]);
+    const { route } = open([targetAt(full, "a-full"), targetAt(other, "b")]);
     expect(statusOf(await send(route, "finds out"))).toBe(200);
     for (let i = 0; i < 20; i++) expect(statusOf(await send(route, `line ${i}`))).toBe(200);
-    expect([refusedCount, other.total]).toEqual([1, 21]);
+    expect([full.total, other.total]).toEqual([1, 21]);
   });
 
   test("outlive the loss of one", async () => {
@@ -204,11 +191,14 @@ describe("a target that asks to be left alone for an hour", () => {
     response.writeHead(503, { "retry-after": "3600" }).end("{}");
 
   async function openBoth() {
-    const [main, spare] = [await ScriptedUpstream.start(), await ScriptedUpstream.start()];
+    const [main, spare] = [
+      await startUpstream({ answers: "by_hand" }),
+      await startUpstream({ answers: "by_hand" }),
+    ];
     onTestFinished(async () => {
       for (const upstream of [main, spare]) await upstream[Symbol.asyncDispose]();
     });
-    const at = ({ url }: ScriptedUpstream, changes: object) =>
+    const at = ({ url }: TestUpstream, changes: object) =>
       UpstreamEntry.parse({ base_url: url, models: ["m"], max_concurrency: 1, ...changes });
     const { upstreams } = openTargets([
       at(main, { name: "main" }),
@@ -241,7 +231,7 @@ describe("a target that asks to be left alone for an hour", () => {
     answerChat(await spare.next());
     answerChat(await spare.next());
     expect([await busy, await failed].map(statusOf)).toEqual([200, 200]);
-    expect([main.count, spare.count]).toEqual([1, 3]);
+    expect([main.total, spare.total]).toEqual([1, 3]);
   });
 });
 

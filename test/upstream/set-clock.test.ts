@@ -3,16 +3,16 @@ import { expect, onTestFinished, test } from "vitest";
 import { UpstreamEntry } from "../../src/config/upstreams.ts";
 import { createLog } from "../../src/telemetry/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
-import { AnsweringUpstream, GOOD } from "../support/answering-upstream.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { answerChat, ScriptedUpstream } from "../support/scripted-upstream.ts";
+import { answerChat, GOOD } from "../support/given.ts";
 import { never, requestOf } from "../support/targets.ts";
 import { unobserved } from "../support/unobserved.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const HOUR_MS = 3_600_000;
 
 test("a clock that is set back an hour keeps no line waiting for that hour", async () => {
-  await using upstream = await ScriptedUpstream.start();
+  await using upstream = await startUpstream({ answers: "by_hand" });
   const clock = new FakeClock();
   const config = UpstreamEntry.parse({
     ...{ name: "a", base_url: upstream.url, models: ["m"], requests_per_minute: 1 },
@@ -41,7 +41,7 @@ test("a clock that is set back an hour keeps no line waiting for that hour", asy
 });
 
 test("nor does it prolong a hold by that hour, or charge a line for what was served before", async () => {
-  await using upstream = await AnsweringUpstream.start();
+  await using upstream = await startUpstream({ answers: () => GOOD });
   const clock = new FakeClock();
   const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
   const upstreams = openUpstreams({
@@ -53,14 +53,14 @@ test("nor does it prolong a hold by that hour, or charge a line for what was ser
   const request = requestOf("hello", { deadlineAtMs: clock.nowMs() + 24 * HOUR_MS });
   const send = () => route.send(request, { stop: never, abort: never });
   expect((await send()).kind).toBe("answered");
-  upstream.answer = () => ({ status: 401, body: {} });
+  upstream.answers = () => ({ status: 401, body: {} });
   clock.advance(-HOUR_MS);
   const held = send();
   await clock.asleep(1, clock.nowMs() + 500);
   expect(route.held(request, never)).not.toBeNull();
 
   clock.advance(-HOUR_MS);
-  upstream.answer = () => GOOD;
+  upstream.answers = () => GOOD;
   expect(route.held(request, never)).toBeNull();
   expect((await held).kind).toBe("answered");
 });

@@ -5,7 +5,7 @@ import type OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import { WEEKDAYS } from "../../../src/config/upstreams.ts";
 import type { BatchObject } from "../../../src/contract/batch.ts";
-import { AnsweringUpstream, GOOD, refusal } from "../../support/answering-upstream.ts";
+import { GOOD, refusal } from "../../support/given.ts";
 import { chatLines, startTestService, type TestService } from "../../support/service.ts";
 import { startUpstream } from "../../support/upstream.ts";
 
@@ -47,7 +47,7 @@ const REFUSALS = [
 test.each(REFUSALS)(
   "%s, with what was wrong and since when, until it is over",
   async (reason, given) => {
-    await using upstream = await AnsweringUpstream.start(() => given);
+    await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream.url) });
     const startedAt = Math.floor(Date.now() / 1000);
     const { id } = await service.submit(chatLines(60));
@@ -65,7 +65,7 @@ test.each(REFUSALS)(
       .poll(async () => extensionOf(await listed()).waiting?.reason, { timeout: 20_000 })
       .toBe(reason);
 
-    upstream.answer = () => GOOD;
+    upstream.answers = () => GOOD;
     service.reconfigure(configFor(upstream.url));
     expect(extensionOf(await service.ended(id)).waiting).toBeNull();
   },
@@ -119,7 +119,7 @@ describe("a batch of which the first 50 lines fail alike", () => {
   const wrong = refusal(400, { message: "max_tokens is too large", code: "invalid_value" });
 
   test("is one line in the log, and says so itself", async () => {
-    await using upstream = await AnsweringUpstream.start(() => wrong);
+    await using upstream = await startUpstream({ answers: () => wrong });
     await using service = await startTestService({ config: configFor(upstream.url) });
     const batch = await service.run(chatLines(200));
     expect(batch.request_counts?.failed).toBe(200);
@@ -136,9 +136,9 @@ describe("a batch of which the first 50 lines fail alike", () => {
   });
 
   test("is not one with a single other line among them", async () => {
-    await using upstream = await AnsweringUpstream.start(({ user }) =>
-      user === "line-7" ? GOOD : wrong,
-    );
+    await using upstream = await startUpstream({
+      answers: ({ user }) => (user === "line-7" ? GOOD : wrong),
+    });
     await using service = await startTestService({
       config: configFor(upstream.url, { max_concurrency: 1 }),
     });
@@ -151,10 +151,12 @@ describe("a batch of which the first 50 lines fail alike", () => {
 
 test("a batch of few lines outlives a server that answers each five times with 502", async () => {
   const counts = new Map<string, number>();
-  await using upstream = await AnsweringUpstream.start(({ user }) => {
-    const count = (counts.get(user) ?? 0) + 1;
-    counts.set(user, count);
-    return count <= 5 ? { status: 502, body: {} } : GOOD;
+  await using upstream = await startUpstream({
+    answers: ({ user }) => {
+      const count = (counts.get(user) ?? 0) + 1;
+      counts.set(user, count);
+      return count <= 5 ? { status: 502, body: {} } : GOOD;
+    },
   });
   await using service = await startTestService({ config: configFor(upstream.url) });
   const batch = await service.run(chatLines(2));

@@ -1,0 +1,52 @@
+/** Answers that a test gives itself: ready-made ones, and what writes them. */
+import { once } from "node:events";
+import type { ServerResponse } from "node:http";
+
+export interface Given {
+  readonly status?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Text goes as it is, pieces one after the other as they come, anything else as JSON. */
+  readonly body?: unknown;
+}
+
+const chatAnswer = (content: string) => ({
+  id: "chatcmpl-1",
+  object: "chat.completion",
+  choices: [{ index: 0, message: { role: "assistant", content }, finish_reason: "stop" }],
+  usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
+});
+
+export const GOOD: Given = { body: chatAnswer("Hi") };
+
+export const refusal = (status: number, error: object): Given => ({ status, body: { error } });
+
+const isInPieces = (body: unknown): body is AsyncIterable<string> =>
+  typeof body === "object" && body !== null && Symbol.asyncIterator in body;
+
+export async function give(response: ServerResponse, given: Given): Promise<void> {
+  const { status = 200, headers, body } = given;
+  const type = typeof body === "string" ? "text/plain" : "application/json";
+  response.writeHead(status, { "content-type": type, ...headers });
+  if (!isInPieces(body)) {
+    response.end(typeof body === "string" ? body : JSON.stringify(body));
+    return;
+  }
+  for await (const piece of body) {
+    if (response.destroyed) return;
+    if (!response.write(piece))
+      await Promise.race([once(response, "drain"), once(response, "close")]);
+  }
+  response.end();
+}
+
+interface Answerable {
+  readonly response: ServerResponse;
+}
+
+/** Ends an exchange with one JSON value. */
+export const answerWith = ({ response }: Answerable, body: unknown, status = 200): void =>
+  void give(response, { status, body });
+
+/** Ends it as a chat model would. */
+export const answerChat = (exchange: Answerable, content = "Hello"): void =>
+  answerWith(exchange, chatAnswer(content));

@@ -1,0 +1,39 @@
+/** How the model servers of the tests read a request and write an answer. */
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+export async function readBody(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of request) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString();
+}
+
+interface Prompt {
+  readonly model: string;
+  readonly user: string | null;
+  readonly prompt: string;
+}
+
+/** The last message, the `input` or the `prompt`, as text. */
+export function readPrompt(body: string): Prompt {
+  const { model, user, messages, input, prompt } = JSON.parse(body);
+  const text = textOf(messages?.at(-1)?.content ?? input ?? prompt ?? "");
+  return { model: String(model), user: typeof user === "string" ? user : null, prompt: text };
+}
+
+function textOf(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (Array.isArray(content)) return content.map(textOf).join(" ");
+  const { text, content: inner } = (content ?? {}) as { text?: unknown; content?: unknown };
+  return textOf(text ?? inner ?? "");
+}
+
+export function sendJson(
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  response
+    .writeHead(status, { "content-type": "application/json", ...headers })
+    .end(JSON.stringify(body));
+}
