@@ -6,14 +6,15 @@
  *
  * It behaves like a real one under load: a few requests are answered at a time and the others wait,
  * answers take 20 to 80 ms, every 20th request is turned away for a moment with a 429, and a request that makes no
- * sense gets a 400. A chat may be streamed. `GET /demo/stats` tells what it did.
+ * sense gets a 400. A chat may be streamed. `GET /demo/stats` shows what it did.
+ *
+ * The HTTP server is the one of the tests; this file decides the answers.
  */
 import { createHash, randomUUID } from "node:crypto";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
-import { json } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
+import type { Given } from "../test/support/given.ts";
+import { type SeenRequest, startUpstream } from "../test/support/upstream.ts";
 import { answerTo } from "./demo-answers.ts";
 
 const NOTICE = "demo model server (canned answers, no real model)";
@@ -24,14 +25,6 @@ const TURN_AWAY_EVERY = 20;
 const RETRY_AFTER_MS = 120;
 const STREAMED_WORD_EVERY_MS = 40;
 const EMBEDDING_DIMENSIONS = 64;
-
-interface Reply {
-  readonly status: number;
-  readonly body: unknown;
-  readonly headers?: Readonly<Record<string, string>>;
-  /** What is sent in place of the body, word by word. */
-  readonly streamed?: ChatAnswer;
-}
 
 type ChatAnswer = ReturnType<typeof chat>;
 
@@ -68,26 +61,34 @@ async function inSlot<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function replyTo(request: IncomingMessage): Promise<Reply> {
-  const path = request.url ?? "/";
-  if (path === "/demo/stats") return { status: 200, body: stats };
-  if (path === "/v1/models") return { status: 200, body: modelList() };
+async function replyTo({ method, path, body }: SeenRequest): Promise<Given> {
+  if (path === "/demo/stats") return { body: stats };
+  if (path === "/v1/models") return { body: modelList() };
   const answer = ENDPOINTS[path];
-  if (answer === undefined) return refusal(404, `Invalid URL (${request.method} ${path})`, null);
+  if (answer === undefined) return refusal(404, `Invalid URL (${method} ${path})`, null);
   stats.requests++;
   if (stats.requests % TURN_AWAY_EVERY === 0) return turnedAway();
-  const body = (await json(request)) as ModelRequest;
+  const request = parsed(body);
+  if (request === null) return refusal(400, "The body is not JSON.", null);
   return inSlot(async () => {
     await delay(LATENCY_MS.min + Math.random() * (LATENCY_MS.max - LATENCY_MS.min));
-    const fault = faultIn(body);
+    const fault = faultIn(request);
     if (fault !== null) return fault;
     stats.answered++;
-    if (answer === chat && body.stream === true) return streamedReply(body);
-    return { status: 200, body: answer(body) };
+    if (answer === chat && request.stream === true) return streamedReply(request);
+    return { body: answer(request) };
   });
 }
 
-function turnedAway(): Reply {
+function parsed(body: string): ModelRequest | null {
+  try {
+    return JSON.parse(body) as ModelRequest;
+  } catch {
+    return null;
+  }
+}
+
+function turnedAway(): Given {
   stats.turned_away++;
   const error = { message: "Busy, please try again.", type: "rate_limit_error", param: null };
   return {
@@ -97,7 +98,7 @@ function turnedAway(): Reply {
   };
 }
 
-function faultIn({ max_tokens }: ModelRequest): Reply | null {
+function faultIn({ max_tokens }: ModelRequest): Given | null {
   if (max_tokens === undefined || max_tokens >= 1) return null;
   stats.refused++;
   return refusal(
@@ -107,7 +108,7 @@ function faultIn({ max_tokens }: ModelRequest): Reply | null {
   );
 }
 
-const refusal = (status: number, message: string, param: string | null): Reply => ({
+const refusal = (status: number, message: string, param: string | null): Given => ({
   status,
   body: { error: { message, type: "invalid_request_error", param, code: null } },
 });
@@ -141,26 +142,22 @@ function chat({ model = MODEL, messages = [] }: ModelRequest) {
   };
 }
 
-const streamedReply = (body: ModelRequest): Reply => ({
-  status: 200,
-  body: null,
+const streamedReply = (body: ModelRequest): Given => ({
   headers: { "content-type": "text/event-stream" },
-  streamed: chat(body),
+  body: words(chat(body)),
 });
 
-async function sendWords({ id, created, model, choices }: ChatAnswer, response: ServerResponse) {
-  const send = (delta: object, finish_reason: string | null) => {
+async function* words({ id, created, model, choices }: ChatAnswer) {
+  const event = (delta: object, finish_reason: string | null) => {
     const choice = { index: 0, delta, finish_reason };
     const chunk = { id, object: "chat.completion.chunk", created, model, choices: [choice] };
-    response.write(`data: ${JSON.stringify(chunk)}\n\n`);
+    return `data: ${JSON.stringify(chunk)}\n\n`;
   };
   for (const content of choices[0]?.message.content.match(/\S+\s*/g) ?? []) {
-    if (response.destroyed) return;
-    send({ content }, null);
+    yield event({ content }, null);
     await delay(STREAMED_WORD_EVERY_MS);
   }
-  send({}, "stop");
-  response.end("data: [DONE]\n\n");
+  yield `${event({}, "stop")}data: [DONE]\n\n`;
 }
 
 function complete({ model = MODEL, prompt = "" }: ModelRequest) {
@@ -194,28 +191,17 @@ function vectorOf(text: string): number[] {
   return values.map((value) => value / length);
 }
 
-async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const reply = await replyTo(request).catch(() => refusal(400, "The body is not JSON.", null));
-  // A body that was not looked at still has to be taken in, or the connection is stuck.
-  request.resume();
-  response.writeHead(reply.status, {
-    "content-type": "application/json",
-    "x-request-id": `req_${randomUUID().replaceAll("-", "")}`,
-    ...reply.headers,
-  });
-  if (reply.streamed === undefined) response.end(JSON.stringify(reply.body));
-  else await sendWords(reply.streamed, response);
-}
+const withRequestId = (given: Given): Given => ({
+  ...given,
+  headers: { "x-request-id": `req_${randomUUID().replaceAll("-", "")}`, ...given.headers },
+});
 
 const { values: options } = parseArgs({ options: { port: { type: "string", default: "0" } } });
-const server = createServer((request, response) => void serve(request, response));
-server.listen(Number(options.port), "127.0.0.1", () => {
-  const { port } = server.address() as AddressInfo;
-  process.stdout.write(`${NOTICE} listening on http://127.0.0.1:${port}/v1\n`);
+const server = await startUpstream({
+  port: Number(options.port),
+  answers: async (request) => withRequestId(await replyTo(request)),
 });
-for (const signal of ["SIGINT", "SIGTERM"] as const) {
-  process.once(signal, () => {
-    server.close();
-    server.closeAllConnections();
-  });
-}
+server.forget();
+process.stdout.write(`${NOTICE} listening on ${server.url}\n`);
+for (const signal of ["SIGINT", "SIGTERM"] as const)
+  process.once(signal, () => void server.close());
