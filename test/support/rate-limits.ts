@@ -1,6 +1,7 @@
 /** The ways in which providers count requests and tokens against a limit per minute. */
+import type { RateLimitHint, RateLimitHints } from "../../src/upstream/exchange/rate-limits.ts";
 
-type RateRule = "token_bucket" | "fixed_window" | "sliding_window";
+export type RateRule = "token_bucket" | "fixed_window" | "sliding_window";
 
 export interface RateLimit {
   readonly perMinute: number;
@@ -171,13 +172,22 @@ export class RateLimiter {
     return 0;
   }
 
+  hints(nowMs: number): RateLimitHints {
+    const hintOf = (meter: RateMeter | null): RateLimitHint => ({
+      limit: meter?.limit ?? null,
+      remaining: meter?.remaining(nowMs) ?? null,
+      resetMs: meter?.resetMs(nowMs) ?? null,
+    });
+    return { requests: hintOf(this.#meters.requests), tokens: hintOf(this.#meters.tokens) };
+  }
+
   headers(nowMs: number): Record<string, string> {
     const headers: Record<string, string> = {};
-    for (const [kind, meter] of Object.entries(this.#meters)) {
-      if (meter === null) continue;
-      headers[`x-ratelimit-limit-${kind}`] = String(meter.limit);
-      headers[`x-ratelimit-remaining-${kind}`] = String(meter.remaining(nowMs));
-      headers[`x-ratelimit-reset-${kind}`] = durationText(meter.resetMs(nowMs));
+    for (const [kind, hint] of Object.entries(this.hints(nowMs))) {
+      if (hint.limit === null) continue;
+      headers[`x-ratelimit-limit-${kind}`] = String(hint.limit);
+      headers[`x-ratelimit-remaining-${kind}`] = String(hint.remaining);
+      headers[`x-ratelimit-reset-${kind}`] = durationText(hint.resetMs);
     }
     return headers;
   }

@@ -2,16 +2,15 @@ import { describe, expect, test } from "vitest";
 import { Quota } from "../../../src/upstream/capacity/rate/quota.ts";
 import {
   type Load,
-  type MeterKind,
-  MINUTE_MS,
   RateLimitedUpstream,
   run,
   type Tally,
 } from "../../support/rate-limited-upstream.ts";
+import { MINUTE_MS, type RateRule } from "../../support/rate-limits.ts";
 
 /** Against upstreams that enforce rates, each in its own way. The first minute does not count: there is learning in it. */
 
-const KINDS: readonly MeterKind[] = ["bucket", "fixed", "sliding"];
+const KINDS: readonly RateRule[] = ["token_bucket", "fixed_window", "sliding_window"];
 const LOAD: Load = {
   seed: 1,
   concurrency: 500,
@@ -66,7 +65,7 @@ function achieved(tallies: readonly Tally[], { rpm, tpm }: Limits, minutes: numb
   );
 }
 
-describe.each(KINDS)("an upstream that counts by a %s minute", (kind) => {
+describe.each(KINDS)("an upstream that counts by a %s", (kind) => {
   describe.each(Object.entries(UPSTREAMS))("with %s", (_, { load, ...limits }) => {
     test.each(KNOWN)("refuses less than 1 in 100 and is used at 90 percent, limits %s", (known) => {
       for (const seed of SEEDS) {
@@ -100,7 +99,7 @@ describe.each(KINDS)("an upstream that counts by a %s minute", (kind) => {
 
 test("an upstream that refuses and says nothing finds no quota in the way", () => {
   const limits = { rpm: 600, tpm: PLENTY };
-  const upstream = new RateLimitedUpstream("fixed", limits);
+  const upstream = new RateLimitedUpstream("fixed_window", limits);
   const quota = new Quota({ requestsPerMinute: null, tokensPerMinute: null });
   const load = {
     ...LOAD,
@@ -117,7 +116,7 @@ test("an upstream that refuses and says nothing finds no quota in the way", () =
 
 test("a quota is found free again when the one that shared it has gone", () => {
   const limits = { rpm: 600, tpm: PLENTY };
-  const upstream = new RateLimitedUpstream("bucket", limits);
+  const upstream = new RateLimitedUpstream("token_bucket", limits);
   const load = { ...LOAD, isTold: false, minutes: 4 };
   const stays = quotaOf(limits, "configured");
   run(upstream, [stays, quotaOf(limits, "configured")], load);

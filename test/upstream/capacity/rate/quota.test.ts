@@ -9,7 +9,7 @@ import type {
   RateLimitHint,
   RateLimitHints,
 } from "../../../../src/upstream/exchange/rate-limits.ts";
-import { MINUTE_MS } from "../../../support/rate-limited-upstream.ts";
+import { MINUTE_MS } from "../../../support/rate-limits.ts";
 
 const NONE: QuotaLimits = { requestsPerMinute: null, tokensPerMinute: null };
 const START_MS = 1_700_000_000_000;
