@@ -14,7 +14,7 @@ const HEAD = `# Conformance
 
 Each row is one fact about what batchd does on the wire, checked against a running batchd. Sections 1 to 11 are the
 contract of the OpenAI Batch API and its clients; after them come another client that has to work unchanged, what
-holds for requests that nobody wrote, and what batchd does otherwise on purpose. The page is written by
+holds for generated requests, and what batchd does otherwise on purpose. The page is written by
 \`npm run conformance\`, row by row from the checks themselves; \`npm test\` fails when a fact no longer holds or this
 page is out of step.
 

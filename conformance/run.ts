@@ -48,7 +48,7 @@ async function main(): Promise<void> {
   process.exitCode = isHeld && isInStep && !(await isPythonOwed(settingUp)) ? 0 : 1;
 }
 
-/** What takes seconds to come about, so that nobody has to wait for it later. */
+/** What takes seconds to come about, so that no fact has to wait for it later. */
 function beginEarly(context: Context): void {
   context.stories.begin();
   failFirstDelivery(context).catch(() => {});

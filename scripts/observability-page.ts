@@ -34,8 +34,8 @@ export const observabilityPage =
 
 # Observability
 
-batchd shows what it does in three ways: numbers for Prometheus, traces for OpenTelemetry, and a log of events. None of
-them holds a word of a prompt, of an answer, or of a key.
+batchd shows what it does in three ways: numbers for Prometheus, traces for OpenTelemetry, and a log of events. They never
+contain text of a prompt, of an answer, or of a key.
 
 ## Metrics
 
@@ -53,8 +53,8 @@ ${metricTable()}
 Beside these there are the usual ones about the process, \`process_*\` and \`nodejs_*\`: CPU, memory, garbage collection,
 the lag of the event loop.
 
-Targets, open batches, open lines and the deadline are looked up when somebody asks; all else is counted where it
-happens, and starts from zero with the process.
+Targets, open batches, open lines and the deadline are looked up at each scrape. All other metrics are counted where they
+happen, and start from zero with the process.
 
 Some questions, and how to ask them:
 
@@ -77,8 +77,8 @@ Name a receiver that takes OTLP over HTTP (an OpenTelemetry Collector, Jaeger, T
 tracing: { endpoint: http://localhost:4318/v1/traces }
 \`\`\`
 
-Where the file says nothing, \`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT\` does, or \`OTEL_EXPORTER_OTLP_ENDPOINT\` with
-\`/v1/traces\` put after it. Spans go as protobuf; \`protocol: http/json\`, or \`OTEL_EXPORTER_OTLP_TRACES_PROTOCOL\` and
+If the file has no \`tracing\`, \`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT\` counts, or \`OTEL_EXPORTER_OTLP_ENDPOINT\` with
+\`/v1/traces\` added. Spans go as protobuf; \`protocol: http/json\`, or \`OTEL_EXPORTER_OTLP_TRACES_PROTOCOL\` and
 \`OTEL_EXPORTER_OTLP_PROTOCOL\`, make it JSON. gRPC is not spoken. \`OTEL_EXPORTER_OTLP_HEADERS\` adds headers.
 Without an endpoint nothing of OpenTelemetry is even loaded.
 
@@ -89,9 +89,9 @@ ${spanTable()}
 - A client that sends \`traceparent\` sees the upload, the batch or the request as part of its own trace. A batch that
   joins its client's trace is linked to the upload of its input file.
 - Upstreams get a \`traceparent\` with every attempt, so what they trace becomes part of it. Without an endpoint they get
-  that of the client, as it came.
+  the \`traceparent\` of the client, as it came.
 - A trace that its client does not sample is passed on and not sent.
-- A receiver that is away disturbs nothing: spans are dropped, and the log says so once.
+- If the receiver is away, spans are dropped and the log says so once. Nothing else changes.
 - Attributes follow the semantic conventions of OpenTelemetry where they have a name for it
   (\`gen_ai.request.model\`, \`gen_ai.usage.input_tokens\`, \`http.response.status_code\`, \`error.type\`); the others
   begin with \`batchd.\`.

@@ -83,7 +83,7 @@ export const CATALOGUE = {
   upstream_refused: failing(
     502,
     "upstream_refused",
-    "The model server does not accept what batchd is configured with: its key there, its account, or the address. It is for the operator to mend.",
+    "The model server does not accept what batchd is configured with: its key there, its account, or the address. The operator has to correct it.",
   ),
   upstream_error: failing(
     502,

@@ -45,6 +45,16 @@ describe("links", () => {
   });
 });
 
+/** Words and beginnings that make a reader stop. */
+const OBSCURE = /\b(?:[Ww]hoever|[Nn]obody|(?:like|is) that of)\b|(?:^|[.:;|] |- )Of /;
+
+test.each(PAGES)("%s is in plain words", (page) => {
+  const lines = textOf(page)
+    .split("\n")
+    .filter((line) => OBSCURE.test(line));
+  expect(lines).toEqual([]);
+});
+
 describe("commands", () => {
   test("every script of npm that a page names is one", () => {
     const named = PAGES.flatMap((page) =>

@@ -17,7 +17,7 @@ export const batchTimes: readonly Fact[] = [
   }),
   strong.http(
     "1.1-stamps-created",
-    "Of the times a new batch has only `created_at` and `expires_at`",
+    "A new batch has only `created_at` and `expires_at` of all times",
     async ({ stories }) => {
       assert.deepEqual(stamped((await stories.clean()).created), ["created_at", "expires_at"]);
     },

@@ -231,7 +231,7 @@ export const fileSemantics: Section = {
     }),
     strong.http(
       "7-projects",
-      "A file of another project is as unknown as one that never was",
+      "A file of another project is treated like an unknown id",
       async ({ keyed }) => {
         const id = await newFile(keyed);
         accepted(await keyed.get(`/v1/files/${id}`));
@@ -239,9 +239,9 @@ export const fileSemantics: Section = {
         refused(await keyed.get(`/v1/files/${id}`, blue), noSuchFile(id));
       },
     ),
-    weak.test("7-expired", "After it expires a file is as unknown as one that never was", {
+    weak.test("7-expired", "After it expires a file is treated like an unknown id", {
       file: "test/engine/file-expiry.test.ts",
-      title: "a file is gone at the instant it expires, before anybody has looked for it",
+      title: "a file is gone at the instant it expires, before any request has looked for it",
     }),
     weak.test(
       "7-expired-input",

@@ -65,7 +65,7 @@ export const uploads: Section = {
     }),
     weak.http(
       "8-max-batch-bytes",
-      "Of batch input as much as in one piece, 200 MiB: more is refused when it is announced",
+      "Batch input has the same limit as in one piece, 200 MiB: more is refused when it is announced",
       async ({ main }) => {
         const bytes = 200 * MEBIBYTE;
         accepted(await create(main, { bytes }));
@@ -79,7 +79,7 @@ export const uploads: Section = {
     ),
     strong.http(
       "8-expires-after",
-      "`expires_after` is that of the file to be",
+      "`expires_after` belongs to the file that it will become",
       async ({ main }) => {
         const expires_after = { anchor: "created_at", seconds: 3_600 };
         const { file } = await completed(main, { expires_after });

@@ -185,7 +185,8 @@ export const UpstreamEntry = z
       example: "{ x-team: search }",
     }),
     extra_body: bodyFields.default({}).meta({
-      description: "Fields that the body of every request gets, whatever it has under these names.",
+      description:
+        "Fields that the body of every request gets. They replace fields of the same name.",
       type_text: "mapping",
       example: "{ service_tier: flex }",
     }),

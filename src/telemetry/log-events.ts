@@ -17,9 +17,9 @@ export const LOG_EVENTS = {
     "request.completed": "A request to batchd ended with a status of 500 or more.",
     "results.commit_failed":
       "The results of a batch are written, but cannot be published; it is tried again.",
-    "sweep.failed": "Something that nobody needs could not be removed; it is tried again.",
+    "sweep.failed": "Data that is not needed any more could not be removed; it is tried again.",
     "upstream.refused":
-      "A target does not accept batchd's key, account or address; its lines wait until that is mended.",
+      "A target does not accept batchd's key, account or address; its lines wait until the operator corrects it.",
     "webhook.given_up": "An event was not taken for as long as it is tried.",
     "webhook.not_recorded":
       "What became of a delivery could not be written; the event may be sent twice.",

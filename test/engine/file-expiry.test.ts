@@ -32,7 +32,7 @@ const createBatch = (service: TestService, input_file_id: string, more: object =
 const blobsIn = (service: TestService, folder: "files" | "parts") =>
   readdir(join(service.dataDir, "blobs", folder)).catch(() => []);
 
-test("a file is gone at the instant it expires, before anybody has looked for it", async () => {
+test("a file is gone at the instant it expires, before any request has looked for it", async () => {
   await using api = await startTestApi();
   const kept = await uploadInput(api);
   const id = await uploadInput(api);
