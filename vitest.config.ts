@@ -31,6 +31,7 @@ const SLOW = [
 export default defineConfig(({ mode }) => ({
   test: {
     include: ["test/**/*.test.ts"],
+    setupFiles: ["test/support/watchdog.ts"],
     exclude: [...configDefaults.exclude, ...(mode === "fast" ? SLOW : [])],
     // Real processes: some tests send signals, count sockets or watch memory.
     pool: "forks",

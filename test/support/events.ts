@@ -6,9 +6,18 @@ export interface LoggedEvent {
   readonly [field: string]: unknown;
 }
 
-/** The service's own log, as events a test can wait for. */
+/** What the engine logs when its own work failed. */
+const FAILURES: readonly string[] = ["loop.pass_failed", "chunk.failed"];
+
+/**
+ * The service's own log, as events a test can wait for. Work that failed for a reason that lies in the code is tried
+ * again after a lease of half a minute, so nothing that a test waits for comes in time: its waits end at once, unless it
+ * has waited for such a failure itself.
+ */
 export class Events {
   readonly all: LoggedEvent[] = [];
+  #failure: LoggedEvent | null = null;
+  #expectsFailures = false;
   readonly log: Log;
   readonly #waiting = new Set<() => void>();
 
@@ -25,7 +34,11 @@ export class Events {
     event: string,
     { count = 1, ...fields }: { count?: number; [field: string]: unknown } = {},
   ): Promise<void> {
+    if (FAILURES.includes(event)) this.#expectsFailures = true;
     while (this.count(event, fields) < count) {
+      if (this.#failure !== null && !this.#expectsFailures) {
+        throw new Error(`"${event}" will not come: ${JSON.stringify(this.#failure, null, 2)}`);
+      }
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.add(resolve);
       await promise;
@@ -34,6 +47,7 @@ export class Events {
 
   #add(event: LoggedEvent): void {
     this.all.push(event);
+    if (FAILURES.includes(event.event) && !isOfMachine(event)) this.#failure ??= event;
     for (const look of this.#waiting) look();
     this.#waiting.clear();
   }
@@ -41,3 +55,7 @@ export class Events {
 
 const matches = (event: LoggedEvent, fields: Readonly<Record<string, unknown>>) =>
   Object.entries(fields).every(([name, value]) => event[name] === value);
+
+/** A full disk or a locked database has a code, and goes by. */
+const isOfMachine = ({ err }: LoggedEvent) =>
+  typeof err === "object" && err !== null && "code" in err && err.code !== undefined;

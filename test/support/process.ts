@@ -29,6 +29,7 @@ export class BatchdProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #exited: Promise<Exit>;
   readonly #waiting: (() => void)[] = [];
+  #hasEnded = false;
   #stdout = "";
   #stderr = "";
 
@@ -47,12 +48,16 @@ export class BatchdProcess implements AsyncDisposable {
       this.#stderr += text.toString();
       for (const look of this.#waiting.splice(0)) look();
     });
-    this.#exited = once(this.#child, "close").then(([code, signal]) => ({
-      code: code as number | null,
-      signal: signal as NodeJS.Signals | null,
-      stdout: this.#stdout,
-      stderr: this.#stderr,
-    }));
+    this.#exited = once(this.#child, "close").then(([code, signal]) => {
+      this.#hasEnded = true;
+      for (const look of this.#waiting.splice(0)) look();
+      return {
+        code: code as number | null,
+        signal: signal as NodeJS.Signals | null,
+        stdout: this.#stdout,
+        stderr: this.#stderr,
+      };
+    });
   }
 
   get pid(): number {
@@ -89,9 +94,12 @@ export class BatchdProcess implements AsyncDisposable {
     return this.loggedLike(new RegExp(`"batch":"${id}".*"event":"batch\\.(${ends})"`));
   }
 
-  /** Resolves once a line of its log, as JSON, matches. */
+  /** Resolves once a line of its log, as JSON, matches; rejects when it has ended without one. */
   async loggedLike(pattern: RegExp): Promise<void> {
     while (!pattern.test(this.#stderr)) {
+      if (this.#hasEnded) {
+        throw new Error(`batchd ended before it logged ${pattern}:\n${this.#stderr.slice(-4_000)}`);
+      }
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.push(resolve);
       await promise;

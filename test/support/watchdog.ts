@@ -1,0 +1,37 @@
+/**
+ * Ends a test file whose event loop has stopped. A loop without an end lets no timer fire, so the timeout of a test
+ * never comes, and vitest waits for ever. A thread of its own sees that no turn ends any more, says in which test, and
+ * kills the process; vitest counts that as a failure and goes on with the other files.
+ */
+import { Worker } from "node:worker_threads";
+import { beforeEach, expect } from "vitest";
+
+/** Longer than any turn of the event loop lasts on a busy machine; some tests wait for a child process in one turn. */
+const MAX_TURN_MS = 30_000;
+const LOOK_EVERY_MS = 1_000;
+
+const turns = new Int32Array(new SharedArrayBuffer(4));
+
+const watcher = new Worker(
+  `const { parentPort, workerData } = require("node:worker_threads");
+  const { turns, maxTurnMs, lookEveryMs } = workerData;
+  let test = "(no test yet)";
+  let seen = 0;
+  let seenAtMs = performance.now();
+  parentPort.on("message", (name) => { test = name; });
+  setInterval(() => {
+    const now = Atomics.load(turns, 0);
+    if (now !== seen) [seen, seenAtMs] = [now, performance.now()];
+    if (performance.now() - seenAtMs < maxTurnMs) return;
+    require("node:fs").writeSync(2, "The event loop has stood still for " + maxTurnMs / 1000 + " s in: " + test + "\\n");
+    process.kill(process.pid, "SIGKILL");
+  }, lookEveryMs);`,
+  { eval: true, workerData: { turns, maxTurnMs: MAX_TURN_MS, lookEveryMs: LOOK_EVERY_MS } },
+);
+watcher.unref();
+setInterval(() => Atomics.add(turns, 0, 1), LOOK_EVERY_MS).unref();
+
+beforeEach(() => {
+  const { testPath, currentTestName } = expect.getState();
+  watcher.postMessage(`${testPath} > ${currentTestName}`);
+});
