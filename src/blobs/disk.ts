@@ -13,12 +13,13 @@ import { Readable } from "node:stream";
 import { type BlobInfo, BlobNotFound, type Blobs, BlobTooShort, type ByteRange } from "./blobs.ts";
 import {
   closeToOthers,
+  entriesOf,
   FILE_MODE,
   makeFolder,
   moveInto,
   orNull,
-  readFolder,
   removeEmptyFolders,
+  removeFolder,
   syncFolder,
   syncFoldersAbove,
   writeAll,
@@ -33,7 +34,7 @@ const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
 /** Opens the folder, which is created when it is missing. */
 export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
   const folder = resolve(root);
-  await rm(join(folder, TEMPORARY), { recursive: true, force: true });
+  await removeFolder(join(folder, TEMPORARY));
   await makeFolder(join(folder, TEMPORARY));
   await closeToOthers(folder);
   return new DiskBlobs(folder);
@@ -77,7 +78,7 @@ export class DiskBlobs implements Blobs {
 
   async *list(prefix: string): AsyncIterable<BlobInfo> {
     const folder = prefix === "" ? this.#root : this.#folderOf(prefix);
-    for (const entry of await readFolder(folder)) {
+    for await (const entry of entriesOf(folder)) {
       if (entry.name.startsWith(".")) continue;
       if (entry.isDirectory()) yield* this.list(`${prefix}${entry.name}/`);
       else {
@@ -100,7 +101,7 @@ export class DiskBlobs implements Blobs {
     for (const each of this.#durableFolders) {
       if (each === folder || each.startsWith(folder + sep)) this.#durableFolders.delete(each);
     }
-    await rm(folder, { recursive: true, force: true });
+    await removeFolder(folder);
     await this.#removeEmptyFolders(dirname(folder));
   }
 
