@@ -77,8 +77,8 @@ export async function findLeftLines(
 ): Promise<LeftLine[]> {
   const left: LeftLine[] = [];
   const leftCount = chunk.lineCount - answered.size;
-  for (const extent of chunk.extents) {
-    for (const line of await readIfPossible(extent, source)) {
+  for (const group of groupsOf(chunk.extents)) {
+    for (const line of await readIfPossible(group, source)) {
       if (!answered.has(line.number) && left.length < leftCount) left.push(line);
     }
   }
@@ -89,19 +89,29 @@ export async function findLeftLines(
   return left.sort((a, b) => a.number - b.number);
 }
 
+/** All lines of the extents, or, where one of these cannot be read, those of the others. */
 async function readIfPossible(
-  extent: InputExtent,
-  { blobs, key, isLastTry }: LeftSource,
+  extents: readonly InputExtent[],
+  source: LeftSource,
 ): Promise<LeftLine[]> {
-  const found: LeftLine[] = [];
+  const { blobs, isLastTry } = source;
   try {
-    for await (const lines of readLines({ blobs, key }, [extent])) {
-      for (const { number, bytes } of lines) {
-        found.push({ number, customId: await customIdOf(bytes) });
-      }
-    }
+    return await readLeft(extents, source);
   } catch (error) {
     if (!isLastTry && !(await isGone(error, blobs))) throw error;
+  }
+  const found: LeftLine[] = [];
+  if (extents.length === 1) return found;
+  for (const extent of extents) found.push(...(await readIfPossible([extent], source)));
+  return found;
+}
+
+async function readLeft(extents: readonly InputExtent[], source: LeftSource): Promise<LeftLine[]> {
+  const found: LeftLine[] = [];
+  for await (const lines of readLines(source, extents)) {
+    for (const { number, bytes } of lines) {
+      found.push({ number, customId: await customIdOf(bytes) });
+    }
   }
   return found;
 }
