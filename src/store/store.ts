@@ -5,7 +5,8 @@
  * callback synchronously and node-postgres does not, so one of them would be a lie. Preconditions are
  * in the names: an `…If…` method changes nothing and says so when its condition does not hold.
  *
- * A long list is read page by page, each in a transaction and a turn of the event loop of its own.
+ * What may be long is done page by page, each in a transaction and a turn of the event loop of its own: lists are read
+ * so, rows that nothing needs are deleted so, and a large change is prepared so before the one transaction that counts.
  *
  * Whoever holds a lease may write and nobody else can. A lease has an epoch that grows with each
  * claim; every write of a worker names it, and a stale one changes nothing.
@@ -219,8 +220,9 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
   countOpenWork(): Promise<OpenWork>;
   /**
-   * Moves an open batch to `cancelling` and closes its chunks that nobody holds. False when the batch
-   * is not the project's, is final, or is already stopping.
+   * Moves an open batch to `cancelling` and closes its chunks that nobody holds, the first page of them if there are
+   * many: {@link closeAbandonedChunks} closes the others. False when the batch is not the project's, is final, or is
+   * already stopping.
    */
   cancelBatchIfOpen(batch: ScopedId<"batch">, nowMs: number): Promise<boolean>;
 
@@ -269,11 +271,11 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
   ): Promise<Renewal>;
 
   /**
-   * Marks batches whose window is over to stop, and closes their chunks that nobody holds: a page of them, and none when
-   * none are left.
+   * Marks batches whose window is over to stop, and closes their chunks that nobody holds, as {@link cancelBatchIfOpen}
+   * does: a page of batches, and none when none are left.
    */
   stopExpiredBatches(nowMs: number): Promise<BatchId[]>;
-  /** Closes chunks of stopping batches whose holder is gone. */
+  /** Closes the chunks of stopping batches that nobody holds any more. */
   closeAbandonedChunks(nowMs: number): Promise<number>;
 
   /** Leases a batch that is not final, is past validation or stopping, and has no open chunk. */

@@ -150,6 +150,36 @@ export function testValidation(open: OpenStore): void {
     expect(await opened.store.listChunkJournals(batch.id)).toHaveLength(6_000);
   });
 
+  test("a large batch that is cancelled or overtaken while it starts has none of the chunks written so far", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const large = aPlan(Array.from({ length: 2_000 }, () => "llama"));
+    const [cancelled, overtaken] = [await insertBatch(store), await insertBatch(store)];
+    const [first, second] = [claimBy("a"), claimBy("a")];
+    const starting = [
+      store.startBatchIfLeased((await store.claimBatchToValidate(first))!.lease, large, NOW_MS),
+      store.startBatchIfLeased((await store.claimBatchToValidate(second))!.lease, large, NOW_MS),
+    ];
+    await store.cancelBatchIfOpen(cancelled.batch, NOW_MS);
+    const next = await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS));
+    expect(next?.batch.id).toBe(overtaken.batch.id);
+    expect(await Promise.all(starting)).toEqual([false, false]);
+    expect(await store.listRunnable(NOW_MS)).toEqual([]);
+    expect((await store.listOpenBatches()).map(({ work }) => work)).toEqual([[]]);
+    const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, route: "llama" };
+    expect(await store.claimChunk(toClaim)).toBeNull();
+
+    await store.closeAbandonedChunks(AFTER_LEASES_MS);
+    const toFinalize = await store.claimBatchToFinalize(claimBy("c", AFTER_LEASES_MS));
+    expect(toFinalize?.batch.id).toBe(cancelled.batch.id);
+    expect(await store.listChunkJournals(cancelled.batch.id)).toEqual([]);
+
+    const small = aPlan(["qwen", "llama"]);
+    expect(await store.startBatchIfLeased(next!.lease, small, AFTER_LEASES_MS)).toBe(true);
+    const journals = await store.listChunkJournals(overtaken.batch.id);
+    expect(journals.map(({ chunk }) => chunk.route)).toEqual(["qwen", "llama"]);
+  });
+
   test("a validator that was overtaken can neither start nor fail the batch", async () => {
     await using opened = await open();
     const { store } = opened;

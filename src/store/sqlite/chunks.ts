@@ -10,7 +10,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { Claim } from "../claim.ts";
 import type { ChunkLease, ClaimedChunk, SegmentEntry } from "../store.ts";
-import { isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
+import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isHeldChunk, NO_LEASE } from "./leases.ts";
@@ -20,7 +20,7 @@ import { batches, chunks, files } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
 
-const isRunning = sql`${mayExpire} and expires_at_ms > ${placeholder("nowMs")}`;
+const isRunning = sql`${mayExpire} and ${hasStarted} and expires_at_ms > ${placeholder("nowMs")}`;
 
 const isBatch = eq(batches.id, placeholder("batchId"));
 

@@ -23,6 +23,8 @@ const uploadStatusIn = (...statuses: readonly UploadStatus[]): SQL =>
 export const isFinalBatch = statusIn(...FINAL_STATUSES);
 export const isOpenBatch = statusIn(...BATCH_STATUSES.filter((status) => !isFinal(status)));
 export const waitsForValidation = sql`${statusIn("validating")} and stop_reason is null`;
+/** Before that its chunks are a draft: see `validation.ts`. */
+export const hasStarted = sql.raw("in_progress_at_ms is not null");
 export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
 /** The finalizer's business, once no chunk is open. */
 export const isEnding = sql`${isOpenBatch} and (stop_reason is not null or ${statusIn("finalizing")})`;

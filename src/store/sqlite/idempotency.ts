@@ -1,5 +1,6 @@
 /** Keys of requests that may be repeated: held while somebody works on the answer, then remembered with it. */
 
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Claim } from "../claim.ts";
 import {
   IDEMPOTENCY_KEY_KEPT_MS,
@@ -11,6 +12,9 @@ import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, lte, sql } from "./drizzle.ts";
 import { claimValues, NO_LEASE } from "./leases.ts";
 import { idempotencyKeys } from "./schema.ts";
+
+/** Keys that one statement deletes: some 5 ms. */
+const FORGETTING_PAGE = 2_000;
 
 interface Held {
   readonly project: string;
@@ -80,8 +84,14 @@ export class SqliteIdempotency {
     return this.#db.delete(idempotencyKeys).where(isHeld(held)).run().changes === 1;
   }
 
-  forgetOld(nowMs: number): void {
-    this.#db.delete(idempotencyKeys).where(isOld(nowMs)).run();
+  /** Page by page: a client may have sent 100,000 keys within a minute. */
+  async forgetOld(nowMs: number): Promise<void> {
+    const page = sql`
+      select sequence from idempotency_keys where created_at_ms <= ${nowMs - IDEMPOTENCY_KEY_KEPT_MS}
+      limit ${FORGETTING_PAGE}`;
+    const forgetPage = () =>
+      this.#db.delete(idempotencyKeys).where(sql`sequence in (${page})`).run().changes;
+    while (forgetPage() === FORGETTING_PAGE) await nextTurn();
   }
 
   #stateOf(project: string, key: string): IdempotencyState {

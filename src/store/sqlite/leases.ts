@@ -9,7 +9,8 @@
  * somebody else claims, so a holder that was only slow loses nothing.
  */
 
-import type { BatchId } from "../../batch/batch.ts";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { BatchId, StopReason } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../store.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
@@ -49,6 +50,9 @@ export const isHeldChunk = and(
   eq(chunks.leaseEpoch, placeholder("epoch")),
   isNotNull(chunks.leaseOwner),
 );
+
+/** One commit renews so many: some 10 ms. */
+const PAGE_LEASES = 500;
 
 const prepareStatements = (db: Db) => ({
   releaseBatch: db.update(batches).set(NO_LEASE).where(isHeldBatch).prepare(),
@@ -96,31 +100,44 @@ export class SqliteLeases {
     return this.#statements.countBatchFailure.run({ ...lease }).changes === 1;
   }
 
-  renew(
+  async renew(
     held: { readonly batches: readonly BatchLease[]; readonly chunks: readonly ChunkLease[] },
     claim: Claim,
-  ): Renewal {
+  ): Promise<Renewal> {
     const { renewBatch, renewChunk } = this.#statements;
     const { leaseExpiresAtMs } = claimValues(claim);
-    return writeUnsynced(this.#db, () => {
-      const lostBatches = held.batches.filter(
-        (lease) => renewBatch.run({ ...lease, leaseExpiresAtMs }).changes === 0,
-      );
-      const lostChunks = held.chunks.filter(
-        (lease) => renewChunk.run({ ...lease, leaseExpiresAtMs }).changes === 0,
-      );
-      const kept = new Set<BatchId>();
-      for (const lease of held.batches) if (!lostBatches.includes(lease)) kept.add(lease.batchId);
-      for (const lease of held.chunks) if (!lostChunks.includes(lease)) kept.add(lease.batchId);
-      return { lostBatches, lostChunks, stopping: this.#stopping(kept) };
-    });
+    const stopping = new Map<BatchId, StopReason>();
+    const lostBatches = await this.#renewEach(held.batches, stopping, (lease) =>
+      renewBatch.run({ ...lease, leaseExpiresAtMs }),
+    );
+    const lostChunks = await this.#renewEach(held.chunks, stopping, (lease) =>
+      renewChunk.run({ ...lease, leaseExpiresAtMs }),
+    );
+    const stops = [...stopping].map(([batchId, reason]) => ({ batchId, reason }));
+    return { lostBatches, lostChunks, stopping: stops };
   }
 
-  #stopping(ids: ReadonlySet<BatchId>): Renewal["stopping"] {
-    return [...ids].flatMap((batchId) => {
-      const reason = this.#statements.findStopReason.get({ batchId })?.reason ?? null;
-      return reason === null ? [] : [{ batchId, reason }];
-    });
+  /** Page by page, as there may be thousands. Those that are lost; `stopping` gets the batches of the others. */
+  async #renewEach<L extends { readonly batchId: BatchId }>(
+    leases: readonly L[],
+    stopping: Map<BatchId, StopReason>,
+    renewOne: (lease: L) => { readonly changes: number },
+  ): Promise<L[]> {
+    const lost: L[] = [];
+    for (let from = 0; from < leases.length; from += PAGE_LEASES) {
+      if (from > 0) await nextTurn();
+      writeUnsynced(this.#db, () => {
+        for (const lease of leases.slice(from, from + PAGE_LEASES)) {
+          const { batchId } = lease;
+          if (renewOne(lease).changes === 0) lost.push(lease);
+          else {
+            const reason = this.#statements.findStopReason.get({ batchId })?.reason ?? null;
+            if (reason !== null) stopping.set(batchId, reason);
+          }
+        }
+      });
+    }
+    return lost;
   }
 
   /** For the one owner of the database, when it starts: whoever held a lease before is gone. */

@@ -11,7 +11,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
 import type { OpenBatch, RunnableChunks } from "../store.ts";
-import { isOpenChunk, mayExpire } from "./conditions.ts";
+import { hasStarted, isOpenChunk, mayExpire } from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
@@ -71,7 +71,7 @@ const runnable = sql`
     select id, (
       select min(route) from chunks indexed by chunks_open_by_batch
       where batch_id = batches.id and ${isOpenChunk})
-    from ${OPEN_BATCHES} where ${isOnPage}
+    from ${OPEN_BATCHES} where ${isOnPage} and ${hasStarted}
     union all
     select batch_id, (
       select min(chunks.route) from chunks indexed by chunks_open_by_batch
@@ -86,14 +86,16 @@ const runnable = sql`
 
 const openBatches = sql`
   select
-    id, project, priority, created_at_ms, expires_at_ms, has_chunks,
+    id, project, priority, created_at_ms, expires_at_ms,
+    ${hasStarted} as has_started,
     total_count - completed_count - failed_count as remaining
   from ${OPEN_BATCHES} where ${isOnPage} order by expires_at_ms, sequence`;
 
 const openWork = sql`
   select batch_id, route, sum(line_count) as line_count, count(lease_expires_at_ms) > 0 as is_held
   from chunks indexed by chunks_open_by_batch
-  where batch_id in (select id from ${OPEN_BATCHES} where ${isOnPage}) and ${isOpenChunk}
+  where batch_id in (select id from ${OPEN_BATCHES} where ${isOnPage} and ${hasStarted})
+    and ${isOpenChunk}
   group by batch_id, route`;
 
 const prepareStatements = (db: Db) => ({
@@ -121,7 +123,7 @@ const prepareStatements = (db: Db) => ({
       priority: sql<number>`priority`,
       createdAtMs: sql<number>`created_at_ms`,
       deadlineAtMs: sql<number>`expires_at_ms`,
-      isValidated: sql<number>`has_chunks`,
+      isValidated: sql<number>`has_started`,
       remainingLineCount: sql<number>`remaining`,
     })
     .from(sql`(${openBatches})`)

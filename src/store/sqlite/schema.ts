@@ -135,7 +135,7 @@ export const batches = sqliteTable(
     priority: integer("priority").notNull().default(0),
     defaultModel: text("default_model"),
     traceparent: text("traceparent"),
-    /** From start to tidying: there may be chunk rows, and so journal blobs. */
+    /** Until it is tidied: there may be chunk rows, and so journal blobs. */
     hasChunks: integer("has_chunks", { mode: "boolean" }).notNull().default(false),
     /** Validations, and later finalizations, that failed. */
     failureCount: count("failure_count"),

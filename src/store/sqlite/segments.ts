@@ -4,6 +4,7 @@
  */
 
 import { type BatchId, NO_USAGE, type Usage } from "../../batch/batch.ts";
+import { addUsage } from "../../batch/usage.ts";
 import type { ChunkLease, Segment, SegmentEntry } from "../store.ts";
 import type { Db } from "./database.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
@@ -101,16 +102,20 @@ export class SqliteSegments {
   }
 
   drop(batchId: BatchId, blobKeys: readonly string[]): void {
+    const counts = { completed: 0, failed: 0 };
+    let usage = NO_USAGE;
     for (const blobKey of blobKeys) {
       const row = this.#statements.delete.get({ batchId, blobKey });
       if (row === undefined) continue;
-      const { chunkNumber, completedCount, failedCount, usage } = row;
+      const { chunkNumber, completedCount, failedCount } = row;
       if (completedCount === null || failedCount === null) {
         this.#statements.takeChunkFromBatch.run({ batchId, chunkNumber });
         continue;
       }
-      const counts = { completed: -completedCount, failed: -failedCount };
-      this.#statements.addToBatch.run({ batchId, ...counts, ...negated(usage ?? NO_USAGE) });
+      counts.completed -= completedCount;
+      counts.failed -= failedCount;
+      usage = addUsage(usage, negated(row.usage ?? NO_USAGE));
     }
+    this.#statements.addToBatch.run({ batchId, ...counts, ...usage });
   }
 }

@@ -2,8 +2,8 @@
  * The store on one SQLite file, for one process: see `lock.ts`.
  *
  * better-sqlite3 is synchronous, and so is everything behind this file: a transaction cannot be
- * interleaved with another. In return each method must stay in the low milliseconds, because the event
- * loop waits for it.
+ * interleaved with another. In return each transaction must stay in the low milliseconds, because the event
+ * loop waits for it: what may be long is done in pages, each a transaction and a turn of the loop.
  */
 
 import type { IntentStore } from "../intents.ts";
@@ -81,20 +81,20 @@ function composeStore(db: Db): Store {
     insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: async (upload) => uploads.find(upload),
     insertPartIfPending: async (part, nowMs) => uploads.insertPartIfPending(part, nowMs),
-    listParts: async (uploadId) => uploads.listParts(uploadId),
+    listParts: (uploadId) => uploads.listParts(uploadId),
     completeUploadIfPending: async (upload, file, nowMs) =>
       uploads.completeIfPending(upload, file, nowMs),
     cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
     expireUploads: async (nowMs) => uploads.expire(nowMs),
     listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
-    forgetParts: async (uploadId) => uploads.forgetParts(uploadId),
+    forgetParts: (uploadId) => uploads.forgetParts(uploadId),
 
     claimIdempotencyKey: async (project, key, claim) => idempotency.claim(project, key, claim),
     renewIdempotencyKeyIfHeld: async (project, key, claim) =>
       idempotency.renewIfHeld(project, key, claim),
     releaseIdempotencyKeyIfHeld: async (project, key, owner) =>
       idempotency.releaseIfHeld({ project, key, owner }),
-    forgetIdempotencyKeys: async (nowMs) => idempotency.forgetOld(nowMs),
+    forgetIdempotencyKeys: (nowMs) => idempotency.forgetOld(nowMs),
 
     insertBatch: async (batch, receipt) => batches.insert(batch, receipt),
     findBatch: async (batch) => batches.find(batch),
@@ -105,14 +105,14 @@ function composeStore(db: Db): Store {
     claimBatchToValidate: async (claim, formerProject) => validation.claim(claim, formerProject),
     failBatchIfLeased: async (lease, failure, nowMs) =>
       validation.failIfLeased(lease, failure, nowMs),
-    startBatchIfLeased: async (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
+    startBatchIfLeased: (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
 
     ...openListMethods(new SqliteOpenLists(db)),
     ...chunkMethods(new SqliteChunks(db, segments)),
     countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
     releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
     releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
-    renewLeases: async (held, claim) => leases.renew(held, claim),
+    renewLeases: (held, claim) => leases.renew(held, claim),
 
     stopExpiredBatches: async (nowMs) => stopping.expire(nowMs),
     closeAbandonedChunks: (nowMs) => stopping.closeAbandonedChunks(nowMs),
@@ -156,12 +156,10 @@ const finalizingMethods = (finalizing: SqliteFinalizing) =>
   ({
     claimBatchToFinalize: async (claim) => finalizing.claim(claim),
     listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
-    reopenChunksIfLeased: async (lease, incomplete) =>
-      finalizing.reopenChunksIfLeased(lease, incomplete),
+    reopenChunksIfLeased: (lease, incomplete) => finalizing.reopenChunksIfLeased(lease, incomplete),
     endWithoutResultsIfLeased: async (lease, failure, nowMs) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, nowMs),
-    finishBatchIfLeased: async (lease, result, nowMs) =>
-      finalizing.finishIfLeased(lease, result, nowMs),
+    finishBatchIfLeased: (lease, result, nowMs) => finalizing.finishIfLeased(lease, result, nowMs),
     listBatchesToTidy: async (limit) => finalizing.listToTidy(limit),
-    forgetChunks: async (batchId) => finalizing.forgetChunks(batchId),
+    forgetChunks: (batchId) => finalizing.forgetChunks(batchId),
   }) satisfies Partial<Store>;

@@ -3,6 +3,7 @@
  * guard ends the upload, so whatever is stored of it afterwards is garbage that is found through `has_parts`.
  */
 
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
@@ -19,6 +20,8 @@ const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, 
 
 /** Uploads that one statement ends: some 5 ms. */
 const EXPIRY_PAGE = 500;
+/** Parts that one statement reads or deletes: some 5 ms. */
+const PARTS_PAGE = 1_000;
 
 export class SqliteUploads {
   readonly #db: Db;
@@ -58,14 +61,23 @@ export class SqliteUploads {
     });
   }
 
-  listParts(uploadId: UploadId): UploadPart[] {
-    return this.#db
-      .select()
-      .from(uploadParts)
-      .where(eq(uploadParts.uploadId, uploadId))
-      .orderBy(uploadParts.sequence)
-      .all()
-      .map(partFromRow);
+  /** Page by page: an upload may have as many parts as it has bytes. */
+  async listParts(uploadId: UploadId): Promise<UploadPart[]> {
+    const parts: UploadPart[] = [];
+    let after = 0;
+    for (;;) {
+      const page = this.#db
+        .select()
+        .from(uploadParts)
+        .where(and(eq(uploadParts.uploadId, uploadId), gt(uploadParts.sequence, after)))
+        .orderBy(uploadParts.sequence)
+        .limit(PARTS_PAGE)
+        .all();
+      for (const row of page) parts.push(partFromRow(row));
+      if (page.length < PARTS_PAGE) return parts;
+      after = page.at(-1)?.sequence ?? after;
+      await nextTurn();
+    }
   }
 
   completeIfPending(upload: ScopedId<"upload">, file: StoredFile, nowMs: number): boolean {
@@ -118,15 +130,17 @@ export class SqliteUploads {
       .map(({ id }) => id);
   }
 
-  forgetParts(uploadId: UploadId): void {
-    write(this.#db, () => {
-      const { changes } = this.#db
-        .update(uploads)
-        .set({ hasParts: false })
-        .where(and(eq(uploads.id, uploadId), sql`not (${isPendingUpload})`))
-        .run();
-      if (changes === 0) return;
-      this.#db.delete(uploadParts).where(eq(uploadParts.uploadId, uploadId)).run();
-    });
+  /** The parts first, page by page, and last what says that there may be any. */
+  async forgetParts(uploadId: UploadId): Promise<void> {
+    const isEnded = and(eq(uploads.id, uploadId), sql`not (${isPendingUpload})`);
+    if (this.#db.select({ id: uploads.id }).from(uploads).where(isEnded).get() === undefined)
+      return;
+    while (this.#forgetPage(uploadId) === PARTS_PAGE) await nextTurn();
+    this.#db.update(uploads).set({ hasParts: false }).where(isEnded).run();
+  }
+
+  #forgetPage(uploadId: UploadId): number {
+    const page = sql`select sequence from upload_parts where upload_id = ${uploadId} limit ${PARTS_PAGE}`;
+    return this.#db.delete(uploadParts).where(sql`sequence in (${page})`).run().changes;
   }
 }
