@@ -127,7 +127,7 @@ export interface Chunk {
   /** Its place among the chunks of the batch, from 0, by first line. */
   readonly number: number;
   /** A public model name that leads to the chunk's route. Its lines may ask for others that do. */
-  readonly route: string;
+  readonly model: string;
   readonly lineCount: number;
   readonly extents: readonly InputExtent[];
 }

@@ -17,7 +17,7 @@ export const DEFAULT_CHUNK_LIMITS: ChunkLimits = { maxLines: 512, maxBytes: 4 * 
 export interface PlannedChunk {
   readonly number: number;
   /** The public model name that the first line of the route asked for: the same for all its chunks. */
-  readonly route: string;
+  readonly model: string;
   readonly lineCount: number;
   readonly extents: readonly InputExtent[];
 }
@@ -33,7 +33,7 @@ export interface PlannedLine {
 
 interface OpenChunk {
   number: number;
-  route: string;
+  model: string;
   lineCount: number;
   bytes: number;
   extents: { start: number; end: number; firstLine: number }[];
@@ -55,7 +55,7 @@ export class Planner {
     const adjoining = open !== undefined && open === this.#latest ? open.extents.at(-1) : undefined;
     const addedBytes = line.end - (adjoining?.end ?? line.start);
     if (open === undefined || !this.#hasRoom(open, addedBytes)) {
-      this.#latest = this.#openChunk(line, open?.route ?? line.model);
+      this.#latest = this.#openChunk(line, open?.model ?? line.model);
       return;
     }
     if (adjoining === undefined) open.extents.push(extentOf(line));
@@ -67,9 +67,9 @@ export class Planner {
 
   /** All chunks, by first line. */
   finish(): PlannedChunk[] {
-    return this.#chunks.map(({ number, route, lineCount, extents }) => ({
+    return this.#chunks.map(({ number, model, lineCount, extents }) => ({
       number,
-      route,
+      model,
       lineCount,
       extents,
     }));
@@ -80,10 +80,10 @@ export class Planner {
     return chunk.lineCount < maxLines && chunk.bytes + addedBytes <= maxBytes;
   }
 
-  #openChunk(line: PlannedLine, route: string): OpenChunk {
+  #openChunk(line: PlannedLine, model: string): OpenChunk {
     const chunk: OpenChunk = {
       number: this.#chunks.length,
-      route,
+      model,
       lineCount: 1,
       bytes: line.end - line.start,
       extents: [extentOf(line)],

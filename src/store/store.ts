@@ -91,17 +91,17 @@ export interface ClaimedChunk {
   readonly segments: readonly Segment[];
 }
 
-/** Chunks of one batch and route that somebody could claim. */
+/** Chunks of one batch and model that somebody could claim. */
 export interface RunnableChunks {
   readonly batchId: BatchId;
   readonly project: string;
   readonly priority: number;
   readonly createdAtMs: number;
   readonly deadlineAtMs: number;
-  readonly route: string;
+  readonly model: string;
   /** Of the chunk that a claim would get. */
   readonly nextLineCount: number;
-  /** Lines of the batch, whatever their route, without an answer in the journal. */
+  /** Lines of the batch, whatever their model, without an answer in the journal. */
   readonly remainingLineCount: number;
 }
 
@@ -118,7 +118,7 @@ export interface OpenBatch {
   readonly isSending: boolean;
   readonly remainingLineCount: number;
   /** Lines of its open chunks, those with an answer included. */
-  readonly work: readonly { readonly route: string; readonly lineCount: number }[];
+  readonly work: readonly { readonly model: string; readonly lineCount: number }[];
 }
 
 /** A blob of journal records. It counts if, and only if, this row exists. */
@@ -235,11 +235,11 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
   /** Moves `validating → in_progress` and creates the chunks. */
   startBatchIfLeased(lease: BatchLease, plan: BatchPlan, nowMs: number): Promise<boolean>;
 
-  /** For each batch and route of which somebody could claim a chunk. */
+  /** For each batch and model of which somebody could claim a chunk. */
   listRunnable(nowMs: number): Promise<RunnableChunks[]>;
-  /** Leases the first chunk of the batch and route that nobody holds, unless the batch is to stop or its window is over. */
+  /** Leases the first chunk of the batch and model that nobody holds, unless the batch is to stop or its window is over. */
   claimChunk(
-    claim: Claim & { readonly batchId: BatchId; readonly route: string },
+    claim: Claim & { readonly batchId: BatchId; readonly model: string },
   ): Promise<ClaimedChunk | null>;
   /** Every batch with lines that are still to be sent, or that is to be validated. */
   listOpenBatches(): Promise<OpenBatch[]>;

@@ -32,20 +32,20 @@ export function testChunks(open: OpenStore): void {
 }
 
 function testClaims(open: OpenStore): void {
-  test("what can be claimed is listed for each batch and route, with what is needed to choose", async () => {
+  test("what can be claimed is listed for each batch and model, with what is needed to choose", async () => {
     await using opened = await open();
     const { store } = opened;
     expect(await store.listRunnable(NOW_MS)).toEqual([]);
     const one = await startBatch(store, ["qwen", "llama", "qwen"], { project: "a", priority: 7 });
     const two = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 1_000 });
     const listed = await store.listRunnable(NOW_MS);
-    const about = (batch: Batch, route: string) => ({
+    const about = (batch: Batch, model: string) => ({
       batchId: batch.id,
       project: batch.project,
       priority: batch.priority,
       createdAtMs: batch.createdAtMs,
       deadlineAtMs: batch.expiresAtMs,
-      route,
+      model,
       nextLineCount: 10,
       remainingLineCount: batch === one.batch ? 30 : 10,
     });
@@ -59,16 +59,16 @@ function testClaims(open: OpenStore): void {
     );
   });
 
-  test("a route is listed exactly as long as a chunk of it can be claimed", async () => {
+  test("a model is listed exactly as long as a chunk of it can be claimed", async () => {
     await using opened = await open();
     const { store } = opened;
     await startBatch(store, ["qwen", "llama", "qwen", "mistral"]);
     expect(await openRoutes(store, NOW_MS)).toEqual(["llama", "mistral", "qwen"]);
 
-    await claimChunk(store, { route: "mistral" });
-    await claimChunk(store, { route: "qwen" });
+    await claimChunk(store, { model: "mistral" });
+    await claimChunk(store, { model: "qwen" });
     expect(await openRoutes(store, NOW_MS)).toEqual(["llama", "qwen"]);
-    const { lease } = await claimChunk(store, { route: "llama" });
+    const { lease } = await claimChunk(store, { model: "llama" });
     await store.closeChunkIfLeased(lease, null, NOW_MS);
     expect(await openRoutes(store, NOW_MS)).toEqual(["qwen"]);
     expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual(["mistral", "qwen"]);
@@ -82,7 +82,7 @@ function testClaims(open: OpenStore): void {
     await store.recordSegmentIfLeased(lease, aSegment({ completed: 3, failed: 1 }));
     expect(await store.listRunnable(NOW_MS)).toMatchObject([{ remainingLineCount: 16 }]);
     expect(await store.listOpenBatches()).toMatchObject([
-      { remainingLineCount: 16, work: [{ route: "llama", lineCount: 20 }] },
+      { remainingLineCount: 16, work: [{ model: "llama", lineCount: 20 }] },
     ]);
   });
 
@@ -90,13 +90,13 @@ function testClaims(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { input, batch } = await startBatch(store, ["qwen", "llama"]);
-    const claimed = await claimChunk(store, { route: "llama" });
+    const claimed = await claimChunk(store, { model: "llama" });
     expect(claimed).toEqual({
       lease: { batchId: batch.id, chunkNumber: 1, epoch: expect.any(Number) },
       chunk: {
         batchId: batch.id,
         number: 1,
-        route: "llama",
+        model: "llama",
         lineCount: 10,
         extents: [{ start: 1_000, end: 2_000, firstLine: 11 }],
       },
@@ -107,13 +107,13 @@ function testClaims(open: OpenStore): void {
     });
   });
 
-  test("each chunk is claimed by one worker, in order, for the batch and route that it asks for", async () => {
+  test("each chunk is claimed by one worker, in order, for the batch and model that it asks for", async () => {
     await using opened = await open();
     const { store } = opened;
     const other = await startBatch(store, ["llama"]);
     const { batch } = await startBatch(store, ["llama", "qwen", "llama"]);
-    const claim = (owner: string, route: string) =>
-      store.claimChunk({ ...claimBy(owner), batchId: batch.id, route });
+    const claim = (owner: string, model: string) =>
+      store.claimChunk({ ...claimBy(owner), batchId: batch.id, model });
     const claimed = [await claim("worker", "llama"), await claim("other", "llama")];
     expect(claimed.map((each) => [each?.batch.id, each?.chunk.number])).toEqual([
       [batch.id, 0],
@@ -122,8 +122,8 @@ function testClaims(open: OpenStore): void {
     expect(await claim("worker", "llama")).toBeNull();
     expect(await claim("worker", "mistral")).toBeNull();
     expect(await store.listRunnable(NOW_MS)).toMatchObject([
-      { batchId: other.batch.id, route: "llama" },
-      { batchId: batch.id, route: "qwen" },
+      { batchId: other.batch.id, model: "llama" },
+      { batchId: batch.id, model: "qwen" },
     ]);
   });
 
@@ -131,7 +131,7 @@ function testClaims(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama"]);
-    const chosen = { batchId: batch.id, route: "llama" };
+    const chosen = { batchId: batch.id, model: "llama" };
     const last = claimBy("worker", batch.expiresAtMs - 1);
     const late = claimBy("worker", batch.expiresAtMs);
 
@@ -159,7 +159,7 @@ function testClaims(open: OpenStore): void {
     ]);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     await store.startBatchIfLeased(validation!.lease, aPlan(["llama"]), NOW_MS);
-    const open10 = { isValidated: true, work: [{ route: "llama", lineCount: 10 }] };
+    const open10 = { isValidated: true, work: [{ model: "llama", lineCount: 10 }] };
     expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: false }]);
     const { lease } = await claimChunk(store);
     expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: true }]);
@@ -265,7 +265,7 @@ function testClosing(open: OpenStore): void {
     expect(await store.closeChunkIfLeased(lease, aSegment(), NOW_MS)).toBe(false);
     expect(await store.releaseChunkIfLeased(lease)).toBe(false);
     const claim = claimBy("worker", AFTER_LEASES_MS);
-    expect(await store.claimChunk({ ...claim, batchId: batch.id, route: "llama" })).toBeNull();
+    expect(await store.claimChunk({ ...claim, batchId: batch.id, model: "llama" })).toBeNull();
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(0);
   });
 }

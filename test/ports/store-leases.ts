@@ -26,7 +26,7 @@ function testChunkLeases(open: OpenStore): void {
     const { batch } = await startBatch(store);
     await claimChunk(store);
     const claim = (nowMs: number) =>
-      store.claimChunk({ ...claimBy("other", nowMs), batchId: batch.id, route: "llama" });
+      store.claimChunk({ ...claimBy("other", nowMs), batchId: batch.id, model: "llama" });
     expect(await claim(AFTER_LEASES_MS - 1)).toBeNull();
     expect(await claim(AFTER_LEASES_MS)).not.toBeNull();
   });
@@ -81,7 +81,7 @@ function testChunkLeases(open: OpenStore): void {
     );
     const claims = await Promise.all(
       Array.from({ length: 30 }, (_, i) =>
-        store.claimChunk({ ...claimBy(`worker-${i}`), batchId: batch.id, route: "llama" }),
+        store.claimChunk({ ...claimBy(`worker-${i}`), batchId: batch.id, model: "llama" }),
       ),
     );
     const numbers = claims.flatMap((claimed) => (claimed === null ? [] : [claimed.chunk.number]));
@@ -91,14 +91,14 @@ function testChunkLeases(open: OpenStore): void {
   test("of many workers that close their chunks at once, the last moves the batch on", async () => {
     await using opened = await open();
     const { store } = opened;
-    const routes = Array.from({ length: 20 }, () => "llama");
-    const { batch } = await startBatch(store, routes);
+    const models = Array.from({ length: 20 }, () => "llama");
+    const { batch } = await startBatch(store, models);
     const claims = [];
-    for (const _ of routes) claims.push(await claimChunk(store));
+    for (const _ of models) claims.push(await claimChunk(store));
     const closed = await Promise.all(
       claims.map(({ lease }) => store.closeChunkIfLeased(lease, aSegment(), NOW_MS)),
     );
-    expect(closed).toEqual(routes.map(() => true));
+    expect(closed).toEqual(models.map(() => true));
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "finalizing",
       counts: { completed: 20 },
@@ -132,9 +132,9 @@ function testRenewal(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await startBatch(store, ["llama", "qwen", "mistral"]);
-    const overtaken = (await claimChunk(store, { route: "llama" })).lease;
-    const kept = (await claimChunk(store, { route: "qwen" })).lease;
-    const closed = (await claimChunk(store, { route: "mistral" })).lease;
+    const overtaken = (await claimChunk(store, { model: "llama" })).lease;
+    const kept = (await claimChunk(store, { model: "qwen" })).lease;
+    const closed = (await claimChunk(store, { model: "mistral" })).lease;
     await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("worker"));
     await claimChunk(store, { owner: "other", nowMs: AFTER_LEASES_MS });
@@ -155,8 +155,8 @@ function testRenewal(open: OpenStore): void {
     const cancelled = await startBatch(store, ["b"]);
     await startBatch(store, ["c"]);
     const chunks = [];
-    for (const route of ["a", "a", "b", "c"]) {
-      chunks.push((await claimChunk(store, { route })).lease);
+    for (const model of ["a", "a", "b", "c"]) {
+      chunks.push((await claimChunk(store, { model })).lease);
     }
     await store.stopExpiredBatches(NOW_MS + 10);
     await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id }, NOW_MS + 10);

@@ -72,7 +72,7 @@ function testCancel(open: OpenStore): void {
     const held = await claimChunk(store);
     expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
     expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
-    const claim = { ...claimBy("worker", AFTER_LEASES_MS), batchId: batch.id, route: "llama" };
+    const claim = { ...claimBy("worker", AFTER_LEASES_MS), batchId: batch.id, model: "llama" };
     expect(await store.claimChunk(claim)).toBeNull();
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
 
@@ -192,7 +192,7 @@ function testAbandonedChunks(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await startBatch(store, ["other"]);
-    await claimChunk(store, { route: "other" });
+    await claimChunk(store, { model: "other" });
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [silent, alive] = [await claimChunk(store), await claimChunk(store)];
     await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
@@ -215,7 +215,7 @@ function testAbandonedChunks(open: OpenStore): void {
     expect(await store.releaseChunkIfLeased(lease)).toBe(true);
     expect(await openRoutes(store, NOW_MS)).toEqual([]);
     expect(
-      await store.claimChunk({ ...claimBy("worker"), batchId: batch.id, route: "llama" }),
+      await store.claimChunk({ ...claimBy("worker"), batchId: batch.id, model: "llama" }),
     ).toBeNull();
     expect(await store.closeAbandonedChunks(NOW_MS)).toBe(1);
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).not.toBeNull();

@@ -96,16 +96,16 @@ const extent = (number: number): InputExtent => ({
   firstLine: number * LINES_PER_CHUNK + 1,
 });
 
-/** A plan with one chunk of ten lines for each name in `routes`. */
-export function aPlan(routes: readonly string[] = ["llama"]): BatchPlan {
-  const chunks: PlannedChunk[] = routes.map((route, number) => ({
+/** A plan with one chunk of ten lines for each name in `models`. */
+export function aPlan(models: readonly string[] = ["llama"]): BatchPlan {
+  const chunks: PlannedChunk[] = models.map((model, number) => ({
     number,
-    route,
+    model,
     lineCount: LINES_PER_CHUNK,
     extents: [extent(number)],
   }));
   return {
-    model: routes[0] ?? "llama",
+    model: models[0] ?? "llama",
     defaultModel: null,
     total: chunks.length * LINES_PER_CHUNK,
     chunks,
@@ -242,37 +242,37 @@ export async function insertBatch(store: Store, fields: Partial<Batch> = {}) {
   return { input, batch };
 }
 
-/** A batch in progress, with one chunk for each of `routes`. No other batch may be waiting for validation. */
+/** A batch in progress, with one chunk for each of `models`. No other batch may be waiting for validation. */
 export async function startBatch(
   store: Store,
-  routes: readonly string[] = ["llama"],
+  models: readonly string[] = ["llama"],
   fields: Partial<Batch> = {},
 ) {
   const inserted = await insertBatch(store, fields);
   const claimed = await store.claimBatchToValidate(claimBy("validator"));
   if (claimed === null) throw new Error("nothing to validate");
-  await store.startBatchIfLeased(claimed.lease, aPlan(routes), NOW_MS);
+  await store.startBatchIfLeased(claimed.lease, aPlan(models), NOW_MS);
   return inserted;
 }
 
-/** Claims the next chunk of the first batch that has one for `route`. */
+/** Claims the next chunk of the first batch that has one for `model`. */
 export async function claimChunk(
   store: Store,
-  { owner = "worker", nowMs = NOW_MS, route = "llama" } = {},
+  { owner = "worker", nowMs = NOW_MS, model = "llama" } = {},
 ): Promise<ClaimedChunk> {
-  const runnable = (await store.listRunnable(nowMs)).find((each) => each.route === route);
+  const runnable = (await store.listRunnable(nowMs)).find((each) => each.model === model);
   const claimed =
     runnable === undefined
       ? null
-      : await store.claimChunk({ ...claimBy(owner, nowMs), batchId: runnable.batchId, route });
+      : await store.claimChunk({ ...claimBy(owner, nowMs), batchId: runnable.batchId, model });
   if (claimed === null) throw new Error("no chunk to claim");
   return claimed;
 }
 
-/** The routes of which somebody could claim a chunk. */
+/** The models of which somebody could claim a chunk. */
 export async function openRoutes(store: Store, nowMs: number): Promise<string[]> {
   const runnable = await store.listRunnable(nowMs);
-  return [...new Set(runnable.map(({ route }) => route))].sort();
+  return [...new Set(runnable.map(({ model }) => model))].sort();
 }
 
 /** A batch whose only chunk is closed. */

@@ -30,7 +30,7 @@ const prepareClaims = (db: Db) => ({
     .set(CLAIMED)
     .where(
       and(
-        sql`sequence = ${firstFree(sql`${placeholder("batchId")}`, sql`${placeholder("route")}`)}`,
+        sql`sequence = ${firstFree(sql`${placeholder("batchId")}`, sql`${placeholder("model")}`)}`,
         sql`exists (select 1 from batches where id = ${placeholder("batchId")} and ${isRunning})`,
       ),
     )
@@ -88,10 +88,10 @@ export class SqliteChunks {
     this.#writes = prepareWrites(db);
   }
 
-  claim(claim: Claim & { readonly batchId: BatchId; readonly route: string }): ClaimedChunk | null {
+  claim(claim: Claim & { readonly batchId: BatchId; readonly model: string }): ClaimedChunk | null {
     return writeUnsynced(this.#db, () => {
-      const { batchId, route } = claim;
-      const row = this.#claims.claim.get({ ...claimValues(claim), batchId, route });
+      const { batchId, model } = claim;
+      const row = this.#claims.claim.get({ ...claimValues(claim), batchId, model });
       if (row === undefined) return null;
       const batch = this.#claims.findBatch.get({ batchId: row.batchId });
       const input = batch && this.#claims.findInputBlobKey.get({ ...batch });

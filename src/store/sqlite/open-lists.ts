@@ -3,7 +3,7 @@
  * second, and one client may have 30,000 open batches.
  *
  * So a list is read page by page, each in a turn of the event loop of its own: else it would take 400 ms in one turn. A
- * page is bounded by batches and by their lines, which bound the chunks. Of the chunks of a batch and route the list of
+ * page is bounded by batches and by their lines, which bound the chunks. Of the chunks of a batch and model the list of
  * what can be claimed reads a handful of index entries, however many there are. What is left to do is summed up from
  * the index alone, in 0.3 ms for 1,000 chunks. `indexed by` makes SQLite refuse a statement rather than fall back to a
  * look at every row.
@@ -59,29 +59,29 @@ const pageEnd = sql`
   where number = ${sql.raw(String(PAGE_BATCHES))} or line_count >= ${sql.raw(String(PAGE_LINES))}
   order by number limit 1`;
 
-/** The first chunk of `route` in `batchId` that nobody holds. */
-export const firstFree = (batchId: SQL, route: SQL): SQL => sql`(
+/** The first chunk of `model` in `batchId` that nobody holds. */
+export const firstFree = (batchId: SQL, model: SQL): SQL => sql`(
   select sequence from chunks indexed by chunks_open_by_batch
-  where batch_id = ${batchId} and route = ${route} and ${isOpenChunk} and ${isFree}
+  where batch_id = ${batchId} and model = ${model} and ${isOpenChunk} and ${isFree}
   order by number limit 1)`;
 
-/** Goes through the index from each route of each batch to the next (a loose index scan). */
+/** Goes through the index from each model of each batch to the next (a loose index scan). */
 const runnable = sql`
-  with recursive open(batch_id, route) as (
+  with recursive open(batch_id, model) as (
     select id, (
-      select min(route) from chunks indexed by chunks_open_by_batch
+      select min(model) from chunks indexed by chunks_open_by_batch
       where batch_id = batches.id and ${isOpenChunk})
     from ${OPEN_BATCHES} where ${isOnPage} and ${hasStarted}
     union all
     select batch_id, (
-      select min(chunks.route) from chunks indexed by chunks_open_by_batch
-      where chunks.batch_id = open.batch_id and ${isOpenChunk} and chunks.route > open.route)
-    from open where route is not null)
+      select min(chunks.model) from chunks indexed by chunks_open_by_batch
+      where chunks.batch_id = open.batch_id and ${isOpenChunk} and chunks.model > open.model)
+    from open where model is not null)
   select
     batches.id as batch_id, project, priority, created_at_ms, expires_at_ms,
-    total_count - completed_count - failed_count as remaining, chunks.route as route, line_count
+    total_count - completed_count - failed_count as remaining, chunks.model as model, line_count
   from open
-  join chunks on chunks.sequence = ${firstFree(sql`open.batch_id`, sql`open.route`)}
+  join chunks on chunks.sequence = ${firstFree(sql`open.batch_id`, sql`open.model`)}
   join batches on batches.id = open.batch_id`;
 
 const openBatches = sql`
@@ -92,11 +92,11 @@ const openBatches = sql`
   from ${OPEN_BATCHES} where ${isOnPage} order by expires_at_ms, sequence`;
 
 const openWork = sql`
-  select batch_id, route, sum(line_count) as line_count, count(lease_expires_at_ms) > 0 as is_held
+  select batch_id, model, sum(line_count) as line_count, count(lease_expires_at_ms) > 0 as is_held
   from chunks indexed by chunks_open_by_batch
   where batch_id in (select id from ${OPEN_BATCHES} where ${isOnPage} and ${hasStarted})
     and ${isOpenChunk}
-  group by batch_id, route`;
+  group by batch_id, model`;
 
 const prepareStatements = (db: Db) => ({
   pageEnd: db
@@ -110,7 +110,7 @@ const prepareStatements = (db: Db) => ({
       priority: sql<number>`priority`,
       createdAtMs: sql<number>`created_at_ms`,
       deadlineAtMs: sql<number>`expires_at_ms`,
-      route: sql<string>`route`,
+      model: sql<string>`model`,
       nextLineCount: sql<number>`line_count`,
       remainingLineCount: sql<number>`remaining`,
     })
@@ -131,7 +131,7 @@ const prepareStatements = (db: Db) => ({
   openWork: db
     .select({
       batchId: sql<BatchId>`batch_id`,
-      route: sql<string>`route`,
+      model: sql<string>`model`,
       lineCount: sql<number>`line_count`,
       isHeld: sql<number>`is_held`,
     })
@@ -169,7 +169,7 @@ export class SqliteOpenLists {
         ...batch,
         isValidated: isValidated === 1,
         isSending: ofBatch.some(({ isHeld }) => isHeld === 1),
-        work: ofBatch.map(({ route, lineCount }) => ({ route, lineCount })),
+        work: ofBatch.map(({ model, lineCount }) => ({ model, lineCount })),
       };
     });
   }

@@ -85,7 +85,7 @@ export function rowFromBatch({ counts, usage, ...batch }: Batch): typeof batches
 export const chunkFromRow = (row: ChunkRow): Chunk => ({
   batchId: row.batchId,
   number: row.number,
-  route: row.route,
+  model: row.model,
   lineCount: row.lineCount,
   extents: row.extents,
 });

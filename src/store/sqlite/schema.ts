@@ -175,7 +175,7 @@ export const chunks = sqliteTable(
       .notNull()
       .references(() => batches.id),
     number: integer("number").notNull(),
-    route: text("route").notNull(),
+    model: text("model").notNull(),
     lineCount: integer("line_count").notNull(),
     extents: text("extents", { mode: "json" }).$type<readonly InputExtent[]>().notNull(),
     closedAtMs: integer("closed_at_ms"),
@@ -186,7 +186,7 @@ export const chunks = sqliteTable(
   (chunk) => [
     uniqueIndex("chunks_batch_id_number").on(chunk.batchId, chunk.number),
     index("chunks_open_by_batch")
-      .on(chunk.batchId, chunk.route, chunk.number, chunk.leaseExpiresAtMs, chunk.lineCount)
+      .on(chunk.batchId, chunk.model, chunk.number, chunk.leaseExpiresAtMs, chunk.lineCount)
       .where(isOpenChunk),
     check("chunk_has_lines", sql`line_count > 0`),
     check("chunk_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),

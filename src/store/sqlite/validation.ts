@@ -82,7 +82,7 @@ const prepareStatements = (db: Db) => ({
     .values({
       batchId: placeholder("batchId"),
       number: placeholder("number"),
-      route: placeholder("route"),
+      model: placeholder("model"),
       lineCount: placeholder("lineCount"),
       extents: placeholder("extents"),
     })
