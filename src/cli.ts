@@ -6,9 +6,9 @@ import { runInNewContext } from "node:vm";
 import { Command, CommanderError, Option } from "commander";
 import { systemClock } from "./clock.ts";
 import { configFile, loadConfig } from "./config/config.ts";
-import { ConfigWatch } from "./config/config-watcher.ts";
+import { ConfigWatcher } from "./config/config-watcher.ts";
 import { OVERRIDES, type Overrides } from "./config/overrides.ts";
-import { showConfig } from "./config/redact-config.ts";
+import { redactConfig } from "./config/redact-config.ts";
 import { reloading } from "./config/reload.ts";
 import type { Config } from "./config/schema.ts";
 import { configSecrets } from "./config/secrets.ts";
@@ -101,7 +101,7 @@ function complainAbout(problems: readonly string[]): number {
 }
 
 async function serve(flags: Overrides): Promise<number> {
-  const watch = await ConfigWatch.from(configFile(flags));
+  const watch = await ConfigWatcher.from(configFile(flags));
   const loaded = loadConfig(flags);
   if (!loaded.ok) return complainAbout(loaded.problems);
   const { config } = loaded;
@@ -189,7 +189,7 @@ async function printOpenApi(): Promise<void> {
 }
 
 async function printConfig(config: Config): Promise<number> {
-  say(new Redactor(configSecrets(config)).text(showConfig(config)));
+  say(new Redactor(configSecrets(config)).text(redactConfig(config)));
   const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
   const found = await checkUpstreams({ config, ...surroundings });
   for (const warning of [...configWarnings(config), ...found]) complain(`warning: ${warning}`);

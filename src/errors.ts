@@ -2,7 +2,7 @@
  * The closed catalogue of what can go wrong in a client's eyes. `message` is written for the client;
  * `cause` is for the log and never leaves. `docs/errors.md` is generated from the table.
  */
-import { shown } from "./batch/truncate.ts";
+import { truncate } from "./batch/truncate.ts";
 
 interface CatalogueEntry {
   readonly status: number;
@@ -120,9 +120,9 @@ export class PublicError extends Error {
   readonly retryAfterMs: number | null;
 
   constructor(error: ErrorName, message: string, options: PublicErrorOptions = {}) {
-    super(shown(message, MESSAGE_CHARACTERS), { cause: options.cause });
+    super(truncate(message, MESSAGE_CHARACTERS), { cause: options.cause });
     this.error = error;
-    this.param = options.param === undefined ? null : shown(options.param);
+    this.param = options.param === undefined ? null : truncate(options.param);
     this.retryAfterMs = options.retryAfterMs ?? null;
   }
 }
@@ -144,7 +144,7 @@ export const jsonBodyError = (cause?: unknown): PublicError =>
 export const tooManyProperties = (path: string, count: number, max: number) =>
   new PublicError(
     "too_many_properties",
-    `Invalid '${shown(path)}': too many properties. Expected an object with at most ${max} properties, but got an object with ${count} properties instead.`,
+    `Invalid '${truncate(path)}': too many properties. Expected an object with at most ${max} properties, but got an object with ${count} properties instead.`,
     { param: path },
   );
 
@@ -153,8 +153,8 @@ export const unsupportedValue = (path: string, value: string, allowed: readonly 
   new PublicError(
     "invalid_value",
     allowed.length === 1
-      ? `Invalid value: '${shown(value)}'. Value must be '${allowed[0]}'.`
-      : `Invalid value: '${shown(value)}'. Supported values are: ${enumerated(allowed)}.`,
+      ? `Invalid value: '${truncate(value)}'. Value must be '${allowed[0]}'.`
+      : `Invalid value: '${truncate(value)}'. Supported values are: ${enumerated(allowed)}.`,
     { param: path },
   );
 

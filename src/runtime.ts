@@ -234,7 +234,7 @@ function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): A
     keys: () => configNow().auth?.keys ?? [],
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     memory,
-    lookAround: async () => ({
+    takeSnapshot: async () => ({
       heldBytes: Object.fromEntries(
         MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
       ),

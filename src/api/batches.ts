@@ -9,7 +9,7 @@ import {
   type ScopedId,
   type UntrustedId,
 } from "../batch/batch.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "../contract/batch.ts";
 import { characterCount } from "../contract/text.ts";
@@ -160,7 +160,7 @@ const newBatch = (
 const noSuchBatch = (id: string, param?: string) =>
   new PublicError(
     "not_found",
-    `No batch found with id '${shown(id)}'.`,
+    `No batch found with id '${truncate(id)}'.`,
     param === undefined ? {} : { param },
   );
 
@@ -168,7 +168,7 @@ function assertBatchId(id: string): void {
   if (id.startsWith("batch")) return;
   throw new PublicError(
     "invalid_value",
-    `Invalid 'batch_id': '${shown(id)}'. Expected an ID that begins with 'batch'.`,
+    `Invalid 'batch_id': '${truncate(id)}'. Expected an ID that begins with 'batch'.`,
     { param: "batch_id" },
   );
 }
@@ -184,7 +184,7 @@ function assertFileId(id: string): void {
   if (id.startsWith("file")) return;
   throw new PublicError(
     "invalid_value",
-    `Invalid 'input_file_id': '${shown(id)}'. Expected an ID that begins with 'file'.`,
+    `Invalid 'input_file_id': '${truncate(id)}'. Expected an ID that begins with 'file'.`,
     { param: "input_file_id" },
   );
 }

@@ -7,7 +7,7 @@ import { once } from "node:events";
 import type { Readable } from "node:stream";
 import { type FileId, newFileId, type ScopedId, type StoredFile } from "../batch/batch.ts";
 import { ContentCheck, type ContentReport } from "../batch/content.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import { BlobGivenUp, type BlobIntents } from "../blobs/blob-intents.ts";
 import { BlobNotFound, type Blobs, type ByteRange } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -237,7 +237,7 @@ const fileTooLarge = (maxBytes: number, requestBytes: number | null) =>
 const inMebibytes = (bytes: number) => `${Number((bytes / (1024 * 1024)).toPrecision(3))} MiB`;
 
 const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
-  new PublicError("not_found", `No such File object: ${shown(id)}`, { param, cause });
+  new PublicError("not_found", `No such File object: ${truncate(id)}`, { param, cause });
 
 /** As much as an upload is asked for; the lines are checked when a batch reads them. */
 function assertBatchInput({ isUtf8, formatHint }: ContentReport): void {

@@ -5,13 +5,19 @@
 import { finished } from "node:stream";
 import { type BodyModel, BodyModelReading } from "../batch/body-model.ts";
 import { decodeStart, type Extent, isSame, isStringAt } from "../batch/json.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { jsonBodyError, PublicError } from "../errors.ts";
 import { read } from "../resources/time-slice.ts";
 import type { Ending, Origin, Tracing } from "../telemetry/tracing.ts";
-import type { Relay, Relayed, Route, UpstreamRequest, Upstreams } from "../upstream/upstream.ts";
+import type {
+  Proxied,
+  ProxyResult,
+  Route,
+  UpstreamRequest,
+  Upstreams,
+} from "../upstream/upstream.ts";
 
 /** Endpoints whose answers a client may wait for. */
 export const INTERACTIVE_ENDPOINTS = [
@@ -41,7 +47,7 @@ export interface InteractiveDeps {
 }
 
 /** The answer as it comes; `gone` when the client left before it began. */
-export type InteractiveAnswer = Relayed | { readonly kind: "gone" };
+export type InteractiveAnswer = Proxied | { readonly kind: "gone" };
 
 /** Nobody waits longer for an answer to begin; whoever waits for less goes by himself. */
 const WINDOW_MS = 6 * 60 * 60 * 1000;
@@ -65,22 +71,22 @@ export class Interactive {
     if (route === null) {
       throw modelNotFound(model);
     }
-    const relay = await this.#relay(
+    const result = await this.#proxy(
       route,
       { ...request, model, isModelInBody: named !== null },
       gone,
     );
-    if (relay.kind === "relayed") return relay;
+    if (result.kind === "proxied") return result;
     if (gone.aborted) return { kind: "gone" };
-    throw failureOf(relay, model);
+    throw failureOf(result, model);
   }
 
   /** In a span that ends with the last byte. */
-  async #relay(
+  async #proxy(
     route: Route,
     { origin, project, endpoint, model, isModelInBody, body }: Resolved,
     gone: AbortSignal,
-  ): Promise<Relay> {
+  ): Promise<ProxyResult> {
     const { clock, tracing } = this.#deps;
     const span = tracing.start("interactive.request", {
       parent: origin.traceparent,
@@ -94,10 +100,10 @@ export class Interactive {
     const traceparent = span.traceparent ?? origin.traceparent;
     const deadlineAtMs = clock.nowMs() + WINDOW_MS;
     const request = { project, endpoint, model, isModelInBody, body, deadlineAtMs, traceparent };
-    const relay = await route.relay(request, gone);
-    if (relay.kind !== "relayed") span.end({ problem: gone.aborted ? CLIENT_LEFT : relay.kind });
-    else finished(relay.body, (error) => span.end(endingOf(relay, { error, gone })));
-    return relay;
+    const result = await route.proxy(request, gone);
+    if (result.kind !== "proxied") span.end({ problem: gone.aborted ? CLIENT_LEFT : result.kind });
+    else finished(result.body, (error) => span.end(endingOf(result, { error, gone })));
+    return result;
   }
 }
 
@@ -107,7 +113,7 @@ type Resolved = InteractiveRequest & Pick<UpstreamRequest, "model" | "isModelInB
 const CLIENT_LEFT = "client_left";
 
 function endingOf(
-  { status }: Relayed,
+  { status }: Proxied,
   { error, gone }: { readonly error: Error | null | undefined; readonly gone: AbortSignal },
 ): Ending {
   const attributes = { "http.response.status_code": status };
@@ -119,38 +125,38 @@ function endingOf(
 const modelNotFound = (model: string) =>
   new PublicError(
     "model_not_found",
-    `The model \`${shown(model)}\` does not exist or you do not have access to it.`,
+    `The model \`${truncate(model)}\` does not exist or you do not have access to it.`,
   );
 
-function failureOf(relay: Exclude<Relay, Relayed>, model: string): PublicError {
-  switch (relay.kind) {
+function failureOf(result: Exclude<ProxyResult, Proxied>, model: string): PublicError {
+  switch (result.kind) {
     case "unavailable":
       return new PublicError(
         "model_unavailable",
-        `The model \`${shown(model)}\` is overloaded or cannot be reached at the moment. Please try again later.`,
-        { retryAfterMs: relay.retryAfterMs },
+        `The model \`${truncate(model)}\` is overloaded or cannot be reached at the moment. Please try again later.`,
+        { retryAfterMs: result.retryAfterMs },
       );
     case "unknown_model":
       return modelNotFound(model);
     case "unreachable":
       return new PublicError(
         "upstream_unreachable",
-        `The model server could not be reached: ${relay.detail}.`,
+        `The model server could not be reached: ${result.detail}.`,
       );
     case "refused":
       return new PublicError(
         "upstream_refused",
-        `The model server refused the request: ${relay.detail}.`,
+        `The model server refused the request: ${result.detail}.`,
       );
     case "broken":
       return new PublicError(
         "upstream_error",
-        `The model server gave no usable answer: ${relay.detail}.`,
+        `The model server gave no usable answer: ${result.detail}.`,
       );
     case "timed_out":
       return new PublicError(
         "upstream_timeout",
-        `The model did not answer within ${relay.afterMs / 1000} seconds.`,
+        `The model did not answer within ${result.afterMs / 1000} seconds.`,
       );
     case "interrupted":
       return new PublicError("unavailable", "The server is stopping. Please try again.");

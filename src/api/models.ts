@@ -1,5 +1,5 @@
 /** The models a client may name: what the upstreams serve, under their public names. */
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
 import type { UpstreamModel, Upstreams } from "../upstream/upstream.ts";
 
@@ -16,17 +16,17 @@ export class Models {
 
   async find(id: string): Promise<UpstreamModel> {
     const model = await this.#named(id);
-    if (model === undefined) throw notFound(`The model '${shown(id)}' does not exist`);
+    if (model === undefined) throw notFound(`The model '${truncate(id)}' does not exist`);
     return model;
   }
 
   /** Why a model cannot be deleted, which none can. */
   async cannotDelete(id: string): Promise<PublicError> {
     if ((await this.#named(id)) === undefined) {
-      return notFound(`The model '${shown(id)}' does not exist`);
+      return notFound(`The model '${truncate(id)}' does not exist`);
     }
     return notFound(
-      `The model '${shown(id)}' is served by an upstream of this server. There is no fine-tuned model of this name that could be deleted.`,
+      `The model '${truncate(id)}' is served by an upstream of this server. There is no fine-tuned model of this name that could be deleted.`,
     );
   }
 

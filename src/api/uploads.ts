@@ -14,7 +14,7 @@ import {
   type StoredFile,
   type UntrustedId,
 } from "../batch/batch.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import { BlobNotFound, type Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -230,7 +230,7 @@ function chosenParts(
   for (const id of partIds) {
     const part = known.get(id);
     if (part === undefined) {
-      throw wrongParts(`The part '${shown(id)}' does not belong to the upload '${upload.id}'.`);
+      throw wrongParts(`The part '${truncate(id)}' does not belong to the upload '${upload.id}'.`);
     }
     if (chosen.has(id)) throw wrongParts(`The part '${id}' is listed more than once.`);
     chosen.set(id, part);
@@ -253,7 +253,7 @@ function assertBytes(bytes: number, maxBytes: number): void {
 }
 
 const noSuchUpload = (id: string) =>
-  new PublicError("not_found", `No such Upload object: ${shown(id)}`, { param: "id" });
+  new PublicError("not_found", `No such Upload object: ${truncate(id)}`, { param: "id" });
 
 const wrongParts = (message: string) =>
   new PublicError("invalid_request", message, { param: "part_ids" });

@@ -240,7 +240,7 @@ export class JsonScan implements Member {
         at = skipNumberOrLiteral(bytes, at, end);
         if (at === INVALID) break;
       } else return this.#finish(false);
-      if (level > 0 && level <= reportDepth) this.#tell(level, at);
+      if (level > 0 && level <= reportDepth) this.#reportEnd(level, at);
       next = level === 0 ? NOTHING : AFTER_VALUE;
     }
     if (at === INVALID) return this.#finish(false);
@@ -260,7 +260,7 @@ export class JsonScan implements Member {
   }
 
   /** Unless it is an element of an array that has ended. */
-  #tell(level: number, end: number): void {
+  #reportEnd(level: number, end: number): void {
     if (this.#opened[level] !== OPEN_OBJECT) return;
     this.depth = level;
     this.keyStart = this.#keyStarts[level] as number;

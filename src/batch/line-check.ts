@@ -15,7 +15,7 @@ import {
 } from "./json.ts";
 import { skipSpace } from "./json-scan.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
-import { shown } from "./truncate.ts";
+import { truncate } from "./truncate.ts";
 
 /** Whether a string value says `text`, which is in ASCII and has its quotes. */
 const says = (bytes: Buffer, { start, end }: Extent, text: Buffer): boolean =>
@@ -93,13 +93,13 @@ export const modelNotFound = (
   hint: string | null = null,
 ): LineFault => ({
   code: "model_not_found",
-  message: `The provided model '${shown(model)}' is not supported by the Batch API.${hint === null ? "" : ` ${hint}`}`,
+  message: `The provided model '${truncate(model)}' is not supported by the Batch API.${hint === null ? "" : ` ${hint}`}`,
   param,
 });
 
 const mismatchedModel = (model: string): LineFault => ({
   code: "mismatched_model",
-  message: `The model '${shown(model)}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
+  message: `The model '${truncate(model)}' for this request does not match the rest of the batch. Each batch must contain requests for a single model.`,
   param: "body.model",
 });
 
@@ -179,7 +179,7 @@ export class LineChecker {
     if (!this.#customIds.addIfNew(bytes, line.customId)) {
       return {
         code: "duplicate_custom_id",
-        message: `The custom_id '${shown(decodeStart(bytes, line.customId, MAX_SHOWN_BYTES))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
+        message: `The custom_id '${truncate(decodeStart(bytes, line.customId, MAX_SHOWN_BYTES))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
         param: "custom_id",
       };
     }

@@ -1,6 +1,6 @@
 /**
  * How many tokens a request may cost, guessed from its bytes and from what it allows for the answer. It is only to
- * be right in proportion: whoever paces by it learns from the answers what an estimate is worth.
+ * be right in proportion: the rate limiter learns from the answers what an estimate is worth.
  */
 import { indexOfKey, quoted } from "./json.ts";
 import { JsonScan } from "./json-scan.ts";

@@ -17,14 +17,14 @@ import type { Log } from "../telemetry/log.ts";
 const LOOK_EVERY_MS = 1_000;
 const MISSING = "missing";
 
-export interface WatchDeps {
+export interface ConfigWatcherDeps {
   readonly clock: Clock;
   readonly log: Log;
   /** Ends the watch. */
   readonly drain: AbortSignal;
 }
 
-export class ConfigWatch {
+export class ConfigWatcher {
   readonly #path: string | null;
   readonly #nudge = new Nudge();
   #isAskedFor = false;
@@ -38,9 +38,9 @@ export class ConfigWatch {
   }
 
   /** To be called before the file is read for the first time, so that no change falls in between. */
-  static async from(path: string | null): Promise<ConfigWatch> {
-    const watch = new ConfigWatch(path);
-    watch.#known = watch.#seen = await watch.#look();
+  static async from(path: string | null): Promise<ConfigWatcher> {
+    const watch = new ConfigWatcher(path);
+    watch.#known = watch.#seen = await watch.#read();
     return watch;
   }
 
@@ -51,7 +51,7 @@ export class ConfigWatch {
   }
 
   /** Calls `reload` at each change, and when it is asked for, until the drain. Never rejects. */
-  run(reload: () => void, deps: WatchDeps): Promise<void> {
+  run(reload: () => void, deps: ConfigWatcherDeps): Promise<void> {
     const runOnce = async () => {
       if (await this.#isReloadDue()) reload();
       return false;
@@ -61,7 +61,7 @@ export class ConfigWatch {
 
   async #isReloadDue(): Promise<boolean> {
     const before = this.#seen;
-    this.#seen = await this.#look();
+    this.#seen = await this.#read();
     const isSettled = this.#seen === before && this.#seen !== this.#known;
     if (!isSettled && !this.#isAskedFor) return false;
     this.#isAskedFor = false;
@@ -70,7 +70,7 @@ export class ConfigWatch {
   }
 
   /** Equal for the same file with the same bytes; links are followed. */
-  async #look(): Promise<string> {
+  async #read(): Promise<string> {
     if (this.#path === null) return MISSING;
     try {
       const { dev, ino, size, mtimeNs, ctimeNs } = await stat(this.#path, { bigint: true });

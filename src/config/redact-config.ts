@@ -10,7 +10,7 @@ const SECRET_KEYS = new Set(["key", "api_key", "secret"]);
 /** Mappings that may hold a secret under any name. */
 const FREE_MAPPINGS = new Set(["headers", "extra_body", "defaults"]);
 
-export const showConfig = (config: Config): string => JSON.stringify(config, redact, 2);
+export const redactConfig = (config: Config): string => JSON.stringify(config, redact, 2);
 
 function redact(key: string, value: unknown): unknown {
   if (SECRET_KEYS.has(key)) return REDACTED;

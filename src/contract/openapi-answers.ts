@@ -111,7 +111,7 @@ const SERVER_ERROR = failure(
 );
 
 /** What an interactive request may meet. */
-export const RELAY_FAILURES = {
+export const PROXY_FAILURES = {
   "502": failure(
     "UpstreamFailed",
     "The model server could not be reached, or broke off before its answer began.",

@@ -8,8 +8,8 @@ import {
   COMMON_FAILURES,
   JSON_TYPE,
   MODEL_NOT_FOUND,
+  PROXY_FAILURES,
   passedOn,
-  RELAY_FAILURES,
 } from "./openapi-answers.ts";
 import { MODEL_EXAMPLE } from "./openapi-examples.ts";
 
@@ -22,7 +22,7 @@ const Body = z.looseObject({
 
 type Fields = Readonly<Record<string, z.infer<ReturnType<typeof z.json>>>>;
 
-interface Told {
+interface PassThrough {
   readonly operationId: string;
   readonly summary: string;
   /** Of the body, besides the model. */
@@ -38,7 +38,7 @@ const passThrough = ({
   asks,
   answers,
   stream,
-}: Told): ZodOpenApiPathItemObject => ({
+}: PassThrough): ZodOpenApiPathItemObject => ({
   post: {
     operationId,
     tags: ["Requests"],
@@ -57,7 +57,7 @@ const passThrough = ({
       "404": MODEL_NOT_FOUND,
       "413": BODY_TOO_LARGE,
       ...COMMON_FAILURES,
-      ...RELAY_FAILURES,
+      ...PROXY_FAILURES,
     },
   },
 });

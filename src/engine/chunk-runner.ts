@@ -63,13 +63,13 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
     ...deps,
     limits: deps.journalLimits,
     lease: claimed.lease,
-    labels: { model: claimed.chunk.route, project: claimed.batch.project },
+    labels: { model: claimed.chunk.model, project: claimed.batch.project },
     onLeaseLost: () => run.loseLease(),
     giveUp: run.abort,
   });
   const { unanswered, isAnyUnserved } = await sendLines(chunkRun, { journal, trace }, deps);
   if (run.endReason === "lease") {
-    journal.abandon();
+    journal.discard();
   } else if (unanswered === 0 || run.endReason === "batch") {
     await journal.close();
   } else {

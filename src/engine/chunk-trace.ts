@@ -13,7 +13,7 @@ export class ChunkTrace {
     const { traceparent: parent } = batch;
     this.#tracing = tracing;
     this.#ids = { "batchd.batch.id": batch.id, "batchd.chunk.number": chunk.number };
-    const attributes = { ...this.#ids, "gen_ai.request.model": chunk.route };
+    const attributes = { ...this.#ids, "gen_ai.request.model": chunk.model };
     this.span = tracing.start("chunk.run", { parent, attributes });
     this.#parent = this.span.traceparent ?? parent;
   }

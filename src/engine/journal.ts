@@ -7,7 +7,7 @@
  * flushed survives `kill -9`; any other line may be sent again.
  *
  * What waits in memory is what a crash repeats, and each flush costs some syncs. So records are flushed as soon as there are
- * `flushLines` of them and the flush before began `paceMs` ago, or, where the disk is slow, so long ago that
+ * `flushLines` of them and the flush before began `minIntervalMs` ago, or, where the disk is slow, so long ago that
  * it is left alone for most of the time. Fewer records wait for `flushMs`; more than `flushBytes` wait for nothing.
  *
  * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile no
@@ -42,7 +42,7 @@ export interface JournalLimits {
   /** As many are worth a segment of their own: of slow answers there would be one file for each. */
   readonly flushLines: number;
   /** From the beginning of a flush to that of the next. */
-  readonly paceMs: number;
+  readonly minIntervalMs: number;
   readonly flushBytes: number;
   readonly maxUnflushedBytes: number;
   readonly retryMs: number;
@@ -51,7 +51,7 @@ export interface JournalLimits {
 export const JOURNAL_LIMITS: JournalLimits = {
   flushMs: 500,
   flushLines: 32,
-  paceMs: 80,
+  minIntervalMs: 80,
   flushBytes: 1024 * 1024,
   maxUnflushedBytes: 8 * 1024 * 1024,
   retryMs: 1_000,
@@ -95,7 +95,7 @@ const nothingPending = (): Pending => ({
 });
 
 /** A flush begins no sooner than so many times the time that the last one took, after that one began. */
-const PACE_PER_FLUSH_TIME = 4;
+const INTERVAL_PER_FLUSH_TIME = 4;
 
 /** Given as a reason, because without one each abort would make an error with a stack. */
 const FLUSHED = "flushed";
@@ -145,7 +145,7 @@ export class Journal {
       if (entry === null) return;
       const isRecorded = await this.#persist(() => store.recordSegmentIfLeased(lease, entry));
       this.#flushTookMs = this.#options.clock.nowMs() - this.#flushBeganAtMs;
-      if (isRecorded) this.#tellFlushed(entry);
+      if (isRecorded) this.#recordFlushed(entry);
     });
     return this.#flushed;
   }
@@ -159,7 +159,7 @@ export class Journal {
         store.closeChunkIfLeased(lease, entry, clock.nowMs()),
       );
       if (isClosed) metrics.leaseChanged("chunk", "closed");
-      if (isClosed && entry !== null) this.#tellFlushed(entry);
+      if (isClosed && entry !== null) this.#recordFlushed(entry);
     });
     await this.#flushed;
   }
@@ -170,7 +170,7 @@ export class Journal {
   }
 
   /** Writes nothing any more: the lease is somebody else's. */
-  abandon(): void {
+  discard(): void {
     this.#isOver = true;
     this.#timer?.abort(FLUSHED);
     this.#drop();
@@ -187,7 +187,7 @@ export class Journal {
     for (const room of this.#takePending().rooms) room.release();
   }
 
-  #tellFlushed(entry: SegmentEntry): void {
+  #recordFlushed(entry: SegmentEntry): void {
     const { log, lease, metrics } = this.#options;
     const { completed, failed, bytes } = entry;
     metrics.journalFlushed(entry, this.#options.labels);
@@ -207,9 +207,9 @@ export class Journal {
   /** Until the next flush may begin. The clock may have been set back. */
   #restMs(): number {
     const { clock, limits } = this.#options;
-    const paceMs = Math.max(limits.paceMs, PACE_PER_FLUSH_TIME * this.#flushTookMs);
+    const intervalMs = Math.max(limits.minIntervalMs, INTERVAL_PER_FLUSH_TIME * this.#flushTookMs);
     const sinceMs = Math.max(0, clock.nowMs() - this.#flushBeganAtMs);
-    return Math.min(limits.flushMs, Math.max(0, paceMs - sinceMs));
+    return Math.min(limits.flushMs, Math.max(0, intervalMs - sinceMs));
   }
 
   async #writeBlob(): Promise<SegmentEntry | null> {

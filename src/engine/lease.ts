@@ -137,7 +137,7 @@ export class Leases {
   dropBatch(lease: BatchLease): void {
     const held = this.#batches.get(lease.batchId);
     const isSuperseded = held?.lease.epoch !== lease.epoch;
-    if (isSuperseded || held.run.endReason === "lease") this.#tellLost("batch");
+    if (isSuperseded || held.run.endReason === "lease") this.#recordLost("batch");
     if (isSuperseded) return;
     held.run.finish();
     this.#batches.delete(lease.batchId);
@@ -146,7 +146,7 @@ export class Leases {
   dropChunk(lease: ChunkLease): void {
     const held = this.#chunks.get(chunkKey(lease));
     const isSuperseded = held?.lease.epoch !== lease.epoch;
-    if (isSuperseded || held.run.endReason === "lease") this.#tellLost("chunk");
+    if (isSuperseded || held.run.endReason === "lease") this.#recordLost("chunk");
     if (isSuperseded) return;
     held.run.finish();
     this.#chunks.delete(chunkKey(lease));
@@ -187,7 +187,7 @@ export class Leases {
     }
   }
 
-  #tellLost(kind: "batch" | "chunk"): void {
+  #recordLost(kind: "batch" | "chunk"): void {
     this.#options.metrics.leaseChanged(kind, "lost");
   }
 

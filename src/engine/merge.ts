@@ -54,7 +54,7 @@ export class Merge {
 
   /** Every line of every chunk exactly once, by line number; in groups, because a step for each row costs. */
   async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
-    const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.route);
+    const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.model);
     this.#maxKeptBytes = Math.min(MAX_KEPT_BYTES, MAX_KEPT_TOTAL_BYTES / byRoute.size);
     const routes = [...byRoute.values()].map((chunks) => new RouteRows(this.#routeRows(chunks)));
     for (const route of routes) await route.fill();

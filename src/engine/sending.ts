@@ -50,7 +50,7 @@ export class Sending {
   /** What most of its lines ask for: a chunk may hold lines for several names of one route. */
   readonly #kind: RequestKind;
   #underWayCount = 0;
-  #tellSettled: (() => void) | null = null;
+  #resolveSettled: (() => void) | null = null;
   recordedCount = 0;
   isAnyUnserved = false;
   failure: Error | null = null;
@@ -64,7 +64,7 @@ export class Sending {
     this.#commonFailures = commonFailures;
     this.#memory = memory;
     const { batch, chunk } = chunkRun.claimed;
-    this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.route };
+    this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.model };
   }
 
   /** Sends the lines that are not answered yet, each as soon as there is room. False when the run ends first. */
@@ -92,7 +92,7 @@ export class Sending {
   async settled(): Promise<void> {
     if (this.#underWayCount === 0) return;
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.#tellSettled = resolve;
+    this.#resolveSettled = resolve;
     await promise;
   }
 
@@ -128,7 +128,7 @@ export class Sending {
     } finally {
       if (!isKept) room.release();
       if (hasPlace) route.dismiss();
-      if (--this.#underWayCount === 0) this.#tellSettled?.();
+      if (--this.#underWayCount === 0) this.#resolveSettled?.();
     }
   }
 

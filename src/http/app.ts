@@ -12,7 +12,7 @@ import type { Models } from "../api/models.ts";
 import type { Uploads } from "../api/uploads.ts";
 import type { Batch } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { KeyConfig } from "../config/schema.ts";
 import { PublicError } from "../errors.ts";
@@ -47,7 +47,7 @@ export interface AppDeps {
   readonly isReady: () => Promise<boolean>;
   readonly memory: MemoryBudget;
   readonly metrics: Metrics;
-  readonly lookAround: () => Promise<Now>;
+  readonly takeSnapshot: () => Promise<Now>;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -78,7 +78,7 @@ export function createApp(deps: AppDeps): App {
   return app;
 }
 
-const askedPath = (c: AppContext) => shown(pathOf(c.req.url));
+const askedPath = (c: AppContext) => truncate(pathOf(c.req.url));
 
 /** For clients whose base URL lacks the version, or has it twice. */
 function versionHint(app: App, c: AppContext): string {
@@ -86,7 +86,7 @@ function versionHint(app: App, c: AppContext): string {
   const kind = meant.split("/")[2];
   const isKnown = app.routes.some(({ path }) => path.split("/", 3).join("/") === `/v1/${kind}`);
   if (!isKnown || meant === c.req.path) return "";
-  return ` (HINT: The API is under /v1, so this is ${shown(meant)}. The base URL of a client ends with one /v1.)`;
+  return ` (HINT: The API is under /v1, so this is ${truncate(meant)}. The base URL of a client ends with one /v1.)`;
 }
 
 /** Called when all routes are there: on their paths any other method gets a 405. */

@@ -1,6 +1,6 @@
 /** A JSON body held against its schema, with the first thing that is wrong said in OpenAI's words. */
 import type { z } from "zod";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import { characterCount } from "../contract/text.ts";
 import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
 
@@ -94,10 +94,10 @@ function kindOf(value: unknown): string {
 }
 
 const unknownParameter = (path: string) =>
-  new PublicError("unknown_parameter", `Unknown parameter: '${shown(path)}'.`, { param: path });
+  new PublicError("unknown_parameter", `Unknown parameter: '${truncate(path)}'.`, { param: path });
 
 const missingParameter = (path: string) =>
-  new PublicError("missing_parameter", `Missing required parameter: '${shown(path)}'.`, {
+  new PublicError("missing_parameter", `Missing required parameter: '${truncate(path)}'.`, {
     param: path,
   });
 
@@ -106,7 +106,7 @@ export const wrongType = (path: string, expected: string, got: string) =>
     ? new PublicError("invalid_type", `Invalid body: expected ${expected}, but got ${got} instead.`)
     : new PublicError(
         "invalid_type",
-        `Invalid type for '${shown(path)}': expected ${expected}, but got ${got} instead.`,
+        `Invalid type for '${truncate(path)}': expected ${expected}, but got ${got} instead.`,
         { param: path },
       );
 
@@ -127,14 +127,14 @@ export const integerTooSmall = (path: string, value: number, min: number) =>
 export const stringTooLong = (path: string, text: string, maxLength: number) =>
   new PublicError(
     "string_too_long",
-    `Invalid '${shown(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${characterCount(text)} instead.`,
+    `Invalid '${truncate(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${characterCount(text)} instead.`,
     { param: path },
   );
 
 const arrayTooLong = (path: string, length: number) =>
   new PublicError(
     "array_too_long",
-    `Invalid '${shown(path)}': array too long. Expected an array with maximum length ${MAX_ELEMENTS}, but got an array with length ${length} instead.`,
+    `Invalid '${truncate(path)}': array too long. Expected an array with maximum length ${MAX_ELEMENTS}, but got an array with length ${length} instead.`,
     { param: path },
   );
 

@@ -6,7 +6,7 @@ import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Files } from "../api/files.ts";
 import type { StoredFile } from "../batch/batch.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { ByteRange } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -56,7 +56,7 @@ function partOf(c: AppContext, file: StoredFile): ByteRange | null {
   c.header("content-range", `bytes */${file.bytes}`);
   throw new PublicError(
     "range_not_satisfiable",
-    `The range '${shown(header)}' lies outside the file, which has ${file.bytes} bytes.`,
+    `The range '${truncate(header)}' lies outside the file, which has ${file.bytes} bytes.`,
   );
 }
 

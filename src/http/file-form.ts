@@ -1,7 +1,7 @@
 /** The form of `POST /v1/files`: the file, what it is for, and how long it is kept. */
 
 import type { FileDetails } from "../api/files.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import { EXPIRES_AFTER_SECONDS } from "../contract/batch.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
@@ -55,6 +55,6 @@ const missing = (name: string) =>
 export const unknownPurpose = (purpose: string, known: readonly FilePurpose[]) =>
   new PublicError(
     "invalid_request",
-    `'${shown(purpose)}' is not one of [${known.map((each) => `'${each}'`).join(", ")}] - 'purpose'`,
+    `'${truncate(purpose)}' is not one of [${known.map((each) => `'${each}'`).join(", ")}] - 'purpose'`,
     { param: "purpose" },
   );

@@ -8,7 +8,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Readable } from "node:stream";
 import { Busboy, type BusboyHeaders, type BusboyInstance } from "@fastify/busboy";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
 
 const LIMITS = { fields: 32, fieldSize: 1024, files: 8, headerPairs: 64, headerSize: 16 * 1024 };
@@ -86,7 +86,7 @@ export function readForm<Details>(
 function createParser(incoming: IncomingMessage, contentName: string): BusboyInstance {
   const type = incoming.headers["content-type"] ?? "";
   if (!/^multipart\/form-data\b/i.test(type)) {
-    throw malformed(`A file is uploaded as multipart/form-data, not as '${shown(type)}'.`);
+    throw malformed(`A file is uploaded as multipart/form-data, not as '${truncate(type)}'.`);
   }
   try {
     return new Busboy({
@@ -106,4 +106,4 @@ const endedEarly = (cause: unknown) =>
   malformed("The upload is not complete multipart/form-data: it ended early or is broken.", cause);
 
 const unexpectedField = (name: string | undefined) =>
-  malformed(`Additional properties are not allowed ('${shown(name ?? "")}' was unexpected)`);
+  malformed(`Additional properties are not allowed ('${truncate(name ?? "")}' was unexpected)`);

@@ -14,7 +14,7 @@ import {
   type InteractiveEndpoint,
 } from "../api/interactive.ts";
 import type { Log } from "../telemetry/log.ts";
-import type { Relayed } from "../upstream/upstream.ts";
+import type { Proxied } from "../upstream/upstream.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 import { roomFor } from "./json.ts";
 import { deploymentIn } from "./path.ts";
@@ -61,7 +61,7 @@ async function passThrough(
 
 async function sendOn(
   c: AppContext,
-  answer: Relayed,
+  answer: Proxied,
   { gone, log }: { readonly gone: AbortSignal; readonly log: Log },
 ): Promise<void> {
   const { incoming, outgoing } = c.env;
@@ -79,8 +79,8 @@ async function sendOn(
   outgoing.writeHead(answer.status, { ...passedOn(answer), ...trackingHeaders(c) });
   outgoing.flushHeaders();
   await pipeline(answer.body, outgoing).catch(() => {
-    if (problem === null) log.debug({ requestId, upstreamRequestId }, "relay.abandoned");
-    else log.warn({ requestId, upstreamRequestId, problem }, "relay.broken");
+    if (problem === null) log.debug({ requestId, upstreamRequestId }, "proxy.client_left");
+    else log.warn({ requestId, upstreamRequestId, problem }, "proxy.broken");
   });
 }
 
@@ -103,7 +103,7 @@ function waitInSilence({ socket }: IncomingMessage): void {
 const PASSED_ON =
   /^(?:content-type|content-length|content-encoding|cache-control|retry-after|retry-after-ms|x-should-retry|x-ratelimit-.+)$/;
 
-function passedOn({ headers }: Relayed): Record<string, string | string[]> {
+function passedOn({ headers }: Proxied): Record<string, string | string[]> {
   const passed: Record<string, string | string[]> = {};
   for (const [name, value] of Object.entries(headers)) {
     if (value !== undefined && PASSED_ON.test(name)) passed[name] = value;
@@ -112,7 +112,7 @@ function passedOn({ headers }: Relayed): Record<string, string | string[]> {
   return passed;
 }
 
-function headerOf({ headers }: Relayed, name: string): string | undefined {
+function headerOf({ headers }: Proxied, name: string): string | undefined {
   const value = headers[name];
   return typeof value === "string" ? value : value?.[0];
 }

@@ -7,11 +7,14 @@ export interface OpsDeps {
   readonly isReady: () => Promise<boolean>;
   readonly metrics: Metrics;
   /** What the metrics show of the moment. */
-  readonly lookAround: () => Promise<Now>;
+  readonly takeSnapshot: () => Promise<Now>;
 }
 
 /** For supervisors, load balancers and Prometheus: does it live, may it have traffic, how is it? No key is asked for. */
-export function mountOps(app: Hono<AppEnv>, { isReady, metrics, lookAround }: OpsDeps): void {
+export function mountOps(
+  app: Hono<AppEnv>,
+  { isReady, metrics, takeSnapshot: lookAround }: OpsDeps,
+): void {
   app.get("/health", (c) => answerJson(c, { status: "ok" }));
 
   app.get("/ready", async (c) =>

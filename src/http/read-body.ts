@@ -13,7 +13,7 @@ const RETRY_AFTER_MS = 5_000;
 /** Before a client has to be faster than this. */
 const SLOW_START_MS = 30_000;
 const MIN_BYTES_PER_SECOND = 16 * 1024;
-const PACE_CHECK_MS = 1_000;
+const RATE_CHECK_MS = 1_000;
 
 export interface BodyLimits {
   readonly maxBytes: number;
@@ -41,7 +41,7 @@ class BodyReader {
   #waitedMs = 0;
   /** Null while nothing is waited for but the client. */
   #waitingSinceMs: number | null = null;
-  #pace: NodeJS.Timeout | undefined;
+  #rateCheck: NodeJS.Timeout | undefined;
 
   constructor(incoming: IncomingMessage, limits: BodyLimits, ends: Ends) {
     this.#incoming = incoming;
@@ -55,7 +55,7 @@ class BodyReader {
       this.#breakOff();
       return;
     }
-    this.#pace = setInterval(this.#checkPace, PACE_CHECK_MS);
+    this.#rateCheck = setInterval(this.#checkRate, RATE_CHECK_MS);
     this.#incoming.on("data", this.#take);
     this.#incoming.on("end", this.#finish);
     this.#incoming.on("error", this.#breakOff);
@@ -83,7 +83,7 @@ class BodyReader {
     this.#incoming.resume();
   };
 
-  readonly #checkPace = (): void => {
+  readonly #checkRate = (): void => {
     const nowMs = performance.now();
     if (this.#waitingSinceMs !== null) {
       if (nowMs - this.#waitingSinceMs >= ROOM_WAIT_MS) this.#fail(noRoom());
@@ -112,7 +112,7 @@ class BodyReader {
   }
 
   #stop(): void {
-    clearInterval(this.#pace);
+    clearInterval(this.#rateCheck);
     this.#waitingSinceMs = null;
     this.#incoming.off("data", this.#take);
     this.#incoming.off("end", this.#finish);

@@ -35,7 +35,7 @@ export const LOG_EVENTS = {
     "idempotency_key.not_renewed":
       "The claim of a key could not be renewed; it is tried again before the claim runs out.",
     "idempotency_key.left_behind": "The key of a request that failed is free only after a while.",
-    "relay.broken": "The answer to an interactive request broke off.",
+    "proxy.broken": "The answer to an interactive request broke off.",
     "route.unserved": "Lines wait for a model that no upstream serves any more.",
     "target.circuit_opened": "A target gets no requests for a while, because it answered none.",
     "traces.not_sent": "Traces are lost, as their receiver does not take them.",
@@ -81,7 +81,7 @@ export const LOG_EVENTS = {
     "journal.removed": "The journal of a final batch is gone.",
     "line.recorded": "A line has its final outcome.",
     "part.stored": "A part of an upload came in.",
-    "relay.abandoned": "A client left before the end of the answer to its interactive request.",
+    "proxy.client_left": "A client left before the end of the answer to its interactive request.",
     "request.completed": "A request to batchd ended.",
     "target.circuit_half_open": "A target that was left alone is tried with one request.",
     "target.limit_changed":

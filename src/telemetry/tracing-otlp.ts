@@ -48,7 +48,7 @@ export function openOtlpTracing({ endpoint, protocol, log }: OtlpOptions): Traci
   const Exporter = protocol === "http/json" ? JsonExporter : ProtobufExporter;
   const exporter = new Exporter({ url: endpoint, timeoutMillis: EXPORT_TIMEOUT_MS });
   const processor = new BatchSpanProcessor({
-    exporter: new ToldExporter(exporter, log),
+    exporter: new LoggingExporter(exporter, log),
     maxQueueSize: MAX_WAITING_SPANS,
     maxExportBatchSize: MAX_SPANS_PER_EXPORT,
     scheduledDelayMillis: EXPORT_EVERY_MS,
@@ -128,7 +128,7 @@ function contextOf(traceparent: string): SpanContext {
 type Done = Parameters<SpanExporter["export"]>[1];
 
 /** Tells the log when the receiver goes away, and when it is back. */
-class ToldExporter implements SpanExporter {
+class LoggingExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #log: Log;
   #isFailing = false;

@@ -10,7 +10,7 @@ export interface Interruptible {
   interrupt(): void;
 }
 
-class Watch {
+class AbortListeners {
   readonly #signal: AbortSignal;
   readonly #waits = new Set<Interruptible>();
 
@@ -37,18 +37,18 @@ class Watch {
   };
 }
 
-const watches = new WeakMap<AbortSignal, Watch>();
+const listenersOf = new WeakMap<AbortSignal, AbortListeners>();
 
 /** Interrupts the wait when the signal aborts; the caller has seen that it has not yet. */
-export function watch(signal: AbortSignal, wait: Interruptible): void {
-  let existing = watches.get(signal);
+export function onAbort(signal: AbortSignal, wait: Interruptible): void {
+  let existing = listenersOf.get(signal);
   if (existing === undefined) {
-    existing = new Watch(signal);
-    watches.set(signal, existing);
+    existing = new AbortListeners(signal);
+    listenersOf.set(signal, existing);
   }
   existing.add(wait);
 }
 
-export function unwatch(signal: AbortSignal, wait: Interruptible): void {
-  watches.get(signal)?.delete(wait);
+export function offAbort(signal: AbortSignal, wait: Interruptible): void {
+  listenersOf.get(signal)?.delete(wait);
 }

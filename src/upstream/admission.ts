@@ -1,4 +1,4 @@
-import { type Interruptible, unwatch, watch } from "./abort-listeners.ts";
+import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 
 /** How many lines have been taken on, of how many that may be; who finds no place waits for one. */
 export class Admission {
@@ -53,11 +53,11 @@ class Waiter implements Interruptible {
   constructor(stop: AbortSignal, resolve: (isAdmitted: boolean) => void) {
     this.#stop = stop;
     this.#resolve = resolve;
-    watch(stop, this);
+    onAbort(stop, this);
   }
 
   admit(): void {
-    unwatch(this.#stop, this);
+    offAbort(this.#stop, this);
     this.#resolve(true);
   }
 

@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import { unwatch, watch } from "./abort-listeners.ts";
+import { offAbort, onAbort } from "./abort-listeners.ts";
 import { keyOf } from "./holds.ts";
 import type { RequestKind } from "./upstream.ts";
 
@@ -40,12 +40,12 @@ export class HeldWaits {
     if (stop.aborted) return;
     const waiting = new AbortController();
     const interruptible = { interrupt: () => waiting.abort(WOKEN) };
-    watch(stop, interruptible);
+    onAbort(stop, interruptible);
     this.#waiting.add(waiting);
     const waitMs = Math.min(Math.max(1, untilMs - this.#clock.nowMs()), MAX_WAIT_MS);
     await this.#clock.sleep(waitMs, waiting.signal);
     this.#waiting.delete(waiting);
-    unwatch(stop, interruptible);
+    offAbort(stop, interruptible);
   }
 
   wake(): void {

@@ -130,7 +130,7 @@ export class Holds {
     // Refused while others are served: that says something about the request only.
     const evidence = this.#servedAtMs > ended.startedAtMs ? "nothing" : "refused";
     const hasChanged = hold.breaker.note(evidence, ended);
-    if (hasChanged) this.#tell();
+    if (hasChanged) this.#notify();
     return hasChanged && hold.breaker.circuit === "open";
   }
 
@@ -145,7 +145,7 @@ export class Holds {
       const [oldest] = this.#servedByKind.keys();
       if (this.#servedByKind.size > MAX_HOLDS) this.#servedByKind.delete(oldest as string);
     }
-    this.#tell();
+    this.#notify();
   }
 
   /** Of other kinds, that began before a request started that was served. */
@@ -156,13 +156,13 @@ export class Holds {
       this.#holds.delete(key);
       hasEnded = true;
     }
-    if (hasEnded) this.#tell();
+    if (hasEnded) this.#notify();
   }
 
   /** Ends them all: the operator may have mended what was wrong. */
   release(): void {
     this.#holds.clear();
-    this.#tell();
+    this.#notify();
   }
 
   /** When the clock is set back, what was noted lies in the future: holds would last, and others seem served, until then. */
@@ -176,7 +176,7 @@ export class Holds {
     this.release();
   }
 
-  #tell(): void {
+  #notify(): void {
     for (const listener of [...this.#listeners]) listener();
   }
 }

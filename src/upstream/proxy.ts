@@ -10,9 +10,9 @@ import { isOverload } from "./exchange/answer.ts";
 import { acquireSlot } from "./load-balancer.ts";
 import { Need } from "./reservation.ts";
 import type { Target } from "./target.ts";
-import type { Relay, UpstreamRequest } from "./upstream.ts";
+import type { ProxyResult, UpstreamRequest } from "./upstream.ts";
 
-interface RelayOptions {
+interface ProxyOptions {
   readonly abort: AbortSignal;
   readonly clock: Clock;
   /** From 0 up to 1. */
@@ -22,14 +22,14 @@ interface RelayOptions {
 /** Of a gateway that does not reach its server. */
 const BEHIND_GATEWAY = new Set([502, 504]);
 
-export async function relayThrough(
+export async function proxyThrough(
   targets: readonly Target[],
   request: UpstreamRequest,
-  { abort, clock, random }: RelayOptions,
-): Promise<Relay> {
+  { abort, clock, random }: ProxyOptions,
+): Promise<ProxyResult> {
   const need = new Need("interactive", request.body);
   let untried = targets;
-  let last: Relay | null = null;
+  let last: ProxyResult | null = null;
   while (!abort.aborted) {
     const nowMs = clock.nowMs();
     const open = untried.filter(
@@ -45,8 +45,8 @@ export async function relayThrough(
       slot.target.decline(slot);
       continue;
     }
-    slot.target.watch.waited("interactive", clock.nowMs() - nowMs);
-    last = await slot.target.relay(slot, request, abort);
+    slot.target.telemetry.waited("interactive", clock.nowMs() - nowMs);
+    last = await slot.target.proxy(slot, request, abort);
     untried = untried.filter((target) => target !== slot.target);
     if (!isWorthAnother(last)) return last;
   }
@@ -55,21 +55,21 @@ export async function relayThrough(
 }
 
 /** The refusal for which a target is not asked; null when there is none. */
-const heldBy = (targets: readonly Target[], request: UpstreamRequest): Relay | null =>
+const heldBy = (targets: readonly Target[], request: UpstreamRequest): ProxyResult | null =>
   targets.map(({ holds }) => holds.heldFor(request)).find((refused) => refused !== null) ?? null;
 
 /** Another target may do better: this one is full, cannot be reached, or does not accept us. */
-const isWorthAnother = (relay: Relay) =>
-  relay.kind === "unreachable" ||
-  relay.kind === "refused" ||
-  relay.kind === "unknown_model" ||
-  (relay.kind === "relayed" && (isOverload(relay.status) || BEHIND_GATEWAY.has(relay.status)));
+const isWorthAnother = (result: ProxyResult) =>
+  result.kind === "unreachable" ||
+  result.kind === "refused" ||
+  result.kind === "unknown_model" ||
+  (result.kind === "proxied" && (isOverload(result.status) || BEHIND_GATEWAY.has(result.status)));
 
-function discard(relay: Relay | null): void {
-  if (relay?.kind === "relayed") relay.body.destroy();
+function discard(result: ProxyResult | null): void {
+  if (result?.kind === "proxied") result.body.destroy();
 }
 
-function unavailable(targets: readonly Target[], nowMs: number): Relay {
+function unavailable(targets: readonly Target[], nowMs: number): ProxyResult {
   const backAtMs = Math.min(...targets.map((target) => target.capacity.backAtMs));
   const isKnown = Number.isFinite(backAtMs) && backAtMs > nowMs;
   return { kind: "unavailable", retryAfterMs: isKnown ? backAtMs - nowMs : null };

@@ -15,7 +15,7 @@ import { Admission } from "./admission.ts";
 import { HeldWaits } from "./held-waits.ts";
 import type { Slot } from "./limiter.ts";
 import { acquireSlot } from "./load-balancer.ts";
-import { relayThrough } from "./proxy.ts";
+import { proxyThrough } from "./proxy.ts";
 import { Need } from "./reservation.ts";
 import {
   DEFAULT_RETRY_POLICY,
@@ -28,7 +28,7 @@ import {
 import type { Target } from "./target.ts";
 import { worstOf } from "./trouble.ts";
 import type {
-  Relay,
+  ProxyResult,
   RequestKind,
   Route,
   RouteTrouble,
@@ -165,7 +165,7 @@ export class TargetRoute implements Route {
         target.decline(slot);
         continue;
       }
-      target.watch.waited("batch", this.#clock.nowMs() - askedAtMs);
+      target.telemetry.waited("batch", this.#clock.nowMs() - askedAtMs);
       if (failed?.capacity.hasBeenDownSince(failedAtMs)) {
         tally = forgiven(tally, this.#clock.nowMs(), DEFAULT_RETRY_POLICY);
       }
@@ -181,7 +181,7 @@ export class TargetRoute implements Route {
       const next = this.#decide(outcome, { tally, target, request, hasServedOthers });
       if (next.do === "record") return next.outcome;
       if (next.do === "give_back") break;
-      target.watch.retried(outcome);
+      target.telemetry.retried(outcome);
       const isTargetInTrouble =
         next.tally.overloads > tally.overloads && isBeyondDoubt(outcome, target);
       tally = next.tally;
@@ -197,9 +197,9 @@ export class TargetRoute implements Route {
     return INTERRUPTED;
   }
 
-  relay(request: UpstreamRequest, abort: AbortSignal): Promise<Relay> {
+  proxy(request: UpstreamRequest, abort: AbortSignal): Promise<ProxyResult> {
     const { clock, random } = { clock: this.#clock, random: this.#random };
-    return relayThrough(this.#targets, request, { abort, clock, random });
+    return proxyThrough(this.#targets, request, { abort, clock, random });
   }
 
   /** At once where there is room. Null when `signal` aborts, or every target that would do has shut. */

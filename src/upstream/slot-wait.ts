@@ -1,4 +1,4 @@
-import { type Interruptible, unwatch, watch } from "./abort-listeners.ts";
+import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { type Limited, Slot } from "./limiter.ts";
 import type { Need } from "./reservation.ts";
 import type { IfShut, Place, SlotWaiter } from "./wait-queue.ts";
@@ -37,7 +37,7 @@ class Waiter<Target extends Limited> implements SlotWaiter, Interruptible {
 
   /** It may be granted a slot before it stands in the last line. */
   join(): void {
-    watch(this.#signal, this);
+    onAbort(this.#signal, this);
     for (let i = 0; i < this.#targets.length && !this.#isOver; i++) {
       const place = this.#targets[i]?.limiter.join(this, i) ?? null;
       if (!this.#isOver) this.#places[i] = place;
@@ -65,7 +65,7 @@ class Waiter<Target extends Limited> implements SlotWaiter, Interruptible {
   #end(slot: Slot<Target> | null): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    unwatch(this.#signal, this);
+    offAbort(this.#signal, this);
     for (const [i, place] of this.#places.entries()) {
       this.#places[i] = null;
       if (place !== null) this.#targets[i]?.limiter.leave(place);

@@ -11,18 +11,18 @@ import {
 } from "../telemetry/tracing.ts";
 import type { TargetStatus, UpstreamRequest } from "./upstream.ts";
 
-export interface WatchOptions {
+export interface TargetTelemetryOptions {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
 }
 
 /** What metrics and traces say of the attempts at one target. On the hot path: without traces it makes nothing. */
-export class TargetWatch {
+export class TargetTelemetry {
   readonly #name: string;
   readonly #metrics: TargetMetrics;
   readonly #tracing: Tracing;
 
-  constructor(name: string, { metrics, tracing }: WatchOptions) {
+  constructor(name: string, { metrics, tracing }: TargetTelemetryOptions) {
     this.#name = name;
     this.#metrics = metrics.target(name);
     this.#tracing = tracing;

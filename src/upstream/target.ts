@@ -1,7 +1,7 @@
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome } from "../batch/outcome.ts";
-import { shown } from "../batch/truncate.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../telemetry/tracing.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
@@ -9,19 +9,19 @@ import { isOverload, retryAfterMs } from "./exchange/answer.ts";
 import type { Attempted } from "./exchange/attempt.ts";
 import { Client } from "./exchange/client.ts";
 import { Dialect } from "./exchange/dialect.ts";
-import type { Unrelayed } from "./exchange/proxied-answer.ts";
+import type { Unproxied } from "./exchange/proxied-answer.ts";
 import { rateLimitHints } from "./exchange/rate-limits.ts";
 import { TargetHealth } from "./health.ts";
 import { Holds } from "./holds.ts";
 import type { Limiter, Slot } from "./limiter.ts";
 import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
-import { TargetWatch, type WatchOptions } from "./target-telemetry.ts";
+import { TargetTelemetry, type TargetTelemetryOptions } from "./target-telemetry.ts";
 import { troubleOf } from "./trouble.ts";
 import type {
   ModelListing,
-  Relay,
-  Relayed,
+  Proxied,
+  ProxyResult,
   RequestKind,
   RouteTrouble,
   TargetStatus,
@@ -35,7 +35,7 @@ const NEVER = new AbortController().signal;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
 const NOTHING = Buffer.alloc(0);
 
-export interface TargetOptions extends CapacityOptions, WatchOptions {
+export interface TargetOptions extends CapacityOptions, TargetTelemetryOptions {
   readonly maxAnswerBytes: () => number;
 }
 
@@ -52,7 +52,7 @@ export class Target {
   readonly capacity: Capacity;
   readonly health: TargetHealth;
   readonly holds: Holds;
-  readonly watch: TargetWatch;
+  readonly telemetry: TargetTelemetry;
   /** What it says it has. */
   readonly models: ModelList;
   readonly #options: TargetOptions;
@@ -63,7 +63,7 @@ export class Target {
   /** What models went by that are not listed any more. */
   #formerNames: ReadonlyMap<string, string | null> = new Map();
   /** Former clients, on which requests are ending. */
-  readonly #retiring = new Set<Client>();
+  readonly #draining = new Set<Client>();
 
   constructor(config: UpstreamConfig, options: TargetOptions) {
     this.name = config.name;
@@ -72,7 +72,7 @@ export class Target {
     this.capacity = new Capacity(config, options);
     this.holds = new Holds(options.clock);
     this.health = new TargetHealth(config.name, options);
-    this.watch = new TargetWatch(config.name, options);
+    this.telemetry = new TargetTelemetry(config.name, options);
     this.models = new ModelList({
       ...options,
       name: config.name,
@@ -147,7 +147,7 @@ export class Target {
     this.capacity.reconfigure(config);
     this.models.forget();
     this.releaseHolds();
-    this.#retire(former);
+    this.#drain(former);
   }
 
   /** Tries again at once what the target refused: the operator may have mended it, here or there. */
@@ -171,11 +171,11 @@ export class Target {
       if (!this.#canName(request)) return unknownModel(request.model);
       // The wait for the slot may have outlasted the window.
       if (startedAtMs < request.deadlineAtMs) {
-        const span = this.watch.startAttempt(request);
+        const span = this.telemetry.startAttempt(request);
         const exchange = this.#exchangeOf(request, span);
         const ready = exchange instanceof Promise ? await exchange : exchange;
         attempted = await this.#client.send(ready, abort);
-        this.watch.endAttempt(span, attempted.outcome, clock.nowMs() - startedAtMs);
+        this.telemetry.endAttempt(span, attempted.outcome, clock.nowMs() - startedAtMs);
       }
       return attempted.outcome;
     } finally {
@@ -185,19 +185,23 @@ export class Target {
   }
 
   /** The same for an interactive request: the slot is given back when the last byte has been read. */
-  async relay(slot: Slot<Target>, request: UpstreamRequest, abort: AbortSignal): Promise<Relay> {
+  async proxy(
+    slot: Slot<Target>,
+    request: UpstreamRequest,
+    abort: AbortSignal,
+  ): Promise<ProxyResult> {
     const { clock } = this.#options;
     const startedAtMs = clock.nowMs();
     let attempted = INTERRUPTED;
-    let answer: Relay | null = null;
+    let answer: ProxyResult | null = null;
     try {
       if (!this.#canName(request)) return { kind: "unknown_model" };
-      const span = this.watch.startAttempt(request);
+      const span = this.telemetry.startAttempt(request);
       const end = (outcome: Outcome) =>
-        this.watch.endAttempt(span, outcome, clock.nowMs() - startedAtMs);
-      answer = await this.#client.relay(await this.#exchangeOf(request, span), abort);
+        this.telemetry.endAttempt(span, outcome, clock.nowMs() - startedAtMs);
+      answer = await this.#client.proxy(await this.#exchangeOf(request, span), abort);
       attempted = beginningOf(answer, clock.nowMs());
-      if (answer.kind === "relayed") {
+      if (answer.kind === "proxied") {
         const { body } = answer;
         finished(body, () => {
           slot.release();
@@ -208,7 +212,7 @@ export class Target {
     } finally {
       this.#settle(slot, { request, startedAtMs, attempted });
       // What the head has told may let others go, long before the last byte comes.
-      if (answer?.kind === "relayed") this.limiter.handOn();
+      if (answer?.kind === "proxied") this.limiter.handOn();
       else slot.release();
     }
   }
@@ -233,15 +237,15 @@ export class Target {
   }
 
   /** Takes nothing more; what is in flight may end. */
-  async leave(): Promise<void> {
+  async drain(): Promise<void> {
     this.capacity.close();
-    await this.#client.retire();
+    await this.#client.drain();
   }
 
   /** Ends what is in flight, as interrupted. */
   async close(): Promise<void> {
     this.capacity.close();
-    await Promise.all([this.#client, ...this.#retiring].map((client) => client.close()));
+    await Promise.all([this.#client, ...this.#draining].map((client) => client.close()));
   }
 
   #settle({ need }: Slot<Target>, { request, startedAtMs, attempted }: Settled): void {
@@ -274,15 +278,15 @@ export class Target {
     return new Client({ config, dialect, clock, maxAnswerBytes });
   }
 
-  #retire(client: Client): void {
-    this.#retiring.add(client);
-    void client.retire().then(() => this.#retiring.delete(client));
+  #drain(client: Client): void {
+    this.#draining.add(client);
+    void client.drain().then(() => this.#draining.delete(client));
   }
 }
 
 /** As a server answers that is asked for a model which it does not have. */
 function unknownModel(model: string): Outcome {
-  const message = `The model \`${shown(model)}\` does not exist or you do not have access to it.`;
+  const message = `The model \`${truncate(model)}\` does not exist or you do not have access to it.`;
   const error = { message, type: "invalid_request_error", param: null, code: "model_not_found" };
   const body = Buffer.from(JSON.stringify({ error }));
   return { kind: "answered", status: 404, requestId: null, body, usage: NO_USAGE };
@@ -293,8 +297,8 @@ const cutShort = ({ aborted }: AbortSignal): Outcome =>
   aborted ? { kind: "interrupted" } : { kind: "broken", detail: "the answer broke off" };
 
 /** What the head of an answer tells; the rest of it is its reader's. */
-function beginningOf(answer: Relayed | Unrelayed, nowMs: number): Attempted {
-  if (answer.kind !== "relayed") return { outcome: answer, hints: null };
+function beginningOf(answer: Proxied | Unproxied, nowMs: number): Attempted {
+  if (answer.kind !== "proxied") return { outcome: answer, hints: null };
   const { status, headers } = answer;
   const known = { status, requestId: null, body: NOTHING };
   const outcome: Outcome = isOverload(status)

@@ -48,8 +48,8 @@ export interface SendSignals {
 }
 
 /** What becomes of an interactive request. */
-export type Relay =
-  | Relayed
+export type ProxyResult =
+  | Proxied
   /** The target has no such model, and there was nothing to ask it for. */
   | { readonly kind: "unknown_model" }
   /** Every target is down or asks to be left alone; `retryAfterMs` is null when nobody knows for how long. */
@@ -57,8 +57,8 @@ export type Relay =
   | Extract<Outcome, { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }>;
 
 /** An answer whose body is still on its way. */
-export interface Relayed {
-  readonly kind: "relayed";
+export interface Proxied {
+  readonly kind: "proxied";
   readonly status: number;
   /** As the upstream sent them, names in lower case. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
@@ -89,7 +89,7 @@ export interface Route {
   /** Attempts until an outcome is final, or `interrupted` when a signal or the deadline ends it first. */
   send(request: UpstreamRequest, signals: SendSignals): Promise<Outcome>;
   /** Passes a request through, ahead of all lines. `abort` gives it up at any moment, its body included. */
-  relay(request: UpstreamRequest, abort: AbortSignal): Promise<Relay>;
+  proxy(request: UpstreamRequest, abort: AbortSignal): Promise<ProxyResult>;
 }
 
 export interface UpstreamModel {

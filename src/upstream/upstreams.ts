@@ -6,7 +6,7 @@ import type { Log } from "../telemetry/log.ts";
 import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";
 import { Target } from "./target.ts";
-import type { WatchOptions } from "./target-telemetry.ts";
+import type { TargetTelemetryOptions } from "./target-telemetry.ts";
 import type {
   AskedForModels,
   ModelCheck,
@@ -17,7 +17,7 @@ import type {
   Upstreams,
 } from "./upstream.ts";
 
-export interface UpstreamsOptions extends WatchOptions {
+export interface UpstreamsOptions extends TargetTelemetryOptions {
   readonly upstreams: readonly UpstreamConfig[];
   /** Longest answer to one line. */
   readonly maxAnswerBytes: () => number;
@@ -115,7 +115,7 @@ class ConfiguredUpstreams implements Upstreams {
 
   #letGo(target: Target): void {
     this.#left.add(target);
-    void target.leave().then(() => this.#left.delete(target));
+    void target.drain().then(() => this.#left.delete(target));
   }
 
   #targetOf(config: UpstreamConfig): Target {

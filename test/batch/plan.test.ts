@@ -83,7 +83,7 @@ describe("for any mix of routes, sizes, blank lines and limits", () => {
         const read = readBack(file, chunk);
         expect(read).toHaveLength(chunk.lineCount);
         expect(new Set(read.map((line) => `model-${routeOf(line)}`))).toEqual(
-          new Set([chunk.route]),
+          new Set([chunk.model]),
         );
         const numbers = read.map((line) => line.number);
         expect(numbers).toEqual(numbers.toSorted((a, b) => a - b));
@@ -137,7 +137,7 @@ test("all chunks of a route go by one name, whichever of its models their lines 
     const routeKey = model === "other" ? "2" : "1";
     planner.add({ number: i + 1, start: i * 10, end: i * 10 + 10, model, routeKey });
   }
-  const chunks = planner.finish().map(({ route, lineCount }) => [route, lineCount]);
+  const chunks = planner.finish().map(({ model: route, lineCount }) => [route, lineCount]);
   expect(chunks).toEqual([
     ["a", 2],
     ["other", 2],

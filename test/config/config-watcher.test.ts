@@ -10,7 +10,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ConfigWatch } from "../../src/config/config-watcher.ts";
+import { ConfigWatcher } from "../../src/config/config-watcher.ts";
 import { Events } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 
@@ -26,12 +26,12 @@ afterEach(() => rmSync(folder, { recursive: true }));
 /** A watch that notes what the file says at each reload. */
 class Watching implements AsyncDisposable {
   readonly texts: string[] = [];
-  readonly watch: ConfigWatch;
+  readonly watch: ConfigWatcher;
   readonly #clock = new FakeClock();
   readonly #drain = new AbortController();
   readonly #run: Promise<void>;
 
-  private constructor(watch: ConfigWatch, file: string | null) {
+  private constructor(watch: ConfigWatcher, file: string | null) {
     this.watch = watch;
     const { log } = new Events();
     const note = () => this.texts.push(file === null ? "" : readFileSync(file, "utf8"));
@@ -39,7 +39,7 @@ class Watching implements AsyncDisposable {
   }
 
   static async start(file: string | null, before: () => void = () => {}): Promise<Watching> {
-    const watch = await ConfigWatch.from(file);
+    const watch = await ConfigWatcher.from(file);
     before();
     const watching = new Watching(watch, file);
     await watching.asleep();
@@ -163,7 +163,7 @@ describe("whoever asks is obeyed at once", () => {
   });
 
   test("before the watch runs, and it does so then", async () => {
-    const watch = await ConfigWatch.from(path);
+    const watch = await ConfigWatcher.from(path);
     watch.ask();
     const { promise: reloaded, resolve } = Promise.withResolvers<void>();
     const drain = new AbortController();

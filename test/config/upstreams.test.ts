@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadConfig, parseConfig } from "../../src/config/config.ts";
-import { showConfig } from "../../src/config/redact-config.ts";
+import { redactConfig } from "../../src/config/redact-config.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { privateAuthority } from "../support/certificates.ts";
 
@@ -124,7 +124,7 @@ describe("a file with authorities", () => {
 
 describe("a configuration that is shown", () => {
   test("hides headers, and credentials in addresses", () => {
-    const shown = showConfig(
+    const shown = redactConfig(
       configOf({
         base_url: "https://ann:secret-1@h.example/v1?api-version=secret-0&sig=secret-2",
         api_key: "secret-3",
@@ -150,6 +150,6 @@ describe("a configuration that is shown", () => {
       base_url: "https://h.example/a@b/v1",
       defaults: { temperature: 0.5, n: 1 },
     });
-    expect(JSON.parse(showConfig(config))).toEqual(JSON.parse(JSON.stringify(config)));
+    expect(JSON.parse(redactConfig(config))).toEqual(JSON.parse(JSON.stringify(config)));
   });
 });

@@ -325,7 +325,7 @@ describe("an answer that breaks off", () => {
     expect(Buffer.from((await reader?.read())?.value ?? "").toString()).toBe(sse("{}"));
     response.destroy();
     await expect(reader?.read()).rejects.toThrow();
-    await service.events.reached("relay.broken");
+    await service.events.reached("proxy.broken");
   });
 
   test("not even to a client of HTTP/1.0, for which the end of the connection is the end", async () => {
@@ -369,7 +369,7 @@ describe("a client that leaves takes its request along", () => {
     await answer;
     leave();
     await closed;
-    await service.events.reached("relay.abandoned");
+    await service.events.reached("proxy.client_left");
   });
 
   test("while it waits for a slot: it never goes out", async () => {

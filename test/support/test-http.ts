@@ -110,7 +110,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     isReady: async () => isReady,
     memory: new MemoryBudget(() => 512 * 1024 * 1024),
     metrics,
-    lookAround: async () => ({
+    takeSnapshot: async () => ({
       targets: [],
       openWork: await store.countOpenWork(),
       nowMs: clock.nowMs(),

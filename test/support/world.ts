@@ -121,11 +121,11 @@ export class Dispatcher {
 
   /** The status of the answer to a single request, ahead of all lines. */
   async ask(user: string, model = "test-model"): Promise<number | string> {
-    const relay = await this.routeOf(model).relay(this.#requestOf(model, user), NEVER);
-    if (relay.kind !== "relayed") return relay.kind;
-    relay.body.resume();
-    await once(relay.body, "close");
-    return relay.status;
+    const result = await this.routeOf(model).proxy(this.#requestOf(model, user), NEVER);
+    if (result.kind !== "proxied") return result.kind;
+    result.body.resume();
+    await once(result.body, "close");
+    return result.status;
   }
 
   close(): Promise<void> {

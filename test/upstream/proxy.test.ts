@@ -4,7 +4,7 @@ import { text } from "node:stream/consumers";
 import { expect, onTestFinished, test } from "vitest";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
 import { createLog } from "../../src/telemetry/log.ts";
-import type { Relay, Relayed } from "../../src/upstream/upstream.ts";
+import type { Proxied, ProxyResult } from "../../src/upstream/upstream.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat, answerWith } from "../support/given.ts";
@@ -19,15 +19,15 @@ function open(targets: UpstreamConfig[]) {
   return { route: upstreams.findRoute("m")!, inFlight };
 }
 
-function relayed(relay: Relay): Relayed {
-  expect(relay.kind).toBe("relayed");
-  return relay as Relayed;
+function proxied(result: ProxyResult): Proxied {
+  expect(result.kind).toBe("proxied");
+  return result as Proxied;
 }
 
 test("holds its slot until the last byte has been read", async () => {
   const upstream = await modelServer();
   const { route, inFlight } = open([targetAt(upstream, "a")]);
-  const answer = relayed(await route.relay(requestOf("[[slow 4 5]]"), never));
+  const answer = proxied(await route.proxy(requestOf("[[slow 4 5]]"), never));
   expect(inFlight("a")).toEqual({ interactive: 1, batch: 0 });
   expect(JSON.parse(await text(answer.body))).toMatchObject({ object: "chat.completion" });
   if (!answer.body.closed) await once(answer.body, "close");
@@ -41,9 +41,9 @@ test("goes before lines that came earlier", async () => {
   const signals = { stop: never, abort: never };
   const lines = ["first", "second"].map((prompt) => route.send(requestOf(prompt), signals));
   await upstream.reached(1);
-  const answer = route.relay(requestOf("urgent"), never);
+  const answer = route.proxy(requestOf("urgent"), never);
   upstream.release();
-  await text(relayed(await answer).body);
+  await text(proxied(await answer).body);
   await Promise.all(lines);
   expect([...upstream.received.keys()]).toEqual(["first", "urgent", "second"]);
 });
@@ -58,7 +58,7 @@ test("that meets a full target is answered by another one", async () => {
   const signals = { stop: never, abort: never };
   const lines = [1, 2].map((n) => route.send(requestOf(`line ${n}`), signals));
   await full.reached(2);
-  await text(relayed(await route.relay(requestOf("urgent"), never)).body);
+  await text(proxied(await route.proxy(requestOf("urgent"), never)).body);
   expect(free.total).toBe(1);
   full.release();
   await Promise.all(lines);
@@ -67,7 +67,7 @@ test("that meets a full target is answered by another one", async () => {
 test("that is refused everywhere brings the last refusal back, as it came", async () => {
   const [a, b] = [await modelServer(), await modelServer()];
   const { route, inFlight } = open([targetAt(a, "a"), targetAt(b, "b")]);
-  const answer = relayed(await route.relay(requestOf("[[status 429]]"), never));
+  const answer = proxied(await route.proxy(requestOf("[[status 429]]"), never));
   expect(answer.status).toBe(429);
   await text(answer.body);
   expect([a.total, b.total]).toEqual([1, 1]);
@@ -79,14 +79,14 @@ test("goes to another target when the first cannot be reached", async () => {
   const [dead, alive] = [await modelServer(), await modelServer()];
   const { route } = open([targetAt(dead, "a-dead"), targetAt(alive, "b", { priority: 1 })]);
   await dead.close();
-  expect(relayed(await route.relay(requestOf("hello"), never)).status).toBe(200);
+  expect(proxied(await route.proxy(requestOf("hello"), never)).status).toBe(200);
 });
 
 test("does not wait for a target that asks to be left alone, and says for how long", async () => {
   const upstream = await modelServer();
   const { route } = open([targetAt(upstream, "a")]);
-  await text(relayed(await route.relay(requestOf("[[retry-after 60 status 429]]"), never)).body);
-  const answer = await route.relay(requestOf("next"), never);
+  await text(proxied(await route.proxy(requestOf("[[retry-after 60 status 429]]"), never)).body);
+  const answer = await route.proxy(requestOf("next"), never);
   expect(answer).toEqual({ kind: "unavailable", retryAfterMs: expect.any(Number) });
   expect(upstream.total).toBe(1);
 });
@@ -94,9 +94,9 @@ test("does not wait for a target that asks to be left alone, and says for how lo
 test("that is given up frees its slot at once, while it waits and while it is answered", async () => {
   const upstream = await modelServer();
   const { route, inFlight } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
-  const answer = relayed(await route.relay(requestOf("[[slow 1000 1000]]"), never));
+  const answer = proxied(await route.proxy(requestOf("[[slow 1000 1000]]"), never));
   const waiting = new AbortController();
-  const waits = route.relay(requestOf("waits"), waiting.signal);
+  const waits = route.proxy(requestOf("waits"), waiting.signal);
   waiting.abort();
   expect((await waits).kind).toBe("interrupted");
   answer.body.destroy();
@@ -109,7 +109,7 @@ test("that cannot be sent gives its slot back", async () => {
   const upstream = await modelServer();
   const { route, inFlight } = open([targetAt(upstream, "a", { extra_body: { seed: 1 } })]);
   const noObject = requestOf("no object", { body: Buffer.from("[]") });
-  await expect(route.relay(noObject, never)).rejects.toThrow("not a JSON object");
+  await expect(route.proxy(noObject, never)).rejects.toThrow("not a JSON object");
   expect(inFlight("a")).toEqual({ interactive: 0, batch: 0 });
 });
 
@@ -122,7 +122,7 @@ test("that waits for a slot is sent away when the target asks to be left alone",
     ...{ stop: stop.signal, abort: never },
   });
   await upstream.reached(1);
-  const waiting = route.relay(requestOf("waits"), never);
+  const waiting = route.proxy(requestOf("waits"), never);
   upstream.release();
   expect(await waiting).toEqual({ kind: "unavailable", retryAfterMs: expect.any(Number) });
   stop.abort();
@@ -150,10 +150,10 @@ test("that finds a target well again lets the lines go, before its own answer is
   expect(upstreams.listTargets()).toMatchObject([{ circuit: "open" }]);
 
   clock.advance(500);
-  const relay = route.relay(request, never);
+  const result = route.proxy(request, never);
   const { response } = await upstream.next();
   response.writeHead(200, { "content-type": "text/event-stream" }).write("data: 1");
-  const answer = relayed(await relay);
+  const answer = proxied(await result);
   for (let i = 0; i < 10; i++) answerChat(await upstream.next());
   await Promise.all(lines);
   answer.body.destroy();

@@ -134,7 +134,7 @@ function expectedOf(
   routes: ReadonlyMap<string, RoutePlan>,
   input: ForecastInput,
 ): Omit<OpenForecast, "queuePosition"> {
-  const prospects = batch.work.map(({ route }) => prospectOf(batch, routes.get(route), input));
+  const prospects = batch.work.map(({ model }) => prospectOf(batch, routes.get(model), input));
   const etas = prospects.map(({ etaAtMs }) => etaAtMs).filter((etaAtMs) => etaAtMs !== null);
   const waiting = input.waiting.get(batch.batchId) ?? null;
   const hasEnd = waiting === null || END_IS_KNOWN.has(waiting.reason);
@@ -174,11 +174,11 @@ function addDemands(
   planOf: (model: string) => RoutePlan | null,
 ): void {
   const openLineCount = work.reduce((sum, { lineCount }) => sum + lineCount, 0);
-  for (const { route, lineCount } of work) {
+  for (const { model, lineCount } of work) {
     // Some lines of open chunks have their answers: how many is known for the batch as a whole.
     const toGo = (lineCount * remainingLineCount) / openLineCount;
     const demand = { batchId, project, weight: weightOf(priority), lineCount: toGo };
-    planOf(route)?.demands.push(demand);
+    planOf(model)?.demands.push(demand);
   }
 }
 

@@ -11,7 +11,7 @@ import type { OpenBatch, Store } from "../../store/store.ts";
 import type { Upstreams } from "../../upstream/upstream.ts";
 import type { CommonFailures } from "../common-failures.ts";
 import { forecastAll, type OpenForecast } from "./forecast.ts";
-import type { Meter } from "./throughput-estimator.ts";
+import type { ThroughputEstimator } from "./throughput-estimator.ts";
 import { waitOf } from "./waiting.ts";
 
 /** After a refresh no other is made for so many times as long: it takes at most a quarter of the time. */
@@ -29,7 +29,7 @@ export interface ForecasterDeps {
   readonly upstreams: Upstreams;
   readonly clock: Clock;
   /** What the routes have done until now, by their keys. */
-  readonly measure: () => ReadonlyMap<string, Meter>;
+  readonly measure: () => ReadonlyMap<string, ThroughputEstimator>;
   /** Journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
   readonly commonFailures: CommonFailures;

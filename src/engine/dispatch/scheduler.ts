@@ -19,7 +19,7 @@ import { isPassing } from "../failure.ts";
 import type { Leases, Run } from "../lease.ts";
 import type { Contender } from "./fair-queue.ts";
 import { Desk } from "./route-queue.ts";
-import { Meter } from "./throughput-estimator.ts";
+import { ThroughputEstimator } from "./throughput-estimator.ts";
 
 /** How old the list of what can be claimed may be. */
 const LIST_EVERY_MS = 1_000;
@@ -79,7 +79,7 @@ export class Scheduler {
   readonly #deps: SchedulerDeps;
   readonly #desks = new Map<Route, Desk>();
   /** By the keys of their routes. */
-  readonly #meters = new Map<string, Meter>();
+  readonly #meters = new Map<string, ThroughputEstimator>();
   readonly #running = new Map<Promise<void>, Running>();
   /** Models of waiting chunks that no target serves any more, told once each. */
   #unserved: ReadonlySet<string> = new Set();
@@ -102,8 +102,8 @@ export class Scheduler {
     await this.#listIfDue();
     const choice = this.#choose();
     if (choice === null) return false;
-    const { batchId, route: model } = choice.runnable;
-    const claimed = await store.claimChunk({ ...(await leases.claim()), batchId, route: model });
+    const { batchId, model } = choice.runnable;
+    const claimed = await store.claimChunk({ ...(await leases.claim()), batchId, model });
     // The configuration may have changed since the list was made.
     if (claimed !== null && upstreams.findRoute(model) === choice.desk.route) {
       this.#start(claimed, choice.desk);
@@ -124,7 +124,7 @@ export class Scheduler {
   reroute(): void {
     const { upstreams, clock } = this.#deps;
     for (const { claimed, desk, run, routes } of this.#running.values()) {
-      const known = [[claimed.chunk.route, desk.route] as const, ...routes];
+      const known = [[claimed.chunk.model, desk.route] as const, ...routes];
       const hasMoved = known.some(([model, route]) => upstreams.findRoute(model) !== route);
       if (hasMoved) run.end("reroute", null, clock);
     }
@@ -134,7 +134,7 @@ export class Scheduler {
   }
 
   /** Of every route that has had lines, since this was asked last. */
-  measure(): ReadonlyMap<string, Meter> {
+  measure(): ReadonlyMap<string, ThroughputEstimator> {
     const nowMs = this.#deps.clock.nowMs();
     const full = new Set<string>();
     for (const desk of this.#desks.values()) if (desk.takeHadToWait()) full.add(desk.route.key);
@@ -158,8 +158,8 @@ export class Scheduler {
     const unserved = new Set<string>();
     for await (const group of inSlices(await store.listRunnable(nowMs))) {
       for (const runnable of group) {
-        const route = upstreams.findRoute(runnable.route);
-        if (route === null) unserved.add(runnable.route);
+        const route = upstreams.findRoute(runnable.model);
+        if (route === null) unserved.add(runnable.model);
         else {
           const ofRoute = byRoute.get(route);
           if (ofRoute === undefined) byRoute.set(route, [runnable]);
@@ -224,10 +224,10 @@ export class Scheduler {
     return desk;
   }
 
-  #meterOf({ key }: Route): Meter {
+  #meterOf({ key }: Route): ThroughputEstimator {
     const known = this.#meters.get(key);
     if (known !== undefined) return known;
-    const meter = new Meter();
+    const meter = new ThroughputEstimator();
     this.#meters.set(key, meter);
     return meter;
   }

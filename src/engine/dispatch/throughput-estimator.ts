@@ -16,7 +16,7 @@ export interface Throughput {
   readonly isLowerBound: boolean;
 }
 
-export class Meter {
+export class ThroughputEstimator {
   #known: Throughput | null = null;
   /** Of work that went into what is known. */
   #measuredMs = 0;

@@ -26,7 +26,7 @@ export function waitOf(
 ): Wait | null {
   if (!isValidated || work.length === 0) return null;
   if (!canWrite) return { reason: "journal_not_writable", upstreamError: null };
-  const waits = work.map(({ route: model }): Wait | null => {
+  const waits = work.map(({ model }): Wait | null => {
     const route = upstreams.findRoute(model);
     if (route === null) return { reason: "not_served", upstreamError: null };
     return route.troubleFor({ project, model });

@@ -125,7 +125,7 @@ export class Capacity implements Gate {
   }
 
   pass(need: Need, nowMs: number): void {
-    if (this.#breaker.pass(nowMs)) this.#tellCircuit();
+    if (this.#breaker.pass(nowMs)) this.#recordCircuit();
     if (!this.#quota.isLimited) return;
     const estimatedTokens = this.#tokensOf(need);
     this.#quota.take(estimatedTokens, nowMs);
@@ -172,7 +172,7 @@ export class Capacity implements Gate {
     const random = this.#options.random();
     if (!this.#breaker.note(evidence, { startedAtMs, nowMs, random })) return false;
     if (this.circuit === "closed") this.#concurrency.restart();
-    this.#tellCircuit();
+    this.#recordCircuit();
     return true;
   }
 
@@ -248,7 +248,7 @@ export class Capacity implements Gate {
     }
   }
 
-  #tellCircuit(): void {
+  #recordCircuit(): void {
     const { log, clock } = this.#options;
     const { circuit, retryAtMs } = this.#breaker;
     const target = this.#name;

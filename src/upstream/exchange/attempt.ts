@@ -1,19 +1,19 @@
 /**
- * One HTTP exchange whose answer is wanted whole. Whatever ends it first (the answer, an error, the stopwatch,
+ * One HTTP exchange whose answer is wanted whole. Whatever ends it first (the answer, an error, the timer,
  * an abort) settles it; whatever comes later is ignored.
  *
- * This is the hot path: per attempt one object that undici calls back, one stopwatch and one promise.
+ * This is the hot path: per attempt one object that undici calls back, one timer and one promise.
  */
 import type { Usage } from "../../batch/batch.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../resources/time-slice.ts";
-import { type Interruptible, unwatch, watch } from "../abort-listeners.ts";
+import { type Interruptible, offAbort, onAbort } from "../abort-listeners.ts";
 import type { AnswerRoom } from "../upstream.ts";
 import { type AnswerRules, outcomeOf, usageOf } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
-import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./timeout-timer.ts";
+import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
 
 /** What became of an attempt, and what the answer said of rate limits. */
 export interface Attempted {
@@ -52,7 +52,7 @@ export class Attempt implements Interruptible, Impatient {
   readonly #rules: AttemptRules;
   readonly #maxAnswerBytes: number;
   readonly #options: AttemptOptions;
-  readonly #stopwatch: Stopwatch;
+  readonly #timeout: TimeoutTimer;
   #isSettled = false;
   /** Null until a connection takes the request. */
   #controller: Controller | null = null;
@@ -65,8 +65,8 @@ export class Attempt implements Interruptible, Impatient {
     this.#rules = rules;
     this.#maxAnswerBytes = rules.maxAnswerBytes();
     this.#options = options;
-    this.#stopwatch = new Stopwatch(options.timeouts, this);
-    watch(options.abort, this);
+    this.#timeout = new TimeoutTimer(options.timeouts, this);
+    onAbort(options.abort, this);
   }
 
   onRequestStart(controller: Controller): void {
@@ -75,7 +75,7 @@ export class Attempt implements Interruptible, Impatient {
     this.#options.room?.release();
     // It was given up while it waited for a connection.
     if (this.#isSettled) controller.abort(ABANDONED);
-    else this.#stopwatch.await("first_byte");
+    else this.#timeout.await("first_byte");
   }
 
   /** Informational answers (1xx) come through here too; the final one comes last. */
@@ -84,13 +84,13 @@ export class Attempt implements Interruptible, Impatient {
     this.#headers = headers;
     if (status < 200) return;
     this.#body = new Gathered(announcedBytes(headers));
-    this.#stopwatch.await("more");
+    this.#timeout.await("more");
   }
 
   onResponseData(controller: Controller, chunk: Buffer): void {
     const body = this.#body;
     if (this.#isSettled || body === null) return;
-    this.#stopwatch.await("more");
+    this.#timeout.await("more");
     if (body.length + chunk.length <= this.#maxAnswerBytes) {
       body.add(chunk);
       const room = this.#options.room?.add(chunk.length) ?? null;
@@ -104,10 +104,10 @@ export class Attempt implements Interruptible, Impatient {
   /** That there is no room is not the server's fault: meanwhile only the time for the whole answer counts. */
   #pauseUntil(room: Promise<void>, controller: Controller): void {
     controller.pause();
-    this.#stopwatch.await("reader");
+    this.#timeout.await("reader");
     void room.then(() => {
       if (this.#isSettled) return;
-      this.#stopwatch.await("more");
+      this.#timeout.await("more");
       controller.resume();
     });
   }
@@ -115,7 +115,7 @@ export class Attempt implements Interruptible, Impatient {
   onResponseEnd(): void {
     if (this.#isSettled) return;
     // The answer is there: nothing is waited for any more.
-    this.#stopwatch.stop();
+    this.#timeout.stop();
     const { redactor } = this.#rules;
     const raw = this.#body?.take() ?? NOTHING;
     const body = isLong(raw) ? raw : redactor.bytes(raw);
@@ -158,8 +158,8 @@ export class Attempt implements Interruptible, Impatient {
     // What another attempt follows is kept for hours perhaps, and is short.
     if (outcome.kind !== "answered") this.#options.room?.release();
     this.#body = null;
-    this.#stopwatch.stop();
-    unwatch(this.#options.abort, this);
+    this.#timeout.stop();
+    offAbort(this.#options.abort, this);
     this.#options.resolve({ outcome: withoutSecrets(outcome, this.#rules.redactor), hints });
   }
 }

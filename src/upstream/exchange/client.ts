@@ -2,18 +2,18 @@
  * HTTP to one target: one request is one attempt, and its promise always resolves.
  *
  * Connections are undici's, spoken to through its handler interface, which costs the least: what happens to
- * a request is told to one object, an `Attempt` that wants the answer whole or a `Relaying` that passes it on.
+ * a request is told to one object, an `Attempt` that wants the answer whole or a `ProxiedAnswer` that passes it on.
  * Nothing here bounds how many requests are in flight; whoever sends holds a slot of the target.
  */
 import { readFileSync } from "node:fs";
 import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
 import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
-import type { Relayed } from "../upstream.ts";
+import type { Proxied } from "../upstream.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
 import { skippingContinue } from "./interim.ts";
-import { Relaying, type Unrelayed } from "./proxied-answer.ts";
+import { ProxiedAnswer, type Unproxied } from "./proxied-answer.ts";
 import type { Timeouts } from "./timeout-timer.ts";
 import {
   buildConnector,
@@ -59,7 +59,7 @@ export class Client {
     this.#inFlightCount++;
     return new Promise((resolve) => {
       const settle = (attempted: Attempted) => {
-        this.#leave();
+        this.#remove();
         resolve(attempted);
       };
       const timeouts = this.#timeoutsFor(exchange);
@@ -75,14 +75,14 @@ export class Client {
    * Resolves when the answer begins. Destroying its body, or `abort` at any moment, gives the connection up; the
    * body fails when the answer breaks off or takes too long.
    */
-  relay(exchange: Exchange, abort: AbortSignal): Promise<Relayed | Unrelayed> {
+  proxy(exchange: Exchange, abort: AbortSignal): Promise<Proxied | Unproxied> {
     if (abort.aborted || this.#onIdle !== null) return Promise.resolve(INTERRUPTED);
     this.#inFlightCount++;
     return new Promise((resolve) => {
       const { redactor } = this.#rules;
       const timeouts = this.#timeoutsFor(exchange);
-      const onOver = () => this.#leave();
-      this.#dispatch(exchange, new Relaying({ timeouts, abort, redactor, resolve, onOver }));
+      const onOver = () => this.#remove();
+      this.#dispatch(exchange, new ProxiedAnswer({ timeouts, abort, redactor, resolve, onOver }));
     });
   }
 
@@ -95,18 +95,18 @@ export class Client {
     return timeoutMs === undefined ? this.#timeouts : { ...this.#timeouts, totalMs: timeoutMs };
   }
 
-  #dispatch({ method, path, headers, body }: Exchange, handler: Attempt | Relaying): void {
+  #dispatch({ method, path, headers, body }: Exchange, handler: Attempt | ProxiedAnswer): void {
     const request = { origin: this.#origin, method, path, headers: headers as string[], body };
     this.#connections.dispatch(request, handler);
   }
 
-  #leave(): void {
+  #remove(): void {
     this.#inFlightCount--;
     if (this.#inFlightCount === 0) this.#onIdle?.();
   }
 
   /** Takes nothing more, and lets what is in flight end. Resolves when all of it has. */
-  async retire(): Promise<void> {
+  async drain(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     const before = this.#onIdle;
     this.#onIdle = () => {
@@ -149,7 +149,7 @@ function connect(config: UpstreamConfig): Dispatcher {
     pipelining: 1,
     allowH2: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
-    // The stopwatch of the attempt covers the whole answer.
+    // The timer of the attempt covers the whole answer.
     headersTimeout: 0,
     bodyTimeout: 0,
   };

@@ -11,8 +11,8 @@
 import { Readable } from "node:stream";
 import type { Outcome } from "../../batch/outcome.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
-import { type Interruptible, unwatch, watch } from "../abort-listeners.ts";
-import type { Relayed } from "../upstream.ts";
+import { type Interruptible, offAbort, onAbort } from "../abort-listeners.ts";
+import type { Proxied } from "../upstream.ts";
 import { problemOfHead, refusalIn } from "./answer.ts";
 import {
   ABANDONED,
@@ -23,18 +23,18 @@ import {
 } from "./attempt.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { isWorthJudging } from "./refusal.ts";
-import { type Awaited, type Impatient, Stopwatch, type Timeouts } from "./timeout-timer.ts";
+import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
 
-export type Unrelayed = Extract<
+export type Unproxied = Extract<
   Outcome,
   { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }
 >;
 
-interface RelayingOptions {
+interface ProxiedAnswerOptions {
   readonly timeouts: Timeouts;
   readonly abort: AbortSignal;
   readonly redactor: Redactor;
-  readonly resolve: (relay: Relayed | Unrelayed) => void;
+  readonly resolve: (result: Proxied | Unproxied) => void;
   /** Called once, when nothing more comes from the upstream. */
   readonly onOver: () => void;
 }
@@ -54,9 +54,9 @@ interface Judged {
   bytes: number;
 }
 
-export class Relaying implements Interruptible, Impatient {
-  readonly #options: RelayingOptions;
-  readonly #stopwatch: Stopwatch;
+export class ProxiedAnswer implements Interruptible, Impatient {
+  readonly #options: ProxiedAnswerOptions;
+  readonly #timeout: TimeoutTimer;
   #isOver = false;
   /** Null until a connection takes the request. */
   #controller: Controller | null = null;
@@ -65,23 +65,23 @@ export class Relaying implements Interruptible, Impatient {
   /** Null until the answer goes on. */
   #body: Readable | null = null;
 
-  constructor(options: RelayingOptions) {
+  constructor(options: ProxiedAnswerOptions) {
     this.#options = options;
     this.#redacted = options.redactor.stream();
-    this.#stopwatch = new Stopwatch(options.timeouts, this);
-    watch(options.abort, this);
+    this.#timeout = new TimeoutTimer(options.timeouts, this);
+    onAbort(options.abort, this);
   }
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller;
     if (this.#isOver) controller.abort(ABANDONED);
-    else this.#stopwatch.await("first_byte");
+    else this.#timeout.await("first_byte");
   }
 
   onResponseStart(controller: Controller, status: number, headers: AnswerHeaders): void {
     // The final status is still to come.
     if (this.#isOver || status < 200) return;
-    this.#stopwatch.await("more");
+    this.#timeout.await("more");
     const head = { status, headers };
     const problem = problemOfHead(head);
     if (problem !== null) {
@@ -98,7 +98,7 @@ export class Relaying implements Interruptible, Impatient {
     this.#body = this.#openBody(controller);
     const { redactor, resolve } = this.#options;
     resolve({
-      kind: "relayed",
+      kind: "proxied",
       status,
       headers: redactHeaders(headers, redactor),
       body: this.#body,
@@ -109,12 +109,12 @@ export class Relaying implements Interruptible, Impatient {
     const body = new Readable({
       read: () => {
         if (this.#isOver) return;
-        this.#stopwatch.await("more");
+        this.#timeout.await("more");
         controller.resume();
       },
       destroy: (error, callback) => {
         if (!this.#isOver) {
-          this.#leave();
+          this.#release();
           controller.abort(ABANDONED);
         }
         callback(error);
@@ -131,12 +131,12 @@ export class Relaying implements Interruptible, Impatient {
   }
 
   #gather(controller: Controller, judged: Judged, chunk: Buffer): void {
-    this.#stopwatch.await("more");
+    this.#timeout.await("more");
     judged.chunks.push(chunk);
     judged.bytes += chunk.length;
     if (judged.bytes <= MAX_JUDGED_BYTES) return;
     if (this.#isRefused(judged)) this.#controller?.abort(ABANDONED);
-    else this.#release(controller, judged);
+    else this.#passJudged(controller, judged);
   }
 
   /** Tells the caller when it is one. */
@@ -145,13 +145,13 @@ export class Relaying implements Interruptible, Impatient {
     const body = redactor.bytes(Buffer.concat(chunks));
     const refused = refusalIn({ ...head, body }, redactor);
     if (refused === null) return false;
-    this.#leave();
+    this.#release();
     const { status } = head;
     this.#options.resolve({ kind: "refused", ...refused, status, requestId: null, body: null });
     return true;
   }
 
-  #release(controller: Controller, { head, chunks }: Judged): void {
+  #passJudged(controller: Controller, { head, chunks }: Judged): void {
     this.#judged = null;
     this.#passOn(controller, head);
     this.#push(controller, Buffer.concat(chunks));
@@ -162,10 +162,10 @@ export class Relaying implements Interruptible, Impatient {
     const clean = this.#redacted.push(chunk);
     // An empty chunk would end the reader's turn.
     if (clean.length === 0 || this.#body.push(clean)) {
-      this.#stopwatch.await("more");
+      this.#timeout.await("more");
     } else {
       controller.pause();
-      this.#stopwatch.await("reader");
+      this.#timeout.await("reader");
     }
   }
 
@@ -174,9 +174,9 @@ export class Relaying implements Interruptible, Impatient {
     const judged = this.#judged;
     if (judged !== null) {
       if (this.#isRefused(judged)) return;
-      this.#release(controller, judged);
+      this.#passJudged(controller, judged);
     }
-    this.#leave();
+    this.#release();
     const last = this.#redacted.end();
     if (last.length > 0) this.#body?.push(last);
     this.#body?.push(null);
@@ -196,19 +196,19 @@ export class Relaying implements Interruptible, Impatient {
     this.#fail({ kind: "interrupted" });
   }
 
-  #fail(outcome: Unrelayed): void {
+  #fail(outcome: Unproxied): void {
     if (this.#isOver) return;
-    this.#leave();
+    this.#release();
     const told = withoutSecrets(outcome, this.#options.redactor);
     if (this.#body === null) this.#options.resolve(told);
     else this.#body.destroy(breakOff(told));
     this.#controller?.abort(ABANDONED);
   }
 
-  #leave(): void {
+  #release(): void {
     this.#isOver = true;
-    this.#stopwatch.stop();
-    unwatch(this.#options.abort, this);
+    this.#timeout.stop();
+    offAbort(this.#options.abort, this);
     this.#options.onOver();
   }
 }
@@ -223,7 +223,7 @@ function redactHeaders(headers: AnswerHeaders, redactor: Redactor): AnswerHeader
   return clean;
 }
 
-function breakOff(outcome: Unrelayed): Error {
+function breakOff(outcome: Unproxied): Error {
   switch (outcome.kind) {
     case "unreachable":
     case "broken":

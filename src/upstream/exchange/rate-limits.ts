@@ -3,7 +3,7 @@
  *
  * OpenAI, Azure, Groq and most gateways write `x-ratelimit-limit-requests` and its five siblings; Mistral writes
  * `-req-minute` and `-tokens-minute`, Cerebras `-tokens-minute`. Limits that are a day's by name are left alone:
- * they are no pace. How long until a limit is whole again is a duration as Go prints it (`6m0s`, `60ms`) or
+ * they are no rate. How long until a limit is whole again is a duration as Go prints it (`6m0s`, `60ms`) or
  * bare seconds; an instant in its place is no duration and counts as nothing said.
  */
 export interface RateLimitHint {

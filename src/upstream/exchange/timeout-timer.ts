@@ -25,7 +25,7 @@ export interface Impatient {
 /** A timer may ring a little before its time. */
 const EARLY_MS = 1;
 
-export class Stopwatch {
+export class TimeoutTimer {
   readonly #timeouts: Timeouts;
   readonly #owner: Impatient;
   readonly #startedAtMs: number;
@@ -69,7 +69,7 @@ export class Stopwatch {
   }
 }
 
-const ring = (stopwatch: Stopwatch) => stopwatch.ring();
+const ring = (timer: TimeoutTimer) => timer.ring();
 
 function boundOf(awaited: Awaited, { connectMs, firstByteMs, idleMs }: Timeouts): number {
   switch (awaited) {

@@ -24,7 +24,7 @@ function anOpenBatch(name: string, fields: Partial<OpenBatch> = {}): OpenBatch {
     isValidated: true,
     isSending: true,
     remainingLineCount: 1_000,
-    work: [{ route: "llama", lineCount: 1_000 }],
+    work: [{ model: "llama", lineCount: 1_000 }],
     ...fields,
   };
 }
@@ -113,8 +113,8 @@ describe("the end of every batch", () => {
 
   test("is that of its slowest route", async () => {
     const work = [
-      { route: "fast", lineCount: 500 },
-      { route: "slow", lineCount: 500 },
+      { model: "fast", lineCount: 500 },
+      { model: "slow", lineCount: 500 },
     ];
     const outlookOf = (key: string) =>
       anOutlook({

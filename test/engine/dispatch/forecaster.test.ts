@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import type { Batch } from "../../../src/batch/batch.ts";
 import { CommonFailures } from "../../../src/engine/common-failures.ts";
 import { Forecaster } from "../../../src/engine/dispatch/forecaster.ts";
-import { Meter } from "../../../src/engine/dispatch/throughput-estimator.ts";
+import { ThroughputEstimator } from "../../../src/engine/dispatch/throughput-estimator.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/store.ts";
 import type { Upstreams } from "../../../src/upstream/upstream.ts";
 import { Events } from "../../support/events.ts";
@@ -39,7 +39,7 @@ async function aForecaster() {
   const noticing = { failingJournals: new Set(), commonFailures };
   const upstreams = { findRoute: () => route } as unknown as Upstreams;
   // Two lines a second.
-  const meter = new Meter();
+  const meter = new ThroughputEstimator();
   meter.begin(0);
   for (let i = 0; i < 20; i++) meter.count();
   meter.sample(10_000, "full");

@@ -23,7 +23,7 @@ function someWork(fields: Partial<RunnableChunks> = {}): RunnableChunks {
     priority: 0,
     createdAtMs: number,
     deadlineAtMs: 1_000_000 + number,
-    route: "llama",
+    model: "llama",
     nextLineCount: Math.min(remainingLineCount, CHUNK_LINES),
     remainingLineCount,
     ...fields,

@@ -1,10 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { Meter } from "../../../src/engine/dispatch/throughput-estimator.ts";
+import { ThroughputEstimator } from "../../../src/engine/dispatch/throughput-estimator.ts";
 
 const SECOND_MS = 1_000;
 
 /** So many seconds of work, with some lines in each. */
-function work(meter: Meter, fields: { from: number; seconds: number; lines: number }) {
+function work(
+  meter: ThroughputEstimator,
+  fields: { from: number; seconds: number; lines: number },
+) {
   const { from, seconds, lines } = fields;
   for (let second = from; second < from + seconds; second++) {
     for (let i = 0; i < lines; i++) meter.count();
@@ -14,14 +17,14 @@ function work(meter: Meter, fields: { from: number; seconds: number; lines: numb
 
 describe("the throughput of a route", () => {
   test("is unknown until a line has ended", () => {
-    const meter = new Meter();
+    const meter = new ThroughputEstimator();
     meter.begin(0);
     meter.sample(5 * SECOND_MS, "full");
     expect(meter.throughput).toBeNull();
   });
 
   test("counts the time until the first answer, too", () => {
-    const meter = new Meter();
+    const meter = new ThroughputEstimator();
     meter.begin(0);
     work(meter, { from: 0, seconds: 9, lines: 0 });
     work(meter, { from: 9, seconds: 1, lines: 64 });
@@ -29,7 +32,7 @@ describe("the throughput of a route", () => {
   });
 
   test("is not lowered by time without work", () => {
-    const meter = new Meter();
+    const meter = new ThroughputEstimator();
     meter.begin(0);
     work(meter, { from: 0, seconds: 10, lines: 20 });
     meter.end(10 * SECOND_MS);
@@ -40,7 +43,7 @@ describe("the throughput of a route", () => {
   });
 
   test("is not lowered by work that leaves places empty, but may be raised", () => {
-    const meter = new Meter();
+    const meter = new ThroughputEstimator();
     meter.begin(0);
     work(meter, { from: 0, seconds: 10, lines: 20 });
     meter.count();
@@ -52,7 +55,7 @@ describe("the throughput of a route", () => {
   });
 
   test("is a lower bound while no line has had to wait", () => {
-    const meter = new Meter();
+    const meter = new ThroughputEstimator();
     meter.begin(0);
     meter.count();
     meter.sample(10 * SECOND_MS, "idling");
@@ -62,7 +65,7 @@ describe("the throughput of a route", () => {
   });
 
   test("follows a change within minutes, and a standstill at once", () => {
-    const meter = new Meter();
+    const meter = new ThroughputEstimator();
     meter.begin(0);
     work(meter, { from: 0, seconds: 600, lines: 100 });
     work(meter, { from: 600, seconds: 180, lines: 10 });

@@ -128,9 +128,9 @@ describe.each(["http", "https"] as const)("through a proxy to an %s target", (sc
     });
     const proxy = await TestProxy.start();
     const client = open(url, { proxy: proxy.url });
-    const relay = await client.relay(exchangeOf(client, { body }), never);
-    if (relay.kind !== "relayed") throw new Error(relay.kind);
-    for await (const piece of relay.body) {
+    const result = await client.proxy(exchangeOf(client, { body }), never);
+    if (result.kind !== "proxied") throw new Error(result.kind);
+    for await (const piece of result.body) {
       expect(String(piece)).toBe("data: 1\n\n");
       break;
     }
@@ -144,7 +144,7 @@ describe.each(["http", "https"] as const)("through a proxy to an %s target", (sc
     const client = open(url, { proxy: proxy.url });
     const outcome = { kind: "unreachable", detail: "the proxy refused with status 407" };
     expect(await send(client, { body })).toEqual(outcome);
-    expect(await client.relay(exchangeOf(client, { body }), never)).toEqual(outcome);
+    expect(await client.proxy(exchangeOf(client, { body }), never)).toEqual(outcome);
     proxy.refusal = null;
     expect(await send(client, { body })).toMatchObject({ kind: "answered" });
   });

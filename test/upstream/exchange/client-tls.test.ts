@@ -46,9 +46,9 @@ describe("a server with a certificate of a private authority", () => {
   test("answers when it is, to lines and to requests that pass through", async () => {
     const client = open(await startServer(), { ca_file: fileWith(authority.cert) });
     expect(await send(client, { body })).toMatchObject({ kind: "answered", status: 200 });
-    const relay = await client.relay(exchangeOf(client, { body }), never);
-    if (relay.kind !== "relayed") throw new Error(relay.kind);
-    expect(await text(relay.body)).toBe("{}");
+    const result = await client.proxy(exchangeOf(client, { body }), never);
+    if (result.kind !== "proxied") throw new Error(result.kind);
+    expect(await text(result.body)).toBe("{}");
   });
 
   test("may be one of several authorities in the file", async () => {

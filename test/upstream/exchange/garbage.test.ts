@@ -136,10 +136,10 @@ describe("is no answer, in words of ours", () => {
     const outcome = await outcomeOf(given);
     expect(outcome).toMatchObject({ kind: "broken", detail: expect.stringContaining(detail) });
     pieces = given;
-    const relay = await open().relay(exchangeOf(open(), { body: BODY }), never);
+    const result = await open().proxy(exchangeOf(open(), { body: BODY }), never);
     // What has begun well breaks off.
-    if (relay.kind === "relayed") await expect(text(relay.body)).rejects.toThrow(detail);
-    else expect(relay).toMatchObject({ kind: "broken", detail: expect.stringContaining(detail) });
+    if (result.kind === "proxied") await expect(text(result.body)).rejects.toThrow(detail);
+    else expect(result).toMatchObject({ kind: "broken", detail: expect.stringContaining(detail) });
   });
 
   test("a compressed bomb is never unpacked", async () => {
@@ -209,8 +209,8 @@ test("500 answers of garbage end with an outcome each, and the connection after 
       /assert|expression|undici|\bat \w+ \(|node:|Error\b/i,
     );
     if (i % 5 > 0) continue;
-    const relay = await client.relay(exchangeOf(client, { body: BODY }), never);
-    if (relay.kind === "relayed") await text(relay.body).catch(() => {});
+    const result = await client.proxy(exchangeOf(client, { body: BODY }), never);
+    if (result.kind === "proxied") await text(result.body).catch(() => {});
   }
   expect(unhandled).toEqual([]);
   pieces = [GOOD];

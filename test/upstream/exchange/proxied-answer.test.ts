@@ -4,7 +4,7 @@ import type { Readable } from "node:stream";
 import { buffer, text } from "node:stream/consumers";
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Relayed } from "../../../src/upstream/upstream.ts";
+import type { Proxied } from "../../../src/upstream/upstream.ts";
 import { type ClientSettings, clientOf, exchangeOf, never, send } from "../../support/client.ts";
 import { listening } from "../../support/listening.ts";
 
@@ -34,8 +34,8 @@ class Setup {
     this.#events.emit("arrived");
   }
 
-  relay(abort: AbortSignal = never) {
-    return this.client.relay(exchangeOf(this.client, { body }), abort);
+  proxy(abort: AbortSignal = never) {
+    return this.client.proxy(exchangeOf(this.client, { body }), abort);
   }
 
   /** The next request that has arrived. */
@@ -46,18 +46,18 @@ class Setup {
 
   /** A request whose answer has begun, from both ends. */
   async begun(abort: AbortSignal = never) {
-    const pending = this.relay(abort);
+    const pending = this.proxy(abort);
     const { request, response } = await this.next();
     response.writeHead(200, { "content-type": "text/event-stream" }).write("data: 1\n\n");
-    const relayed = relayedOf(await pending);
-    expect(String(await firstPiece(relayed.body))).toBe("data: 1\n\n");
-    return { request, response, body: relayed.body };
+    const proxied = proxiedOf(await pending);
+    expect(String(await firstPiece(proxied.body))).toBe("data: 1\n\n");
+    return { request, response, body: proxied.body };
   }
 }
 
-function relayedOf(relay: Awaited<ReturnType<Setup["relay"]>>): Relayed {
-  if (relay.kind !== "relayed") throw new Error(`it was not relayed, but ${relay.kind}`);
-  return relay;
+function proxiedOf(result: Awaited<ReturnType<Setup["proxy"]>>): Proxied {
+  if (result.kind !== "proxied") throw new Error(`it was not proxied, but ${result.kind}`);
+  return result;
 }
 
 async function firstPiece(readable: Readable): Promise<Buffer> {
@@ -74,7 +74,7 @@ const failureOf = (readable: Readable) =>
     readable.once("error", resolve).resume();
   });
 
-describe("a relayed answer", () => {
+describe("a proxied answer", () => {
   test("comes piece by piece, while the rest of it is not even written", async () => {
     const setup = await Setup.start();
     const { response, body } = await setup.begun();
@@ -89,7 +89,7 @@ describe("a relayed answer", () => {
   test("has the status, the headers and the bytes that the upstream sent", async () => {
     const setup = await Setup.start();
     const bytes = Buffer.from(Array.from({ length: 3 * MIB }, (_, i) => (i * 31) % 251));
-    const pending = setup.relay();
+    const pending = setup.proxy();
     const { request, response } = await setup.next();
     expect(await text(request)).toBe(body.toString());
     response.writeProcessing();
@@ -98,38 +98,38 @@ describe("a relayed answer", () => {
       ...["X-Request-Id", "req-1"],
     ]);
     response.end(bytes);
-    const relayed = relayedOf(await pending);
-    expect(relayed.status).toBe(429);
-    expect(relayed.headers).toMatchObject({
+    const proxied = proxiedOf(await pending);
+    expect(proxied.status).toBe(429);
+    expect(proxied.headers).toMatchObject({
       "retry-after": "7",
       "set-cookie": ["a=1", "b=2"],
       "x-request-id": "req-1",
     });
-    expect((await buffer(relayed.body)).equals(bytes)).toBe(true);
+    expect((await buffer(proxied.body)).equals(bytes)).toBe(true);
   });
 
   test("may be longer than an answer to a line", async () => {
     const setup = await Setup.start({ maxAnswerBytes: 10 });
-    const pending = setup.relay();
+    const pending = setup.proxy();
     (await setup.next()).response.end("x".repeat(100_000));
-    expect((await text(relayedOf(await pending).body)).length).toBe(100_000);
+    expect((await text(proxiedOf(await pending).body)).length).toBe(100_000);
   });
 
   test("is read from the upstream no faster than it is taken", async () => {
     const setup = await Setup.start();
-    const pending = setup.relay();
+    const pending = setup.proxy();
     const { response } = await setup.next();
     const piece = Buffer.alloc(MIB, "x");
     const written = (async () => {
       for (let i = 0; i < 64; i++) if (!response.write(piece)) await once(response, "drain");
       response.end();
     })();
-    const relayed = relayedOf(await pending);
+    const proxied = proxiedOf(await pending);
     // Unless it is told to stop, the client reads a piece in each turn of the loop.
     for (let i = 0; i < 200; i++) await turn();
-    expect(relayed.body.readableLength).toBeGreaterThan(0);
-    expect(relayed.body.readableLength).toBeLessThan(MIB / 4);
-    expect((await buffer(relayed.body)).length).toBe(64 * MIB);
+    expect(proxied.body.readableLength).toBeGreaterThan(0);
+    expect(proxied.body.readableLength).toBeLessThan(MIB / 4);
+    expect((await buffer(proxied.body)).length).toBe(64 * MIB);
     await written;
   });
 });
@@ -156,12 +156,12 @@ describe("an upstream connection", () => {
   test("is closed when the signal aborts before the answer begins", async () => {
     const setup = await Setup.start();
     const abort = new AbortController();
-    const pending = setup.relay(abort.signal);
+    const pending = setup.proxy(abort.signal);
     const { request } = await setup.next();
     abort.abort();
     expect(await pending).toEqual({ kind: "interrupted" });
     await once(request.socket, "close");
-    expect(await setup.relay(abort.signal)).toEqual({ kind: "interrupted" });
+    expect(await setup.proxy(abort.signal)).toEqual({ kind: "interrupted" });
   });
 
   test("is used again after an answer that was read to its end", async () => {
@@ -198,7 +198,7 @@ describe("an answer that does not come whole", () => {
       [null, "connection closed before the answer was complete"],
       ["220 smtp ready\r\n\r\n", "the answer is not HTTP"],
     ] as const) {
-      const pending = setup.relay();
+      const pending = setup.proxy();
       const { response } = await setup.next();
       if (bytes === null) response.destroy();
       else response.socket?.end(bytes);
@@ -209,14 +209,14 @@ describe("an answer that does not come whole", () => {
   test("is unreachable when nobody listens", async () => {
     const client = clientOf("http://127.0.0.1:9/v1");
     onTestFinished(() => client.close());
-    expect(await client.relay(exchangeOf(client, { body }), never)).toMatchObject({
+    expect(await client.proxy(exchangeOf(client, { body }), never)).toMatchObject({
       kind: "unreachable",
     });
   });
 
   test("is given up when it does not begin in time", async () => {
     const setup = await Setup.start({ first_byte_timeout_seconds: 0.05 });
-    const pending = setup.relay();
+    const pending = setup.proxy();
     const { request } = await setup.next();
     expect(await pending).toEqual({
       kind: "timed_out",
@@ -238,10 +238,10 @@ describe("an answer that does not come whole", () => {
 
   test("is not given up while it waits for its reader", async () => {
     const setup = await Setup.start({ idle_timeout_seconds: 0.3 });
-    const pending = setup.relay();
+    const pending = setup.proxy();
     const { response } = await setup.next();
     response.end(Buffer.alloc(16 * MIB, "x"));
-    const slowlyRead = relayedOf(await pending).body;
+    const slowlyRead = proxiedOf(await pending).body;
     while (slowlyRead.readableLength < slowlyRead.readableHighWaterMark) await turn();
     // The upstream of this one is idle for longer, and begins to be so later.
     const idle = await setup.begun();
@@ -254,13 +254,13 @@ describe("a client that ends", () => {
   test("interrupts what is under way when it is closed", async () => {
     const setup = await Setup.start();
     const { body } = await setup.begun();
-    const waiting = setup.relay();
+    const waiting = setup.proxy();
     await setup.next();
     const failure = failureOf(body);
     await setup.client.close();
     expect((await failure).message).toBe("the attempt was given up");
     expect(await waiting).toEqual({ kind: "interrupted" });
-    expect(await setup.relay()).toEqual({ kind: "interrupted" });
+    expect(await setup.proxy()).toEqual({ kind: "interrupted" });
   });
 
   test("lets what is in flight end when it is retired, and takes nothing new", async () => {
@@ -269,9 +269,9 @@ describe("a client that ends", () => {
     const lineAnswer = await setup.next();
     const passing = await setup.begun();
     const order: string[] = [];
-    const retired = setup.client.retire().then(() => order.push("retired"));
+    const retired = setup.client.drain().then(() => order.push("retired"));
     expect(await send(setup.client, { body })).toEqual({ kind: "interrupted" });
-    expect(await setup.relay()).toEqual({ kind: "interrupted" });
+    expect(await setup.proxy()).toEqual({ kind: "interrupted" });
     lineAnswer.response.end("{}");
     expect(await line).toMatchObject({ kind: "answered" });
     order.push("line");
@@ -279,20 +279,20 @@ describe("a client that ends", () => {
     expect(await text(passing.body)).toBe("the end");
     await retired;
     expect(order).toEqual(["line", "retired"]);
-    await setup.client.retire();
+    await setup.client.drain();
   });
 
   test("with nothing in flight is retired at once", async () => {
     const setup = await Setup.start();
-    await setup.client.retire();
-    expect(await setup.relay()).toEqual({ kind: "interrupted" });
+    await setup.client.drain();
+    expect(await setup.proxy()).toEqual({ kind: "interrupted" });
   });
 
   test("interrupts what is left when it is closed while it retires", async () => {
     const setup = await Setup.start();
     const line = send(setup.client, { body });
     await setup.next();
-    const retired = setup.client.retire();
+    const retired = setup.client.drain();
     await setup.client.close();
     expect(await line).toEqual({ kind: "interrupted" });
     await retired;

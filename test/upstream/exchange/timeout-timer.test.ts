@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import {
   type Awaited,
-  Stopwatch,
   type Timeouts,
+  TimeoutTimer,
 } from "../../../src/upstream/exchange/timeout-timer.ts";
 
 beforeEach(() => {
@@ -18,7 +18,7 @@ function start(timeouts: Partial<Timeouts>) {
   const rung: { waitedFor: Awaited | "answer"; atMs: number }[] = [];
   const startedAtMs = performance.now();
   const all = { connectMs: NO_BOUND, firstByteMs: NO_BOUND, idleMs: NO_BOUND, totalMs: 10_000 };
-  const stopwatch = new Stopwatch(
+  const timer = new TimeoutTimer(
     { ...all, ...timeouts },
     {
       expire: (waitedFor) => {
@@ -26,7 +26,7 @@ function start(timeouts: Partial<Timeouts>) {
       },
     },
   );
-  return { stopwatch, rung, pass: (ms: number) => vi.advanceTimersByTime(ms) };
+  return { timer, rung, pass: (ms: number) => vi.advanceTimersByTime(ms) };
 }
 
 test("rings once, when the time for what it waits for is over", () => {
@@ -36,9 +36,9 @@ test("rings once, when the time for what it waits for is over", () => {
     ["more", { idleMs: 100 }, 150],
   ];
   for (const [awaited, timeouts, atMs] of waits) {
-    const { stopwatch, rung, pass } = start(timeouts);
+    const { timer, rung, pass } = start(timeouts);
     pass(50);
-    if (awaited !== "connection") stopwatch.await(awaited);
+    if (awaited !== "connection") timer.await(awaited);
     pass(20_000);
     expect(rung).toEqual([{ waitedFor: awaited, atMs }]);
   }
@@ -46,22 +46,22 @@ test("rings once, when the time for what it waits for is over", () => {
 
 test("rings for the whole answer whatever it waits for", () => {
   for (const awaited of ["connection", "first_byte", "more", "reader"] as const) {
-    const { stopwatch, rung, pass } = start({ totalMs: 900 });
-    stopwatch.await(awaited);
+    const { timer, rung, pass } = start({ totalMs: 900 });
+    timer.await(awaited);
     pass(20_000);
     expect(rung).toEqual([{ waitedFor: "answer", atMs: 900 }]);
   }
 });
 
 test("counts each wait from its own beginning", () => {
-  const { stopwatch, rung, pass } = start({ connectMs: 500, firstByteMs: 100, idleMs: 300 });
+  const { timer, rung, pass } = start({ connectMs: 500, firstByteMs: 100, idleMs: 300 });
   pass(450);
-  stopwatch.await("first_byte");
+  timer.await("first_byte");
   pass(90);
-  stopwatch.await("more");
+  timer.await("more");
   for (let piece = 0; piece < 20; piece++) {
     pass(290);
-    stopwatch.await("more");
+    timer.await("more");
   }
   expect(rung).toEqual([]);
   pass(1_000);
@@ -69,13 +69,13 @@ test("counts each wait from its own beginning", () => {
 });
 
 test("does not hold the time of a slow reader against the answer", () => {
-  const { stopwatch, rung, pass } = start({ idleMs: 100 });
-  stopwatch.await("more");
+  const { timer, rung, pass } = start({ idleMs: 100 });
+  timer.await("more");
   pass(50);
-  stopwatch.await("reader");
+  timer.await("reader");
   pass(5_000);
   expect(rung).toEqual([]);
-  stopwatch.await("more");
+  timer.await("more");
   pass(99);
   expect(rung).toEqual([]);
   pass(1);
@@ -83,17 +83,17 @@ test("does not hold the time of a slow reader against the answer", () => {
 });
 
 test("is silent once it was stopped, and keeps no timer", () => {
-  const { stopwatch, rung, pass } = start({ connectMs: 100 });
-  stopwatch.stop();
+  const { timer, rung, pass } = start({ connectMs: 100 });
+  timer.stop();
   expect(vi.getTimerCount()).toBe(0);
   pass(20_000);
   expect(rung).toEqual([]);
 });
 
 test("has one timer, however often it is told of something new", () => {
-  const { stopwatch, pass } = start({ connectMs: 100, firstByteMs: 50, idleMs: 20 });
+  const { timer, pass } = start({ connectMs: 100, firstByteMs: 50, idleMs: 20 });
   for (const awaited of ["first_byte", "more", "more", "reader", "more"] as const) {
-    stopwatch.await(awaited);
+    timer.await(awaited);
     pass(15);
     expect(vi.getTimerCount()).toBe(1);
   }

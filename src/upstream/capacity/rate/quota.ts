@@ -2,13 +2,13 @@
  * The rate limits of one target: when a request may go so that the target need not refuse it.
  *
  * A limit is configured, or learned from the answers, or both, and then the lower one counts; how each is kept is
- * told in `pace.ts`. Tokens are estimated before and known after. Estimates may be wrong by the same factor for
+ * told in `rate-limiter.ts`. Tokens are estimated before and known after. Estimates may be wrong by the same factor for
  * hours (another language, images in the body), so they are multiplied by what they turned out to be
  * worth lately; the rest of the error is charged or given back when the answer says what was used.
  */
 
 import type { RateLimitHint, RateLimitHints } from "../../exchange/rate-limits.ts";
-import { Pace } from "./rate-limiter.ts";
+import { RateLimiter } from "./rate-limiter.ts";
 
 export interface QuotaLimits {
   readonly requestsPerMinute: number | null;
@@ -35,16 +35,16 @@ interface Charge {
 }
 
 export class Quota {
-  readonly #requests: Pace;
-  readonly #tokens: Pace;
+  readonly #requests: RateLimiter;
+  readonly #tokens: RateLimiter;
   readonly #worth = new EstimateWorth();
   /** Of the requests under way, by their estimates: it does not matter which of two equal ones ends first. */
   readonly #charges = new Map<number, Charge[]>();
   #underWayCount = 0;
 
   constructor(configured: QuotaLimits) {
-    this.#requests = new Pace(configured.requestsPerMinute);
-    this.#tokens = new Pace(configured.tokensPerMinute);
+    this.#requests = new RateLimiter(configured.requestsPerMinute);
+    this.#tokens = new RateLimiter(configured.tokensPerMinute);
   }
 
   setLimits(configured: QuotaLimits): void {

@@ -17,7 +17,7 @@ const SLOW_GROWTH_MS = 30_000;
 const SLOW_GROWTH_PER_MS = 0.08 / MINUTE_MS;
 const GROWTH_PER_MS = 0.5 / MINUTE_MS;
 
-export class Share {
+export class RateFraction {
   #part = 1;
   #atMs = 0;
   #cutAtMs = Number.NEGATIVE_INFINITY;

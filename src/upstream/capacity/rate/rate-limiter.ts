@@ -1,5 +1,5 @@
 /**
- * One limit of so many units a minute, and the pace at which they are spent.
+ * One limit of so many units a minute, and the rate at which they are spent.
  *
  * Three rules stand side by side, and the strictest counts:
  * - *Evenly.* What was spent is a debt that is paid off at the limit's rate, and the next one goes when it is
@@ -9,13 +9,13 @@
  *   requests the first rule takes care; large ones need the sum.
  * - *Leave room for others.* When less is left than our own spending explains, somebody else spends too: what
  *   is left is then spread over the time until the limit is whole again. All who do that come to the same
- *   pace, with hardly a refusal. Where nothing is said of what is left, refusals must tell: `share.ts`.
+ *   rate, with hardly a refusal. Where nothing is said of what is left, refusals must tell: `rate-fraction.ts`.
  *
  * What the headers of a slow answer say is old. It is compared with what was spent up to now, which is more
  * than what was spent then, so that our own spending is not taken for somebody else's.
  */
 import type { RateLimitHint } from "../../exchange/rate-limits.ts";
-import { Share } from "./rate-fraction.ts";
+import { RateFraction } from "./rate-fraction.ts";
 import { RollingMinute } from "./rolling-minute.ts";
 
 const MINUTE_MS = 60_000;
@@ -40,13 +40,13 @@ const MAX_SPREAD_MS = 10_000;
 /** How far off the time may be that a bucket needs to fill. */
 const REFILL_ERROR_MS = 6_000;
 
-export class Pace {
+export class RateLimiter {
   #configured: number | null;
   #learned: number | null = null;
-  /** A limit that turned out to be of more than a minute: nothing to pace by. */
+  /** A limit that turned out to be of more than a minute: nothing to limit by. */
   #otherLimit: number | null = null;
   readonly #minute = new RollingMinute();
-  readonly #share = new Share();
+  readonly #share = new RateFraction();
   /** Below zero: credit. */
   #debt = 0;
   #debtAtMs = 0;
@@ -121,8 +121,8 @@ export class Pace {
   }
 
   /**
-   * In a bucket that fills by itself, our own spending at our pace leaves it full: there, what is missing is always
-   * somebody else's. Its pace needs no more than what is left over the time to fill. Other upstreams give back
+   * In a bucket that fills by itself, our own spending at our rate leaves it full: there, what is missing is always
+   * somebody else's. Its rate needs no more than what is left over the time to fill. Other upstreams give back
    * all at once or what was spent a minute ago, so that twice as much can be had.
    */
   #leaveRoom({ remaining, resetMs }: RateLimitHint, nowMs: number): void {
