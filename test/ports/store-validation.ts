@@ -166,7 +166,7 @@ export function testValidation(open: OpenStore): void {
     expect(await Promise.all(starting)).toEqual([false, false]);
     expect(await store.listRunnable(NOW_MS)).toEqual([]);
     expect((await store.listOpenBatches()).map(({ work }) => work)).toEqual([[]]);
-    const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, route: "llama" };
+    const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, model: "llama" };
     expect(await store.claimChunk(toClaim)).toBeNull();
 
     await store.closeAbandonedChunks(AFTER_LEASES_MS);
@@ -177,7 +177,7 @@ export function testValidation(open: OpenStore): void {
     const small = aPlan(["qwen", "llama"]);
     expect(await store.startBatchIfLeased(next!.lease, small, AFTER_LEASES_MS)).toBe(true);
     const journals = await store.listChunkJournals(overtaken.batch.id);
-    expect(journals.map(({ chunk }) => chunk.route)).toEqual(["qwen", "llama"]);
+    expect(journals.map(({ chunk }) => chunk.model)).toEqual(["qwen", "llama"]);
   });
 
   test("a validator that was overtaken can neither start nor fail the batch", async () => {
