@@ -65,7 +65,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["resources/memory-budget.ts"],
   },
   "engine/dispatch/": {
-    may: [...BASE, "engine/"],
+    may: BASE,
     mayKnow: [STORE, UPSTREAM, "loop.ts"],
   },
   "webhooks/": {
