@@ -3,7 +3,7 @@ import { pageOf } from "./page.ts";
 import { boundedText, ID_MAX_LENGTH } from "./text.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "./window.ts";
 
-/** The only place where the status names stand. */
+/** The names of all statuses. No other file may repeat the list. */
 export const BATCH_STATUSES = [
   "validating",
   "failed",
@@ -17,7 +17,7 @@ export const BATCH_STATUSES = [
 export const BatchStatus = z.enum(BATCH_STATUSES);
 export type BatchStatus = z.infer<typeof BatchStatus>;
 
-/** Endpoints whose requests a batch may hold, in the order in which the error message lists them. */
+/** The endpoints whose requests a batch may hold, in the order in which the error message lists them. */
 export const BATCH_ENDPOINTS = [
   "/v1/chat/completions",
   "/v1/completions",
@@ -33,7 +33,7 @@ export type BatchEndpoint = z.infer<typeof BatchEndpoint>;
 
 export const METADATA_LIMITS = { pairs: 16, keyLength: 64, valueLength: 512 } as const;
 
-/** Seconds after its creation at which a file may be asked to expire. */
+/** The range of seconds after its creation at which a client may let a file expire. */
 export const EXPIRES_AFTER_SECONDS = { min: 3_600, max: 2_592_000 } as const;
 
 export const ExpiresAfter = z.object({
@@ -41,13 +41,15 @@ export const ExpiresAfter = z.object({
   seconds: z.int().min(EXPIRES_AFTER_SECONDS.min).max(EXPIRES_AFTER_SECONDS.max),
 });
 
-/** How much larger or smaller than that of its neighbours the share of a batch is to be. */
+/** The range of `priority`, which makes the share of a batch larger or smaller than the share of its neighbours. */
 export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
 
-/** Of the name of a model, in bytes of UTF-8. It stands in the batch and is asked for again and again. */
+/**
+ * The longest name of a model, in bytes of UTF-8. Each batch stores one, and the dispatcher looks it up for every line.
+ */
 export const MAX_MODEL_BYTES = 1024;
 
-/** What batchd adds to the request: nested, so that it can never be taken for one of OpenAI's fields. */
+/** batchd's own fields of the request. They are nested so that no client takes one for a field of OpenAI. */
 const CreateBatchExtension = z
   .strictObject({
     default_model: boundedText(MAX_MODEL_BYTES)
@@ -102,7 +104,7 @@ const BatchUsage = z.object({
 
 const UnixSeconds = z.int().describe("Unix seconds.");
 
-/** Why a batch waits, as `waiting.reason`. */
+/** The reasons for which a batch waits, as `waiting.reason` says them. */
 export const WAITING_REASONS = [
   "no_room",
   "upstream_down",
@@ -141,7 +143,10 @@ const BatchCommonFailure = z
   })
   .meta({ id: "BatchCommonFailure" });
 
-/** What batchd adds to the object: nested, because some clients take every text at its top for one of theirs. */
+/**
+ * batchd's own fields of the object. They are nested because some clients take every text at the top for one of
+ * OpenAI's.
+ */
 const BatchExtension = z
   .object({
     priority: z.int(),

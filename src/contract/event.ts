@@ -1,4 +1,4 @@
-/** What a webhook is told: that a batch is final, how it ended, and how its lines did. */
+/** The event that a webhook receives: a batch is final, with the way it ended and the counts of its lines. */
 
 export const EVENT_TYPES = [
   "batch.completed",
@@ -16,7 +16,9 @@ export interface BatchEvent {
   readonly created_at: number;
   readonly data: {
     readonly id: string;
-    /** What batchd adds: a `completed` batch may have failed lines, and its receiver wants to know at once. */
+    /**
+     * batchd's own addition: a `completed` batch may have failed lines, and its receiver wants to know that at once.
+     */
     readonly x_batchd: {
       readonly request_counts: {
         readonly total: number;

@@ -1,10 +1,10 @@
 import { z } from "zod";
 import { pageOf } from "./page.ts";
 
-/** Of the name of a file, in characters. */
+/** The longest name of a file, in characters. */
 export const FILENAME_MAX_LENGTH = 512;
 
-/** What a client may upload a file for, in the order in which OpenAI's error message lists them. */
+/** The purposes for which a client may upload a file, in the order in which OpenAI's error message lists them. */
 export const UPLOAD_PURPOSES = [
   "fine-tune",
   "assistants",

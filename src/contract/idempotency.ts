@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-/** What an `Idempotency-Key` may look like. */
+/** The allowed form of an `Idempotency-Key`. */
 export const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/;
 
 export const IdempotencyHeader = z.object({

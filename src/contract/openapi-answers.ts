@@ -1,4 +1,4 @@
-/** What routes answer, in the shapes of an OpenAPI document. */
+/** The answers of all routes, in the shapes of an OpenAPI document. */
 import { z } from "zod";
 import type { ZodOpenApiResponseObject } from "zod-openapi";
 import { ErrorEnvelope } from "./error.ts";
@@ -25,11 +25,11 @@ export function answer(
   examples: Readonly<Record<string, unknown>>,
 ): ZodOpenApiResponseObject {
   const named = Object.entries(examples).map(([name, value]) => [name, { value: value as Json }]);
-  const shown = named.length === 0 ? {} : { examples: Object.fromEntries(named) };
+  const optional = named.length === 0 ? {} : { examples: Object.fromEntries(named) };
   return {
     description,
     headers: TRACKING_HEADERS,
-    content: { [JSON_TYPE]: { schema, ...shown } },
+    content: { [JSON_TYPE]: { schema, ...optional } },
   };
 }
 
@@ -41,8 +41,8 @@ const withHeaders = (response: ZodOpenApiResponseObject, headers: Headers) => ({
 });
 
 /** The answer to a request that takes an `Idempotency-Key`. */
-export const answerOnce = (...told: Parameters<typeof answer>) =>
-  withHeaders(answer(...told), REPLAY_HEADERS);
+export const answerOnce = (...described: Parameters<typeof answer>) =>
+  withHeaders(answer(...described), REPLAY_HEADERS);
 
 const failure = (id: string, description: string, example: ErrorEnvelope) => ({
   ...answer(description, ErrorEnvelope, { example }),
@@ -110,7 +110,7 @@ const SERVER_ERROR = failure(
   serverError("The server had an error processing your request."),
 );
 
-/** What an interactive request may meet. */
+/** The failures that an interactive request may meet. */
 export const PROXY_FAILURES = {
   "502": failure(
     "UpstreamFailed",
@@ -138,7 +138,7 @@ export const PROXY_FAILURES = {
   ),
 };
 
-/** What routes that take an `Idempotency-Key` may answer because of it. */
+/** The failures that a route may answer because it takes an `Idempotency-Key`. */
 export const IDEMPOTENCY_FAILURES = {
   "409": withHeaders(
     failure(
@@ -172,10 +172,10 @@ const REFUSED = withHeaders(
   REFUSED_HEADERS,
 );
 
-/** What every route under `/v1` may answer. */
+/** The failures that every route under `/v1` may answer. */
 export const COMMON_FAILURES = { "401": UNAUTHORIZED, "4XX": REFUSED, "5XX": SERVER_ERROR };
 
-/** Whatever a model server says, in JSON or as the events of a stream. */
+/** The answer of a model server, in JSON or as the events of a stream. */
 export const passedOn = (example: unknown, stream: string | null): ZodOpenApiResponseObject =>
   withHeaders(
     {
@@ -190,14 +190,14 @@ export const passedOn = (example: unknown, stream: string | null): ZodOpenApiRes
     PASSED_ON_HEADERS,
   );
 
-/** `schema` is of what the text says, where its type has a parser. */
+/** An answer in text. `schema` describes the parsed text, for a type that has a parser. */
 export const textAnswer = (description: string, type: string, schema: z.ZodType = z.string()) => ({
   description,
   headers: TRACKING_HEADERS,
   content: { [type]: { schema } },
 });
 
-/** Bytes of a file, and what the headers say about it. */
+/** An answer with the bytes of a file and the headers that describe them. */
 export const bytesAnswer = (description: string, example: string, headers?: Headers) =>
   withHeaders(
     {

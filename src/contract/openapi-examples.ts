@@ -1,4 +1,4 @@
-/** What the OpenAPI document shows: one batch of one file, in the order in which a client meets them. */
+/** The examples in the OpenAPI document: one batch of one file, in the order in which a client meets them. */
 import type { z } from "zod";
 import type { BatchObject, CreateBatch } from "./batch.ts";
 import type { ErrorEnvelope } from "./error.ts";
@@ -125,10 +125,10 @@ const RUNNING_BATCH: BatchObject = {
   x_batchd: { ...NEW_BATCH.x_batchd, eta: CREATED_AT + 30, queue_position: null },
 };
 
-/** Of a batch that is final. */
+/** The extension of a batch that is final. */
 const NOTHING_AHEAD = { ...NEW_BATCH.x_batchd, queue_position: null };
 
-/** A batch at the moments a client cares about. */
+/** One batch at the moments that matter to a client. */
 export const BATCH_EXAMPLES = {
   created: NEW_BATCH,
   running: RUNNING_BATCH,

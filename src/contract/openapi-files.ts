@@ -1,4 +1,4 @@
-/** The routes of files. */
+/** The routes of files, for the OpenAPI document. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { EXPIRES_AFTER_SECONDS } from "./batch.ts";

@@ -1,4 +1,4 @@
-/** The headers of answers, each described once and referred to from everywhere. */
+/** The headers of answers. The document describes each one once and refers to it everywhere else. */
 import type { ZodOpenApiResponseObject } from "zod-openapi";
 
 type Headers = NonNullable<ZodOpenApiResponseObject["headers"]>;
@@ -9,7 +9,7 @@ const header = (description: string, example: string | number) => ({
   example,
 });
 
-/** As components of the document. */
+/** The descriptions, as components of the document. */
 export const HEADERS = {
   RequestId: header(
     "Names this one request; the log of the server has it too.",
@@ -48,7 +48,7 @@ type HeaderName = keyof typeof HEADERS;
 
 const refer = (name: HeaderName) => ({ $ref: `#/components/headers/${name}` });
 
-/** What every answer has. */
+/** The headers that every answer has. */
 export const TRACKING_HEADERS: Headers = {
   "x-request-id": refer("RequestId"),
   "openai-version": refer("OpenAIVersion"),

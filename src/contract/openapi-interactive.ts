@@ -1,4 +1,4 @@
-/** The routes that pass a request through to a model server. */
+/** The routes that pass a request through to a model server, for the OpenAPI document. */
 import { z } from "zod";
 import type { ZodOpenApiPathItemObject, ZodOpenApiPathsObject } from "zod-openapi";
 import type { BatchEndpoint } from "./batch.ts";
@@ -25,10 +25,10 @@ type Fields = Readonly<Record<string, z.infer<ReturnType<typeof z.json>>>>;
 interface PassThrough {
   readonly operationId: string;
   readonly summary: string;
-  /** Of the body, besides the model. */
+  /** The fields of the body besides the model. */
   readonly asks: Fields;
   readonly answers: Fields;
-  /** As server-sent events; null where there are none. */
+  /** An example answer as server-sent events; null for an endpoint that does not stream. */
   readonly stream: string | null;
 }
 

@@ -1,4 +1,4 @@
-/** Every route, with what it takes and what it answers. */
+/** All routes, with the requests that they take and the answers that they give. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { BATCH_PAGE, BatchObject, BatchPage, CreateBatch } from "./batch.ts";

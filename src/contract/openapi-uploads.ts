@@ -1,4 +1,4 @@
-/** The routes of uploads: large files that come in parts. */
+/** The routes of uploads, which bring large files in parts, for the OpenAPI document. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { IdempotencyHeader } from "./idempotency.ts";

@@ -1,4 +1,6 @@
-/** What batchd sends to the endpoints of its configuration; docs/webhooks.md tells how to receive it. */
+/**
+ * The events that batchd sends to the endpoints of its configuration. docs/webhooks.md explains how to receive them.
+ */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { type BatchEvent, EVENT_TYPES, type EventType } from "./event.ts";

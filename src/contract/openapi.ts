@@ -1,4 +1,4 @@
-/** The contract as an OpenAPI document, made from the schemas that the server itself uses. */
+/** Builds the OpenAPI document from the schemas that the server itself uses, so that the two cannot differ. */
 import { stringify } from "yaml";
 import { createDocument } from "zod-openapi";
 import { version } from "../version.ts";
@@ -21,7 +21,7 @@ export const openApiDocument = () =>
         license: { name: "Apache 2.0", identifier: "Apache-2.0" },
       },
       servers: [
-        // Relative to the document, so that it leads through a proxy that adds a path prefix.
+        // The address is relative to the document, so that it also works behind a proxy that adds a path prefix.
         { url: ".", description: "The server that shows this document." },
         { url: "http://127.0.0.1:8080", description: "A server with its default address." },
       ],
@@ -55,11 +55,11 @@ export const openApiDocument = () =>
     },
     {
       override: ({ jsonSchema, io }) => {
-        // Clients must not break when an object grows a key.
+        // Clients must not break when an object gets a new key.
         if (io === "output" && jsonSchema.additionalProperties === false) {
           delete jsonSchema.additionalProperties;
         }
-        // Zod bounds every integer by what a JavaScript number holds, which tells a reader nothing.
+        // Zod bounds every integer by the range of a JavaScript number, which means nothing to a reader.
         if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum;
         if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum;
       },

@@ -1,11 +1,11 @@
 import { z } from "zod";
 
-/** Of any id that a client writes, in characters. */
+/** The longest id that a client may write, in characters. */
 export const ID_MAX_LENGTH = 64;
 
 /**
- * Characters, not UTF-16 units: an emoji is one. Counted in place: as an array of its characters, a text of a megabyte
- * takes ten times as long.
+ * Counts characters instead of UTF-16 units: an emoji is one. The function counts in place, because an array of its
+ * characters takes ten times as long for a text of a megabyte.
  */
 export function characterCount(text: string): number {
   let count = text.length;
@@ -19,12 +19,12 @@ export function characterCount(text: string): number {
 const isHighSurrogate = (unit: number) => (unit & 0xfc00) === 0xd800;
 const isLowSurrogate = (unit: number) => (unit & 0xfc00) === 0xdc00;
 
-/** A text that is stored, and so has a bound. */
+/** A text of at most `maxLength` characters. Every text that batchd stores needs such a bound. */
 export const boundedText = (maxLength: number) =>
   z
     .string()
     .check(({ value, issues }) => {
-      // No text has more characters than units, so most are not counted.
+      // A text never has more characters than units, so most texts need no count.
       if (value.length <= maxLength || characterCount(value) <= maxLength) return;
       issues.push({ code: "too_big", origin: "string", maximum: maxLength, input: value });
     })

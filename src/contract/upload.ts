@@ -9,9 +9,9 @@ export const UPLOAD_LIFETIME_MS = 60 * 60 * 1000;
 /** Clients cut large files into parts of exactly this size. */
 export const PART_MAX_BYTES = 64 * 1024 * 1024;
 
-/** In characters. */
+/** The longest MIME type, in characters. */
 const MIME_TYPE_MAX_LENGTH = 255;
-/** In hexadecimal. */
+/** The length of an MD5 in hexadecimal. */
 const MD5_LENGTH = 32;
 
 export const UPLOAD_STATUSES = ["pending", "completed", "cancelled", "expired"] as const;

@@ -1,4 +1,4 @@
-/** How long a batch may take: `24h`, and what else the operator allows. */
+/** The completion window of a batch: `24h`, and the longer ones that the operator allows. */
 
 export const DEFAULT_COMPLETION_WINDOW = "24h";
 
@@ -6,7 +6,10 @@ const HOUR_MS = 60 * 60 * 1000;
 const UNIT_MS: Readonly<Record<string, number>> = { h: HOUR_MS, d: 24 * HOUR_MS };
 const MAX_WINDOW_MS = 30 * 24 * HOUR_MS;
 
-/** Null when it is no window: hours or days, at most 30 days together. */
+/**
+ * Returns the window in milliseconds. The result is null unless the text is a number of hours or days, at most 30 days
+ * in total.
+ */
 export function completionWindowMs(window: string): number | null {
   const [, count, unit = ""] = /^([1-9]\d{0,3})([hd])$/.exec(window) ?? [];
   const ms = Number(count) * (UNIT_MS[unit] ?? Number.NaN);
