@@ -1,6 +1,6 @@
 /**
- * The things batchd keeps: files, batches and the chunks of a batch. Instants are milliseconds since
- * 1970 (`…AtMs`); Unix seconds exist only on the wire.
+ * The things that batchd keeps: files, batches and the chunks of a batch. Instants are milliseconds since 1970
+ * (`…AtMs`). Only the wire has Unix seconds.
  */
 import { randomBytes } from "node:crypto";
 import type { BatchEndpoint, BatchStatus } from "../contract/batch.ts";
@@ -11,13 +11,15 @@ import { randomHexId } from "./random-id.ts";
 declare const kind: unique symbol;
 declare const issued: unique symbol;
 
-/** An id as a client wrote it. It may name a thing of another project, so no query takes it without one. */
+/** An id as a client wrote it. It may name a thing of another project, so every query takes the project with it. */
 export type UntrustedId<Kind extends string> = string & { readonly [kind]: Kind };
 
-/** An id that the server made. A file id where a batch id belongs does not compile, and neither does an untrusted id. */
+/**
+ * An id that the server made. A file id in the place of a batch id does not compile, and neither does an untrusted id.
+ */
 export type Id<Kind extends string> = UntrustedId<Kind> & { readonly [issued]: true };
 
-/** What a client may ask for: the id it wrote, within the project of its key. */
+/** The key of a thing that a client asks for: the id that it wrote, within the project of its credentials. */
 export interface ScopedId<Kind extends string> {
   readonly project: string;
   readonly id: UntrustedId<Kind>;
@@ -34,16 +36,16 @@ export interface StoredFile {
   readonly purpose: FilePurpose;
   readonly filename: string;
   readonly bytes: number;
-  /** Of the content, in hexadecimal. */
+  /** The digest of the content, in hexadecimal. */
   readonly sha256: string;
   readonly blobKey: string;
   readonly createdAtMs: number;
   readonly expiresAtMs: number | null;
-  /** Of the trace in which it was uploaded or written, as W3C `traceparent`. */
+  /** The trace in which the file was uploaded or written, as W3C `traceparent`. */
   readonly traceparent: string | null;
 }
 
-/** Something wrong with an input file; `line` counts from 1 and is null for the whole file. */
+/** A fault of an input file. `line` counts from 1 and is null for a fault of the whole file. */
 export interface Fault {
   readonly code: FaultCode;
   readonly message: string;
@@ -57,7 +59,7 @@ export interface Counts {
   readonly failed: number;
 }
 
-/** Tokens, summed over the answers of a batch. */
+/** The tokens of all answers of a batch. */
 export interface Usage {
   readonly inputTokens: number;
   readonly cachedTokens: number;
@@ -74,20 +76,20 @@ export const NO_USAGE: Usage = {
   totalTokens: 0,
 };
 
-/** Why a batch is to end before its last line. */
+/** The reason for which a batch ends before its last line. */
 export type StopReason = "cancelled" | "expired";
 
 export interface Batch {
   readonly id: BatchId;
   readonly project: string;
   readonly endpoint: BatchEndpoint;
-  /** As the client wrote it: a file only within the project of the batch. */
+  /** The id as the client wrote it. It names a file only within the project of the batch. */
   readonly inputFileId: UntrustedId<"file">;
-  /** As its client asked for it, such as `24h`. */
+  /** The window as the client asked for it, such as `24h`. */
   readonly completionWindow: string;
   readonly status: BatchStatus;
   readonly stopReason: StopReason | null;
-  /** The model of its first line; null until validated. */
+  /** The model of the first line; null until the batch is validated. */
   readonly model: string | null;
   readonly faults: readonly Fault[] | null;
   readonly outputFileId: FileId | null;
@@ -104,17 +106,17 @@ export interface Batch {
   readonly counts: Counts;
   readonly usage: Usage;
   readonly metadata: Readonly<Record<string, string>> | null;
-  /** Seconds from the creation of its output files to their expiry; null leaves it to the server. */
+  /** Seconds from the creation of the output files to their expiry; null leaves it to the server. */
   readonly outputExpiresAfterSeconds: number | null;
-  /** From −10 to 10: how large its share is beside the other batches of its project. */
+  /** A number from −10 to 10. A batch with a higher one gets a larger share of the slots of its project. */
   readonly priority: number;
-  /** What its lines without a model ask for. Until it is validated, null leaves that to the configuration. */
+  /** The model for lines that name none. Until the batch is validated, null leaves it to the configuration. */
   readonly defaultModel: string | null;
-  /** Of the trace in which it was created, as W3C `traceparent`. */
+  /** The trace in which the batch was created, as W3C `traceparent`. */
   readonly traceparent: string | null;
 }
 
-/** Consecutive lines of the input file: bytes `[start, end)`, the first of them being line `firstLine`. */
+/** Consecutive lines of the input file: the bytes `[start, end)`. `firstLine` is the number of the first of them. */
 export interface InputExtent {
   readonly start: number;
   readonly end: number;
@@ -124,9 +126,9 @@ export interface InputExtent {
 /** Lines of one route that one worker leases together. */
 export interface Chunk {
   readonly batchId: BatchId;
-  /** Its place among the chunks of the batch, from 0, by first line. */
+  /** The place among the chunks of the batch, from 0, in the order of their first lines. */
   readonly number: number;
-  /** A public model name that leads to the chunk's route. Its lines may ask for others that do. */
+  /** A public model name that leads to the route of the chunk. Its lines may name other models of the same route. */
   readonly model: string;
   readonly lineCount: number;
   readonly extents: readonly InputExtent[];
@@ -138,7 +140,7 @@ const FILE_ID_LENGTH = 22;
 export function newFileId(): FileId {
   let id = "file-";
   while (id.length < "file-".length + FILE_ID_LENGTH) {
-    // A byte of 248 and more would favour the first letters: 248 = 4 × 62.
+    // 248 is 4 × 62. A larger byte is skipped, because it would make the first letters more frequent.
     for (const byte of randomBytes(FILE_ID_LENGTH)) {
       if (byte < 248 && id.length < "file-".length + FILE_ID_LENGTH) id += BASE62[byte % 62];
     }
@@ -146,7 +148,7 @@ export function newFileId(): FileId {
   return id as FileId;
 }
 
-/** `batch_`, the creation time in 8 hexadecimal digits, and 24 random ones. */
+/** An id of `batch_`, the creation time in 8 hexadecimal digits, and 24 random digits. */
 export function newBatchId(nowMs: number): BatchId {
   const seconds = Math.floor(nowMs / 1000);
   return `batch_${seconds.toString(16).padStart(8, "0")}${randomBytes(12).toString("hex")}` as BatchId;

@@ -1,4 +1,4 @@
-/** The model that a request body names, found while it is checked to be one JSON object in UTF-8. */
+/** Finds the model in a request body, and checks in the same pass that the body is one JSON object in UTF-8. */
 import { type Extent, indexOfKey, isObjectAt, quoted } from "./json.ts";
 import { JsonScan, skipSpace } from "./json-scan.ts";
 import type { Reading } from "./reading.ts";
@@ -6,7 +6,7 @@ import { Utf8Check } from "./utf8.ts";
 
 const MODEL_KEY = quoted(["model"]);
 
-/** `model` is null when the body has none. As with lines, the last of equal keys counts. */
+/** `model` is null for a body without one. The last of several equal keys counts, as it does in lines. */
 export type BodyModel =
   | { readonly ok: true; readonly model: Extent | null }
   | { readonly ok: false };

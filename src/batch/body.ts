@@ -1,37 +1,38 @@
 /**
- * A request body on its way to a target that wants it a little different: another model name, fields that its
- * line leaves out, fields that the operator insists on. What is not touched stays byte for byte as the client wrote it.
+ * Rewrites a request body for a target: another model name, fields that the line leaves out, fields that the operator
+ * forces. Targets differ in what they accept, and clients must not have to know it. Every byte that the rules do not
+ * touch stays as the client wrote it.
  *
- * Only the fields at the top are looked at. Of several equal keys the last one counts, so a field that is
- * replaced is replaced wherever it stands, if that is not in a thousand places. A body that wants nothing is not read at
- * all, and one that wants another model is read once.
+ * The rules apply to the fields at the top of the body only. The last of several equal keys counts, so a forced value
+ * replaces every one of them, up to a thousand. A body without rules is not read at all; a body with rules is read
+ * once.
  */
 import { decodeString, isObjectAt, isSame, isSpelled } from "./json.ts";
 import { JsonScan, type Member, skipSpace } from "./json-scan.ts";
 import type { Reading } from "./reading.ts";
 
-/** JSON texts of values, by the name of their field. */
+/** The JSON texts of values, by the name of their field. */
 export type FieldTexts = ReadonlyMap<string, string>;
 
 export interface BodyRules {
-  /** What `model` is to say; null leaves it as it is. */
+  /** The new value of `model`; null keeps the value of the client. */
   readonly model: string | null;
-  /** Fields for bodies that do not have them. A field that is null is one that they have. */
+  /** Fields for bodies that lack them. A body with the value null has the field. */
   readonly defaults: FieldTexts;
-  /** Fields that replace whatever the body says. */
+  /** Fields that replace the value in the body. */
   readonly extra: FieldTexts;
 }
 
 interface Field {
   readonly name: string;
-  /** The key, unless the body writes it with escapes. */
+  /** The key as JSON, in its spelling without unnecessary escapes. */
   readonly key: Buffer;
-  /** Whether it is ASCII without need for escapes. */
+  /** True for an ASCII name that JSON writes without escapes. */
   readonly isPlain: boolean;
   readonly text: Buffer;
 }
 
-/** Where a value stands that another one takes the place of. */
+/** A replacement of the value at `[start, end)`. */
 interface Edit {
   readonly start: number;
   readonly end: number;
@@ -40,25 +41,25 @@ interface Edit {
 
 const NOT_FOUND = -1;
 const MODEL_KEY = Buffer.from('"model"');
-/** A body may have a million equal keys, of which the last one counts: the first ones stay as they are. */
+/** A body may repeat a key a million times. Only the last one counts, so the first ones may stay as they are. */
 const MAX_EDITS = 1_000;
-/** Each unit of a name, in UTF-16, may be escaped. */
+/** A client may escape each UTF-16 unit of a name, which takes six bytes. */
 const SPELLED_BYTES_PER_UNIT = 6;
-/** What stands in a key as it is. */
+/** Matches a name that JSON writes without escapes. */
 const PLAIN = /^[ !#-[\]-~]*$/;
 
-/** Reads a body, which is known to be one valid JSON object, into the one to send. */
+/** Turns a body into the body to send. The caller has checked that the body is one valid JSON object. */
 export class BodyRewriting implements Reading<Buffer> {
   readonly #fields: readonly Field[];
-  /** So many of them replace what the body says; the others are for bodies that do not have them. */
+  /** The first fields of the list, as many as this, replace the value in the body. The rest are defaults. */
   readonly #forcedCount: number;
   readonly #scan = new JsonScan(1, (member) => this.#take(member));
   #body: Buffer = Buffer.alloc(0);
   #edits: Edit[] = [];
   #seen: boolean[] = [];
-  /** Where another member can be put in, and whether it is the first one. */
+  /** The place for another member, and whether the object is empty so far. */
   #end = { at: 0, isEmpty: true };
-  /** Null until the body is read. */
+  /** The copy in progress; null until the body is read. */
   #copy: EditedCopy | null = null;
 
   constructor({ model, defaults, extra }: BodyRules) {
@@ -87,7 +88,7 @@ export class BodyRewriting implements Reading<Buffer> {
     return this.#copy.advance(byteCount);
   }
 
-  /** The same buffer when nothing has to change. */
+  /** Returns the same buffer when the rules change nothing. */
   result(): Buffer {
     return this.#copy?.result ?? this.#body;
   }
@@ -118,7 +119,7 @@ export class BodyRewriting implements Reading<Buffer> {
   }
 }
 
-/** Whether a body has to be read at all. */
+/** True when the rules make it necessary to read the body. */
 export const isRewritten = ({ model, defaults, extra }: BodyRules): boolean =>
   model !== null || defaults.size > 0 || extra.size > 0;
 
@@ -129,7 +130,7 @@ function modelField(model: string | null): Field[] {
   ];
 }
 
-/** The same texts come with every request to a target. */
+/** Fields by their texts: the same texts come with every request to a target. */
 const knownFields = new WeakMap<FieldTexts, readonly Field[]>();
 
 function fieldsOf(texts: FieldTexts): readonly Field[] {
@@ -151,7 +152,7 @@ interface Key {
   readonly keyEnd: number;
 }
 
-/** Of two fields with one name, the first. */
+/** Returns the index of the field that the key names; the first one when two fields have the same name. */
 function indexOfField(body: Buffer, { keyStart, keyEnd }: Key, fields: readonly Field[]): number {
   for (let i = 0; i < fields.length; i++) {
     if (isSame(body, keyStart, keyEnd, (fields[i] as Field).key)) return i;
@@ -172,7 +173,7 @@ function isFieldSpelled(body: Buffer, { keyStart, keyEnd }: Key, field: Field): 
 const indexOfName = (fields: readonly Field[], name: string) =>
   fields.findIndex((field) => field.name === name);
 
-/** One piece of text with all the members that a body lacks. */
+/** One edit that adds all missing members. */
 function appending(
   missing: readonly Field[],
   { at, isEmpty }: { readonly at: number; readonly isEmpty: boolean },
@@ -182,7 +183,7 @@ function appending(
   return { start: at, end: at, text };
 }
 
-/** A body with its edits, copied in as many steps as it takes. */
+/** A copy of a body with its edits. It proceeds in steps, so that a long body does not block the event loop. */
 class EditedCopy {
   readonly #body: Buffer;
   readonly #edits: readonly Edit[];
@@ -210,7 +211,7 @@ class EditedCopy {
     return this.#copyTo(this.#body.length, stop);
   }
 
-  /** False when there is more before `end` than may be written now. */
+  /** Returns false when more bytes remain before `end` than this step may write. */
   #copyTo(end: number, stop: number): boolean {
     const readEnd = Math.min(end, this.#read + Math.max(0, stop - this.#written));
     this.#written += this.#body.copy(this.result, this.#written, this.#read, readEnd);

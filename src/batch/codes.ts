@@ -1,9 +1,9 @@
 /**
- * Every code that a client may find in `errors.data[]` of a failed batch, or in `error` of a row of an
- * error file, with its meaning. Both lists are closed, and `docs/errors.md` is generated from them.
+ * Every code that a client may find in `errors.data[]` of a failed batch, or in `error` of a row of an error file, with
+ * its meaning. Both lists are closed. `docs/errors.md` is generated from them.
  */
 
-/** What can be wrong with an input file. */
+/** The faults of an input file. */
 export const FAULT_CODES = {
   invalid_json_line: "The line is not one JSON object in UTF-8.",
   line_too_long: "The line is longer than the server takes (`limits.max_line_bytes`).",
@@ -32,7 +32,7 @@ export const FAULT_CODES = {
 } as const;
 export type FaultCode = keyof typeof FAULT_CODES;
 
-/** Why a line has no answer. */
+/** The reasons for which a line has no answer. */
 export const NO_ANSWER_CODES = {
   batch_cancelled: "The batch was cancelled before the line was answered.",
   batch_expired: "The completion window ended before the line was answered.",

@@ -1,14 +1,14 @@
 /**
- * What an upload turns out to be, found while its bytes pass: how many, their SHA-256, whether they are
- * UTF-8 and whether they begin as JSONL does. Holds one first line of bounded length and at most three
- * bytes of a character that continues in the next chunk.
+ * Checks an upload while its bytes pass: their count, their SHA-256, whether they are UTF-8, and whether they begin
+ * like JSONL. An early answer spares the client a failed batch. The check must never hold more than one first line of
+ * bounded length and three bytes of a character that continues in the next chunk.
  */
 import { createHash } from "node:crypto";
 import { type FirstLine, hintFor, judgeFirstLine } from "./first-line.ts";
 import { LineSplitter, type SplitLine } from "./split.ts";
 import { Utf8Check } from "./utf8.ts";
 
-/** A first line that is longer is left to the validation of a batch, which reads whole lines anyway. */
+/** The check ignores a longer first line. The validation of a batch reads whole lines anyway. */
 const FIRST_LINE_MAX_BYTES = 256 * 1024;
 
 export class ContentCheck {
@@ -16,7 +16,7 @@ export class ContentCheck {
   readonly #splitter = new LineSplitter(FIRST_LINE_MAX_BYTES, { start: 0, firstLine: 1 });
   #bytes = 0;
   readonly #utf8 = new Utf8Check();
-  /** Null as long as all lines are blank. */
+  /** The kind of the first line; null while all lines are blank. */
   #firstLine: FirstLine | null = null;
   #firstLineNumber = 1;
 
@@ -27,7 +27,7 @@ export class ContentCheck {
     if (this.#firstLine === null) this.#judgeFirstOf(this.#splitter.push(chunk));
   }
 
-  /** Of everything, so it ends the check. */
+  /** Reports on all bytes so far. The check ends here, because the first line is taken as complete. */
   report(): ContentReport {
     if (this.#firstLine === null) this.#judgeFirstOf(this.#splitter.end());
     const firstLine = this.#firstLine ?? (this.#bytes === 0 ? "empty" : "blank");
@@ -52,9 +52,9 @@ export class ContentCheck {
 }
 
 export interface ContentReport {
-  /** In hexadecimal. */
+  /** The digest, in hexadecimal. */
   readonly sha256: string;
   readonly isUtf8: boolean;
-  /** What is wrong with the first line that is not blank, for batch input; null when nothing is. */
+  /** The fault of the first line that is not blank, in words for the input of a batch; null when the line is good. */
   readonly formatHint: string | null;
 }

@@ -1,25 +1,24 @@
 /**
- * The custom ids of one input file, to find an id that comes a second time.
+ * Remembers the custom ids of one input file, to find an id that comes a second time.
  *
- * A `Set` of strings would take a third of the time of validating a file and about 100 bytes a line. Here an
- * id stays the bytes it is: they lie one after the other in one buffer, and a table with open
- * addressing leads from the hash of an id to its number. A long id is kept as its SHA-256, so that a file
- * of nothing but ids does not end up in memory.
+ * A `Set` of strings would take a third of the time that a file takes to validate, and about 100 bytes a line. Here all
+ * ids lie one after the other in one buffer, as bytes. A table with open addressing leads from the hash of an id to its
+ * number. A long id is kept as its SHA-256, so that a file with long ids cannot fill the memory.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { decodeString, type Extent, hasEscape } from "./json.ts";
 
-/** With its quotes. */
+/** The longest id that is kept as it is, with its quotes. */
 const LONG_ID_BYTES = 256;
-/** In front of a digest: no JSON string begins like this. */
+/** The byte in front of a digest. No JSON string begins with it. */
 const DIGEST_MARK = Buffer.from([0]);
 
 const FIRST_ROOM = 1024;
 const FIRST_ROOM_BYTES = 16 * 1024;
-/** Different in each process, so that nobody can prepare ids that all meet in one place of the table. */
+/** Each process draws its own seed, so that no client can prepare ids that all collide in the table. */
 const HASH_SEED = randomBytes(4).readInt32LE();
 
-/** FNV-1a. */
+/** The FNV-1a hash. */
 function hashOf(bytes: Uint8Array, start: number, end: number): number {
   let hash = HASH_SEED;
   for (let at = start; at < end; at++) {
@@ -31,16 +30,18 @@ function hashOf(bytes: Uint8Array, start: number, end: number): number {
 export class CustomIds {
   #count = 0;
   #text = Buffer.allocUnsafe(FIRST_ROOM_BYTES);
-  /** Where each id ends in the text; it begins where the one before it ends. */
+  /** The end of each id in the text. An id begins at the end of the one before it. */
   #ends = new Float64Array(FIRST_ROOM);
   #hashes = new Int32Array(FIRST_ROOM);
-  /** Numbers of ids, from 1, each at the place of its hash or in the next free one; 0 is free. Half of them stay free. */
+  /**
+   * The numbers of ids, from 1, at the place of their hash or the next free one. 0 is a free place, and half stay free.
+   */
   #places = new Int32Array(2 * FIRST_ROOM);
 
-  /** Takes the id that is the JSON string at the extent; false when it is here already. */
+  /** Adds the id whose JSON string lies at the extent. Returns false for an id that is here already. */
   addIfNew(bytes: Buffer, id: Extent): boolean {
     if (!hasEscape(bytes, id.start, id.end)) return this.#addSpelled(bytes, id.start, id.end);
-    // Two spellings of one id must meet, and JSON.stringify spells a text without need for escapes without them.
+    // Two spellings of one id must be found equal. JSON.stringify spells a text with the fewest escapes.
     const spelled = Buffer.from(JSON.stringify(decodeString(bytes, id)));
     return this.#addSpelled(spelled, 0, spelled.length);
   }

@@ -1,46 +1,46 @@
 /**
- * The models that the lines of one input file ask for, each with the route that it had when it was first seen.
+ * Keeps the models that the lines of one input file ask for, each with the route that it had when it was first seen.
  *
- * Nearly every line names the model of the line before it, in the same bytes, and any other has most likely been
- * seen too: a name is decoded, and its route looked up, only when its spelling is new.
+ * Nearly every line names the model of the line before it, in the same bytes, and most other names have been seen too.
+ * So only a new spelling is decoded, and only its route is looked up.
  */
 import { MAX_MODEL_BYTES } from "../contract/batch.ts";
 import { isSame } from "./json.ts";
 import { leavesModelOpen, modelOf, type ParsedLine } from "./line.ts";
 
 export interface ModelRules {
-  /** Equal for models that the same targets serve; null when none does. */
+  /** Returns the same key for models that the same targets serve; null for a model that no target serves. */
   readonly routeKeyOf: (model: string) => string | null;
-  /** What may be said of a model that no target serves, in one sentence; null for nothing. */
+  /** Returns one sentence that helps with a model that no target serves; null when there is nothing to say. */
   readonly hintFor?: (model: string) => string | null;
-  /** What lines without a model ask for. */
+  /** The model for lines that name none. */
   readonly defaultModel: string | null;
-  /** Whether one batch may ask for several. */
+  /** True when the lines of one batch may name different models. */
   readonly allowsMixedModels: boolean;
 }
 
-/** What a line asks for. */
+/** The model that a line asks for. */
 export interface AskedModel {
   readonly name: string;
-  /** As it stands in the line, with its quotes. */
+  /** The bytes of the name in the line, with its quotes. */
   readonly spelled: Buffer;
-  /** Null for a spelling that is new. */
+  /** The key of the route; null for a spelling that is new. */
   readonly routeKey: string | null;
 }
 
-/** A model that was accepted. */
+/** A model whose line passed the check. */
 export interface AcceptedModel extends AskedModel {
   readonly routeKey: string;
 }
 
-/** Spellings that are remembered: a file of nothing but new names must not fill the memory. */
+/** The number of spellings to remember: a file with a new name on each line must not fill the memory. */
 const MAX_REMEMBERED = 256;
-/** The longest spelling of a name of allowed length: each character escaped, and two quotes. */
+/** The longest spelling of a name of the allowed length: each character escaped, and two quotes. */
 const MAX_SPELLED_BYTES = 6 * MAX_MODEL_BYTES + 2;
-/** Stands for every spelling of a missing model. */
+/** The key for all spellings of a missing model. */
 const OPEN = Buffer.from('""');
 
-/** Null when no target serves it, or when it is too long to be a name. */
+/** Returns null for a model that no target serves, and for a text that is too long for a name. */
 export const servedBy = (routeKeyOf: ModelRules["routeKeyOf"], model: string): string | null =>
   Buffer.byteLength(model) <= MAX_MODEL_BYTES ? routeKeyOf(model) : null;
 
@@ -54,17 +54,17 @@ export class FileModels {
     this.#rules = rules;
   }
 
-  /** Of the first line that was accepted. */
+  /** The model of the first accepted line. */
   get first(): AcceptedModel | null {
     return this.#first;
   }
 
-  /** Of the last one. */
+  /** The model of the last accepted line. */
   get latest(): AcceptedModel | null {
     return this.#latest;
   }
 
-  /** Null when neither the line nor a default names a model. */
+  /** Returns null when neither the line nor a default names a model. */
   read(bytes: Buffer, line: ParsedLine): AskedModel | null {
     const { model } = line;
     const latest = this.#latest;
@@ -82,7 +82,7 @@ export class FileModels {
     return name === null ? null : { name, spelled, routeKey: null };
   }
 
-  /** Makes it the model of the line, or says why it cannot be. */
+  /** Makes `asked` the model of the line, or returns the reason for which it cannot be. */
   accept(asked: AskedModel): "not_served" | "mismatched" | null {
     if (asked === this.#latest) return null;
     const routeKey = asked.routeKey ?? servedBy(this.#rules.routeKeyOf, asked.name);
@@ -95,7 +95,7 @@ export class FileModels {
   }
 
   #remember(model: AcceptedModel): AcceptedModel {
-    // What is spelled in a line is part of a larger piece of the file, which is not to be kept.
+    // The spelling is a view of a larger piece of the file. Without a copy, the whole piece would stay in memory.
     const own = { ...model, spelled: Buffer.from(model.spelled) };
     if (this.#remembered.size < MAX_REMEMBERED) {
       this.#remembered.set(own.spelled.toString("latin1"), own);

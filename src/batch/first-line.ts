@@ -1,4 +1,4 @@
-/** What the first line of an upload is, and what to do when it is not the JSON object that a batch needs. */
+/** Judges the first line of an upload, and gives a hint when it is not the JSON object that a batch needs. */
 import { isArrayAt, isObjectAt } from "./json.ts";
 import { isJson, skipSpace } from "./json-scan.ts";
 
@@ -7,12 +7,12 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 export const beginsWithMark = (bytes: Buffer): boolean =>
   bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
 
-/** `unknown` is a line too long to be judged here. */
+/** A line that is too long to be judged here is `unknown`. */
 export type FirstLine = "object" | "unknown" | keyof typeof HINTS;
 
 const ONE_EACH = "The file needs one JSON object on each line, one for each request.";
 
-/** For everything that is not taken. `LINE` is the line's number. */
+/** A hint for each wrong kind of line. `LINE` stands for the number of the line. */
 const HINTS = {
   empty: `The file is empty. ${ONE_EACH}`,
   blank: `The file has only blank lines. ${ONE_EACH}`,
@@ -23,13 +23,13 @@ const HINTS = {
   no_json: `LINE is not JSON. ${ONE_EACH}`,
 } as const;
 
-/** Null for a first line that a batch can begin with. */
+/** Returns null for a first line that a batch can begin with. */
 export const hintFor = (found: FirstLine, lineNumber: number): string | null =>
   found === "object" || found === "unknown"
     ? null
     : HINTS[found].replace("LINE", `Line ${lineNumber}`);
 
-/** Judges a line that is not blank. Validation of a batch, not upload, refuses a byte order mark. */
+/** Judges a line that is not blank. A byte order mark passes here; the validation of a batch refuses it. */
 export function judgeFirstLine(line: Buffer): FirstLine {
   const text = beginsWithMark(line) ? line.subarray(BYTE_ORDER_MARK.length) : line;
   const start = skipSpace(text, 0, text.length);
@@ -40,5 +40,5 @@ export function judgeFirstLine(line: Buffer): FirstLine {
   return looksLikeTable(text.toString("latin1")) ? "table" : "no_json";
 }
 
-/** Pieces of JSON have commas too, but hardly without a brace or a bracket. */
+/** A line with a separator may be a table. A piece of JSON has commas too, but nearly always a brace or a bracket. */
 const looksLikeTable = (text: string) => /[,;\t]/.test(text) && !/[{}[\]]/.test(text);

@@ -1,32 +1,32 @@
 import type { WaitingReason } from "../contract/batch.ts";
 
-/** Why no line of a batch goes on at the moment. */
+/** The reason for which no line of a batch proceeds at the moment. */
 export interface Waiting {
   readonly reason: WaitingReason;
   readonly sinceMs: number;
-  /** What was wrong at an upstream, without anything of an answer but its status and code; null when it is not at fault. */
+  /** The fault of an upstream. It holds nothing of the answer but the status and the code; null without a fault. */
   readonly upstreamError: string | null;
 }
 
-/** How the first lines of a batch have all failed. */
+/** The failure that all first lines of a batch have in common. */
 export interface CommonFailure {
   readonly lineCount: number;
-  /** Null without an answer. */
+  /** The status of the answers; null when there was no answer. */
   readonly statusCode: number | null;
   readonly code: string | null;
-  /** What the first of them was told. */
+  /** The message of the first answer. */
   readonly message: string | null;
 }
 
-/** When a batch will be done, as far as anybody can tell. */
+/** The prediction for a batch, from what was measured so far. */
 export interface Forecast {
-  /** When its last line will have its answer; null until that can be measured. */
+  /** The time at which the last line will have its answer; null until it can be measured. */
   readonly etaAtMs: number | null;
-  /** Whether it may not be done when its window ends. */
+  /** True when the batch may not be done at the end of its window. */
   readonly isAtRisk: boolean;
-  /** 0 while its lines are being sent, else its place among the batches that wait; null when nobody knows. */
+  /** The place among the batches that wait; 0 for a batch whose lines are in flight, null when it is not known. */
   readonly queuePosition: number | null;
-  /** Null while its lines go on. */
+  /** The reason for the wait; null while lines proceed. */
   readonly waiting: Waiting | null;
   readonly commonFailure: CommonFailure | null;
 }

@@ -1,13 +1,14 @@
 /**
- * Bytes that come in pieces and are wanted as one. They are put in their place as they come, so that at the end nothing
- * is left to do: to join 64 MB takes 50 ms. No more is taken than twice what has come, whatever was announced.
+ * Joins bytes that come in pieces. Each piece is copied to its place as it comes, because a join of 64 MB at the end
+ * would block the event loop for 50 ms. The buffer must never be larger than twice the bytes that have come, whatever
+ * length was announced.
  */
 export class Gathered {
   readonly #announcedBytes: number;
   #bytes: Buffer = NOTHING;
   #length = 0;
 
-  /** `announcedBytes` keeps a text of known length from being moved once more than it needs. */
+  /** A text of known length is copied once less when `announcedBytes` is given. */
   constructor(announcedBytes: number | null = null) {
     this.#announcedBytes = announcedBytes ?? 0;
   }
@@ -17,7 +18,7 @@ export class Gathered {
   }
 
   add(piece: Buffer): void {
-    // What comes in one piece, as most things do, is not copied.
+    // A single piece is kept without a copy. Most texts come in one piece.
     if (this.#length === 0) this.#bytes = piece;
     else {
       this.#makeRoom(this.#length + piece.length);
@@ -26,7 +27,7 @@ export class Gathered {
     this.#length += piece.length;
   }
 
-  /** Everything, in one piece; afterwards there is nothing here any more. */
+  /** Returns all bytes as one buffer and empties this object. */
   take(): Buffer {
     const all = this.#bytes.subarray(0, this.#length);
     this.#bytes = NOTHING;

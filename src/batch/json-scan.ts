@@ -1,15 +1,17 @@
 /**
- * A strict validator of JSON over bytes that reports where values begin and end, and that can stop anywhere.
+ * A strict validator of JSON over bytes. It reports where values begin and end, and it can pause at any byte.
  *
- * batchd passes request and response bodies through exactly as they were written, so it never needs
- * the values, only their extents: which bytes are `body`, which are `model`. `JSON.parse` would build
- * every object, round integers above 2^53 and cost about three times as much. What is valid here is
- * what RFC 8259 says is valid, and a property test holds it to `JSON.parse`, with one exception: a number of more than
- * 64 KiB is refused. Bytes outside ASCII are taken as they are: UTF-8 is the callers' to check (`buffer.isUtf8`).
+ * batchd passes bodies through exactly as they were written. So it needs the extents of values, such as `body` and
+ * `model`, but never the values. `JSON.parse` would build every object, round integers above 2^53 and cost about three
+ * times as much.
  *
- * A text of 32 MB takes a tenth of a second and more, in which nothing else would run. So a scan goes on for as many
- * bytes as its caller allows, and stops wherever it is then, inside a string or between two spaces. Nothing recurses, so
- * a level of nesting costs one byte. This is the hottest code of validation: measure before making it prettier.
+ * RFC 8259 defines what is valid here, and a property test compares the scan with `JSON.parse`. The one exception is a
+ * number of more than 64 KiB, which the scan refuses. The scan accepts all bytes outside ASCII; its callers check the
+ * UTF-8 (`buffer.isUtf8`).
+ *
+ * A text of 32 MB takes more than a tenth of a second, which would block the event loop. So a scan reads as many bytes
+ * as its caller allows, and pauses there, even inside a string. The scan must never recurse: a level of nesting costs
+ * one byte. Validation spends most of its time here, so measure before you change it.
  */
 
 export const QUOTE = 0x22;
@@ -19,7 +21,7 @@ export const OPEN_ARRAY = 0x5b;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 const INVALID = -1;
-/** Digits, sign and exponent together. */
+/** The longest number: digits, sign and exponent together. */
 const MAX_NUMBER_BYTES = 64 * 1024;
 
 const isSpace = (byte: number) =>
@@ -28,10 +30,10 @@ const isDigit = (byte: number | undefined) => byte !== undefined && byte >= 0x30
 const isHex = (byte: number | undefined) =>
   byte !== undefined &&
   (isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66));
-/** 1 for what may follow a backslash, apart from `u`. */
+/** 1 for each byte that may follow a backslash, apart from `u`. */
 const IS_ESCAPE = new Uint8Array(256);
 for (const byte of Buffer.from('"\\/bfnrt')) IS_ESCAPE[byte] = 1;
-/** 1 for the bytes that a string does not take as they stand: the quote, the backslash and controls. */
+/** 1 for each byte that may not stand in a string as it is: the quote, the backslash and the control characters. */
 const STOPS_STRING = Uint8Array.from({ length: 256 }, (_, byte) =>
   byte < 0x20 || byte === QUOTE || byte === BACKSLASH ? 1 : 0,
 );
@@ -43,8 +45,8 @@ export function skipSpace(bytes: Uint8Array, from: number, end: number): number 
 }
 
 /**
- * From inside a string: the offset after its closing quote, or -1. Where `stop` comes before the quote: the offset to
- * go on from, with all its bits turned, which makes it less than -1.
+ * Skips the rest of a string. Returns the offset after its closing quote, or -1 for an invalid string. A scan that
+ * reaches `stop` first returns the bitwise complement of the offset to continue from, which is less than -1.
  */
 function skipString(bytes: Uint8Array, from: number, stop: number): number {
   let at = from;
@@ -59,7 +61,7 @@ function skipString(bytes: Uint8Array, from: number, stop: number): number {
   }
 }
 
-/** Most bytes of a batch pass through here: four at a time take half as long. */
+/** Skips plain bytes, four at a time. Most bytes of a batch pass through here, and this way they take half the time. */
 function skipPlain(bytes: Uint8Array, from: number, end: number): number {
   let at = from;
   for (const lastFour = end - 4; at <= lastFour; at += 4) {
@@ -74,7 +76,7 @@ function skipPlain(bytes: Uint8Array, from: number, end: number): number {
   return at;
 }
 
-/** May end behind the text, which {@link skipString} then notices. */
+/** Returns an offset that may lie behind the text. {@link skipString} checks for that. */
 function skipEscape(bytes: Uint8Array, from: number): number {
   const escaped = bytes[from + 1] as number;
   if (escaped === 0x75) return hasFourHexDigits(bytes, from + 2) ? from + 6 : INVALID;
@@ -121,22 +123,25 @@ function skipNumberOrLiteral(bytes: Uint8Array, from: number, end: number): numb
   return numberEnd === from + MAX_NUMBER_BYTES ? INVALID : numberEnd;
 }
 
-/** A member of an object, reported when its value has ended. */
+/** A member of an object, reported at the end of its value. */
 export interface Member {
-  /** 1 in the outermost object. */
+  /** The depth of the object; 1 for the outermost one. */
   readonly depth: number;
-  /** The key begins and ends here, quotes included. */
+  /** The extent of the key, quotes included. */
   readonly keyStart: number;
   readonly keyEnd: number;
   readonly start: number;
   readonly end: number;
-  /** Between the elements of an array that is its value; elsewhere 0. Known of the deepest members that are reported. */
+  /**
+   * The number of commas between the elements of an array; 0 for other values. Only members at the deepest reported
+   * level have it.
+   */
   readonly commaCount: number;
 }
 
 type Report = (member: Member) => void;
 
-/** What stands next, spaces aside; a string or a key may be under way. */
+/** The token that must come next, spaces aside. A string or a key may also be unfinished. */
 const VALUE = 0;
 const KEY = 1;
 const FIRST_ELEMENT = 2;
@@ -151,20 +156,20 @@ const isKey = (next: number) => next === KEY || next === FIRST_KEY;
 const isValue = (next: number) => next === VALUE || next === FIRST_ELEMENT;
 const mayClose = (next: number) =>
   next === AFTER_VALUE || next === FIRST_KEY || next === FIRST_ELEMENT;
-/** In ASCII each closing bracket follows its opening one at a distance of two. */
+/** In ASCII, each closing bracket follows its opening one at a distance of two. */
 const closing = (opened: number) => opened + 2;
 
-/** One JSON value with nothing but spaces around it. A scan may be used again for another text. */
+/** A scan over one JSON value with nothing but spaces around it. `begin` starts it again for another text. */
 export class JsonScan implements Member {
   readonly #report: Report | null;
   readonly #reportDepth: number;
   #bytes: Uint8Array = new Uint8Array(0);
   #at = 0;
   #next = NOTHING;
-  /** The opening byte of each container that is open, from 1. */
+  /** The opening byte of each open container, by level from 1. */
   #opened = new Uint8Array(64);
   #level = 0;
-  /** Where the unfinished members begin, by depth. */
+  /** The extents of the unfinished members, by depth. */
   readonly #keyStarts = [0, 0, 0];
   readonly #keyEnds = [0, 0, 0];
   readonly #starts = [0, 0, 0];
@@ -174,10 +179,10 @@ export class JsonScan implements Member {
   start = 0;
   end = 0;
   commaCount = 0;
-  /** Null until the scan is over. */
+  /** The verdict; null until the scan is over. */
   isValid: boolean | null = null;
 
-  /** Reports each member of an object at a depth up to this one. */
+  /** The scan reports each member of an object at a depth up to `reportDepth`. */
   constructor(reportDepth: 0 | 1 | 2 = 0, report: Report | null = null) {
     this.#reportDepth = reportDepth;
     this.#report = report;
@@ -191,7 +196,9 @@ export class JsonScan implements Member {
     this.isValid = null;
   }
 
-  /** Goes on for about so many bytes; true when the scan is over. State in variables makes it twice as fast. */
+  /**
+   * Reads about `byteCount` bytes; true at the end of the scan. Local variables for the state make it twice as fast.
+   */
   advance(byteCount: number): boolean {
     const bytes = this.#bytes;
     const end = bytes.length;
@@ -250,7 +257,7 @@ export class JsonScan implements Member {
     return stop < end ? false : this.#finish(next === NOTHING);
   }
 
-  /** A key or a value begins. */
+  /** Notes the place where a key or a value begins. */
   #note(level: number, next: number, at: number): void {
     if (isKey(next)) this.#keyStarts[level] = at;
     else {
@@ -259,7 +266,7 @@ export class JsonScan implements Member {
     }
   }
 
-  /** Unless it is an element of an array that has ended. */
+  /** Reports a member whose value has ended. An element of an array is not reported. */
   #reportEnd(level: number, end: number): void {
     if (this.#opened[level] !== OPEN_OBJECT) return;
     this.depth = level;
@@ -289,7 +296,7 @@ export class JsonScan implements Member {
 const NO_BYTES = new Uint8Array(0);
 const jsonScan = new JsonScan();
 
-/** Whether the bytes are one JSON value with nothing but spaces around it. UTF-8 is the caller's to check. */
+/** True for bytes that are one JSON value with nothing but spaces around it. The caller checks the UTF-8. */
 export function isJson(bytes: Uint8Array): boolean {
   jsonScan.begin(bytes);
   jsonScan.advance(bytes.length);

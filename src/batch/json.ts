@@ -1,21 +1,24 @@
-/** What stands in JSON text: keys and strings where they lie, escapes resolved. How it is read: `json-scan.ts`. */
+/** Reads keys and strings of JSON text at known offsets, escapes resolved. `json-scan.ts` finds the offsets. */
 import { BACKSLASH, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "./json-scan.ts";
 
-/** Half-open range of byte offsets. */
+/** A half-open range of byte offsets. */
 export interface Extent {
   readonly start: number;
   readonly end: number;
 }
 
 const NOT_FOUND = -1;
-/** A character of ASCII, spelled `\u0061`. */
+/** The length of an ASCII character in the spelling `\u0061`. */
 const ESCAPE_BYTES = 6;
 const UNICODE_ESCAPE = 0x75;
 
-/** Keys to look for, in ASCII, as they stand in the text: `quoted(["model"])` is `["\"model\""]` in bytes. */
+/** Keys to search for, in ASCII, as they stand in the text: `quoted(["model"])` is `["\"model\""]` in bytes. */
 export const quoted = (names: readonly string[]) => names.map((name) => Buffer.from(`"${name}"`));
 
-/** Which of `keys` (from {@link quoted}) stands at the extent, or -1. Sees through escapes such as `"mod\u0065l"`. */
+/**
+ * Returns the index of the key at the extent in `keys` (from {@link quoted}), or -1. Escapes such as `"mod\u0065l"` are
+ * resolved.
+ */
 export function indexOfKey(
   bytes: Buffer,
   start: number,
@@ -29,7 +32,7 @@ export function indexOfKey(
   return NOT_FOUND;
 }
 
-/** Whether the extent holds exactly these bytes. */
+/** True when the extent holds exactly these bytes. */
 export function isSame(bytes: Uint8Array, start: number, end: number, text: Buffer): boolean {
   if (end - start !== text.length) return false;
   for (let i = 0; i < text.length; i++) if (bytes[start + i] !== text[i]) return false;
@@ -37,8 +40,8 @@ export function isSame(bytes: Uint8Array, start: number, end: number, text: Buff
 }
 
 /**
- * Whether the string at the extent says `text`, in ASCII and with its quotes, by way of escapes. It looks at as many
- * characters as the two have in common and makes nothing: a file may have millions of keys like these.
+ * True when the string at the extent spells `text` with escapes. `text` is ASCII and has its quotes. The comparison
+ * stops at the first difference and allocates nothing: a file may have millions of such keys.
  */
 export function isSpelled(bytes: Buffer, start: number, end: number, text: Buffer): boolean {
   if (end - start <= text.length || bytes[start] !== QUOTE) return false;
@@ -66,14 +69,14 @@ const SHORT_ESCAPES = new Map(
 const escapeBytes = (bytes: Buffer, at: number) =>
   bytes[at + 1] === UNICODE_ESCAPE ? ESCAPE_BYTES : 2;
 
-/** What the escape at `at` stands for, in UTF-16. */
+/** Returns the UTF-16 unit that the escape at `at` stands for. */
 function escapedUnit(bytes: Buffer, at: number): number {
   const escaped = bytes[at + 1] as number;
   if (escaped !== UNICODE_ESCAPE) return SHORT_ESCAPES.get(escaped) ?? escaped;
   let unit = 0;
   for (let i = 2; i < ESCAPE_BYTES; i++) {
     const digit = bytes[at + i] as number;
-    // Letters of either case lie nine after a multiple of 16.
+    // The low four bits of a hexadecimal letter, in either case, are nine less than its value.
     unit = unit * 16 + (digit <= 0x39 ? digit - 0x30 : (digit & 0x0f) + 9);
   }
   return unit;
@@ -88,13 +91,13 @@ export const isObjectAt = (bytes: Uint8Array, at: number) => bytes[at] === OPEN_
 export const isArrayAt = (bytes: Uint8Array, at: number) => bytes[at] === OPEN_ARRAY;
 export const isStringAt = (bytes: Uint8Array, at: number) => bytes[at] === QUOTE;
 
-/** The string that the extent (with its quotes) spells, escapes resolved. */
+/** Returns the string at the extent, whose quotes belong to it, with escapes resolved. */
 export function decodeString(bytes: Buffer, extent: Extent): string {
   const inner = bytes.toString("utf8", extent.start + 1, extent.end - 1);
   return inner.includes("\\") ? (JSON.parse(`"${inner}"`) as string) : inner;
 }
 
-/** The same, of a string that spells as much as `maxBytes`; of a longer one only the beginning. */
+/** Returns the string at the extent, or the beginning of one that is spelled in more than `maxBytes`. */
 export function decodeStart(bytes: Buffer, { start, end }: Extent, maxBytes: number): string {
   let at = start + 1;
   const stop = Math.min(end - 1, at + maxBytes);

@@ -1,4 +1,4 @@
-/** What is wrong with a line of an input file, in the words of the API. */
+/** Checks the lines of an input file, and reports faults in the words of the API. */
 import type { BatchEndpoint } from "../contract/batch.ts";
 import type { Fault } from "./batch.ts";
 import { CustomIds } from "./custom-ids.ts";
@@ -17,7 +17,7 @@ import { skipSpace } from "./json-scan.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
 import { truncate } from "./truncate.ts";
 
-/** Whether a string value says `text`, which is in ASCII and has its quotes. */
+/** True when a string value equals `text`, which is ASCII and has its quotes. */
 const says = (bytes: Buffer, { start, end }: Extent, text: Buffer): boolean =>
   isSame(bytes, start, end, text) || isSpelled(bytes, start, end, text);
 
@@ -28,8 +28,8 @@ const isLiteral = (bytes: Buffer, part: Extent | null, literal: Buffer) =>
   part !== null && isSame(bytes, part.start, part.end, literal);
 
 /**
- * How many texts an `input` asks to have embedded: a text and a list of tokens are one, a list of texts or of
- * lists of tokens is as many as it has. What is neither is the upstream's to refuse.
+ * Counts the texts that an `input` asks to embed. A text and a list of tokens count as one. A list of texts, or of
+ * lists of tokens, counts by its elements. The upstream refuses any other value.
  */
 function countInputs(bytes: Buffer, { input, inputCommaCount }: ParsedLine): number {
   if (input === null) return 0;
@@ -63,7 +63,7 @@ const invalidRequest = (message: string, param: string): LineFault => ({
   param,
 });
 
-/** How the message about `stream: true` names an endpoint. */
+/** The name of each endpoint in the message about `stream: true`. */
 const ENDPOINT_TITLES: Readonly<Record<BatchEndpoint, string>> = {
   "/v1/chat/completions": "Chat Completions",
   "/v1/completions": "Completions",
@@ -86,7 +86,7 @@ const BYTE_ORDER_MARKED: LineFault = {
   message: `${INVALID_JSON.message} (HINT: It begins with a byte order mark. Save the file as UTF-8 without one.)`,
 };
 
-/** Of a line, or of the batch by its default. */
+/** The fault of a line, or of the default model of a batch. */
 export const modelNotFound = (
   model: string,
   param: string,
@@ -107,19 +107,18 @@ const inQuotes = (text: string) => Buffer.from(JSON.stringify(text));
 const POST = inQuotes("POST");
 const EMPTY = inQuotes("");
 
-/** As it is spelled. Each line of the results has it, and two spellings of one id have to be compared. */
+/** The longest spelling of a custom id. Each line of the results repeats the id, and spellings are compared. */
 const MAX_CUSTOM_ID_BYTES = 64 * 1024;
-/** More than a message ever quotes. */
-const MAX_SHOWN_BYTES = 4 * 1024;
+/** The longest part of a text to decode. No message quotes as much. */
+const MAX_QUOTED_BYTES = 4 * 1024;
 
 /**
- * Checks the lines of one input file, in order: it remembers the custom ids it has seen (each
- * takes its length and about 30 bytes) and the models that lines named. What is the same on every line is compared
- * as bytes, so a good line is checked without decoding anything.
+ * Checks the lines of one input file, in order. The checker remembers the custom ids, each at the cost of its length
+ * and about 30 bytes, and the models. Constant parts of a line are compared as bytes, so a good line needs no decoding.
  */
 export class LineChecker {
   readonly #endpoint: BatchEndpoint;
-  /** The endpoint, and how Azure's clients write it. */
+  /** The endpoint in its own spelling and in the spelling of Azure's clients. */
   readonly #urls: readonly Buffer[];
   readonly #customIds = new CustomIds();
   readonly #models: FileModels;
@@ -143,12 +142,12 @@ export class LineChecker {
     return this.#models.latest;
   }
 
-  /** Of all lines of an embeddings batch so far that are JSON; elsewhere 0. */
+  /** The number of inputs in all lines of an embeddings batch so far that are JSON. Other batches have 0. */
   get inputCount(): number {
     return this.#inputCount;
   }
 
-  /** What is wrong with a line, the most basic fault first; null when nothing is. `line` is null when it is no JSON object. */
+  /** Returns the most basic fault of a line; null for a good line. `line` is null for bytes that are no JSON object. */
   findFault(bytes: Buffer, line: ParsedLine | null = parseLine(bytes)): LineFault | null {
     if (line === null) return beginsWithMark(bytes) ? BYTE_ORDER_MARKED : INVALID_JSON;
     if (this.#endpoint === "/v1/embeddings") this.#inputCount += countInputs(bytes, line);
@@ -179,7 +178,7 @@ export class LineChecker {
     if (!this.#customIds.addIfNew(bytes, line.customId)) {
       return {
         code: "duplicate_custom_id",
-        message: `The custom_id '${truncate(decodeStart(bytes, line.customId, MAX_SHOWN_BYTES))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
+        message: `The custom_id '${truncate(decodeStart(bytes, line.customId, MAX_QUOTED_BYTES))}' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.`,
         param: "custom_id",
       };
     }

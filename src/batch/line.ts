@@ -1,9 +1,9 @@
 /**
- * One line of an input file: where its parts lie in the bytes.
+ * Parses one line of an input file into the extents of its parts: `{"custom_id", "method", "url", "body"}`.
  *
- * A line is `{"custom_id", "method", "url", "body"}`. Intake checks it (`line-check.ts`); the chunk runner, for
- * which the line is known to be good, takes the extents and never decodes the body. As with
- * `JSON.parse`, the last of several equal keys counts. That the file is UTF-8 was checked when it was uploaded.
+ * Intake checks the parts (`line-check.ts`). The chunk runner reads a line that is known to be good, so it takes the
+ * extents and never decodes the body. The last of several equal keys counts, as with `JSON.parse`. The upload has
+ * already checked the UTF-8.
  */
 import {
   decodeStart,
@@ -17,7 +17,7 @@ import {
 import { JsonScan, type Member, skipSpace } from "./json-scan.ts";
 import type { Reading } from "./reading.ts";
 
-/** Where the parts of a line lie; null where the line has no such part. */
+/** The extents of the parts of a line; null for a part that is missing. */
 export interface ParsedLine {
   readonly customId: Extent | null;
   readonly method: Extent | null;
@@ -27,7 +27,7 @@ export interface ParsedLine {
   readonly stream: Extent | null;
   readonly messages: Extent | null;
   readonly input: Extent | null;
-  /** Commas between the elements of `input`, where it is an array. */
+  /** The number of commas between the elements of `input`, where it is an array. */
   readonly inputCommaCount: number;
 }
 
@@ -45,12 +45,12 @@ const emptyBody = (): Draft<BodyParts> => ({
   inputCommaCount: 0,
 });
 
-/** Reads one line after the other. The function that it hands to the scan is made once, not for each line. */
+/** Parses one line after the other. The constructor makes the callback of the scan once, not once a line. */
 export class LineReading implements Reading<ParsedLine | null> {
   readonly #scan = new JsonScan(2, (member) => this.#take(member));
   #bytes: Buffer = Buffer.alloc(0);
   #line: Draft<Omit<ParsedLine, keyof BodyParts>> & BodyParts = emptyLine();
-  /** Where the values are in the unfinished member of the line, which may turn out to be the body. */
+  /** The extents in the unfinished member of the line, which may turn out to be the body. */
   #parts: Draft<BodyParts> | null = null;
 
   begin(bytes: Buffer): void {
@@ -64,7 +64,7 @@ export class LineReading implements Reading<ParsedLine | null> {
     return this.#scan.advance(byteCount);
   }
 
-  /** Null when the bytes are not one JSON object. */
+  /** Returns null for bytes that are not one JSON object. */
   result(): ParsedLine | null {
     const bytes = this.#bytes;
     const isObject = isObjectAt(bytes, skipSpace(bytes, 0, bytes.length));
@@ -83,7 +83,7 @@ export class LineReading implements Reading<ParsedLine | null> {
     if (key === 0) this.#line.customId = { start, end };
     else if (key === 1) this.#line.method = { start, end };
     else if (key === 2) this.#line.url = { start, end };
-    // Of two bodies the last one counts, with nothing of the first.
+    // The last of two bodies counts, so nothing of the first one may remain.
     else if (key === 3) {
       this.#line = { ...this.#line, ...(parts ?? emptyBody()), body: { start, end } };
     }
@@ -107,37 +107,43 @@ const emptyLine = () => ({ customId: null, method: null, url: null, body: null, 
 
 const reader = new LineReading();
 
-/** Null when the bytes are not one JSON object. Takes its time with a long line: see {@link LineReading}. */
+/**
+ * Parses a whole line; null for bytes that are not one JSON object. A long line blocks the event loop: use {@link
+ * LineReading} for it.
+ */
 export function parseLine(bytes: Buffer): ParsedLine | null {
   reader.begin(bytes);
   reader.advance(bytes.length);
   return reader.result();
 }
 
-/** The text of a string value, or its first {@link MAX_TEXT_BYTES}; null when the part is missing or is not a string. */
+/**
+ * Returns the text of a string value, or its first {@link MAX_TEXT_BYTES}; null for a part that is missing or no
+ * string.
+ */
 export const textOf = (bytes: Buffer, part: Extent | null): string | null =>
   part !== null && isStringAt(bytes, part.start) ? decodeStart(bytes, part, MAX_TEXT_BYTES) : null;
 
-/** No name of anything is as long, however it is spelled. */
+/** Every name is shorter than this, in any spelling. */
 const MAX_TEXT_BYTES = 16 * 1024;
 
 const NULL = Buffer.from("null");
 const EMPTY = Buffer.from('""');
 
-/** Whether a line leaves its model to the batch: it has none, or one that is `null` or `""`. */
+/** True for a line that leaves its model to the batch: it has none, or `null`, or `""`. */
 export const leavesModelOpen = (bytes: Buffer, { model }: ParsedLine): boolean =>
   model === null ||
   isSame(bytes, model.start, model.end, EMPTY) ||
   isSame(bytes, model.start, model.end, NULL);
 
-/** The model that a line asks for; null when nobody says one, or what the line says is no name. */
+/** Returns the model of a line; null when neither the line nor the default names one, or the value is no name. */
 export const modelOf = (
   bytes: Buffer,
   line: ParsedLine,
   defaultModel: string | null,
 ): string | null => (leavesModelOpen(bytes, line) ? defaultModel : textOf(bytes, line.model));
 
-/** The body as the client wrote it; only of a line that has one. */
+/** Returns the body as the client wrote it. The line must have one. */
 export function bodyOf(bytes: Buffer, { body }: ParsedLine): Buffer {
   if (body === null) throw new Error("a line without a body reached the upstream");
   return bytes.subarray(body.start, body.end);

@@ -1,8 +1,8 @@
 /**
- * What became of an attempt, and how a line ends in the output or error file.
+ * The outcomes of an attempt, and the rows that they become in the output or error file.
  *
- * Bodies stay bytes: an answer is put on one line by turning the newlines between its tokens into
- * spaces (inside strings JSON has none), so numbers, key order and escapes survive.
+ * Bodies stay bytes, so numbers, key order and escapes survive. A row is one line, so the newlines between the tokens
+ * of an answer become spaces. JSON has no newlines inside strings.
  */
 
 import { NO_USAGE, type Usage } from "./batch.ts";
@@ -13,18 +13,18 @@ export type Outcome =
   | Answered
   | Overloaded
   | Refused
-  /** No connection: refused, unknown host, TLS failure. Nothing was sent. */
+  /** The connection failed: refused, unknown host, TLS failure. The server has received nothing. */
   | { readonly kind: "unreachable"; readonly detail: string }
-  /** A connection that broke, or an answer that is not HTTP or not JSON. */
+  /** The connection broke, or the answer is not HTTP or not JSON. */
   | { readonly kind: "broken"; readonly detail: string }
   | TimedOut
-  /** Our own drain, cancel or lost lease: never the line's fault. */
+  /** batchd ended the attempt itself, for a drain, a cancel or a lost lease. The line is not at fault. */
   | { readonly kind: "interrupted" };
 
 export interface TimedOut {
   readonly kind: "timed_out";
   readonly afterMs: number;
-  /** Left out: the whole answer. */
+  /** The part that did not come in time; the whole answer when it is left out. */
   readonly waitingFor?: "first_byte" | "more";
 }
 
@@ -32,47 +32,47 @@ interface Answer {
   readonly status: number;
   /** The upstream's own id for the exchange, when it sent one. */
   readonly requestId: string | null;
-  /** One JSON value. */
+  /** The bytes of one JSON value. */
   readonly body: Buffer;
 }
 
 export interface Answered extends Answer {
   readonly kind: "answered";
-  /** The tokens that it reports. */
+  /** The tokens that the answer reports. */
   readonly usage: Usage;
 }
 
-/** 429, 503 or 529: it would answer, but not now. */
+/** A 429, 503 or 529: the upstream would answer, but not now. */
 export interface Overloaded extends Answer {
   readonly kind: "overloaded";
-  /** How long the upstream asked to be left alone. */
+  /** The pause that the upstream asked for. */
   readonly retryAfterMs: number | null;
 }
 
-/** What of the operator's own an upstream does not accept. */
+/** The part of the operator's configuration that an upstream refuses. */
 export type RefusalReason = "credentials" | "quota" | "address";
 
-/** An answer about what the operator configured, and not about the line. */
+/** An answer about the operator's configuration instead of the line. */
 export interface Refused {
   readonly kind: "refused";
   readonly reason: RefusalReason;
   readonly status: number;
   readonly requestId: string | null;
-  /** What may be said of it to anybody: nothing of the answer but its status and code. */
+  /** A description that is safe for everyone: it holds nothing of the answer but its status and code. */
   readonly detail: string;
-  /** The beginning of the answer, for the operator's log; without secrets, and without parts of them. */
+  /** The beginning of the answer, for the operator's log, with all secrets redacted. */
   readonly said: string;
-  /** The answer itself, where it holds nothing of the operator's; null where it may. */
+  /** The answer itself; null when it may hold details of the operator's account. */
   readonly body: Buffer | null;
 }
 
-/** Outcomes that end a line. */
+/** The outcomes that end a line. */
 export type FinalOutcome = Exclude<Outcome, { kind: "interrupted" }>;
 
 export const isSuccess = (outcome: FinalOutcome): boolean =>
   outcome.kind === "answered" && outcome.status >= 200 && outcome.status < 300;
 
-/** Why a line has no answer at all: the `error` of its row in the error file. */
+/** The reason for which a line has no answer: the `error` of its row in the error file. */
 export interface NoAnswer {
   readonly code: NoAnswerCode;
   readonly message: string;
@@ -89,13 +89,13 @@ export const BATCH_EXPIRED: NoAnswer = {
 };
 
 /**
- * One line, newline included, of the output or the error file, in pieces: a large answer is not copied.
+ * Returns one row of the output or the error file, newline included, in pieces, so that a large answer is not copied.
  * `customId` is the JSON string of the input line.
  */
 export function outcomeLine(customId: Buffer, outcome: FinalOutcome): readonly Buffer[] {
   if (outcome.kind !== "answered" && outcome.kind !== "overloaded") {
-    const isShown = outcome.kind === "refused" && outcome.body !== null;
-    if (!isShown) return [noAnswerLine(customId, noAnswerOf(outcome))];
+    const hasBody = outcome.kind === "refused" && outcome.body !== null;
+    if (!hasBody) return [noAnswerLine(customId, noAnswerOf(outcome))];
     return outcomeLine(customId, {
       ...outcome,
       kind: "answered",
@@ -110,7 +110,7 @@ export function outcomeLine(customId: Buffer, outcome: FinalOutcome): readonly B
   return [join(customId, response, NOTHING), body, RESPONSE_END];
 }
 
-/** `customId` is null when the input line is not known any more. */
+/** Returns the row of a line without an answer. `customId` is null when the input line is not known any more. */
 export function noAnswerLine(customId: Buffer | null, error: NoAnswer): Buffer {
   return join(customId ?? NULL, `null,"error":${JSON.stringify(error)}}\n`, NOTHING);
 }
@@ -118,10 +118,10 @@ export function noAnswerLine(customId: Buffer | null, error: NoAnswer): Buffer {
 const NOTHING = Buffer.alloc(0);
 const NULL = Buffer.from("null");
 const RESPONSE_END = Buffer.from('},"error":null}\n');
-/** A copy of this much costs less than one more piece to write. */
+/** A larger body is written as a piece of its own. Below this size a copy costs less than one more piece. */
 const MAX_COPIED_BYTES = 4 * 1024;
 
-/** The beginning of a row, and the rest of it too where there is a body: all in one piece. */
+/** Joins the beginning of a row, and its body and end where there is a body, in one buffer. */
 function join(customId: Buffer, response: string, body: Buffer): Buffer {
   const head = `{"id":"batch_req_${randomHexId()}","custom_id":`;
   const middle = `,"response":${response}`;
@@ -174,7 +174,7 @@ function describeTimeout({ afterMs, waitingFor }: TimedOut): string {
   }
 }
 
-/** A valid JSON text without its line breaks. */
+/** Returns a valid JSON text without its line breaks. */
 export function onOneLine(json: Buffer): Buffer {
   if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
   const flat = Buffer.from(json);
@@ -182,7 +182,7 @@ export function onOneLine(json: Buffer): Buffer {
   return flat;
 }
 
-/** In place. */
+/** Replaces the line breaks of a valid JSON text in place. */
 export function putOnOneLine(json: Buffer): void {
   for (let at = 0; at < json.length; at++) {
     if (json[at] === 0x0a || json[at] === 0x0d) json[at] = 0x20;

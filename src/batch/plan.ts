@@ -1,14 +1,16 @@
 /**
- * Lines become chunks: runs of one route, small enough to lease, retry and merge.
+ * Plans the chunks of a batch: runs of lines for one route, small enough to lease, retry and merge.
  *
- * The planner sees the lines of a file in order and keeps one open chunk for each route. Whatever the
- * mix of routes, every line belongs to exactly one chunk, and a chunk's lines are in file order.
+ * The planner takes the lines of a file in order and keeps one open chunk for each route. Every line must belong to
+ * exactly one chunk, and the lines of a chunk must stay in file order, for any mix of routes.
  */
 import type { InputExtent } from "./batch.ts";
 
 export interface ChunkLimits {
   readonly maxLines: number;
-  /** Of input, blank lines inside an extent included. A single longer line still makes a chunk of its own. */
+  /**
+   * The most input bytes of a chunk, with blank lines inside an extent. A single longer line makes a chunk of its own.
+   */
   readonly maxBytes: number;
 }
 
@@ -16,7 +18,7 @@ export const DEFAULT_CHUNK_LIMITS: ChunkLimits = { maxLines: 512, maxBytes: 4 * 
 
 export interface PlannedChunk {
   readonly number: number;
-  /** The public model name that the first line of the route asked for: the same for all its chunks. */
+  /** The public model name that the first line of the route asked for. All chunks of the route have the same name. */
   readonly model: string;
   readonly lineCount: number;
   readonly extents: readonly InputExtent[];
@@ -27,7 +29,7 @@ export interface PlannedLine {
   readonly start: number;
   readonly end: number;
   readonly model: string;
-  /** Equal for models that the same targets serve. */
+  /** A key that is equal for models that the same targets serve. */
   readonly routeKey: string;
 }
 
@@ -51,7 +53,7 @@ export class Planner {
 
   add(line: PlannedLine): void {
     const open = this.#open.get(line.routeKey);
-    // Between the latest line and this one there are only blank lines: they may lie inside an extent.
+    // Only blank lines lie between the latest line and this one, and they may lie inside an extent.
     const adjoining = open !== undefined && open === this.#latest ? open.extents.at(-1) : undefined;
     const addedBytes = line.end - (adjoining?.end ?? line.start);
     if (open === undefined || !this.#hasRoom(open, addedBytes)) {
@@ -65,7 +67,7 @@ export class Planner {
     this.#latest = open;
   }
 
-  /** All chunks, by first line. */
+  /** Returns all chunks, in the order of their first lines. */
   finish(): PlannedChunk[] {
     return this.#chunks.map(({ number, model, lineCount, extents }) => ({
       number,

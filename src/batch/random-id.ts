@@ -1,6 +1,6 @@
 /**
- * 128 random bits as 32 hexadecimal digits. Randomness is drawn for many ids at once: each line of a batch
- * takes two, and asking the system for each would be a good part of the cost of a line.
+ * Makes ids of 128 random bits, as 32 hexadecimal digits. Each line of a batch takes two ids, and a system call for
+ * each would be a large part of the cost of a line. So one call draws the bits of 512 ids.
  */
 import { randomFillSync } from "node:crypto";
 

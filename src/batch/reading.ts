@@ -1,8 +1,8 @@
-/** One pass over a text, in as many steps as it takes: a long text must not keep everything else waiting. */
+/** A pass over a text in small steps, so that a long text does not block the event loop. */
 export interface Reading<Result> {
   begin(bytes: Buffer): void;
-  /** Goes on for about so many bytes; true when all is read. */
+  /** Reads about `byteCount` bytes; true at the end of the text. */
   advance(byteCount: number): boolean;
-  /** What was found, once all is read. */
+  /** Returns what the pass found. The pass must be complete. */
   result(): Result;
 }

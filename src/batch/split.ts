@@ -1,18 +1,18 @@
 /**
- * A stream of bytes as lines. Lines end at `\n`; a last line without one counts. Blank lines are
- * skipped but numbered, because people look for line 17 in an editor. A line longer than `maxLineBytes`
- * is reported without its bytes, so one line can never fill the memory.
+ * Splits a stream of bytes into lines. A line ends at `\n`; the last line needs none. Blank lines are skipped but
+ * numbered, because people search for line 17 in an editor. A line longer than `maxLineBytes` is reported without its
+ * bytes, so that one line can never fill the memory.
  */
 import { Gathered } from "./gathered.ts";
 
 export interface SplitLine {
-  /** From 1, blank lines counted. */
+  /** The number of the line, from 1, with blank lines counted. */
   readonly number: number;
-  /** Offset of its first byte in the stream. */
+  /** The offset of the first byte in the stream. */
   readonly start: number;
-  /** Offset after its newline. */
+  /** The offset after the newline. */
   readonly end: number;
-  /** Without the newline; null when the line is longer than allowed. */
+  /** The bytes without the newline; null for a line that is longer than allowed. */
   readonly bytes: Buffer | null;
 }
 
@@ -28,14 +28,14 @@ export class LineSplitter {
   #number: number;
   #start: number;
 
-  /** `start` and `firstLine` say where in the file the stream begins. */
+  /** The stream begins at the offset `start` of the file, in its line `firstLine`. */
   constructor(maxLineBytes: number, { start, firstLine }: { start: number; firstLine: number }) {
     this.#maxLineBytes = maxLineBytes;
     this.#start = start;
     this.#number = firstLine;
   }
 
-  /** What the unfinished line holds in memory. */
+  /** The bytes of the unfinished line that are held in memory. */
   get heldBytes(): number {
     return this.#gathered.length;
   }
@@ -52,12 +52,15 @@ export class LineSplitter {
     }
   }
 
-  /** The last line, when it has no newline. */
+  /** Yields the last line, if it has no newline. */
   *end(): Generator<SplitLine> {
     if (!this.#isBlank || this.#lineBytes > this.#maxLineBytes) yield this.#take(0);
   }
 
-  /** Where the first line begins that is not blank, or not to its end. A file may have millions: nothing is made for them. */
+  /**
+   * Returns the start of the first line that is not blank, or not complete. A file may have millions of blank lines, so
+   * nothing is allocated for them.
+   */
   #skipBlankLines(bytes: Buffer, from: number): number {
     let lineStart = from;
     for (let at = from; at < bytes.length; at++) {

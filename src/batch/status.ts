@@ -1,12 +1,11 @@
 /**
- * The life of a batch as a table. Every change of status is a guarded UPDATE that starts from
- * `statusesBefore(to)`; the database repeats the rule that a final status has its time.
+ * The statuses of a batch and the moves between them, as a table. Every change of status is a guarded UPDATE that
+ * starts from `statusesBefore(to)`. A constraint of the database also demands that a final status has its time.
  *
- * `expired` is reached from `in_progress` without `finalizing`, and a cancelled batch never shows
- * `finalizing` either: both are written by the same finalizer, but only a batch whose last line is
- * done says so. A batch that is already finalizing has its answers and is left to complete. It goes back to
- * `in_progress` only when some of them turn out to be unreadable, and to `failed` only when its results can never
- * be written.
+ * A batch becomes `expired` straight from `in_progress`, and a cancelled batch never becomes `finalizing`. One
+ * finalizer writes both, but only a batch whose last line is done has the status `finalizing`. A finalizing batch has
+ * all its answers, so it does not expire. It moves back to `in_progress` only when some answers turn out to be
+ * unreadable. It moves to `failed` only when its results can never be written.
  */
 import { BATCH_STATUSES, type BatchStatus } from "../contract/batch.ts";
 
@@ -24,7 +23,7 @@ const MOVES = {
 export const canMove = (from: BatchStatus, to: BatchStatus): boolean =>
   (MOVES[from] as readonly BatchStatus[]).includes(to);
 
-/** The statuses a move to `to` may start from. */
+/** Returns the statuses from which a batch may move to `to`. */
 export const statusesBefore = (to: BatchStatus): BatchStatus[] =>
   BATCH_STATUSES.filter((from) => canMove(from, to));
 

@@ -1,24 +1,25 @@
 /**
- * How many tokens a request may cost, guessed from its bytes and from what it allows for the answer. It is only to
- * be right in proportion: the rate limiter learns from the answers what an estimate is worth.
+ * Estimates the tokens that a request may cost, from its bytes and from the length that it allows for the answer. The
+ * rate limiter has to reserve tokens before an answer reports them. Only the proportions must be right: the rate
+ * limiter learns from the answers what an estimate is worth.
  */
 import { indexOfKey, quoted } from "./json.ts";
 import { JsonScan } from "./json-scan.ts";
 
-/** Of English text and of the JSON around it. */
+/** The usual ratio for English text and the JSON around it. */
 const BYTES_PER_TOKEN = 4;
-/** For a request that sets no maximum. */
+/** The estimate for a request that sets no maximum. */
 const USUAL_ANSWER_TOKENS = 256;
-/** Longer answers do not exist; whoever allows for them only means that there is no limit. */
+/** A request that allows more has no limit in mind: no answer is as long. */
 const MAX_ANSWER_TOKENS = 1_000_000;
 const MAX_CHOICES = 128;
-/** Of a longer body its length says nearly all, and reading it would take too long. */
+/** The length alone decides the estimate of a longer body, and a scan would take too long. */
 const MAX_READ_BYTES = 256 * 1024;
 
 const KEYS = quoted(["n", "max_completion_tokens", "max_tokens", "max_output_tokens"]);
 const CHOICES = 0;
 
-/** At least 1. `body` is the JSON object of a request; of anything else only the length counts. */
+/** Returns the estimate, at least 1. Only the length counts for a `body` that is not the JSON object of a request. */
 export function estimateTokens(body: Buffer): number {
   const allowed = { choiceCount: 1, answerTokens: 0 };
   const scan = new JsonScan(1, ({ keyStart, keyEnd, start, end }) => {
@@ -38,7 +39,7 @@ export function estimateTokens(body: Buffer): number {
   return Math.ceil(body.length / BYTES_PER_TOKEN) + answerTokens * choiceCount;
 }
 
-/** The number at the extent if it is one that counts something, else null. */
+/** Returns the number at the extent; null for a value that is no count. */
 function countAt(body: Buffer, start: number, end: number): number | null {
   if (end <= start) return null;
   const count = Math.floor(Number(body.toString("latin1", start, end)));

@@ -1,9 +1,12 @@
-/** A client may write megabytes where a name belongs. */
+/** A message quotes at most this much, because a client may write megabytes in the place of a name. */
 const TRUNCATED_CHARACTERS = 200;
 const LISTED_NAMES = 10;
 const LISTED_CHARACTERS = 60;
 
-/** As much of a text as a message shows. Never half a character: strict clients refuse the JSON around it. */
+/**
+ * Truncates a text for a message. The cut never splits a character, because strict clients refuse JSON with half of
+ * one.
+ */
 export function truncate(text: string, length = TRUNCATED_CHARACTERS): string {
   if (text.length <= length) return text.toWellFormed();
   return `${text
@@ -12,7 +15,7 @@ export function truncate(text: string, length = TRUNCATED_CHARACTERS): string {
     .toWellFormed()}…`;
 }
 
-/** As many names as a message lists, with how many more there are. */
+/** Lists the first names for a message, with the number of the others. */
 export function listed(names: readonly string[]): string {
   const some = names.slice(0, LISTED_NAMES).map((name) => `'${truncate(name, LISTED_CHARACTERS)}'`);
   const restCount = names.length - some.length;

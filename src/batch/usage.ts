@@ -1,6 +1,6 @@
 /**
- * Tokens as upstreams count them. Chat, completions and embeddings say `prompt_tokens` and
- * `completion_tokens`; responses say `input_tokens` and `output_tokens`; batches always say the latter.
+ * Reads the token counts of upstreams. Chat, completions and embeddings say `prompt_tokens` and `completion_tokens`;
+ * responses say `input_tokens` and `output_tokens`. A batch object always has the latter.
  */
 import type { Usage } from "./batch.ts";
 import { NO_USAGE } from "./batch.ts";
@@ -9,12 +9,12 @@ import { JsonScan, type Member } from "./json-scan.ts";
 import type { Reading } from "./reading.ts";
 
 const USAGE_KEY = quoted(["usage"]);
-/** What is longer is not what any server counts. */
+/** A longer value is no usage of any server. */
 const MAX_USAGE_BYTES = 64 * 1024;
 
 /**
- * The usage that an answer reports, zeros where it reports none; null when the bytes are not one JSON value. Both
- * are found in one pass, because each answer takes it. UTF-8 is the caller's to check.
+ * Finds the usage that an answer reports, with zeros for an answer that reports none. The result is null for bytes that
+ * are not one JSON value. One pass finds both, because every answer needs it. The caller checks the UTF-8.
  */
 export class UsageReading implements Reading<Usage | null> {
   readonly #scan = new JsonScan(1, (member) => this.#take(member));
@@ -45,7 +45,7 @@ export class UsageReading implements Reading<Usage | null> {
 
 const reader = new UsageReading();
 
-/** As {@link UsageReading}, of an answer that is not long. */
+/** Reads the usage of a short answer in one step; see {@link UsageReading}. */
 export function usageIfJson(body: Buffer): Usage | null {
   reader.begin(body);
   reader.advance(body.length);

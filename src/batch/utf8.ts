@@ -1,6 +1,8 @@
 import { isUtf8 } from "node:buffer";
 
-/** Whether bytes that come piece by piece are UTF-8. Holds at most three bytes of a character that goes on in the next piece. */
+/**
+ * Checks that bytes in pieces are UTF-8. It holds at most three bytes of a character that continues in the next piece.
+ */
 export class Utf8Check {
   #isValid = true;
   #cut: Buffer = Buffer.alloc(0);
@@ -13,13 +15,13 @@ export class Utf8Check {
     this.#cut = Buffer.from(text.subarray(end));
   }
 
-  /** Of all that has come, if nothing more comes. */
+  /** The verdict for all bytes so far, if none follow. */
   get isValid(): boolean {
     return this.#isValid && this.#cut.length === 0;
   }
 }
 
-/** How many bytes at the end begin a character of UTF-8 without ending it: 0 to 3. */
+/** Returns the number of bytes at the end that begin a character of UTF-8 without completing it: 0 to 3. */
 function cutLength(text: Buffer): number {
   for (let length = 1; length <= Math.min(3, text.length); length++) {
     const byte = text[text.length - length] as number;
