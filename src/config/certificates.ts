@@ -1,11 +1,11 @@
-/** The files with certificates that a configuration names, looked at before anything relies on them. */
+/** Checks the certificate files that a configuration names, before any connection relies on them. */
 import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Config } from "./schema.ts";
 
 const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
 
-/** One sentence for each file that is of no use. */
+/** Returns one sentence for each file that cannot be used. */
 export const certificateProblems = ({ upstreams }: Config): string[] =>
   upstreams.flatMap(({ ca_file: path }, i) => {
     const problem = path === undefined ? null : problemWith(path);

@@ -1,22 +1,24 @@
-/** What a configuration that is loaded again changes: some of it takes effect at once, the rest at the next start. */
+/**
+ * Compares a reloaded configuration with the running one. Some changes take effect at once, the rest at the next start.
+ */
 import { isDeepStrictEqual } from "node:util";
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
 
 export interface ConfigChanges {
-  /** Names of upstreams. */
+  /** The names of new upstreams. */
   readonly added: readonly string[];
   readonly removed: readonly string[];
   readonly changed: readonly string[];
-  /** Paths of other values that take effect now, such as `limits.max_line_bytes`. */
+  /** The paths of other values that take effect now, such as `limits.max_line_bytes`. */
   readonly keys: readonly string[];
-  /** Paths of values that differ and wait for a restart, such as `server.port`. */
+  /** The paths of changed values that wait for a restart, such as `server.port`. */
   readonly needRestart: readonly string[];
 }
 
 type Effect = "at_once" | "after_restart";
 
-/** When a change to each group of values takes effect. */
+/** The time at which a change to each group of values takes effect. */
 export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   server: "after_restart",
   data_dir: "after_restart",
@@ -30,7 +32,7 @@ export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   engine: "after_restart",
 };
 
-/** `running` is what the server goes by now. */
+/** `running` is the configuration that the server uses now. */
 export function changesBetween(running: Config, loaded: Config): ConfigChanges {
   const before = byName(running.upstreams);
   const after = byName(loaded.upstreams);
@@ -48,7 +50,7 @@ export function changesBetween(running: Config, loaded: Config): ConfigChanges {
   };
 }
 
-/** The running configuration with everything of the loaded one that needs no restart. */
+/** Returns the running configuration with every part of the loaded one that needs no restart. */
 export function withLiveParts(running: Config, loaded: Config): Config {
   return { ...partsOf(loaded, "at_once"), ...partsOf(running, "after_restart") } as Config;
 }
@@ -64,7 +66,7 @@ const byName = (upstreams: readonly UpstreamConfig[]) =>
 const isGroup = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** Lists are one value: their entries have no place of their own. */
+/** Compares a list as one value, because its entries have no paths. */
 function differences(before: unknown, after: unknown, path: string): string[] {
   if (isDeepStrictEqual(before, after)) return [];
   if (!isGroup(before) || !isGroup(after)) return [path];

@@ -1,13 +1,13 @@
 /**
- * Notices that the configuration file is another one, and tells when it is whole.
+ * Notices a change of the configuration file, and reports it once the file is complete.
  *
- * The file is looked at by its path, once a second. The notices of the kernel (`fs.watch`) belong to what a path
- * led to once: they end when an editor or a deployment renames a new file into its place, say nothing when Kubernetes
- * swaps the link of the folder above, and do not cross network mounts and bind mounts. One `stat` a second misses none
- * of these and costs nothing that can be measured.
+ * The watcher checks the path once a second, with one `stat` whose cost cannot be measured. The kernel's notices
+ * (`fs.watch`) follow the file that the path named at first. They end when an editor or a deployment renames a new file
+ * into its place. They stay silent when Kubernetes swaps the link of the folder above, and on network mounts and bind
+ * mounts.
  *
- * Writers are not all atomic. A file that has just been truncated is an empty configuration, and a valid one; so a
- * change counts once two looks in a row have seen the same file.
+ * Not every writer is atomic, and a file that was just truncated is an empty configuration, which is valid. So the
+ * watcher must never report a change until two checks in a row have found the same file.
  */
 import { stat } from "node:fs/promises";
 import type { Clock } from "../clock.ts";
@@ -20,7 +20,7 @@ const MISSING = "missing";
 export interface ConfigWatcherDeps {
   readonly clock: Clock;
   readonly log: Log;
-  /** Ends the watch. */
+  /** The watch ends when this signal aborts. */
   readonly drain: AbortSignal;
 }
 
@@ -28,29 +28,31 @@ export class ConfigWatcher {
   readonly #path: string | null;
   readonly #nudge = new Nudge();
   #isAskedFor = false;
-  /** What the file was when it was read last. */
+  /** The state of the file when it was last read. */
   #known = MISSING;
-  /** What the last look saw. */
+  /** The state of the file at the last check. */
   #seen = MISSING;
 
   private constructor(path: string | null) {
     this.#path = path;
   }
 
-  /** To be called before the file is read for the first time, so that no change falls in between. */
+  /**
+   * Starts from the current state of the file. Call this before the first read, so that no change is missed in between.
+   */
   static async from(path: string | null): Promise<ConfigWatcher> {
     const watch = new ConfigWatcher(path);
     watch.#known = watch.#seen = await watch.#read();
     return watch;
   }
 
-  /** Asks for a reload whatever the file is. Before {@link run} it is remembered. */
+  /** Asks for a reload, even of an unchanged file. A request before {@link run} is remembered. */
   ask(): void {
     this.#isAskedFor = true;
     this.#nudge.now();
   }
 
-  /** Calls `reload` at each change, and when it is asked for, until the drain. Never rejects. */
+  /** Calls `reload` after each change and each request, until the drain. Never rejects. */
   run(reload: () => void, deps: ConfigWatcherDeps): Promise<void> {
     const runOnce = async () => {
       if (await this.#isReloadDue()) reload();
@@ -69,7 +71,7 @@ export class ConfigWatcher {
     return true;
   }
 
-  /** Equal for the same file with the same bytes; links are followed. */
+  /** Returns equal texts for the same file with the same bytes. Links are followed. */
   async #read(): Promise<string> {
     if (this.#path === null) return MISSING;
     try {

@@ -1,7 +1,7 @@
 /**
- * Configuration: flags beat environment beats file, parsed once, strictly. A key that is not known, a
- * variable that is not set and a value that is not allowed are all reported, each with its path, and
- * nothing starts. The only module that reads the environment.
+ * Reads the configuration: flags override the environment, and the environment overrides the file. Every unknown key,
+ * unset variable and wrong value is reported with its path. The server must never start on a configuration with a
+ * problem. No other module reads the environment.
  */
 import { certificateProblems } from "./certificates.ts";
 import { type Environment, readConfigFile } from "./file.ts";
@@ -9,7 +9,7 @@ import { type Overrides, overridesFrom } from "./overrides.ts";
 import { describeIssue } from "./problems.ts";
 import { type Config, ConfigFile } from "./schema.ts";
 
-/** One sentence for each problem, with the path of the value. */
+/** `problems` has one sentence for each problem, with the path of the value. */
 export type ConfigResult =
   | { readonly ok: true; readonly config: Config }
   | { readonly ok: false; readonly problems: readonly string[] };
@@ -27,11 +27,11 @@ export function loadConfig(flags: Overrides, env: Environment = process.env): Co
   return problems.length > 0 ? { ok: false, problems } : parsed;
 }
 
-/** The file that {@link loadConfig} reads; null when none is named. */
+/** Returns the path of the file that {@link loadConfig} reads; null when none is named. */
 export const configFile = (flags: Overrides, env: Environment = process.env): string | null =>
   flags.config ?? overridesFrom(env).config ?? null;
 
-/** A configuration from values, as they stand in the file. */
+/** Parses a configuration from the values in a file. */
 export function parseConfig(values: unknown): ConfigResult {
   const parsed = ConfigFile.safeParse(values, { reportInput: true });
   if (!parsed.success) {
@@ -78,7 +78,7 @@ function portNumber(text: string, problems: string[]): number {
   return 0;
 }
 
-/** Rules between values, which a schema of single values cannot hold. */
+/** Checks rules between values, which the schemas of single values cannot express. */
 function crossChecks(config: Config): string[] {
   const repeated = (names: readonly string[]) =>
     new Set(names.filter((each, i) => names.indexOf(each) !== i));

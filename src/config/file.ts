@@ -1,8 +1,8 @@
 /**
- * The configuration file as plain values, with `${NAME}` taken from the environment.
+ * Reads the configuration file into plain values, and replaces `${NAME}` by the environment.
  *
- * A file may be anything: a program named by mistake, a folder, YAML that refers to itself. Each of these is one
- * sentence for the operator, and none of them takes more memory than {@link MAX_BYTES} allows.
+ * The path may name anything: a program by mistake, a folder, YAML that refers to itself. The operator gets one
+ * sentence for each. No file may take more memory than {@link MAX_BYTES} allows.
  */
 import { isUtf8 } from "node:buffer";
 import { closeSync, openSync, readSync } from "node:fs";
@@ -11,13 +11,13 @@ import { pathText } from "./problems.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Far above any real configuration. */
+/** The largest file, far above any real configuration. */
 const MAX_BYTES = 4 * 1024 * 1024;
-/** What is no YAML at all has a fault in every line. */
+/** The number of faults to report, because a file that is not YAML has one in every line. */
 const MAX_FAULTS = 5;
 const NUL = 0;
 
-/** Adds a sentence to `problems` for whatever is wrong. */
+/** Reads the file. Each problem adds a sentence to `problems`. */
 export function readConfigFile(path: string, env: Environment, problems: string[]): unknown {
   try {
     const bytes = readBytes(path);
@@ -38,7 +38,7 @@ export function readConfigFile(path: string, env: Environment, problems: string[
   return {};
 }
 
-/** In pieces: the file may be a pipe, or have no end. */
+/** Reads in pieces, because the file may be a pipe, or have no end. */
 function readBytes(path: string): Buffer {
   const pieces: Buffer[] = [];
   const file = openSync(path, "r");
@@ -64,13 +64,13 @@ function parse(path: string, text: string, problems: string[]): unknown {
   try {
     return document.toJS() ?? {};
   } catch (cause) {
-    // Aliases that multiply: a few lines would fill all memory.
+    // The aliases multiply: without this check a few lines would fill the memory.
     problems.push(`${path}: ${(cause as Error).message}`);
     return {};
   }
 }
 
-/** What is wrong and where, without the lines of the file below it: these may hold secrets. */
+/** Returns the fault and its place without the lines of the file that follow, which may hold secrets. */
 const headOf = (message: string) => message.split("\n")[0]?.replace(/:$/, "");
 
 interface Expansion {
@@ -78,13 +78,13 @@ interface Expansion {
   readonly problems: string[];
 }
 
-/** Where a value is, and the lists and mappings around it. */
+/** The path of a value, and the lists and mappings around it. */
 interface Place {
   readonly path: readonly (string | number)[];
   readonly within: readonly object[];
 }
 
-/** `${NAME}` in any string takes from the environment. */
+/** Replaces `${NAME}` in every string by the environment. */
 function expand(value: unknown, expansion: Expansion, { path, within }: Place): unknown {
   if (typeof value === "string") return expandText(value, expansion, path);
   if (typeof value !== "object" || value === null) return value;

@@ -1,13 +1,13 @@
 /**
- * What flags and environment variables may set. The command line, the reading of the environment and
- * `docs/configuration.md` all follow this table.
+ * The table of all values that flags and environment variables may set. The command line, the reading of the
+ * environment and `docs/configuration.md` all follow it.
  */
 import type { Environment } from "./file.ts";
 
 interface Override {
   readonly flag: string;
   readonly variable: string;
-  /** The key of the file that it beats; null when there is none. */
+  /** The key of the file that the flag or variable overrides; null when the file has none. */
   readonly key: string | null;
   readonly text: string;
 }
@@ -48,13 +48,13 @@ export const OVERRIDES = {
 type OverrideName = keyof typeof OVERRIDES;
 
 export interface Overrides extends Partial<Readonly<Record<OverrideName, string>>> {
-  /** Used when the file has none. */
+  /** The address that applies when the file names none. */
   readonly tracingEndpoint?: string;
-  /** Used when the file has none. */
+  /** The protocol that applies when the file names none. */
   readonly tracingProtocol?: string;
 }
 
-/** A variable that is empty counts as not set. */
+/** Reads the overrides. An empty variable counts as unset. */
 export function overridesFrom(env: Environment): Overrides {
   const set: Record<string, string> = {};
   const take = (name: keyof Overrides, value: string | undefined) => {
@@ -68,7 +68,7 @@ export function overridesFrom(env: Environment): Overrides {
   return set;
 }
 
-/** As OpenTelemetry names it: an address for traces, or the address of a collector that takes everything. */
+/** Follows OpenTelemetry's names: an address for traces, or the address of a collector that takes every signal. */
 function tracesEndpointFrom(env: Environment): string | undefined {
   const collector = env["OTEL_EXPORTER_OTLP_ENDPOINT"]?.replace(/\/+$/, "");
   return env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] || (collector && `${collector}/v1/traces`);

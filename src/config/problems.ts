@@ -1,8 +1,8 @@
-/** What is wrong with a configuration, in one sentence each: where it is, and what was expected. */
+/** Describes problems of a configuration in one sentence each: the place, and the value that was expected. */
 import { closestMatch } from "leven";
 import { z } from "zod";
 
-/** Such as `upstreams[0].base_url`. */
+/** Returns the text of a path, such as `upstreams[0].base_url`. */
 export const pathText = (path: readonly PropertyKey[]): string =>
   path.reduce<string>(
     (text, step) =>
@@ -27,7 +27,7 @@ export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): strin
   return [`${pathText(issue.path)}: ${issue.message}`];
 }
 
-/** So many letters may differ in a word that is taken for another. */
+/** The most letters that may differ between an unknown word and the word to suggest. */
 const maxDistance = (word: string) => Math.max(2, Math.floor(word.length / 3));
 
 function suggestion(key: string, known: readonly string[]): string {
@@ -37,7 +37,7 @@ function suggestion(key: string, known: readonly string[]): string {
 
 type JsonSchema = z.core.JSONSchema._JSONSchema;
 
-/** The keys that a schema knows at a place. Read from JSON Schema, since zod itself has no way to ask. */
+/** Returns the keys that a schema knows at a place. They come from JSON Schema, because zod cannot list them itself. */
 function keysAt(schema: z.ZodType, path: readonly PropertyKey[]): string[] {
   const root = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as JsonSchema;
   const step = (found: readonly JsonSchema[], name: PropertyKey): JsonSchema[] =>

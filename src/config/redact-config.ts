@@ -1,13 +1,13 @@
 /**
- * A configuration as it may be shown: whatever may be a secret is redacted, and that it is set stays visible. A text
- * that the operator chose freely is a secret until it is known not to be one.
+ * Redacts a configuration for printing. A redacted value stays visible as a set value, because an operator needs to see
+ * that. Every text that the operator chose freely counts as a secret, unless it is known to be none.
  */
 import type { Config } from "./schema.ts";
 
 const REDACTED = "…";
-/** Keys whose values are secrets. */
+/** The keys whose values are secrets. */
 const SECRET_KEYS = new Set(["key", "api_key", "secret"]);
-/** Mappings that may hold a secret under any name. */
+/** The mappings that may hold a secret under any name. */
 const FREE_MAPPINGS = new Set(["headers", "extra_body", "defaults"]);
 
 export const redactConfig = (config: Config): string => JSON.stringify(config, redact, 2);
@@ -15,12 +15,12 @@ export const redactConfig = (config: Config): string => JSON.stringify(config, r
 function redact(key: string, value: unknown): unknown {
   if (SECRET_KEYS.has(key)) return REDACTED;
   if (FREE_MAPPINGS.has(key)) return withoutTexts(value);
-  // A path is often all that protects a webhook.
+  // The path is often the only protection of a webhook.
   if (key === "url") return addressOnly(String(value));
   return typeof value === "string" ? redactAddress(value) : value;
 }
 
-/** The same without its texts. Numbers and switches stay. */
+/** Redacts all texts, and keeps numbers and switches. */
 function withoutTexts(value: unknown): unknown {
   if (typeof value === "string") return REDACTED;
   if (Array.isArray(value)) return value.map(withoutTexts);
@@ -33,7 +33,7 @@ function addressOnly(text: string): string {
   return pathname === "/" && search === "" ? origin : `${origin}/${REDACTED}`;
 }
 
-/** Names and passwords in front of a host, and the values of its query. */
+/** Redacts the name and password in front of a host, and the values of the query. */
 const redactAddress = (text: string) =>
   text
     .replace(/^(https?:\/\/)[^/?#]*@/i, `$1${REDACTED}@`)

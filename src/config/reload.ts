@@ -1,6 +1,6 @@
 /**
- * Takes on a configuration that has changed, while the server runs. A bad one is refused as a whole: the server goes
- * on as it was, and the log has every problem.
+ * Applies a changed configuration while the server runs. A configuration with a problem is refused as a whole: the
+ * server keeps the running one, and the log has every problem.
  */
 
 import type { Log } from "../telemetry/log.ts";
@@ -11,16 +11,16 @@ import type { Config } from "./schema.ts";
 import { configWarnings } from "./warnings.ts";
 
 export interface ReloadOptions {
-  /** What the server was started with. */
+  /** The configuration with which the server was started. */
   readonly config: Config;
   readonly load: () => ConfigResult;
-  /** Makes it take effect. */
+  /** Makes a configuration take effect. */
   readonly apply: (config: Config) => void;
   readonly log: Log;
   readonly metrics: Metrics;
 }
 
-/** A function that loads the configuration again and makes of it what it can. */
+/** Returns a function that loads the configuration again and applies the parts that need no restart. */
 export function reloading(options: ReloadOptions): () => void {
   const { config, load, apply, log, metrics } = options;
   let running = config;

@@ -1,9 +1,9 @@
 /**
- * What a configuration may say: every key with its type, its default and what raising it costs. Unknown
- * keys are refused everywhere. How it is found and read: `config.ts`.
+ * The schema of a configuration: every key with its type, its default and the cost of raising it. Unknown keys are
+ * refused everywhere. `config.ts` finds and reads the values.
  *
- * The descriptions are the text of `docs/configuration.md`. In `meta`, `left_out` says what an optional key without a
- * default means when it is missing, `unit` what a number counts, and `example` is a value as it stands in the file.
+ * The descriptions are the text of `docs/configuration.md`. In `meta`, `left_out` explains a missing optional key
+ * without a default, `unit` is the unit of a number, and `example` is a value as the file has it.
  */
 import { isIP } from "node:net";
 import { z } from "zod";
@@ -13,12 +13,12 @@ import { LOG_LEVELS } from "../telemetry/log.ts";
 import { UpstreamEntry } from "./upstreams.ts";
 import { bytes, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
 
-/** As OpenTelemetry names them. Every collector takes both; protobuf is smaller. */
+/** The protocols by their OpenTelemetry names. Every collector accepts both; protobuf is smaller. */
 const TRACING_PROTOCOLS = ["http/protobuf", "http/json"] as const;
 
 const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
-/** `whsec_` and the key in base64; any other text is the key itself. */
+/** A secret of the form `whsec_` and the key in base64. Any other text is the key itself. */
 const signingSecret = z
   .string()
   .regex(/^\S(?:.*\S)?$/, "expected text without spaces or line breaks around it")
@@ -38,7 +38,7 @@ const isHost = (text: string) =>
   isIP(text.replace(/^\[(.*)\]$/, "$1")) !== 0 ||
   (!/[:/?#@\\\s]/.test(text) && URL.canParse(`http://${text}`));
 
-/** IPv6 with or without the brackets that it has in a URL. */
+/** A host name or an address. IPv6 may have the brackets of a URL. */
 const host = z
   .string()
   .refine(isHost, "expected a host name or an address, without scheme, port and path");
@@ -180,7 +180,7 @@ const ENGINE = z.strictObject({
     .describe("How long requests in flight may run on after a batch is cancelled or expires."),
 });
 
-/** `docs/configuration.md` is generated from the descriptions, defaults and bounds. */
+/** The whole file. `docs/configuration.md` is generated from the descriptions, defaults and bounds. */
 export const ConfigFile = z.strictObject({
   server: SERVER.prefault({}).describe("Where batchd listens."),
   data_dir: z

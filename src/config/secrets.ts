@@ -1,15 +1,18 @@
 /**
- * Which values of a configuration are secrets, for the redactor: keys, passwords, what is called like a secret, and
- * headers that may be one under any name. A header that is plainly none (a date, a media type, a word) is not among
- * them, because a model may well write the same text.
+ * Lists the secrets of a configuration, for the redactor: keys, passwords, values with the name of a secret, and
+ * headers that may be a secret under any name. A header that is plainly no secret (a date, a media type, a word) must
+ * stay off the list, because a model may well write the same text.
  */
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
 
 const SECRET_NAME = /key|token|secret|sig|pass|auth|cookie|credential/i;
-/** Values that stand in many texts: dates, versions, media types, addresses. */
+/** Matches values that are common in texts: dates, versions, media types, addresses. */
 const PLAIN_VALUE = /^(?:\d{4}-\d{2}-\d{2}.*|[\w.+*-]+\/[\w.+*;=, -]+|https?:\/\/[^@]*|v?[\d.]+)$/i;
-/** A random text has letters and digits; words have letters only, unless they are many. */
+/**
+ * Matches texts that may be random. Random texts have letters and digits; words have letters only, unless they are
+ * long.
+ */
 const RANDOM_VALUE = /^(?=.*[a-z])(?=.*\d)\S{8,}$|^\S{16,}$/i;
 
 export function upstreamSecrets(config: UpstreamConfig): string[] {
@@ -25,7 +28,7 @@ export function upstreamSecrets(config: UpstreamConfig): string[] {
   ]);
 }
 
-/** Of the whole configuration. Keys that are given as a hash cannot leak. */
+/** Returns the secrets of the whole configuration. A key that is given as a hash cannot leak. */
 export const configSecrets = (config: Config): string[] =>
   unique([
     ...config.upstreams.flatMap(upstreamSecrets),
@@ -54,7 +57,7 @@ function secretsInHeader(name: string, value: string): string[] {
   return parts.filter((part) => RANDOM_VALUE.test(part) && !PLAIN_VALUE.test(part));
 }
 
-/** Texts below a name that is called like a secret, at any depth. */
+/** Returns the texts under a name that sounds like a secret, at any depth. */
 function secretsInFields(fields: unknown, isSecret = false): string[] {
   if (typeof fields === "string") return isSecret ? [fields] : [];
   if (typeof fields !== "object" || fields === null) return [];
@@ -63,7 +66,7 @@ function secretsInFields(fields: unknown, isSecret = false): string[] {
   );
 }
 
-/** A percent sign may stand for itself. */
+/** Decodes percent signs. A percent sign may also stand for itself. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);

@@ -1,4 +1,4 @@
-/** What a configuration may say of an upstream: where it is, what it serves, and how much it can take. */
+/** The schema of an upstream: its address, its models, and its capacity. */
 import { z } from "zod";
 import { httpUrl, int, name, seconds, secret } from "./values.ts";
 
@@ -75,7 +75,10 @@ const AzureEntry = z.strictObject({
     }),
 });
 
-/** How bytes travel to the next host is agreed with it, not configured; what a proxy asks for stands in `proxy`. */
+/**
+ * The headers that belong to the connection with the next host. No configuration may set them; credentials for a proxy
+ * go into `proxy`.
+ */
 const OWN_HEADERS = new Set([
   "connection",
   "content-length",
@@ -87,7 +90,7 @@ const OWN_HEADERS = new Set([
   "upgrade",
 ]);
 
-/** Names and values that fit into a header of HTTP. Who asks and how long the body is are not the operator's to say. */
+/** Names and values that fit into an HTTP header. The operator may not set the host or the length of the body. */
 const headers = z.record(
   z
     .string()

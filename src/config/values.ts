@@ -1,11 +1,11 @@
-/** The kinds of single values that a configuration is made of. */
+/** The types of single values in a configuration. */
 import { z } from "zod";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
-/** Of something that stands in logs and metrics. */
+/** A name for logs and metrics. */
 export const name = z.string().regex(NAME, "use letters, digits, '.', '_' and '-'");
 
-/** A number, also as text: `${PORT}` is text once it is expanded. */
+/** A number or its text: `${PORT}` is a text once it is expanded. */
 const numberLike = <T extends z.ZodType<number>>(schema: T) =>
   z.preprocess(
     (value) => (typeof value === "string" && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value),
@@ -13,7 +13,7 @@ const numberLike = <T extends z.ZodType<number>>(schema: T) =>
   );
 export const int = (min: number, max: number) => numberLike(z.int().min(min).max(max));
 
-/** In lower case, each in the unit that a plain number has. */
+/** The units in lower case, each with its size in the unit of a plain number. */
 type Units = Readonly<Record<string, number>>;
 
 const BYTES: Units = {
@@ -23,20 +23,20 @@ const BYTES: Units = {
 };
 const SECONDS: Units = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 };
 
-/** `200MB` as a number. What is not of this form stays as it is, for the schema to refuse. */
+/** Converts `200MB` to a number. A text of another form stays as it is, and the schema refuses it. */
 function fromText(value: unknown, units: Units): unknown {
   if (typeof value !== "string") return value;
   const [, digits, unit] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(value.trim()) ?? [];
   const factor = units[unit?.toLowerCase() ?? ""];
   if (digits === undefined || factor === undefined) return value;
-  // Not 1100000000.0000002 for 1.1GB.
+  // The rounding removes errors of binary fractions: 1.1GB must not become 1100000000.0000002.
   return Number((Number(digits) * factor).toPrecision(15));
 }
 
 const quantity = <T extends z.ZodType<number>>(schema: T, units: Units) =>
   z.preprocess((value) => fromText(value, units), numberLike(schema));
 
-/** A size. `200MB` is decimal, `200MiB` binary. */
+/** A size in bytes. `200MB` is decimal, `200MiB` binary. */
 export function bytes(min: number, max: number) {
   const error = `expected from ${min} to ${max} bytes: a plain number, or one with a unit, such as 200MB (decimal) or 200MiB (binary)`;
   return quantity(z.int({ error }).min(min, { error }).max(max, { error }), BYTES).meta({
@@ -58,7 +58,10 @@ export const graceSeconds = duration(
   "at most an hour",
 );
 
-/** What may stand in an HTTP header: a key from a file often ends in a newline that nobody sees. */
+/**
+ * A text that may stand in an HTTP header. A key from a file often ends in an invisible newline, which HTTP would
+ * refuse.
+ */
 export const secret = z
   .string()
   .regex(/^[\x21-\x7e]+$/, "expected printable ASCII without spaces or line breaks");

@@ -1,6 +1,6 @@
 /**
- * What is allowed in a configuration and probably not meant: one sentence each, for the operator. Nothing here
- * connects to anything.
+ * Warns about values that are allowed and probably mistakes, in one sentence each. The checks must never open a
+ * connection.
  */
 import { isIP } from "node:net";
 import type { Config } from "./schema.ts";
@@ -25,10 +25,10 @@ export function configWarnings(config: Config): string[] {
   return [...warnings, ...config.upstreams.flatMap(baseUrlWarnings), ...modelWarnings(config)];
 }
 
-/** Paths that belong to one endpoint; batchd appends them itself. */
+/** Matches the path of an endpoint at the end of an address. batchd appends the path itself. */
 const ENDPOINT_PATH =
   /\/(?:chat\/completions|completions|embeddings|responses|moderations|models)\/*$/;
-/** Google and others have versions such as `v1beta`. */
+/** Matches a version in the path. Google and others have versions such as `v1beta`. */
 const VERSION_SEGMENT = /\/v\d\w*(?:\/|$)/;
 
 function baseUrlWarnings({ name, base_url, azure }: UpstreamConfig): string[] {
@@ -44,7 +44,7 @@ function baseUrlWarnings({ name, base_url, azure }: UpstreamConfig): string[] {
     : [`${where} has no /v1 in it, at which most servers have their API: is one missing?`];
 }
 
-/** A default model that no upstream can get: each batch that relies on it fails. */
+/** Warns about a default model that no upstream serves: every batch that relies on it would fail. */
 function modelWarnings({ default_model: model, upstreams }: Config): string[] {
   if (model === undefined || upstreams.length === 0) return [];
   const isServed = upstreams.some(({ models }) =>
