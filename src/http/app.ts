@@ -1,7 +1,7 @@
 /**
- * The HTTP API. Every route stands once, under `/v1`: what comes in under `/openai/v1`, as Azure's clients write it
- * (`/openai/batches`, `/openai/deployments/NAME/batches`), with doubled slashes or with one at the end, is routed
- * as if it had not.
+ * The HTTP API. Each route exists once, under `/v1`. Requests under `/openai/v1`, in the spelling of Azure's clients
+ * (`/openai/batches`, `/openai/deployments/NAME/batches`), with doubled slashes or with a final slash reach the same
+ * route.
  */
 import { Hono } from "hono";
 import type { Batches } from "../api/batches.ts";
@@ -39,10 +39,10 @@ export interface AppDeps {
   readonly models: Models;
   readonly idempotency: Idempotency;
   readonly interactive: Interactive;
-  /** Of an interactive request. */
+  /** The longest body of an interactive request. */
   readonly maxLineBytes: () => number;
   readonly forecastFor: (batch: Batch) => Forecast | null;
-  /** Asked for each request. Empty: no key is asked for. */
+  /** Returns the keys in force; the server calls it for each request. No key is needed while the list is empty. */
   readonly keys: () => readonly KeyConfig[];
   readonly isReady: () => Promise<boolean>;
   readonly memory: MemoryBudget;
@@ -80,7 +80,7 @@ export function createApp(deps: AppDeps): App {
 
 const askedPath = (c: AppContext) => truncate(pathOf(c.req.url));
 
-/** For clients whose base URL lacks the version, or has it twice. */
+/** Suggests a path to clients whose base URL lacks the version, or has it twice. */
 function versionHint(app: App, c: AppContext): string {
   const meant = `/v1${c.req.path.replace(/^(?:\/v1)+(?=\/)/, "")}`;
   const kind = meant.split("/")[2];
@@ -89,7 +89,7 @@ function versionHint(app: App, c: AppContext): string {
   return ` (HINT: The API is under /v1, so this is ${truncate(meant)}. The base URL of a client ends with one /v1.)`;
 }
 
-/** Called when all routes are there: on their paths any other method gets a 405. */
+/** Answers any other method on a known path with a 405. Call this after all routes are mounted. */
 function refuseOtherMethods(app: App): void {
   const methodsOf = new Map<string, Set<string>>();
   for (const { path, method } of app.routes) {

@@ -1,6 +1,6 @@
 /**
- * Who is asking. Keys are compared as SHA-256 digests, each with each and in constant time, and stand in no
- * log and in no error; a refused key is shown masked.
+ * Authenticates a request by its key. Keys are compared as SHA-256 digests, each with each and in constant time. A key
+ * must never reach a log or an error; the message about a refused key has it masked.
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { MiddlewareHandler } from "hono";
@@ -8,7 +8,7 @@ import type { KeyConfig } from "../config/schema.ts";
 import { PublicError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 
-/** Whose everything is when no keys are configured. */
+/** The project of all requests when no keys are configured. */
 const DEFAULT_PROJECT = "default";
 const DIGEST_PREFIX = "sha256:";
 const BEARER = /^bearer +(\S.*)$/i;
@@ -23,7 +23,7 @@ const sha256 = (text: string) => createHash("sha256").update(text).digest();
 const digestOf = (key: string) =>
   key.startsWith(DIGEST_PREFIX) ? Buffer.from(key.slice(DIGEST_PREFIX.length), "hex") : sha256(key);
 
-/** Enough to recognise one's own key, too little to use it. */
+/** Masks a key. Its owner can recognise the rest, and no one can use it. */
 function masked(key: string): string {
   const shown = key.length >= 16 ? 4 : 0;
   return `${key.slice(0, shown)}****${key.slice(key.length - shown)}`;
@@ -40,7 +40,7 @@ function projectOf(key: string, known: readonly KnownKey[]): string {
   );
 }
 
-/** The keys in force with their digests, calculated once for each configuration. */
+/** Returns the keys in force with their digests, which are calculated once for each configuration. */
 function knownKeys(keys: () => readonly KeyConfig[]): () => readonly KnownKey[] {
   let latest: readonly KeyConfig[] = [];
   let known: readonly KnownKey[] = [];
@@ -54,7 +54,7 @@ function knownKeys(keys: () => readonly KeyConfig[]): () => readonly KnownKey[] 
   };
 }
 
-/** Sets the project of a request. Without keys anything is accepted. */
+/** Sets the project of a request. Every request passes when no keys are configured. */
 export function authenticate(keys: () => readonly KeyConfig[]): MiddlewareHandler<AppEnv> {
   const knownNow = knownKeys(keys);
   return async (c, next) => {

@@ -1,3 +1,4 @@
+/** The routes of batches. */
 import type { Hono } from "hono";
 import type { Batches, BatchRequest } from "../api/batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
@@ -17,7 +18,7 @@ import { originOf } from "./track.ts";
 export interface BatchRoutesDeps {
   readonly batches: Batches;
   readonly idempotency: Idempotency;
-  /** What is to be expected of a batch, or was noticed of it; null when nothing is known. */
+  /** Returns the prediction for a batch, and what its first lines had in common; null when nothing is known. */
   readonly forecastFor: (batch: Batch) => Forecast | null;
 }
 
@@ -44,13 +45,14 @@ export function mountBatches(app: Hono<AppEnv>, deps: BatchRoutesDeps): void {
     answerJson(c, present(await batches.find(scopedIdOf(c)))),
   );
 
-  // Clients send no body, an empty one under a JSON content type, or `{}`: it is never read.
+  // Clients send no body, `{}`, or an empty one under a JSON content type. A body that is never read cannot be
+  // malformed.
   app.post("/v1/batches/:id/cancel", async (c) =>
     answerJson(c, present(await batches.cancel(scopedIdOf(c)))),
   );
 }
 
-/** What the body asks for. Where it comes from is another matter: a request that is repeated has another origin. */
+/** Reads the request from the body. The origin is separate, because a repeated request has another one. */
 function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
   const body = parseBody(CreateBatch, withFullEndpoint(json));
   return {
@@ -64,11 +66,11 @@ function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
   };
 }
 
-/** Azure's clients leave out `/v1`. */
+/** Completes the endpoint, because Azure's clients leave out `/v1`. */
 function withFullEndpoint(json: unknown): unknown {
   if (typeof json !== "object" || json === null || !("endpoint" in json)) return json;
   const given = json.endpoint;
-  // Anything else must not be turned into text: it may say how, and throw.
+  // Only a string is safe here: another value may define its own conversion to text, and throw.
   if (typeof given !== "string") return json;
   const endpoint = BATCH_ENDPOINTS.find((each) => each === `/v1${given}`);
   return endpoint === undefined ? json : { ...json, endpoint };

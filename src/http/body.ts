@@ -1,4 +1,4 @@
-/** A JSON body held against its schema, with the first thing that is wrong said in OpenAI's words. */
+/** Parses a JSON body with its schema. The first fault is reported in OpenAI's words. */
 import type { z } from "zod";
 import { truncate } from "../batch/truncate.ts";
 import { characterCount } from "../contract/text.ts";
@@ -14,11 +14,17 @@ export function parseBody<Shape extends z.ZodRawShape>(
   throw faultOf(firstOf(parsed.error.issues));
 }
 
-/** As many parts as 8 GiB have at 1 MB each; the schema is through with them in some milliseconds. */
+/**
+ * The most elements of an array. 8 GiB have about as many parts of 1 MB, and the schema checks them in some
+ * milliseconds.
+ */
 const MAX_ELEMENTS = 10_000;
 const MAX_PROPERTIES = 1_000;
 
-/** A schema looks at every member, and makes an object of each that is wrong: a megabyte has room for 400,000. */
+/**
+ * Limits the members of a body. A schema visits each one and allocates an object for a wrong one, and a megabyte has
+ * room for 400,000.
+ */
 function assertFewMembers(body: unknown): void {
   if (typeof body !== "object" || body === null) return;
   assertFew("", body);
@@ -36,7 +42,10 @@ function assertFew(path: string, value: object): void {
   if (count > MAX_PROPERTIES) throw tooManyProperties(path, count, MAX_PROPERTIES);
 }
 
-/** Of what is wrong with the first value, the last: that an integer is out of all bounds comes before its own bounds. */
+/**
+ * Returns the last issue of the first wrong value. Zod checks an integer against the bounds of all integers first, and
+ * its own bounds make the better message.
+ */
 function firstOf(issues: readonly z.core.$ZodIssue[]): z.core.$ZodIssue {
   const path = issues[0]?.path.join();
   return issues.findLast((issue) => issue.path.join() === path) as z.core.$ZodIssue;

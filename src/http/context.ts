@@ -1,27 +1,28 @@
+/** The context of a request: the values that middleware sets and routes read. */
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { ScopedId, UntrustedId } from "../batch/batch.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 
-/** What every request carries. */
+/** The bindings and variables of every request. */
 export interface AppEnv {
   Bindings: HttpBindings;
   Variables: {
     requestId: string;
-    /** By `performance.now()`. */
+    /** The start of the request, by `performance.now()`. */
     startedAtMs: number;
-    /** Whose files and batches it may see. */
+    /** The project whose files and batches the request may use. */
     project: string;
-    /** What bodies are held in. */
+    /** The budget for the memory of bodies. */
     memory: MemoryBudget;
-    /** Of the answer that was passed on, in the upstream's log. */
+    /** The id of the upstream's answer, as the upstream's own log has it. */
     upstreamRequestId?: string | undefined;
   };
 }
 
 export type AppContext = Context<AppEnv>;
 
-/** The thing that the path of a request names, within the project of its key. */
+/** Returns the key of the thing that the path names, within the project of the request. */
 export const scopedIdOf = <Kind extends string>(c: AppContext): ScopedId<Kind> => ({
   project: c.get("project"),
   id: (c.req.param("id") ?? "") as UntrustedId<Kind>,

@@ -1,7 +1,7 @@
 /**
- * The API document, and the same as a page for people. The page is Swagger UI with everything it needs from
- * this server, so it works without the internet, and its security policy allows it nothing else. Every address in it is relative,
- * so it also works behind a proxy that adds a path prefix.
+ * Serves the OpenAPI document, and Swagger UI to read it. Swagger UI loads everything from this server, so it works
+ * without the internet, and its security policy allows nothing else. All addresses in the page are relative, so it also
+ * works behind a proxy that adds a path prefix.
  */
 import { existsSync, readFileSync } from "node:fs";
 import type { Hono } from "hono";
@@ -11,7 +11,10 @@ import { pathOf } from "./path.ts";
 
 const STYLES = "swagger-ui.css";
 const CODE = "swagger-ui-bundle.js";
-/** From the package in a checkout; a build brings its own, as it has no packages for development. */
+/**
+ * The files of Swagger UI. A checkout reads them from the package; a build has its own copies, because it has no
+ * development packages.
+ */
 export const SWAGGER_FILES = [STYLES, CODE] as const;
 const BUILT_FOLDER = "./swagger-ui/";
 
@@ -68,7 +71,7 @@ const TYPES = {
 
 type Assets = Readonly<Record<string, () => string | null>>;
 
-/** By name, each read when it is first asked for. */
+/** The files by name. Each is read at its first request. */
 const ASSETS: Assets = {
   [STYLES]: once(() => swaggerFile(STYLES)),
   [CODE]: once(() => swaggerFile(CODE)),
@@ -83,7 +86,7 @@ export function mountDocs(app: Hono<AppEnv>): void {
   );
 
   app.get("/docs", (c) => {
-    // The relative addresses of the page need the path without the slash.
+    // The relative addresses of the page only work under the path without the slash.
     if (pathOf(c.req.url).endsWith("/")) return c.redirect("../docs", 308);
     const headers = { "content-type": TYPES.html, "content-security-policy": SECURITY_POLICY };
     return c.body(PAGE, 200, headers);
@@ -98,13 +101,15 @@ export function mountDocs(app: Hono<AppEnv>): void {
   });
 }
 
-/** What makes the document is loaded when somebody asks for it: a plain start has no use for it. */
+/** Makes the document. The import waits for the first request, because it would slow every start. */
 async function makeDocument(): Promise<string> {
   const { openApiYaml } = await import("../contract/openapi.ts");
   return openApiYaml();
 }
 
-/** Null where neither the build nor the package is there: the page then says where the document is. */
+/**
+ * Returns null when neither the build nor the package has the file. The page then gives the address of the document.
+ */
 function swaggerFile(name: (typeof SWAGGER_FILES)[number]): string | null {
   const built = new URL(`${BUILT_FOLDER}${name}`, import.meta.url);
   if (existsSync(built)) return readFileSync(built, "utf8");
@@ -115,7 +120,7 @@ function swaggerFile(name: (typeof SWAGGER_FILES)[number]): string | null {
   }
 }
 
-/** Of the package. */
+/** The folder of the package. */
 export const swaggerFolder = (): string => import.meta.resolve("swagger-ui-dist/package.json");
 
 function once<T>(make: () => T): () => T {

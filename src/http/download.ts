@@ -1,6 +1,6 @@
 /**
- * The content of a file, or one range of it. The bytes go from the blob to the connection without a web
- * stream between them, which would halve the speed; the middleware finds the answer already sent.
+ * Sends the content of a file, or one range of it. The bytes go from the blob to the connection without a web stream
+ * between them, which would halve the speed. The middleware then finds the answer already sent.
  */
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
@@ -28,7 +28,7 @@ export async function answerContent(
   const { outgoing } = c.env;
   outgoing.writeHead(status, { ...headers, ...trackingHeaders(c) });
   await pipeline(content, outgoing).catch((err: unknown) => {
-    // The client sees the connection break off; most often it was the one to go.
+    // The client sees a broken connection, and is most often the one that closed it. So a warning is enough.
     log.warn({ file: file.id, requestId: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
@@ -43,10 +43,10 @@ const contentHeaders = (file: StoredFile, range: ByteRange, isPart: boolean) => 
   ...(isPart ? { "content-range": `bytes ${range.start}-${range.end - 1}/${file.bytes}` } : {}),
 });
 
-/** Files never change, so their digest names their one version. */
+/** Files never change, so the digest identifies the only version. */
 const etagOf = (file: StoredFile) => `"${file.sha256}"`;
 
-/** The range asked for; null for the whole file. */
+/** Returns the range that the client asks for; null for the whole file. */
 function partOf(c: AppContext, file: StoredFile): ByteRange | null {
   const header = c.req.header("range");
   const condition = c.req.header("if-range");
@@ -60,7 +60,7 @@ function partOf(c: AppContext, file: StoredFile): ByteRange | null {
   );
 }
 
-/** Null when the header is to be ignored: several ranges, another unit, or no sense. */
+/** Parses a `Range` header. The result is null for a header to ignore: several ranges, another unit, or nonsense. */
 export function parseRange(header: string, bytes: number): ByteRange | "unsatisfiable" | null {
   const match = /^bytes=(\d*)-(\d*)$/.exec(header.replaceAll(/\s/g, ""));
   if (match === null) return null;
@@ -76,7 +76,7 @@ export function parseRange(header: string, bytes: number): ByteRange | "unsatisf
   return { start, end: last === "" ? bytes : Math.min(Number(last) + 1, bytes) };
 }
 
-/** RFC 6266: a name in plain ASCII for everybody and, where that is not the whole name, the exact one. */
+/** Follows RFC 6266: a name in plain ASCII, and the exact name as well where the two differ. */
 export function contentDisposition(filename: string): string {
   const plain = filename.replaceAll(/[^\x20-\x7e]|["\\%]/g, "_");
   const quoted = `attachment; filename="${plain}"`;

@@ -1,4 +1,4 @@
-/** Anything thrown becomes the one error envelope here, and nowhere else. */
+/** Turns every thrown error into the one error envelope. No other file may write one. */
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { ErrorEnvelope } from "../contract/error.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
@@ -8,7 +8,7 @@ import { answerJson } from "./json.ts";
 const DISK_FULL_CODES = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
 const NO_DESCRIPTOR_CODES = ["EMFILE", "ENFILE"];
 const NO_DESCRIPTOR_RETRY_MS = 1_000;
-/** Somebody else, a backup perhaps, holds the database. */
+/** The codes of SQLite while another process, perhaps a backup, holds the database. */
 const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
 
 export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelope => {
@@ -23,7 +23,10 @@ export function answerError(c: AppContext, thrown: unknown): Response {
   return answerJson(c, envelopeOf(error), status as ContentfulStatusCode);
 }
 
-/** Clients repeat every 409. That of a batch never passes, and that of a key does soon. */
+/**
+ * Clients repeat every 409 unless a header forbids it. A batch that has ended answers 409 for ever, and a key in use
+ * only for a moment.
+ */
 export function retryHeadersOf({
   error,
   retryAfterMs,
@@ -42,7 +45,7 @@ export function retryHeadersOf({
   }
 }
 
-/** In whole seconds for everybody, and exactly for the official clients. */
+/** The pause in whole seconds for all clients, and in milliseconds for the official ones. */
 const retryAfterHeaders = (ms: number): [name: string, value: string][] => [
   ["retry-after", String(Math.ceil(ms / 1000))],
   ["retry-after-ms", String(Math.ceil(ms))],

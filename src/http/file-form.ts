@@ -1,4 +1,4 @@
-/** The form of `POST /v1/files`: the file, what it is for, and how long it is kept. */
+/** Reads the form of `POST /v1/files`: the file, its purpose, and the time to keep it. */
 
 import type { FileDetails } from "../api/files.ts";
 import { truncate } from "../batch/truncate.ts";

@@ -1,3 +1,4 @@
+/** The routes of files. */
 import type { Hono } from "hono";
 import type { FileListQuery, Files, ReceivedFile } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
@@ -66,7 +67,7 @@ function assertFilename(filename: string): void {
   throw stringTooLong("filename", filename, FILENAME_MAX_LENGTH);
 }
 
-/** All that tells one upload from another. */
+/** Returns everything that distinguishes one upload from another. */
 const contentOf = (file: ReceivedFile) => ({
   purpose: file.purpose,
   filename: file.filename,

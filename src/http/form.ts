@@ -1,9 +1,9 @@
 /**
- * A multipart form with one part that may be large, read straight from the connection: nothing of that
- * part is ever held.
+ * Reads a multipart form with one large part straight from the connection. The form must never hold that part in
+ * memory.
  *
- * Parts come in any order, so the fields may follow the content. Whatever is wrong ends both the content and
- * the details with the same error: a reader of the content cannot come to its end by mistake.
+ * Parts come in any order, so the fields may follow the content. Every fault ends both the content and the details with
+ * the same error. So a reader of the content cannot mistake a fault for the end.
  */
 import type { IncomingMessage } from "node:http";
 import type { Readable } from "node:stream";
@@ -13,20 +13,20 @@ import { PublicError } from "../errors.ts";
 
 const LIMITS = { fields: 32, fieldSize: 1024, files: 8, headerPairs: 64, headerSize: 16 * 1024 };
 
-/** What a form is to hold. */
+/** The expected parts of a form. */
 export interface Form<Details> {
-  /** Name of the large part. */
+  /** The name of the large part. */
   readonly content: string;
-  /** Names of the fields beside it. */
+  /** The names of the fields beside it. */
   readonly fields: readonly string[];
-  /** What the fields say, once all are there; throws when they make no sense. */
+  /** Parses the fields once all are there; throws when their values make no sense. */
   readonly detailsFrom: (fields: ReadonlyMap<string, string>) => Details;
 }
 
 export interface IncomingForm<Details> {
   readonly filename: string;
   readonly content: Readable;
-  /** Settles when the form has been read to its end; rejects when anything is wrong with it. */
+  /** Settles when the form has been read to its end; rejects for any fault of the form. */
   readonly details: () => Promise<Details>;
 }
 
@@ -38,7 +38,7 @@ export function readForm<Details>(
   const parser = createParser(incoming, form.content);
   const opened = Promise.withResolvers<IncomingForm<Details>>();
   const details = Promise.withResolvers<Details>();
-  // The reader of the content hears of it in any case.
+  // The reader of the content gets the same error. Without this handler, an unread promise would end the process.
   details.promise.catch(() => {});
   const fields = new Map<string, string>();
   let content: Readable | null = null;

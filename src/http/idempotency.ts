@@ -2,7 +2,7 @@ import type { Creation, Idempotency } from "../api/idempotency.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText } from "./json.ts";
 
-/** Answers a request that makes something: when it comes again under its key, with the first answer again. */
+/** Answers a request that creates something. A repetition with the same key gets the first answer again. */
 export async function answerOnce<Made>(
   c: AppContext,
   idempotency: Idempotency,

@@ -1,7 +1,7 @@
 /**
- * Interactive requests pass through to a model while the client waits. The answer goes from the one connection to the other
- * as it comes, no faster than the client takes it, and either side that goes takes the other along: a client that
- * leaves ends the request upstream, and an answer that breaks off breaks off here, so that it never looks complete.
+ * Passes interactive requests through to a model while the client waits. The answer flows from one connection to the
+ * other, no faster than the client reads. The end of one side ends the other. A client that disconnects ends the
+ * request upstream. An answer that breaks must break here too, so that it never looks complete.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
@@ -21,13 +21,13 @@ import { deploymentIn } from "./path.ts";
 import { readBody } from "./read-body.ts";
 import { originOf, trackingHeaders } from "./track.ts";
 
-/** Logged where the client did not wait for a status. Nobody gets to see it. */
+/** The status in the log for a client that disconnected before its answer. No client ever receives it. */
 const CLIENT_CLOSED_REQUEST = 499 as ContentfulStatusCode;
 const KEEP_ALIVE_PROBE_MS = 30_000;
 
 export interface InteractiveRoutesDeps {
   readonly interactive: Interactive;
-  /** Longest body. */
+  /** The longest body, in bytes. */
   readonly maxLineBytes: () => number;
   readonly log: Log;
 }
@@ -44,11 +44,11 @@ async function passThrough(
   { interactive, maxLineBytes, log }: InteractiveRoutesDeps,
 ): Promise<Response> {
   const { incoming, outgoing } = c.env;
-  const gone = leaving(outgoing);
-  // To the end of the answer: until then the connection to the model keeps the body.
+  const gone = abortedByClient(outgoing);
+  // The room lasts to the end of the answer, because the connection to the model holds the body until then.
   using room = roomFor(c);
   const body = await readBody(incoming, { maxBytes: maxLineBytes(), room });
-  waitInSilence(incoming);
+  allowSilence(incoming);
   const deployment = deploymentIn(c.req.url);
   const project = c.get("project");
   const request = { project, endpoint, body, deployment, origin: originOf(c) };
@@ -66,12 +66,12 @@ async function sendOn(
 ): Promise<void> {
   const { incoming, outgoing } = c.env;
   const { requestId, upstreamRequestId } = c.var;
-  // Whichever side ends first ends the other one, so afterwards nobody could tell.
+  // The side that ends first ends the other one, so only this moment knows which one it was.
   let problem: string | null = null;
   const onBreak = ({ message }: Error) => {
     if (gone.aborted) return;
     problem = message;
-    // To a client of HTTP/1.0 an answer is over when the connection ends; only a reset tells it more.
+    // A client of HTTP/1.0 takes the end of the connection for the end of the answer. Only a reset means a failure.
     if (incoming.httpVersion === "1.0") outgoing.socket?.resetAndDestroy();
   };
   if (answer.body.errored === null) answer.body.once("error", onBreak);
@@ -84,22 +84,22 @@ async function sendOn(
   });
 }
 
-/** Aborts when the client goes before it has its answer. */
-function leaving(outgoing: ServerResponse): AbortSignal {
-  const leave = new AbortController();
+/** Returns a signal that aborts when the client disconnects before it has its answer. */
+function abortedByClient(outgoing: ServerResponse): AbortSignal {
+  const controller = new AbortController();
   outgoing.once("close", () => {
-    if (!outgoing.writableFinished) leave.abort();
+    if (!outgoing.writableFinished) controller.abort();
   });
-  return leave.signal;
+  return controller.signal;
 }
 
-/** A model may think for longer than any connection may be silent otherwise; TCP finds out who is gone for good. */
-function waitInSilence({ socket }: IncomingMessage): void {
+/** Lifts the limit on silence, because a model may think for longer. TCP's own probes find clients that are gone. */
+function allowSilence({ socket }: IncomingMessage): void {
   socket.setTimeout(0);
   socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
 }
 
-/** What a client may want to know of the upstream's headers; all others are between the upstream and us. */
+/** The upstream's headers that matter to a client. All others concern only batchd and the upstream. */
 const PASSED_ON =
   /^(?:content-type|content-length|content-encoding|cache-control|retry-after|retry-after-ms|x-should-retry|x-ratelimit-.+)$/;
 

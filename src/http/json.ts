@@ -1,11 +1,11 @@
-/** JSON in and out: small bodies, read whole; answers in ASCII, so that no client can cut a character in two. */
+/** Reads small JSON bodies, and writes answers in ASCII, so that no client can split a character. */
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import { jsonBodyError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
 import type { AppContext } from "./context.ts";
 import { readBody } from "./read-body.ts";
 
-/** JSON.parse and the schemas work at one go: a body is to keep them busy for some milliseconds and no more. */
+/** The longest body. JSON.parse and the schemas block the event loop, and this much takes them some milliseconds. */
 const BODY_MAX_BYTES = 128 * 1024;
 
 export const JSON_TYPE = { "content-type": "application/json" } as const;
@@ -15,7 +15,10 @@ const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(
 export const toAsciiJson = (value: unknown): string =>
   JSON.stringify(value).replaceAll(/[\u007f-\uffff]+/g, escaped);
 
-/** A text in another alphabet is one run, and a call for each of its characters would take five times as long. */
+/**
+ * Escapes a run of characters. A text in another alphabet is one run, and a call for each character would take five
+ * times as long.
+ */
 function escaped(run: string): string {
   let text = "";
   for (let at = 0; at < run.length; at++) {
@@ -31,7 +34,7 @@ export const answerJson = (c: AppContext, value: unknown, status: ContentfulStat
 export const answerJsonText = (c: AppContext, json: string, status: ContentfulStatusCode = 200) =>
   c.body(json, status, JSON_TYPE);
 
-/** The body as a value, whatever its content type says. */
+/** Reads the body as JSON, whatever its content type is. */
 export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promise<unknown> {
   using room = roomFor(c);
   const bytes = await readBody(c.env.incoming, { maxBytes, room });
@@ -42,5 +45,5 @@ export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promis
   }
 }
 
-/** What the body of a request holds of the memory, until it is released. */
+/** Opens the memory of a request for its body. The caller must release it. */
 export const roomFor = (c: AppContext): Room => c.get("memory").open("requests", c.get("project"));

@@ -1,7 +1,7 @@
 /**
- * A page of a list. It is bounded in bytes as well as in objects, because a hundred batches may have megabytes of metadata;
- * a page that is cut says `has_more`, so clients go on from its last object. The rows are read a few at a time and written
- * in slices, so other requests are served between.
+ * Writes one page of a list. A page is bounded in bytes as well as in objects, because a hundred batches may have
+ * megabytes of metadata. A truncated page has `has_more`, so clients continue from its last object. The rows are read a
+ * few at a time and written in slices, so that other requests are served in between.
  */
 import { PublicError } from "../errors.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
@@ -9,7 +9,7 @@ import type { Page } from "../store/store.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText, toAsciiJson } from "./json.ts";
 
-/** Room for the 10,000 files that a page of ordinary names may have (2.6 MB). */
+/** The longest page. 10,000 files with ordinary names fit into it (2.6 MB). */
 export const PAGE_MAX_BYTES = 4 * 1024 * 1024;
 const ROWS_PER_READ = 20;
 
@@ -19,7 +19,7 @@ interface ListQuery {
 }
 
 interface List<T, Query extends ListQuery> {
-  /** Rejects when `after` names nothing. */
+  /** Returns one page; rejects when `after` names no object. */
   readonly read: (query: Query) => Promise<Page<T>>;
   readonly present: (item: T) => { readonly id: string };
 }
@@ -53,7 +53,8 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
       throw error;
     });
     if (page === null) {
-      // The object that was read last is gone since then, so it belongs on no page, and the one before it leads on.
+      // The object that was read last has been deleted since. It belongs on no page, so the page continues from the one
+      // before it.
       ids.pop();
       items.pop();
       continue;

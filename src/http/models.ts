@@ -1,22 +1,23 @@
+/** The routes of models. */
 import type { Hono } from "hono";
 import type { Models } from "../api/models.ts";
 import type { AppEnv } from "./context.ts";
 import { answerJson } from "./json.ts";
 import { presentModel } from "./present.ts";
 
-/** `servedSinceMs` is told as the time of creation: upstreams do not all know theirs. */
+/** `servedSinceMs` becomes the creation time of every model, because not all upstreams know theirs. */
 export function mountModels(app: Hono<AppEnv>, models: Models, servedSinceMs: number): void {
   app.get("/v1/models", async (c) => {
     const data = (await models.list()).map((model) => presentModel(model, servedSinceMs));
     return answerJson(c, { object: "list", data });
   });
 
-  // The name may contain slashes, encoded or not.
+  // A name may contain slashes, encoded or not.
   app.get("/v1/models/:model{.+}", async (c) =>
     answerJson(c, presentModel(await models.find(c.req.param("model")), servedSinceMs)),
   );
 
-  // OpenAI deletes fine-tuned models. There are none here, so whatever is named does not exist as one.
+  // OpenAI deletes fine-tuned models. batchd has none, so no name can exist as one.
   app.delete("/v1/models/:model{.+}", async (c) => {
     throw await models.cannotDelete(c.req.param("model"));
   });

@@ -1,3 +1,4 @@
+/** The routes for operators: health, readiness and metrics. */
 import type { Hono } from "hono";
 import type { Metrics, Now } from "../telemetry/metrics.ts";
 import type { AppEnv } from "./context.ts";
@@ -6,11 +7,11 @@ import { answerJson } from "./json.ts";
 export interface OpsDeps {
   readonly isReady: () => Promise<boolean>;
   readonly metrics: Metrics;
-  /** What the metrics show of the moment. */
+  /** Takes the current values for the metrics. */
   readonly takeSnapshot: () => Promise<Now>;
 }
 
-/** For supervisors, load balancers and Prometheus: does it live, may it have traffic, how is it? No key is asked for. */
+/** Mounts the routes for supervisors, load balancers and Prometheus. They need no key. */
 export function mountOps(
   app: Hono<AppEnv>,
   { isReady, metrics, takeSnapshot: lookAround }: OpsDeps,

@@ -1,4 +1,4 @@
-/** Things as they stand on the wire. The only place where milliseconds become seconds. */
+/** Turns stored things into the objects of the API. No other file converts milliseconds to seconds. */
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
 import { isFinal } from "../batch/status.ts";
@@ -24,7 +24,7 @@ export const presentFile = (file: StoredFile): FileObject => ({
   status_details: null,
 });
 
-/** `file` is there once the upload is completed. */
+/** `file` is given for a completed upload. */
 export const presentUpload = (upload: Upload, file: StoredFile | null = null): UploadObject => ({
   id: upload.id,
   object: "upload",
@@ -44,7 +44,7 @@ export const presentUploadPart = (part: UploadPart): UploadPartObject => ({
   upload_id: part.uploadId,
 });
 
-/** `forecast` is null when nothing is known. Of a batch that is final nothing is expected any more. */
+/** `forecast` is null when nothing is known. A final batch has no forecast. */
 export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObject => ({
   id: batch.id,
   object: "batch",

@@ -1,8 +1,11 @@
-/** Query parameters of lists. Those that are not known are ignored, as a cursor is followed with all of them. */
+/**
+ * Reads the query parameters of lists. Unknown parameters are ignored, because clients repeat all of them with a
+ * cursor.
+ */
 import { wrongType } from "./body.ts";
 import type { AppContext } from "./context.ts";
 
-/** Null when it is not given, or given empty. */
+/** Returns null for a parameter that is missing or empty. */
 export const textParam = (c: AppContext, name: string): string | null => c.req.query(name) || null;
 
 export function integerParam(c: AppContext, name: string): number | null {

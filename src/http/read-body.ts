@@ -1,7 +1,7 @@
 /**
- * The body of a request that is wanted whole. What has come is counted in the memory budget: while there is no room no
- * more is read, and a client that has waited for some seconds is told to come back. A client that sends slower than
- * any connection does is not waited for, since what it has sent takes the room of others.
+ * Reads a request body as a whole. The memory budget counts every byte that has come. Without room the reader pauses,
+ * and after some seconds the client gets an error that asks it to come back. A client that is slower than any real
+ * connection gets an error too, because its bytes take the room of others.
  */
 import type { IncomingMessage } from "node:http";
 import { Gathered } from "../batch/gathered.ts";
@@ -10,14 +10,14 @@ import type { Room } from "../resources/memory-budget.ts";
 
 const ROOM_WAIT_MS = 10_000;
 const RETRY_AFTER_MS = 5_000;
-/** Before a client has to be faster than this. */
+/** The time for which a client may be slower than the minimum. */
 const SLOW_START_MS = 30_000;
 const MIN_BYTES_PER_SECOND = 16 * 1024;
 const RATE_CHECK_MS = 1_000;
 
 export interface BodyLimits {
   readonly maxBytes: number;
-  /** Holds the body until its owner releases it. */
+  /** The room that holds the body until its owner releases it. */
   readonly room: Room;
 }
 
@@ -39,7 +39,7 @@ class BodyReader {
   readonly #body: Gathered;
   readonly #startedAtMs = performance.now();
   #waitedMs = 0;
-  /** Null while nothing is waited for but the client. */
+  /** The time at which the wait for room began; null while there is room. */
   #waitingSinceMs: number | null = null;
   #rateCheck: NodeJS.Timeout | undefined;
 

@@ -1,10 +1,10 @@
 /**
- * The listening socket: limits on how long a client may take, answers to what is not HTTP, and an end that
- * lets answers finish.
+ * The listening socket. It limits the time that a client may take, answers broken HTTP, and lets answers finish before
+ * it closes.
  *
- * Uploads may be large and links slow, so there is no limit on a whole request, only on silence. When an
- * answer goes out before its request has come in, the rest of the request is read and dropped for a
- * while: closing at once would reset the connection, and the client might never see the answer.
+ * Uploads may be large and links slow, so there is no limit on a whole request, only on silence. An answer may be
+ * complete before its request is. The server then reads and drops the rest for a while. A close at that moment would
+ * reset the connection, and the client might never see the answer.
  */
 import {
   createServer,
@@ -23,26 +23,26 @@ import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { newRequestId } from "./track.ts";
 
-/** Longer than the poll intervals of clients and the 60 seconds of common load balancers. */
+/** The time for idle connections, above the poll intervals of clients and the 60 seconds of common load balancers. */
 const KEEP_ALIVE_MS = 75_000;
 const HEADERS_MS = 90_000;
 const SILENCE_MS = 300_000;
-const LINGER_MS = 30_000;
-/** For answers under way when the server closes. */
+const REQUEST_DRAIN_MS = 30_000;
+/** The time that answers have to finish when the server closes. */
 export const CLOSE_GRACE_MS = 10_000;
 const IDLE_SWEEP_MS = 50;
 
 export interface Address {
   readonly host: string;
-  /** 0 takes any that is free. */
+  /** The port; 0 stands for any free one. */
   readonly port: number;
 }
 
 export interface Listening {
   readonly ok: true;
-  /** Such as `http://127.0.0.1:8080`. */
+  /** The address of the server, such as `http://127.0.0.1:8080`. */
   readonly url: string;
-  /** Stops accepting, lets answers finish for up to `graceMs`, then cuts what is left. */
+  /** Stops accepting, lets answers finish for up to `graceMs`, then cuts the rest. */
   close(graceMs?: number): Promise<void>;
 }
 
@@ -59,13 +59,13 @@ export async function listen(
     keepAliveTimeout: KEEP_ALIVE_MS,
     headersTimeout: HEADERS_MS,
     requestTimeout: 0,
-    // Node's own refusal is not in the envelope.
+    // Node would refuse such a request without the error envelope.
     requireHostHeader: false,
   });
   const connections: Connections = new Map();
   let madeRoomAtMs = Number.NEGATIVE_INFINITY;
   const makeRoom = () => {
-    // It looks at every connection, and clients may come by the thousand.
+    // The function visits every connection, and there may be thousands.
     if (performance.now() - madeRoomAtMs < MAKE_ROOM_EVERY_MS) return;
     madeRoomAtMs = performance.now();
     server.closeIdleConnections();
@@ -76,14 +76,14 @@ export async function listen(
     socket.once("close", () => connections.delete(socket));
     if (connections.size <= maxConnections) return;
     makeRoom();
-    turnAway(socket);
+    refuseConnection(socket);
   });
   server.on("request", listener);
-  // Nor is its 417. An expectation that is not known may be ignored.
+  // Node would answer an expectation with a bare 417. HTTP allows a server to ignore an unknown one.
   server.on("checkExpectation", listener);
   server.timeout = SILENCE_MS;
   server.on("clientError", (fault: NodeJS.ErrnoException, socket) => {
-    // An answer under way must not get another one into its middle.
+    // A second answer must not go into the middle of one in progress.
     const isAnswering = answers.get(socket)?.headersSent && !answers.get(socket)?.writableFinished;
     if (fault.code === "ECONNRESET" || !socket.writable || isAnswering) socket.destroy(fault);
     else answerMalformed(fault.code, socket);
@@ -100,32 +100,35 @@ export async function listen(
 }
 
 export interface ConnectionLimits {
-  /** One more is told to come back. */
+  /** The most connections at a time. A client beyond them is asked to come back. */
   readonly maxConnections: number;
 }
 
 const NO_LIMITS: ConnectionLimits = { maxConnections: Number.POSITIVE_INFINITY };
-/** For a client to read why it is turned away. */
-const TURN_AWAY_MS = 1_000;
-const TURN_AWAY_RETRY_MS = 1_000;
-/** While connections are scarce: who has connected says something by then, and has sent the headers of a request. */
+/** The time for a client to read the refusal. */
+const REFUSAL_MS = 1_000;
+const REFUSAL_RETRY_MS = 1_000;
+/**
+ * While connections are scarce, a client must send its first byte within the first time and its headers within the
+ * second.
+ */
 const SILENT_MS = 1_000;
 const FIRST_HEADERS_MS = 5_000;
 const MAKE_ROOM_EVERY_MS = 100;
 
-/** Answered before it has asked: to read its request would take as long as it likes. */
-function turnAway(socket: Socket): void {
+/** Refuses a connection before its request. A client may take any time to send one. */
+function refuseConnection(socket: Socket): void {
   const error = new PublicError(
     "unavailable",
     "The server has as many connections as it may. Please try again.",
-    { retryAfterMs: TURN_AWAY_RETRY_MS },
+    { retryAfterMs: REFUSAL_RETRY_MS },
   );
   socket.on("error", () => {});
   answerByHand(socket, error);
-  setTimeout(() => socket.destroy(), TURN_AWAY_MS).unref();
+  setTimeout(() => socket.destroy(), REFUSAL_MS).unref();
 }
 
-/** Makes room for the next client at the cost of those who have not asked for anything yet. */
+/** Closes connections that have not sent a request in time, to make room for the next client. */
 function closeUnused(connections: Connections, answers: Answers): void {
   const nowMs = performance.now();
   for (const [socket, openedAtMs] of connections) {
@@ -134,7 +137,7 @@ function closeUnused(connections: Connections, answers: Answers): void {
   }
 }
 
-/** Each with the moment at which it was opened, by `performance.now()`. */
+/** The connections, each with the time at which it was opened, by `performance.now()`. */
 type Connections = Map<Socket, number>;
 
 /** The latest answer on each connection. */
@@ -148,13 +151,13 @@ function requestListener(app: App, answers: Answers): RequestListener {
   });
   return (incoming, outgoing) => {
     answers.set(incoming.socket, outgoing);
-    outgoing.once("close", () => lingerOver(incoming));
+    outgoing.once("close", () => drainRequest(incoming));
     if (lacksHost(incoming)) answerHostless(outgoing);
     else void answer(incoming, outgoing);
   };
 }
 
-/** HTTP/1.1 wants one; HTTP/1.0, in which some health checks are written, does not. */
+/** HTTP/1.1 requires a `Host`. HTTP/1.0, which some health checks use, does not. */
 const lacksHost = ({ httpVersion, headers }: IncomingMessage) =>
   httpVersion === "1.1" && headers.host === undefined;
 
@@ -166,18 +169,18 @@ function answerHostless(outgoing: ServerResponse): void {
   outgoing.writeHead(400, { ...unroutableHeaders(), "content-length": body.length }).end(body);
 }
 
-/** A request line or `Host` that makes no URL never reaches the app. */
+/** Answers a request whose line or `Host` makes no URL. It never reaches the app. */
 function answerUnroutable(cause: unknown): Response {
   const error = new PublicError("invalid_request", UNROUTABLE, { cause });
   const headers = unroutableHeaders();
   return new Response(toAsciiJson(envelopeOf(error)), { status: 400, headers });
 }
 
-function lingerOver(incoming: IncomingMessage): void {
+function drainRequest(incoming: IncomingMessage): void {
   if (incoming.complete || incoming.destroyed) return;
   incoming.unpipe();
   incoming.resume();
-  const timer = setTimeout(() => incoming.socket.destroy(), LINGER_MS).unref();
+  const timer = setTimeout(() => incoming.socket.destroy(), REQUEST_DRAIN_MS).unref();
   incoming.once("end", () => clearTimeout(timer));
   incoming.once("close", () => clearTimeout(timer));
 }
@@ -193,7 +196,7 @@ function malformedRequest(code: string | undefined): PublicError {
   }
 }
 
-/** What could not be parsed has no response object: the answer is written by hand. */
+/** Answers a request that could not be parsed. Node makes no response object for it. */
 function answerMalformed(code: string | undefined, socket: Duplex): void {
   answerByHand(socket, malformedRequest(code));
 }
@@ -249,9 +252,10 @@ async function closeServer(
     server.close(() => resolve());
   });
   const sweepOnce = () => {
-    // A connection that becomes idle only now would otherwise be kept for its next request.
+    // A connection that becomes idle during the close would otherwise stay open for its next request.
     server.closeIdleConnections();
-    // To Node a connection that never said a word is busy. Browsers open such ones in advance.
+    // Node takes a silent connection for a busy one. Browsers open such connections in advance, and they would delay
+    // the close.
     for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy();
   };
   const sweep = setInterval(sweepOnce, IDLE_SWEEP_MS);

@@ -1,4 +1,4 @@
-/** Every request gets an id, three headers, one line in the log, and is counted. */
+/** Gives every request an id, three headers and a line in the log, and counts it. */
 
 import type { MiddlewareHandler } from "hono";
 import { matchedRoutes } from "hono/route";
@@ -15,24 +15,24 @@ export const newRequestId = () => `req_${randomHexId()}`;
 
 const elapsedMs = (c: AppContext) => Math.round(performance.now() - c.get("startedAtMs"));
 
-/** The headers that every answer has. */
+/** Returns the headers that every answer has. */
 export const trackingHeaders = (c: AppContext): Record<string, string> => ({
   "x-request-id": c.get("requestId"),
   "openai-version": API_VERSION,
   "openai-processing-ms": String(elapsedMs(c)),
 });
 
-/** Where a request comes from, for logs and traces. */
+/** Returns the origin of a request, for logs and traces. */
 export const originOf = (c: AppContext): Origin => ({
   requestId: c.get("requestId"),
   traceparent: traceparentFrom(c.req.header("traceparent")),
 });
 
-/** The pattern of the route that took the request; those of middleware end in a star. */
+/** Returns the pattern of the route that took the request. The patterns of middleware end in a star. */
 const routeOf = (c: AppContext): string =>
   matchedRoutes(c).findLast(({ path }) => !path.endsWith("*"))?.path ?? "other";
 
-/** Of a failure that was foreseen its words say enough; of any other the log has the stack. */
+/** Returns the fields that the log gets of an error. A foreseen one needs only its message, any other its stack. */
 const reasonOf = (error: Error | undefined) =>
   error instanceof PublicError ? { problem: error.message, err: error.cause } : { err: error };
 
@@ -43,10 +43,11 @@ export const trackRequests =
     c.set("requestId", newRequestId());
     await next();
     const { outgoing } = c.env;
-    // A download has written its own head by now.
+    // A download has already written its own headers.
     const status = outgoing.headersSent ? outgoing.statusCode : c.res.status;
     if (!outgoing.headersSent) {
-      // Not by way of the answer: Hono would make a web stream of its body, which takes longer than all the rest.
+      // The headers go straight to the socket. Hono's answer would get a web stream as its body, which takes longer
+      // than the rest of the request.
       for (const [name, value] of Object.entries(trackingHeaders(c)))
         outgoing.setHeader(name, value);
     }

@@ -1,3 +1,4 @@
+/** The routes of uploads. */
 import type { Hono } from "hono";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Completion, UploadRequest, Uploads } from "../api/uploads.ts";
@@ -36,19 +37,19 @@ export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: Upload
   app.post("/v1/uploads/:id/complete", async (c) => {
     const asked = completionOf(await readJson(c, COMPLETION_MAX_BYTES));
     const completion = { ...asked, origin: originOf(c) };
-    // Gigabytes take a while to be put together, and nothing passes on the connection meanwhile.
+    // The server takes a while to join gigabytes, and the silent connection must not time out meanwhile.
     c.env.outgoing.setTimeout(0);
     const completed = await uploads.complete(scopedIdOf(c), completion);
     return answerJson(c, presentUpload(completed.upload, completed.file));
   });
 
-  // As with batches, whatever body there is says nothing.
+  // The body is never read, as with batches.
   app.post("/v1/uploads/:id/cancel", async (c) =>
     answerJson(c, presentUpload(await uploads.cancel(scopedIdOf(c)))),
   );
 }
 
-/** For the ids of 10,000 parts. */
+/** The longest body: the ids of 10,000 parts. */
 const COMPLETION_MAX_BYTES = 1024 * 1024;
 
 const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => null };
@@ -56,7 +57,7 @@ const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => 
 function uploadRequest(json: unknown): UploadRequest {
   const body = parseBody(CreateUpload, json);
   return {
-    // As a file that is uploaded in one piece without a name.
+    // A file that is uploaded in one piece without a name gets the same one.
     filename: body.filename.toWellFormed() || "upload",
     purpose: body.purpose,
     bytes: body.bytes,
