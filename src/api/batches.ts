@@ -1,6 +1,6 @@
 /**
- * What a client does with batches. Creating one only writes its row, which is its place in the queue:
- * the input file is read, and found missing or wrong, when the engine gets to it.
+ * The operations of a client on batches. A new batch is only a row, and the row is its place in the queue. The engine
+ * reads the input file later, and reports a missing or faulty file then.
  */
 import {
   type Batch,
@@ -27,11 +27,13 @@ export interface BatchesDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly tracing: Tracing;
-  /** What a client may ask for, such as `24h`. */
+  /** Returns the windows that a client may ask for, such as `24h`. */
   readonly completionWindows: () => readonly string[];
-  /** Tells the engine of a new batch. Nothing depends on it, nor on the next one. */
+  /**
+   * Makes the engine look for a new batch at once. Every nudge only saves time: the engine finds the batch without it.
+   */
   readonly nudge: () => void;
-  /** Tells the engine that a batch is to stop. */
+  /** Makes the engine look for a batch to stop at once. */
   readonly nudgeStopping: () => void;
 }
 
@@ -80,7 +82,10 @@ export class Batches {
     return batch;
   }
 
-  /** One trace from the upload to the output: without one of its own, a batch goes on with that of its input file. */
+  /**
+   * Continues the trace of the request, or the trace of the input file's upload, so that one trace reaches from the
+   * upload to the output.
+   */
   async #traced(
     project: string,
     { inputFileId, endpoint, origin }: BatchRequest,
@@ -114,7 +119,7 @@ export class Batches {
     return page;
   }
 
-  /** Asking again, or after it was cancelled, is fine; a batch that ended by itself cannot be cancelled. */
+  /** Cancels a batch. A repeated call succeeds; a batch that ended by itself cannot be cancelled. */
   async cancel(asked: ScopedId<"batch">): Promise<Batch> {
     const { store, clock, log, nudgeStopping } = this.#deps;
     assertBatchId(asked.id);
@@ -179,7 +184,10 @@ function allowedWindowMs(window: string, allowed: readonly string[]): number {
   return windowMs;
 }
 
-/** Most often another kind of id, or a path. Whether there is such a file is found when the batch is validated. */
+/**
+ * Refuses an id that cannot name a file: most often another kind of id, or a path. The validation of the batch finds
+ * out whether the file exists.
+ */
 function assertFileId(id: string): void {
   if (id.startsWith("file")) return;
   throw new PublicError(

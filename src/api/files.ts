@@ -1,7 +1,7 @@
 /**
- * What a client does with files. An upload is checked while it streams to its blob. The blob comes
- * first, then the row: a blob without a row is garbage that the sweep finds, a row without a blob
- * would be a lie.
+ * The operations of a client on files. An upload is checked while it streams to its blob. The blob must be durable
+ * before its row exists. A blob without a row is garbage, which the sweep finds; a row without a blob would promise
+ * bytes that are lost.
  */
 import { once } from "node:events";
 import type { Readable } from "node:stream";
@@ -18,7 +18,7 @@ import type { FileQuery, Page, Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
 
-/** How long batch input is kept when the client does not say. */
+/** The lifetime of batch input when the client names none. */
 const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
 
 export interface FilesDeps {
@@ -29,39 +29,39 @@ export interface FilesDeps {
   readonly log: Log;
   readonly tracing: Tracing;
   readonly maxFileBytes: () => number;
-  /** Tells the engine to look now. Nothing depends on it. */
+  /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
   readonly nudge: () => void;
 }
 
-/** What a client says about the file it sends. */
+/** The fields that a client sends with a file. */
 export interface FileDetails {
   readonly purpose: FilePurpose;
-  /** From its creation; null leaves it to the server. */
+  /** Seconds from the creation of the file; null leaves it to the server. */
   readonly expiresAfterSeconds: number | null;
 }
 
 export interface IncomingFile {
   readonly filename: string;
   readonly content: AsyncIterable<Buffer>;
-  /** As announced, with everything around the content; null when it was not. */
+  /** The announced length of the whole request, form included; null without one. */
   readonly requestBytes: number | null;
   /**
-   * They may stand behind the content, so they are there only when that has been read to its end.
-   * Rejects when anything is wrong with the request.
+   * Resolves after the content has been read to its end, because the fields may follow it. Rejects for any fault of the
+   * request.
    */
   readonly details: () => Promise<FileDetails>;
   readonly origin: Origin;
 }
 
-/** What a client says about the list it wants. */
+/** The query of a list of files. */
 export type FileListQuery = Omit<FileQuery, "nowMs">;
 
-/** A file as it came in, before it has a place. */
+/** A file whose bytes have been checked, before it has an id and a blob. */
 export type ReceivedFile = Omit<StoredFile, "id" | "blobKey">;
 
 export interface Storing {
   readonly maxBytes: number;
-  /** Makes the file known once its blob is durable. When it throws, the blob is removed. */
+  /** Publishes the file once its blob is durable. The blob is removed if this throws. */
   readonly publish: (file: StoredFile) => Promise<void>;
 }
 
@@ -87,7 +87,7 @@ export class Files {
     });
   }
 
-  /** What {@link receive} would make of it, or refuse it for, without storing anything. */
+  /** Returns the file that {@link receive} would make, or throws its refusal, without storing anything. */
   async inspect(project: string, incoming: IncomingFile): Promise<ReceivedFile> {
     const check = new ContentCheck();
     const content = this.#checked(incoming, check, this.#deps.maxFileBytes());
@@ -133,7 +133,7 @@ export class Files {
     return file;
   }
 
-  /** A deleted or expired file is as unknown as one that never was. */
+  /** Finds a file. A deleted or expired file gets the same error as one that never existed. */
   async find(asked: ScopedId<"file">): Promise<StoredFile> {
     const file = await this.#deps.store.findFile(asked);
     if (file !== null && !hasExpired(file, this.#deps.clock.nowMs())) return file;
@@ -158,13 +158,13 @@ export class Files {
     return file;
   }
 
-  /** Resolves once there is something to read, so that a fault can still be told. */
+  /** Opens the content. Resolves once the first bytes are there, so that a fault can still become an error answer. */
   async openContent(file: StoredFile, range: ByteRange): Promise<Readable> {
     const content = this.#deps.blobs.read(file.blobKey, range);
     try {
       await once(content, "readable");
     } catch (cause) {
-      // Between the look at the row and this one the file was deleted.
+      // The file was deleted after its row was read.
       if (cause instanceof BlobNotFound) throw noSuchFile(file.id, "id", cause);
       throw cause;
     }
@@ -181,7 +181,10 @@ export class Files {
     return id;
   }
 
-  /** The content, as long as nothing is wrong with it or with the rest of the request. A source that fails is not stored. */
+  /**
+   * Yields the content, and throws for any fault of it or of the rest of the request. The store of blobs drops a source
+   * that throws.
+   */
   async *#checked(
     incoming: IncomingFile,
     check: ContentCheck,
@@ -218,7 +221,10 @@ export class Files {
   }
 }
 
-/** Only after minutes in which this process could not reach its store. The client may send the file again. */
+/**
+ * The error for a blob whose intent ran out, after minutes without access to the store. The client may send the file
+ * again.
+ */
 export const blobGivenUp = (blobKey: string) =>
   new PublicError("unavailable", "The server could not store this in time. Please try again.", {
     cause: new BlobGivenUp(blobKey),
@@ -227,7 +233,10 @@ export const blobGivenUp = (blobKey: string) =>
 const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
   expiresAtMs !== null && expiresAtMs <= nowMs;
 
-/** A file whose size was not announced is not read to its end, so only its request's can be told. */
+/**
+ * The error for a file that is too large. The server does not read it to its end, so it can only name the announced
+ * length.
+ */
 const fileTooLarge = (maxBytes: number, requestBytes: number | null) =>
   new PublicError(
     "invalid_request",
@@ -239,7 +248,7 @@ const inMebibytes = (bytes: number) => `${Number((bytes / (1024 * 1024)).toPreci
 const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
   new PublicError("not_found", `No such File object: ${truncate(id)}`, { param, cause });
 
-/** As much as an upload is asked for; the lines are checked when a batch reads them. */
+/** Checks batch input as far as an upload can. A batch checks the lines when it reads them. */
 function assertBatchInput({ isUtf8, formatHint }: ContentReport): void {
   if (!isUtf8) {
     throw new PublicError("invalid_request", "Invalid file for Batch API. Must be utf-8 encoded");

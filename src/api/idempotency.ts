@@ -1,11 +1,11 @@
 /**
- * Requests that may be repeated without harm. A client that got no answer cannot know whether its request was
- * carried out; when both tries have the same `Idempotency-Key`, the second gets the answer of the first.
+ * Makes requests safe to repeat. A client without an answer cannot know whether its request was carried out. When both
+ * attempts have the same `Idempotency-Key`, the second gets the answer of the first.
  *
- * A key is claimed before the work begins, and the claim is renewed while the request lives: an upload may take longer than any
- * fixed time. The answer is stored in the commit that stores the object it tells of, so a crash leaves both or neither. A
- * request that fails gives its key back; one whose process died, or was stopped for long, loses it to the next that asks, and
- * then stores nothing.
+ * A request claims its key before the work begins, and renews the claim while it lives, because an upload may take
+ * longer than any fixed time. One commit stores the answer and its object, so a crash leaves both or neither. A request
+ * that fails releases its key. If its process dies or stalls, the next request takes the key, and the first one must
+ * then store nothing.
  */
 import { createHash, randomUUID } from "node:crypto";
 import type { Clock } from "../clock.ts";
@@ -19,9 +19,9 @@ import {
 } from "../store/idempotency.ts";
 import type { Log } from "../telemetry/log.ts";
 
-/** How long the key of a request that no longer renews its claim stays taken. */
+/** The time after which an unrenewed claim ends. */
 export const CLAIM_MS = 60_000;
-/** Two may fail, while the database is busy. */
+/** The interval of renewals. Two in a row may fail, while the database is busy. */
 const RENEW_EVERY_MS = CLAIM_MS / 3;
 
 const HEADER = "Idempotency-Key";
@@ -32,29 +32,29 @@ export interface IdempotencyDeps {
   readonly log: Log;
 }
 
-/** Who asks for what, and the key that came with it. */
+/** A request with its key. */
 export interface KeyedRequest {
   readonly project: string;
   readonly key: string | null;
-  /** Method and path: a key does not carry over from one route to another. */
+  /** The method and the path, because a key is valid for one route only. */
   readonly route: string;
 }
 
-/** A request that has claimed its key, under a name of its own. */
+/** A request that has claimed its key, under a random name for its owner. */
 interface HeldRequest extends KeyedRequest {
   readonly key: string;
   readonly owner: string;
 }
 
-/** How a request is carried out once, and recognised the next time. */
+/** The steps to create a thing once, and to recognise a repeated request. */
 export interface Creation<Made> {
-  /** Stores what is asked for, together with its receipt when there is to be one. */
+  /** Stores the thing. With `receiptFor`, the same commit stores the receipt. */
   readonly create: (receiptFor?: ReceiptFor<Made>) => Promise<Made>;
-  /** The JSON body of the answer. */
+  /** Returns the JSON body of the answer. */
   readonly present: (made: Made) => string;
-  /** All that the client asked for, which a repetition must ask for too. */
+  /** Returns everything that the client asked for. A repetition must ask for the same. */
   readonly askedFor: (made: Made) => unknown;
-  /** The same, found by reading the request without carrying it out. */
+  /** Returns the same for a repeated request, without carrying it out. */
   readonly reread: () => Promise<unknown>;
 }
 
@@ -98,7 +98,7 @@ export class Idempotency {
     const { store, log } = this.#deps;
     const ended = new AbortController();
     void this.#renewUntil(ended.signal, { project, key, owner });
-    // What is kept is what is sent: to present a thing twice may show two moments of it.
+    // The stored answer must be the one that is sent. A second call of `present` may show a later state.
     let answer: string | null = null;
     try {
       const made = await create((made) => {
@@ -116,7 +116,10 @@ export class Idempotency {
     }
   }
 
-  /** A renewal that fails is tried again in time. One that comes too late is left to the commit, which is refused then. */
+  /**
+   * Renews the claim until `ended` aborts. A failed renewal is repeated in time; after one that comes too late, the
+   * commit refuses the answer.
+   */
   async #renewUntil(
     ended: AbortSignal,
     { project, key, owner }: Pick<HeldRequest, "project" | "key" | "owner">,
@@ -132,7 +135,7 @@ export class Idempotency {
   }
 }
 
-/** The order of keys makes no difference to what an object asks for. */
+/** Sorts the keys of objects, because their order does not change a request. */
 const sortKeys = (_key: string, value: unknown): unknown =>
   typeof value === "object" && value !== null && !Array.isArray(value)
     ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))

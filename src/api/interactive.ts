@@ -1,6 +1,6 @@
 /**
- * Interactive requests, answered while the client waits: the same routes as the lines of batches, ahead of them, and
- * every byte of the answer as it comes. Nothing is stored, and a client that goes takes its request along.
+ * Answers interactive requests while the client waits. They have the routes of batch lines and go ahead of them, and
+ * the answer passes through byte by byte. Nothing may be stored. A client that disconnects ends its request.
  */
 import { finished } from "node:stream";
 import { type BodyModel, BodyModelReading } from "../batch/body-model.ts";
@@ -19,7 +19,7 @@ import type {
   Upstreams,
 } from "../upstream/upstream.ts";
 
-/** Endpoints whose answers a client may wait for. */
+/** The endpoints whose answers a client may wait for. */
 export const INTERACTIVE_ENDPOINTS = [
   "/v1/chat/completions",
   "/v1/completions",
@@ -33,7 +33,7 @@ export interface InteractiveRequest {
   readonly project: string;
   readonly endpoint: InteractiveEndpoint;
   readonly body: Buffer;
-  /** What the path asks for, for a body that names no model. */
+  /** The deployment in the path, for a body that names no model. */
   readonly deployment: string | null;
   readonly origin: Origin;
 }
@@ -42,14 +42,14 @@ export interface InteractiveDeps {
   readonly upstreams: Pick<Upstreams, "findRoute">;
   readonly clock: Clock;
   readonly tracing: Tracing;
-  /** For requests that name no model in any other way; null when there is none. */
+  /** Returns the model for requests that name none; null without one. */
   readonly defaultModel: () => string | null;
 }
 
-/** The answer as it comes; `gone` when the client left before it began. */
+/** The answer in progress; `gone` when the client disconnected before it began. */
 export type InteractiveAnswer = Proxied | { readonly kind: "gone" };
 
-/** Nobody waits longer for an answer to begin; whoever waits for less goes by himself. */
+/** The longest wait for the beginning of an answer. A client that waits for less disconnects earlier. */
 const WINDOW_MS = 6 * 60 * 60 * 1000;
 
 export class Interactive {
@@ -59,7 +59,7 @@ export class Interactive {
     this.#deps = deps;
   }
 
-  /** `gone` aborts when the client has left: the request is given up at once, wherever it is. */
+  /** Answers a request. `gone` aborts when the client has disconnected, which ends the request at once. */
   async answer(request: InteractiveRequest, gone: AbortSignal): Promise<InteractiveAnswer> {
     const { upstreams, defaultModel } = this.#deps;
     const named = modelNamedIn(request.body, await read(new BodyModelReading(), request.body));
@@ -81,7 +81,7 @@ export class Interactive {
     throw failureOf(result, model);
   }
 
-  /** In a span that ends with the last byte. */
+  /** Proxies the request in a span that ends with the last byte. */
   async #proxy(
     route: Route,
     { origin, project, endpoint, model, isModelInBody, body }: Resolved,
@@ -107,7 +107,7 @@ export class Interactive {
   }
 }
 
-/** A request whose model is known. */
+/** A request with its model. */
 type Resolved = InteractiveRequest & Pick<UpstreamRequest, "model" | "isModelInBody">;
 
 const CLIENT_LEFT = "client_left";
@@ -164,10 +164,10 @@ function failureOf(result: Exclude<ProxyResult, Proxied>, model: string): Public
 }
 
 const NULL = Buffer.from("null");
-/** More than any name has, however it is spelled. */
+/** The longest spelling of a model to decode. Every name is shorter. */
 const MAX_TEXT_BYTES = 16 * 1024;
 
-/** Null when it is missing, null or empty. */
+/** Returns null for a model that is missing, null or empty. */
 function modelNamedIn(body: Buffer, found: BodyModel): string | null {
   if (!found.ok) throw jsonBodyError();
   return found.model === null ? null : textIn(body, found.model);

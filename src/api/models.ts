@@ -1,4 +1,4 @@
-/** The models a client may name: what the upstreams serve, under their public names. */
+/** Lists the models that a client may name: all that the upstreams serve, under their public names. */
 import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
 import type { UpstreamModel, Upstreams } from "../upstream/upstream.ts";
@@ -20,7 +20,7 @@ export class Models {
     return model;
   }
 
-  /** Why a model cannot be deleted, which none can. */
+  /** Returns the error for a delete. No model can be deleted. */
   async cannotDelete(id: string): Promise<PublicError> {
     if ((await this.#named(id)) === undefined) {
       return notFound(`The model '${truncate(id)}' does not exist`);

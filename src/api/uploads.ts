@@ -1,9 +1,10 @@
 /**
- * Large files that come in parts. A part is a blob of its own; completing an upload reads the parts that the
- * client lists, in the order of the list, into the blob of a new file, through the checks that every
- * file goes through. One guarded commit ends the upload and publishes the file, so of two clients
- * that complete, cancel or come too late exactly one is right. What ends an upload leaves its parts to
- * the sweep.
+ * The operations of a client on uploads, which bring a large file in parts. Each part is a blob of its own. Completing
+ * an upload copies the listed parts, in the order of the list, into the blob of a new file, through the checks of every
+ * file.
+ *
+ * One guarded commit ends the upload and publishes the file. So exactly one of several clients that complete, cancel or
+ * come too late can succeed. The sweep removes the parts of an upload that has ended.
  */
 import { createHash } from "node:crypto";
 import {
@@ -36,9 +37,9 @@ export interface UploadsDeps {
   readonly log: Log;
   readonly files: Files;
   readonly maxUploadBytes: () => number;
-  /** Of the input of a batch. */
+  /** Returns the largest input of a batch. */
   readonly maxFileBytes: () => number;
-  /** Tells the engine to look now. Nothing depends on it. */
+  /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
   readonly nudge: () => void;
 }
 
@@ -47,20 +48,20 @@ export interface UploadRequest {
   readonly purpose: FilePurpose;
   readonly bytes: number;
   readonly mimeType: string;
-  /** Of the file to be, from its creation; null leaves it to the server. */
+  /** Seconds from the creation of the new file; null leaves it to the server. */
   readonly fileExpiresAfterSeconds: number | null;
 }
 
 export interface IncomingPart {
   readonly content: AsyncIterable<Buffer>;
-  /** Settles when the content has been read to its end; rejects when anything is wrong with the request. */
+  /** Settles when the content has been read to its end; rejects for any fault of the request. */
   readonly details: () => Promise<unknown>;
 }
 
-/** Which parts make the file, in which order. */
+/** The parts of the new file, in their order. */
 export interface Completion {
   readonly partIds: readonly UntrustedId<"part">[];
-  /** Of the whole file, in hexadecimal. */
+  /** The digest of the whole file, in hexadecimal; null without one. */
   readonly md5: string | null;
   readonly origin: Origin;
 }
@@ -78,7 +79,7 @@ export class Uploads {
     receiptFor?: ReceiptFor<Upload>,
   ): Promise<Upload> {
     const { store, clock, log, maxFileBytes, maxUploadBytes } = this.#deps;
-    // A batch would refuse its input by the smaller limit, after all the parts have come.
+    // A batch has the smaller limit. A check at this point spares the client the upload of all parts.
     const maxBytes =
       request.purpose === "batch" ? Math.min(maxFileBytes(), maxUploadBytes()) : maxUploadBytes();
     assertBytes(request.bytes, maxBytes);
@@ -128,7 +129,7 @@ export class Uploads {
     return { upload: { ...upload, status: "completed", fileId: file.id }, file };
   }
 
-  /** Asking again is fine; an upload that ended otherwise cannot be cancelled. */
+  /** Cancels an upload. A repeated call succeeds; an upload that ended otherwise cannot be cancelled. */
   async cancel(asked: ScopedId<"upload">): Promise<Upload> {
     const { store, log, nudge } = this.#deps;
     const { id, project, status } = await this.#find(asked);
@@ -158,7 +159,7 @@ export class Uploads {
       const incoming = { filename, content, details, origin, requestBytes: null };
       return await files.store(project, incoming, { maxBytes: bytes, publish });
     } catch (cause) {
-      // The sweep takes the parts as soon as somebody else has ended the upload.
+      // The sweep deletes the parts as soon as another request has ended the upload. That end is the better error.
       if (cause instanceof BlobNotFound) await this.#findPending(upload);
       throw cause;
     }
@@ -181,13 +182,13 @@ export class Uploads {
     );
   }
 
-  /** Why the store did not take a part, or the file. */
+  /** Returns the reason for which the store refused a part or the file. */
   async #notTaken(asked: ScopedId<"upload">, blobKey: string): Promise<PublicError> {
     const upload = await this.#find(asked);
     return upload.status === "pending" ? blobGivenUp(blobKey) : hasEnded(upload);
   }
 
-  /** With the status that it has by the clock, which may be ahead of its row. */
+  /** Finds an upload. Its status follows the clock, because the row may still say `pending` after the expiry. */
   async #find(asked: ScopedId<"upload">): Promise<Upload> {
     const { store, clock } = this.#deps;
     const upload = await store.findUpload(asked);
@@ -203,7 +204,7 @@ export class Uploads {
   }
 }
 
-/** The content of a part, as long as nothing is wrong with it or with the rest of the request. */
+/** Yields the content of a part, and throws for any fault of it or of the rest of the request. */
 async function* bounded({ content, details }: IncomingPart): AsyncGenerator<Buffer> {
   let bytes = 0;
   for await (const chunk of content) {
@@ -258,7 +259,9 @@ const noSuchUpload = (id: string) =>
 const wrongParts = (message: string) =>
   new PublicError("invalid_request", message, { param: "part_ids" });
 
-/** A client whose answer got lost on the way learns here which file its upload became. */
+/**
+ * The error for an upload that has ended. A client that lost the answer learns from it which file its upload became.
+ */
 const hasEnded = ({ id, status, fileId }: Upload) =>
   new PublicError("invalid_request", `The upload '${id}' is already ${status}${madeInto(fileId)}.`);
 
