@@ -1,8 +1,8 @@
 /** Batches that several checks look at. Each is told once, when the first check asks for it. */
 import assert from "node:assert/strict";
-import type { TestUpstream } from "../test/support/upstream.ts";
+import type { Context } from "./context.ts";
 import { chatBody, HASTY, line, NARROW } from "./lines.ts";
-import { type Answer, type Batch, type Row, type Server, until } from "./server.ts";
+import { type Answer, type Batch, type Row, until } from "./server.ts";
 
 /** A batch as it was answered at first and as it ended, with its files. */
 export interface Story {
@@ -33,18 +33,11 @@ const narrowLine = (id: string, content: string) =>
 const LONG_FILE_LINES = 40_000;
 const BUSY_BATCHES = 8;
 
-/** Where they take place. */
-export interface Stage {
-  /** Asks for no key and serves every model. */
-  readonly main: Server;
-  readonly upstream: TestUpstream;
-}
-
 export class Stories {
-  readonly #stage: Stage;
+  readonly #context: Context;
 
-  constructor(stage: Stage) {
-    this.#stage = stage;
+  constructor(context: Context) {
+    this.#context = context;
   }
 
   /** Three good lines. */
@@ -80,7 +73,7 @@ export class Stories {
   );
 
   readonly missingInput = once(async () => {
-    const { main } = this.#stage;
+    const { main } = this.#context;
     const created = (await main.create("file-that-never-was")).json as Batch;
     return this.#ended(created);
   });
@@ -108,7 +101,7 @@ export class Stories {
   );
 
   readonly cancelledWhileValidating = once(async (): Promise<Cancellation> => {
-    const { main } = this.#stage;
+    const { main } = this.#context;
     const file = await main.upload([line("never")]);
     await this.keepValidatorBusy();
     const before = (await main.create(file)).json as Batch;
@@ -118,13 +111,13 @@ export class Stories {
 
   readonly #longFile = once(() => {
     const lines = Array.from({ length: LONG_FILE_LINES }, (_, i) => line(`line-${i}`));
-    return this.#stage.main.upload([...lines, "not JSON"]);
+    return this.#context.main.upload([...lines, "not JSON"]);
   });
 
   /** Batches are validated one after the other: what is created next waits for these. */
   async keepValidatorBusy(): Promise<void> {
     const file = await this.#longFile();
-    for (let i = 0; i < BUSY_BATCHES; i++) await this.#stage.main.create(file);
+    for (let i = 0; i < BUSY_BATCHES; i++) await this.#context.main.create(file);
   }
 
   /** What becomes of batches that take a while begins early. */
@@ -133,11 +126,11 @@ export class Stories {
   }
 
   async #run(lines: readonly string[], more: object = {}): Promise<Story> {
-    return this.#ended(await this.#stage.main.submit(lines, more));
+    return this.#ended(await this.#context.main.submit(lines, more));
   }
 
   async #ended(created: Batch): Promise<Story> {
-    const { main } = this.#stage;
+    const { main } = this.#context;
     const final = await main.ended(created.id);
     const output = await main.rows(final.output_file_id);
     return { created, final, output, errors: await main.rows(final.error_file_id) };
@@ -147,7 +140,7 @@ export class Stories {
     lines: readonly string[],
     isTime: (batch: Batch) => boolean,
   ): Promise<Cancellation> {
-    const { main, upstream } = this.#stage;
+    const { main, upstream } = this.#context;
     const created = await main.submit(lines);
     const before = await main.reached(created.id, isTime);
     const hasFlying = () => upstream.inFlight > 0;

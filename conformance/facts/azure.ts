@@ -106,12 +106,9 @@ export const azure: Section = {
     ),
     strong.node(
       "11-node-v1",
-      "`OpenAI` and `AzureOpenAI` with a base URL that ends in `/openai/v1/` do",
-      async ({ keyed }) => {
-        const settings = { baseURL: `${keyed.url}/openai/v1/`, apiKey: KEYS.red };
-        await flows(new OpenAI(settings), keyed);
-        await flows(new AzureOpenAI({ ...settings, apiVersion: "preview" }), keyed);
-      },
+      "`OpenAI` with a base URL that ends in `/openai/v1/` does",
+      ({ keyed }) =>
+        flows(new OpenAI({ baseURL: `${keyed.url}/openai/v1/`, apiKey: KEYS.red }), keyed),
     ),
     strong.python(
       "11-python",

@@ -18,7 +18,6 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
-import { startChunk } from "./chunk-start.ts";
 import { CommonFailures } from "./common-failures.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
@@ -96,19 +95,12 @@ export class Engine {
     const owner = `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`;
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, owner });
     const commonFailures = new CommonFailures(options.log);
-    const runnerDeps = {
+    this.#scheduler = new Scheduler({
       ...options,
       failingJournals: this.#failingJournals,
       commonFailures,
       leases: this.#leases,
-    };
-    this.#scheduler = new Scheduler({
-      ...options,
-      failingJournals: this.#failingJournals,
-      isMemoryFull: () => options.memory.isFull("lines"),
       isAtRisk: (batchId) => this.#forecaster.isAtRisk(batchId),
-      bid: () => this.#leases.claim(),
-      startChunk: (start) => startChunk(start, runnerDeps),
       nudge: this.#nudges.chunks,
       onChunkEnded: () => this.#nudges.finalize.now(),
     });
@@ -116,7 +108,7 @@ export class Engine {
       ...options,
       measure: () => this.#scheduler.measure(),
       failingJournals: this.#failingJournals,
-      commonFailureOf: (batchId) => commonFailures.find(batchId),
+      commonFailures,
     });
   }
 
@@ -126,12 +118,12 @@ export class Engine {
       nudges.sweep.now();
       this.#options.onFinal();
     };
-    const onReopened = () => this.#scheduler.recheck();
+    const onReopened = () => this.#scheduler.lookAgain();
     const deps = { ...this.#options, leases: this.#leases, onFinal, onReopened };
     const turn = { project: "" };
     const validate = async () => {
       const hasValidated = await validateNext({ ...deps, turn });
-      if (hasValidated) this.#scheduler.recheck();
+      if (hasValidated) this.#scheduler.lookAgain();
       return hasValidated;
     };
     const finalize = () => finalizeNext(deps);
@@ -175,7 +167,7 @@ export class Engine {
   /** A batch is to stop. Renewing the leases is how its runs learn of it, and too much to do for each new batch. */
   nudgeStopping(): void {
     this.#nudges.heartbeat.now();
-    this.#scheduler.recheck();
+    this.#scheduler.lookAgain();
     this.#nudges.finalize.now();
   }
 

@@ -96,7 +96,7 @@ test("when the window of a batch ends in an outage, everything that was answered
   expect(error.every((row) => row.error?.code === "batch_expired")).toBe(true);
 });
 
-const CONNECTING_LIMIT_MS = 180_000;
+const CONNECTING_LIMIT_MS = 60_000;
 
 test(
   "one process has 5,000 requests in flight, and sends none twice",
@@ -110,7 +110,7 @@ test(
             ...{ name: "only", base_url: upstream.url, models: ["*"] },
             ...{ min_concurrency: 5_000, max_concurrency: 5_000, interactive_reserve: 0 },
             // On a busy machine the last of them is connected late.
-            connect_timeout_seconds: 120,
+            connect_timeout_seconds: 60,
           },
         ],
       },

@@ -28,8 +28,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import type { OpenedStore } from "./opened-store.ts";
-import { describeStore } from "./store.ts";
+import { describeStore, type OpenedStore } from "./store.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const MIGRATIONS_DIR = join(ROOT, "migrations/sqlite");

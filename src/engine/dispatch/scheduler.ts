@@ -1,5 +1,5 @@
 /**
- * Which chunk next, and when. Every open route has a {@link RouteQueue}, at which the batches that have lines for it
+ * Which chunk next, and when. Every open route has a {@link Desk}, at which the batches that have lines for it
  * contend; a chunk is claimed for the batch whose turn it is, and whoever claims it can start at once. Nothing is
  * claimed for a route that takes no lines at the moment: the work stays where any replica can take it. Chunks in
  * memory are bounded by the bytes of their input.
@@ -11,12 +11,14 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { Clock } from "../../clock.ts";
 import type { Nudge } from "../../loop.ts";
 import { inSlices } from "../../resources/time-slice.ts";
-import type { Claim } from "../../store/claim.ts";
 import type { ClaimedChunk, RunnableChunks, Store } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Route, Upstreams } from "../../upstream/upstream.ts";
+import { type ChunkRunnerDeps, runChunk } from "../chunk-runner.ts";
+import { isPassing } from "../failure.ts";
+import type { Leases, Run } from "../lease.ts";
 import type { Contender } from "./fair-queue.ts";
-import { type HandOut, RouteQueue } from "./route-queue.ts";
+import { Desk } from "./route-queue.ts";
 import { ThroughputEstimator } from "./throughput-estimator.ts";
 
 /** How old the list of what can be claimed may be. */
@@ -28,51 +30,30 @@ const SLOW_LIST_RESTS = 9;
 /** With tens of thousands of batches a list may be older: it takes a quarter of the time at the most. */
 const LIST_AGE_FACTOR = 4;
 
-/** What a chunk needs to be worked on. */
-export interface ChunkStart {
-  readonly claimed: ClaimedChunk;
-  readonly route: Route;
-  /** Of one of its models, as it may have moved since the file was read; null when nothing serves it any more. */
-  readonly routeOf: (model: string) => Route | null;
-  /** The chunk hands out its lines from now on, until `stop` aborts. */
-  readonly handOut: (stop: AbortSignal) => HandOut;
-  /** Called for each line that has its outcome. */
-  readonly onRecorded: () => void;
-}
-
-/** A chunk that is worked on. */
-export interface RunningChunk {
-  /** Never rejects. Resolves to whether the chunk ended before its time, and has work left. */
-  readonly ended: Promise<"done" | "early">;
-  /** Its lines are to go another way: it ends when those in flight have ended. */
-  reroute(): void;
-}
-
-export interface SchedulerDeps {
+export interface SchedulerDeps extends ChunkRunnerDeps {
   readonly store: Store;
   readonly upstreams: Upstreams;
   readonly clock: Clock;
   readonly log: Log;
-  /** Whether the memory for lines is used up. */
-  readonly isMemoryFull: () => boolean;
-  /** Journals that cannot be written at the moment. */
-  readonly failingJournals: ReadonlySet<unknown>;
+  readonly leases: Leases;
   readonly isAtRisk: (batchId: BatchId) => boolean;
-  /** A bid for a chunk in this process's name. */
-  readonly bid: () => Promise<Claim>;
-  readonly startChunk: (start: ChunkStart) => RunningChunk;
   /** Wakes this scheduler. */
   readonly nudge: Nudge;
-  /** Called when a chunk has ended: its batch may be ready for its files. */
+  /** Told when a chunk has ended: its batch may be ready for its files. */
   readonly onChunkEnded: () => void;
 }
 
 /** A chunk that is open here. */
-interface OpenChunk {
-  readonly chunk: RunningChunk;
+interface Running {
+  readonly claimed: ClaimedChunk;
+  readonly desk: Desk;
+  readonly run: Run;
   /** The models that its lines have asked for until now, and the route of each. */
-  readonly routes: ReadonlyMap<string, Route | null>;
+  readonly routes: Map<string, Route | null>;
 }
+
+const bytesOf = ({ chunk }: ClaimedChunk) =>
+  chunk.extents.reduce((sum, { start, end }) => sum + end - start, 0);
 
 const contenderOf = ({ batch }: ClaimedChunk): Contender => ({
   batchId: batch.id,
@@ -82,13 +63,25 @@ const contenderOf = ({ batch }: ClaimedChunk): Contender => ({
   createdAtMs: batch.createdAtMs,
 });
 
+/** A failure that cannot be counted because the store is away is none of the chunk's own. */
+async function countFailure(
+  err: unknown,
+  { lease }: ClaimedChunk,
+  { store, log }: SchedulerDeps,
+): Promise<void> {
+  if (isPassing(err)) return;
+  await store.countChunkFailureIfLeased(lease).catch((cause: unknown) => {
+    log.warn({ batch: lease.batchId, chunk: lease.chunkNumber, err: cause }, "failure.not_counted");
+  });
+}
+
 export class Scheduler {
   readonly #deps: SchedulerDeps;
-  readonly #queues = new Map<Route, RouteQueue>();
+  readonly #desks = new Map<Route, Desk>();
   /** By the keys of their routes. */
   readonly #meters = new Map<string, ThroughputEstimator>();
-  readonly #open = new Map<Promise<void>, OpenChunk>();
-  /** Models of waiting chunks that no target serves any more, logged once each. */
+  readonly #running = new Map<Promise<void>, Running>();
+  /** Models of waiting chunks that no target serves any more, told once each. */
   #unserved: ReadonlySet<string> = new Set();
   #listedAtMs = Number.NEGATIVE_INFINITY;
   #listEveryMs = LIST_EVERY_MS;
@@ -103,36 +96,37 @@ export class Scheduler {
 
   /** Claims one chunk and sets it going; false when nothing can be claimed now. */
   async startNext(): Promise<boolean> {
-    const { store, bid, failingJournals, upstreams } = this.#deps;
+    const { store, leases, failingJournals, upstreams } = this.#deps;
     // Answers that cannot be kept must not be asked for.
     if (failingJournals.size > 0) return false;
     await this.#listIfDue();
     const choice = this.#choose();
     if (choice === null) return false;
     const { batchId, model } = choice.runnable;
-    const claimed = await store.claimChunk({ ...(await bid()), batchId, model });
+    const claimed = await store.claimChunk({ ...(await leases.claim()), batchId, model });
     // The configuration may have changed since the list was made.
-    if (claimed !== null && upstreams.findRoute(model) === choice.queue.route) {
-      this.#start(claimed, choice.queue);
+    if (claimed !== null && upstreams.findRoute(model) === choice.desk.route) {
+      this.#start(claimed, choice.desk);
       return true;
     }
-    choice.queue.forget(choice.runnable);
+    choice.desk.forget(choice.runnable);
     if (claimed !== null) await store.releaseChunkIfLeased(claimed.lease);
     return true;
   }
 
   /** What can be claimed has changed, and not by what happens here. */
-  recheck(): void {
+  lookAgain(): void {
     this.#isListBehind = true;
     this.#deps.nudge.now();
   }
 
   /** Ends the runs whose route is another one now; their chunks go on under that. */
   reroute(): void {
-    const { upstreams } = this.#deps;
-    for (const { chunk, routes } of this.#open.values()) {
-      const hasMoved = [...routes].some(([model, route]) => upstreams.findRoute(model) !== route);
-      if (hasMoved) chunk.reroute();
+    const { upstreams, clock } = this.#deps;
+    for (const { claimed, desk, run, routes } of this.#running.values()) {
+      const known = [[claimed.chunk.model, desk.route] as const, ...routes];
+      const hasMoved = known.some(([model, route]) => upstreams.findRoute(model) !== route);
+      if (hasMoved) run.end("reroute", null, clock);
     }
     // Whatever it costs: nothing goes by the old list any more.
     this.#listedAtMs = Number.NEGATIVE_INFINITY;
@@ -143,14 +137,14 @@ export class Scheduler {
   measure(): ReadonlyMap<string, ThroughputEstimator> {
     const nowMs = this.#deps.clock.nowMs();
     const full = new Set<string>();
-    for (const queue of this.#queues.values()) if (queue.takeHadToWait()) full.add(queue.route.key);
+    for (const desk of this.#desks.values()) if (desk.takeHadToWait()) full.add(desk.route.key);
     for (const [key, meter] of this.#meters) meter.sample(nowMs, full.has(key) ? "full" : "idling");
     return this.#meters;
   }
 
   /** Resolves when every chunk that was started has ended. */
   async settled(): Promise<void> {
-    while (this.#open.size > 0) await Promise.all(this.#open.keys());
+    while (this.#running.size > 0) await Promise.all(this.#running.keys());
   }
 
   async #listIfDue(): Promise<void> {
@@ -173,11 +167,11 @@ export class Scheduler {
         }
       }
     }
-    this.#logUnserved(unserved);
-    for (const route of byRoute.keys()) this.#queueOf(route);
-    for (const [route, queue] of this.#queues) {
-      await queue.update(byRoute.get(route) ?? [], isAtRisk);
-      if (queue.isIdle) this.#queues.delete(route);
+    this.#tellUnserved(unserved);
+    for (const route of byRoute.keys()) this.#deskOf(route);
+    for (const [route, desk] of this.#desks) {
+      await desk.update(byRoute.get(route) ?? [], isAtRisk);
+      if (desk.isIdle) this.#desks.delete(route);
     }
     const tookMs = clock.nowMs() - nowMs;
     this.#listEveryMs = Math.max(LIST_EVERY_MS, tookMs * LIST_AGE_FACTOR);
@@ -200,7 +194,7 @@ export class Scheduler {
     return route;
   }
 
-  #logUnserved(unserved: ReadonlySet<string>): void {
+  #tellUnserved(unserved: ReadonlySet<string>): void {
     for (const model of unserved) {
       if (!this.#unserved.has(model)) this.#deps.log.warn({ model }, "route.unserved");
     }
@@ -208,26 +202,26 @@ export class Scheduler {
   }
 
   /** Of the routes that take lines, one with the fewest chunks open: none is to have the memory of the others. */
-  #choose(): { queue: RouteQueue; runnable: RunnableChunks } | null {
+  #choose(): { desk: Desk; runnable: RunnableChunks } | null {
     const nowMs = this.#deps.clock.nowMs();
     // One chunk of each project is let through anyway, at each route.
-    const memory = this.#deps.isMemoryFull() ? "full" : "free";
-    const queues = [...this.#queues.values()]
-      .filter((queue) => queue.route.opensAtMs <= nowMs)
+    const memory = this.#deps.memory.isFull("lines") ? "full" : "free";
+    const desks = [...this.#desks.values()]
+      .filter((desk) => desk.route.opensAtMs <= nowMs)
       .sort((a, b) => a.openChunkCount - b.openChunkCount);
-    for (const queue of queues) {
-      const runnable = queue.next(memory);
-      if (runnable !== null) return { queue, runnable };
+    for (const desk of desks) {
+      const runnable = desk.next(memory);
+      if (runnable !== null) return { desk, runnable };
     }
     return null;
   }
 
-  #queueOf(route: Route): RouteQueue {
-    const known = this.#queues.get(route);
+  #deskOf(route: Route): Desk {
+    const known = this.#desks.get(route);
     if (known !== undefined) return known;
-    const queue = new RouteQueue(route);
-    this.#queues.set(route, queue);
-    return queue;
+    const desk = new Desk(route);
+    this.#desks.set(route, desk);
+    return desk;
   }
 
   #meterOf({ key }: Route): ThroughputEstimator {
@@ -238,30 +232,51 @@ export class Scheduler {
     return meter;
   }
 
-  #start(claimed: ClaimedChunk, queue: RouteQueue): void {
-    const { clock, nudge, startChunk, onChunkEnded } = this.#deps;
-    const { project } = claimed.batch;
-    const { route } = queue;
+  #start(claimed: ClaimedChunk, desk: Desk): void {
+    const { log, leases, clock, memory } = this.#deps;
+    const { batch, chunk, lease } = claimed;
+    const fields = { batch: batch.id, chunk: chunk.number, route: desk.route.key };
+    log.debug(fields, "chunk.claimed");
+    const room = memory.open("lines", batch.project);
+    // That memory is full is asked before a chunk is claimed.
+    void room.add(bytesOf(claimed));
+    desk.chunkOpened(batch.project);
+    this.#meterOf(desk.route).begin(clock.nowMs());
+    const run = leases.holdChunk(lease);
+    const parts = { claimed, desk, run, routes: new Map<string, Route | null>() };
+    const running = this.#run(parts)
+      .catch((err: unknown) => {
+        // The lease is left to run out, so a chunk that fails again and again is not tried in a tight loop.
+        log.error({ ...fields, err }, "chunk.failed");
+        return run.endReason === null ? countFailure(err, claimed, this.#deps) : undefined;
+      })
+      .finally(() => {
+        room.release();
+        desk.chunkEnded(batch.project);
+        this.#meterOf(desk.route).end(clock.nowMs());
+        this.#running.delete(running);
+        if (run.endReason === null) this.#deps.nudge.now();
+        else this.lookAgain();
+        this.#deps.onChunkEnded();
+      });
+    this.#running.set(running, parts);
+  }
+
+  async #run({ claimed, desk, run, routes }: Running): Promise<void> {
+    const { leases, nudge } = this.#deps;
+    const { route } = desk;
     const meter = this.#meterOf(route);
-    const routes = new Map<string, Route | null>([[claimed.chunk.model, route]]);
-    queue.chunkOpened(project);
-    meter.begin(clock.nowMs());
-    const chunk = startChunk({
-      claimed,
-      route,
-      routeOf: (model) => this.#routeOf(model, routes),
-      handOut: (stop) =>
-        queue.startHandOut(contenderOf(claimed), { stop, onEnd: () => nudge.now() }),
-      onRecorded: () => meter.count(),
-    });
-    const ended = chunk.ended.then((end) => {
-      queue.chunkEnded(project);
-      meter.end(clock.nowMs());
-      this.#open.delete(ended);
-      if (end === "done") nudge.now();
-      else this.recheck();
-      onChunkEnded();
-    });
-    this.#open.set(ended, { chunk, routes });
+    const { admit, end } = desk.startHandOut(contenderOf(claimed), run.stop);
+    const onAllTaken = () => {
+      end();
+      nudge.now();
+    };
+    const onRecorded = () => meter.count();
+    const routeOf = (model: string) => this.#routeOf(model, routes);
+    try {
+      await runChunk({ claimed, route, routeOf, run, admit, onAllTaken, onRecorded }, this.#deps);
+    } finally {
+      leases.dropChunk(claimed.lease);
+    }
   }
 }

@@ -14,13 +14,8 @@ function idleScheduler(listMs: number) {
       return [];
     },
   };
-  const parts = {
-    clock,
-    store,
-    failingJournals: new Set(),
-    nudge: new Nudge(),
-    isMemoryFull: () => false,
-  };
+  const memory = { isFull: () => false };
+  const parts = { clock, store, failingJournals: new Set(), nudge: new Nudge(), memory };
   const scheduler = new Scheduler(parts as unknown as SchedulerDeps);
   return { clock, scheduler, listCount: () => listCount };
 }
@@ -28,7 +23,7 @@ function idleScheduler(listMs: number) {
 test("what can be claimed is listed again at each change while that is quick", async () => {
   const { scheduler, listCount } = idleScheduler(1);
   for (let i = 0; i < 100; i++) {
-    scheduler.recheck();
+    scheduler.lookAgain();
     await scheduler.startNext();
   }
   expect(listCount()).toBe(100);
@@ -38,7 +33,7 @@ test("a slow list takes a small part of the time, however often something change
   const { clock, scheduler, listCount } = idleScheduler(50);
   const startMs = clock.nowMs();
   while (clock.nowMs() - startMs < 10_000) {
-    scheduler.recheck();
+    scheduler.lookAgain();
     await scheduler.startNext();
     clock.advance(1);
   }

@@ -3,21 +3,24 @@
  * timer; what time it is, the samples say.
  *
  * **The question** is what batch work wants: does the target finish more work with more requests in flight? The
- * answer comes from experiments. In between the limit is held, and nothing that a single answer does can move it.
+ * answer comes from experiments, each a comparison of two limits. In between the limit is held, and nothing that a
+ * single answer does can move it.
  *
- * | Phase | What happens | What ends it |
+ * | Phase | What is tried | Then |
  * |---|---|---|
- * | climb | each round steps up: doubling at the start, later by a few and then by ever more | more requests gain too little (`throughput.ts`): the limit goes to what is enough for the throughput that was measured |
- * | hold | the limit stays, and its latency is averaged | some rounds, more each time it was right: then climb; a latency that jumps: then look |
- * | look | two rounds at three quarters and at half of the limit | the two tell what a unit of work takes when none waits, and so how many requests are enough |
+ * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough more work; else, if a second round says so too, what is enough |
+ * | hold | nothing: latency is averaged, and its noise | some rounds, more each time the limit proved right; then climb and look in turns |
+ * | look | a fifth less | what is enough, if that finishes nearly as much, beyond the noise; else back |
  *
- * **Refusals** (`refusals.ts`) set a ceiling at once. Scattered ones do not, nor do broken connections.
+ * **Enough** is throughput × the latency at the lower of the two limits, which is bandwidth × base delay.
  *
- * **Sharing.** Each look leaves a few requests more than enough, so whoever has little gains on whoever has much. Two
- * that share a target cannot tell each other's load from a server that slows down gently, and would outbid each
- * other. So there is an end to what a unit may take: beyond it, whoever can make the target faster by stepping
- * down gives up a fifth; equal steps up and proportional ones down make shares equal. Whoever cannot is either small
- * or not the cause; after two such looks the slower pace is taken for normal.
+ * **Refusals** (`refusals.ts`) set a ceiling at once. Near a ceiling nothing waits, so latency says nothing about the
+ * limit there. Scattered refusals set none, nor do broken connections.
+ *
+ * **Sharing.** Each of two that share a target gains by taking more, at the cost of the other, and neither can tell that
+ * from a server that slows down gently. So there is an end to how slow answers may become: beyond it nobody climbs, and
+ * whoever makes them faster by a look gives up a fifth. Whoever does not, looks deeper; if the deepest look changes
+ * nothing either, the target has become slower, and its pace is normal from then on.
  *
  * Nothing grows that is not used, and nothing leaves the bounds.
  *
@@ -28,19 +31,10 @@
  * - M. Dong et al., "PCC: Re-architecting Congestion Control for Consistent High Performance", NSDI 2015: to try a
  *   rate, see what comes of it, and move only then.
  * - D.-M. Chiu, R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
- *   Networks", Computer Networks and ISDN Systems 17, 1989: equal steps up and proportional ones down are fair.
- * - G.-I. Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", OSDI 2022.
+ *   Networks", Computer Networks and ISDN Systems 17, 1989: proportional steps down make shares equal.
  */
 import { Refusals } from "./refusals.ts";
 import { type Level, Round, type Sample } from "./round.ts";
-import {
-  DOUBT,
-  enoughFor,
-  fastestFor,
-  gainsTooLittle,
-  isSurprise,
-  isTooSlow,
-} from "./throughput.ts";
 
 export type { Sample } from "./round.ts";
 
@@ -69,39 +63,59 @@ export type MoveReason =
   | "configured";
 
 const START_LIMIT = 16;
+/** A first step up, as a share of the limit: the smallest whose effect stands out from the noise of one round. */
+const STEP = 0.25;
+/** A look goes down to this share of the limit: as far as a first step goes up. */
+const LOOK = 0.8;
+/** `g` times as many requests are worth it if they finish at least `g` to the power of this as much work. */
+const MIN_ELASTICITY = 0.35;
+/** No answer shall take so many times as long as the fastest, whatever work gets done. */
+const MAX_SLOWDOWN = 2.5;
 /** Rounds before the next experiment; twice as many each time the limit was right. */
-const PATIENCE = { min: 2, max: 32 };
-/** A climb costs nothing where requests wait; a look costs throughput. */
-const CLIMBS_PER_LOOK = 4;
-const LOOKS_AT = [0.75, 0.5] as const;
-/** A look that makes an answer no faster than this changes nothing. */
-const UNCHANGED = 0.97;
-/** What is given up when others are there: after a refusal, and when the target is too slow. */
-const GIVE_UP = { refused: 0.9, slow: 0.8 };
-/** Times the square root of the limit: a first step up, and what may wait. */
-const STEP_FACTOR = 0.4;
+const PATIENCE = { min: 2, max: 16 };
+/** Looks in a row that make slow answers no faster, until they are taken for normal. */
+const MAX_LOOKS_IN_VAIN = 4;
+/** Given up when refused without having tried more: then there are others, who shall have it. */
+const REFUSED = 0.9;
+/** Times the square root of the limit: a first step beyond a ceiling, so that few are refused. */
+const STEP_AT_CEILING = 0.4;
+/** Of a round in the averages of latency and of noise: the last dozen of rounds. */
+const WEIGHT = { latency: 1 / 4, noise: 1 / 8 };
+/** A look that makes answers faster by less than this and the noise, as a logarithm, was in vain. */
+const IN_VAIN = 0.05;
 
 const isNear = (a: number, b: number) => Math.abs(a - b) <= Math.max(1, 0.1 * b);
-const stepOf = (limit: number) => Math.max(1, STEP_FACTOR * Math.sqrt(limit));
+
+/** The logarithm of how far `upper` is slower than more requests may be. Above 0: they gain too little. */
+const lossOf = (lower: Level, upper: Level) =>
+  Math.log(upper.unitMs / lower.unitMs) -
+  (1 - MIN_ELASTICITY) * Math.log(upper.limit / lower.limit);
+
+/** How many requests finish as much as `upper` does, if each takes what it takes at `lower`. */
+const enoughFor = (lower: Level, upper: Level) =>
+  Math.max(lower.limit, upper.limit * Math.min(1, lower.unitMs / upper.unitMs));
+
+const fasterOf = (a: Level, b: Level) => (a.unitMs < b.unitMs ? a : b);
 
 export class AdaptiveConcurrency {
   #bounds: ConcurrencyBounds;
   #limit = START_LIMIT;
   #reason: MoveReason = "start";
   #phase: "start" | "climb" | "hold" | "look" = "start";
-  #round = new Round(START_LIMIT, { inFlight: 0, nowMs: 0, isSettled: true });
+  #round = new Round(START_LIMIT, { inFlight: 0, nowMs: 0, kind: "start" });
   #refusals = new Refusals();
-  /** Up to two lower levels, in rising order: what an answer takes when none waits. */
-  #below: readonly Level[] = [];
-  /** The limit that proved right, as it is measured now. */
+  /** The limit that proved right last, as it is measured now; null at the start. */
   #held: Level | null = null;
+  /** How far two rounds at the same limit differ, as a logarithm. */
+  #noise = 0;
   #fastestMs = Number.POSITIVE_INFINITY;
   #step = START_LIMIT;
   #patience = PATIENCE.min;
   #roundsHeld = 0;
-  #climbsSinceLook = 0;
+  #isLookNext = false;
   #looksInVain = 0;
-  #isTooSlow = false;
+  /** A climb that gained too little, and is measured again: one round may have been a bad one. */
+  #doubted: Level | null = null;
   #inFlight = 1;
   #nowMs: number | null = null;
   #latencyMs = 0;
@@ -123,8 +137,8 @@ export class AdaptiveConcurrency {
   /** After an outage: forgets everything, and starts small again. */
   restart(): void {
     this.#refusals = new Refusals();
-    this.#below = [];
     this.#held = null;
+    this.#noise = 0;
     this.#fastestMs = Number.POSITIVE_INFINITY;
     this.#phase = "start";
     this.#step = START_LIMIT;
@@ -154,15 +168,14 @@ export class AdaptiveConcurrency {
 
   #noteRefusal(sample: Sample, reason: "refused" | "timed_out"): void {
     const isOurs = this.#phase === "climb" || this.#phase === "start";
-    const proven = this.#phase === "climb" ? (this.#held?.limit ?? 1) : null;
+    const proven = this.#phase === "climb" ? (this.#held?.limit ?? null) : null;
     const verdict = this.#refusals.note(sample, this.#limit, proven);
     if (verdict === null || (verdict.limit >= this.#limit && !isOurs)) return;
     let { limit } = verdict;
     if (verdict.isNew) {
       const { pauseMs } = sample;
       // A pause is dear enough to stay below the ceiling for, and who shares it pays as well.
-      const isFree = this.#phase !== "start" && pauseMs === 0;
-      if (isFree) limit = Math.max(1, Math.round(limit * GIVE_UP.refused));
+      if (!isOurs && pauseMs === 0) limit = Math.max(1, Math.round(limit * REFUSED));
       const cost = { nowMs: sample.endedAtMs, latencyMs: this.#latencyMs, pauseMs, isOurs };
       this.#refusals.hold(Math.max(limit, proven ?? 0), cost);
     }
@@ -174,46 +187,44 @@ export class AdaptiveConcurrency {
     const { level, latencyMs, isUsed, canGrow } = this.#round;
     this.#latencyMs = latencyMs;
     if (!isUsed) {
-      const isTrying = this.#phase === "climb" || this.#phase === "look";
-      if (isTrying && this.#held !== null) this.#hold(this.#held.limit, "unused");
+      if (this.#phase !== "hold" && this.#held !== null) this.#hold(this.#held.limit, "unused");
       else this.#beginRound();
       return;
     }
-    if (this.#phase === "hold") {
-      this.#goOnHolding(level, canGrow);
-      return;
-    }
-    this.#fastestMs = Math.min(this.#fastestMs, level.unitMs + 2 * level.errorMs);
-    if (this.#phase === "look") this.#goOnLooking(level);
+    this.#fastestMs = Math.min(this.#fastestMs, level.unitMs * (1 + this.#noise));
+    if (this.#phase === "hold") this.#goOnHolding(level, canGrow);
+    else if (this.#phase === "look") this.#endLook(level);
     else this.#goOnClimbing(level, canGrow);
   }
 
   #goOnClimbing(level: Level, canGrow: boolean): void {
-    this.#isTooSlow = isTooSlow(level, this.#fastestMs);
-    if (this.#isTooSlow) {
-      this.#held ??= level;
-      if (this.#look(this.#held)) return;
-    }
-    if (gainsTooLittle(level, this.#below)) {
-      this.#hold(enoughFor(level, this.#below), "no_gain");
-      return;
-    }
-    if (!canGrow) {
+    const before = this.#held;
+    const isInDoubt =
+      before !== null && !this.#refusals.isNear(this.#limit) && lossOf(before, level) > 0;
+    if (isInDoubt && this.#doubted === null) {
+      this.#doubted = level;
       this.#beginRound();
       return;
     }
-    const last = this.#below.at(-1);
-    // Levels that are close together tell no line.
-    if (last === undefined || level.limit >= 1.5 * last.limit) {
-      this.#below = [...this.#below.slice(-1), level];
+    const better = fasterOf(this.#doubted ?? level, level);
+    this.#doubted = null;
+    if (isInDoubt && lossOf(before, better) > 0) {
+      const enough = Math.exp(-this.#noise) * enoughFor(before, better);
+      this.#hold(Math.max(before.limit, enough), "no_gain");
+    } else if (!canGrow) this.#beginRound();
+    else {
+      this.#held = better;
+      this.#step = Math.min(2 * this.#step, this.#limit);
+      if (this.#isTooSlow(better) || !this.#climb()) this.#hold(this.#limit, this.#reason);
     }
-    this.#held = level;
-    this.#step = Math.min(2 * this.#step, this.#limit);
-    if (!this.#stepUp()) this.#hold(this.#limit, this.#reason);
+  }
+
+  #isTooSlow({ unitMs }: Level): boolean {
+    return unitMs > MAX_SLOWDOWN * this.#fastestMs;
   }
 
   /** False when there is nowhere to go. */
-  #stepUp(): boolean {
+  #climb(): boolean {
     const most = this.#refusals.mostAt(this.#nowMs ?? 0, this.#limit);
     const next = this.#within(Math.min(this.#limit + this.#step, most));
     if (next <= this.#limit) return false;
@@ -223,79 +234,71 @@ export class AdaptiveConcurrency {
   }
 
   #hold(limit: number, reason: MoveReason): void {
-    const before = this.#held?.limit ?? 0;
-    const isRight = isNear(limit, before);
+    const isRight = isNear(limit, this.#held?.limit ?? 0);
     this.#patience = isRight ? Math.min(PATIENCE.max, 2 * this.#patience) : PATIENCE.min;
     this.#phase = "hold";
     this.#roundsHeld = 0;
-    this.#isTooSlow = false;
+    this.#doubted = null;
     this.#move(limit, reason);
-    this.#step = stepOf(this.#limit);
-    this.#held = { limit: this.#limit, unitMs: 0, errorMs: 0, answersPerWork: 1 };
+    this.#step = this.#refusals.isNear(this.#limit)
+      ? Math.max(1, STEP_AT_CEILING * Math.sqrt(this.#limit))
+      : Math.max(1, STEP * this.#limit);
+    this.#held = { limit: this.#limit, unitMs: 0 };
   }
 
   #goOnHolding(level: Level, canGrow: boolean): void {
-    const before = this.#held ?? level;
-    const isAlarm = this.#roundsHeld > 1 && isSurprise(level, before);
-    const gain = Math.max(1 / 4, 1 / ++this.#roundsHeld);
-    const held: Level = {
-      ...level,
-      unitMs: before.unitMs + gain * (level.unitMs - before.unitMs),
-      errorMs: Math.hypot((1 - gain) * before.errorMs, gain * level.errorMs),
-    };
-    this.#held = held;
-    if (isAlarm || this.#roundsHeld >= this.#patience) {
-      this.#climbsSinceLook++;
-      // Where a target refuses, nothing waits.
-      const isDue = this.#climbsSinceLook >= CLIMBS_PER_LOOK && !this.#refusals.isNear(held.limit);
-      const isNeeded = isAlarm || isDue || isTooSlow(held, this.#fastestMs);
-      if (isNeeded && this.#look(held)) return;
-      if (canGrow && this.#climbFrom(held)) return;
+    let held = level;
+    if (this.#roundsHeld > 0 && this.#held !== null) {
+      const change = Math.log(level.unitMs / this.#held.unitMs);
+      this.#noise += WEIGHT.noise * (Math.abs(change) - this.#noise);
+      const gain = Math.max(WEIGHT.latency, 1 / (this.#roundsHeld + 1));
+      held = { ...level, unitMs: this.#held.unitMs * Math.exp(gain * change) };
     }
-    this.#beginRound();
+    this.#held = held;
+    if (++this.#roundsHeld < this.#patience || !this.#experiment(held, canGrow)) this.#beginRound();
   }
 
-  #climbFrom(held: Level): boolean {
-    const below = this.#below;
-    this.#below = [...below.filter(({ limit }) => limit < held.limit).slice(0, 1), held];
-    if (this.#stepUp()) return true;
-    this.#below = below;
-    return false;
+  #experiment(held: Level, canGrow: boolean): boolean {
+    const isTooSlow = this.#isTooSlow(held);
+    // Where a target refuses, nothing waits.
+    const isLookDue = this.#isLookNext && !this.#refusals.isNear(held.limit);
+    if (isTooSlow || isLookDue) {
+      this.#isLookNext = false;
+      this.#phase = "look";
+      const lower = this.#within(Math.floor(LOOK ** (1 + this.#looksInVain) * held.limit));
+      if (lower < held.limit) {
+        this.#move(lower, "look");
+        return true;
+      }
+      this.#phase = "hold";
+    }
+    this.#isLookNext = true;
+    return canGrow && !isTooSlow && this.#climb();
   }
 
-  /** False when the limit is too small for it. */
-  #look({ limit }: Level): boolean {
-    this.#climbsSinceLook = 0;
-    const lower = this.#within(Math.floor(limit * LOOKS_AT[0]));
-    if (lower >= limit) return false;
-    this.#phase = "look";
-    this.#below = [];
-    this.#move(lower, "look");
-    return true;
-  }
-
-  #goOnLooking(level: Level): void {
-    const held = this.#held ?? level;
-    this.#below = [level, ...this.#below];
-    const lower = this.#within(Math.floor(held.limit * LOOKS_AT[1]));
-    if (this.#below.length === 1 && lower < level.limit) {
-      this.#move(lower, "look");
+  #endLook(lower: Level): void {
+    const held = this.#held ?? lower;
+    const isTooSlow = this.#isTooSlow(held);
+    const gain = Math.log(held.unitMs / lower.unitMs);
+    if (lossOf(lower, held) > this.#noise) {
+      this.#looksInVain = 0;
+      this.#hold(enoughFor(lower, held), "looked");
+      // And perhaps fewer are enough, too.
+      this.#isLookNext = true;
       return;
     }
-    const isSlow = this.#isTooSlow || isTooSlow(held, this.#fastestMs);
-    const isInVain = this.#below.every(
-      ({ unitMs, errorMs }) => unitMs + DOUBT * errorMs > UNCHANGED * held.unitMs,
-    );
-    this.#looksInVain = isSlow && isInVain ? this.#looksInVain + 1 : 0;
-    if (this.#looksInVain >= 2) {
+    if (isTooSlow && gain > IN_VAIN + this.#noise) {
       this.#looksInVain = 0;
-      this.#fastestMs = fastestFor(held);
-      this.#hold(held.limit, "looked");
-    } else if (gainsTooLittle(held, this.#below)) {
-      const enough = enoughFor(held, this.#below);
-      this.#hold(enough + stepOf(enough), "looked");
-    } else if (isSlow && !isInVain) this.#hold(held.limit * GIVE_UP.slow, "slow");
-    else this.#hold(held.limit + (isSlow ? stepOf(held.limit) : 0), "looked");
+      this.#hold(LOOK * held.limit, "slow");
+      return;
+    }
+    this.#looksInVain = isTooSlow ? this.#looksInVain + 1 : 0;
+    if (this.#looksInVain >= MAX_LOOKS_IN_VAIN) {
+      this.#looksInVain = 0;
+      // Less than what the slowdown may be, or else it would be too slow again at once.
+      this.#fastestMs = held.unitMs / (0.8 * MAX_SLOWDOWN);
+    }
+    this.#hold(held.limit, "looked");
   }
 
   #move(limit: number, reason: MoveReason): void {
@@ -307,8 +310,9 @@ export class AdaptiveConcurrency {
 
   #beginRound(): void {
     const inFlight = this.#inFlight - 1;
-    const isSettled = this.#phase === "hold" && this.#roundsHeld > 0;
-    this.#round = new Round(this.#limit, { inFlight, nowMs: this.#nowMs, isSettled });
+    const isHeld = this.#phase === "hold" && this.#roundsHeld > 0;
+    const kind = this.#phase === "start" ? "start" : isHeld ? "held" : "moved";
+    this.#round = new Round(this.#limit, { inFlight, nowMs: this.#nowMs, kind });
   }
 
   #within(limit: number): number {

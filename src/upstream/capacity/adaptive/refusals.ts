@@ -20,6 +20,8 @@ const WEIGHT_WITH_PAUSE = 2;
 const PROBE_SHARE = 0.03;
 /** And without a pause: refused requests stay far below one in a hundred. */
 const LATENCIES_PER_PROBE = 20;
+/** So far from the ceiling it is still what holds the limit. */
+const NEAR = 1.2;
 /** How often the wait doubles while the ceiling stays. */
 const MAX_PATIENCE = 4;
 /** A refusal without a probe comes from others who are growing: then nobody waits long, so that shares become equal. */
@@ -57,9 +59,9 @@ export class Refusals {
     return isBelow || nowMs < this.#waitUntilMs ? this.#ceiling : Number.POSITIVE_INFINITY;
   }
 
-  /** Whether it refuses a little above that limit. */
+  /** Whether it refuses about there. */
   isNear(limit: number): boolean {
-    return 1.2 * limit >= this.#ceiling;
+    return NEAR * limit >= this.#ceiling && limit <= NEAR * this.#ceiling;
   }
 
   /** Another limit, once the bucket overflows. `proven` is one that the target has taken; null without a probe. */

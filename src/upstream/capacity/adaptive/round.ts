@@ -22,12 +22,10 @@ export interface Level {
   readonly limit: number;
   /** Latency ÷ work. By Little's law, `limit ÷ unitMs` is the work that is finished in a millisecond. */
   readonly unitMs: number;
-  /** The standard error of `unitMs`. */
-  readonly errorMs: number;
-  /** What a millisecond on top of each answer would add to `unitMs`. */
-  readonly answersPerWork: number;
 }
 
+/** Added to each latency: what the event loop may delay an answer by shall not count, on very fast targets. */
+const SLACK_MS = 10;
 /** A mean of fewer answers says little. */
 const MIN_ANSWERS = 8;
 /** So much of the limit must have been in flight to say anything about it. */
@@ -45,8 +43,12 @@ export interface RoundStart {
   readonly inFlight: number;
   /** Null: with the first request. */
   readonly nowMs: number | null;
-  /** Whether the limit was the same before, so that nothing has to settle. */
-  readonly isSettled: boolean;
+  /**
+   * - `held`: the limit was the same before, so nothing has to settle.
+   * - `moved`: what is in flight was sent under another limit, and has to end first.
+   * - `start`: so has that, but nobody waits for it. Sooner, and a little in favour of more.
+   */
+  readonly kind: "held" | "moved" | "start";
 }
 
 /**
@@ -56,24 +58,25 @@ export interface RoundStart {
 export class Round {
   readonly #limit: number;
   #isSettling: boolean;
+  readonly #isStart: boolean;
   /** A generation is what was in flight at this instant; so many of it have not ended yet. */
   #generationAtMs: number | null;
   #generationLeft: number;
   #noted = 0;
+  /** Nothing was sent before. */
+  #isFirst = false;
   #answers = 0;
   #unclear = 0;
   #peakInFlight = 0;
   #latencyMs = 0;
   #work = 0;
-  #latencySquares = 0;
-  #workSquares = 0;
-  #latencyTimesWork = 0;
 
-  constructor(limit: number, { inFlight, nowMs, isSettled }: RoundStart) {
+  constructor(limit: number, { inFlight, nowMs, kind }: RoundStart) {
     this.#limit = limit;
-    this.#isSettling = !isSettled;
+    this.#isSettling = kind === "moved";
+    this.#isStart = kind === "start";
     this.#generationAtMs = nowMs;
-    this.#generationLeft = Math.floor(inFlight * ENDED_SHARE);
+    this.#generationLeft = Math.floor((this.#isStart ? limit : inFlight) * ENDED_SHARE);
   }
 
   note(sample: Sample): void {
@@ -82,8 +85,11 @@ export class Round {
       // Not those that are sent in place of the first answers.
       this.#generationAtMs = endedAtMs - 1;
       this.#generationLeft = Math.floor(inFlight * ENDED_SHARE);
+      this.#isFirst = true;
     }
-    if (startedAtMs <= this.#generationAtMs) this.#generationLeft--;
+    const isOlder = startedAtMs <= this.#generationAtMs;
+    if (this.#isStart && isOlder && !this.#isFirst) return;
+    if (isOlder || this.#isStart) this.#generationLeft--;
     // Some endings are never told, such as those of interactive requests.
     if (++this.#noted > PATIENCE * Math.max(inFlight, MIN_ANSWERS)) this.#generationLeft = 0;
     if (this.#isSettling) {
@@ -103,9 +109,6 @@ export class Round {
     this.#answers++;
     this.#latencyMs += latencyMs;
     this.#work += work;
-    this.#latencySquares += latencyMs * latencyMs;
-    this.#workSquares += work * work;
-    this.#latencyTimesWork += latencyMs * work;
   }
 
   get isComplete(): boolean {
@@ -119,12 +122,8 @@ export class Round {
   }
 
   get level(): Level {
-    const unitMs = this.#latencyMs / this.#work;
-    // The standard error of a ratio of two sums.
-    const squares =
-      this.#latencySquares - 2 * unitMs * this.#latencyTimesWork + unitMs ** 2 * this.#workSquares;
-    const errorMs = Math.sqrt(Math.max(0, squares)) / this.#work;
-    return { limit: this.#limit, unitMs, errorMs, answersPerWork: this.#answers / this.#work };
+    const slackMs = SLACK_MS * this.#answers;
+    return { limit: this.#limit, unitMs: (this.#latencyMs + slackMs) / this.#work };
   }
 
   get isUsed(): boolean {

@@ -1,5 +1,6 @@
+import { setImmediate } from "node:timers/promises";
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import {
   AdaptiveConcurrency,
   type Sample,
@@ -63,6 +64,9 @@ function errors(share: number, seed = 1): () => Sample["signal"] {
 const meansOf = ({ clients }: Measured) => clients.map(({ mean }) => mean);
 const sumOf = (numbers: readonly number[]) => numbers.reduce((sum, each) => sum + each, 0);
 
+// A simulation never yields, and all of them together take longer than an event loop may stand still.
+afterEach(() => setImmediate());
+
 describe("from the first request to the last", () => {
   const ROWS = [
     { capacity: 40, serviceMs: 100, lines: 6_000, pauseMs: 1_000, busy: 0.9 },
@@ -79,6 +83,24 @@ describe("from the first request to the last", () => {
     });
     const seen = simulation.measure((lines * serviceMs) / capacity / 0.95);
     expect(seen.utilisation).toBeGreaterThan(busy);
+    expect(seen.refusedShare).toBeLessThan(0.01);
+  });
+
+  test.each(ROWS)("and $capacity, pause $pauseMs ms, seen from a busy machine", (row) => {
+    const { capacity, serviceMs, lines, pauseMs } = row;
+    const random = seededRandom(3);
+    const slowdowns: number[] = [];
+    // Answers of the same moment are late together, by up to 60 %.
+    const service = (atMs: number) => {
+      const moment = Math.floor(atMs / 700);
+      while (slowdowns.length <= moment) slowdowns.push(1 + 0.6 * random());
+      return { ms: serviceMs * slowdowns[moment]!, work: 1 };
+    };
+    const simulation = simulate("constant", {
+      ...{ beyond: "is_refused", capacity: () => capacity, pauseMs, service },
+    });
+    const seen = simulation.measure((1.3 * lines * serviceMs) / capacity / 0.95);
+    expect(seen.utilisation).toBeGreaterThan(0.9);
     expect(seen.refusedShare).toBeLessThan(0.01);
   });
 
@@ -100,7 +122,7 @@ describe("on an upstream that serves so many at once and lets the others wait", 
     simulation.measure(300 * SERVICE_MS);
     const seen = simulation.measure(400 * SERVICE_MS);
     expect(seen.utilisation).toBeGreaterThan(0.95);
-    expect(meansOf(seen)[0]).toBeLessThan(2 * capacity + 20);
+    expect(meansOf(seen)[0]).toBeLessThan(1.5 * capacity + 20);
   });
 });
 
@@ -109,7 +131,7 @@ describe("on an upstream that serves so many at once and refuses the others", ()
     const simulation = simulate(service, { beyond: "is_refused", capacity: () => capacity });
     simulation.measure(200 * SERVICE_MS);
     const seen = simulation.measure(400 * SERVICE_MS);
-    expect(seen.utilisation).toBeGreaterThan(0.9);
+    expect(seen.utilisation).toBeGreaterThan(0.95);
     expect(seen.refusedShare).toBeLessThan(0.01);
   });
 });
@@ -122,7 +144,7 @@ describe("with errors that have nothing to do with how many there are", () => {
     const kind = { beyond, capacity: () => 64 };
     const simulation = simulate("jittered", { ...kind, fate: errors(share) });
     simulation.measure(100 * SERVICE_MS);
-    expect(simulation.measure(300 * SERVICE_MS).utilisation).toBeGreaterThan(0.85);
+    expect(simulation.measure(300 * SERVICE_MS).utilisation).toBeGreaterThan(0.95);
   });
 
   test.each(BEYOND)("does not collapse where latencies are mixed as well: %s", (beyond) => {
@@ -138,8 +160,8 @@ describe("with errors that have nothing to do with how many there are", () => {
         busy.push(simulation.measure(60 * SECOND).utilisation);
       }
     }
-    expect(Math.min(...busy)).toBeGreaterThan(0.4);
-    expect(sumOf(busy) / busy.length).toBeGreaterThan(0.75);
+    expect(Math.min(...busy)).toBeGreaterThan(0.8);
+    expect(sumOf(busy) / busy.length).toBeGreaterThan(0.88);
   });
 });
 
@@ -155,7 +177,7 @@ describe("when something changes", () => {
       const capacity = (nowMs: number) => (isHalved(nowMs) ? full / 2 : full);
       const simulation = simulate("jittered", { ...kind, capacity, seed: full });
       simulation.measure(HALVED_AT);
-      expect(simulation.measure(BACK_AT - HALVED_AT).utilisation).toBeGreaterThan(0.85);
+      expect(simulation.measure(BACK_AT - HALVED_AT).utilisation).toBeGreaterThan(0.95);
       simulation.measure(150 * SERVICE_MS);
       expect(simulation.measure(100 * SERVICE_MS).utilisation).toBeGreaterThan(0.9);
     }
@@ -172,8 +194,8 @@ describe("when something changes", () => {
         };
         const simulation = simulate("constant", { beyond, capacity: () => 100, service });
         simulation.measure(HALVED_AT);
-        expect(simulation.measure(120 * SECOND).utilisation).toBeGreaterThan(0.75);
-        expect(simulation.measure(100 * SECOND).utilisation).toBeGreaterThan(0.9);
+        expect(simulation.measure(120 * SECOND).utilisation).toBeGreaterThan(0.95);
+        expect(simulation.measure(100 * SECOND).utilisation).toBeGreaterThan(0.95);
       }
     },
   );
@@ -199,14 +221,14 @@ function batchContinuously({ a, b, most }: Batching, tokens: (random: Random) =>
 
 describe("on a server that batches continuously", () => {
   const SERVERS = [
-    { a: 10, b: 0.06, most: 64, share: 0.9 },
-    { a: 10, b: 0.06, most: 256, share: 0.8 },
-    { a: 10, b: 0.02, most: 256, share: 0.9 },
-    { a: 30, b: 0.05, most: 64, share: 0.9 },
-    { a: 20, b: 0.3, most: 128, share: 0.8 },
+    { a: 10, b: 0.06, most: 64, share: 0.95 },
+    { a: 10, b: 0.06, most: 256, share: 0.95 },
+    { a: 10, b: 0.02, most: 256, share: 0.95 },
+    { a: 30, b: 0.05, most: 64, share: 0.95 },
+    { a: 20, b: 0.3, most: 128, share: 0.95 },
     // It slows down sixfold: more is had only for answers that take more than twice as long.
-    { a: 10, b: 0.2, most: 256, share: 0.65 },
-    { a: 30, b: 0.6, most: 256, share: 0.65 },
+    { a: 10, b: 0.2, most: 256, share: 0.75 },
+    { a: 30, b: 0.6, most: 256, share: 0.75 },
   ];
 
   test.each(SERVERS)("gets most of it where answers differ: $a + $b ms, $most", (server) => {
@@ -236,10 +258,12 @@ describe("two that share an upstream", () => {
         ratios.push(Math.max(...means) / Math.min(...means));
         expect(seen.utilisation).toBeGreaterThan(0.9);
         // Neither can tell the other from a server that slows down gently.
-        expect(sumOf(means)).toBeLessThan(3.5 * capacity);
+        expect(sumOf(means)).toBeLessThan(3.3 * capacity);
       }
     }
-    expect(sumOf(ratios) / ratios.length).toBeLessThan(1.7);
+    // Whoever comes later takes the pace that it meets for normal.
+    const isTogether = starts[0] === starts[1];
+    expect(sumOf(ratios) / ratios.length).toBeLessThan(isTogether ? 1.7 : 3);
   });
 
   test.each(ARRIVALS)("and none starves where they are refused: %i, %i", (...starts) => {
@@ -258,20 +282,19 @@ describe("two that share an upstream", () => {
   });
 });
 
-const START_MS = 1_000_000;
+let nowMs = 1_000_000;
 
-/** Samples one by one, each an answer after `latencyMs`, with all of the limit in flight. */
+/** Samples one after the other, each an answer after 100 ms, with all of the limit in flight. */
 function answers(policy: AdaptiveConcurrency, count: number, change: Partial<Sample> = {}): void {
-  const sample: Sample = {
-    startedAtMs: START_MS,
-    endedAtMs: START_MS + 100,
-    signal: "good",
-    work: 1,
-    inFlight: policy.limit,
-    pauseMs: 0,
-  };
   for (let i = 0; i < count; i++) {
-    policy.note({ ...sample, inFlight: policy.limit, ...change });
+    const startedAtMs = nowMs + 1;
+    nowMs = startedAtMs + 100;
+    const sample: Sample = {
+      ...{ startedAtMs, endedAtMs: nowMs, signal: "good", work: 1, pauseMs: 0 },
+      inFlight: policy.limit,
+      ...change,
+    };
+    policy.note(sample);
   }
 }
 
@@ -291,7 +314,7 @@ describe("the limit", () => {
   test("goes to what was admitted when a burst is refused, and no further", () => {
     const policy = new AdaptiveConcurrency(BOUNDS);
     while (policy.limit < 64) answers(policy, 1);
-    const startedAtMs = START_MS + 1_000;
+    const startedAtMs = nowMs + 1_000;
     // 40 were admitted; those that are refused end one after the other.
     for (let i = 0; i < 24; i++) {
       const end = { endedAtMs: startedAtMs + 5, inFlight: 64 - i };
@@ -314,7 +337,7 @@ describe("the limit", () => {
   test("gives up half at the most when all time out together", () => {
     const policy = new AdaptiveConcurrency(BOUNDS);
     while (policy.limit < 64) answers(policy, 1);
-    const startedAtMs = START_MS + 1_000;
+    const startedAtMs = nowMs + 1_000;
     const end = { endedAtMs: startedAtMs + 600_000, inFlight: 64 };
     answers(policy, 64, { startedAtMs, ...end, signal: "timed_out" });
     expect(policy.limit).toBeGreaterThanOrEqual(32);
@@ -327,7 +350,8 @@ describe("the limit", () => {
     while (policy.limit < 500) answers(policy, 1);
     const before = policy.limit;
     answers(policy, 10_000, { inFlight: Math.floor(before / 2) });
-    expect(policy.limit).toBe(before);
+    expect(policy.limit).toBeLessThanOrEqual(before);
+    expect(policy.limit).toBeGreaterThanOrEqual(before / 2);
   });
 
   test("does not grow while connections break", () => {
@@ -374,7 +398,7 @@ describe("the limit", () => {
   test("is fixed where both bounds are the same", () => {
     const policy = new AdaptiveConcurrency({ min: 7, max: 7 });
     answers(policy, 100);
-    answers(policy, 30, { startedAtMs: START_MS + 1_000, signal: "overloaded" });
+    answers(policy, 30, { startedAtMs: nowMs + 1_000, signal: "overloaded" });
     expect(policy.limit).toBe(7);
   });
 
