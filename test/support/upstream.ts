@@ -28,6 +28,9 @@ import { type Given, give } from "./given.ts";
 import { readBody, readPrompt, sendJson } from "./model-http.ts";
 import { obey } from "./obey.ts";
 
+/** Connections that wait to be accepted. Of 5,000 at once a busy machine loses some beyond the usual 511, for minutes. */
+const BACKLOG = 8_192;
+
 export interface UpstreamOptions {
   readonly port?: number;
   /** What `GET /v1/models` lists. */
@@ -111,7 +114,8 @@ export class TestUpstream implements AsyncDisposable {
 
   async listen(port: number): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#server.once("error", reject).listen(port, "127.0.0.1", resolve);
+    this.#server.once("error", reject);
+    this.#server.listen({ port, host: "127.0.0.1", backlog: BACKLOG }, resolve);
     await promise;
   }
 
