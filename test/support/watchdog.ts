@@ -6,8 +6,11 @@
 import { Worker } from "node:worker_threads";
 import { beforeEach, expect } from "vitest";
 
-/** Longer than any turn of the event loop lasts on a busy machine; some tests wait for a child process in one turn. */
-const MAX_TURN_MS = 30_000;
+/**
+ * Time of the processor, which a busy machine does not lengthen. The longest turns are simulations, of some seconds; with
+ * coverage they take several times as long.
+ */
+const MAX_TURN_MS = 45_000;
 const LOOK_EVERY_MS = 1_000;
 
 const turns = new Int32Array(new SharedArrayBuffer(4));
@@ -17,13 +20,17 @@ const watcher = new Worker(
   const { turns, maxTurnMs, lookEveryMs } = workerData;
   let test = "(no test yet)";
   let seen = 0;
-  let seenAtMs = performance.now();
+  const usedMs = () => {
+    const { user, system } = process.cpuUsage();
+    return (user + system) / 1000;
+  };
+  let seenAtMs = usedMs();
   parentPort.on("message", (name) => { test = name; });
   setInterval(() => {
     const now = Atomics.load(turns, 0);
-    if (now !== seen) [seen, seenAtMs] = [now, performance.now()];
-    if (performance.now() - seenAtMs < maxTurnMs) return;
-    require("node:fs").writeSync(2, "The event loop has stood still for " + maxTurnMs / 1000 + " s in: " + test + "\\n");
+    if (now !== seen) [seen, seenAtMs] = [now, usedMs()];
+    if (usedMs() - seenAtMs < maxTurnMs) return;
+    require("node:fs").writeSync(2, "The event loop has stood still for " + maxTurnMs / 1000 + " s of work in: " + test + "\\n");
     process.kill(process.pid, "SIGKILL");
   }, lookEveryMs);`,
   { eval: true, workerData: { turns, maxTurnMs: MAX_TURN_MS, lookEveryMs: LOOK_EVERY_MS } },
