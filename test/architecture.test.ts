@@ -73,6 +73,10 @@ const BREAKS: Record<
     ["src/store/sqlite/store.ts", "a\n".repeat(501), "src/store/sqlite/store.ts has 501 lines"],
     ["test/x.test.ts", "a\n".repeat(601), "test/x.test.ts has 601 lines"],
   ],
+  "each file of the engine has a test of its name": [
+    ["src/engine/x.ts", "", "src/engine/x.ts has no test"],
+    ["test/engine/sending.test.ts", "", "sending.ts needs no entry"],
+  ],
   "no folder hides behind an index.ts": [["src/engine/index.ts", "", "src/engine/index.ts"]],
 };
 
@@ -96,6 +100,7 @@ describe("a planted break is found, and nothing else", () => {
       },
       { path: "src/store/sqlite/store.ts", text: "a\n".repeat(500) },
       { path: "src/engine/y.ts", text: "a\n".repeat(400) },
+      ...["x", "y"].map((name) => ({ path: `test/engine/${name}.test.ts`, text: "" })),
     ];
     const broken = names.filter((name) => RULES[name](innocent).length > 0);
     expect(broken).toEqual([]);

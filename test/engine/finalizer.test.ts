@@ -54,6 +54,8 @@ test.each([
 
   const own = [input_file_id, batch.output_file_id, batch.error_file_id].toSorted();
   await expect.poll(async () => (await filesIn(dataDir)).toSorted()).toEqual(own);
+  // Nor the half of one.
+  await expect.poll(() => readdir(join(dataDir, "blobs/.tmp"))).toEqual([]);
   expect(await a.service.openai.batches.retrieve(id)).toEqual(batch);
   expect(a.service.events.count("batch.completed")).toBe(0);
   const { data } = await a.service.openai.files.list();

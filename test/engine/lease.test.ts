@@ -1,7 +1,12 @@
 /** Work is done by the replica that holds its lease: see test/support/replicas.ts. */
+
+import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { Leases } from "../../src/engine/lease.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import {
   HEARTBEAT_MS,
   LEASE_OVER_MS,
@@ -10,6 +15,8 @@ import {
   startReplicas,
 } from "../support/replicas.ts";
 import { chatLines } from "../support/service.ts";
+import { claimBy, NOW_MS, startBatch, temporaryFolder } from "../support/store-builders.ts";
+import { unobserved } from "../support/unobserved.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const ALL_ONCE = { total: 4, completed: 4, failed: 0 };
@@ -28,10 +35,14 @@ async function takeOver({ clock }: Replica, upstream: TestUpstream): Promise<voi
   await upstream.reached(8);
 }
 
-/** Waits until every lease on a chunk lasts that long. */
-async function leasesLastUntil(atMs: number, { dataDir }: Replicas): Promise<void> {
+/** Waits until every lease on a chunk, or on a batch, lasts that long. */
+async function leasesLastUntil(
+  atMs: number,
+  { dataDir }: Replicas,
+  table: "batches" | "chunks" = "chunks",
+): Promise<void> {
   const database = new Database(`${dataDir}/batchd.sqlite`, { readonly: true });
-  const first = database.prepare("select min(lease_expires_at_ms) from chunks").pluck();
+  const first = database.prepare(`select min(lease_expires_at_ms) from ${table}`).pluck();
   while (Number(first.get()) < atMs) await setImmediate();
   database.close();
 }
@@ -127,6 +138,21 @@ test("a batch that is cancelled at one replica stops at the other with its next 
   expect(rows.map(({ error }) => error?.code)).toEqual(Array(4).fill("batch_cancelled"));
 });
 
+test("a batch that is cancelled while the holder of its lines is gone ends when their lease is over", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { b } = replicas;
+  const { id } = await sentByA(replicas, upstream);
+
+  await b.service.openai.batches.cancel(id);
+  b.clock.advance(LEASE_OVER_MS);
+  const batch = await b.service.ended(id);
+
+  expect(batch.status).toBe("cancelled");
+  expect(await b.service.rows(batch.error_file_id)).toHaveLength(4);
+  expect(upstream.total).toBe(4);
+});
+
 test("a replica that pauses while it validates does not start the batch a second time", async () => {
   await using upstream = await startUpstream();
   await using replicas = await startReplicas({ upstreamUrl: upstream.url });
@@ -144,4 +170,85 @@ test("a replica that pauses while it validates does not start the batch a second
   await expect.poll(() => a.lostLeases("batch")).toBe(1);
   expect(a.service.events.count("batch.started", { batch: id })).toBe(0);
   expect(upstream.total).toBe(4);
+});
+
+test("a batch whose validation takes longer than a lease stays with the replica that validates it", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b } = replicas;
+  a.blobs.reads.close("files/");
+  const { id } = await a.service.submit(chatLines(4));
+  await a.blobs.reads.reached();
+  for (let n = 0; n < 6; n++) {
+    a.clock.advance(HEARTBEAT_MS);
+    await leasesLastUntil(a.clock.nowMs() + LEASE_OVER_MS - HEARTBEAT_MS, replicas, "batches");
+    b.clock.advance(HEARTBEAT_MS);
+  }
+  a.blobs.reads.open();
+
+  await a.service.events.reached("batch.started", { batch: id });
+  expect((await a.service.ended(id)).request_counts).toEqual(ALL_ONCE);
+  expect(b.service.events.count("batch.started")).toBe(0);
+  expect(upstream.total).toBe(4);
+});
+
+/** The leases of one process on a store that has a batch with chunks of two routes, without the loops around them. */
+async function leasesBench() {
+  const dir = temporaryFolder("batchd-leases-");
+  const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite") });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  const clock = new FakeClock(NOW_MS);
+  const leases = new Leases({ store, clock, owner: "us", stopGraceMs: 5_000, ...unobserved() });
+  const { batch } = await startBatch(store, ["a", "b"]);
+  const claim = async (route: string) =>
+    store.claimChunk({ ...(await leases.claim()), batchId: batch.id, route });
+  return {
+    ...{ store, clock, leases, batch, claim },
+    async [Symbol.asyncDispose]() {
+      await store.close();
+      dir[Symbol.dispose]();
+    },
+  };
+}
+
+test("a claim after a pause comes after the renewal, even when the claim is the first to wake", async () => {
+  await using bench = await leasesBench();
+  const { leases, clock, claim } = bench;
+  const held = await claim("a");
+  const run = leases.holdChunk(held!.lease);
+  clock.advance(60 * 60 * 1000);
+  expect(await claim("a")).toBeNull();
+  expect(run.endReason).toBeNull();
+});
+
+test("a run whose claim was still on its way when the process began to leave ends with the others", async () => {
+  await using bench = await leasesBench();
+  const { leases, clock, claim } = bench;
+  const before = leases.holdChunk((await claim("a"))!.lease);
+  const late = await claim("b");
+  leases.drain(1_000);
+  const after = leases.holdChunk(late!.lease);
+  for (const run of [before, after]) {
+    expect([run.stop.aborted, run.abort.aborted]).toEqual([true, false]);
+  }
+  clock.advance(1_000);
+  await setImmediate();
+  expect([before.abort.aborted, after.abort.aborted]).toEqual([true, true]);
+});
+
+test("a claim of our own that overtakes an earlier one ends the earlier run, and the later one goes on", async () => {
+  await using bench = await leasesBench();
+  const { leases, clock, store, batch } = bench;
+  const claimAt = (nowMs: number) =>
+    store.claimChunk({ ...claimBy("us", nowMs), batchId: batch.id, route: "a" });
+  const earlier = await claimAt(NOW_MS);
+  const run = leases.holdChunk(earlier!.lease);
+  const later = await claimAt(NOW_MS + LEASE_OVER_MS);
+  const current = leases.holdChunk(later!.lease);
+  leases.dropChunk(earlier!.lease);
+  clock.advance(LEASE_OVER_MS);
+  await leases.renew();
+  expect([run.endReason, run.abort.aborted]).toEqual(["lease", true]);
+  expect([current.endReason, current.stop.aborted]).toEqual([null, false]);
 });

@@ -1,5 +1,7 @@
 /** A configuration that changes under a running batch: its lines go the new way, and none is lost or charged. */
 import { expect, test } from "vitest";
+import { openStorage } from "../../src/storage.ts";
+import type { Store } from "../../src/store/store.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -141,4 +143,37 @@ test("a route that stays the same goes on without a break", async () => {
   await service.ended(id);
 
   expect(service.events.count("chunk.claimed", { batch: id })).toBe(1);
+});
+
+test("a chunk that is claimed just when its model moves is given back at once, not left to its lease", async () => {
+  // Time stands still: a lease that is not given back never runs out.
+  const clock = new FakeClock();
+  await using before = await startUpstream();
+  await using after = await startUpstream();
+  const config = (upstream: TestUpstream, name: string) => ({
+    upstreams: [{ ...serving(upstream, ["m"]), name }],
+  });
+  const moving: { now: (() => void) | null } = { now: null };
+  await using service = await startTestService({
+    clock,
+    config: config(before, "before"),
+    openStorage: async (dataDir, closers) => {
+      const opened = await openStorage(dataDir, closers);
+      if (!opened.ok) return opened;
+      const { store } = opened;
+      const claimChunk: Store["claimChunk"] = async (claim) => {
+        const claimed = await store.claimChunk(claim);
+        moving.now?.();
+        moving.now = null;
+        return claimed;
+      };
+      return { ...opened, store: { ...store, claimChunk } };
+    },
+  });
+  moving.now = () => service.reconfigure(config(after, "after"));
+
+  const batch = await service.run(linesFor("m", 3));
+
+  expect(batch.request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
+  expect([before.total, after.total]).toEqual([0, 3]);
 });

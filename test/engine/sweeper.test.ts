@@ -10,6 +10,7 @@ import { sweep, sweepOrphans } from "../../src/engine/sweeper.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { Events } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { HEARTBEAT_MS, startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { aFile, temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -288,4 +289,27 @@ test("a failed upload leaves neither a blob nor an intent", async () => {
   const database = new Database(join(service.dataDir, "batchd.sqlite"), { readonly: true });
   expect(database.prepare("select count(*) from blob_intents").pluck().get()).toBe(0);
   database.close();
+});
+
+test("a file that takes longer to store than its intent lasts is no garbage to another replica", async () => {
+  await using replicas = await startReplicas();
+  const { a, b, dataDir } = replicas;
+  const database = new Database(join(dataDir, "batchd.sqlite"), { readonly: true });
+  const expiry = database.prepare("select min(expires_at_ms) from blob_intents").pluck();
+  a.blobs.puts.close("files/");
+  const uploading = a.service.upload(chatLines(3));
+  await a.blobs.puts.reached();
+  const ttlMs = Number(expiry.get()) - a.clock.nowMs();
+  for (let passedMs = 0; passedMs < 2 * ttlMs; passedMs += HEARTBEAT_MS) {
+    a.clock.advance(HEARTBEAT_MS);
+    while (Number(expiry.get()) < a.clock.nowMs() + ttlMs) await setImmediate();
+    b.clock.advance(HEARTBEAT_MS);
+  }
+  database.close();
+  a.blobs.puts.open();
+
+  const id = await uploading;
+  await sweepAfter(HOUR_MS, b.service, b.clock);
+  expect(await blobsBelow(dataDir, "files")).toEqual([id]);
+  expect(await b.service.text(id)).toContain("line-3");
 });

@@ -6,6 +6,7 @@ import {
   type SourceFile,
   withoutComments,
 } from "./source-tree.ts";
+import { untestedEngineFiles } from "./tests-by-name.ts";
 
 interface Allowed {
   /** Beginnings of paths below `src/`; `store/*` means the files of that folder alone. A file may always import its folder. */
@@ -254,5 +255,6 @@ export const RULES = {
       [],
     )(files.filter((file) => file.path.startsWith("src/store/"))),
   "files stay short": longFiles,
+  "each file of the engine has a test of its name": untestedEngineFiles,
   "no folder hides behind an index.ts": barrels,
 } as const satisfies Record<string, (files: readonly SourceFile[]) => string[]>;

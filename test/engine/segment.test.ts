@@ -1,0 +1,102 @@
+/** A segment gives back all that was written, or nothing. */
+import { join } from "node:path";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import type { Blobs } from "../../src/blobs/blobs.ts";
+import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { crc32Of, readSegment, recordHeader } from "../../src/engine/segment.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+const KEY = "journal/batch/0-1-0";
+
+interface Written {
+  readonly lineNumber: number;
+  readonly succeeded: boolean;
+  readonly row: string;
+}
+
+async function segmentBench() {
+  const dir = temporaryFolder("batchd-segment-");
+  const blobs = await openDiskBlobs(join(dir.path, "blobs"));
+  return { blobs, [Symbol.dispose]: () => dir[Symbol.dispose]() };
+}
+
+const partsOf = (records: readonly Written[]) =>
+  records.flatMap((record) => {
+    const row = Buffer.from(record.row);
+    return [recordHeader(record, row.length), row];
+  });
+
+const bytesOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) => sum + length, 0);
+
+/** Writes `stored` where the row of the segment says that `records` are. */
+async function reading(blobs: Blobs, records: readonly Written[], stored = partsOf(records)) {
+  await blobs.delete(KEY);
+  await blobs.putBytes(KEY, stored);
+  const parts = partsOf(records);
+  const segment = { blobKey: KEY, bytes: bytesOf(parts), crc32: await crc32Of(parts) };
+  return readSegment(segment, { blobs, isLastTry: false });
+}
+
+const record = fc.record({
+  lineNumber: fc.integer({ min: 1, max: 50_000 }),
+  succeeded: fc.boolean(),
+  // Rows may hold newlines, and what looks like the header of a record.
+  row: fc.oneof(fc.string({ unit: "binary" }), fc.constant("7 o 3\nabc")),
+});
+
+test("whatever the rows are, they come back as they were written, in the same order", async () => {
+  using bench = await segmentBench();
+  const property = fc.asyncProperty(fc.array(record, { maxLength: 12 }), async (records) => {
+    const read = await reading(bench.blobs, records);
+    if (!read.ok) throw new Error(read.problem);
+    const found = read.records.map(({ lineNumber, succeeded, start, end }) => {
+      return { lineNumber, succeeded, row: read.bytes.toString("utf8", start, end) };
+    });
+    expect(found).toEqual(records);
+  });
+  await fc.assert(property, { numRuns: 60 });
+});
+
+test("a segment with any one wrong byte is damaged as a whole", async () => {
+  using bench = await segmentBench();
+  const records = [1, 2].map((lineNumber) => ({ lineNumber, succeeded: true, row: "row\n" }));
+  const bytes = Buffer.concat(partsOf(records));
+  for (let at = 0; at < bytes.length; at++) {
+    const spoiled = Buffer.from(bytes);
+    spoiled[at]! ^= 1;
+    expect(await reading(bench.blobs, records, [spoiled])).toMatchObject({ ok: false });
+  }
+});
+
+test("a segment that has become shorter, or is gone, is damaged", async () => {
+  using bench = await segmentBench();
+  const records = [{ lineNumber: 1, succeeded: true, row: "a row that is long enough\n" }];
+  const short = Buffer.concat(partsOf(records)).subarray(0, 10);
+  expect(await reading(bench.blobs, records, [short])).toMatchObject({ ok: false });
+  await bench.blobs.delete(KEY);
+  const segment = { blobKey: KEY, bytes: 10, crc32: null };
+  const read = await readSegment(segment, { blobs: bench.blobs, isLastTry: false });
+  expect(read).toMatchObject({ ok: false });
+});
+
+test("without a checksum, bytes that are no records are damaged", async () => {
+  using bench = await segmentBench();
+  for (const text of ["no header", "1 o 999\nshort", "1 o x\nrow"]) {
+    await bench.blobs.delete(KEY);
+    await bench.blobs.putBytes(KEY, [Buffer.from(text)]);
+    const segment = { blobKey: KEY, bytes: text.length, crc32: null };
+    const read = await readSegment(segment, { blobs: bench.blobs, isLastTry: false });
+    expect(read, text).toMatchObject({ ok: false });
+  }
+});
+
+test("an error that may pass is thrown, and counts as damage in the last try alone", async () => {
+  using bench = await segmentBench();
+  // A folder where the blob should be: reading it is EISDIR, which says nothing about the bytes.
+  await bench.blobs.putBytes(`${KEY}/x`, [Buffer.from("x")]);
+  const segment = { blobKey: KEY, bytes: 1, crc32: null };
+  const read = (isLastTry: boolean) => readSegment(segment, { blobs: bench.blobs, isLastTry });
+  await expect(read(false)).rejects.toThrow("EISDIR");
+  expect(await read(true)).toMatchObject({ ok: false });
+});

@@ -1,0 +1,29 @@
+/** The rule that whoever changes a file of the engine finds its tests by its name. */
+import type { SourceFile } from "./source-tree.ts";
+
+/** Files whose guarantees need others around them, and the tests that hold them. */
+const HELD_BY: Readonly<Record<string, string>> = {
+  // A chunk that is closed, given back or left, after a drain, a cancellation and a crash.
+  "chunk-runner.ts": "test/engine/restart.test.ts",
+  "chunk-trace.ts": "test/telemetry/tracing.test.ts",
+  "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
+  "expiry.ts": "test/engine/file-expiry.test.ts",
+  // Long lines are the ones that it reads in slices.
+  "parsed-line.ts": "test/engine/validation-extremes.test.ts",
+  "sending.ts": "test/engine/pass-through.test.ts",
+  "served-models.ts": "test/engine/check-models.test.ts",
+};
+
+/** Names also the entries of the table that are needed no more. */
+export function untestedEngineFiles(files: readonly SourceFile[]): string[] {
+  const paths = new Set(files.map(({ path }) => path));
+  const sources = [...paths].filter((path) => path.startsWith("src/engine/"));
+  const ownTestOf = (path: string) => path.replace(/^src\//, "test/").replace(/\.ts$/, ".test.ts");
+  const untested = sources
+    .filter((path) => !paths.has(HELD_BY[path.slice("src/engine/".length)] ?? ownTestOf(path)))
+    .map((path) => `${path} has no test`);
+  const stale = Object.keys(HELD_BY)
+    .filter((name) => paths.has(ownTestOf(`src/engine/${name}`)))
+    .map((name) => `${name} needs no entry`);
+  return [...untested, ...stale];
+}
