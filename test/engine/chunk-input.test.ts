@@ -26,7 +26,7 @@ async function inputBench(isOwn: readonly boolean[], fillingBytes = 0) {
     start = end;
   });
   const own = lines.flatMap((text, i) => (isOwn[i] ? [{ number: i + 1, text }] : []));
-  const chunk = { number: 0, route: "m", lineCount: own.length, extents } as unknown as Chunk;
+  const chunk = { number: 0, model: "m", lineCount: own.length, extents } as unknown as Chunk;
   const readAll = async () => {
     const found: { number: number; text: string }[] = [];
     for await (const group of readLines({ blobs, key: KEY }, extents)) {

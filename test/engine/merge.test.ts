@@ -49,7 +49,7 @@ const LINE_BYTES = 301;
 function chunkOf(number: number, lines: readonly PlannedLine[]): Chunk {
   return {
     number,
-    route: lines[0]!.route,
+    model: lines[0]!.route,
     lineCount: lines.length,
     extents: lines.map((line) => ({
       start: (line.number - 1) * LINE_BYTES,

@@ -5,6 +5,8 @@ import type { SourceFile } from "./source-tree.ts";
 const HELD_BY: Readonly<Record<string, string>> = {
   // A chunk that is closed, given back or left, after a drain, a cancellation and a crash.
   "chunk-runner.ts": "test/engine/restart.test.ts",
+  // A run that fails counts against its chunk, and the lease of the chunk is left to run out.
+  "chunk-start.ts": "test/engine/damage.test.ts",
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
