@@ -114,7 +114,7 @@ test("neighbouring lines of a route are one extent, so that they are one read", 
   expect(plan(lines, { maxLines: 100, maxBytes: 100 })).toEqual([
     {
       number: 0,
-      route: "model-a",
+      model: "model-a",
       lineCount: 4,
       extents: [
         { start: 0, end: 13, firstLine: 1 },
@@ -123,7 +123,7 @@ test("neighbouring lines of a route are one extent, so that they are one read", 
     },
     {
       number: 1,
-      route: "model-b",
+      model: "model-b",
       lineCount: 1,
       extents: [{ start: 13, end: 17, firstLine: 5 }],
     },
