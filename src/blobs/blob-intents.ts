@@ -1,8 +1,8 @@
 /**
- * What this process is writing: blobs whose row is to follow (`store/intents.ts`). An intent is renewed for as long as
- * the work that declared it goes on, so a sweep cannot take the blob, however slow that work is. When the work ends
- * without a row, the intent is given up before the blob is deleted: a commit that was reported as failed may have
- * been made all the same, and then its blob must stay.
+ * Keeps the intents of this process: blobs whose row is still to be written (`store/intents.ts`). An intent is renewed
+ * while its work continues, so the sweep cannot take the blob of slow work. Work that ends without a row releases the
+ * intent first and deletes the blob afterwards. It must never do so in the other order: a commit that was reported as
+ * failed may have succeeded, and then its blob must stay.
  */
 
 import type { Clock } from "../clock.ts";
@@ -10,7 +10,7 @@ import type { IntentStore } from "../store/intents.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Blobs } from "./blobs.ts";
 
-/** Without a renewal for this long the writer is taken for gone. */
+/** The time without a renewal after which a writer counts as dead. */
 const INTENT_TTL_MS = 5 * 60 * 1000;
 
 export interface BlobIntentsDeps {
@@ -29,8 +29,8 @@ export class BlobIntents {
   }
 
   /**
-   * Declares the blobs for as long as `work` goes on, which is to write them and then the rows that name them. When it
-   * throws, or comes to nothing (null), what it has written is removed.
+   * Declares the blobs while `work` writes them and then the rows that name them. If it throws or returns null, its
+   * blobs are removed.
    */
   async during<T>(blobKeys: readonly string[], work: () => Promise<T>): Promise<T> {
     const { store, clock } = this.#deps;
@@ -48,7 +48,9 @@ export class BlobIntents {
     }
   }
 
-  /** To be called a few times before an intent would run out, and before those of others are given up. */
+  /**
+   * Renews all intents. Call this several times within the lifetime of an intent, and before expired ones are given up.
+   */
   async renew(): Promise<void> {
     const { store, clock } = this.#deps;
     if (this.#live.size === 0) return;
@@ -65,7 +67,7 @@ export class BlobIntents {
   }
 }
 
-/** A writer that could not renew its intent in time: the sweep has taken its blob for garbage. */
+/** The error for a writer that renewed its intent too late. The sweep has taken its blob for garbage. */
 export class BlobGivenUp extends Error {
   override readonly name = "BlobGivenUp";
 

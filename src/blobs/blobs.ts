@@ -1,7 +1,7 @@
 /**
- * The port for bytes: large, streamed, never changed. A blob is there whole or not at all: `put` resolves
- * once it is durable, and a crash before that leaves nothing under its key. Keys are paths of
- * letters, digits, `-`, `_` and `.`, separated by `/`.
+ * The port for bytes: large, streamed, never changed. A blob must be whole or absent. `put` resolves once the blob is
+ * durable, and a crash before that leaves nothing under its key. Keys are paths of letters, digits, `-`, `_` and `.`,
+ * separated by `/`.
  */
 import type { Readable } from "node:stream";
 
@@ -11,24 +11,24 @@ export interface BlobInfo {
   readonly modifiedAtMs: number;
 }
 
-/** Bytes `[start, end)`. */
+/** The bytes `[start, end)`. */
 export interface ByteRange {
   readonly start: number;
   readonly end: number;
 }
 
 export interface Blobs {
-  /** Stores the bytes under a new key. When `source` fails, nothing is stored and its error is thrown on. */
+  /** Stores the bytes under a new key. An error of `source` is thrown on, and nothing is stored. */
   put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }>;
   /** Stores one buffer under a new key. */
   putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void>;
-  /** Emits {@link BlobNotFound} when there is no such blob, {@link BlobTooShort} when it ends within the range. */
+  /** Emits {@link BlobNotFound} for a missing blob, {@link BlobTooShort} for one that ends within the range. */
   read(key: string, range?: ByteRange): Readable;
-  /** A range in one buffer. Throws {@link BlobNotFound} or {@link BlobTooShort}. */
+  /** Reads a range into one buffer. Throws {@link BlobNotFound} or {@link BlobTooShort}. */
   readRange(key: string, range: ByteRange): Promise<Buffer>;
-  /** Blobs whose key starts with `prefix` (a path that ends in `/`, or empty), in no particular order. */
+  /** Lists the blobs whose key starts with `prefix` (a path that ends in `/`, or empty), in no particular order. */
   list(prefix: string): AsyncIterable<BlobInfo>;
-  /** Does nothing when there is no such blob. */
+  /** Deletes a blob. A missing blob is no error. */
   delete(key: string): Promise<void>;
   /** Deletes every blob whose key starts with `prefix` (a path that ends in `/`). */
   deleteAll(prefix: string): Promise<void>;
@@ -44,7 +44,7 @@ export class BlobNotFound extends Error {
   }
 }
 
-/** It was stored whole, so it has been damaged since. */
+/** The error for a blob that is shorter than it was. It was stored whole, so its file is damaged. */
 export class BlobTooShort extends Error {
   override readonly name = "BlobTooShort";
 

@@ -1,10 +1,10 @@
 /**
- * Blobs as files under one folder, which one process owns.
+ * Stores blobs as files under one folder, which one process owns.
  *
- * A blob is written under a temporary name in `.tmp/`, synced, renamed to its key and its folder synced, in
- * that order: after a crash a key names all of its bytes or does not exist, and a `put` that has
- * resolved outlives a power cut. What a crash leaves in `.tmp/` is dropped at the next opening. No
- * part of a key begins with a dot, so keys cannot reach `.tmp/` or leave the folder.
+ * A blob is written under a temporary name in `.tmp/` and synced. Then it is renamed to its key, and its folder is
+ * synced. The order must stay. After a crash a key names all of its bytes or does not exist, and a resolved `put`
+ * survives a power cut. The next opening removes the remains of a crash from `.tmp/`. No part of a key begins with a
+ * dot, so a key cannot reach `.tmp/` or a place outside the folder.
  */
 import { randomUUID } from "node:crypto";
 import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
@@ -31,7 +31,7 @@ const READ_BYTES = 512 * 1024;
 const TEMPORARY = ".tmp";
 const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
 
-/** Opens the folder, which is created when it is missing. */
+/** Opens the folder, and creates a missing one. */
 export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
   const folder = resolve(root);
   await removeFolder(join(folder, TEMPORARY));
@@ -42,10 +42,10 @@ export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
 
 export class DiskBlobs implements Blobs {
   readonly #root: string;
-  /** Folders whose own name is durable. A folder that may be removed is not among them. */
+  /** The folders whose own names are durable. A folder that may be removed must not be here. */
   readonly #durableFolders = new Set<string>();
 
-  /** Use {@link openDiskBlobs}. */
+  /** Callers use {@link openDiskBlobs}. */
   constructor(root: string) {
     this.#root = root;
   }
@@ -63,7 +63,7 @@ export class DiskBlobs implements Blobs {
   }
 
   read(key: string, range?: ByteRange): Readable {
-    // Opened by the first read and closed with the stream: one that is never read holds nothing.
+    // The first read opens the file and the stream closes it, so an unread stream holds no descriptor.
     const chunks = readChunks(key, this.#pathOf(key), range);
     return Readable.from(chunks, { objectMode: false, highWaterMark: READ_BYTES });
   }
@@ -131,13 +131,13 @@ export class DiskBlobs implements Blobs {
   }
 
   /**
-   * Another put may have made the folder a moment ago, and not have synced the one above it yet: whoever stores
-   * something in it must not rely on that.
+   * Makes the name of a folder durable. Another `put` may have created the folder without having synced the one above
+   * it yet, so no `put` may rely on another one.
    */
   async #makeDurable(folder: string): Promise<void> {
     if (folder === this.#root || this.#durableFolders.has(folder)) return;
     await syncFoldersAbove(folder, this.#root);
-    // It cannot have been removed since: what was just stored is in it.
+    // The folder cannot have been removed since, because the new blob is in it.
     this.#durableFolders.add(folder);
   }
 

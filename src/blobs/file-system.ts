@@ -1,6 +1,6 @@
 /**
- * The few file operations that disk.ts is made of. A new name is durable only when its folder
- * has been synced, and a new folder only when its parent has.
+ * The file operations of disk.ts. A new name is durable only after a sync of its folder, and a new folder only after a
+ * sync of its parent.
  */
 import type { Dirent } from "node:fs";
 import {
@@ -17,29 +17,32 @@ import {
 } from "node:fs/promises";
 import { dirname, join, sep } from "node:path";
 
-/** Small pieces are gathered until there is this much: a call costs as much as copying 64 KiB. */
+/** Small pieces are gathered up to this size, because a call costs as much as a copy of 64 KiB. */
 const WRITE_BYTES = 1024 * 1024;
 const MOVE_ATTEMPTS = 6;
 
 const hasCode = (error: unknown, codes: readonly string[]) =>
   codes.includes((error as NodeJS.ErrnoException).code ?? "");
 
-/** Null when it fails with one of `codes`. */
+/** Resolves to null when the operation fails with one of `codes`. */
 export const orNull = <T>(operation: Promise<T>, ...codes: string[]): Promise<T | null> =>
   operation.catch((error: unknown) => {
     if (hasCode(error, codes)) return null;
     throw error;
   });
 
-/** Only the user that runs the server may read what its clients send. */
+/** The mode of files. Other users must not read what clients send. */
 export const FILE_MODE = 0o600;
 export const FOLDER_MODE = 0o700;
 
-/** Whether the mode lets other users do anything with it. */
+/** True for a mode that gives other users any right. */
 export const isOpenToOthers = async (path: string): Promise<boolean> =>
   ((await stat(path)).mode & 0o077) !== 0;
 
-/** Takes away from other users what an older version gave them. The folder itself comes last, as the sign that it is done. */
+/**
+ * Removes the rights that an older version gave to other users. The folder itself comes last, so a closed one shows
+ * that the work is complete.
+ */
 export async function closeToOthers(folder: string): Promise<void> {
   if (!(await isOpenToOthers(folder))) return;
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
@@ -49,7 +52,7 @@ export async function closeToOthers(folder: string): Promise<void> {
   await chmod(folder, FOLDER_MODE);
 }
 
-/** Creates the folder, and all those above it unless the last one is enough, durably. */
+/** Creates a folder durably. `all` also creates the missing folders above it. */
 export async function makeFolder(path: string, which: "all" | "last" = "all"): Promise<void> {
   const recursive = which === "all";
   const topmost = await mkdir(path, { recursive, mode: FOLDER_MODE });
@@ -70,21 +73,21 @@ export async function syncFolder(path: string): Promise<void> {
   await folder.sync();
 }
 
-/** Renames a file, creating the folder it goes to; the name of that folder is not durable yet. */
+/** Renames a file and creates the target folder. The name of that folder is not durable yet. */
 export async function moveInto(from: string, to: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
       await rename(from, to);
       return;
     } catch (error) {
-      // There is no such folder yet, or a delete has taken it away while it was still empty.
+      // The folder does not exist yet, or a delete has removed it while it was empty.
       if (!hasCode(error, ["ENOENT"]) || attempt === MOVE_ATTEMPTS) throw error;
       await mkdir(dirname(to), { recursive: true, mode: FOLDER_MODE });
     }
   }
 }
 
-/** Removes `from` and the folders above it, up to `root`, as far as they are empty; each is told of before. */
+/** Removes `from` and the empty folders above it, below `root`. `onRemoving` gets each folder before its removal. */
 export async function removeEmptyFolders(
   from: string,
   root: string,
@@ -103,10 +106,12 @@ export async function removeEmptyFolders(
   }
 }
 
-/** Entries that one call reads: a folder may have 100,000 of them, and `readdir` takes 50 ms for as many. */
+/**
+ * The number of entries that one call reads. A folder may have 100,000 of them, and `readdir` takes 50 ms for as many.
+ */
 const ENTRIES_PER_READ = 256;
 
-/** The entries of a folder; none when there is no such folder. */
+/** Yields the entries of a folder; none for a missing folder. */
 export async function* entriesOf(path: string): AsyncGenerator<Dirent> {
   const folder = await orNull(opendir(path, { bufferSize: ENTRIES_PER_READ }), "ENOENT", "ENOTDIR");
   if (folder !== null) yield* folder;
@@ -115,7 +120,9 @@ export async function* entriesOf(path: string): AsyncGenerator<Dirent> {
 const REMOVE_ATTEMPTS = 6;
 const REMOVED_AT_ONCE = 32;
 
-/** Removes a folder with everything in it, a few files at a time: with 100,000 files `fs.rm` keeps the event loop for 1 s. */
+/**
+ * Removes a folder with its contents, a few files at a time. `fs.rm` blocks the event loop for 1 s with 100,000 files.
+ */
 export async function removeFolder(path: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     let removals: Promise<unknown>[] = [];
@@ -130,7 +137,7 @@ export async function removeFolder(path: string): Promise<void> {
       await orNull(rmdir(path), "ENOENT", "ENOTDIR");
       return;
     } catch (error) {
-      // Something has come meanwhile, or was passed over, as a folder may be read differently while it shrinks.
+      // A new file has come, or the listing has missed one, because a folder may be read differently while it shrinks.
       if (!hasCode(error, ["ENOTEMPTY", "EEXIST"]) || attempt === REMOVE_ATTEMPTS) throw error;
     }
   }
@@ -141,7 +148,7 @@ function removeEntry(entry: Dirent): Promise<unknown> {
   return entry.isDirectory() ? removeFolder(path) : orNull(unlink(path), "ENOENT");
 }
 
-/** One write for all pieces. */
+/** Writes all pieces in one call. */
 export async function writeAll(file: FileHandle, pieces: readonly Uint8Array[]): Promise<void> {
   const bytes = pieces.reduce((sum, piece) => sum + piece.byteLength, 0);
   if (bytes === 0) return;
@@ -151,7 +158,7 @@ export async function writeAll(file: FileHandle, pieces: readonly Uint8Array[]):
   }
 }
 
-/** Writes while the next bytes are on their way; returns how many there were. */
+/** Writes a stream, and reads the next bytes during each write. Resolves to the number of bytes. */
 export async function writeStream(
   file: FileHandle,
   source: AsyncIterable<Uint8Array>,
@@ -167,7 +174,7 @@ export async function writeStream(
       if (gatheredBytes < WRITE_BYTES) continue;
       await writing;
       writing = writeAll(file, gathered);
-      // Whoever awaits it next hears of a fault; until then it must not count as unheard.
+      // The next `await` reports a failed write. Without this handler, the rejection would end the process before.
       writing.catch(() => {});
       bytes += gatheredBytes;
       gathered = [];

@@ -1,34 +1,34 @@
 /**
- * How the descriptors of the process are shared out, so that it never needs one that it does not have. A process that has
- * none left cannot write its journal, cannot reach a model and cannot tell anybody.
+ * Divides the file descriptors of the process, so that no part ever finds none left. A process without descriptors
+ * cannot write its journal, reach a model or report the fault.
  *
- * Some are kept for the files of the engine. Of the others the upstreams get what their concurrency asks for, but not
- * more than a third, and clients the rest, two for each connection: an upload or a download has a file besides.
+ * The engine's files have a fixed number of them. The upstreams get the descriptors for their concurrency, but at most
+ * a third of the rest. The clients get two for each connection, because an upload or a download also has a file.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import type { Config } from "../config/schema.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 
-/** Journals, results, the sweep and webhooks, each a few at a time. */
+/** The files of the engine: journals, results, the sweep and webhooks, each a few at a time. */
 const FILES_COUNT = 6;
-/** Connections that are being turned away, and those that have not closed yet. */
+/** The connections that are being refused, and those that have not closed yet. */
 const SLACK_COUNT = 2;
 const PER_CONNECTION = 2;
-/** Each takes some 20 kB of memory too. */
+/** The most connections of clients. Each also takes some 20 kB of memory. */
 const MAX_CONNECTIONS = 10_000;
 
 export interface DescriptorPlan {
-  /** Of clients. */
+  /** The most connections of clients. */
   readonly maxConnections: number;
-  /** To all upstreams together. */
+  /** The most requests to all upstreams together. */
   readonly maxRequests: number;
-  /** What the operator is told when the limit does not do for the configuration. */
+  /** Warnings for the operator when the limit is too low for the configuration. */
   readonly warnings: string[];
 }
 
 export interface Descriptors {
   readonly limit: number;
-  /** Before anything was connected. */
+  /** The descriptors in use before any connection is open. */
   readonly usedCount: number;
 }
 
@@ -51,11 +51,11 @@ export function planDescriptors(descriptors: Descriptors | null, config: Config)
   };
 }
 
-/** One more than there are slots: see `upstream/exchange/client.ts`. */
+/** The connections of all upstreams: one more than their slots, see `upstream/exchange/client.ts`. */
 const connectionsTo = (upstreams: readonly UpstreamConfig[]) =>
   upstreams.reduce((sum, { max_concurrency }) => sum + max_concurrency + 1, 0);
 
-/** The upstreams with as much concurrency as there are connections for, each with its share of it. */
+/** Reduces the concurrency of the upstreams in proportion, until there are connections for all of it. */
 export function fitUpstreams(
   upstreams: readonly UpstreamConfig[],
   maxRequests: number,
@@ -74,7 +74,7 @@ export function fitUpstreams(
   });
 }
 
-/** Null where the system does not tell, or sets no limit. */
+/** Returns null where the system reports no limit. */
 export function readDescriptors(): Descriptors | null {
   try {
     const limit = Number(

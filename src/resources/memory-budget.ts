@@ -1,36 +1,36 @@
 /**
- * One budget for what is held in memory of the bodies of requests and of answers.
+ * Limits the memory for the bodies of requests and answers, with one budget for all of them.
  *
- * What counts is what has come, not what was announced. Bytes that have come are counted at once; whoever holds them
- * then waits until there is room before more is read, so the budget is passed by one piece of each connection at the
- * most. Three purposes have a part each, because they wait for one another: a line keeps its request until its answer
- * is there, and an answer stays until the journal is written.
+ * The budget counts bytes that have come, never announced ones. It counts them at once, and their owner then waits for
+ * room before it reads more. So the excess is at most one piece of each connection. Three purposes have a part each,
+ * because they wait for one another. A line keeps its request until its answer is there, and an answer stays until the
+ * journal is written.
  *
- * - Nothing waits for ever: where there is no room, one of those that wait may go on all the same until it has let go of
- *   what it holds, and then the next one. This also lets in what is larger than its part.
- * - One owner never takes all: he may hold twice what is free for one more (dynamic thresholds, Choudhury and Hahne
- *   1998), so alone two thirds, and two of them two fifths each. What is small is let through as long as there is any
- *   room: it is not who fills the memory.
+ * - No owner may wait for ever. Without room, one waiting room continues until it is released, and then the next one.
+ *   This also admits a body that is larger than its part.
+ * - No owner may take everything. It may hold twice the free bytes (dynamic thresholds, Choudhury and Hahne 1998): two
+ *   thirds for a single owner, two fifths each for two. Small bodies pass as long as there is any room, because they do
+ *   not fill the memory.
  */
 
-/** Bodies of clients' requests, lines of batches, and answers to lines. */
+/** The purposes: bodies of clients' requests, lines of batches, and answers to lines. */
 export const MEMORY_PURPOSES = ["requests", "lines", "answers"] as const;
 export type MemoryPurpose = (typeof MEMORY_PURPOSES)[number];
 
-/** Of the budget. */
+/** The part of the budget that each purpose has. */
 const SHARES: Readonly<Record<MemoryPurpose, number>> = {
   requests: 1 / 2,
   lines: 1 / 4,
   answers: 1 / 4,
 };
-/** Of what is free, that one owner may hold. */
+/** An owner may hold this many times the free bytes. */
 const FAIR_MULTIPLE = 2;
 const SMALL_BYTES = 64 * 1024;
 
 export class MemoryBudget {
   readonly #parts: Readonly<Record<MemoryPurpose, Part>>;
 
-  /** Asked each time, as the configuration may be loaded again. */
+  /** `limitBytes` is called each time, because a reload may change the configuration. */
   constructor(limitBytes: () => number) {
     const partFor = (purpose: MemoryPurpose) => new Part(() => limitBytes() * SHARES[purpose]);
     this.#parts = {
@@ -40,7 +40,7 @@ export class MemoryBudget {
     };
   }
 
-  /** Room for one thing of a project, which holds nothing yet. */
+  /** Opens an empty room for one body of a project. */
   open(purpose: MemoryPurpose, owner: string): Room {
     return new Room(this.#parts[purpose], owner);
   }
@@ -54,7 +54,7 @@ export class MemoryBudget {
   }
 }
 
-/** What one thing holds. */
+/** The memory that one body holds. */
 export class Room implements Disposable {
   readonly #part: Part;
   readonly owner: string;
@@ -65,12 +65,12 @@ export class Room implements Disposable {
     this.owner = owner;
   }
 
-  /** So many bytes have come. Null when more may come, else when it may. */
+  /** Adds bytes that have come. Returns null when more may come, else a promise of room for them. */
   add(bytes: number): Promise<void> | null {
     return this.#part.add(this, bytes);
   }
 
-  /** It holds nothing any more. It may be used again. */
+  /** Releases all bytes. The room may be used again. */
   release(): void {
     this.#part.release(this);
   }
@@ -83,9 +83,9 @@ export class Room implements Disposable {
 class Part {
   readonly #limitBytes: () => number;
   readonly #ownedBytes = new Map<string, number>();
-  /** Those that wait, in the order in which they began to. */
+  /** The waiting rooms, first come first served. */
   readonly #waiting = new Map<Room, PromiseWithResolvers<void>>();
-  /** The one that may go on although there is no room. */
+  /** The one room that may continue without free memory. */
   #exempt: Room | null = null;
   heldBytes = 0;
 
@@ -116,8 +116,8 @@ class Part {
     this.heldBytes -= room.bytes;
     room.bytes = 0;
     if (this.#exempt === room) this.#exempt = null;
-    this.#letOn(room);
-    for (const waiting of this.#waiting.keys()) if (this.#admits(waiting)) this.#letOn(waiting);
+    this.#resume(room);
+    for (const waiting of this.#waiting.keys()) if (this.#admits(waiting)) this.#resume(waiting);
   }
 
   #admits(room: Room): boolean {
@@ -129,7 +129,7 @@ class Part {
     return this.#exempt === room;
   }
 
-  #letOn(room: Room): void {
+  #resume(room: Room): void {
     const wait = this.#waiting.get(room);
     this.#waiting.delete(room);
     wait?.resolve();

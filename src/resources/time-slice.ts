@@ -1,22 +1,22 @@
 /**
- * Long work on the one thread that everything runs on. It may go on for 8 ms in a turn of the event loop, however many
- * requests and batches have such work: the others wait in a queue, and between two turns the loop does everything else.
+ * Divides long work into slices, so that no work blocks the event loop. All long work together may run for 8 ms in a
+ * turn of the event loop. The rest waits in a queue, and the event loop does all other work between two turns.
  *
- * Whoever reads something that a client sent, or goes through many rows, does so in steps of some 64 KiB, or of a
- * millisecond at the most, and asks for time between two of them.
+ * A reader of client input, or of many rows, must work in steps of some 64 KiB or at most a millisecond. It asks for
+ * time between two steps.
  */
 import type { Reading } from "../batch/reading.ts";
 
 const SLICE_MS = 8;
-/** The most adversarial JSON takes 2 ms for as much. */
+/** The size of a step. The most adversarial JSON of this size takes 2 ms. */
 export const STEP_BYTES = 64 * 1024;
-/** What is no longer is read in one go. */
+/** A text up to this size is read without a pause. */
 const SHORT_BYTES = 2 * STEP_BYTES;
 
 let endsAtMs = 0;
 const queue: (() => void)[] = [];
 
-/** Null while there is time left for long work in this turn of the event loop; else resolves when there is. */
+/** Returns null while there is time left in this turn of the event loop, else a promise of more time. */
 export function timeForMore(): Promise<void> | null {
   if (performance.now() < endsAtMs) return null;
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -25,17 +25,17 @@ export function timeForMore(): Promise<void> | null {
   return promise;
 }
 
-/** For one of those who wait: two could not tell whose time is over. */
+/** Starts a slice for one waiter only. Two waiters could not know whose time is over. */
 function startSlice(): void {
   endsAtMs = performance.now() + SLICE_MS;
   queue.shift()?.();
   if (queue.length > 0) setImmediate(startSlice);
 }
 
-/** Steps of some 100 µs, when each thing takes a microsecond. */
+/** The number of things in a step: some 100 µs when each takes a microsecond. */
 const GROUP_SIZE = 128;
 
-/** Every one of `things`, in groups between which there is time for more. */
+/** Yields `things` in groups, with a pause between them when the time is over. */
 export async function* inSlices<T>(things: readonly T[]): AsyncGenerator<readonly T[]> {
   for (let from = 0; from < things.length; from += GROUP_SIZE) {
     const wait = timeForMore();
@@ -44,7 +44,7 @@ export async function* inSlices<T>(things: readonly T[]): AsyncGenerator<readonl
   }
 }
 
-/** As `toSorted`, which takes 10 ms for 30,000 things, but in slices. */
+/** Sorts like `toSorted`, which takes 10 ms for 30,000 things, but in slices. */
 export async function sortedInSlices<T>(
   things: readonly T[],
   compare: (a: T, b: T) => number,
@@ -61,7 +61,7 @@ export async function sortedInSlices<T>(
   return runs[0] ?? [];
 }
 
-/** Of equals those of `before` come first. */
+/** Merges two sorted runs. Equal things keep their order: those of `before` come first. */
 async function merged<T>(
   before: readonly T[],
   after: readonly T[],
@@ -83,21 +83,21 @@ async function merged<T>(
   return all;
 }
 
-/** What copying, hashing or a checksum takes 3 ms for. */
+/** The size of a piece that takes 3 ms to copy or hash. */
 export const PIECE_BYTES = 4 * 1024 * 1024;
 
-/** A long run of bytes in parts that are each dealt with in one go. */
+/** Cuts a long run of bytes into pieces for one step each. */
 export function* piecesOf(bytes: Buffer): Generator<Buffer> {
   for (let from = 0; from < bytes.length; from += PIECE_BYTES) {
     yield bytes.subarray(from, from + PIECE_BYTES);
   }
 }
 
-/** Work that is made of many small things, counted in bytes. */
+/** Measures work on many small things in bytes. */
 export class SlicedWork {
   #bytes = 0;
 
-  /** So much was done. Null when there is time for more, else when there will be. */
+  /** Counts `bytes` of work. Returns null while there is time for more, else a promise of it. */
   done(bytes: number): Promise<void> | null {
     this.#bytes += bytes;
     if (this.#bytes < STEP_BYTES) return null;
@@ -106,7 +106,7 @@ export class SlicedWork {
   }
 }
 
-/** Whether it takes more than a step to read it. */
+/** True for a text that takes more than one step to read. */
 export const isLong = ({ length }: Buffer): boolean => length > SHORT_BYTES;
 
 /** Reads a short text at once, and a long one in slices. */

@@ -1,8 +1,8 @@
 /**
- * A histogram for what is observed tens of thousands of times a second.
+ * A histogram for tens of thousands of observations a second.
  *
- * prom-client checks the labels, hashes them and looks up the bucket by name for each value, which takes five times as
- * long. Here whoever observes holds the buckets of its labels, and text is made when somebody asks.
+ * prom-client checks the labels, hashes them and finds the bucket by name for each value, which takes five times as
+ * long. Here the caller keeps the buckets of its labels, and only a scrape makes text.
  */
 import type { MetricObjectWithValues, MetricType, MetricValueWithName } from "prom-client";
 
@@ -10,15 +10,15 @@ interface Described {
   readonly name: string;
   readonly help: string;
   readonly labelNames: readonly string[];
-  /** Upper bounds, ascending. */
+  /** The upper bounds, ascending. */
   readonly buckets: readonly number[];
 }
 
-/** The values that were observed under one set of labels. */
+/** The observed values of one set of labels. */
 export class Observations {
   readonly labels: Readonly<Record<string, string>>;
   readonly #bounds: readonly number[];
-  /** Not cumulative; the last one is beyond all bounds. */
+  /** The counts of the buckets, not cumulative. The last bucket lies beyond all bounds. */
   readonly #counts: number[];
   #count = 0;
   #sum = 0;
@@ -42,7 +42,7 @@ export class Observations {
     return this.#count === 0;
   }
 
-  /** As lines of the text format. */
+  /** Returns the lines of the text format. */
   valuesOf(name: string): MetricValueWithName<string>[] {
     let count = 0;
     const buckets = this.#counts.map((added, bucket) => {
@@ -59,7 +59,7 @@ export class Observations {
   }
 }
 
-/** To be registered with prom-client, which asks a metric for its name and its values. */
+/** A metric to register with prom-client, which reads its name and its values. */
 export class AttemptHistogram {
   readonly name: string;
   readonly #described: Described;
@@ -70,7 +70,7 @@ export class AttemptHistogram {
     this.#described = described;
   }
 
-  /** To be called once for each set of labels, and kept. */
+  /** Returns the observations of one set of labels. Callers call this once for each set, and keep the result. */
   labels(...values: readonly string[]): Observations {
     const { labelNames, buckets } = this.#described;
     const labels = Object.fromEntries(labelNames.map((label, i) => [label, values[i] ?? ""]));
@@ -81,7 +81,7 @@ export class AttemptHistogram {
 
   async get(): Promise<Omit<MetricObjectWithValues<MetricValueWithName<string>>, "collect">> {
     const { name, help } = this.#described;
-    // The type says that it is a number; the text needs the word.
+    // The type demands a number here, but the text needs the word.
     const type = "histogram" as unknown as MetricType;
     const observed = this.#observations.filter((each) => !each.isEmpty);
     const values = observed.flatMap((each) => each.valuesOf(name));

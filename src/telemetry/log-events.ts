@@ -1,4 +1,4 @@
-/** Every event that the log may have, by level, and what it says. The compiler holds whoever logs to it. */
+/** Every event that the log may have, by level, with its meaning. The compiler refuses any other event. */
 export const LOG_EVENTS = {
   error: {
     "batch.failing_alike": "The first 50 lines of a batch have all failed in the same way.",

@@ -1,6 +1,6 @@
 /**
- * Structured logs: one JSON object a line on standard error, so that standard output stays free for
- * what a program reads. Each line is an event named `noun.verb` with fields.
+ * Writes structured logs: one JSON object a line, on standard error, because other programs read the standard output.
+ * Each line is an event named `noun.verb` with fields.
  */
 import { type DestinationStream, destination, pino, stdTimeFunctions } from "pino";
 import type { LOG_EVENTS } from "./log-events.ts";
@@ -8,23 +8,23 @@ import type { LOG_EVENTS } from "./log-events.ts";
 type EventLevel = keyof typeof LOG_EVENTS;
 export type LogEvent<Level extends EventLevel> = keyof (typeof LOG_EVENTS)[Level] & string;
 
-interface Tell<Event extends string> {
+interface LogFunction<Event extends string> {
   (fields: object, event: Event): void;
   (event: Event): void;
 }
 
-/** Takes only events of the table, each at its level. */
-export type Log = { readonly [Level in EventLevel]: Tell<LogEvent<Level>> };
+/** A log that takes only the events of the table, each at its level. */
+export type Log = { readonly [Level in EventLevel]: LogFunction<LogEvent<Level>> };
 
 export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
 const standardError = () => destination({ fd: 2, sync: true });
 
-/** A log whose level may change. */
+/** A log with a level that may change. */
 export type LeveledLog = Log & { level: LogLevel };
 
-/** A log on standard error from which `redact` takes what nobody may read. */
+/** Creates a log on standard error. `redact` removes secrets from each line. */
 export function createRedactedLog(level: LogLevel, redact: (line: string) => string): LeveledLog {
   const stream = standardError();
   return createLog(level, { write: (line) => stream.write(redact(line)) });
@@ -41,7 +41,7 @@ export function createLog(
       messageKey: "event",
       timestamp: stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
-      // Keys never reach a log line; this is the net below that rule.
+      // No caller passes a key to the log. This list is a second protection.
       redact: [
         "authorization",
         "*.authorization",

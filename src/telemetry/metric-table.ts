@@ -1,25 +1,27 @@
-/** Every metric of batchd, named, described and labelled once; the page about them is made from this table. */
+/**
+ * Every metric of batchd with its name, description and labels. The page about metrics is generated from this table.
+ */
 
 interface Definition {
   readonly type: "counter" | "gauge" | "histogram";
   readonly help: string;
   readonly labels: readonly string[];
-  /** Upper bounds, for a histogram. */
+  /** The upper bounds of a histogram. */
   readonly buckets?: readonly number[];
 }
 
 const MINUTE = 60;
 const HOUR = 60 * MINUTE;
 
-/** Models take from milliseconds, for an embedding, to minutes. */
+/** The bounds for attempts. Models take from milliseconds, for an embedding, to minutes. */
 const ATTEMPT_SECONDS = [
   0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 ];
-/** A large upload takes minutes too. */
+/** The bounds for requests. A large upload may take minutes. */
 const REQUEST_SECONDS = [
   0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
 ];
-/** The first bucket holds the batches that came too late. */
+/** The bounds for the time that a batch had left. The first bucket holds the late batches. */
 const SLACK_SECONDS = [
   0,
   MINUTE,

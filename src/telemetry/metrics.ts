@@ -1,10 +1,10 @@
 /**
- * What is counted and measured, for Prometheus. Each server has a registry of its own, so that several can
- * run in one process.
+ * Counts and measures for Prometheus. Each server has a registry of its own, so that several servers can run in one
+ * process.
  *
- * What others know already is asked for when somebody looks ({@link Metrics.scrape}); the rest is counted where
- * it happens. An attempt costs three calls with their labels resolved, and lines are counted as they
- * are made durable, in groups.
+ * A scrape asks other parts for the values that they have ({@link Metrics.scrape}). All other values are counted where
+ * they arise. An attempt must not cost more than three calls with resolved labels. Lines are counted in groups, when
+ * they become durable.
  */
 import {
   Counter,
@@ -25,7 +25,7 @@ import { type LabelOf, METRICS, type NameOfType } from "./metric-table.ts";
 
 export interface Answered {
   readonly method: string;
-  /** The pattern, not the path that was asked for. */
+  /** The pattern of the route instead of the path, because clients choose the path. */
   readonly route: string;
   readonly status: number;
   readonly ms: number;
@@ -38,7 +38,7 @@ export interface Flushed {
   readonly usage: Usage;
 }
 
-/** Whose lines were flushed. */
+/** The labels of lines that were made durable. */
 export interface LineLabels {
   readonly model: string;
   readonly project: string;
@@ -46,21 +46,24 @@ export interface LineLabels {
 
 export type LeaseChange = "claimed" | "released" | "closed" | "lost";
 
-/** What is looked at only when somebody asks. */
+/** The values that only a scrape asks for. */
 export interface Now {
   readonly targets: readonly TargetStatus[];
-  /** Null when the store cannot tell. */
+  /** The work in the store; null when the store cannot count it. */
   readonly openWork: OpenWork | null;
-  /** In memory, by purpose. */
+  /** The bytes in memory, by purpose. */
   readonly heldBytes?: Readonly<Record<string, number>>;
   readonly nowMs: number;
 }
 
-/** Clients choose the names behind `*`, so the number of series and their length need a bound. */
+/**
+ * The most models with a series of their own. With `*`, clients choose the names, so the number of series needs a
+ * bound.
+ */
 const MAX_MODELS = 100;
 const MAX_MODEL_LENGTH = 128;
 
-/** Gauges of the process whose names end like those of counters; each is there by type under another name. */
+/** Gauges of the process with the names of counters. Each exists by type under another name. */
 const MISNAMED_METRICS = [
   "nodejs_active_handles_total",
   "nodejs_active_requests_total",
@@ -73,7 +76,7 @@ const CIRCUITS: readonly TargetStatus["circuit"][] = ["closed", "half_open", "op
 export class Metrics {
   readonly #registry = new Registry();
   readonly #targets = new Map<string, TargetMetrics>();
-  /** Models that have a series of their own. */
+  /** The models with a series of their own. */
   readonly #models = new Set<string>();
   readonly #httpRequests = this.#counter("batchd_http_requests_total");
   readonly #httpSeconds = this.#histogram("batchd_http_request_duration_seconds");
@@ -103,11 +106,11 @@ export class Metrics {
 
   constructor() {
     this.#gauge("batchd_build_info").set({ version }, 1);
-    // A counter that shows only once it has moved hides its first step from whoever asks for a rate.
+    // The counters start at 0, because a rate would miss the first step of a counter that appears with it.
     for (const outcome of ["ok", "refused"]) this.#reloads.inc({ outcome }, 0);
   }
 
-  /** Adds what there is to know about the process: CPU, memory, garbage collection, event loop. */
+  /** Adds the metrics of the process: CPU, memory, garbage collection, event loop. */
   watchProcess(): void {
     collectDefaultMetrics({ register: this.#registry });
     for (const name of MISNAMED_METRICS) this.#registry.removeSingleMetric(name);
@@ -123,13 +126,13 @@ export class Metrics {
     this.#batchesCreated.inc({ project });
   }
 
-  /** `slackMs` is what was left of its window. */
+  /** `slackMs` is the time that the batch had left. */
   batchEnded({ project }: Pick<Batch, "project">, status: BatchStatus, slackMs: number): void {
     this.#batchesEnded.inc({ status, project });
     this.#batchSlack.observe({ status }, Math.max(0, slackMs / 1000));
   }
 
-  /** The same for as long as the process lives, so that a target may leave and come back. */
+  /** Returns the metrics of a target. A target that is removed and added again keeps its metrics. */
   target(name: string): TargetMetrics {
     const known = this.#targets.get(name);
     if (known !== undefined) return known;
@@ -181,7 +184,7 @@ export class Metrics {
     this.#reloads.inc({ outcome });
   }
 
-  /** Everything, in the text format of Prometheus. */
+  /** Returns all metrics in the text format of Prometheus. */
   async scrape({ targets, openWork, heldBytes, nowMs }: Now): Promise<string> {
     for (const [purpose, bytes] of Object.entries(heldBytes ?? {})) {
       this.#memoryHeld.set({ purpose }, bytes);
@@ -228,7 +231,7 @@ export class Metrics {
   #attemptHistogram(name: NameOfType<"histogram">): AttemptHistogram {
     const { help, labels: labelNames, buckets } = METRICS[name];
     const histogram = new AttemptHistogram({ name, help, labelNames, buckets });
-    // What the registry calls of a metric, it has.
+    // The object has every member that the registry calls.
     this.#registry.registerMetric(histogram as unknown as Metric);
     return histogram;
   }
@@ -247,7 +250,7 @@ export class Metrics {
   }
 }
 
-/** Of all targets. */
+/** The metrics of all targets. */
 interface TargetFamilies {
   readonly attempts: Counter<LabelOf<"batchd_upstream_attempts_total">>;
   readonly seconds: AttemptHistogram;
@@ -255,13 +258,16 @@ interface TargetFamilies {
   readonly retries: Counter<LabelOf<"batchd_upstream_retries_total">>;
 }
 
-/** Of the attempts at one target: made for tens of thousands a second. The clock may be set back meanwhile. */
+/**
+ * The metrics of one target, fast enough for tens of thousands of attempts a second. Durations may be negative, because
+ * the clock may be set back.
+ */
 export class TargetMetrics {
   readonly #name: string;
   readonly #families: TargetFamilies;
   readonly #seconds: Observations;
   readonly #waitSeconds: Readonly<Record<keyof TargetStatus["inFlight"], Observations>>;
-  /** By outcome, then by the first digit of the status. */
+  /** The counters by outcome, then by the first digit of the status. */
   readonly #counts = new Map<Outcome["kind"], Counter.Internal[]>();
 
   constructor(name: string, families: TargetFamilies) {

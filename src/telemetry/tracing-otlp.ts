@@ -1,9 +1,9 @@
 /**
- * Spans by OpenTelemetry, sent by OTLP over HTTP, as protobuf or as JSON. Loaded only where traces are configured: the SDK costs
- * time at start, and memory.
+ * Sends OpenTelemetry spans by OTLP over HTTP, as protobuf or as JSON. Only a configuration with tracing loads this
+ * file, because the SDK costs memory and time at the start.
  *
- * Nothing waits for the receiver. Spans gather in a bounded buffer that is sent every few seconds; while nobody
- * takes them the oldest stay, the newest are dropped, and the log says so once.
+ * No work may wait for the receiver. Spans gather in a bounded buffer that is sent every few seconds. While the
+ * receiver is down, the buffer keeps the oldest spans and drops the newest, and the log says so once.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import {
@@ -30,15 +30,15 @@ import type { Log } from "./log.ts";
 import type { Attributes, Ending, Span, SpanName, SpanStart, Tracing } from "./tracing.ts";
 
 const EXPORT_TIMEOUT_MS = 5_000;
-/** The longest that a receiver which does not answer can hold up the end of the process. */
+/** The longest time for which a silent receiver can delay the end of the process. */
 const CLOSE_WITHIN_MS = 2_000;
-/** Some tens of megabytes at the most, while the receiver is away. */
+/** The size of the buffer: at most some tens of megabytes, while the receiver is down. */
 const MAX_WAITING_SPANS = 16_384;
 const MAX_SPANS_PER_EXPORT = 2_048;
 const EXPORT_EVERY_MS = 2_000;
 
 export interface OtlpOptions {
-  /** Such as `http://localhost:4318/v1/traces`. */
+  /** The address of the receiver, such as `http://localhost:4318/v1/traces`. */
   readonly endpoint: string;
   readonly protocol: "http/protobuf" | "http/json";
   readonly log: Log;
@@ -111,7 +111,7 @@ function kindOf(kind: SpanStart["kind"]): SpanKind {
   return kind === "client" ? SpanKind.CLIENT : SpanKind.INTERNAL;
 }
 
-/** An attribute without a value is left out. */
+/** Removes the attributes without a value. */
 const known = (attributes: Attributes) =>
   Object.fromEntries(
     Object.entries(attributes).filter(
@@ -119,7 +119,7 @@ const known = (attributes: Attributes) =>
     ),
   );
 
-/** Valid by the time it gets here: it was checked when it came in. */
+/** Parses a `traceparent`, which was checked when it came in. */
 function contextOf(traceparent: string): SpanContext {
   const [, traceId = "", spanId = "", flags = "00"] = traceparent.split("-");
   return { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
@@ -127,7 +127,7 @@ function contextOf(traceparent: string): SpanContext {
 
 type Done = Parameters<SpanExporter["export"]>[1];
 
-/** Tells the log when the receiver goes away, and when it is back. */
+/** Logs when the receiver goes down, and when it is back. */
 class LoggingExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #log: Log;

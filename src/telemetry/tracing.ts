@@ -1,14 +1,14 @@
 /**
- * Traces, from the upload of a file to its output: what took how long, and because of what.
+ * Traces work from the upload of a file to its output, with times and causes.
  *
- * A span is named by its `traceparent` (W3C Trace Context), which travels with the rows of files and batches and
- * with every request to an upstream, so a trace goes on over restarts and over machines. Without a place
- * to send them no spans are made; a `traceparent` that a client sent is passed on all the same.
+ * A span is named by its `traceparent` (W3C Trace Context). The name is stored with files and batches and sent with
+ * every request to an upstream, so a trace continues across restarts and machines. Without a receiver no spans are
+ * made, but the `traceparent` of a client is still passed on.
  */
 
 import type { Outcome } from "../batch/outcome.ts";
 
-/** What is traced, and what each span spans. */
+/** The spans, with the work that each one covers. */
 export const SPANS = {
   "file.upload": "A file, from its first byte to its row in the store.",
   "batch.create":
@@ -24,43 +24,43 @@ export const SPANS = {
 
 export type SpanName = keyof typeof SPANS;
 
-/** Where something that a client asked for comes from. */
+/** The origin of a thing that a client asked for. */
 export interface Origin {
   readonly requestId: string;
-  /** The client's own; null without one. */
+  /** The client's own `traceparent`; null without one. */
   readonly traceparent: string | null;
 }
 
-/** Names as in the semantic conventions of OpenTelemetry where they have one, below `batchd.` otherwise. */
+/** Attributes by their names in OpenTelemetry's semantic conventions. Other names begin with `batchd.`. */
 export type Attributes = Readonly<Record<string, string | number | boolean | null>>;
 
 export interface SpanStart {
-  /** The `traceparent` of what it is part of; null begins a trace. */
+  /** The `traceparent` of the parent; null begins a trace. */
   readonly parent: string | null;
-  /** Whether it stands for a request that somebody sent, or that is sent to somebody. */
+  /** The side of a request that the span stands for; left out for work without a request. */
   readonly kind?: "server" | "client";
   readonly attributes: Attributes;
-  /** The `traceparent` of a span in another trace that it goes back to. */
+  /** The `traceparent` of a related span in another trace. */
   readonly link?: string | null;
 }
 
 export interface Ending {
   readonly attributes?: Attributes;
-  /** What went wrong, in a word. Left out: nothing. */
+  /** The fault in one word; left out when there is none. */
   readonly problem?: string | null;
 }
 
 export interface Span {
-  /** For whatever becomes part of it, here or elsewhere; null when nothing is traced. */
+  /** The name for children of this span, here or elsewhere; null when tracing is off. */
   readonly traceparent: string | null;
   end(ending?: Ending): void;
 }
 
 export interface Tracing {
-  /** On the hot path: whether it is worth saying what a span is about. */
+  /** True when spans are made. The hot path checks it before it gathers attributes. */
   readonly isOn: boolean;
   start(name: SpanName, span: SpanStart): Span;
-  /** Sends what has not been sent yet. Never rejects. */
+  /** Sends the remaining spans. Never rejects. */
   close(): Promise<void>;
 }
 
@@ -76,15 +76,18 @@ const TRACEPARENT =
   /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-|$)/;
 const VERSION_0_LENGTH = 55;
 
-/** The header of a client as it may be passed on; null when it is not there or not valid. */
+/** Returns the header of a client in the form to pass on; null for a missing or invalid one. */
 export function traceparentFrom(header: string | undefined): string | null {
   if (header === undefined || !TRACEPARENT.test(header)) return null;
   if (header.startsWith("00-")) return header.length === VERSION_0_LENGTH ? header : null;
-  // Of a later version only this much is known.
+  // A later version of the header may have more fields, of which only the first ones are known.
   return `00-${header.slice("00-".length, VERSION_0_LENGTH)}`;
 }
 
-/** Ends the span when `work` does, with what `describe` finds to say of its result. What is thrown is its problem. */
+/**
+ * Ends the span when `work` ends, with the attributes that `describe` finds in the result. A thrown error is the
+ * problem of the span.
+ */
 export async function during<T>(
   span: Span,
   work: () => Promise<T>,
@@ -100,7 +103,7 @@ export async function during<T>(
   }
 }
 
-/** How a line ends, or an attempt at it. */
+/** Returns the ending of a span for the outcome of a line or an attempt. */
 export function endingOf(outcome: Outcome): Ending {
   if (!("status" in outcome)) return { problem: outcome.kind };
   const { status } = outcome;

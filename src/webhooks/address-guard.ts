@@ -1,11 +1,10 @@
 /**
- * Keeps webhooks out of the private network. Their URLs may come from people who should not reach what this
- * machine reaches: metadata services, databases, the upstreams themselves.
+ * Keeps webhooks out of the private network. The people who choose the URLs may not have access to everything that this
+ * machine can reach: metadata services, databases, the upstreams themselves.
  *
- * The check is made on the addresses that a connection is about to use, not on the URL: a name is resolved
- * once, and only what passed is connected to, so a name that changes its mind between check and connection
- * gains nothing. Only public unicast addresses pass. Those that carry another address inside them (mapped,
- * NAT64, 6to4, Teredo) do not, whatever they carry.
+ * The guard checks the addresses of each connection, never only the URL. A name is resolved once, and the connection
+ * goes to the checked address. So a name that changes between check and connection gains nothing. Only public unicast
+ * addresses pass. An address that contains another one (mapped, NAT64, 6to4, Teredo) is always refused.
  */
 import { type LookupAddress, type LookupOptions, lookup as systemLookup } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
@@ -15,7 +14,7 @@ export class AddressRefused extends Error {
   override readonly name = "AddressRefused";
 }
 
-/** All addresses of a name, as `dns.lookup` finds them. */
+/** Resolves a name to all of its addresses, like `dns.lookup`. */
 export type Resolve = (
   hostname: string,
   options: LookupOptions & { all: true },
@@ -32,17 +31,17 @@ export class AddressGuard {
     this.allow(allowedHosts);
   }
 
-  /** Other hosts that may be private, from the next connection on. */
+  /** Replaces the hosts that may be private, from the next connection on. */
   allow(hosts: readonly string[]): void {
     this.#allowed = new Set(hosts.map(canonical));
   }
 
-  /** Why the host of a URL must not be connected to; null when it may, or is a name that {@link lookup} checks. */
+  /** Returns the refusal of a URL's host; null for an allowed host, and for a name, which {@link lookup} checks. */
   refusalOf(host: string): AddressRefused | null {
     return isIP(host) === 0 || this.#isOpen(host, host) ? null : refusal(host, [host]);
   }
 
-  /** In place of `dns.lookup`: finds only addresses that may be connected to. */
+  /** Replaces `dns.lookup`, and finds only addresses to which a connection is allowed. */
   readonly lookup: LookupFunction = (hostname, options, callback) => {
     this.#resolve(hostname, { ...options, all: true }, (error, found) => {
       if (error !== null) return callback(error, []);
@@ -73,7 +72,7 @@ const refusal = (host: string, addresses: readonly string[]) => {
   );
 };
 
-/** All of IPv6 that is given out. Below it are relics that still carry IPv4, such as `::127.0.0.1`. */
+/** All allocated IPv6 addresses. Below them lie old forms that still contain IPv4, such as `::127.0.0.1`. */
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR("2000::/3");
 
 function rangeOf(address: string): string {
@@ -84,7 +83,7 @@ function rangeOf(address: string): string {
   return isStray ? "reserved" : range;
 }
 
-/** One spelling for each address and name. */
+/** Returns one spelling for each address and name. */
 function canonical(host: string): string {
   const bare = host.replace(/^\[(.*)\]$/, "$1");
   return ipaddr.isValid(bare)

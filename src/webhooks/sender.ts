@@ -1,9 +1,9 @@
 /**
- * One attempt at a delivery: a signed POST on a connection of its own.
+ * Makes one attempt at a delivery: a signed POST on a connection of its own.
  *
- * Attempts of one delivery differ in timestamp and signature only, because receivers refuse a timestamp that
- * is more than five minutes old. A redirect is an answer like any other that is not 2xx: following it could
- * lead where the URL may not.
+ * Only timestamp and signature differ between the attempts of a delivery, because receivers refuse a timestamp that is
+ * older than five minutes. A redirect counts as a failure and must never be followed, because it could lead to an
+ * address that the URL may not have.
  */
 import { Webhook } from "standardwebhooks";
 import { Agent, buildConnector } from "undici";
@@ -12,20 +12,20 @@ import type { BatchEvent } from "../contract/event.ts";
 import { version } from "../version.ts";
 import { type AddressGuard, AddressRefused } from "./address-guard.ts";
 
-/** For a whole attempt, from looking up the name to the end of the answer. */
+/** The time for a whole attempt, from the lookup of the name to the end of the answer. */
 const ATTEMPT_TIMEOUT_MS = 10_000;
-/** An answer is not used; so much of it is read that an ordinary receiver does not see a broken connection. */
+/** The part of the answer to read. It is not used, but an ordinary receiver should not see a broken connection. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 
 export interface Message {
   readonly url: string;
   readonly secret: string;
-  /** The same for each attempt: receivers know repetitions by it. */
+  /** The id of the delivery. It stays the same for each attempt, so that receivers can recognise repetitions. */
   readonly webhookId: string;
   readonly event: BatchEvent;
 }
 
-/** What became of an attempt. */
+/** The result of an attempt. */
 export type Sending =
   | { readonly kind: "delivered" }
   | { readonly kind: "failed"; readonly reason: string }
@@ -43,13 +43,13 @@ export class Sender {
       timeout: ATTEMPT_TIMEOUT_MS,
     });
     this.#agent = new Agent({
-      // An address in the URL itself is never looked up.
+      // An IP address in a URL needs no lookup, so it must be checked here.
       connect: (options, callback) => {
         const refusal = guard.refusalOf(options.hostname);
         if (refusal === null) connect(options, callback);
         else queueMicrotask(() => callback(refusal, null));
       },
-      // No connection is kept: each delivery is checked, and hours may pass until the next one.
+      // No connection is kept. Each delivery must be checked, and the next one may be hours away.
       pipelining: 0,
       // The attempt has a timer of its own.
       headersTimeout: 0,
@@ -57,7 +57,7 @@ export class Sender {
     });
   }
 
-  /** Resolves to `interrupted` when `interrupt` aborts. Never rejects. */
+  /** Sends a message. Resolves to `interrupted` when `interrupt` aborts. Never rejects. */
   async send(message: Message, interrupt: AbortSignal): Promise<Sending> {
     const over = new AbortController();
     const timeout = new AbortController();
@@ -97,7 +97,7 @@ export class Sender {
       body,
       signal,
     });
-    // The status says it all, even if the rest never comes.
+    // The status decides, even if the rest of the answer never comes.
     await answer.body.dump({ limit: MAX_ANSWER_BYTES, signal }).catch(() => {});
     return answer.statusCode;
   }
@@ -110,14 +110,14 @@ export interface Signable {
   readonly nowMs: number;
 }
 
-/** As Standard Webhooks prescribes and the OpenAI clients verify. */
+/** Signs a message as Standard Webhooks prescribes and the OpenAI clients verify. */
 export const signedHeaders = ({ secret, webhookId, body, nowMs }: Signable) => ({
   "webhook-id": webhookId,
   "webhook-timestamp": String(Math.floor(nowMs / 1000)),
   "webhook-signature": signerFor(secret).sign(webhookId, new Date(nowMs), body),
 });
 
-/** Without its prefix a secret is the key as it stands; the package would take it for base64. */
+/** A secret without its prefix is the key itself. The package would decode it as base64. */
 const signerFor = (secret: string): Webhook =>
   secret.startsWith("whsec_")
     ? new Webhook(secret)

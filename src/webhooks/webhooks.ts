@@ -1,10 +1,10 @@
 /**
- * Tells configured endpoints that a batch is final.
+ * Notifies the configured endpoints that a batch is final.
  *
- * What is to be told is written in the commit that makes the batch final, so no crash loses it and nothing is
- * told that did not happen. A delivery stays in the store until an endpoint has taken it, does not want it,
- * or is given up on. What a crash interrupts is sent again, under the same id: a receiver may see an event
- * twice and never misses one.
+ * The commit that makes the batch final also stores the deliveries. So a crash loses no event, and no event may ever
+ * report what did not happen. A delivery stays in the store until an endpoint has accepted it, has declined it, or has
+ * failed for too long. A delivery that a crash interrupts is sent again under the same id. So a receiver may see an
+ * event twice, but never misses one.
  */
 import { randomUUID } from "node:crypto";
 import type { Batch } from "../batch/batch.ts";
@@ -19,14 +19,14 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import { AddressGuard } from "./address-guard.ts";
 import type { Sender } from "./sender.ts";
 
-/** How often to look for deliveries that are due when nobody nudges. */
-const LOOK_EVERY_MS = 1_000;
+/** The interval at which due deliveries are looked for without a nudge. */
+const CHECK_EVERY_MS = 1_000;
 const MAX_IN_FLIGHT = 8;
-/** Fewer than all of them: an endpoint that never answers leaves room for the others. */
+/** The limit per endpoint is below the limit for all, so an endpoint that never answers leaves room for the others. */
 const MAX_IN_FLIGHT_PER_WEBHOOK = 2;
-/** Outlasts any attempt: three times its timeout. */
+/** The lease of an attempt: three times its timeout, so it outlasts the attempt. */
 const LEASE_TTL_MS = 30_000;
-/** For an answer that is on its way when the server stops. */
+/** The time for an answer that is on its way when the server stops. */
 const DRAIN_GRACE_MS = 1_000;
 
 const RETRY_BASE_MS = 5_000;
@@ -45,7 +45,7 @@ export class Webhooks {
   readonly #options: WebhooksOptions;
   #config: WebhooksConfig;
   readonly #guard: AddressGuard;
-  /** Null until there is something to send: what sends takes 10 MB of memory. */
+  /** The sender; null until the first delivery, because it takes 10 MB of memory. */
   #sender: Promise<Sender> | null = null;
   readonly #owner = `webhooks/${randomUUID()}`;
   readonly #nudge = new Nudge();
@@ -60,15 +60,15 @@ export class Webhooks {
     this.#guard = new AddressGuard(options.config.allow_private_hosts);
   }
 
-  /** Other endpoints from now on. An attempt under way ends as it began. */
+  /** Replaces the endpoints. An attempt in progress ends with the old ones. */
   reconfigure(config: WebhooksConfig): void {
     this.#config = config;
     this.#guard.allow(config.allow_private_hosts);
   }
 
   /**
-   * For the commit that makes the batch final. How it ends is known only in that commit, so an endpoint that did
-   * not ask for this ending is left out later, when the delivery is due.
+   * Returns the announcements for the commit that makes the batch final. Only that commit knows the ending. So an
+   * endpoint that did not ask for this ending is dropped later, when its delivery is due.
    */
   announcementsFor(batch: Batch): Announcement[] {
     const eventId = `evt_${randomHexId()}`;
@@ -81,7 +81,7 @@ export class Webhooks {
     const { clock, log } = this.#options;
     this.#loop = loop({
       name: "webhooks",
-      everyMs: LOOK_EVERY_MS,
+      everyMs: CHECK_EVERY_MS,
       nudge: this.#nudge,
       drain: this.#drain.signal,
       clock,
@@ -90,12 +90,12 @@ export class Webhooks {
     });
   }
 
-  /** A batch became final. */
+  /** Looks for new deliveries at once, after a batch became final. */
   nudge(): void {
     this.#nudge.now();
   }
 
-  /** Sends nothing more. What is in flight may end soon, and is otherwise due at the next start. */
+  /** Stops sending. A delivery in flight gets a short time to end; otherwise it is due at the next start. */
   async drain(): Promise<void> {
     this.#drain.abort();
     await this.#loop;
@@ -108,7 +108,7 @@ export class Webhooks {
     await (await this.#sender)?.close();
   }
 
-  /** False when nothing is due or there is no room. */
+  /** Returns false when no delivery is due, or too many are in flight. */
   async #startNext(): Promise<boolean> {
     if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
     const { store, clock } = this.#options;
@@ -131,7 +131,7 @@ export class Webhooks {
     );
   }
 
-  /** Never rejects: a delivery that the store could not record is due again when its lease ends. */
+  /** Never rejects. If the store cannot record a delivery, the delivery is due again when its lease ends. */
   async #run(delivery: Delivery): Promise<void> {
     try {
       await this.#deliver(delivery);
@@ -188,7 +188,7 @@ export class Webhooks {
     await store.postponeDelivery(delivery.webhookId, atMs);
     metrics.webhookAttempted(delivery.webhook, "failed");
     const fields = { ...fieldsOf(delivery), reason, retry_in_seconds: (atMs - nowMs) / 1000 };
-    // An endpoint that stays down would otherwise warn of each delivery some eighty times.
+    // An endpoint that stays down would otherwise log a warning about each delivery some eighty times.
     if (delivery.attemptCount === 0) log.warn(fields, "webhook.attempt_failed");
     else log.debug(fields, "webhook.attempt_failed");
   }
@@ -200,7 +200,7 @@ export class Webhooks {
   }
 }
 
-/** Deliveries exist for final statuses only, and each of them has an event. */
+/** Returns the type of the event. Only final statuses have deliveries, and each of them has an event. */
 const typeOf = ({ status }: Delivery) => `batch.${status}` as EventType;
 
 const wants = ({ events }: WebhookConfig, delivery: Delivery): boolean =>
@@ -224,9 +224,9 @@ const fieldsOf = (delivery: Delivery) => ({
 });
 
 /**
- * When to try again after an attempt that failed; null when that would be too long after the event. The waits
- * double up to a cap, and are shortened by up to a fifth, so that deliveries that failed together part ways.
- * `random` is from 0 up to 1.
+ * Returns the time of the next attempt; null when it would be too long after the event. The waits double up to a cap. A
+ * random part of up to a fifth shortens each of them, so that deliveries that failed together spread out. `random` is
+ * from 0 up to 1.
  */
 export function retryAtMs(
   { attemptCount, createdAtMs }: Pick<Delivery, "attemptCount" | "createdAtMs">,
