@@ -1,4 +1,4 @@
-/** The command line: reads arguments, prints for people, and leaves the exit to `main.ts`. */
+/** The command line: parses arguments and prints for people. It must never end the process; `main.ts` does. */
 import { once } from "node:events";
 import { resolve } from "node:path";
 import { setFlagsFromString } from "node:v8";
@@ -19,7 +19,7 @@ import { createLog, createRedactedLog, type Log } from "./telemetry/log.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { version } from "./version.ts";
 
-/** SQLite belongs to one process, which then does everything: serves the API and runs the batches. */
+/** The roles of a process. SQLite belongs to one process, which then serves the API and runs the batches. */
 const ROLES = ["all", "api", "worker"] as const;
 
 type Role = (typeof ROLES)[number];
@@ -58,10 +58,10 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   try {
     await program.parseAsync(argv);
   } catch (error) {
-    // Commander has printed what was wrong, or the help that was asked for.
+    // Commander has already printed the fault, or the help.
     if (error instanceof CommanderError) return error.exitCode;
     const failure = systemFailure(error);
-    // What is left is a fault of batchd itself, whose stack is wanted.
+    // The error is a bug in batchd, so its stack matters.
     if (failure === null) throw error;
     complain(failure);
     return FAILED;
@@ -69,7 +69,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   return exitCode;
 }
 
-/** What the system or a library refused, in words; null for any other error. */
+/** Returns a sentence for an error of the system or a library; null for any other error. */
 function systemFailure(error: unknown): string | null {
   if (!(error instanceof Error)) return null;
   const { code, message, cause } = error as NodeJS.ErrnoException;
@@ -107,7 +107,7 @@ async function serve(flags: Overrides): Promise<number> {
   const { config } = loaded;
   const redactor = new Redactor(configSecrets(config));
   const log = createRedactedLog(config.log_level, (line) => redactor.text(line));
-  const leave = nextSignal();
+  const firstSignal = nextSignal();
   process.on("SIGHUP", () => watch.ask());
   const metrics = new Metrics();
   metrics.watchProcess();
@@ -134,7 +134,7 @@ async function serve(flags: Overrides): Promise<number> {
   say(`batchd listening on ${runtime.url}`);
   const drain = new AbortController();
   const load = () => loadConfig(flags);
-  // Not waited for: an upstream that is down keeps nothing from starting.
+  // The start does not wait for the answers: an upstream that is down must not delay it.
   const warnOfUpstreams = async () => {
     const warnings = await runtime.checkUpstreams();
     for (const warning of warnings) log.warn({ warning }, "config.warning");
@@ -148,7 +148,7 @@ async function serve(flags: Overrides): Promise<number> {
   };
   const reload = reloading({ config, load, apply, log, metrics });
   const watched = watch.run(reload, { clock: systemClock, log, drain: drain.signal });
-  const signal = await leave;
+  const signal = await firstSignal;
   drain.abort();
   await watched;
   log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
@@ -156,33 +156,33 @@ async function serve(flags: Overrides): Promise<number> {
 }
 
 /**
- * Starting leaves 20 MB of garbage, which V8 would keep until it is busy. Collecting it stops everything for some 100 ms;
- * here it holds up nobody, because nobody knows the address yet.
+ * Collects the 20 MB of garbage that the start leaves, which V8 would keep until it is busy. A collection blocks the
+ * process for some 100 ms. No client waits yet, because the address is not printed before.
  */
 function dropStartupGarbage(): void {
-  // A flag of the command line could not be said in the first line of a script that runs everywhere.
+  // A script that runs everywhere cannot have a flag for Node.js in its first line.
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as NodeJS.GCFunction;
   collect({ type: "major", execution: "sync", flavor: "last-resort" });
 }
 
-/** Politely, or at once at the second signal. */
+/** Closes the runtime, or ends at once at the second signal. */
 function stop(runtime: Runtime, log: Log): Promise<number> {
-  const leaveAtOnce = nextSignal().then(() => INTERRUPTED);
+  const secondSignal = nextSignal().then(() => INTERRUPTED);
   const closed = runtime.close().then(() => {
     log.info("server.stopped");
     return OK;
   });
-  return Promise.race([closed, leaveAtOnce]);
+  return Promise.race([closed, secondSignal]);
 }
 
-/** The next request to leave; a second one, during the grace period, means at once. */
+/** Resolves to the next signal. The second one, during the grace period, ends the process at once. */
 function nextSignal(): Promise<string> {
   const signals = ["SIGTERM", "SIGINT"] as const;
   return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
 }
 
-/** Loaded for this alone: a server has no use for it at its start. */
+/** Prints the OpenAPI document. The import is here because a server does not need it to start. */
 async function printOpenApi(): Promise<void> {
   const { openApiYaml } = await import("./contract/openapi.ts");
   process.stdout.write(openApiYaml());

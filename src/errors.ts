@@ -1,13 +1,13 @@
 /**
- * The closed catalogue of what can go wrong in a client's eyes. `message` is written for the client;
- * `cause` is for the log and never leaves. `docs/errors.md` is generated from the table.
+ * The closed catalogue of errors that a client may get. `message` is for the client; `cause` is for the log and must
+ * never reach a client. `docs/errors.md` is generated from the table.
  */
 import { truncate } from "./batch/truncate.ts";
 
 interface CatalogueEntry {
   readonly status: number;
   readonly type: "invalid_request_error" | "server_error";
-  /** The `code` on the wire; OpenAI leaves it null for most errors. */
+  /** The `code` in the answer; OpenAI leaves it null for most errors. */
   readonly code: string | null;
   readonly meaning: string;
 }
@@ -107,7 +107,7 @@ export const CATALOGUE = {
   ),
 } as const satisfies Record<string, CatalogueEntry>;
 
-/** However long the text of a client is that a message repeats. */
+/** The longest message, because a message may repeat a text of the client. */
 const MESSAGE_CHARACTERS = 1_000;
 
 export type ErrorName = keyof typeof CATALOGUE;
@@ -116,7 +116,7 @@ export class PublicError extends Error {
   override readonly name = "PublicError";
   readonly error: ErrorName;
   readonly param: string | null;
-  /** In how long it makes sense to ask again; null when nobody knows. */
+  /** The time after which a repeated request makes sense; null when it is not known. */
   readonly retryAfterMs: number | null;
 
   constructor(error: ErrorName, message: string, options: PublicErrorOptions = {}) {
@@ -133,7 +133,7 @@ interface PublicErrorOptions {
   readonly retryAfterMs?: number | null;
 }
 
-/** A body that is not JSON, or not of the kind that is needed. */
+/** The error for a body that is not JSON, or not of the required kind. */
 export const jsonBodyError = (cause?: unknown): PublicError =>
   new PublicError(
     "invalid_request",
@@ -148,7 +148,7 @@ export const tooManyProperties = (path: string, count: number, max: number) =>
     { param: path },
   );
 
-/** A value that is not one of those allowed, in OpenAI's words. */
+/** The error for a value outside the allowed ones, in OpenAI's words. */
 export const unsupportedValue = (path: string, value: string, allowed: readonly string[]) =>
   new PublicError(
     "invalid_value",

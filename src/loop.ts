@@ -1,16 +1,17 @@
+/** Loops that repeat a pass, at intervals and on a nudge. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 import type { Log } from "./telemetry/log.ts";
 
-/** Given as a reason, because without one each abort would make an error with a stack. */
+/** The reason of an abort. Without one, each abort would create an error with a stack. */
 const NUDGED = "nudged";
 
-/** "Look now, please": wakes the loops that wait on it. Only ever a latency hint; every loop also looks by itself. */
+/** Wakes the loops that wait on it. A nudge may only save time: every loop also runs without one. */
 export class Nudge {
   #count = 0;
   readonly #sleepers = new Set<AbortController>();
 
-  /** How many nudges there have been. */
+  /** The number of nudges so far. */
   get count(): number {
     return this.#count;
   }
@@ -39,15 +40,15 @@ export interface LoopOptions {
   readonly drain: AbortSignal;
   readonly clock: Clock;
   readonly log: Log;
-  /** One pass; true when there may be more to do right away. */
+  /** Runs one pass. True asks for another one right away. */
   readonly runOnce: () => Promise<boolean>;
 }
 
-/** Resolves once drained. Never rejects: a failed pass is logged, then tried again. */
+/** Resolves once drained. Never rejects: a failed pass is logged, then repeated. */
 export async function loop(options: LoopOptions): Promise<void> {
   const { name, everyMs, nudge, drain, clock, log, runOnce } = options;
   while (!drain.aborted) {
-    // A nudge that comes during the pass may be about something the pass did not see any more.
+    // A nudge during the pass may concern work that the pass did not see.
     const nudgesSeen = nudge.count;
     const hasMore = await runOnce().catch((err: unknown) => {
       log.error({ loop: name, err }, "loop.pass_failed");
@@ -56,7 +57,7 @@ export async function loop(options: LoopOptions): Promise<void> {
     if (!hasMore && nudge.count === nudgesSeen && !drain.aborted) {
       await nudge.wait(clock, everyMs, drain);
     } else {
-      // A pass may do without a turn of the event loop; a long row of passes must not.
+      // One pass may run without a turn of the event loop; a long row of passes must not.
       await nextTurn();
     }
   }

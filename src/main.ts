@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * The command itself. Checks the version of Node.js before it loads anything: an older one cannot even parse the rest,
- * and would answer with a stack. So this file imports nothing, and has no syntax that Node.js 14 does not know.
+ * The command. It checks the version of Node.js before it loads anything, because an older one cannot parse the rest
+ * and would print a stack. So this file must import nothing and use only the syntax of Node.js 14.
  */
 const NEEDED_MAJOR = 24;
 

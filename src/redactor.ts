@@ -1,32 +1,35 @@
 /**
- * Replaces configured secrets in everything that leaves the process: answers of upstreams, error texts and the log.
+ * Redacts configured secrets in all output: answers of upstreams, error texts and the log.
  *
- * A model server may echo what it was sent, its key included, and what it answers is a tenant's to read. All other bytes
- * must stay what they are, so a secret is looked for as it stands, and in the ways in which JSON and addresses
- * write it. In bytes its place keeps its length, so that neither `content-length` nor a frame around it changes.
+ * A model server may echo its request, including the operator's key, and a tenant reads the answer. The redactor finds
+ * a secret as it is, and in its spellings in JSON and addresses. All other bytes must stay the same. A redacted secret
+ * in bytes keeps its length, so `content-length` and framing stay valid.
  *
- * It must never cost more than a search: an answer without a secret comes back as the same buffer.
+ * The redactor must never cost more than a search: an answer without a secret comes back as the same buffer.
  */
 
-/** What is shorter, or a short word such as `ollama`, stands in too many texts to be replaced in them. */
+/** Matches the texts to redact. Shorter ones, and short words such as `ollama`, occur in too many other texts. */
 const WORTH_HIDING = /^.{8,}$|^(?=.*\d)(?=.*\D).{6,}$/s;
 
-/** So much of the beginning or the end of a secret counts as a part of it. */
+/** The length from which the beginning or the end of a secret counts as a part of it. */
 const PART_CHARACTERS = 6;
 const MASK = "[redacted]";
 const FILL = 0x2a;
 const NOTHING = Buffer.alloc(0);
 
-/** The bytes or texts of one answer, in pieces. */
+/** Redacts one answer that comes in pieces. */
 export interface RedactedStream {
-  /** What may go on now. */
+  /** Returns the bytes that may be sent now. */
   push(chunk: Buffer): Buffer;
-  /** What was held back because a secret could have begun in it. */
+  /** Returns the bytes that were held because a secret could have begun in them. */
   end(): Buffer;
 }
 
 export class Redactor {
-  /** None of them holds another one, which would be found in it: the fewer, the faster. The longest first. */
+  /**
+   * The spellings to find, the longest first. A spelling that contains another one is left out, because the other one
+   * is found in it and fewer are faster.
+   */
   #texts: readonly string[] = [];
   #needles: readonly Buffer[] = [];
   #longest = 0;
@@ -35,7 +38,7 @@ export class Redactor {
     this.add(secrets);
   }
 
-  /** Former secrets stay known: what was sent with them may still be answered. */
+  /** Adds secrets. Former ones stay, because answers to requests with them may still come. */
   add(secrets: Iterable<string>): void {
     const known = new Set(this.#texts);
     for (const secret of secrets) {
@@ -58,7 +61,10 @@ export class Redactor {
     return clean;
   }
 
-  /** Takes out parts of secrets too, as a server shows a key that it refuses: for texts that are ours to change. */
+  /**
+   * Redacts parts of secrets as well, because a server may quote a part of the key that it refuses. Use it only for
+   * texts that batchd may change freely.
+   */
   parts(text: string): string {
     return this.text(text).replaceAll(/\S+/g, (word) =>
       word !== MASK && (/\*{2,}/.test(word) || this.#holdsPart(word)) ? MASK : word,
@@ -73,7 +79,7 @@ export class Redactor {
     );
   }
 
-  /** The same buffer when it holds no secret, else a copy of the same length. */
+  /** Returns the same buffer when it holds no secret, else a copy of the same length. */
   bytes(bytes: Buffer): Buffer {
     let clean = bytes;
     for (const needle of this.#needles) {
@@ -88,7 +94,10 @@ export class Redactor {
     return clean;
   }
 
-  /** The same in the bytes themselves, from `start` to `end`, and what ends there: of long bytes step by step. */
+  /**
+   * Redacts in place, from `start` to `end`, including a secret that began before `start`. So a caller can redact long
+   * bytes in steps.
+   */
   mask(bytes: Buffer, start: number, end: number): void {
     const piece = bytes.subarray(Math.max(0, start - this.#longest), end);
     const clean = this.bytes(piece);
@@ -103,7 +112,7 @@ export class Redactor {
         const cut = bytes.length - this.#openLength(bytes);
         const clean = this.bytes(bytes);
         const rest = bytes.subarray(cut);
-        // A secret that ends in the rest has been replaced already, and must not be found again in halves.
+        // A secret that ends in the rest has already been redacted. The original bytes would show its second half.
         held = this.bytes(rest).equals(clean.subarray(cut)) ? rest : clean.subarray(cut);
         return clean.subarray(0, cut);
       },
@@ -115,7 +124,7 @@ export class Redactor {
     };
   }
 
-  /** Of the end of the bytes, as far as a secret may have begun there that the next piece goes on with. */
+  /** Returns the length of the end of the bytes that may be the beginning of a secret in the next piece. */
   #openLength(bytes: Buffer): number {
     const from = Math.max(0, bytes.length - this.#longest + 1);
     for (let at = from; at < bytes.length; at++) {
@@ -129,7 +138,7 @@ export class Redactor {
   }
 }
 
-/** As it is, in JSON as several writers put it, and with percent signs. */
+/** Returns the secret as it is, in JSON as several writers escape it, and with percent signs. */
 function spellingsOf(secret: string): Set<string> {
   const json = JSON.stringify(secret).slice(1, -1);
   const escaped = (characters: RegExp, digitsOf: (code: string) => string) =>
@@ -141,7 +150,7 @@ function spellingsOf(secret: string): Set<string> {
     secret,
     json,
     json.replaceAll("/", "\\/"),
-    // Go and Python's web frameworks, Gson, and .NET.
+    // These three are for the web frameworks of Go and Python, for Gson, and for .NET.
     escaped(/[<>&]/g, (code) => code),
     escaped(/[<>&='\u007f-\uffff]/g, (code) => code),
     escaped(/[<>&+'`\u007f-\uffff]/g, (code) => code.toUpperCase()),

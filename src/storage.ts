@@ -1,4 +1,4 @@
-/** Where everything is kept: the data folder, opened for this process alone and for no other user. */
+/** Opens the data folder, which holds everything. Only this process and this user may have access to it. */
 import { accessSync, constants, existsSync, readdirSync, statSync } from "node:fs";
 import { chmod } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -19,10 +19,10 @@ interface Closing {
 
 const DATABASE = "batchd.sqlite";
 const BLOBS = "blobs";
-/** What the folder has when nothing but batchd uses it. */
+/** Matches the names in a folder that only batchd uses. */
 const OWN_NAMES = /^(?:batchd\.(?:sqlite(?:-wal|-shm)?|lock(?:-journal)?)|blobs|lost\+found)$/;
 
-/** Opens what `dataDir` holds, which is made when it is missing. What was opened is added to `closers`. */
+/** Opens the stores in `dataDir`, and creates the folder if it is missing. Every open part is added to `closers`. */
 export async function openStorage(dataDir: string, closers: Closing): Promise<OpenedStorage> {
   const dir = resolve(dataDir);
   const unusable = await makeDataDir(dir);
@@ -30,7 +30,7 @@ export async function openStorage(dataDir: string, closers: Closing): Promise<Op
   const path = join(dir, DATABASE);
   const blobs = join(dir, BLOBS);
   try {
-    // Without its rows every blob would be garbage.
+    // An empty database would turn every blob into garbage.
     if (!existsSync(path) && hasFiles(blobs)) {
       return {
         ok: false,
@@ -54,10 +54,10 @@ export async function openStorage(dataDir: string, closers: Closing): Promise<Op
   }
 }
 
-/** What keeps the folder from being used, or null. */
+/** Creates the folder. Returns the reason for which it cannot be used, or null. */
 async function makeDataDir(dir: string): Promise<string | null> {
   try {
-    // Not `recursive` where it is not needed: below /proc that never returns.
+    // A recursive `mkdir` below /proc never returns, so it is only used where it is needed.
     if (!existsSync(dir)) await makeFolder(dir, existsSync(dirname(dir)) ? "last" : "all");
     if (!statSync(dir).isDirectory()) return `the data folder ${dir} is a file`;
     accessSync(dir, constants.W_OK);
@@ -69,8 +69,8 @@ async function makeDataDir(dir: string): Promise<string | null> {
 }
 
 /**
- * Not a folder that others use too, such as `/tmp`, and as far as it is ours: a mounted volume may belong to root. What
- * is in it is closed to others in any case.
+ * Closes the folder to other users, if batchd owns it: a mounted volume may belong to root. A folder with other
+ * contents, such as `/tmp`, stays open. Its blobs and database are closed to others in any case.
  */
 async function closeToOthers(dir: string): Promise<void> {
   if (!(await isOpenToOthers(dir)) || !readdirSync(dir).every((name) => OWN_NAMES.test(name))) {

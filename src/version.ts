@@ -1,4 +1,4 @@
 import { createRequire } from "node:module";
 
-/** Of this release, as its package says. */
+/** The version of this release, from its package. */
 export const { version } = createRequire(import.meta.url)("../package.json") as { version: string };

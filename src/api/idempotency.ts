@@ -2,7 +2,7 @@
  * Makes requests safe to repeat. A client without an answer cannot know whether its request was carried out. When both
  * attempts have the same `Idempotency-Key`, the second gets the answer of the first.
  *
- * A request claims its key before the work begins, and renews the claim while it lives, because an upload may take
+ * A request claims its key before the work begins. It renews the claim while it lives, because an upload may take
  * longer than any fixed time. One commit stores the answer and its object, so a crash leaves both or neither. A request
  * that fails releases its key. If its process dies or stalls, the next request takes the key, and the first one must
  * then store nothing.

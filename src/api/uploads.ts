@@ -1,7 +1,6 @@
 /**
  * The operations of a client on uploads, which bring a large file in parts. Each part is a blob of its own. Completing
- * an upload copies the listed parts, in the order of the list, into the blob of a new file, through the checks of every
- * file.
+ * an upload copies the listed parts, in their order, into the blob of a new file, which passes the usual checks.
  *
  * One guarded commit ends the upload and publishes the file. So exactly one of several clients that complete, cancel or
  * come too late can succeed. The sweep removes the parts of an upload that has ended.

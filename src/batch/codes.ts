@@ -1,6 +1,6 @@
 /**
- * Every code that a client may find in `errors.data[]` of a failed batch, or in `error` of a row of an error file, with
- * its meaning. Both lists are closed. `docs/errors.md` is generated from them.
+ * The codes in `errors.data[]` of a failed batch, and in `error` of a row of an error file, with their meanings. Both
+ * lists are closed. `docs/errors.md` is generated from them.
  */
 
 /** The faults of an input file. */

@@ -1,7 +1,7 @@
 /**
- * Joins bytes that come in pieces. Each piece is copied to its place as it comes, because a join of 64 MB at the end
- * would block the event loop for 50 ms. The buffer must never be larger than twice the bytes that have come, whatever
- * length was announced.
+ * Joins bytes that come in pieces. Each piece is copied to its place as it comes. A join of 64 MB at the end would
+ * block the event loop for 50 ms. The buffer must never be larger than twice the bytes that have come, whatever length
+ * was announced.
  */
 export class Gathered {
   readonly #announcedBytes: number;

@@ -3,7 +3,7 @@
  * refused everywhere. `config.ts` finds and reads the values.
  *
  * The descriptions are the text of `docs/configuration.md`. In `meta`, `left_out` explains a missing optional key
- * without a default, `unit` is the unit of a number, and `example` is a value as the file has it.
+ * without a default. `unit` is the unit of a number, and `example` is a value as the file has it.
  */
 import { isIP } from "node:net";
 import { z } from "zod";

@@ -1,7 +1,7 @@
 /**
- * Lists the secrets of a configuration, for the redactor: keys, passwords, values with the name of a secret, and
- * headers that may be a secret under any name. A header that is plainly no secret (a date, a media type, a word) must
- * stay off the list, because a model may well write the same text.
+ * Lists the secrets of a configuration for the redactor: keys, passwords, values with the name of a secret, and headers
+ * that may be one. A plain header (a date, a media type, a word) must stay off the list, because a model may well write
+ * the same text.
  */
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
