@@ -78,6 +78,12 @@ const BREAKS: Record<
     ["test/engine/sending.test.ts", "", "sending.ts needs no entry"],
   ],
   "no folder hides behind an index.ts": [["src/engine/index.ts", "", "src/engine/index.ts"]],
+  "comments name their subject": [
+    ["src/http/x.ts", "/** Of the body, in bytes. */", "src/http/x.ts: Of"],
+    ["src/http/y.ts", "/**\n * The length.\n * Of the body.\n */", "src/http/y.ts: Of"],
+    ["src/api/x.ts", "const a = 1; // Whoever asks", "src/api/x.ts: Whoever"],
+    ["src/batch/x.ts", "  // It has the size that of a line has.", "src/batch/x.ts: that of"],
+  ],
 };
 
 describe("a planted break is found, and nothing else", () => {
@@ -101,6 +107,10 @@ describe("a planted break is found, and nothing else", () => {
       { path: "src/store/sqlite/store.ts", text: "a\n".repeat(500) },
       { path: "src/engine/y.ts", text: "a\n".repeat(400) },
       ...["x", "y"].map((name) => ({ path: `test/engine/${name}.test.ts`, text: "" })),
+      {
+        path: "src/http/y.ts",
+        text: '/**\n * The length\n * of the body.\n */\nconst a = "nobody, http://whoever";',
+      },
     ];
     const broken = names.filter((name) => RULES[name](innocent).length > 0);
     expect(broken).toEqual([]);

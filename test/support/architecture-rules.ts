@@ -1,5 +1,6 @@
 /** The rules of the source tree. Each is a function from files to the sentences that break it. */
 import {
+  commentsOf,
   type Import,
   importsOf,
   lineCount,
@@ -234,6 +235,40 @@ const barrels = (files: readonly SourceFile[]) =>
     .filter((file) => isSource(file) && /\/index\.tsx?$/.test(file.path))
     .map((file) => file.path);
 
+/** The rooms whose comments are plain English already. `src/engine`, `src/store` and `src/upstream` are to follow. */
+const PLAIN_ROOMS = [
+  "src/api/",
+  "src/batch/",
+  "src/blobs/",
+  "src/config/",
+  "src/contract/",
+  "src/http/",
+  "src/resources/",
+  "src/telemetry/",
+  "src/webhooks/",
+  "src/cli.ts",
+  "src/errors.ts",
+  "src/loop.ts",
+  "src/main.ts",
+  "src/redactor.ts",
+  "src/runtime.ts",
+  "src/storage.ts",
+  "src/version.ts",
+];
+
+/** A sentence that begins with "Of" hides its subject, and these words hide who or what is meant. */
+const HIDDEN_SUBJECT =
+  /(?<=^|[.:;!?] )Of(?= )|\b(?:[Ww]hoever|[Nn]obody|[Tt]hat of|[Tt]he one which)\b/g;
+
+const hiddenSubjects = (files: readonly SourceFile[]) =>
+  files
+    .filter(({ path }) => startsWithAny(path, PLAIN_ROOMS))
+    .flatMap(({ path, text }) =>
+      commentsOf(text).flatMap((comment) =>
+        [...comment.matchAll(HIDDEN_SUBJECT)].map(([found]) => `${path}: ${found}`),
+      ),
+    );
+
 export const RULES = {
   "imports point down": upwardImports,
   "nothing imports in a circle": importCycles,
@@ -257,4 +292,5 @@ export const RULES = {
   "files stay short": longFiles,
   "each file of the engine has a test of its name": untestedEngineFiles,
   "no folder hides behind an index.ts": barrels,
+  "comments name their subject": hiddenSubjects,
 } as const satisfies Record<string, (files: readonly SourceFile[]) => string[]>;

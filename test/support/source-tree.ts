@@ -55,4 +55,13 @@ function packageOf(specifier: string): string {
 export const withoutComments = (text: string): string =>
   text.replaceAll(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, "");
 
+/** The comments of a file, each on one line without its markers: every block, and every line from `//` on. */
+export const commentsOf = (text: string): string[] =>
+  [...text.matchAll(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/ .*$/gm)].map(([comment]) =>
+    comment
+      .replaceAll(/^\s*(?:\/\*+|\*(?!\/)|\/\/)|\*\/$/gm, "")
+      .replaceAll(/\s+/g, " ")
+      .trim(),
+  );
+
 export const lineCount = (text: string): number => text.trimEnd().split("\n").length;
