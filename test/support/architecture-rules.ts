@@ -251,7 +251,6 @@ const PLAIN_ROOMS = [
   "src/loop.ts",
   "src/main.ts",
   "src/redactor.ts",
-  "src/runtime.ts",
   "src/storage.ts",
   "src/version.ts",
 ];
