@@ -46,7 +46,7 @@ export default defineConfig(({ mode }) => ({
     allowOnly: false,
     coverage: {
       provider: "v8",
-      // Where a mistake costs answers. What is not reached has its reason in CONTRIBUTING.md.
+      // Where a mistake costs answers. Processes that tests start and kill are not counted.
       include: ["src/engine/**", "src/store/**", "src/upstream/**"],
       reporter: ["text", "html"],
     },

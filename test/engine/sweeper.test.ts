@@ -7,9 +7,11 @@ import { expect, test } from "vitest";
 import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { sweep, sweepOrphans } from "../../src/engine/sweeper.ts";
+import { openStorage } from "../../src/storage.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
-import { Events } from "../support/events.ts";
+import { Events, type LoggedEvent } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { GatedBlobs } from "../support/gated-blobs.ts";
 import { HEARTBEAT_MS, startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { aFile, temporaryFolder } from "../support/store-builders.ts";
@@ -313,3 +315,56 @@ test("a file that takes longer to store than its intent lasts is no garbage to a
   expect(await blobsBelow(dataDir, "files")).toEqual([id]);
   expect(await b.service.text(id)).toContain("line-3");
 });
+
+/** Blobs that cannot be deleted until `relent` is called, as on a disk with errors. */
+class StubbornBlobs extends GatedBlobs {
+  #isStubborn = true;
+
+  relent(): void {
+    this.#isStubborn = false;
+  }
+
+  override async delete(key: string): Promise<void> {
+    this.#refuse();
+    await super.delete(key);
+  }
+
+  override async deleteAll(prefix: string): Promise<void> {
+    this.#refuse();
+    await super.deleteAll(prefix);
+  }
+
+  #refuse(): void {
+    if (this.#isStubborn) throw Object.assign(new Error("EIO"), { code: "EIO" });
+  }
+}
+
+test("bytes that cannot be removed keep their rows, so that the next sweep removes them", async () => {
+  const clock = new FakeClock();
+  const opened: { blobs: StubbornBlobs | null } = { blobs: null };
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    clock,
+    upstreamUrl: upstream.url,
+    openStorage: async (dataDir, closers) => {
+      const storage = await openStorage(dataDir, closers);
+      if (!storage.ok) return storage;
+      opened.blobs = new StubbornBlobs(storage.blobs);
+      return { ...storage, blobs: opened.blobs };
+    },
+  });
+  const { id, input_file_id } = await service.run(chatLines(2));
+  await service.openai.files.delete(input_file_id);
+  await service.events.reached("sweep.failed", { thing: id });
+  while (!service.events.all.some((each) => isAbout(each, input_file_id))) await setImmediate();
+
+  opened.blobs?.relent();
+  clock.advance(60_000);
+  await service.events.reached("journal.removed", { batch: id });
+  await service.events.reached("file.removed", { file: input_file_id });
+  expect(await blobsBelow(service.dataDir, "journal")).toEqual([]);
+  expect(await blobsBelow(service.dataDir, "files")).not.toContain(input_file_id);
+});
+
+const isAbout = ({ event, thing }: LoggedEvent, fileId: string) =>
+  event === "sweep.failed" && (thing as { id?: string }).id === fileId;
