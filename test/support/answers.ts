@@ -1,10 +1,10 @@
-/** Answers in the shape of vLLM's, which echo the prompt so that a test can match them to their lines. */
+/** Makes answers in the shape of vLLM's. They echo the prompt, so that a test can match them to their lines. */
 
 export interface ModelRequest {
   readonly path: string;
   readonly model: string;
   readonly prompt: string;
-  /** Of the exchange, from 1. */
+  /** The number of the exchange, from 1. */
   readonly number: number;
 }
 
@@ -126,12 +126,14 @@ const ANSWERS: Record<string, (request: ModelRequest) => Json> = {
   }),
 };
 
-/** Null for a path that the server does not have. */
+/** Returns null for a path that the server does not have. */
 export function answerTo(request: ModelRequest): Json | null {
   return ANSWERS[request.path]?.(request) ?? null;
 }
 
-/** Text in which every byte counts: integers over 2^53, odd key order, escapes, unknown fields, many lines. */
+/**
+ * Returns a text in which every byte counts: integers over 2^53, odd key order, escapes, unknown fields, many lines.
+ */
 export const fragileJson = (prompt: string): string => `{
   "zeta": 9007199254740993,
   "2": [ 1.0, 1E2, -0, 123456789012345678901234567890 ],\r
@@ -142,7 +144,7 @@ export const fragileJson = (prompt: string): string => `{
 }
 `;
 
-/** A 404 is about the model: any other would be about the address of the server. */
+/** A 404 must name the model, because batchd takes any other for a wrong address of the server. */
 export const errorEnvelope = (status: number): Json => ({
   error: {
     message: status === 404 ? "told to answer 404: no such model" : `told to answer ${status}`,
@@ -152,7 +154,7 @@ export const errorEnvelope = (status: number): Json => ({
   },
 });
 
-/** A valid chat answer of exactly so many bytes (at least some 200). */
+/** Returns a valid chat answer of exactly `bytes` bytes (at least some 200). */
 export function answerOfSize(request: ModelRequest, bytes: number): string {
   const of = (padding: string) =>
     JSON.stringify({

@@ -1,4 +1,4 @@
-/** The rules of the source tree. Each is a function from files to the sentences that break it. */
+/** The rules of the source tree. Each is a function from files to the sentences that name a break. */
 import {
   commentsOf,
   type Import,
@@ -10,26 +10,29 @@ import {
 import { untestedEngineFiles } from "./tests-by-name.ts";
 
 interface Allowed {
-  /** Beginnings of paths below `src/`; `store/*` means the files of that folder alone. A file may always import its folder. */
+  /**
+   * The beginnings of paths below `src/`; `store/*` means the files of that folder alone. A file may always import from
+   * its own folder.
+   */
   readonly may: readonly string[];
-  /** What it may know only by its types. */
+  /** The paths from which it may import types only. */
   readonly mayKnow?: readonly string[];
 }
 
-/** The ports. Only `storage.ts` knows what is behind the first two. */
+/** The ports. Only `storage.ts` imports what is behind the first two. */
 const STORE = "store/*";
 const BLOBS = "blobs/blobs.ts";
 const UPSTREAM = "upstream/upstream.ts";
 
-/** What the parts report to. */
+/** The files to which all parts report. */
 const TELEMETRY = ["telemetry/log.ts", "telemetry/metrics.ts", "telemetry/tracing.ts"];
 
-/** What every part that does something may use. */
+/** The files that every part with side effects may use. */
 const BASE = ["contract/", "batch/", "clock.ts", ...TELEMETRY, "resources/time-slice.ts"];
 
 /**
- * Who may import whom, from bottom to top. The longest beginning of a file's path decides. HTTP and the engine never
- * meet: they share the store, and a nudge that `runtime.ts` hands over.
+ * The allowed imports, from bottom to top. The longest beginning of a file's path decides. HTTP must never import the
+ * engine, nor the engine HTTP. They share the store, and `runtime.ts` passes a nudge from one to the other.
  */
 const LAYERS: Readonly<Record<string, Allowed>> = {
   "contract/": { may: [] },
@@ -99,7 +102,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "main.ts": { may: ["cli.ts"] },
 };
 
-/** The only places below `src/` that may import a package. A package that is not here may be imported nowhere. */
+/** The only places below `src/` that may import a package. No file may import a package that is not listed. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["http/"],
   "@hono/node-server": ["http/"],
@@ -123,7 +126,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   commander: ["cli.ts"],
 };
 
-/** What the pure rules may take from Node: nothing that waits, reads or sends. */
+/** The modules of Node that the pure rules may use: none of them waits, reads or sends. */
 const PURE_FOLDERS = ["contract/", "batch/"];
 const PURE_MODULES = ["node:buffer", "node:crypto"];
 
@@ -149,7 +152,7 @@ function isAllowed(path: string, { target, isTypeOnly }: Import, layer: Allowed)
   return isNeighbour || [...layer.may, ...known].some((allowed) => covers(allowed, target));
 }
 
-/** Every import of every file below `src/`, with paths as the tables write them. */
+/** Returns every import of every file below `src/`, with paths as the tables have them. */
 const sourceImports = (files: readonly SourceFile[]) =>
   files.filter(isSource).flatMap((file) =>
     importsOf(file).map((each) => ({
@@ -169,7 +172,7 @@ function upwardImports(files: readonly SourceFile[]): string[] {
   return [...homeless, ...upward];
 }
 
-/** Cycles of what is loaded, and of types too: both make two files one. */
+/** Finds cycles among imports, also of types: a cycle of either makes two files one. */
 function importCycles(files: readonly SourceFile[]): string[] {
   const edges = new Map<string, string[]>();
   for (const { path, imported } of sourceImports(files)) {
@@ -205,7 +208,7 @@ function impureImports(files: readonly SourceFile[]): string[] {
     .map(({ path, imported }) => `${path} imports ${imported.target}`);
 }
 
-/** Files below `src/`, other than `homes`, whose code matches. */
+/** Finds matches in the code of files below `src/`, other than `homes`. */
 const matchesOutside =
   (pattern: RegExp, homes: readonly string[]) => (files: readonly SourceFile[]) =>
     files
@@ -235,7 +238,10 @@ const barrels = (files: readonly SourceFile[]) =>
     .filter((file) => isSource(file) && /\/index\.tsx?$/.test(file.path))
     .map((file) => file.path);
 
-/** The rooms whose comments are plain English already. `src/engine`, `src/store` and `src/upstream` are to follow. */
+/**
+ * The rooms in which the rule holds already. `src/engine`, `src/store`, `src/upstream` and `src/runtime.ts` are to
+ * follow.
+ */
 const PLAIN_ROOMS = [
   "src/api/",
   "src/batch/",
@@ -255,7 +261,7 @@ const PLAIN_ROOMS = [
   "src/version.ts",
 ];
 
-/** A sentence that begins with "Of" hides its subject, and these words hide who or what is meant. */
+/** Matches a sentence that begins with "Of", which hides its subject, and words that hide who or what is meant. */
 const HIDDEN_SUBJECT =
   /(?<=^|[.:;!?] )Of(?= )|\b(?:[Ww]hoever|[Nn]obody|[Tt]hat of|[Tt]he one which)\b/g;
 
@@ -278,7 +284,7 @@ export const RULES = {
   "only clock.ts knows what time it is": matchesOutside(/\bDate\.now\b|\bnew Date\(\)/g, [
     "clock.ts",
   ]),
-  // Four of the eight names: the others are also the names of events, reasons and counters.
+  // The rule knows four of the eight names. The others are also the names of events, reasons and counters.
   "a status is named only where batches are created, moved and stored": matchesOutside(
     /["'](?:validating|in_progress|finalizing|cancelling)["']/g,
     ["contract/", "batch/", "api/batches.ts", "store/"],

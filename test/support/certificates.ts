@@ -1,19 +1,19 @@
 import { randomUUID } from "node:crypto";
 import { generate } from "selfsigned";
 
-/** In PEM. */
+/** A certificate and its key, in PEM. */
 export interface Certificate {
   readonly cert: string;
   readonly key: string;
 }
 
 export interface Authority {
-  /** What clients have to trust. */
+  /** The certificate that clients have to trust. */
   readonly cert: string;
   issue(names: { readonly dns?: string; readonly ip?: string }): Promise<Certificate>;
 }
 
-/** A certificate authority that nobody knows. */
+/** Creates a certificate authority that no system trusts. */
 export async function privateAuthority(): Promise<Authority> {
   const root = await generate([{ name: "commonName", value: `Test authority ${randomUUID()}` }], {
     keyType: "ec",

@@ -7,7 +7,7 @@ import { Dialect, type Exchange } from "../../src/upstream/exchange/dialect.ts";
 
 export const never = new AbortController().signal;
 
-/** Keys of an upstream as they stand in a file, and what else a client is made of. */
+/** The keys of an upstream as a file has them, and the other settings of a client. */
 export interface ClientSettings extends Readonly<Record<string, unknown>> {
   readonly maxAnswerBytes?: number;
   readonly clock?: Clock;
@@ -37,7 +37,7 @@ export interface Sent {
   readonly abort?: AbortSignal;
 }
 
-/** What the client sends for a line with this body. */
+/** Returns the exchange that the client sends for a line with this body. */
 export function exchangeOf(
   client: Client,
   { endpoint = "/v1/chat/completions", body }: Pick<Sent, "endpoint" | "body">,

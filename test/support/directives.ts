@@ -1,9 +1,9 @@
 /**
- * What a line tells the test upstream to do, written inside its prompt: `[[status 429 x3]] [[delay 50]]`.
+ * Parses the directives for the test upstream in the prompt of a line: `[[status 429 x3]] [[delay 50]]`.
  *
- * A directive is a pair of brackets with commands in it. With `xN` it holds for N requests of its line, and
- * several such follow each other: `[[status 500 x1]] [[reset x2]]` is one 500, two resets, then an answer.
- * Without `xN` it holds for all requests of the line, as far as the `xN` of the moment says nothing else.
+ * A directive is a pair of brackets with commands in it. With `xN` it holds for N requests of its line. Several such
+ * directives follow each other: `[[status 500 x1]] [[reset x2]]` is one 500, two resets, then an answer. Without `xN`
+ * it holds for all requests of the line, unless the current `xN` overrides it.
  *
  * | Command | Effect |
  * |---|---|
@@ -29,12 +29,12 @@ export interface Directives {
   headers: Record<string, string>;
   delayMs: number;
   pieces: { count: number; everyMs: number };
-  /** Instead of an answer. */
+  /** The fault that takes the place of an answer. */
   fault: "none" | "hang" | "reset" | "reset-mid" | "garbage";
   bigBytes: number;
 }
 
-/** The arguments of each command, and what they do. */
+/** The arguments and effects of each command. */
 const COMMANDS: Record<string, (directives: Directives, args: () => string) => void> = {
   status: (d, next) => {
     d.status = Number(next());
@@ -85,7 +85,7 @@ function withFault(fault: Directives["fault"]) {
   };
 }
 
-/** What to do with request number `count` (from 1) of a line with this prompt. */
+/** Returns the directives for request number `count` (from 1) of a line with this prompt. */
 export function directivesFor(prompt: string, count: number): Directives {
   const directives: Directives = {
     status: 200,

@@ -6,13 +6,13 @@ export interface LoggedEvent {
   readonly [field: string]: unknown;
 }
 
-/** What the engine logs when its own work failed. */
+/** The events that the engine logs when its own work fails. */
 const FAILURES: readonly string[] = ["loop.pass_failed", "chunk.failed"];
 
 /**
- * The service's own log, as events a test can wait for. Work that failed for a reason that lies in the code is tried
- * again after a lease of half a minute, so nothing that a test waits for comes in time: its waits end at once, unless it
- * has waited for such a failure itself.
+ * The log of the service, as events that a test can wait for. The engine repeats failed work after a lease of half a
+ * minute, which is longer than any test waits. So a failure with a cause in the code ends all waits at once, unless the
+ * test has waited for such a failure itself.
  */
 export class Events {
   readonly all: LoggedEvent[] = [];
@@ -56,6 +56,6 @@ export class Events {
 const matches = (event: LoggedEvent, fields: Readonly<Record<string, unknown>>) =>
   Object.entries(fields).every(([name, value]) => event[name] === value);
 
-/** A full disk or a locked database has a code, and goes by. */
+/** A failure of the machine, such as a full disk or a locked database, has a code. It passes by itself. */
 const isOfMachine = ({ err }: LoggedEvent) =>
   typeof err === "object" && err !== null && "code" in err && err.code !== undefined;

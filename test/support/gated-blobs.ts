@@ -1,4 +1,4 @@
-/** Blobs whose writes and reads can be made to wait, so that a test can let something happen between two steps. */
+/** Blobs whose reads and writes can be delayed, so that a test can act between two steps. */
 import { Readable } from "node:stream";
 import type { BlobInfo, Blobs, ByteRange } from "../../src/blobs/blobs.ts";
 
@@ -7,7 +7,7 @@ class Gate {
   readonly #arrivals = new Set<() => void>();
   #prefix: string | null = null;
 
-  /** From now on whatever is done with a blob below the prefix waits. */
+  /** Delays every operation on a blob below the prefix from now on. */
   close(prefix: string): void {
     this.#prefix = prefix;
   }
@@ -17,7 +17,7 @@ class Gate {
     for (const { open } of this.#waiting.splice(0)) open();
   }
 
-  /** Resolves once somebody waits, with the key of its blob. */
+  /** Resolves to the key of the first delayed blob. */
   async reached(): Promise<string> {
     for (;;) {
       const [first] = this.#waiting;

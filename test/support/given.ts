@@ -1,11 +1,11 @@
-/** Answers that a test gives itself: ready-made ones, and what writes them. */
+/** Ready-made answers for tests that answer requests themselves. */
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 
 export interface Given {
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Text goes as it is, pieces one after the other as they come, anything else as JSON. */
+  /** The body: a text as it is, pieces as they come, any other value as JSON. */
   readonly body?: unknown;
 }
 
@@ -47,6 +47,6 @@ interface Answerable {
 export const answerWith = ({ response }: Answerable, body: unknown, status = 200): void =>
   void give(response, { status, body });
 
-/** Ends it as a chat model would. */
+/** Ends an exchange with the answer of a chat model. */
 export const answerChat = (exchange: Answerable, content = "Hello"): void =>
   answerWith(exchange, chatAnswer(content));

@@ -1,4 +1,4 @@
-/** Files of HTTP requests as editors run them: `### name`, a request, `{{variables}}`, and `< ./file` for content. */
+/** Reads files of HTTP requests for editors: `### name`, a request, `{{variables}}`, and `< ./file` for content. */
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
@@ -9,7 +9,7 @@ export interface HttpRequest {
   readonly body: string;
 }
 
-/** By name. Variables stay as they are until {@link fill}. */
+/** Returns the requests by name. Variables stay as they are until {@link fill}. */
 export function readHttpFile(path: string): {
   readonly requests: ReadonlyMap<string, HttpRequest>;
   readonly variables: Readonly<Record<string, string>>;
@@ -45,7 +45,7 @@ function parseRequest(text: string, folder: string): HttpRequest {
   return { method, url, headers, body };
 }
 
-/** The request with its variables in place; one that has no value is a mistake. */
+/** Replaces the variables in a request. A variable without a value is an error. */
 export function fill(
   request: HttpRequest,
   variables: Readonly<Record<string, string>>,

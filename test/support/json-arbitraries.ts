@@ -1,6 +1,6 @@
 import fc from "fast-check";
 
-/** JSON as people and programs write it: odd spacing, needless escapes, long numbers, repeated keys. */
+/** Generates JSON as people and programs write it: odd spacing, needless escapes, long numbers, repeated keys. */
 
 const space = fc
   .array(fc.constantFrom(" ", "\t", "\r", "\n"), { maxLength: 2 })
@@ -34,7 +34,7 @@ export interface Member {
   readonly value: string;
 }
 
-/** `{ key : value , … }` from texts, with spaces wherever they are allowed. */
+/** Generates `{ key : value , … }` from texts, with spaces in all allowed places. */
 export const objectText = (members: fc.Arbitrary<Member>) =>
   fc
     .array(fc.tuple(members, fc.tuple(space, space, space, space)), { maxLength: 6 })
@@ -56,12 +56,12 @@ export const jsonText: fc.Arbitrary<string> = fc.letrec<{ value: string; text: s
 })).text;
 
 /**
- * For texts that JSON.parse is to judge. Nowhere a backslash that stands for itself: after a key `\\`, JSON.parse of
- * Node 24.21 takes a key `\u0061` of a later object for the same.
+ * True for texts that JSON.parse can judge. They have no escaped backslash because of a bug in JSON.parse of Node
+ * 24.21. After a key `\\`, it takes a later key `\u0061` for the same key.
  */
 export const isReadBack = (text: string) => !text.includes("\\\\");
 
-/** Pieces of JSON in any order: mostly wrong, sometimes right. */
+/** Generates pieces of JSON in any order: mostly invalid, sometimes valid. */
 export const jsonPieces = fc
   .array(
     fc.constantFrom(
@@ -78,7 +78,7 @@ export const jsonPieces = fc
   )
   .map((pieces) => pieces.join(""));
 
-/** JSON with one to three small injuries. */
+/** Generates JSON with one to three small faults. */
 export const injuredJson = fc
   .tuple(
     jsonText,
@@ -94,7 +94,7 @@ export const injuredJson = fc
     }, text),
   );
 
-/** The bytes cut into pieces at any places. */
+/** Generates cuts of the bytes into pieces. */
 export const piecesOf = (bytes: Buffer) =>
   fc.array(fc.nat({ max: bytes.length }), { maxLength: 8 }).map((cuts) => {
     const places = [0, ...cuts.sort((a, b) => a - b), bytes.length];

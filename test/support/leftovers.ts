@@ -1,23 +1,26 @@
-/** Ends what a test has started, however the test ends: one that timed out never reaches its own end. */
+/** Ends the servers and processes of a test, however the test ends. A test that times out never reaches its own end. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { onTestFinished } from "vitest";
 
-/** Processes that run, which must not outlive the process of the tests either. */
+/** The running processes. They must not outlive the process of the tests either. */
 const running = new Set<ChildProcess>();
 
 process.on("exit", () => {
   for (const child of running) child.kill("SIGKILL");
 });
 
-/** Calls `end` when the test is over, in whichever way. In a hook there is no test: then its own end has to do. */
+/**
+ * Calls `end` after the test, whatever its result. A hook has no test, so code that calls this in a hook must also end
+ * by itself.
+ */
 export function atTestEnd(end: () => unknown): void {
   try {
     onTestFinished(async () => {
       await end();
     });
   } catch {
-    // Started in a hook, for all tests of a file.
+    // A hook has started it for all tests of a file.
   }
 }
 

@@ -1,4 +1,4 @@
-/** Servers of a test, on free ports, gone when it ends. */
+/** Starts servers for a test on free ports, and closes them when the test ends. */
 import type { AddressInfo, Server, Socket } from "node:net";
 import { onTestFinished } from "vitest";
 

@@ -1,6 +1,6 @@
 /**
- * What OpenSearch ML Commons sends for a remote batch, and what it makes of the answers: the substitutions of a
- * connector, its four calls byte by byte, the parameters that answers turn into, and the task states.
+ * Imitates a remote batch of OpenSearch ML Commons. It has the substitutions of a connector, its four calls byte by
+ * byte, the parameters that it takes from answers, and the task states.
  */
 import { type RawAnswer, RawConnection } from "./raw-http.ts";
 
@@ -20,10 +20,10 @@ export interface Connector {
   readonly actions: readonly Action[];
 }
 
-/** Only when the address of `batch_predict` says one of these are the other two actions derived from it. */
+/** ML Commons derives the other two actions only when the address of `batch_predict` names one of these services. */
 const KNOWN_SERVICES = /sagemaker|openai|bedrock|cohere/;
 
-/** In the order in which they are tried, each anywhere in the text. */
+/** The patterns for task states, in the order in which ML Commons searches the text for them. */
 const STATES: readonly (readonly [state: string, pattern: RegExp])[] = [
   ["CANCELLING", /(stopping|cancelling)/i],
   ["CANCELLED", /(stopped|cancelled)/i],
@@ -35,7 +35,7 @@ const STATES: readonly (readonly [state: string, pattern: RegExp])[] = [
 export const taskState = (status: string): string =>
   STATES.find(([, pattern]) => pattern.test(status))?.[0] ?? "RUNNING";
 
-/** Java's escaping of JSON strings, which escapes slashes too. */
+/** Escapes a JSON string like Java, which also escapes slashes. */
 const escaped = (text: string) => JSON.stringify(text).slice(1, -1).replaceAll("/", "\\/");
 
 const substituted = (template: string, kind: "parameters" | "credential", values: Texts) =>
@@ -43,17 +43,17 @@ const substituted = (template: string, kind: "parameters" | "credential", values
     of === kind && values[name] !== undefined ? values[name] : whole,
   );
 
-/** Versions differ in whether a GET carries the body that its action names. */
+/** The differences between versions of ML Commons: some send a body with a GET when its action names one. */
 export interface Habits {
   readonly sendsBodyWithGet: boolean;
 }
 
-/** One connector and the connection it keeps open. The address of its URLs stays in `Host` alone. */
+/** One connector and its open connection. The address of its URLs only appears in `Host`. */
 export class MlCommons implements Disposable {
   readonly #connector: Connector;
   readonly #connection: RawConnection;
   readonly #habits: Habits;
-  /** The answers so far, laid one over the other. */
+  /** The merged answers so far. */
   remoteJob: Record<string, unknown> = {};
 
   private constructor(connector: Connector, connection: RawConnection, habits: Habits) {
@@ -118,7 +118,7 @@ export class MlCommons implements Disposable {
     return { ...batchPredict, method, url, request_body: null };
   }
 
-  /** Every text at the top of the job. */
+  /** Returns every text at the top of the job. */
   #parametersOfJob(): Texts {
     return Object.fromEntries(
       Object.entries(this.remoteJob).filter(
@@ -142,7 +142,7 @@ export class MlCommons implements Disposable {
         : substituted(action.request_body ?? "", "parameters", values);
     if (body !== "") JSON.parse(body);
     const headers = Object.entries(this.#headers()).map(([name, value]) => `${name}: ${value}`);
-    // Doubled slashes stay: the path goes out as it was put together.
+    // Doubled slashes stay, because ML Commons sends the path as it built it.
     const path = url.href.slice(url.origin.length);
     this.#connection.send(
       [
@@ -158,7 +158,7 @@ export class MlCommons implements Disposable {
     return this.#connection.answer();
   }
 
-  /** All calls borrow those of `predict`; without that action there are none. */
+  /** All calls use the headers of `predict`. Without that action there are none. */
   #headers(): Texts {
     const { actions, credential } = this.#connector;
     const headers = actions.find(({ action_type }) => action_type === "predict")?.headers ?? {};

@@ -1,4 +1,4 @@
-/** How the model servers of the tests read a request and write an answer. */
+/** Reads requests and writes answers for the model servers of the tests. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 
 export async function readBody(request: IncomingMessage): Promise<string> {
@@ -13,7 +13,7 @@ interface Prompt {
   readonly prompt: string;
 }
 
-/** The last message, the `input` or the `prompt`, as text. */
+/** Returns the last message, the `input` or the `prompt`, as text. */
 export function readPrompt(body: string): Prompt {
   const { model, user, messages, input, prompt } = JSON.parse(body);
   const text = textOf(messages?.at(-1)?.content ?? input ?? prompt ?? "");

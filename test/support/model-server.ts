@@ -1,10 +1,10 @@
 /**
- * A model server under load, for tests of dispatch and for the bench: a capacity, a queue in front of it, limits per minute
- * and outages. Real HTTP on a clock of choice. It is apart from `upstream.ts`, which decides single answers and has neither
- * a capacity nor a clock: the two share how they read requests and write answers, and nothing else.
+ * A model server under load, for tests of dispatch and for the bench. It has a capacity, a queue, limits per minute and
+ * outages, over real HTTP and on any clock. `upstream.ts` decides single answers and has neither a capacity nor a
+ * clock, so the two are separate. They share only the reading of requests and the writing of answers.
  *
- * It records what a dispatcher is judged by: each arrival and what became of it, how busy the server was and how full.
- * Lines are known by the `user` field of their body, else by their prompt.
+ * The server records the measures of a dispatcher: each arrival with its fate, the busy time and the number of requests
+ * present. The `user` field of the body identifies a line, or else the prompt.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { type Clock, systemClock } from "../../src/clock.ts";
@@ -15,29 +15,29 @@ import { seededRandom } from "./seeded-random.ts";
 import { Station, type StationTotals } from "./station.ts";
 
 export interface ModelServerOptions extends RateLimits {
-  /** Left out: the real one. */
+  /** The clock; the real one when it is left out. */
   readonly clock?: Clock;
   readonly seed?: number;
-  /** Requests served at a time. Left out: any number. */
+  /** The requests that are served at a time; unlimited when it is left out. */
   readonly capacity?: number;
-  /** Requests that wait for their turn; one more is refused. Left out: any number. */
+  /** The longest queue, beyond which requests are refused; unlimited when it is left out. */
   readonly queueLimit?: number;
   readonly overloadStatus?: 429 | 503 | 529;
-  /** What a refusal asks for as a pause. Left out: none. */
+  /** The pause that a refusal asks for; none when it is left out. */
   readonly overloadPauseMs?: number;
-  /** Of one request, at first. */
+  /** The initial service time of one request. */
   readonly serviceMs?: number;
-  /** The service time varies by this share of it, up and down. */
+  /** The share by which the service time varies, up and down. */
   readonly jitter?: number;
-  /** On top of it, for each token of the answer. */
+  /** The additional service time for each token of the answer. */
   readonly perTokenMs?: number;
-  /** Tokens of an answer, from and to. */
+  /** The least and most tokens of an answer. */
   readonly outputTokens?: readonly [number, number];
-  /** How it says when to come back. */
+  /** The header with which a refusal names the pause. */
   readonly retryHint?: "seconds" | "milliseconds" | "none";
 }
 
-/** How an outage looks from outside: the port closed, connections reset, or a proxy that says so. */
+/** The look of an outage from outside: a closed port, reset connections, or the status of a proxy. */
 export type Outage = "refuse" | "reset" | 502 | 503;
 
 export type Fate =
@@ -46,11 +46,11 @@ export type Fate =
   /** The queue was full. */
   | "overloaded"
   | "rate_limited"
-  /** It came while everybody was asked to stay away. */
+  /** The request came during a pause. */
   | "paused"
-  /** It came, or was there, in an outage. */
+  /** The request came, or was present, in an outage. */
   | "down"
-  /** The client left. */
+  /** The client disconnected. */
   | "gone";
 
 export interface Arrival {
@@ -64,13 +64,13 @@ export interface ModelServerStats extends StationTotals {
   readonly arrived: number;
   readonly fates: Readonly<Partial<Record<Fate, number>>>;
   readonly maxQueue: number;
-  /** Waiting and served together. */
+  /** The most requests present at once, waiting or served. */
   readonly maxPresent: number;
-  /** Minute by minute from the start, however little came. */
+  /** The minutes from the start, including empty ones. */
   readonly minutes: readonly Minute[];
-  /** Null while nothing came. */
+  /** The totals at the first arrival; null before. */
   readonly atFirstArrival: StationTotals | null;
-  /** Null while nothing was served. */
+  /** The totals at the last answer; null before. */
   readonly atLastAnswer: StationTotals | null;
 }
 
@@ -84,7 +84,7 @@ interface Milestone {
   resolve(totals: StationTotals): void;
 }
 
-/** Below the ports that the system gives out: during an outage nobody else gets this one. */
+/** The first port to try. The system gives out only higher ones, so no other process takes it during an outage. */
 const FIRST_PORT = 12_000;
 const PORT_COUNT = 20_000;
 const BACKLOG = 4_096;
@@ -97,7 +97,7 @@ export async function startModelServer(options: ModelServerOptions = {}): Promis
 
 export class ModelServer implements AsyncDisposable {
   readonly arrivals: Arrival[] = [];
-  /** Requests that have come and have no complete answer yet. */
+  /** The requests without a complete answer. */
   inFlight = 0;
   readonly #options: ModelServerOptions;
   readonly #clock: Clock;
@@ -141,7 +141,7 @@ export class ModelServer implements AsyncDisposable {
     }
   }
 
-  /** For `base_url`. */
+  /** The address for `base_url`. */
   get url(): string {
     return `http://127.0.0.1:${this.#port}/v1`;
   }
@@ -150,18 +150,18 @@ export class ModelServer implements AsyncDisposable {
     this.#station.setCapacity(capacity);
   }
 
-  /** At once, or little by little over a time. */
+  /** Changes the service time at once, or gradually over a time. */
   setServiceMs(serviceMs: number, { overMs = 0 }: { overMs?: number } = {}): void {
     const nowMs = this.#clock.nowMs();
     this.#service = { fromMs: this.#meanServiceMs(), toMs: serviceMs, atMs: nowMs, overMs };
   }
 
-  /** Refuses everybody for so long, and says so. */
+  /** Refuses all requests for a time, and asks for that pause. */
   pause(ms: number): void {
     this.#pausedUntilMs = this.#clock.nowMs() + ms;
   }
 
-  /** Takes those along who are there. */
+  /** Begins an outage. It also ends the requests that are present. */
   async goDown(outage: Outage): Promise<void> {
     this.#outage = outage;
     this.#station.setOpen("closed");
@@ -177,7 +177,7 @@ export class ModelServer implements AsyncDisposable {
     this.#station.setOpen("open");
   }
 
-  /** The totals at the moment in which `count` requests have been served. */
+  /** Resolves to the totals at the moment of the `count`th answer. */
   async whenServed(count: number): Promise<StationTotals> {
     const totals = this.#station.totals();
     if (totals.served >= count) return totals;
@@ -206,7 +206,7 @@ export class ModelServer implements AsyncDisposable {
     await this.#close();
   }
 
-  /** False when the port is taken. */
+  /** Resolves to false for a port that is taken. */
   async #listen(port: number): Promise<boolean> {
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
     const fail = (error: NodeJS.ErrnoException) =>
@@ -299,7 +299,7 @@ export class ModelServer implements AsyncDisposable {
     this.#noteAnswer();
   }
 
-  /** Null when it may come in; then the limits have been charged. */
+  /** Returns the refusal of a request; null after charging the limits for one that may pass. */
   #refusalOf(tokens: number): { fate: Fate; waitMs: number } | null {
     const nowMs = this.#clock.nowMs();
     if (this.#outage !== null) return { fate: "down", waitMs: 0 };

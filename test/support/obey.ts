@@ -1,4 +1,4 @@
-/** Carries out the directives of a prompt: the answer that they ask for, or what goes wrong instead. */
+/** Carries out the directives of a prompt: sends the answer that they ask for, or causes the fault. */
 import type { ServerResponse } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import {
@@ -16,7 +16,7 @@ export async function obey(
   response: ServerResponse,
 ): Promise<void> {
   const socket = response.socket;
-  // The client has gone while its answer was held or delayed.
+  // The client has disconnected during a `hold` or a `delay`.
   if (socket === null) return;
   const { type, body } = bodyOf(directives, request);
   const half = body.subarray(0, Math.ceil(body.length / 2));

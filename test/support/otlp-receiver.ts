@@ -7,7 +7,7 @@ export interface ReceivedSpan {
   readonly name: string;
   readonly traceId: string;
   readonly spanId: string;
-  /** Null for the first of a trace. */
+  /** The parent; null for the first span of a trace. */
   readonly parentSpanId: string | null;
   readonly kind: number;
   readonly attributes: Readonly<Record<string, unknown>>;
@@ -16,20 +16,20 @@ export interface ReceivedSpan {
 }
 
 export interface OtlpReceiver extends AsyncDisposable {
-  /** For `tracing.endpoint`. */
+  /** The address for `tracing.endpoint`. */
   readonly endpoint: string;
   readonly spans: readonly ReceivedSpan[];
-  /** Of the process that sends. */
+  /** The resource of the sending process. */
   readonly resource: Readonly<Record<string, unknown>>;
-  /** Of all requests. */
+  /** The content types of all requests. */
   readonly contentTypes: ReadonlySet<string>;
-  /** How many requests came, also those that were refused. */
+  /** The number of requests, including refused ones. */
   readonly requestCount: number;
 }
 
 const FAILED = 2;
 
-/** The part of opentelemetry/proto/collector/trace/v1 that {@link ReceivedSpan} shows. */
+/** The part of opentelemetry/proto/collector/trace/v1 that {@link ReceivedSpan} needs. */
 const ExportRequest = protobuf
   .parse(`
   syntax = "proto3";
@@ -101,7 +101,7 @@ interface WireSpan {
   parentSpanId?: string;
   kind: number;
   attributes: Attribute[];
-  /** Protobuf leaves out what is zero. */
+  /** Protobuf leaves out zeros. */
   status?: { code: number };
   links?: { traceId: string; spanId: string }[];
 }
@@ -125,7 +125,7 @@ async function readExport(request: IncomingMessage): Promise<Export> {
   return withHexIds(plain) as Export;
 }
 
-/** JSON has the ids in hexadecimal; protobuf has them as bytes. */
+/** Converts the ids of protobuf, which are bytes, to the hexadecimal digits of JSON. */
 function withHexIds(value: unknown): unknown {
   if (Array.isArray(value) && value.length > 0 && value.every((each) => typeof each === "number")) {
     return Buffer.from(value).toString("hex");

@@ -1,4 +1,4 @@
-/** batchd as its users start it: a process of its own, which can be killed. */
+/** Runs batchd like a user: in a process of its own, which a test can kill. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, writeFile } from "node:fs/promises";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { killAtTestEnd } from "./leftovers.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
-/** What `npm start` runs. */
+/** The script that `npm start` runs. */
 export const START = fileURLToPath(new URL("../../scripts/start.js", import.meta.url));
 
 export interface Exit {
@@ -17,11 +17,14 @@ export interface Exit {
   readonly stderr: string;
 }
 
-/** `OPEN_FILES` is as many descriptors as it may have. */
+/** Limits the descriptors of the process to `OPEN_FILES`. */
 const limitOf = ({ OPEN_FILES }: Readonly<Record<string, string>>) =>
   OPEN_FILES === undefined ? "" : `ulimit -n ${OPEN_FILES}; `;
 
-/** `SYNCS_TO` is the file in which strace lists its syncs. With `-D` the tracer is the child, and signals reach batchd. */
+/**
+ * Traces the syncs of the process into the file `SYNCS_TO`. With `-D` the tracer is the child, and signals reach
+ * batchd.
+ */
 const tracerOf = ({ SYNCS_TO }: Readonly<Record<string, string>>) =>
   SYNCS_TO === undefined ? "" : `strace -D -f -y -e trace=fsync,fdatasync -o '${SYNCS_TO}' `;
 
@@ -64,7 +67,7 @@ export class BatchdProcess implements AsyncDisposable {
     return this.#child.pid as number;
   }
 
-  /** The address it prints once it accepts requests. */
+  /** Resolves to the address, once the server accepts requests. */
   async listening(): Promise<string> {
     const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
     for await (const line of lines) {
@@ -75,7 +78,7 @@ export class BatchdProcess implements AsyncDisposable {
     throw new Error(`batchd did not start:\n${(await this.#exited).stderr}`);
   }
 
-  /** How it ended; standard output is complete unless {@link listening} was asked for. */
+  /** Resolves to the exit. Standard output is complete unless {@link listening} was called. */
   exited(): Promise<Exit> {
     this.#child.stdout?.on("data", (text: Buffer) => {
       this.#stdout += text.toString();
@@ -83,18 +86,18 @@ export class BatchdProcess implements AsyncDisposable {
     return this.#exited;
   }
 
-  /** Resolves once its log has this event. */
+  /** Resolves once the log has this event. */
   logged(event: string): Promise<void> {
     return this.loggedLike(new RegExp(`"event":"${event}"`));
   }
 
-  /** Resolves once it has logged the end of the batch. */
+  /** Resolves once the log has the end of the batch. */
   batchEnded(id: string): Promise<void> {
     const ends = "completed|failed|cancelled|expired";
     return this.loggedLike(new RegExp(`"batch":"${id}".*"event":"batch\\.(${ends})"`));
   }
 
-  /** Resolves once a line of its log, as JSON, matches; rejects when it has ended without one. */
+  /** Resolves once a line of the log, as JSON, matches. Rejects when the process ends without one. */
   async loggedLike(pattern: RegExp): Promise<void> {
     while (!pattern.test(this.#stderr)) {
       if (this.#hasEnded) {
@@ -106,10 +109,10 @@ export class BatchdProcess implements AsyncDisposable {
     }
   }
 
-  /** The most memory that it had in use at any moment of `work`. Known on Linux alone. */
+  /** Resolves to the peak memory during `work`. Linux only. */
   async peakMemoryBytes(work: () => Promise<unknown>): Promise<number> {
     const folder = `/proc/${this.#child.pid}`;
-    // Sets the highest mark back to what is in use now: starting takes much that is given back.
+    // The write resets the peak to the memory in use, because the start takes much that it gives back.
     await writeFile(`${folder}/clear_refs`, "5");
     await work();
     const status = await readFile(`${folder}/status`, "utf8");

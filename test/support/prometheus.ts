@@ -1,4 +1,4 @@
-/** Reads the text format of Prometheus, and refuses what Prometheus would. */
+/** Parses the text format of Prometheus, and throws for what Prometheus would refuse. */
 
 export interface Sample {
   readonly name: string;
@@ -29,7 +29,7 @@ export class Scrape {
       if (type === "histogram") this.#checkBuckets(name);
   }
 
-  /** Samples with these labels; others may be there too. */
+  /** Returns the samples that have these labels, perhaps among others. */
   find(name: string, labels: Sample["labels"] = {}): Sample[] {
     return this.samples.filter(
       (sample) =>
@@ -38,7 +38,7 @@ export class Scrape {
     );
   }
 
-  /** The sum of {@link find}. */
+  /** Returns the sum of {@link find}. */
   value(name: string, labels: Sample["labels"] = {}): number {
     return this.find(name, labels).reduce((sum, { value }) => sum + value, 0);
   }
@@ -81,7 +81,7 @@ function labelsOf(text: string): Record<string, string> {
   return Object.fromEntries(pairs.map(([, name, value]) => [name, value]));
 }
 
-/** As Go reads numbers. */
+/** Parses a number like Go. */
 function numberOf(text: string): number {
   if (/^[+-]?inf$/i.test(text)) return text.startsWith("-") ? -Infinity : Infinity;
   if (/^nan$/i.test(text)) return Number.NaN;

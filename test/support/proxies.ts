@@ -1,18 +1,18 @@
-/** An HTTP proxy as they are found between networks: it forwards plain requests and opens tunnels. */
+/** An HTTP proxy between networks: it forwards plain requests and opens tunnels. */
 import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
 import { connect, type Socket } from "node:net";
 import { pipeline } from "node:stream";
 import { listening } from "./listening.ts";
 
-/** What a proxy does with a request, instead of what it was asked for. */
+/** The answer of a proxy that does not forward. */
 export type Refusal = { readonly status: number } | "silence";
 
 export class TestProxy {
-  /** Connections to the proxy so far. */
+  /** The number of connections so far. */
   connectionCount = 0;
-  /** What it was asked for: an address, or `CONNECT` and a host. */
+  /** The targets of all requests: an address, or `CONNECT` and a host. */
   readonly asked: string[] = [];
-  /** The credentials of each. */
+  /** The credentials of all requests. */
   readonly credentials: (string | undefined)[] = [];
   refusal: Refusal | null = null;
   port = 0;

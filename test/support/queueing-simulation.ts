@@ -1,9 +1,9 @@
 /**
- * An upstream and its clients in virtual time: a discrete-event simulation, exact and the same at every run.
+ * Simulates an upstream and its clients in virtual time: a discrete-event simulation, exact and reproducible.
  *
- * The upstream serves so many requests at once: each for a time of its own, or all of them together as a batch
- * that is the slower the larger it is. What is beyond that waits in line or is refused at once.
- * Each client keeps as many requests in flight as its policy says, and tells it how each of them ended.
+ * The upstream serves a number of requests at once. Each takes its own time, or all of them form a batch that is slower
+ * when it is larger. Further requests wait in a queue or are refused. Each client keeps as many requests in flight as
+ * its policy says, and reports every ending to it.
  */
 import type {
   AdaptiveConcurrency,
@@ -12,31 +12,34 @@ import type {
 
 interface Service {
   readonly ms: number;
-  /** What the answer says about its size. */
+  /** The work that the answer reports. */
   readonly work: number;
-  /** What it is in truth, where that is not the same. */
+  /** The real work; the reported one when it is left out. */
   readonly trueWork?: number;
 }
 
 interface SimulatedClient {
   readonly policy: AdaptiveConcurrency;
-  /** Sends nothing before. */
+  /** The time of its first request. */
   readonly startsAtMs?: number;
-  /** Has never more than this to send at once. */
+  /** The most requests that it has at once. */
   readonly demand?: number;
 }
 
 export interface SimulationOptions {
   readonly clients: readonly SimulatedClient[];
-  /** How many it serves at once, at an instant. */
+  /** Returns the number of requests that are served at an instant. */
   readonly capacity: (nowMs: number) => number;
   readonly beyond: "waits" | "is_refused";
   readonly service: (nowMs: number) => Service;
-  /** Continuous batching: how long each waits for a unit of its work while so many are served, whatever `ms` says. */
+  /**
+   * For continuous batching: returns the time for a unit of work while `serving` requests are served. It overrides
+   * `ms`.
+   */
   readonly unitMs?: (serving: number) => number;
-  /** What a refusal asks for: its client sends nothing for so long. Left out: nothing. */
+  /** The pause that a refusal asks for; none when it is left out. */
   readonly pauseMs?: number;
-  /** How a request that was served ends all the same; left out: well. */
+  /** Returns the ending of a served request; success when it is left out. */
   readonly fate?: () => Sample["signal"];
 }
 
@@ -51,14 +54,14 @@ interface Ending {
   readonly order: number;
   readonly request: InFlight;
   readonly signal: Sample["signal"];
-  /** Whether it takes a place at the server until then. */
+  /** True when it takes a place at the server until then. */
   readonly isServed: boolean;
   readonly wasRefused?: boolean;
 }
 
-/** What was seen between two calls of {@link Simulation.measure}. */
+/** The measurements between two calls of {@link Simulation.measure}. */
 export interface Measured {
-  /** Time spent serving ÷ time that could have been. */
+  /** The time spent on service ÷ the time available for it. */
   readonly utilisation: number;
   readonly refusedShare: number;
   readonly workPerMs: number;
@@ -70,7 +73,7 @@ export interface Measured {
 }
 
 const REFUSAL_MS = 5;
-/** From the end of a request at the server until its client can send the next one. */
+/** The time from the end of a request at the server until its client can send the next one. */
 const TURNAROUND_MS = 2;
 
 const trueWorkOf = ({ work, trueWork = work }: Service) => trueWork;
@@ -103,9 +106,9 @@ export class Simulation {
   readonly #waiting: InFlight[] = [];
   #firstWaiting = 0;
   readonly #endings = new Endings();
-  /** With continuous batching, those that are served; their time is that of `#batchWork`. */
+  /** The served requests with continuous batching. Their time is the time of `#batchWork`. */
   readonly #batch = new Endings();
-  /** The work that a request would have got that was served from the start. */
+  /** The work that a request would have received if it had been served from the start. */
   #batchWork = 0;
   #nowMs = 0;
   #serving = 0;
@@ -121,7 +124,7 @@ export class Simulation {
     this.#clients = options.clients.map((client) => new Client(client));
   }
 
-  /** Runs for so long and says what was seen on the way. */
+  /** Runs for a time and returns the measurements. */
   measure(forMs: number): Measured {
     this.#forget();
     const untilMs = this.#nowMs + forMs;
@@ -190,7 +193,7 @@ export class Simulation {
     this.#nowMs = atMs;
   }
 
-  /** In turns, so that nobody is always first to the last place. */
+  /** Starts requests in turns, so that no client always gets the last place. */
   #startAll(): void {
     for (let started = true; started; ) {
       started = false;
@@ -273,7 +276,7 @@ export class Simulation {
   }
 }
 
-/** A binary heap, the earliest first; of two at the same instant, the one that was added first. */
+/** A binary heap, the earliest ending first. Endings at the same instant keep the order of their addition. */
 class Endings {
   readonly #heap: Ending[] = [];
 

@@ -6,18 +6,18 @@ export type RateRule = "token_bucket" | "fixed_window" | "sliding_window";
 export interface RateLimit {
   readonly perMinute: number;
   readonly rule: RateRule;
-  /** Of a token bucket: what it holds when it is full. Left out: a minute's worth. */
+  /** The size of a full token bucket; a minute's worth when it is left out. */
   readonly burst?: number;
 }
 
-/** Knows what may pass now. It is asked and told at instants that never go back. */
+/** Counts against a limit. The instants of its calls must never go back. */
 interface RateMeter {
   readonly limit: number;
-  /** How long until `amount` may pass; 0 when it may now. */
+  /** Returns the time until `amount` may pass; 0 for now. */
   waitMs(amount: number, nowMs: number): number;
   spend(amount: number, nowMs: number): void;
   remaining(nowMs: number): number;
-  /** Until `remaining` is what it is at first, when nothing more comes. */
+  /** Returns the time until `remaining` is back at its maximum without further requests. */
   resetMs(nowMs: number): number;
 }
 
@@ -34,7 +34,7 @@ function createRateMeter(limit: RateLimit, nowMs: number): RateMeter {
   }
 }
 
-/** Fills at a steady pace; what one request takes may be more than it holds, and then never passes. */
+/** A token bucket that fills at a steady rate. A request larger than the bucket never passes. */
 class Bucket implements RateMeter {
   readonly limit: number;
   readonly #size: number;
@@ -73,7 +73,7 @@ class Bucket implements RateMeter {
   }
 }
 
-/** Starts again with each minute of the clock. */
+/** A window that starts again with each minute of the clock. */
 class FixedWindow implements RateMeter {
   readonly limit: number;
   #minute = 0;
@@ -109,7 +109,7 @@ class FixedWindow implements RateMeter {
   }
 }
 
-/** Looks back over the last minute, whenever it is. */
+/** A window over the last 60 seconds at any moment. */
 class SlidingWindow implements RateMeter {
   readonly limit: number;
   readonly #spendings: { readonly atMs: number; readonly amount: number }[] = [];
@@ -153,7 +153,7 @@ export interface RateLimits {
   readonly tokens?: RateLimit;
 }
 
-/** Both limits of a server, and what it says of them in its headers. */
+/** Both limits of a server, and the headers that report them. */
 export class RateLimiter {
   readonly #meters: { readonly requests: RateMeter | null; readonly tokens: RateMeter | null };
 
@@ -162,7 +162,7 @@ export class RateLimiter {
     this.#meters = { requests: meter(requests) ?? null, tokens: meter(tokens) ?? null };
   }
 
-  /** How long until a request of so many tokens may pass; when it may now, it is charged. */
+  /** Returns the time until a request with this many tokens may pass. A request that may pass now is charged. */
   charge(tokens: number, nowMs: number): number {
     const { requests, tokens: ofTokens } = this.#meters;
     const waitMs = Math.max(requests?.waitMs(1, nowMs) ?? 0, ofTokens?.waitMs(tokens, nowMs) ?? 0);
@@ -193,7 +193,7 @@ export class RateLimiter {
   }
 }
 
-/** As OpenAI writes how long it takes: `120ms`, `7.5s`, `1m30s`. */
+/** Formats a duration like OpenAI: `120ms`, `7.5s`, `1m30s`. */
 function durationText(ms: number): string {
   if (ms < 1000) return `${Math.ceil(ms)}ms`;
   const minutes = Math.floor(ms / MINUTE_MS);

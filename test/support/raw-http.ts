@@ -1,4 +1,4 @@
-/** HTTP by hand, for requests that no client library would send. */
+/** Sends HTTP by hand, for requests that no client library would send. */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 
@@ -32,7 +32,7 @@ export class RawConnection implements Disposable {
     this.socket.write(text, "latin1");
   }
 
-  /** The next answer; rejects when the connection ends without one. */
+  /** Resolves to the next answer. Rejects when the connection ends without one. */
   async answer(): Promise<RawAnswer> {
     for (;;) {
       const answer = this.#takeAnswer();
@@ -71,7 +71,7 @@ export class RawConnection implements Disposable {
   }
 }
 
-/** One request on a connection of its own. */
+/** Sends one request on a connection of its own. */
 export async function rawRequest(url: string, text: string): Promise<RawAnswer> {
   using connection = await RawConnection.open(url);
   connection.send(text);
@@ -82,13 +82,13 @@ export interface Part {
   readonly name: string;
   readonly content: string;
   readonly filename?: string;
-  /** Header lines besides Content-Disposition. */
+  /** The header lines besides Content-Disposition. */
   readonly headers?: readonly string[];
 }
 
 export const BOUNDARY = "----a-boundary";
 
-/** A body of multipart/form-data; strings are bytes (latin1). */
+/** Returns a body of multipart/form-data. Strings are bytes (latin1). */
 export function multipart(parts: readonly Part[], { isClosed = true } = {}): string {
   const written = parts.map(({ name, content, filename, headers = [] }) => {
     const disposition = `Content-Disposition: form-data; name="${name}"`;

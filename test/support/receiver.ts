@@ -1,4 +1,4 @@
-/** Somebody's webhook endpoint: real HTTP, which remembers what came and answers as it is told. */
+/** A webhook endpoint over real HTTP. It records all requests and answers as a test demands. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
@@ -8,7 +8,7 @@ export interface ReceiverOptions {
   readonly host?: string;
 }
 
-/** A status with its headers, or what happens instead of an answer. */
+/** A status with its headers, or a fault in the place of an answer. */
 export type Reaction =
   | { readonly status: number; readonly headers?: Record<string, string>; readonly body?: string }
   | "reset"
@@ -21,7 +21,7 @@ export interface ReceivedEvent {
   readonly path: string;
   readonly headers: Record<string, string>;
   readonly body: string;
-  /** The address that was connected to. */
+  /** The address to which the sender connected. */
   readonly address: string;
 }
 
@@ -66,17 +66,17 @@ export class Receiver implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}/hook`;
   }
 
-  /** The reactions to the next requests; those after them are answered 200. */
+  /** Sets the reactions to the next requests. Later requests get a 200. */
   reactNext(...reactions: readonly Reaction[]): void {
     this.#reactions.push(...reactions);
   }
 
-  /** From now on. */
+  /** Sets the reaction to all requests from now on. */
   reactAlways(reaction: Reaction): void {
     this.#lasting = reaction;
   }
 
-  /** Resolves once `count` requests have come in all. */
+  /** Resolves once `count` requests have come in total. */
   async reached(count: number): Promise<void> {
     while (this.seen.length < count) {
       const { promise, resolve } = Promise.withResolvers<void>();

@@ -1,7 +1,7 @@
 /**
- * Two whole servers on one database file and one folder of blobs, each with a connection of its own. Each has its own
- * clock, which stands still until it is moved: a replica whose clock stands still is a machine that pauses, and one whose
- * clock is moved past the lease takes over its work.
+ * Two whole servers on one database file and one folder of blobs, each with its own connection and clock. A clock
+ * stands still until a test moves it. A replica whose clock stands still is a machine that pauses. A replica whose
+ * clock passes the lease takes over the work of the other.
  */
 import { join } from "node:path";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
@@ -13,16 +13,16 @@ import { Scrape } from "./prometheus.ts";
 import { type ServiceOptions, startTestService, type TestService } from "./service.ts";
 import { temporaryFolder } from "./store-builders.ts";
 
-/** After so long without a renewal another replica may take over. */
+/** The time without a renewal after which another replica may take over. */
 export const LEASE_OVER_MS = 31_000;
-/** A replica renews its leases so often. */
+/** The interval at which a replica renews its leases. */
 export const HEARTBEAT_MS = 10_000;
 
 export interface Replica {
   readonly service: TestService;
   readonly clock: FakeClock;
   readonly blobs: GatedBlobs;
-  /** How many leases it has lost to another one. */
+  /** Resolves to the number of leases that another replica has taken. */
   lostLeases(kind: "batch" | "chunk"): Promise<number>;
 }
 
@@ -37,7 +37,7 @@ type Options = Omit<ServiceOptions, "clock" | "dataDir" | "openStorage" | "metri
 export async function startReplicas(options: Options = {}): Promise<Replicas> {
   const dir = temporaryFolder("batchd-replicas-");
   const blobs = await openDiskBlobs(join(dir.path, "blobs"));
-  // Both are opened before either starts: opening takes all leases back, as a lone owner of the folder may.
+  // Both are opened before either starts, because an opening releases all leases, as a lone owner of the folder may.
   const parts = [await partsOf(dir.path, blobs), await partsOf(dir.path, blobs)] as const;
   const start = (part: (typeof parts)[number]) => startReplica(part, dir.path, options);
   const [a, b] = [await start(parts[0]), await start(parts[1])];
@@ -68,7 +68,7 @@ async function startReplica(
   const metrics = new Metrics();
   const service = await startTestService({
     ...options,
-    // A test that fails must not wait for the end of a grace period: the clock stands still.
+    // A failed test must not wait for the end of a grace period, because the clock stands still.
     config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 }, ...options.config },
     ...{ dataDir, clock, metrics },
     openStorage: async (_dataDir, closers) => {

@@ -2,9 +2,12 @@ import { systemClock } from "../../src/clock.ts";
 import { type AppDeps, createApp } from "../../src/http/app.ts";
 import { createLog } from "../../src/telemetry/log.ts";
 
-/** Every route of the app, such as `GET /v1/files/:id`, from its own table. Assets of the documentation are left out. */
+/**
+ * Returns every route of the app, such as `GET /v1/files/:id`, from its own table, without the assets of the
+ * documentation.
+ */
 export function routesOfApp(): string[] {
-  // Routes are mounted without asking for anything but the time.
+  // Mounting the routes only asks for the time.
   const deps = { keys: () => [], clock: systemClock, log: createLog("silent") };
   const routes = createApp(deps as unknown as AppDeps)
     .routes.filter(({ method, path }) => method !== "ALL" && !path.startsWith("/docs/"))

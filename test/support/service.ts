@@ -1,6 +1,6 @@
 /**
- * The whole server in this process: real SQLite, real folder, real sockets, and the official SDK to drive
- * it. Only time may be a fake.
+ * The whole server in this process: real SQLite, real folder, real sockets, and the official SDK to drive it. Only time
+ * may be a fake.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -14,16 +14,16 @@ import { Metrics } from "../../src/telemetry/metrics.ts";
 import { Events } from "./events.ts";
 
 export interface ServiceOptions {
-  /** `base_url` of the upstream that serves every model. */
+  /** The `base_url` of the upstream that serves every model. */
   readonly upstreamUrl?: string;
   readonly clock?: Clock;
-  /** Of an earlier service, to start again on what it left. */
+  /** The folder of an earlier service, to continue with its data. */
   readonly dataDir?: string;
-  /** To be read when the service is closed. */
+  /** Metrics to read after the service is closed. */
   readonly metrics?: Metrics;
-  /** As in the configuration file. */
+  /** The configuration, as the file has it. */
   readonly config?: Record<string, unknown>;
-  /** Of a replica, see `replicas.ts`. */
+  /** The storage of a replica, see `replicas.ts`. */
   readonly openStorage?: RuntimeOptions["openStorage"];
 }
 
@@ -76,7 +76,7 @@ export class TestService implements AsyncDisposable {
   readonly events: Events;
   readonly dataDir: string;
   readonly openai: OpenAI;
-  /** Another configuration, as in the file, without a restart. */
+  /** Applies another configuration, as the file has it, without a restart. */
   readonly reconfigure: (config: Record<string, unknown>) => void;
   readonly #runtime: Runtime;
   readonly #isOwnDir: boolean;
@@ -106,7 +106,7 @@ export class TestService implements AsyncDisposable {
     return this.openai.batches.create({ input_file_id, endpoint, completion_window: "24h" });
   }
 
-  /** The batch once it has ended in whichever way. */
+  /** Resolves to the batch once it is final. */
   async ended(id: string): Promise<OpenAI.Batch> {
     const ends = ["completed", "failed", "cancelled", "expired"];
     await Promise.race(ends.map((end) => this.events.reached(`batch.${end}`, { batch: id })));
@@ -117,7 +117,7 @@ export class TestService implements AsyncDisposable {
     return this.ended((await this.submit(lines)).id);
   }
 
-  /** The text of a result file; empty when there is none. */
+  /** Resolves to the text of a result file; empty for a missing one. */
   async text(fileId: string | null | undefined): Promise<string> {
     if (fileId === null || fileId === undefined) return "";
     return (await this.openai.files.content(fileId)).text();
@@ -131,7 +131,7 @@ export class TestService implements AsyncDisposable {
       .map((line) => JSON.parse(line) as ResultRow);
   }
 
-  /** Stops as SIGTERM does; the data stays. */
+  /** Stops the service like SIGTERM. The data stays. */
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -144,7 +144,7 @@ export class TestService implements AsyncDisposable {
   }
 }
 
-/** One chat line; `user` is what the test upstream counts by. */
+/** Returns one chat line. The test upstream counts requests by `user`. */
 export function chatLine(customId: string, content: string, body: object = {}): string {
   return JSON.stringify({
     custom_id: customId,
@@ -159,6 +159,6 @@ export function chatLine(customId: string, content: string, body: object = {}): 
   });
 }
 
-/** `count` chat lines with the ids `line-1`, `line-2`, …; `content` says what each one asks. */
+/** Returns `count` chat lines with the ids `line-1`, `line-2`, …; `content` returns the question of each one. */
 export const chatLines = (count: number, content: (n: number) => string = (n) => `Hello ${n}`) =>
   Array.from({ length: count }, (_, i) => chatLine(`line-${i + 1}`, content(i + 1)));

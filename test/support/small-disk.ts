@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 
-/** A file system of `bytes` at the path, or null where this process may not mount one. */
+/** Mounts a file system of `bytes` at the path. Returns null where this process may not mount one. */
 export function mountSmallDisk(path: string, bytes: number): Disposable | null {
   mkdirSync(path, { recursive: true });
   const { status } = spawnSync("mount", ["-t", "tmpfs", "-o", `size=${bytes}`, "none", path]);

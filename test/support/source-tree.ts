@@ -1,19 +1,19 @@
-/** The source as data, for tests that hold the architecture. */
+/** Reads the source as data, for tests of the architecture. */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export interface SourceFile {
-  /** Relative to the top of the repository, as in `src/http/app.ts`. */
+  /** The path from the top of the repository, such as `src/http/app.ts`. */
   readonly path: string;
   readonly text: string;
 }
 
 export interface Import {
-  /** A path like that of a {@link SourceFile}, or the name of a package. */
+  /** A path like the one of a {@link SourceFile}, or the name of a package. */
   readonly target: string;
   readonly isOwn: boolean;
-  /** It names types alone and is gone when the program runs. */
+  /** True for an import of types alone, which is gone when the program runs. */
   readonly isTypeOnly: boolean;
 }
 
@@ -30,7 +30,7 @@ export const readSources = (...folders: readonly string[]): SourceFile[] =>
       })),
   );
 
-/** What may stand between `import` and `from`: names, braces, commas, stars. */
+/** Matches an import or export. Names, braces, commas and stars may stand between `import` and `from`. */
 const DECLARATION = /^(?:import|export)\s+(type\s+)?(?:[\w\s{},*$]*?\sfrom\s+)?"([^"]+)"/gm;
 const DYNAMIC = /\bimport\(\s*"([^"]+)"\s*\)/g;
 
@@ -46,7 +46,10 @@ export const importsOf = ({ path, text }: SourceFile): Import[] => {
   );
 };
 
-/** `hono` of `hono/utils/http-status`; `@hono/node-server` of `@hono/node-server/conninfo`. */
+/**
+ * Returns the package of a specifier: `hono` for `hono/utils/http-status`, `@hono/node-server` for
+ * `@hono/node-server/conninfo`.
+ */
 function packageOf(specifier: string): string {
   const [first = "", second = ""] = specifier.split("/");
   return first.startsWith("@") ? `${first}/${second}` : first;
@@ -55,7 +58,7 @@ function packageOf(specifier: string): string {
 export const withoutComments = (text: string): string =>
   text.replaceAll(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, "");
 
-/** The comments of a file, each on one line without its markers: every block, and every line from `//` on. */
+/** Returns the comments of a file, each on one line without its markers: every block, and every line from `//` on. */
 export const commentsOf = (text: string): string[] =>
   [...text.matchAll(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/ .*$/gm)].map(([comment]) =>
     comment

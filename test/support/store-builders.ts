@@ -1,4 +1,4 @@
-/** What a store holds, with only the fields that a test cares about spelled out. */
+/** Builds the contents of a store. A test names only the fields that matter to it. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -96,7 +96,7 @@ const extent = (number: number): InputExtent => ({
   firstLine: number * LINES_PER_CHUNK + 1,
 });
 
-/** A plan with one chunk of ten lines for each name in `models`. */
+/** Returns a plan with one chunk of ten lines for each name in `models`. */
 export function aPlan(models: readonly string[] = ["llama"]): BatchPlan {
   const chunks: PlannedChunk[] = models.map((model, number) => ({
     number,
@@ -112,7 +112,7 @@ export function aPlan(models: readonly string[] = ["llama"]): BatchPlan {
   };
 }
 
-/** Without counts it is the result of a batch whose journal was read as it was written. */
+/** A result. The counts may be left out when the journal could be read as it was written. */
 type Result = Omit<BatchResult, "counts"> & Partial<Pick<BatchResult, "counts">>;
 
 export const NO_RESULT: Result = {
@@ -187,10 +187,10 @@ export const claimBy = (owner: string, nowMs = NOW_MS): Claim => ({
   ttlMs: LEASE_TTL_MS,
 });
 
-/** A moment at which the leases of {@link claimBy} have run out. */
+/** A time at which the leases of {@link claimBy} have run out. */
 export const AFTER_LEASES_MS = NOW_MS + LEASE_TTL_MS;
 
-/** As a writer does whose blob is durable. */
+/** Declares blobs like a writer whose blobs are durable. */
 async function declare(store: Store, ...stored: readonly ({ blobKey: string } | null)[]) {
   for (const one of stored) {
     if (one === null) continue;
@@ -233,7 +233,7 @@ export async function finishBatch(
   return store.finishBatchIfLeased(lease, { ...result, counts }, nowMs);
 }
 
-/** A batch that waits for validation, and its input file. */
+/** Inserts a batch that waits for validation, and its input file. */
 export async function insertBatch(store: Store, fields: Partial<Batch> = {}) {
   const input = aFile({ project: fields.project ?? PROJECT });
   const batch = aBatch({ inputFileId: input.id, ...fields });
@@ -242,7 +242,7 @@ export async function insertBatch(store: Store, fields: Partial<Batch> = {}) {
   return { input, batch };
 }
 
-/** A batch in progress, with one chunk for each of `models`. No other batch may be waiting for validation. */
+/** Inserts a batch in progress, with one chunk for each of `models`. No other batch may wait for validation. */
 export async function startBatch(
   store: Store,
   models: readonly string[] = ["llama"],
@@ -269,13 +269,13 @@ export async function claimChunk(
   return claimed;
 }
 
-/** The models of which somebody could claim a chunk. */
+/** Resolves to the models with a chunk that can be claimed. */
 export async function openRoutes(store: Store, nowMs: number): Promise<string[]> {
   const runnable = await store.listRunnable(nowMs);
   return [...new Set(runnable.map(({ model }) => model))].sort();
 }
 
-/** A batch whose only chunk is closed. */
+/** Inserts a batch whose only chunk is closed. */
 export async function finalizingBatch(store: Store, fields: Partial<Batch> = {}) {
   const started = await startBatch(store, ["llama"], fields);
   const { lease } = await claimChunk(store);

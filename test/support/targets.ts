@@ -1,4 +1,4 @@
-/** Upstreams of this process on real model servers, for tests of what happens below the engine. */
+/** Opens upstreams in this process on real model servers, for tests of the parts below the engine. */
 import { PassThrough } from "node:stream";
 import { onTestFinished } from "vitest";
 import { systemClock } from "../../src/clock.ts";
@@ -12,14 +12,14 @@ import { startUpstream, type TestUpstream } from "./upstream.ts";
 export const never = new AbortController().signal;
 const HOUR_MS = 3_600_000;
 
-/** A model server that is gone with its test. */
+/** Starts a model server that ends with its test. */
 export async function modelServer(): Promise<TestUpstream> {
   const upstream = await startUpstream();
   onTestFinished(() => upstream.close());
   return upstream;
 }
 
-/** Serves the model `m`. */
+/** Returns the configuration of an upstream that serves the model `m`. */
 export const targetAt = (
   { url }: TestUpstream,
   name: string,
@@ -30,7 +30,7 @@ export const targetAt = (
     ...{ interactive_reserve: 0, ...changes },
   });
 
-/** Retries come at once unless `random` says otherwise: the dice are 0. */
+/** Retries come at once unless `random` says otherwise, because the dice are 0. */
 export function openTargets(
   upstreams: readonly UpstreamConfig[],
   random = () => 0,
@@ -49,7 +49,7 @@ export function openTargets(
   return { upstreams: opened, logged };
 }
 
-/** A chat request to the model `m`; `user` is what the model server counts by. */
+/** Returns a chat request to the model `m`. The model server counts by `user`. */
 export const requestOf = (
   prompt: string,
   { user = prompt, ...changes }: Partial<UpstreamRequest> & { readonly user?: string } = {},

@@ -1,4 +1,4 @@
-/** A server with two projects, and one thing of each kind that the first of them may have. */
+/** A server with two projects, of which the first has one thing of each kind. */
 import { expect } from "vitest";
 import { newBatchId, newFileId, newPartId, newUploadId } from "../../src/batch/batch.ts";
 import { chatLine, startTestService, type TestService } from "./service.ts";
@@ -6,7 +6,7 @@ import type { TestUpstream } from "./upstream.ts";
 
 export type Project = "alpha" | "beta";
 
-/** Stands in everything that alpha has, so that it is found wherever it should not be. */
+/** A text in everything that alpha has, so that a test finds it wherever it must not be. */
 export const SECRET = "secret-of-alpha";
 export const SHARED_KEY = "key-of-both";
 
@@ -27,7 +27,7 @@ export const startTenants = (upstream: TestUpstream): Promise<TestService> =>
     },
   });
 
-/** What a project asks for and gets. */
+/** Sends a request of a project and resolves to the answer. */
 export async function ask(
   { url }: TestService,
   project: Project,
@@ -81,7 +81,10 @@ const post = (path: string, body: string | FormData, headers?: Record<string, st
 
 const ONE_LINE = `${chatLine(SECRET, "Hello")}\n`;
 
-/** One thing of each kind, in each state in which it may be asked for, by name. All belong to alpha. */
+/**
+ * Creates one thing of each kind, in each state in which a client may ask for it. Returns the ids by name; all belong
+ * to alpha.
+ */
 export async function thingsOfAlpha(
   service: TestService,
   upstream: TestUpstream,
@@ -129,7 +132,7 @@ export async function thingsOfAlpha(
   };
 }
 
-/** An id that nobody has, made as the server makes that kind. */
+/** Returns an unknown id of the same kind, in the form that the server gives to it. */
 export function unknownLike(id: string): string {
   const kind = id.split(/[-_]/)[0];
   switch (kind) {
@@ -146,7 +149,7 @@ export function unknownLike(id: string): string {
   }
 }
 
-/** Each file and batch of alpha by name, as alpha sees it; without what passing time changes. */
+/** Resolves to each file and batch of alpha by name, as alpha sees it, without the values that time changes. */
 export async function stateOfAlpha(
   service: TestService,
   things: Readonly<Record<string, string>>,
@@ -164,7 +167,7 @@ export async function stateOfAlpha(
   return state;
 }
 
-/** All that a project can see: its lists, and the content of its files. */
+/** Resolves to everything that a project can see: its lists, and the content of its files. */
 export async function seenBy(service: TestService, project: Project): Promise<string> {
   const textOf = async (path: string) =>
     (await ask(service, project, { method: "GET", path })).text();

@@ -1,22 +1,22 @@
-/** The rule that whoever changes a file of the engine finds its tests by its name. */
+/** The rule that each file of the engine has a test of its name, so that a newcomer finds it. */
 import type { SourceFile } from "./source-tree.ts";
 
-/** Files whose guarantees need others around them, and the tests that hold them. */
+/** The files whose guarantees need others around them, with the tests that hold them. */
 const HELD_BY: Readonly<Record<string, string>> = {
-  // A chunk that is closed, given back or left, after a drain, a cancellation and a crash.
+  // The tests cover a chunk that is closed, released or lost, after a drain, a cancellation and a crash.
   "chunk-runner.ts": "test/engine/restart.test.ts",
-  // A run that fails counts against its chunk, and the lease of the chunk is left to run out.
+  // A run that fails counts against its chunk, and the lease of the chunk runs out.
   "chunk-start.ts": "test/engine/damage.test.ts",
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
-  // Long lines are the ones that it reads in slices.
+  // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
   "sending.ts": "test/engine/pass-through.test.ts",
   "served-models.ts": "test/engine/check-models.test.ts",
 };
 
-/** Names also the entries of the table that are needed no more. */
+/** Also reports entries of the table that are not needed any more. */
 export function untestedEngineFiles(files: readonly SourceFile[]): string[] {
   const paths = new Set(files.map(({ path }) => path));
   const sources = [...paths].filter((path) => path.startsWith("src/engine/"));

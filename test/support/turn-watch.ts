@@ -1,7 +1,6 @@
 /**
- * Loaded into a server (`node --import`) to see how long one turn of its event loop takes: the time for which it keeps
- * the processor, so that a busy machine makes no difference. Each turn that took long is a line of the file that
- * `TURN_WATCH_FILE` names, in milliseconds.
+ * Measures the turns of the event loop of a server that loads it (`node --import`). It counts processor time, so that a
+ * busy machine makes no difference. Each long turn is a line of the file that `TURN_WATCH_FILE` names, in milliseconds.
  */
 import { appendFileSync } from "node:fs";
 

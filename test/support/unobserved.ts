@@ -1,5 +1,5 @@
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { NO_TRACING } from "../../src/telemetry/tracing.ts";
 
-/** For parts that count and trace, in tests that look at neither. */
+/** Metrics and tracing for tests that check neither. */
 export const unobserved = () => ({ metrics: new Metrics(), tracing: NO_TRACING });

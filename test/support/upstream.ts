@@ -1,21 +1,21 @@
 /**
- * The model server of the tests, of the conformance checks and of the demo: real HTTP, one answer at a time. What an
- * answer is, `answers` decides:
+ * The model server of the tests, of the conformance checks and of the demo: real HTTP, one answer at a time. The option
+ * `answers` decides the answers:
  *
- * - left out: the directives in the prompt (see directives.ts);
- * - a function: whatever it returns (see given.ts); it may be another one while the server runs;
- * - `"by_hand"`: the test itself, which takes each exchange with `next()`.
+ * - The directives in the prompt decide when it is left out (see directives.ts).
+ * - A function returns the answer (see given.ts). A test may replace it while the server runs.
+ * - With `"by_hand"`, the test takes each exchange with `next()`.
  *
- * Two other servers exist for reasons of their own: model-server.ts has a capacity, a queue and rates on a virtual clock, and
- * `bench/upstream.ts` does as little as possible, because its time is part of what the bench measures. Tests of the HTTP
- * client that break TLS or HTTP itself listen on a socket of their own.
+ * Two other servers exist for reasons of their own. model-server.ts has a capacity, a queue and rates on a virtual
+ * clock. `bench/upstream.ts` does as little as possible, because its time is part of what the bench measures. Tests of
+ * the HTTP client that break TLS or HTTP itself listen on a socket of their own.
  *
- * In a test: `await using upstream = await startUpstream()`. On its own, for tests that kill processes:
- * `npx node test/support/upstream.ts --port 0` prints its base URL; then `GET /received` shows what came,
- * and `POST /hold` and `POST /release` are the two methods of those names.
+ * A test writes `await using upstream = await startUpstream()`. Tests that kill processes run it as a process: `npx
+ * node test/support/upstream.ts --port 0` prints its base URL. Then `GET /received` returns the requests so far, and
+ * `POST /hold` and `POST /release` call the methods of those names.
  *
- * A line is known by the `user` field of its body, where a test puts the `custom_id`; by its prompt when
- * there is none. Directives stand in the prompt, or in `user` when the prompt has none.
+ * The `user` field of the body identifies a line, and a test puts the `custom_id` there. Without the field the prompt
+ * does. Directives stand in the prompt, or in `user` when the prompt has none.
  */
 import { EventEmitter, once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
@@ -28,31 +28,34 @@ import { type Given, give } from "./given.ts";
 import { readBody, readPrompt, sendJson } from "./model-http.ts";
 import { obey } from "./obey.ts";
 
-/** Connections that wait to be accepted. Of 5,000 at once a busy machine loses some beyond the usual 511, for minutes. */
+/**
+ * The connections that may wait to be accepted. With the usual 511, a busy machine loses some of 5,000 at once, for
+ * minutes.
+ */
 const BACKLOG = 8_192;
 
 export interface UpstreamOptions {
   readonly port?: number;
-  /** What `GET /v1/models` lists. */
+  /** The models that `GET /v1/models` lists. */
   readonly modelNames?: readonly string[];
-  /** The key without which every request is answered 401. */
+  /** The key; a request without it gets a 401. */
   readonly apiKey?: string;
-  /** Left out: the directives of the prompts. */
+  /** The source of the answers; the directives of the prompts when it is left out. */
   readonly answers?: Answers;
 }
 
 type Answers = ((asked: SeenRequest) => Given | Promise<Given>) | "by_hand";
 
-/** What the upstream remembers of a request. */
+/** The record of a request. */
 export interface SeenRequest {
   readonly method: string;
   readonly url: string;
-  /** The same without its query. */
+  /** The URL without its query. */
   readonly path: string;
   readonly headers: IncomingMessage["headers"];
-  /** As it came. */
+  /** The body as it came. */
   readonly body: string;
-  /** Of the body; empty where it has none. */
+  /** The model in the body; empty without one. */
   readonly model: string;
   readonly user: string;
 }
@@ -60,7 +63,7 @@ export interface SeenRequest {
 /** A request that a test answers by hand. */
 export interface Exchange extends SeenRequest {
   readonly response: ServerResponse;
-  /** Resolves when the exchange is over, because it was answered or because the client left. */
+  /** Resolves at the end of the exchange: after its answer, or when the client disconnects. */
   readonly closed: Promise<unknown>;
 }
 
@@ -73,21 +76,21 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Test
 export class TestUpstream implements AsyncDisposable {
   modelNames: readonly string[];
   answers: Answers | null;
-  /** How often it was asked for its models. */
+  /** The number of requests for the list of models. */
   modelListCount = 0;
   /** Answers `GET /v1/models`. */
   sayModels = (response: ServerResponse): void => {
     const data = this.modelNames.map((id) => ({ id, object: "model", owned_by: "test" }));
     sendJson(response, 200, { object: "list", data });
   };
-  /** Requests per line. */
+  /** The number of requests by line. */
   readonly received = new Map<string, number>();
   /** All requests, in the order of their arrival, unless {@link forget} was called. */
   readonly seen: SeenRequest[] = [];
   total = 0;
   inFlight = 0;
   maxInFlight = 0;
-  /** Connections opened so far. */
+  /** The number of connections so far. */
   connectionCount = 0;
   readonly #apiKey: string | null;
   readonly #server: Server;
@@ -123,12 +126,12 @@ export class TestUpstream implements AsyncDisposable {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** For `base_url`. */
+  /** The address for `base_url`. */
   get url(): string {
     return `http://127.0.0.1:${this.port}/v1`;
   }
 
-  /** From now on requests are read and counted, but answered only after {@link release}. */
+  /** Delays all answers until {@link release}. Requests are still read and counted. */
   hold(): void {
     this.#held ??= [];
   }
@@ -139,12 +142,12 @@ export class TestUpstream implements AsyncDisposable {
     for (const letGo of held) letGo();
   }
 
-  /** Keeps no requests from now on, so that millions of them take no memory. */
+  /** Stops the record of requests, so that millions of them take no memory. */
   forget(): void {
     this.#isForgetful = true;
   }
 
-  /** The next request to answer by hand, in the order of their arrival. */
+  /** Resolves to the next request to answer by hand, in the order of their arrival. */
   next(): Promise<Exchange> {
     const exchange = this.#arrived.shift();
     if (exchange !== undefined) return Promise.resolve(exchange);
@@ -153,12 +156,12 @@ export class TestUpstream implements AsyncDisposable {
     return promise;
   }
 
-  /** Resolves when `count` requests have been received in all. */
+  /** Resolves when `count` requests have come in total. */
   reached(count: number): Promise<void> {
     return this.#milestone(() => this.total >= count);
   }
 
-  /** Resolves when `count` different lines have been received. */
+  /** Resolves when requests of `count` different lines have come. */
   reachedLines(count: number): Promise<void> {
     return this.#milestone(() => this.received.size >= count);
   }
@@ -212,7 +215,9 @@ export class TestUpstream implements AsyncDisposable {
     else taker(exchange);
   }
 
-  /** Whether it was answered without a model: a wrong key, the list of models, another GET. */
+  /**
+   * Answers a request that needs no model: a wrong key, the list of models, another GET. Returns false for any other.
+   */
   #refuse(
     { method, path, headers }: Omit<SeenRequest, "model" | "user">,
     response: ServerResponse,
@@ -228,12 +233,12 @@ export class TestUpstream implements AsyncDisposable {
     return true;
   }
 
-  /** Counts a request until its answer is complete. */
+  /** Counts a request as in flight until its answer is complete. */
   #note(seen: SeenRequest, response: ServerResponse): SeenRequest {
     if (!this.#isForgetful) this.seen.push(seen);
     this.inFlight++;
     this.maxInFlight = Math.max(this.maxInFlight, this.inFlight);
-    // `prefinish` comes before the last byte leaves: a client that has its answer is in flight no more.
+    // `prefinish` comes before the last byte is sent. So a request is never in flight when its client has the answer.
     let isOver = false;
     const leave = () => {
       if (isOver) return;
@@ -293,7 +298,7 @@ function modelAndUser(body: string): { model: string; user: string } {
   return { model: String(model), user: String(user) };
 }
 
-/** A test may send what is no JSON. */
+/** A test may send a body that is not JSON. */
 function fieldsOf(body: string): Record<string, unknown> {
   try {
     return JSON.parse(body) as Record<string, unknown>;

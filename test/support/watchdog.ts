@@ -1,14 +1,14 @@
 /**
- * Ends a test file whose event loop has stopped. A loop without an end lets no timer fire, so the timeout of a test
- * never comes, and vitest waits for ever. A thread of its own sees that no turn ends any more, says in which test, and
- * kills the process; vitest counts that as a failure and goes on with the other files.
+ * Ends a test file whose event loop has stopped. An endless loop fires no timer, so the timeout of its test never
+ * comes, and vitest waits for ever. A separate thread notices that no turn ends, names the test, and kills the process.
+ * vitest reports a failure and continues with the other files.
  */
 import { Worker } from "node:worker_threads";
 import { beforeEach, expect } from "vitest";
 
 /**
- * Time of the processor, which a busy machine does not lengthen. The longest turns are simulations, of some seconds; with
- * coverage they take several times as long.
+ * The longest turn in processor time, which a busy machine does not lengthen. The longest turns are simulations of some
+ * seconds, and coverage makes them several times longer.
  */
 const MAX_TURN_MS = 45_000;
 const LOOK_EVERY_MS = 1_000;

@@ -1,6 +1,6 @@
 /**
- * `better-sqlite3` with its statements recorded, and with each how safe its commit is: a setting of the connection that
- * only the connection knows, and that is read back after whatever may have changed it. `preload.ts` puts this in place.
+ * Records the statements of `better-sqlite3`, and the safety of each commit. Only the connection knows that setting, so
+ * the recorder reads it back after every statement that may have changed it. `preload.ts` puts this module in place.
  */
 import Real from "better-sqlite3";
 import { record } from "./record.ts";
@@ -14,7 +14,7 @@ class Recorded extends Real {
 
   constructor(path: string, options: Real.Options = {}) {
     let self: Recorded | null = null;
-    // Of other statements SQLite tells the first bytes of each value only.
+    // For other statements SQLite reports only the first bytes of each value.
     const verbose = (sql: unknown) => {
       if (self !== null && ENDS_OF_TRANSACTIONS.test(String(sql))) self.#record(String(sql), []);
     };

@@ -1,13 +1,13 @@
 /**
- * What a power cut would leave: a disk that keeps only what was synced. It is told the steps of a record one by one. The
- * bytes of a file are safe when a sync began after the last write and has ended. A name, of a file or of a folder, is
- * safe when its folder was synced in the same way after the name was made.
+ * Replays a record on a disk that keeps only what was synced, and so finds what a power cut would leave. The bytes of a
+ * file are safe after a sync that began after the last write and has ended. A name, of a file or of a folder, is safe
+ * after such a sync of its folder.
  */
 import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Step } from "./record.ts";
 
-/** Bytes or names that were changed so many times, and how many of the changes a sync has covered. */
+/** The changes of bytes or names, and how many of them a sync has covered. */
 interface Content {
   changes: number;
   syncing: number;
@@ -19,7 +19,7 @@ export interface Statement {
   readonly values: readonly unknown[];
 }
 
-/** A commit as the record has it: its statements, and how safe it was. */
+/** A commit in the record: its statements, and its safety. */
 export interface Commit {
   readonly statements: readonly Statement[];
   readonly synchronous: number;
@@ -29,13 +29,13 @@ export interface Commit {
 const unchanged = (): Content => ({ changes: 0, syncing: 0, synced: 0 });
 
 export class Disk {
-  /** Files that got their name before their bytes were safe: a crash may leave half a file under that name. */
+  /** The files that got their name before their bytes were safe. A crash may leave half a file under such a name. */
   readonly halfBlobs: string[] = [];
-  /** By the number of the handle. Of a folder these are its names. */
+  /** The contents by the number of the handle. The contents of a folder are its names. */
   readonly #contents = new Map<number, Content>();
   readonly #folders = new Map<string, Content>();
   readonly #files = new Map<string, Content>();
-  /** For each new name the change of its folder that made it. */
+  /** The change of the folder that made each new name. */
   readonly #names = new Map<string, number>();
   readonly #statements = new Map<string, Statement[]>();
   readonly #onCommit: (commit: Commit) => void;
@@ -83,7 +83,10 @@ export class Disk {
     }
   }
 
-  /** Why the file would not outlive a power cut; null when it would. `root` was there before the record began. */
+  /**
+   * Returns the reason for which a file would not survive a power cut; null for a safe one. `root` existed before the
+   * record.
+   */
   whyUnsafe(path: string, root: string): string | null {
     const content = this.#files.get(path);
     if (content === undefined) return "nothing was written under this name";
@@ -97,7 +100,7 @@ export class Disk {
   }
 
   #open(handle: number, path: string): void {
-    // One handle writes a file, and a folder has one content however many handles sync it.
+    // One handle writes a file. A folder has one content for all handles that sync it.
     const isFolder = this.#folders.has(path);
     const content = isFolder ? this.#folderOf(path) : (this.#files.get(path) ?? unchanged());
     this.#contents.set(handle, content);

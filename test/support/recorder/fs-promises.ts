@@ -1,4 +1,4 @@
-/** `node:fs/promises` with its writes, syncs, renames and new folders recorded. `preload.ts` puts it in place. */
+/** Records the writes, syncs, renames and new folders of `node:fs/promises`. `preload.ts` puts this module in place. */
 import * as real from "node:fs/promises";
 import { resolve } from "node:path";
 import { record } from "./record.ts";
@@ -7,7 +7,7 @@ export * from "node:fs/promises";
 
 let handleCount = 0;
 
-/** What changes the bytes of a file. A handle has other methods that do; the store of blobs uses these. */
+/** The methods that change the bytes of a file. A handle has others, which the store of blobs does not use. */
 const WRITES = ["write", "writev", "writeFile", "appendFile", "truncate"] as const;
 
 export const open: typeof real.open = async (path, flags, mode) => {

@@ -1,6 +1,6 @@
 /**
- * For `node --import`: the sources of the server get the recorded modules of this folder in place of the real ones,
- * which the recorded ones call. Everything else in the process keeps the real ones.
+ * Replaces modules for `node --import`: the sources of the server get the recorded modules of this folder, which call
+ * the real ones. All other code keeps the real ones.
  */
 import { registerHooks } from "node:module";
 

@@ -1,16 +1,18 @@
 /**
- * Writes down what a server does with its disk, one JSON object on a line, in the order in which it happens. The file is
- * named by `DISK_RECORD`; it is written with one call for each step, so a killed process leaves all steps but the last.
+ * Writes each step of a server on its disk as one JSON object on a line, in order. `DISK_RECORD` names the file. Each
+ * step is one write, so a killed process leaves all steps but the last.
  */
 import { openSync, writeSync } from "node:fs";
 
 export type Step =
-  /** Bytes of a file, or the names in a folder, that a sync concerns: by the number of the open handle. */
+  /**
+   * The bytes of a file, or the names in a folder, that a sync concerns. The number of the open handle identifies them.
+   */
   | { readonly step: "open"; readonly handle: number; readonly path: string }
   | { readonly step: "write"; readonly handle: number }
   | { readonly step: "sync-began" | "synced"; readonly handle: number }
   | { readonly step: "rename-began" | "renamed"; readonly from: string; readonly to: string }
-  /** `topmost` is the first of the folders that did not exist before. */
+  /** `topmost` is the first folder that did not exist before. */
   | { readonly step: "made"; readonly topmost: string; readonly path: string }
   /** `synchronous` and `journalMode` are read through the connection that runs the statement. */
   | {
