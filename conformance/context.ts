@@ -1,6 +1,6 @@
 /**
- * What checks have at hand: servers with different configurations in front of one scriptable model server, somebody's
- * webhook endpoints, the Python client, and the stories that several checks look at.
+ * The context of checks: servers with different configurations in front of one scriptable model server, webhook
+ * endpoints, the Python client, and stories. A story is a batch that several checks look at.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -14,7 +14,7 @@ import { Stories } from "./stories.ts";
 
 export const KEYS = { red: "sk-conformance-red-0001", blue: "sk-conformance-blue-0002" };
 export const WEBHOOK_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
-/** Without its prefix a secret is the key as it stands. */
+/** A secret without its prefix is the key itself. */
 export const PLAIN_SECRET = "a secret in plain words";
 
 const STRICT_LIMITS = {
@@ -26,15 +26,15 @@ const STRICT_LIMITS = {
 export class Context implements AsyncDisposable {
   readonly folder: string;
   readonly upstream: TestUpstream;
-  /** Told of every batch of `main`. */
+  /** The endpoint that receives the events of every batch of `main`. */
   readonly receiver: Receiver;
-  /** Told of the batches of the project `blue`. */
+  /** The endpoint that receives the events of the project `blue`. */
   readonly blueReceiver: Receiver;
-  /** Asks for no key and serves every model. */
+  /** A server that asks for no key and serves every model. */
   readonly main: Server;
-  /** Has two keys, each with a project. */
+  /** A server with two keys, each with its own project. */
   readonly keyed: Server;
-  /** Has low limits and serves two models. */
+  /** A server with low limits that serves two models. */
   readonly strict: Server;
   readonly stories: Stories;
   #python: Python | null = null;
@@ -91,7 +91,7 @@ function startMain(folder: string, { url }: TestUpstream, receiver: Receiver): P
           name: "any",
           base_url: url,
           models: ["*", { name: ALIAS, upstream_model: "test-model" }],
-          // Some facts leave lines hanging: they must not take the slots of those that follow.
+          // Some facts leave lines without an answer. The slots of those lines must not be missing for later facts.
           min_concurrency: 64,
         },
         { name: "narrow", base_url: url, models: [NARROW], max_concurrency: 1 },

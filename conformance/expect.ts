@@ -1,17 +1,17 @@
-/** What checks have in common. */
+/** Expectations that several checks share. */
 import assert from "node:assert/strict";
 import type { Answer, Batch, Json, Server } from "./server.ts";
 
 export interface Refusal {
   readonly status: number;
   readonly message: string | RegExp;
-  /** Null unless told. */
+  /** The values of the envelope; null when they are left out. */
   readonly param?: string;
   readonly code?: string;
   readonly type?: string;
 }
 
-/** The one error envelope, with these four values and nothing else. */
+/** Expects the one error envelope with these four values, and no other key. */
 export function refused(
   answer: Pick<Answer, "status" | "text">,
   { status, message, param, code, type = "invalid_request_error" }: Refusal,
@@ -37,7 +37,7 @@ export const idsOn = (page: Json): string[] =>
 export const isSeconds = (value: unknown): boolean =>
   Number.isInteger(value) && Math.abs((value as number) - Date.now() / 1000) < 31 * 86_400;
 
-/** The entries of `errors` of a batch that has failed. */
+/** Returns the entries of `errors` of a failed batch. */
 export const faultsOf = (batch: Batch): Json[] => {
   assert.equal(batch.status, "failed", JSON.stringify(batch));
   return (batch["errors"] as { data: Json[] }).data;

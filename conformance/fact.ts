@@ -1,6 +1,6 @@
 /**
- * A fact is one thing that the contract says, together with the check that would fail if it were no longer so.
- * `strong` facts were seen on the wire, in the official document or in the official clients; `weak` ones are second-hand.
+ * Defines a fact: one statement of the contract, with the check that fails when it no longer holds. `strong` facts were
+ * seen on the wire, in the official document or in the official clients. `weak` ones are second-hand.
  */
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -9,23 +9,23 @@ import type { Context } from "./context.ts";
 type Evidence = "strong" | "weak";
 
 export interface Fact {
-  /** Stable: people refer to it. Begins with the number of its section. */
+  /** A stable id, because people refer to it. It begins with the number of its section. */
   readonly id: string;
-  /** Markdown, in a table. */
+  /** The statement in Markdown, for a table. */
   readonly claim: string;
   readonly evidence: Evidence;
-  /** How it is checked, as the document tells it. */
+  /** The way of the check, as the document names it. */
   readonly means: string;
   readonly needsPython: boolean;
-  /** The contract says it, batchd does something else on purpose, and the check shows what. */
+  /** True when batchd differs from the contract on purpose. The check then shows the difference. */
   readonly isDifference: boolean;
   readonly check: Check;
 }
 
-/** Throws what is wrong. */
+/** Throws the fault. */
 export type Check = (context: Context) => Promise<void> | void;
 
-/** Thrown by a check that this machine cannot make. */
+/** The error of a check that this machine cannot make. */
 export class NotHere extends Error {}
 
 export interface Section {
@@ -34,7 +34,7 @@ export interface Section {
   readonly facts: readonly Fact[];
 }
 
-/** A check that is to know more than where the server is. */
+/** A check that needs more than the address of the server. */
 interface PythonCheck {
   readonly name: string;
   readonly args: (context: Context) => Promise<Readonly<Record<string, unknown>>>;
@@ -43,17 +43,17 @@ interface PythonCheck {
 type Writer = (id: string, claim: string, check: Check) => Fact;
 
 interface Writers {
-  /** An ordinary request. */
+  /** A check by ordinary requests. */
   readonly http: Writer;
-  /** Bytes on a socket, which no library would send. */
+  /** A check by bytes on a socket, which no library would send. */
   readonly raw: Writer;
   readonly node: Writer;
-  /** A function of python/checks.py, by its name. */
+  /** A check by a function of python/checks.py, by its name. */
   readonly python: (id: string, claim: string, check: string | PythonCheck) => Fact;
-  /** Requests that schemathesis makes from openapi.yaml. */
+  /** A check by requests that schemathesis makes from openapi.yaml. */
   readonly schema: Writer;
   readonly fuzz: Writer;
-  /** The title of a test, for what needs a clock of its own or a process that is killed. */
+  /** A check by a test, for a fact that needs its own clock or a killed process. The value is the title of the test. */
   readonly test: (id: string, claim: string, place: { file: string; title: string }) => Fact;
 }
 
@@ -93,7 +93,7 @@ export const differs = (fact: Fact): Fact => ({ ...fact, isDifference: true });
 
 function assertTestExists(file: string, title: string): void {
   const text = readFileSync(fileURLToPath(new URL(`../${file}`, import.meta.url)), "utf8");
-  // Prettier lays some calls out over several lines; a skipped test proves nothing.
+  // Prettier lays some calls out over several lines. A skipped test proves nothing, so it must not match.
   const written = title.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&");
   if (new RegExp(`\\btest(?:\\.each\\b[^;]*?)?\\(\\s*["'\`]${written}["'\`]`).test(text)) return;
   throw new Error(`${file} has no test with the title "${title}"`);

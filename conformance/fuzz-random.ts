@@ -1,6 +1,8 @@
-/** Dice that fall the same way for the same seed, and what is commonly thrown with them. */
+/** Seeded dice, which fall the same way for the same seed, and the values that are often drawn with them. */
 
-/** One for each request, so that any request can be made again without those before it. */
+/**
+ * Returns the dice of one request. They do not depend on earlier requests, so that any request can be repeated alone.
+ */
 export class Dice {
   #state: number;
 
@@ -8,7 +10,7 @@ export class Dice {
     this.#state = (Math.imul(seed, 0x9e3779b1) ^ Math.imul(index + 1, 0x85ebca6b)) >>> 0;
   }
 
-  /** From 0 up to 1 (mulberry32). */
+  /** Returns numbers from 0 up to 1 (mulberry32). */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let mixed = this.#state;
@@ -25,7 +27,7 @@ export class Dice {
     return choices[this.below(choices.length)] as T;
   }
 
-  /** Between `min` and `max`, small ones far more often. */
+  /** Draws a number between `min` and `max`, small ones far more often. */
   size = (min: number, max: number): number => min + Math.floor((max - min) * this.next() ** 8);
 
   bytes(length: number): Buffer {

@@ -1,4 +1,4 @@
-/** Requests for the fuzzer, as bytes: good ones, odd ones, and ones that were broken on the way. */
+/** Makes requests for the fuzzer, as bytes: good ones, odd ones, and damaged ones. */
 import type { Dice } from "./fuzz-random.ts";
 import {
   anyHeaders,
@@ -12,7 +12,7 @@ import {
 
 export interface FuzzRequest {
   readonly bytes: Buffer;
-  /** It came in whole and is HTTP, so it must be answered. */
+  /** True for complete HTTP, which the server must answer. */
   readonly isWhole: boolean;
   readonly isHead: boolean;
 }
@@ -195,7 +195,7 @@ const FRAMING_FAULTS: readonly ((text: string) => string)[] = [
   (text) => text + text,
 ];
 
-/** Bytes go, come or change. */
+/** Removes, inserts and changes bytes. */
 function mutated(bytes: Buffer, dice: Dice): Buffer {
   const at = dice.below(bytes.length + 1);
   const length = dice.size(1, 60);

@@ -1,7 +1,7 @@
-/** Odd values: what may stand where a path, a header or a JSON value is expected. */
+/** Makes odd values in the place of a path, a header or a JSON value. */
 import type { Dice } from "./fuzz-random.ts";
 
-/** Ids of things that are there, so that not everything ends in a 404. */
+/** The ids of existing things, so that not every request ends in a 404. */
 export interface Known {
   readonly file: string;
   readonly batch: string;
@@ -170,7 +170,7 @@ const nested = (depth: number): unknown =>
 
 export const anyValue = (dice: Dice): unknown => dice.pick(ODD_VALUES)(dice);
 
-/** Some keys get another value, some go, some come. */
+/** Changes, removes and adds some keys. */
 export function spoilt(
   value: Readonly<Record<string, unknown>>,
   dice: Dice,

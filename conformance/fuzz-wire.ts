@@ -1,4 +1,4 @@
-/** One request on a connection of its own, however broken, and the answers that come back. */
+/** Sends one request on a connection of its own, however broken, and reads the answers. */
 import { connect } from "node:net";
 import type { FuzzRequest } from "./fuzz-requests.ts";
 
@@ -8,7 +8,7 @@ export interface FuzzAnswer {
   readonly body: string;
 }
 
-/** A request that may not be whole is given so long to be answered before its sender hangs up. */
+/** The time to wait for an answer to a request that may be incomplete. */
 const DOUBT_MS = 40;
 const PATIENCE_MS = 10_000;
 
@@ -32,7 +32,10 @@ export async function exchange(url: string, request: FuzzRequest): Promise<FuzzA
   return answersIn(Buffer.concat(pieces).toString("latin1"), request.isHead);
 }
 
-/** All of them but the interim ones. The first may be of a HEAD, whose answer tells of a body that does not come. */
+/**
+ * Returns all answers but the interim ones. The first one may answer a HEAD, and then has the length of a body that
+ * does not follow.
+ */
 function answersIn(text: string, isHead: boolean): FuzzAnswer[] {
   const answers: FuzzAnswer[] = [];
   for (let rest = text; rest !== ""; ) {
@@ -59,7 +62,7 @@ function parseHeader(line: string): [name: string, value: string] {
 
 interface Body {
   readonly body: string;
-  /** How much it takes on the wire. */
+  /** Returns the bytes that the answer takes on the wire. */
   readonly bytes: number;
 }
 

@@ -1,8 +1,8 @@
 /**
- * Thousands of broken requests against a server of its own, and what is true afterwards.
+ * Sends thousands of broken requests to a server of its own, and checks the state of the server afterwards.
  *
- * Request number N of a seed is always the same, so a failure can be looked at again:
- * `npm run conformance -- --only 14 --seed S`.
+ * Request number N of a seed is always the same, so a failure can be repeated: `npm run conformance -- --only 14 --seed
+ * S`.
  */
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
@@ -26,7 +26,7 @@ export interface FuzzOptions {
 
 type Complaint = "5xx" | "no envelope" | "no JSON" | "no request id" | "no answer";
 
-/** What is known when all requests have been sent and the server has left. */
+/** The findings after all requests, when the server has stopped. */
 interface Aftermath {
   readonly complaints: ReadonlyMap<Complaint, readonly string[]>;
   readonly descriptors: { readonly before: number; readonly after: number };
@@ -142,7 +142,7 @@ class Campaign {
     this.#seed = seed;
   }
 
-  /** The requests from number `from` up to `to`, several at once. */
+  /** Sends the requests from number `from` up to `to`, several at once. */
   async send(from: number, to: number): Promise<void> {
     let next = from;
     const lane = async () => {
@@ -170,7 +170,7 @@ class Campaign {
 function complaintsAbout({ status, headers, body }: FuzzAnswer, request: FuzzRequest): Complaint[] {
   const isGood = status >= 200 && status < 300;
   const complaints: Complaint[] = [];
-  // A status that is none at all is as bad as a server's fault.
+  // An invalid status is as bad as a fault of the server.
   if (!(status < 500)) complaints.push("5xx");
   if (isGood) return complaints;
   if (headers.get("content-type") !== "application/json") complaints.push("no JSON");
@@ -190,7 +190,7 @@ function isEnvelope(body: string): boolean {
   }
 }
 
-/** Waits until all batches are final, drops connections to the upstream, and counts descriptors. */
+/** Waits until all batches are final, closes connections to the upstream, and counts descriptors. */
 async function settled(server: Server, upstream: TestUpstream, goal = 0): Promise<number> {
   await until(
     "batches to end",
@@ -227,7 +227,7 @@ function residentMbOf({ process: { pid } }: Server): number {
   return Math.round(Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) / 1024);
 }
 
-/** Temporary files, and content that belongs to no file. What was deleted is removed soon after. */
+/** Returns temporary files, and content that belongs to no file. The server removes deleted content soon after. */
 async function leftoversOf(server: Server): Promise<string[]> {
   const below = (folder: string) => {
     const path = join(server.dataDir, "blobs", folder);

@@ -1,12 +1,12 @@
-/** Lines of batch input. The prompt may tell the test upstream what to do (test/support/directives.ts). */
+/** Makes lines of batch input. The prompt may hold directives for the test upstream (test/support/directives.ts). */
 
 export type Line = Record<string, unknown>;
 
-/** What differs from an ordinary line; a key that is undefined is left out. */
+/** The difference from an ordinary line. A key that is undefined is left out. */
 export type LineChanges = Partial<Record<"custom_id" | "method" | "url" | "body", unknown>>;
 
 const MODEL = "test-model";
-/** Models of upstreams with ways of their own: one slot, little patience, another name upstream. */
+/** Models of special upstreams: one with one slot, one with a short timeout, one with another name of the model. */
 export const NARROW = "narrow-model";
 export const HASTY = "hasty-model";
 export const ALIAS = "public/name:v1";

@@ -1,6 +1,6 @@
 /**
- * The official Python client and schemathesis, in a virtual environment that is made once and kept with the other
- * caches. Where there is no Python, what needs it is not run, and the report says so.
+ * Runs the official Python client and schemathesis in a virtual environment, which is made once and kept with the other
+ * caches. Without Python these checks do not run, and the report says so.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -19,9 +19,9 @@ const VENV = here("../node_modules/.cache/conformance-venv");
 
 export type PythonSetup =
   | { readonly kind: "ready"; readonly python: Python }
-  /** No `python3`: nothing can be expected of it. */
+  /** The machine has no `python3`, so these checks cannot be expected. */
   | { readonly kind: "absent"; readonly why: string }
-  /** There is one, but the environment could not be made. */
+  /** The machine has Python, but the environment could not be made. */
   | { readonly kind: "broken"; readonly why: string };
 
 export async function setUpPython(): Promise<PythonSetup> {
@@ -36,7 +36,7 @@ export async function setUpPython(): Promise<PythonSetup> {
   }
 }
 
-/** Nothing is done when the one of these requirements is already there. */
+/** Installs the requirements, unless this version of them is already there. */
 async function makeEnvironment(): Promise<void> {
   const stamp = join(VENV, "made-of");
   const wanted = createHash("sha256").update(readFileSync(REQUIREMENTS)).digest("hex");
@@ -49,11 +49,11 @@ async function makeEnvironment(): Promise<void> {
 
 interface Verdict {
   readonly id: number;
-  /** Null when the check held. */
+  /** The fault; null when the check held. */
   readonly problem: string | null;
 }
 
-/** One process runs all checks: starting the client takes longer than most of them. */
+/** Runs all checks in one process, because the start of the client takes longer than most of them. */
 export class Python implements Disposable {
   readonly #waiting = new Map<number, (problem: string | null) => void>();
   #child: ChildProcess | null = null;
@@ -69,7 +69,7 @@ export class Python implements Disposable {
     if (problem !== null) throw new Error(problem);
   }
 
-  /** Runs a program of the environment in a folder, to its end; what it says goes to a file. */
+  /** Runs a program of the environment in a folder, to its end. Its output goes to a file. */
   async program(
     name: string,
     args: readonly string[],

@@ -1,9 +1,9 @@
-/** What came out of a run: docs/conformance.md, and lines for people at a terminal. */
+/** Writes the results of a run: docs/conformance.md, and lines for a terminal. */
 import type { Section } from "./fact.ts";
 
 export type Result =
   | { readonly kind: "holds" }
-  /** As its row says. */
+  /** The result, as the row shows it. */
   | { readonly kind: "differs" }
   | { readonly kind: "fails"; readonly problem: string }
   | { readonly kind: "not run here" };
@@ -54,7 +54,7 @@ export function scoreOf(sections: readonly Section[], results: Results): string 
   ].join(" ");
 }
 
-/** One line for a section, and everything about the facts that fail. */
+/** Returns one line for each section, and all details of the facts that fail. */
 export function toLines(section: Section, results: Results): string[] {
   const one = [section];
   const held = count(one, results, "holds") + count(one, results, "differs");
@@ -72,7 +72,7 @@ export function toLines(section: Section, results: Results): string[] {
   ];
 }
 
-/** Results of rows that were not run here are as they stand in the page: this machine knows nothing about them. */
+/** Takes the results of rows that did not run from the existing page, because this machine knows nothing about them. */
 export function withoutUnknown(markdown: string, results: Results): string {
   const unknown = new Set(
     [...results].filter(([, { kind }]) => kind === "not run here").map(([id]) => id),

@@ -1,8 +1,8 @@
 /**
- * `npm run conformance`: holds a running batchd against every fact of the contract and writes docs/conformance.md.
+ * `npm run conformance`: checks a running batchd against every fact of the contract and writes docs/conformance.md.
  *
- * `--check` writes nothing and fails when the page is out of step; `--requests N` makes the fuzzer send N requests,
- * `--seed N` the same ones again; `--only 2.6` runs the facts whose ids begin so.
+ * `--check` writes nothing and fails when the page is out of date. `--requests N` makes the fuzzer send N requests, and
+ * `--seed N` the same ones again. `--only 2.6` runs the facts whose ids begin with it.
  */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -48,7 +48,7 @@ async function main(): Promise<void> {
   process.exitCode = isHeld && isInStep && !(await isPythonOwed(settingUp)) ? 0 : 1;
 }
 
-/** What takes seconds to come about, so that no fact has to wait for it later. */
+/** Starts the slow stories, so that no fact has to wait for them later. */
 function beginEarly(context: Context): void {
   context.stories.begin();
   failFirstDelivery(context).catch(() => {});
@@ -71,7 +71,7 @@ class Runner implements Disposable {
   constructor(context: Context, settingUp: Promise<PythonSetup>, schema: SchemaRun) {
     this.#context = context;
     this.#settingUp = settingUp;
-    // Generating takes longest, so it begins before its turn.
+    // The generated requests take longest, so they begin before their turn.
     void settingUp.then((setup) => {
       if (setup.kind === "ready") schema.begin(setup.python);
     });
@@ -116,14 +116,14 @@ function problemOf(error: unknown): string {
 const complainAbout = (why: string) =>
   say(`\n  !!  Python cannot be used, so its facts are NOT RUN HERE:\n      ${why}\n`);
 
-/** In CI, a Python that is there has to work. */
+/** In CI, an installed Python has to work. */
 async function isPythonOwed(settingUp: Promise<PythonSetup>): Promise<boolean> {
   if (process.env["CI"] !== "true" || (await settingUp).kind !== "broken") return false;
   say("There is a python3, and it could not be used: in CI that is a failure.");
   return true;
 }
 
-/** Writes the page, or says whether it is as it should be. */
+/** Writes the page, or reports whether it is up to date. */
 function settle(page: string, { results }: Runner): boolean {
   const committed = existsSync(PAGE) ? readFileSync(PAGE, "utf8") : "";
   if (!options.check) {

@@ -1,6 +1,6 @@
 /**
- * Requests that schemathesis makes from openapi.yaml, good and bad ones, against a server of their own. One run asks
- * all operations; its report says which of them were answered otherwise than documented.
+ * Lets schemathesis make good and bad requests from openapi.yaml, against a server of their own. One run covers all
+ * operations. Its report names the operations whose answers differ from the document.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -15,14 +15,14 @@ import { Server } from "./server.ts";
 
 const DOCUMENT = fileURLToPath(new URL("../openapi.yaml", import.meta.url));
 
-/** What schemathesis said itself, with the requests of every failure. */
+/** The output of schemathesis, with the requests of every failure. */
 const LOG = fileURLToPath(
   new URL("../node_modules/.cache/conformance-schemathesis.log", import.meta.url),
 );
 
 interface Operation {
   readonly id: string;
-  /** As the report names it. */
+  /** The name of the operation in the report. */
   readonly label: string;
 }
 
@@ -48,7 +48,7 @@ const CHECKS = [
   "allow_header_conformance",
 ];
 
-/** What is used of the report. */
+/** The fields of the report that are read. */
 interface Report {
   readonly complete: boolean;
   readonly operations: {
@@ -74,7 +74,8 @@ export class SchemaRun {
 
   begin(python: Python): void {
     this.#report = this.#run(python);
-    // Whoever asks for it hears of it.
+    // The check that awaits the result gets the error. Without this handler, the rejection would end the process
+    // before.
     this.#report.catch(() => {});
   }
 

@@ -7,14 +7,14 @@ import OpenAI from "openai";
 import { BatchdProcess } from "../test/support/process.ts";
 import { jsonl } from "./lines.ts";
 
-/** A JSON body, whichever it is. */
+/** A JSON body of any kind. */
 export type Json = Record<string, unknown>;
 
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
-  /** Empty when the body is not a JSON object. */
+  /** The body; empty when it is not a JSON object. */
   readonly json: Json;
 }
 
@@ -45,7 +45,7 @@ const ENDED = ["completed", "failed", "cancelled", "expired"];
 const POLL_MS = 20;
 const PATIENCE_MS = 30_000;
 
-/** Asks until the answer will do. */
+/** Repeats a request until the answer passes. */
 export async function until<T>(
   what: string,
   ask: () => Promise<T>,
@@ -62,9 +62,9 @@ export async function until<T>(
 
 export interface ServerOptions {
   readonly name: string;
-  /** Where its configuration and its data go. */
+  /** The folder for its configuration and its data. */
   readonly folder: string;
-  /** As in the configuration file, without port and folder. */
+  /** The configuration as the file has it, without port and folder. */
   readonly config: object;
   readonly key?: string;
 }
@@ -93,12 +93,12 @@ export class Server implements AsyncDisposable {
     mkdirSync(folder, { recursive: true });
     writeFileSync(path, JSON.stringify({ server: { port: 0 }, data_dir: dataDir, ...config }));
     const batchd = new BatchdProcess(["serve", "--config", path]);
-    // However this program ends, it leaves no server behind.
+    // No server may outlive this program, however it ends.
     process.once("exit", () => batchd.signal("SIGKILL"));
     return new Server(batchd, { url: await batchd.listening(), dataDir, key });
   }
 
-  /** The official client; it repeats nothing, so that what it is told is seen. */
+  /** The official client, without repetitions, so that checks see every answer. */
   client(key = "sk-not-needed", options: { maxRetries?: number } = {}): OpenAI {
     return new OpenAI({ baseURL: `${this.url}/v1`, apiKey: key, maxRetries: 0, ...options });
   }
@@ -123,7 +123,7 @@ export class Server implements AsyncDisposable {
   post = (path: string, json: unknown, headers: Record<string, string> = {}): Promise<Answer> =>
     this.call("POST", path, { json, headers });
 
-  /** The form of `POST /v1/files`, as it stands. */
+  /** Returns the form of `POST /v1/files`. */
   sendFile(content: string | Uint8Array<ArrayBuffer>, fields: Record<string, string> = {}) {
     const form = new FormData();
     for (const [name, value] of Object.entries({ purpose: "batch", ...fields })) {
@@ -159,7 +159,7 @@ export class Server implements AsyncDisposable {
     return (await this.get(`/v1/batches/${id}`)).json as Batch;
   }
 
-  /** The batch once it has ended in whichever way. */
+  /** Resolves to the batch once it is final. */
   ended(id: string): Promise<Batch> {
     return this.reached(id, ({ status }) => ENDED.includes(status));
   }
@@ -172,7 +172,7 @@ export class Server implements AsyncDisposable {
     return this.ended((await this.submit(lines, more)).id);
   }
 
-  /** Text of a file; empty when there is none. */
+  /** Resolves to the text of a file; empty for a missing one. */
   async text(fileId: string | null): Promise<string> {
     return fileId === null ? "" : (await this.get(`/v1/files/${fileId}/content`)).text;
   }

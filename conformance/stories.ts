@@ -1,10 +1,10 @@
-/** Batches that several checks look at. Each is told once, when the first check asks for it. */
+/** Batches that several checks look at. Each one is created when the first check asks for it. */
 import assert from "node:assert/strict";
 import type { Context } from "./context.ts";
 import { chatBody, HASTY, line, NARROW } from "./lines.ts";
 import { type Answer, type Batch, type Row, until } from "./server.ts";
 
-/** A batch as it was answered at first and as it ended, with its files. */
+/** A batch with its first and its last answer, and its files. */
 export interface Story {
   readonly created: Batch;
   readonly final: Batch;
@@ -12,10 +12,10 @@ export interface Story {
   readonly errors: readonly Row[];
 }
 
-/** A batch that was cancelled, with the first answer to that. */
+/** A cancelled batch, with the answer to the cancellation. */
 export interface Cancellation extends Story {
   readonly cancelling: Answer;
-  /** As it was just before. */
+  /** The batch just before the cancellation. */
   readonly before: Batch;
 }
 
@@ -40,14 +40,14 @@ export class Stories {
     this.#context = context;
   }
 
-  /** Three good lines. */
+  /** A batch of three good lines. */
   readonly clean = once(() =>
     this.#run([line("a", "one"), line("b", "two two"), line("c", "three")], {
       metadata: { kind: "clean", owner: "me" },
     }),
   );
 
-  /** A good line, two that the model server refuses, and one more good one. */
+  /** A batch of a good line, two lines that the model server refuses, and another good one. */
   readonly mixed = once(() =>
     this.#run([
       line("good-1"),
@@ -61,7 +61,7 @@ export class Stories {
     this.#run([line("bad-1", "[[status 400]]"), line("bad-2", "[[status 422]]")]),
   );
 
-  /** Good and faulty lines, numbered from 1. */
+  /** A batch of good and faulty lines, numbered from 1. */
   readonly faulty = once(() =>
     this.#run([
       line("good"),
@@ -78,12 +78,12 @@ export class Stories {
     return this.#ended(created);
   });
 
-  /** The model never answers: five attempts, so it takes a while. */
+  /** A batch whose model never answers. It takes a while, because there are five attempts. */
   readonly timedOut = once(() =>
     this.#run([line("slow", "[[hang]]", { body: chatBody("[[hang]]", { model: HASTY }) })]),
   );
 
-  /** One answer, one request in flight and one line that never went out. */
+  /** A cancelled batch with one answer, one request in flight and one unsent line. */
   readonly cancelledWhileRunning = once(() => {
     const lines = [
       narrowLine("done", "quick"),
@@ -114,13 +114,13 @@ export class Stories {
     return this.#context.main.upload([...lines, "not JSON"]);
   });
 
-  /** Batches are validated one after the other: what is created next waits for these. */
+  /** Batches are validated one after the other, so later batches wait for these. */
   async keepValidatorBusy(): Promise<void> {
     const file = await this.#longFile();
     for (let i = 0; i < BUSY_BATCHES; i++) await this.#context.main.create(file);
   }
 
-  /** What becomes of batches that take a while begins early. */
+  /** Starts the stories that take a while. */
   begin(): void {
     for (const story of [this.timedOut, this.cancelledWhileRunning]) story().catch(() => {});
   }

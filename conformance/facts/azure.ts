@@ -1,4 +1,4 @@
-/** Section 11: Azure's ways of speaking the same API. */
+/** Section 11: the same API in the spellings of Azure. */
 import assert from "node:assert/strict";
 import OpenAI, { AzureOpenAI } from "openai";
 import { KEYS } from "../context.ts";

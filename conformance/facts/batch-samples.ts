@@ -1,4 +1,4 @@
-/** Batches for the checks of section 1.1, and the keys that each has. */
+/** Batches for the checks of section 1.1, and the keys that each of them has. */
 import type { Context } from "../context.ts";
 import type { Batch } from "../server.ts";
 
@@ -25,10 +25,10 @@ export const KEYS = [
   "metadata",
 ];
 export const LATER_KEYS = ["model", "usage"];
-/** What batchd adds, after all keys of OpenAI's. */
+/** batchd's own key, after all keys of OpenAI. */
 export const EXTENSION = "x_batchd";
 
-/** Batches of every kind, as created and as ended. */
+/** Batches of every kind, with their first and their last object. */
 export async function allBatches({ stories }: Context): Promise<Batch[]> {
   const told = [
     await stories.clean(),

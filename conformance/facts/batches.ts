@@ -1,4 +1,4 @@
-/** Sections 2.7 to 2.12: batches that are there, models, and the errors of all routes. */
+/** Sections 2.7 to 2.12: existing batches, models, and the errors of all routes. */
 import assert from "node:assert/strict";
 import { rawRequest } from "../../test/support/raw-http.ts";
 import { KEYS } from "../context.ts";

@@ -17,7 +17,7 @@ const ENDPOINTS = [
 
 type Refusal = Omit<Parameters<typeof refused>[1], "status">;
 
-/** An otherwise good request with these changes is refused with 400. */
+/** Expects a 400 for a request that is good but for these changes. */
 const refuses =
   (changes: object, refusal: Refusal): Check =>
   async ({ main }) =>

@@ -26,7 +26,7 @@ const expiry = (anchor: string, seconds: string): Part[] => [
   { name: "expires_after[seconds]", content: seconds },
 ];
 
-/** In OpenAI's words, with a hint behind them. */
+/** OpenAI's message, which batchd follows with a hint. */
 const NOT_JSONL = {
   status: 400,
   message: /^Invalid file format for Batch API\. Must be \.jsonl \(HINT: .+\)$/,

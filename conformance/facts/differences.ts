@@ -1,4 +1,4 @@
-/** What OpenAI does and batchd, on purpose, does otherwise: each row says what it does instead. */
+/** The deliberate differences from OpenAI. Each row says what batchd does instead. */
 import assert from "node:assert/strict";
 import { accepted } from "../expect.ts";
 import { differs, type Section, strong, weak } from "../fact.ts";

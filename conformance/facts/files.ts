@@ -1,4 +1,4 @@
-/** Sections 2.2 to 2.5 and 7: what can be done with files that are there. */
+/** Sections 2.2 to 2.5 and 7: the operations on existing files. */
 import assert from "node:assert/strict";
 import { accepted, idsOn, refused } from "../expect.ts";
 import { type Section, strong, weak } from "../fact.ts";

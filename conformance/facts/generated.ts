@@ -1,4 +1,4 @@
-/** Generated requests: what holds for all of them. */
+/** Generated requests, and the facts that hold for all of them. */
 import { type Section, strong } from "../fact.ts";
 import type { FuzzRun } from "../fuzz.ts";
 import { OPERATIONS, type SchemaRun } from "../schema.ts";

@@ -1,4 +1,4 @@
-/** Sections 10.1 and 10.2: what an answer carries, and what clients send. */
+/** Sections 10.1 and 10.2: the headers of answers and of requests. */
 import assert from "node:assert/strict";
 import { createReadStream, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -27,7 +27,7 @@ const ROUTES: readonly (readonly [method: string, path: string])[] = [
   ["GET", "/v1/nowhere"],
 ];
 
-/** A batch that waits for an answer, to be cancelled in whichever way. */
+/** Creates a batch that waits for an answer. The check must cancel it. */
 async function cancellable(main: Server): Promise<string> {
   const { id } = await main.submit([line("slow", "[[hang]]")]);
   return id;

@@ -1,4 +1,4 @@
-/** Section 3.3: what is said of a line that is not as it has to be. */
+/** Section 3.3: the errors of faulty lines. */
 import assert from "node:assert/strict";
 import type { Context } from "../context.ts";
 import { completes, faultsOf } from "../expect.ts";
@@ -27,7 +27,7 @@ async function failsWith(
   assert.deepEqual(faultsOf(await server.run(lines, more)), faults.map(written));
 }
 
-/** A batch whose second line is so fails with this fault at line 2. */
+/** Expects this fault at line 2 of a batch whose second line is `line`. */
 const faulty =
   (changes: LineChanges | string, fault: Omit<Fault, "line">, more: object = {}): Check =>
   async ({ main }) => {
@@ -220,7 +220,7 @@ export const lineErrors: Section = {
       "`empty_file` for a file without requests",
       wholeFile(
         async ({ main }) => {
-          // An upload judges no more than a mebibyte of the first line, so this file gets past it.
+          // An upload checks at most a mebibyte of the first line, so it accepts this file.
           const { json } = await main.sendFile(`${" ".repeat(1024 * 1024 + 1)}\n`);
           return String(json["id"]);
         },

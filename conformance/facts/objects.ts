@@ -1,4 +1,4 @@
-/** Sections 1.2 to 1.4: entries of `errors`, files, and what lists look like. */
+/** Sections 1.2 to 1.4: entries of `errors`, files, and lists. */
 import assert from "node:assert/strict";
 import { accepted, idsOn, isSeconds } from "../expect.ts";
 import { type Section, strong, weak } from "../fact.ts";

@@ -1,4 +1,4 @@
-/** OpenSearch ML Commons as a client: its calls byte by byte, and what its code makes of the answers. */
+/** OpenSearch ML Commons as a client: its calls byte by byte, and its reading of the answers. */
 import assert from "node:assert/strict";
 import { type RawAnswer, RawConnection, rawRequest } from "../../test/support/raw-http.ts";
 import type { Context } from "../context.ts";
@@ -9,7 +9,7 @@ import type { Batch, Json, Server } from "../server.ts";
 
 const KNOWN_STATUSES = [200, 400, 401, 404, 405, 409, 413, 422, 429, 500, 503];
 
-/** Always a Content-Type and a Content-Length, on GET too, and little else. */
+/** ML Commons always sends a Content-Type and a Content-Length, also on GET, and few other headers. */
 const mlCommonsCall = (method: string, path: string, body = ""): string =>
   [
     `${method} ${path} HTTP/1.1`,
@@ -37,7 +37,7 @@ async function newJob({ main }: Context, path = "/openai/v1/batches"): Promise<B
   return jobIn(await ask(main, "POST", path, createBody(file)));
 }
 
-/** In the order in which ML Commons tries them, each anywhere in the text. */
+/** The patterns, in the order in which ML Commons searches the text for them. */
 const STATES: readonly (readonly [state: string, pattern: RegExp])[] = [
   ["CANCELLING", /(stopping|cancelling)/i],
   ["CANCELLED", /(stopped|cancelled)/i],
@@ -48,7 +48,7 @@ const STATES: readonly (readonly [state: string, pattern: RegExp])[] = [
 const stateOf = ({ status }: Batch) =>
   STATES.find(([, pattern]) => pattern.test(status))?.[0] ?? "RUNNING";
 
-/** Texts that switch its code paths when they come back as parameters. */
+/** Texts that change the path of its code when an answer contains them. */
 const RISKY_KEYS = [
   "stream",
   "response_filter",

@@ -1,4 +1,4 @@
-/** Sections 10.3 to 10.7: pages, retries, errors and polling, as the official clients do them. */
+/** Sections 10.3 to 10.7: pages, retries, errors and polling with the official clients. */
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 import { accepted } from "../expect.ts";
@@ -17,7 +17,7 @@ async function refusalOf(promise: Promise<unknown>): Promise<InstanceType<typeof
   return error;
 }
 
-/** A client that counts its requests. */
+/** Creates a client that counts its requests. */
 function counting(main: Server) {
   const counter = { requests: 0 };
   const client = new OpenAI({

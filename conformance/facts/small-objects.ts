@@ -1,4 +1,4 @@
-/** Sections 1.5 to 1.7: uploads and their parts, models, and what errors look like. */
+/** Sections 1.5 to 1.7: uploads and their parts, models, and errors. */
 import assert from "node:assert/strict";
 import { accepted, isSeconds } from "../expect.ts";
 import { type Section, strong } from "../fact.ts";

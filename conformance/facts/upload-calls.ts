@@ -1,4 +1,4 @@
-/** The calls of an upload, as the checks of section 8 make them. */
+/** The calls of an upload for the checks of section 8. */
 import { accepted } from "../expect.ts";
 import { line } from "../lines.ts";
 import type { Answer, Json, Server } from "../server.ts";
@@ -35,7 +35,7 @@ export const complete = (
   more: object = {},
 ) => main.post(`/v1/uploads/${id}/complete`, { part_ids, ...more });
 
-/** An upload with both halves of the content as parts. */
+/** Creates an upload whose two parts are the halves of the content. */
 export async function withParts(main: Server, more: object = {}) {
   const id = String(accepted(await create(main, more))["id"]);
   const parts = [await partId(main, id, HALVES[0] ?? ""), await partId(main, id, HALVES[1] ?? "")];

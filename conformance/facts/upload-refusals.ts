@@ -1,4 +1,4 @@
-/** Section 8: what uploads refuse. */
+/** Section 8: the requests that uploads refuse. */
 import { accepted, refused } from "../expect.ts";
 import { type Check, type Fact, strong, weak } from "../fact.ts";
 import type { Answer, Server } from "../server.ts";

@@ -1,4 +1,4 @@
-/** Section 8: files that come in parts. */
+/** Section 8: files in parts. */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { accepted, isSeconds, refused } from "../expect.ts";

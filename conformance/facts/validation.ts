@@ -1,4 +1,4 @@
-/** Sections 3.1 and 3.2: what a line has to be, and how input is validated. */
+/** Sections 3.1 and 3.2: the form of a line, and the validation of input. */
 import assert from "node:assert/strict";
 import { completes, faultsOf } from "../expect.ts";
 import { type Section, strong, weak } from "../fact.ts";

@@ -14,7 +14,7 @@ const WEBHOOKS = "test/webhooks/webhooks.test.ts";
 const eventOf = ({ body }: ReceivedEvent) =>
   JSON.parse(body) as Json & { data: { id: string; x_batchd?: Json } };
 
-/** What the endpoint was told of a batch. */
+/** Returns the events that the endpoint received about a batch. */
 async function delivered({ receiver }: Context, { id }: Batch): Promise<ReceivedEvent> {
   const look = async () => receiver.seen.find((event) => eventOf(event).data.id === id);
   return (await until(`a webhook about ${id}`, look, Boolean)) as ReceivedEvent;
@@ -22,7 +22,7 @@ async function delivered({ receiver }: Context, { id }: Batch): Promise<Received
 
 const clean = async (context: Context) => delivered(context, (await context.stories.clean()).final);
 
-const tells =
+const reports =
   (type: string, story: (context: Context) => Promise<{ final: Batch }>): Check =>
   async (context) => {
     const event = eventOf(await delivered(context, (await story(context)).final));
@@ -34,14 +34,14 @@ const signature = (key: Buffer, { headers, body }: ReceivedEvent) => {
   return `v1,${createHmac("sha256", key).update(signed).digest("base64")}`;
 };
 
-/** Two tries at one event of the project `blue`: the first was answered 500. */
+/** Two attempts at one event of the project `blue`. The first one was answered with a 500. */
 async function twoTries({ keyed, blueReceiver }: Context): Promise<ReceivedEvent[]> {
   if (blueReceiver.seen.length === 0) await failFirstDelivery({ keyed, blueReceiver });
   await blueReceiver.reached(2);
   return blueReceiver.seen.slice(0, 2);
 }
 
-/** Begins early, because the second try comes only after some seconds. */
+/** The check begins early, because the second attempt comes only after some seconds. */
 export async function failFirstDelivery({
   keyed,
   blueReceiver,
@@ -97,19 +97,19 @@ export const webhooks: Section = {
       "9-completed",
       "A completed batch is `batch.completed`, one whose lines all failed too",
       async (context) => {
-        await tells("batch.completed", ({ stories }) => stories.clean())(context);
-        await tells("batch.completed", ({ stories }) => stories.allBad())(context);
+        await reports("batch.completed", ({ stories }) => stories.clean())(context);
+        await reports("batch.completed", ({ stories }) => stories.allBad())(context);
       },
     ),
     strong.http(
       "9-failed",
       "A failed batch is `batch.failed`",
-      tells("batch.failed", ({ stories }) => stories.faulty()),
+      reports("batch.failed", ({ stories }) => stories.faulty()),
     ),
     strong.http(
       "9-cancelled",
       "A cancelled batch is `batch.cancelled`",
-      tells("batch.cancelled", ({ stories }) => stories.cancelledWhileRunning()),
+      reports("batch.cancelled", ({ stories }) => stories.cancelledWhileRunning()),
     ),
     strong.test("9-expired", "An expired batch is `batch.expired`", {
       file: WEBHOOKS,
