@@ -1,4 +1,4 @@
-/** The API of the server as a client uses it: files stream from and to the disk. */
+/** Uses the API of the server like a client, with files that stream from and to the disk. */
 import { createReadStream } from "node:fs";
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { Readable } from "node:stream";
@@ -46,7 +46,7 @@ export class Api {
     return file.id;
   }
 
-  /** Resolves to the length of the file, whose bytes go to `to` and are synced, or nowhere. */
+  /** Resolves to the length of the file. Its bytes go to `to`, with a sync at the end, or nowhere for null. */
   async download(fileId: string, to: string | null): Promise<number> {
     const path = `/v1/files/${fileId}/content`;
     const { statusCode, body } = await this.#pool.request({ method: "GET", path });
@@ -94,7 +94,7 @@ export class Api {
   }
 }
 
-/** One write is under way while the next mebibyte gathers: the driver must not be what is slow here. */
+/** Writes one mebibyte while the next one gathers, because the driver must not slow the server down. */
 async function drainTo(body: AsyncIterable<Buffer>, file: FileHandle | null): Promise<number> {
   let bytes = 0;
   let gathered: Buffer[] = [];

@@ -1,2 +1,5 @@
-/** The floor of memory: Node with nothing in it. Not TypeScript, because what strips types stays in memory. */
+/**
+ * The floor of memory: Node without any program. It is JavaScript, because the compiler that strips types would stay in
+ * memory.
+ */
 process.stdout.write(JSON.stringify(process.memoryUsage.rss()));

@@ -1,8 +1,9 @@
 /**
- * The floor of uploads and downloads, a process of its own: `POST` takes a body, hashes it, writes it and syncs it;
- * `GET` sends a file. No form, no rows, no project: what the kernel and Node ask of anybody who does that.
+ * The floor of uploads and downloads, in a process of its own. `POST` takes a body, hashes it, writes it and syncs it.
+ * `GET` sends a file. It has no form, no rows and no projects, so it costs only what the kernel and Node cost any
+ * server.
  *
- * Arguments: the folder for what comes, the file that goes.
+ * Arguments: the folder for uploads, and the file to send.
  */
 import { createHash } from "node:crypto";
 import { createReadStream, statSync } from "node:fs";

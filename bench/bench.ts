@@ -1,9 +1,10 @@
 /**
- * `npm run bench`: the figures that batchd promises to hold, each measured against a floor in the same run.
+ * `npm run bench`: measures the figures that batchd promises to hold, each against a floor in the same run.
  *
- * Takes about five minutes and 5 GB of the temporary folder; `npm run bench -- --quick` takes a
- * minute, with sizes too small to judge anything by; `npm run bench -- dispatch` takes one measurement alone. Prints a table, and then one JSON object as the last
- * line. Exit code 1 when a figure is missed. Needs Linux, whose /proc tells the memory of a process.
+ * It takes about five minutes and 5 GB of the temporary folder. `npm run bench -- --quick` takes a minute, with sizes
+ * that are too small for a judgement. `npm run bench -- dispatch` takes one measurement alone. The output is a table,
+ * and one JSON object as the last line. The exit code is 1 when a figure is missed. The bench needs Linux, where /proc
+ * has the memory of a process.
  */
 import { parseArgs } from "node:util";
 import { type Figure, isHeld } from "./figure.ts";
@@ -54,7 +55,7 @@ async function bench(): Promise<void> {
   if (!values.quick && figures.some((figure) => isHeld(figure) === false)) process.exitCode = 1;
 }
 
-/** Ctrl-C: no process and no file stays behind. */
+/** Ends after Ctrl-C without leaving a process or a file behind. */
 async function abandon(): Promise<never> {
   await closeStages();
   process.exit(130);

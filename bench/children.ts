@@ -1,6 +1,6 @@
 /**
- * The processes of the bench. Upstream, server and driver are three, as in life, so that none spends another's
- * time or memory. Whatever happens, {@link Children.killAll} leaves none behind.
+ * Runs the processes of the bench. Upstream, server and driver are separate processes, as in production, so that none
+ * uses the time or memory of another. {@link Children.killAll} must end all of them, whatever happens.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -15,21 +15,21 @@ const LOG_END_CHARACTERS = 2_000;
 export interface Listening {
   readonly pid: number;
   readonly url: string;
-  /** From the spawn to the line that says where it listens. */
+  /** The time from the spawn to the line with the address. */
   readonly startMs: number;
   kill(): Promise<void>;
 }
 
 export class Children {
   readonly #running = new Set<ChildProcess>();
-  /** Takes what the children write to standard error. */
+  /** The file for the standard error of the children. */
   readonly #logPath: string;
 
   constructor(logPath: string) {
     this.#logPath = logPath;
   }
 
-  /** A server, once it says `listening on URL`. `nodeFlags` stand before the script. */
+  /** Starts a server, and resolves once it prints `listening on URL`. `nodeFlags` stand before the script. */
   async listen(
     script: URL,
     args: readonly string[],
@@ -48,7 +48,7 @@ export class Children {
     return { pid: child.pid ?? 0, url, startMs, kill: () => kill(child) };
   }
 
-  /** A measurement that prints one JSON value and ends. */
+  /** Runs a measurement, which prints one JSON value and ends. */
   async measure<T>(script: URL, args: readonly string[]): Promise<T> {
     const child = this.#spawn([fileURLToPath(script), ...args]);
     let printed = "";
@@ -92,7 +92,7 @@ function addressFrom(child: ChildProcess): Promise<string> {
   return promise;
 }
 
-/** Nothing that runs here is worth a grace period. */
+/** Kills a child at once, because it has nothing to finish. */
 async function kill(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = once(child, "exit");
@@ -100,6 +100,6 @@ async function kill(child: ChildProcess): Promise<void> {
   await ended;
 }
 
-/** Only what the bench configures itself counts, whatever is set in this shell. */
+/** Removes the settings of this shell, because only the configuration of the bench may count. */
 const withoutBatchdSettings = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
   Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith("BATCHD_")));

@@ -1,4 +1,4 @@
-/** Batch input files of chat lines, written as they are made. */
+/** Writes batch input files of chat lines piece by piece, so that they need no memory. */
 import { createWriteStream } from "node:fs";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -16,7 +16,7 @@ was restored in 1987; since then nothing has changed but the prices, and the siz
 export const fillerText = (characters: number): string =>
   PROSE.repeat(Math.ceil(characters / PROSE.length)).slice(0, characters);
 
-/** One line; `prompt` is its last message as JSON. */
+/** Returns one line; `prompt` is its last message as JSON. */
 const lineOf = (number: number, prompt: string): string =>
   `{"custom_id":"request-${number}","method":"POST","url":"${ENDPOINT}","body":{"model":"${MODEL}","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":${prompt}}],"max_tokens":64}}\n`;
 
@@ -36,7 +36,7 @@ function promptFor(lineBytes: number | null): string {
 
 export interface InputShape {
   readonly lineCount: number;
-  /** Of each line, as near as prose allows; left out: small lines. */
+  /** The bytes of each line, as near as prose allows; small lines when it is left out. */
   readonly lineBytes?: number;
 }
 
@@ -45,7 +45,7 @@ export async function writeInput(path: string, shape: InputShape): Promise<void>
   await pipeline(Readable.from(pieces(shape.lineCount, prompt)), createWriteStream(path));
 }
 
-/** How many small lines make about so many bytes. */
+/** Returns the number of small lines in about `bytes` bytes. */
 export const smallLineCountOf = (bytes: number): number =>
   Math.ceil(bytes / bytesOfLine(promptFor(null)));
 

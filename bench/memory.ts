@@ -1,10 +1,10 @@
-/** What a process holds in memory, as Linux counts it. */
+/** Reads the memory of a process from Linux. */
 import { readFileSync } from "node:fs";
 
-/** The most it ever held: nothing between two looks can be missed. */
+/** Returns the peak since the start. The kernel keeps it, so no moment is missed. */
 export const peakResidentBytes = (pid: number): number => bytesOf(pid, "VmHWM");
 
-/** What it holds now. */
+/** Returns the memory in use now. */
 export const residentBytes = (pid: number): number => bytesOf(pid, "VmRSS");
 
 function bytesOf(pid: number, name: string): number {

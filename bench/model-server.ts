@@ -1,6 +1,6 @@
 /**
- * The command line of `test/support/model-server.ts`, so that the bench can run it as a process of its own. Its capacity may
- * change: one value after the other, each for the same time, counted from the first answer; the last one stays.
+ * The command line of `test/support/model-server.ts`, which the bench runs as a process of its own. The capacity may
+ * change. Its values follow one another, each for the same time from the first answer on, and the last one stays.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
@@ -10,9 +10,9 @@ export interface ModelServerArgs {
   readonly capacities: readonly number[];
   readonly phaseMs: number;
   readonly serviceMs: number;
-  /** Up and down, as a share of the service time. */
+  /** The variation of the service time up and down, as a share of it. */
   readonly jitter: number;
-  /** Beyond its capacity it refuses, and asks for a pause of so long (0: for none). Left out: requests wait. */
+  /** The pause that a refusal beyond the capacity asks for (0: none). Requests wait instead when it is left out. */
   readonly refusalPauseMs?: number;
 }
 

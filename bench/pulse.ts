@@ -1,6 +1,6 @@
 /**
- * Asks for one batch at a steady pace, whether or not the last answer has come, as many clients together do:
- * it shows how the batch gets on, and how long the server lets a small question wait while it works.
+ * Asks for one batch at a steady rate without waiting for answers, like many clients together. It follows the progress
+ * of the batch, and measures how long a small request waits while the server works.
  */
 import type { BatchObject } from "../src/contract/batch.ts";
 import type { Api } from "./api.ts";
@@ -23,16 +23,16 @@ export class Pulse implements Disposable {
     this.#api = api;
     this.#batchId = batchId;
     this.#timer = setInterval(() => void this.#ask(), EVERY_MS);
-    // Whoever waits hears of it.
+    // Callers that wait get the error. Without this handler, the rejection would end the process before.
     this.#failure.promise.catch(() => {});
   }
 
-  /** Goes on with another batch. */
+  /** Continues with another batch. */
   turnTo(batchId: string): void {
     this.#batchId = batchId;
   }
 
-  /** The batch once it has reached the status, or a later one. Rejects when it ends in any other way. */
+  /** Resolves to the batch once it has this status or a later one. Rejects for any other end. */
   reached(status: "in_progress" | "completed"): Promise<BatchObject> {
     const { promise, resolve } = Promise.withResolvers<BatchObject>();
     this.#waits.push({
@@ -72,7 +72,7 @@ export class Pulse implements Disposable {
 
 const STEPS: readonly Status[] = ["validating", "in_progress", "finalizing", "completed"];
 
-/** A batch whose every line was answered; else there is nothing to measure. */
+/** Throws unless every line of the batch was answered, because the figure would mean nothing. */
 export function expectAllAnswered(batch: BatchObject, lineCount: number): void {
   const { total = 0, completed = 0 } = batch.request_counts ?? {};
   if (total !== lineCount || completed !== lineCount) {

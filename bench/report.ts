@@ -1,8 +1,8 @@
-/** The figures for people, and for programs. */
+/** Prints the figures for people and for programs. */
 import { cpus, loadavg } from "node:os";
 import { type Figure, isHeld, ratioOf, type Unit } from "./figure.ts";
 
-/** One minute's load when the bench began. A quiet machine has well under one. */
+/** The load of one minute at the start of the bench. A quiet machine has well under one. */
 export const loadBefore = loadavg()[0] ?? 0;
 
 type Row = readonly [

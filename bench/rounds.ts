@@ -1,5 +1,5 @@
 /**
- * Whole batches on one server, from its start: the first one is cold, the others are warm. Each is measured from
+ * Runs whole batches on one server from its start. The first one is cold, the others are warm. Each is measured from
  * created to completed, between two runs of a bare loop of requests on the same upstream.
  */
 import { setTimeout as delay } from "node:timers/promises";
@@ -9,18 +9,18 @@ import { expectAllAnswered, Pulse } from "./pulse.ts";
 import { Stage } from "./stage.ts";
 
 const UNDICI_LOOP = new URL("./undici-loop.ts", import.meta.url);
-/** After which a server that has just started has nothing left to do. */
+/** The time after which a server has completed its start. */
 const IDLE_AFTER_MS = 3_000;
 
 export interface Load {
   readonly lineCount: number;
   readonly concurrency: number;
-  /** What the upstream takes for an answer. */
+  /** The time that the upstream takes for an answer. */
   readonly delayMs: number;
   readonly warmRounds: number;
 }
 
-/** In lines a second. */
+/** The results of one batch, in lines a second. */
 export interface Round {
   readonly measured: number;
   readonly floor: number;
@@ -29,11 +29,11 @@ export interface Round {
 export interface Rounds {
   readonly cold: Round;
   readonly warm: readonly Round[];
-  /** Of asking for the batch meanwhile. */
+  /** The latencies of the requests for the batch meanwhile. */
   readonly latenciesMs: readonly number[];
-  /** Resident, before the first batch. */
+  /** The resident memory before the first batch. */
   readonly idleBytes: number;
-  /** The most that was ever resident. */
+  /** The peak of the resident memory. */
   readonly peakBytes: number;
 }
 
@@ -70,7 +70,7 @@ export async function measureRounds(load: Load): Promise<Rounds> {
   return { cold, warm, latenciesMs, idleBytes, peakBytes: peakResidentBytes(server.pid) };
 }
 
-/** By ratio: one round alone is as noisy as the machine. */
+/** Returns the round with the median ratio, because a single round is as noisy as the machine. */
 export function medianRound(rounds: readonly Round[]): Round {
   const sorted = rounds.toSorted((a, b) => a.measured / a.floor - b.measured / b.floor);
   const middle = sorted[Math.floor((sorted.length - 1) / 2)];

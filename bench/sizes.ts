@@ -1,26 +1,26 @@
-/** How much of everything the bench takes: enough to trust the figures, or only enough to see them. */
+/** The sizes of the bench: large enough to trust the figures, or only large enough to see them. */
 export interface Sizes {
-  /** Lines of the batch whose throughput is measured. */
+  /** The lines of the batch for throughput. */
   readonly smallLineCount: number;
-  /** Servers, each with one cold and two warm batches between runs of the floor. */
+  /** The number of servers, each with one cold and two warm batches between runs of the floor. */
   readonly throughputStarts: number;
-  /** Of the lines that `steady` sends. */
+  /** The share of the lines that `steady` sends. */
   readonly steadyShare: number;
   readonly resentLineCount: number;
   readonly resentRounds: number;
-  /** Lines of {@link LARGE_LINE_BYTES} each, in and out. */
+  /** The number of lines of {@link LARGE_LINE_BYTES} each, in and out. */
   readonly largeLineCount: number;
-  /** The batch to which the memory of the large one is compared. */
+  /** The lines of the batch to whose memory the large one is compared. */
   readonly flatLineCount: number;
   readonly validationBytes: number;
   readonly copyBytes: number;
-  /** The best of so many copies, uploads and downloads counts. */
+  /** The number of copies, uploads and downloads, of which the best counts. */
   readonly copyRounds: number;
   readonly inFlightCount: number;
   readonly inFlightLineCount: number;
-  /** How long the model servers of `dispatch` have work for. */
+  /** The time for which the model servers of `dispatch` have work. */
   readonly dispatchSeconds: number;
-  /** Of the lines that `dispatch` sends to servers which take so many at a time. */
+  /** The share of the lines that `dispatch` sends to servers with a fixed capacity. */
   readonly dispatchShare: number;
   readonly firstRequestCount: number;
   readonly openBatchCount: number;

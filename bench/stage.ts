@@ -1,4 +1,4 @@
-/** Where a figure is taken: one folder, an upstream, a server. Everything is gone when the figure is done. */
+/** The place of a measurement: one folder, an upstream, a server. It removes all of them after the figure. */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,7 +14,7 @@ import type { UpstreamStats } from "./upstream.ts";
 const MODEL_SERVER = new URL("./model-server.ts", import.meta.url);
 const UPSTREAM = new URL("./upstream.ts", import.meta.url);
 const SERVER = new URL("../scripts/start.js", import.meta.url);
-/** The server is measured as `npm start` starts it. */
+/** The command of `npm start`, because users start the server with it. */
 const START_SCRIPT = packageJson.scripts.start.split(" ");
 const NODE_FLAGS = START_SCRIPT.slice(
   START_SCRIPT.indexOf("node") + 1,
@@ -31,9 +31,9 @@ export interface UpstreamOptions {
 export interface ServerOptions {
   readonly upstreamUrl: string;
   readonly maxConcurrency: number;
-  /** What else the configuration says of the upstream. */
+  /** Further configuration of the upstream. */
   readonly upstreamConfig?: Readonly<Record<string, unknown>>;
-  /** Of the folder with its data; a server that is started again finds what the first one left. */
+  /** The name of its data folder. A second server with the same name continues with the data of the first. */
   readonly name?: string;
 }
 
@@ -41,7 +41,7 @@ export interface Server extends Listening {
   readonly api: Api;
 }
 
-/** Stages that are open now: an interrupted bench closes them before it leaves. */
+/** The open stages. An interrupted bench closes them before it ends. */
 const open = new Set<Stage>();
 
 export async function closeStages(): Promise<void> {
@@ -77,7 +77,7 @@ export class Stage implements AsyncDisposable {
     return new UpstreamClient(url, this.#pool(url));
   }
 
-  /** An upstream that can serve only so much. */
+  /** Starts an upstream with a limited capacity. */
   async modelServer(options: ModelServerArgs): Promise<ModelServerClient> {
     const { url } = await this.children.listen(MODEL_SERVER, modelServerArgs(options));
     return new ModelServerClient(url, this.#pool(url));
@@ -98,14 +98,14 @@ export class Stage implements AsyncDisposable {
       limits: { max_file_bytes: MAX_FILE_BYTES },
       upstreams: [upstream],
     };
-    // JSON is YAML.
+    // JSON is valid YAML.
     await writeFile(configPath, JSON.stringify(config));
     const args = ["serve", "--config", configPath, "--port", "0"];
     const listening = await this.children.listen(SERVER, args, NODE_FLAGS);
     return { ...listening, api: new Api(this.#pool(listening.url)) };
   }
 
-  /** Something else that takes and sends files. */
+  /** Starts a plain server for files, as a floor. */
   async bareServer(script: URL, args: readonly string[]): Promise<Api> {
     const { url } = await this.children.listen(script, args);
     return new Api(this.#pool(url));
@@ -154,7 +154,7 @@ export class UpstreamClient {
     return (await body.json()) as UpstreamStats;
   }
 
-  /** Resolves once so many requests have come, to how many came in a second of the latter half of them. */
+  /** Resolves after `count` requests, to the requests a second in their latter half. */
   async receives(count: number): Promise<number> {
     const half = await this.#receivedAtLeast(count / 2);
     const all = await this.#receivedAtLeast(count);

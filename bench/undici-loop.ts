@@ -1,6 +1,6 @@
 /**
- * The floor of throughput, a process of its own: so many loops that each send a body, read the answer and send the
- * next. No files, no journal, no order, no retries.
+ * The floor of throughput, in a process of its own: several loops that each send a body, read the answer and send the
+ * next one. They have no files, no journal, no order and no retries.
  *
  * Arguments: the upstream, the input file, the number of loops. Prints lines per second.
  */

@@ -1,23 +1,23 @@
 /**
- * The model server of the throughput figures, a process of its own: every chat completion gets the same answer, at once or
- * after a delay. It is apart from the servers in `test/support/`, which read and remember each request: on two cores that
- * work would be part of every figure. So this one parses nothing and keeps four numbers.
+ * The model server of the throughput figures, in a process of its own. Every chat completion gets the same answer, at
+ * once or after a delay. The servers in `test/support/` read and remember each request, and on two cores that work
+ * would be part of every figure. So this server must never parse a request; it keeps four numbers.
  *
- * `GET /stats` shows them, `DELETE /stats` sets them back.
+ * `GET /stats` returns them, and `DELETE /stats` resets them.
  */
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
 import { fillerText } from "./inputs.ts";
 
-/** For 5,000 callers that connect in the same moment. */
+/** The connections that may wait, for 5,000 callers that connect in the same moment. */
 const BACKLOG = 4_096;
 
 export interface UpstreamStats {
   received: number;
   inFlight: number;
   maxInFlight: number;
-  /** On the monotonic clock that all processes of a machine share; null while nothing came. */
+  /** The time on the monotonic clock that all processes of a machine share; null before the first request. */
   firstRequestAtMs: number | null;
 }
 
@@ -28,7 +28,7 @@ const noStats = (): UpstreamStats => ({
   firstRequestAtMs: null,
 });
 
-/** A chat completion whose content takes about `contentBytes`. */
+/** Returns a chat completion whose content has about `contentBytes`. */
 const answerOf = (contentBytes: number): Buffer =>
   Buffer.from(
     JSON.stringify({

@@ -1,10 +1,10 @@
 /**
- * Validation alone, a process of its own: the reading, splitting, checking and planning that intake does,
- * without store and server. The file counts as so many batches of the default size, one after the other. It is
- * read twice and the second time counts, because a server has compiled its code long before.
+ * Measures validation alone, in a process of its own: the reading, splitting, checking and planning of intake, without
+ * store and server. The file counts as several batches of the default size, one after the other. It is read twice and
+ * the second time counts, because a server has compiled its code long before.
  *
  * Arguments: a folder and the name of an input file in it. Prints bytes per second of processor time, of all threads
- * together: what one core does, however busy the machine is.
+ * together, so that a busy machine makes no difference.
  */
 import { LineChecker } from "../src/batch/line-check.ts";
 import { DEFAULT_CHUNK_LIMITS, Planner } from "../src/batch/plan.ts";

@@ -1,9 +1,9 @@
 /**
- * Upload and download against a plain copy of the same bytes on the same disk. All three read a file that is in the
- * page cache and end with an fsync; they take turns, and the best of each counts.
+ * Measures upload and download against a plain copy of the same bytes on the same disk. All three read a file in the
+ * page cache and end with an fsync. They take turns, and the best round of each counts.
  *
- * A copy has the machine for itself; an upload shares it with the client that sends it, and with SHA-256. So
- * a bare receiver and a bare sender take their turns too, and either is enough: half of a copy, or nine tenths of them.
+ * A copy has the whole machine; an upload shares it with its client and with SHA-256. So a bare receiver and a bare
+ * sender take turns as well. A figure passes with half of a copy, or with nine tenths of the bare server.
  */
 import { createReadStream, createWriteStream } from "node:fs";
 import { rm, stat } from "node:fs/promises";
@@ -52,7 +52,7 @@ export async function measureCopies({ copyBytes, copyRounds }: Sizes): Promise<F
     best[work] = Math.min(best[work], seconds);
     return result;
   };
-  // The first copy is not counted: it writes back what making the input left in the page cache.
+  // The first copy does not count, because it also writes back the pages that the input left in the cache.
   await copy(inputPath, copyPath);
   for (let round = 0; round < copyRounds; round++) {
     await rm(copyPath);
@@ -78,7 +78,7 @@ function figuresOf(best: Readonly<Record<Work, number>>, size: number): Figure[]
   };
   const held = (name: "upload" | "download", title: string): Figure => ({
     ...known(name, `${title} of ${Math.round(size / MB)} MB ÷ the lower of both floors`),
-    // Half of a copy, in terms of the other floor.
+    // Half of a copy, expressed in the unit of the other floor.
     floor: Math.min(
       megabytesPerSecond(`bare_${name}`),
       (megabytesPerSecond("copy") * HOLD_OF_COPY) / HOLD_OF_BARE,

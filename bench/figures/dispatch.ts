@@ -1,6 +1,6 @@
 /**
- * How busy the server keeps a model server of which it knows nothing: the work that was done ÷ what could have
- * been done from the first request to the last answer, the search for the right number in flight included.
+ * Measures how busy the server keeps a model server of unknown capacity. The figure is the work done ÷ the work
+ * possible, from the first request to the last answer. The search for the right number in flight is included.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { ModelServerStats } from "../../test/support/model-server.ts";
@@ -15,7 +15,7 @@ import { type ModelServerClient, Stage } from "../stage.ts";
 const CAPACITY = 48;
 const SERVICE_MS = 150;
 const JITTER = 0.2;
-/** Far more than the model server can do with. */
+/** The configured limit, far above the capacity of the model server. */
 const MAX_CONCURRENCY = 512;
 const SAMPLE_EVERY_MS = 250;
 
@@ -28,19 +28,19 @@ interface Run {
 }
 
 interface Row {
-  /** For programs. */
+  /** The name for programs. */
   readonly name: string;
   readonly capacity: number;
   readonly serviceMs: number;
   readonly lineCount: number;
-  /** What a refusal asks for; left out: nobody is refused. */
+  /** The pause that a refusal asks for; no request is refused when it is left out. */
   readonly pauseMs?: number;
 }
 
-/** Servers that take so many at a time: what is beyond that waits, or is refused and asked to pause. */
+/** Model servers with a capacity. They queue further requests, or refuse them and ask for a pause. */
 const ROWS: readonly Row[] = [
   { name: "refusing_pause_40", capacity: 40, serviceMs: 100, lineCount: 6_000, pauseMs: 1_000 },
-  // Fewer lines than the others, because they take a minute: the start weighs the more.
+  // The row has fewer lines than the others, because it takes a minute. So its start counts for more.
   { name: "refusing_pause_8", capacity: 8, serviceMs: 300, lineCount: 1_600, pauseMs: 1_000 },
   { name: "refusing_40", capacity: 40, serviceMs: 100, lineCount: 6_000, pauseMs: 0 },
   { name: "refusing_200", capacity: 200, serviceMs: 200, lineCount: 20_000, pauseMs: 0 },
@@ -125,7 +125,7 @@ function runFor(seconds: number, capacities: readonly number[]): Promise<Run> {
   return run(lineCount, { capacities, phaseMs, serviceMs: SERVICE_MS, jitter: JITTER });
 }
 
-/** One batch, from the first request to the last answer. */
+/** Runs one batch, and measures from the first request to the last answer. */
 async function run(lineCount: number, server: ModelServerArgs): Promise<Run> {
   await using stage = await Stage.open();
   const inputPath = stage.path("input.jsonl");
@@ -150,7 +150,7 @@ async function run(lineCount: number, server: ModelServerArgs): Promise<Run> {
   };
 }
 
-/** Looks at the books of the model server again and again. */
+/** Reads the statistics of the model server at intervals. */
 class Sampler implements AsyncDisposable {
   readonly samples: ModelServerStats[] = [];
   readonly #modelServer: ModelServerClient;

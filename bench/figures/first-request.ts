@@ -1,4 +1,4 @@
-/** How soon after `POST /v1/batches` the model sees the first line of a small batch. */
+/** Measures the time from `POST /v1/batches` to the first line of a small batch at the model. */
 import { type Figure, median } from "../figure.ts";
 import { writeInput } from "../inputs.ts";
 import { Pulse } from "../pulse.ts";

@@ -1,4 +1,4 @@
-/** Thousands of requests at once, each of which takes its time: what a slow model and a large fleet look like. */
+/** Measures thousands of slow requests at once, as with a slow model and a large fleet. */
 import { type Figure, MB } from "../figure.ts";
 import { writeInput } from "../inputs.ts";
 import { peakResidentBytes } from "../memory.ts";
@@ -17,7 +17,7 @@ export async function measureInFlight(sizes: Sizes): Promise<Figure[]> {
   const server = await stage.server({
     upstreamUrl: upstream.url,
     maxConcurrency: inFlightCount,
-    // What is measured is what one process can hold. How the limit is found is the matter of `dispatch`.
+    // The figure measures what one process can hold, so the limit starts there. `dispatch` measures the search for it.
     upstreamConfig: { min_concurrency: inFlightCount },
   });
   const { id } = await server.api.createBatch(await server.api.upload(inputPath));

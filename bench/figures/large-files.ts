@@ -1,6 +1,6 @@
 /**
- * Memory with large files: everything the server does with a batch of 1 GB in and out, upload and download
- * included, and the same with a tenth of it. Each on a server of its own, whose peak is then read.
+ * Measures the memory for large files. It runs a batch of 1 GB in and out, with upload and download, and a batch with a
+ * tenth of it. Each run has a server of its own, whose peak is then read.
  */
 import { stat } from "node:fs/promises";
 import { type Figure, MB, percentile } from "../figure.ts";
@@ -46,7 +46,7 @@ async function run(lineCount: number): Promise<LargeRun> {
   };
 }
 
-/** A batch to ask for while the large file is still on its way. */
+/** Runs a small batch, so that the pulse has a batch to ask for while the large file is still on its way. */
 async function runSmallBatch(stage: Stage, server: Server): Promise<string> {
   const path = stage.path("small.jsonl");
   await writeInput(path, { lineCount: 10 });

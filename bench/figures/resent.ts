@@ -1,4 +1,6 @@
-/** How many lines go out a second time after `kill -9` in the middle of a batch, beyond what cannot be helped. */
+/**
+ * Measures how many lines are sent a second time after `kill -9` in the middle of a batch, beyond the unavoidable ones.
+ */
 import { type Figure, median } from "../figure.ts";
 import { writeInput } from "../inputs.ts";
 import { expectAllAnswered, Pulse } from "../pulse.ts";
@@ -7,14 +9,14 @@ import { Stage } from "../stage.ts";
 
 const ANSWER_DELAY_MS = 20;
 const CONCURRENCY = 64;
-/** How long an answer may wait for the disk. */
+/** The time that an answer may wait for the disk. */
 const UNFLUSHED_SECONDS = 0.1;
-/** Killed when so much of the batch is done. */
+/** The share of the batch that is complete at the kill. */
 const KILLED_AT = 0.5;
 
 interface Resent {
   readonly measured: number;
-  /** In flight, and answered in the last moment. */
+  /** The unavoidable lines: those in flight, and those answered in the last moment. */
   readonly floor: number;
 }
 

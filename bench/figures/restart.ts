@@ -1,11 +1,11 @@
-/** How soon after `kill -9` a server with many batches under way takes requests again. */
+/** Measures how soon after `kill -9` a server with many batches in progress takes requests again. */
 import { type Figure, median } from "../figure.ts";
 import { writeInput } from "../inputs.ts";
 import { Pulse } from "../pulse.ts";
 import type { Sizes } from "../sizes.ts";
 import { type Server, type ServerOptions, Stage } from "../stage.ts";
 
-/** So slow, and so many lines, that no batch ends before the kill. */
+/** The delay and the number of lines are so large that no batch ends before the kill. */
 const ANSWER_DELAY_MS = 250;
 const LINE_COUNT = 2_000;
 const CONCURRENCY = 64;
@@ -41,7 +41,7 @@ export async function measureRestart({ openBatchCount, startRounds }: Sizes): Pr
   ];
 }
 
-/** Starts the server, waits until it says that it is ready, and kills it. */
+/** Starts the server, waits until it is ready, and kills it. */
 async function startMs(stage: Stage, options: ServerOptions): Promise<number> {
   const server = await stage.server(options);
   const listeningAtMs = performance.now();
@@ -57,7 +57,7 @@ async function openBatches(stage: Stage, { api }: Server, count: number): Promis
   const fileId = await api.upload(inputPath);
   const ids: string[] = [];
   while (ids.length < count) ids.push((await api.createBatch(fileId)).id);
-  // They are validated in order.
+  // Batches are validated in order, so the last one comes last.
   using pulse = new Pulse(api, ids.at(-1) ?? "");
   await pulse.reached("in_progress");
   return ids;

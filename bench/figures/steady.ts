@@ -1,6 +1,6 @@
 /**
- * Models that take their time: then the requests in flight are what counts, and every moment in which one is missing (at
- * the start, between two chunks, at the end) shows against a bare loop that always has them all.
+ * Measures slow models, where the number of requests in flight decides. A bare loop always has all of them. So each
+ * moment in which the server has fewer (at the start, between two chunks, at the end) lowers the figure.
  */
 import type { Figure } from "../figure.ts";
 import { measureRounds, medianRound } from "../rounds.ts";

@@ -1,6 +1,7 @@
 /**
- * How many lines a second a whole batch makes, from created to completed, against a bare loop of requests, and what
- * memory that takes: the first batch after a start, and those after it. Several starts, the median counts.
+ * Measures the lines a second of whole batches, from created to completed, against a bare loop of requests, and the
+ * memory for them. The first batch after a start and later ones have separate figures. The median of several starts
+ * counts.
  */
 import { type Figure, MB, median, percentile } from "../figure.ts";
 import { type Load, measureRounds, medianRound, type Rounds } from "../rounds.ts";

@@ -1,4 +1,4 @@
-/** How many bytes of small lines one core validates in a second. */
+/** Measures how many bytes of small lines one core validates in a second. */
 import { mkdir } from "node:fs/promises";
 import { type Figure, MB } from "../figure.ts";
 import { smallLineCountOf, writeInput } from "../inputs.ts";
