@@ -1,6 +1,6 @@
 /**
- * What the demo model server says: fixed texts and a few fill-in-the-blank rules for the topics of
- * `chat.jsonl`. There is no model in here, only enough sense that the answers read like answers.
+ * The answers of the demo model server: fixed texts and a few templates for the topics of `chat.jsonl`. There is no
+ * model, only enough sense that the answers read like answers.
  */
 import { readFileSync } from "node:fs";
 
@@ -9,7 +9,7 @@ const CANNED: Readonly<Record<string, string>> = JSON.parse(
 );
 
 interface Topic {
-  /** Found in the system prompt, or in the question where there is none. */
+  /** A pattern for the system prompt, or for the question when there is none. */
   readonly asks: RegExp;
   answer(question: string): string;
 }
@@ -38,7 +38,7 @@ function canned(subject: RegExp, text: string): string {
   return CANNED[subject.exec(text)?.[1] ?? ""] ?? NO_TOPIC;
 }
 
-/** The first entry whose pattern is found in the text. */
+/** Returns the first entry whose pattern matches the text. */
 const firstOf = <T>(entries: readonly (readonly [RegExp, T])[], text: string, otherwise: T): T =>
   entries.find(([pattern]) => pattern.test(text))?.[1] ?? otherwise;
 

@@ -1,4 +1,4 @@
-/** Servers as child processes, ready once they say where they listen. */
+/** Starts servers as child processes, and waits until they print their address. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
@@ -17,13 +17,13 @@ interface StartOptions {
   readonly name: string;
   /** A script of this repository and its arguments. */
   readonly command: readonly string[];
-  /** Takes what the server writes to standard error. */
+  /** The file for the standard error of the server. */
   readonly logPath: string;
 }
 
-/** Children that still run; whoever ends the demo stops them. */
+/** The running children, which the end of the demo stops. */
 const running = new Set<ChildProcess>();
-// However the demo ends, no server outlives it.
+// No server may outlive the demo, however it ends.
 process.once("exit", () => {
   for (const child of running) child.kill("SIGKILL");
 });
@@ -58,7 +58,7 @@ export async function stopServers(): Promise<void> {
 
 async function addressFrom(child: ChildProcess): Promise<string> {
   if (child.stdout === null) throw new Error("the child has no standard output");
-  // Not a `for await`: leaving one would close the pipe under a server that goes on writing.
+  // The end of a `for await` would close the pipe, and the server would fail at its next line.
   const lines = createInterface({ input: child.stdout });
   return new Promise((resolve) => {
     lines.on("line", (line) => {
@@ -77,6 +77,6 @@ async function stop(child: ChildProcess): Promise<void> {
   clearTimeout(timer);
 }
 
-/** The demo shows the defaults, whatever is set in this shell. */
+/** Removes the settings of this shell, because the demo shows the defaults. */
 const withoutBatchdSettings = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
   Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith("BATCHD_")));

@@ -1,12 +1,12 @@
 /**
- * A small server with the shape of an OpenAI-compatible model server and no model behind it, for the
- * demo and for trying batchd on a machine without a GPU:
+ * A small server in the shape of an OpenAI-compatible model server, without a model. It is for the demo, and for trying
+ * batchd on a machine without a GPU:
  *
  *     npx node examples/demo-model-server.ts --port 9000
  *
- * It behaves like a real one under load: a few requests are answered at a time and the others wait,
- * answers take 20 to 80 ms, every 20th request is turned away for a moment with a 429, and a request that makes no
- * sense gets a 400. A chat may be streamed. `GET /demo/stats` shows what it did.
+ * The server behaves like a real one under load. It answers a few requests at a time, within 20 to 80 ms, and the
+ * others wait. Every 20th request gets a 429, and a malformed request a 400. A chat may be streamed. `GET /demo/stats`
+ * returns its counters.
  *
  * The HTTP server is the one of the tests; this file decides the answers.
  */
@@ -21,7 +21,7 @@ const NOTICE = "demo model server (canned answers, no real model)";
 const MODEL = "demo-model";
 const SLOT_COUNT = 8;
 const LATENCY_MS = { min: 20, max: 80 };
-const TURN_AWAY_EVERY = 20;
+const REFUSE_EVERY = 20;
 const RETRY_AFTER_MS = 120;
 const STREAMED_WORD_EVERY_MS = 40;
 const EMBEDDING_DIMENSIONS = 64;
@@ -45,7 +45,7 @@ const ENDPOINTS: Readonly<Record<string, (request: ModelRequest) => unknown>> = 
   "/v1/embeddings": embed,
 };
 
-/** At most {@link SLOT_COUNT} at once; the others wait their turn. */
+/** The requests beyond {@link SLOT_COUNT}, which wait for a slot. */
 const waiting: (() => void)[] = [];
 let busyCount = 0;
 
@@ -67,7 +67,7 @@ async function replyTo({ method, path, body }: SeenRequest): Promise<Given> {
   const answer = ENDPOINTS[path];
   if (answer === undefined) return refusal(404, `Invalid URL (${method} ${path})`, null);
   stats.requests++;
-  if (stats.requests % TURN_AWAY_EVERY === 0) return turnedAway();
+  if (stats.requests % REFUSE_EVERY === 0) return turnedAway();
   const request = parsed(body);
   if (request === null) return refusal(400, "The body is not JSON.", null);
   return inSlot(async () => {
@@ -120,7 +120,7 @@ const modelList = () => ({
   data: [{ id: MODEL, object: "model", created: unixSeconds(), owned_by: "batchd-demo" }],
 });
 
-/** A fair guess: a token is about four letters. */
+/** Estimates the tokens of a text: about four letters each. */
 const tokenCount = (text: string) => Math.max(1, Math.round(text.length / 4));
 
 function usage(promptText: string, answerText: string) {
@@ -183,7 +183,7 @@ function embed({ model = MODEL, input = "" }: ModelRequest) {
   };
 }
 
-/** A unit vector that depends on the text alone. */
+/** Returns a unit vector that depends on the text alone. */
 function vectorOf(text: string): number[] {
   const bytes = createHash("sha512").update(text).digest().subarray(0, EMBEDDING_DIMENSIONS);
   const values = Array.from(bytes, (byte) => byte - 127.5);

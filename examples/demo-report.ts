@@ -1,4 +1,4 @@
-/** What the demo tells once the batch is done. */
+/** Prints the report of the demo after the batch. */
 import type { Batch } from "openai/resources/batches";
 import { count, dim, heading, print, row, seconds, warn } from "./demo-screen.ts";
 
@@ -68,7 +68,7 @@ export async function showNumbers(
   row("time", `${seconds(tookMs)} from upload to completed, ${count(rate)} lines/s ${bound}`);
 }
 
-/** Paths stand on lines of their own, whole, so that they can be copied. */
+/** Prints each path whole on a line of its own, so that it can be copied. */
 export function showFiles(files: Readonly<Record<string, string>>): void {
   heading("On disk");
   print();

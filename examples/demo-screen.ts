@@ -1,4 +1,4 @@
-/** How the demo looks: aligned text of at most 96 columns, colour only on a terminal. */
+/** Formats the output of the demo: aligned text of at most 96 columns, with colour only on a terminal. */
 import { stripVTControlCharacters, styleText } from "node:util";
 import { Presets, SingleBar } from "cli-progress";
 
@@ -10,7 +10,7 @@ const PLAIN_PROGRESS_EVERY_MS = 1_000;
 
 const isTerminal = process.stdout.isTTY === true;
 
-/** `styleText` leaves colour out by itself where nobody can see it, or where NO_COLOR asks for that. */
+/** Colours a text. `styleText` leaves the colour out where the output is no terminal, or NO_COLOR is set. */
 const paint = (style: "bold" | "dim" | "cyan" | "green" | "yellow" | "red", text: string) =>
   styleText(style, text, { stream: process.stdout });
 
@@ -29,7 +29,7 @@ export function heading(text: string): void {
   print(`\n${INDENT}${paint("bold", text)}`);
 }
 
-/** A label and what it stands for; long text goes on under its own column. */
+/** Prints a label and its text. A long text continues under its own column. */
 export function row(label: string, text: string): void {
   const indent = " ".repeat(INDENT.length + LABEL_COLUMNS);
   const [first = "", ...rest] = wrap(text, COLUMNS - indent.length);
@@ -62,7 +62,7 @@ export interface Progress {
   stop(): void;
 }
 
-/** A bar on a terminal; in a log file, a plain line every second. */
+/** Shows a bar on a terminal, and a plain line every second in a log file. */
 export function progress(label: string, total: number): Progress {
   return isTerminal ? liveBar(label, total) : plainLines(label, total);
 }

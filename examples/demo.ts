@@ -1,6 +1,6 @@
 /**
- * The main job on the defaults, end to end: 200 chat requests from a JSONL file through batchd to a
- * model server and back, driven by the official OpenAI SDK. Everything runs on this machine and ends by itself.
+ * Runs the main job on the defaults, end to end: 200 chat requests from a JSONL file through batchd to a model server
+ * and back. The official OpenAI SDK drives it. Everything runs on this machine and ends by itself.
  */
 import {
   createReadStream,
@@ -134,7 +134,7 @@ async function downloadBoth(client: OpenAI, batch: Batch) {
   return { answers, failures };
 }
 
-/** The promise of a batch: each line of the input is answered once, in one of the two files. */
+/** Checks the promise of a batch: each line of the input has one answer, in one of the two files. */
 function checkAnswers(questions: readonly Question[], lines: readonly Answer[]): void {
   const answered = new Map<string, number>();
   for (const { custom_id } of lines) answered.set(custom_id, (answered.get(custom_id) ?? 0) + 1);
@@ -182,7 +182,7 @@ function showLogEnd(): void {
   for (const line of lines.slice(-LOG_END_LINES)) print(`  ${dim(line)}`);
 }
 
-/** Ctrl-C and the like: no server and no file stays behind. */
+/** Ends after Ctrl-C and similar signals, without leaving a server or a file behind. */
 async function abandon(): Promise<never> {
   isAbandoned = true;
   await stopServers();
@@ -193,7 +193,7 @@ async function abandon(): Promise<never> {
 let isAbandoned = false;
 process.once("SIGINT", () => void abandon());
 process.once("SIGTERM", () => void abandon());
-// Nobody reads on, as in `npm run demo | head`.
+// The reader of the output has ended, as in `npm run demo | head`.
 process.stdout.on("error", () => void abandon());
 
 try {

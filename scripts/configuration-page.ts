@@ -1,6 +1,6 @@
 /**
- * `docs/configuration.md`: every key of the configuration, from the schema that the server itself uses. A key without a
- * description, or an optional one that does not say what leaving it out means, is an error.
+ * Generates `docs/configuration.md`: every key of the configuration, from the schema that the server itself uses. A key
+ * without a description is an error. So is an optional key whose absence is not explained.
  */
 import { z } from "zod";
 import { TAKES_EFFECT } from "../src/config/changes.ts";
@@ -21,7 +21,7 @@ interface Key {
   readonly isRequired: boolean;
 }
 
-/** The defaults are those of the output; what has to be given, the input says. */
+/** The output schema has the defaults; the input schema has the required keys. */
 const OUTPUT = z.toJSONSchema(ConfigFile, { io: "output", unrepresentable: "any" }) as Schema;
 const INPUT = z.toJSONSchema(ConfigFile, { io: "input", unrepresentable: "any" }) as Schema;
 
@@ -32,7 +32,7 @@ const objectIn = ({ items }: Schema): Schema | null => {
   return schema?.properties === undefined ? null : schema;
 };
 
-/** Keys right below a place, and those of the mappings in it. Lists of mappings stand behind the others. */
+/** Returns the keys right below a place, and those of the mappings in it. Lists of mappings come last. */
 function keysOf(output: Schema, input: Schema, prefix: string): Key[] {
   const inputs = (input.properties ?? {}) as Record<string, Schema>;
   return propertiesOf(output).flatMap(([name, schema]: [string, Schema]) => {
@@ -47,12 +47,12 @@ function keysOf(output: Schema, input: Schema, prefix: string): Key[] {
   });
 }
 
-/** Units whose values are written with a suffix in the file. */
+/** The units whose values have a suffix in the file. */
 const KINDS: Readonly<Record<string, string>> = { bytes: "size", seconds: "duration" };
 
 const BINARY_UNITS = ["", "KiB", "MiB", "GiB"];
 
-/** As it may stand in the file: 200MiB. */
+/** Returns a size in the spelling of the file: 200MiB. */
 function sizeText(byteCount: number): string {
   let value = byteCount;
   let unit = 0;
@@ -67,7 +67,7 @@ const SECONDS: readonly (readonly [string, number])[] = [
   ["s", 1],
 ];
 
-/** As it may stand in the file: 10m. */
+/** Returns a duration in the spelling of the file: 10m. */
 function durationText(seconds: number): string {
   const [unit, length] = SECONDS.find(([, each]) => seconds >= each && seconds % each === 0) ?? [
     "s",
@@ -112,7 +112,7 @@ function typeText(schema: Schema): string {
   return String(type);
 }
 
-/** What a mapping, or a list of them, has inside it stands in the rows that follow. */
+/** Returns the default. The contents of a mapping, or of a list of mappings, follow in rows of their own. */
 function defaultText({ path, schema, isRequired }: Key): string {
   if (isRequired) return "required";
   const { default: value, left_out: leftOut } = schema;
@@ -146,7 +146,7 @@ const isLive = (path: string) =>
 
 const hasKeys = (schema: Schema) => schema.properties !== undefined || objectIn(schema) !== null;
 
-/** A section for each group of keys; what stands at the top by itself comes first. */
+/** Returns a section for each group of keys. The keys at the top without a group come first. */
 function sections(): string {
   const properties = propertiesOf(OUTPUT) as [string, Schema][];
   const single = properties.filter(([, schema]) => !hasKeys(schema)).map(([name]) => name);
@@ -178,7 +178,7 @@ const flagTable = (): string =>
     ]),
   );
 
-/** Everything that an operator can set. */
+/** Returns the page. */
 export const configurationPage =
   (): string => `This page is generated from the code by \`npm run generate\`.
 

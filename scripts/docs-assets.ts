@@ -1,4 +1,4 @@
-/** The last step of the build: what the page at `/docs` needs goes beside the code that serves it. */
+/** The last step of the build: copies the files of the page at `/docs` beside the code that serves it. */
 import { copyFileSync, mkdirSync } from "node:fs";
 import { SWAGGER_FILES, swaggerFolder } from "../src/http/docs.ts";
 

@@ -19,7 +19,7 @@ const catalogueTable = (): string =>
     ]),
   );
 
-/** Every error a client can meet, from the tables that the server itself uses. */
+/** Returns the page of all errors that a client can meet, from the tables that the server itself uses. */
 export const errorsPage =
   (): string => `This page is generated from the code by \`npm run generate\`.
 

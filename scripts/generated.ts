@@ -1,4 +1,4 @@
-/** Writes the files that are made from code. With `--check` it writes nothing and fails when one is out of step. */
+/** Writes the generated files. With `--check` it writes nothing, and fails for a file that is out of date. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { openApiYaml } from "../src/contract/openapi.ts";

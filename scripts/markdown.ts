@@ -1,4 +1,4 @@
-/** The pieces of Markdown that generated pages are made of. */
+/** Pieces of Markdown for generated pages. */
 
 export const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`).join("\n");

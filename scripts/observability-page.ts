@@ -28,7 +28,7 @@ const eventTable = (): string =>
     ),
   );
 
-/** What an operator can see from outside, from the tables that the server itself uses. */
+/** Returns the page of all logs, metrics and traces, from the tables that the server itself uses. */
 export const observabilityPage =
   (): string => `This page is generated from the code by \`npm run generate\`.
 

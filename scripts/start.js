@@ -1,9 +1,9 @@
 /**
- * `npm start`: the server from its sources, without a build.
+ * `npm start`: runs the server from its sources, without a build.
  *
- * Node strips the types from them with a compiler that then stays in memory, 34 MB that the server has no use for. So
- * whenever the sources have changed a process of its own loads them once and leaves the result in Node's compile
- * cache; the server reads it there. Without the cache (a folder that cannot be written) it strips them itself.
+ * Node strips the types with a compiler that stays in memory, 34 MB without a use for the server. So a separate process
+ * loads changed sources once, and leaves the result in Node's compile cache for the server. Without the cache (a folder
+ * that cannot be written) the server strips the types itself.
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
@@ -15,7 +15,7 @@ const pathOf = (path) => fileURLToPath(new URL(path, import.meta.url));
 const SOURCES = pathOf("../src");
 const MAIN = join(SOURCES, "main.ts");
 const CACHE = pathOf("../node_modules/.cache/batchd");
-/** Newer than every source that is in the cache. */
+/** The time stamp of the cache. It is newer than every source in the cache. */
 const STAMP = join(CACHE, "stamp");
 
 function isFresh() {
@@ -29,7 +29,7 @@ function isFresh() {
 function fillCache() {
   mkdirSync(CACHE, { recursive: true });
   writeFileSync(STAMP, "");
-  // With the same flags: Node keeps a cache for each set of them.
+  // The flags must be the same, because Node keeps a cache for each set of them.
   const args = [...process.execArgv, MAIN, "--help"];
   spawnSync(process.execPath, args, {
     env: { ...process.env, NODE_COMPILE_CACHE: CACHE },
@@ -40,8 +40,8 @@ function fillCache() {
 try {
   if (!isFresh()) fillCache();
 } catch {
-  // It only costs memory.
+  // The server works without the cache, and only needs more memory.
 }
 enableCompileCache(CACHE);
-// A path with a drive is no address.
+// A path with a drive letter is no valid address.
 await import(pathToFileURL(MAIN).href);

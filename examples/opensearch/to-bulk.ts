@@ -1,8 +1,8 @@
 /**
- * From a result file to a `_bulk` request: each answer becomes one document with the texts of its request
- * and their embeddings, under its `custom_id`.
+ * Converts a result file to a `_bulk` request. Each answer becomes one document with the texts of its request and their
+ * embeddings, under its `custom_id`.
  *
- *   npx node examples/opensearch/to-bulk.ts INPUT.jsonl OUTPUT.jsonl > bulk.ndjson
+ *     npx node examples/opensearch/to-bulk.ts INPUT.jsonl OUTPUT.jsonl > bulk.ndjson
  */
 import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
