@@ -243,6 +243,10 @@ const barrels = (files: readonly SourceFile[]) =>
  * follow.
  */
 const PLAIN_ROOMS = [
+  "bench/",
+  "conformance/",
+  "examples/",
+  "scripts/",
   "src/api/",
   "src/batch/",
   "src/blobs/",
