@@ -1,6 +1,6 @@
 /** Loops that repeat a pass, at intervals and on a nudge. */
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Clock } from "./clock.ts";
+import { type Clock, sleep } from "./clock.ts";
 import type { Log } from "./telemetry/log.ts";
 
 /** The reason of an abort. Without one, each abort would create an error with a stack. */
@@ -27,7 +27,7 @@ export class Nudge {
     const stop = () => sleeper.abort(NUDGED);
     this.#sleepers.add(sleeper);
     drain.addEventListener("abort", stop, { once: true });
-    await clock.sleep(ms, sleeper.signal);
+    await sleep(clock, ms, sleeper.signal);
     drain.removeEventListener("abort", stop);
     this.#sleepers.delete(sleeper);
   }

@@ -153,7 +153,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     defaultModel,
   };
   const app = createApp(useCases(surroundings, parts));
-  const listening = await listen(app, config.server, planFor(config));
+  const listening = await listen(app, config.server, { ...planFor(config), clock: options.clock });
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
   // Not before the port is ours: a start that fails must not have sent anything.
@@ -246,10 +246,10 @@ function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): A
 }
 
 /** Loads what makes spans only where somebody wants them. */
-async function openTracing({ config, log }: RuntimeOptions): Promise<Tracing> {
+async function openTracing({ config, clock, log }: RuntimeOptions): Promise<Tracing> {
   if (config.tracing === undefined) return NO_TRACING;
   const { openOtlpTracing } = await import("./telemetry/tracing-otlp.ts");
-  return openOtlpTracing({ ...config.tracing, log });
+  return openOtlpTracing({ ...config.tracing, clock, log });
 }
 
 async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {

@@ -61,6 +61,24 @@ const BREAKS: Record<
   "only main.ts ends the process": [["src/cli.ts", "process.exit(1);", "src/cli.ts: process.exit"]],
   "only clock.ts knows what time it is": [
     ["src/engine/x.ts", "const nowMs = Date.now();", "src/engine/x.ts: Date.now"],
+    ["src/engine/x.ts", "const now = new Date();", "src/engine/x.ts: Date()"],
+    ["src/engine/x.ts", "const now = new Date;", "src/engine/x.ts: new Date"],
+    ["src/http/x.ts", "const ms = performance.now();", "src/http/x.ts: performance"],
+    [
+      "src/http/x.ts",
+      'import { performance } from "node:perf_hooks";',
+      "src/http/x.ts: performance",
+    ],
+    ["src/http/x.ts", "const ns = process.hrtime.bigint();", "src/http/x.ts: hrtime"],
+    ["src/http/x.ts", "setTimeout(close, 10);", "src/http/x.ts: setTimeout"],
+    ["src/http/x.ts", "const sweep = setInterval(sweepOnce, 50);", "src/http/x.ts: setInterval"],
+    ["src/http/x.ts", "globalThis.setTimeout(close, 10);", "src/http/x.ts: globalThis.setTimeout"],
+    [
+      "src/telemetry/x.ts",
+      'import { setTimeout as delay } from "node:timers/promises";',
+      "src/telemetry/x.ts: setTimeout",
+    ],
+    ["src/api/x.ts", "const over = AbortSignal.timeout(10);", "src/api/x.ts: AbortSignal.timeout"],
   ],
   "a status is named only where batches are created, moved and stored": [
     ["src/engine/x.ts", 'if (status === "finalizing") go();', 'src/engine/x.ts: "finalizing"'],

@@ -8,7 +8,7 @@
  * then store nothing.
  */
 import { createHash, randomUUID } from "node:crypto";
-import type { Clock } from "../clock.ts";
+import { type Clock, sleep } from "../clock.ts";
 import { IDEMPOTENCY_KEY } from "../contract/idempotency.ts";
 import { PublicError } from "../errors.ts";
 import type { Claim } from "../store/claim.ts";
@@ -126,7 +126,7 @@ export class Idempotency {
   ): Promise<void> {
     const { store, clock, log } = this.#deps;
     for (;;) {
-      await clock.sleep(RENEW_EVERY_MS, ended);
+      await sleep(clock, RENEW_EVERY_MS, ended);
       if (ended.aborted) return;
       await store
         .renewIdempotencyKeyIfHeld(project, key, this.#claim(owner))

@@ -16,7 +16,7 @@ import { PassThrough } from "node:stream";
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import { piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { Announcement } from "../store/deliveries.ts";
@@ -116,7 +116,7 @@ async function publish(
     } catch (err) {
       if (!isPassing(err) || run.stop.aborted) throw err;
       log.error({ batch: batch.id, err }, "results.commit_failed");
-      await clock.sleep(COMMIT_RETRY_MS, run.stop);
+      await sleep(clock, COMMIT_RETRY_MS, run.stop);
     }
   }
 }

@@ -17,7 +17,7 @@ import type { Usage } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
 import { addUsage } from "../batch/usage.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
+import { type Cancel, type Clock, sleep } from "../clock.ts";
 import type { Room } from "../resources/memory-budget.ts";
 import { segmentKey } from "../store/segment-key.ts";
 import type { ChunkLease, SegmentEntry, Store } from "../store/store.ts";
@@ -97,14 +97,12 @@ const nothingPending = (): Pending => ({
 /** A flush begins no sooner than so many times the time that the last one took, after that one began. */
 const INTERVAL_PER_FLUSH_TIME = 4;
 
-/** Given as a reason, because without one each abort would make an error with a stack. */
-const FLUSHED = "flushed";
-
 export class Journal {
   readonly #options: JournalOptions;
   #pending = nothingPending();
   #segmentCount = 0;
-  #timer: AbortController | null = null;
+  /** Cancels the flush that is due next. */
+  #cancelFlush: Cancel | null = null;
   /** Flushes run one after another; this is the end of the last one. */
   #flushed: Promise<void> = Promise.resolve();
   /** Nothing may be written any more: the lease is lost, or a flush was given up. */
@@ -115,7 +113,7 @@ export class Journal {
 
   constructor(options: JournalOptions) {
     this.#options = options;
-    this.#flushBeganAtMs = options.clock.nowMs();
+    this.#flushBeganAtMs = options.clock.elapsedMs();
   }
 
   /** Adds a record. Null when there is room for more, else when there will be; not when it is durable. */
@@ -133,7 +131,7 @@ export class Journal {
     if (pending.bytes >= limits.flushBytes) void this.flush();
     else if (pending.completed + pending.failed === limits.flushLines) {
       this.#flushAfter(this.#restMs());
-    } else if (this.#timer === null) this.#flushAfter(limits.flushMs);
+    } else if (this.#cancelFlush === null) this.#flushAfter(limits.flushMs);
     return pending.bytes < limits.maxUnflushedBytes ? null : this.#flushed;
   }
 
@@ -144,7 +142,7 @@ export class Journal {
       const entry = await this.#writeBlob();
       if (entry === null) return;
       const isRecorded = await this.#persist(() => store.recordSegmentIfLeased(lease, entry));
-      this.#flushTookMs = this.#options.clock.nowMs() - this.#flushBeganAtMs;
+      this.#flushTookMs = this.#options.clock.elapsedMs() - this.#flushBeganAtMs;
       if (isRecorded) this.#recordFlushed(entry);
     });
     return this.#flushed;
@@ -172,7 +170,7 @@ export class Journal {
   /** Writes nothing any more: the lease is somebody else's. */
   discard(): void {
     this.#isOver = true;
-    this.#timer?.abort(FLUSHED);
+    this.#cancelFlush?.();
     this.#drop();
   }
 
@@ -196,29 +194,25 @@ export class Journal {
   }
 
   #flushAfter(ms: number): void {
-    this.#timer?.abort(FLUSHED);
-    const timer = new AbortController();
-    this.#timer = timer;
-    void this.#options.clock.sleep(ms, timer.signal).then(() => {
-      if (!timer.signal.aborted) void this.flush();
-    });
+    this.#cancelFlush?.();
+    this.#cancelFlush = this.#options.clock.after(ms, () => void this.flush());
   }
 
-  /** Until the next flush may begin. The clock may have been set back. */
+  /** Until the next flush may begin. */
   #restMs(): number {
     const { clock, limits } = this.#options;
     const intervalMs = Math.max(limits.minIntervalMs, INTERVAL_PER_FLUSH_TIME * this.#flushTookMs);
-    const sinceMs = Math.max(0, clock.nowMs() - this.#flushBeganAtMs);
+    const sinceMs = clock.elapsedMs() - this.#flushBeganAtMs;
     return Math.min(limits.flushMs, Math.max(0, intervalMs - sinceMs));
   }
 
   async #writeBlob(): Promise<SegmentEntry | null> {
-    this.#timer?.abort(FLUSHED);
-    this.#timer = null;
+    this.#cancelFlush?.();
+    this.#cancelFlush = null;
     if (this.#isOver) this.#drop();
     if (this.#pending.bytes === 0) return null;
     const { blobs, lease, clock } = this.#options;
-    this.#flushBeganAtMs = clock.nowMs();
+    this.#flushBeganAtMs = clock.elapsedMs();
     const { rooms, parts, bytes, completed, failed, usage } = this.#takePending();
     const blobKey = segmentKey(lease, this.#segmentCount++);
     const isStored = await this.#persist(async () => {
@@ -252,7 +246,7 @@ export class Journal {
         log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");
         // Records are gone from here on: closing the chunk now would lose their lines.
         if (giveUp.aborted) this.#isOver = true;
-        else await clock.sleep(limits.retryMs, giveUp);
+        else await sleep(clock, limits.retryMs, giveUp);
       }
     }
     failingJournals.delete(this);

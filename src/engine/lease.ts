@@ -8,7 +8,7 @@
  * at once with a lost lease, since nothing that is still in flight could be recorded.
  */
 import type { BatchId } from "../batch/batch.ts";
-import type { Clock } from "../clock.ts";
+import type { Cancel, Clock } from "../clock.ts";
 import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal, Store } from "../store/store.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
@@ -28,6 +28,7 @@ export class Run {
   readonly #stop = new AbortController();
   readonly #abort = new AbortController();
   readonly #asked = new Set<EndReason>();
+  readonly #graces: Cancel[] = [];
   #endReason: EndReason | null = null;
 
   get stop(): AbortSignal {
@@ -52,19 +53,24 @@ export class Run {
     this.#asked.add(reason);
     this.#endReason ??= reason;
     this.#stop.abort();
-    if (graceMs === null) return;
-    void clock.sleep(graceMs, this.#abort.signal).then(() => this.#abort.abort());
+    if (graceMs === null || this.#abort.signal.aborted) return;
+    this.#graces.push(clock.after(graceMs, () => this.#drop()));
   }
 
   /** Drops everything now. */
   loseLease(): void {
     this.#endReason = "lease";
     this.#stop.abort();
-    this.#abort.abort();
+    this.#drop();
   }
 
   /** The run is over: ends the wait for its grace period. */
   finish(): void {
+    this.#drop();
+  }
+
+  #drop(): void {
+    for (const cancel of this.#graces.splice(0)) cancel();
     this.#abort.abort();
   }
 }
@@ -85,6 +91,16 @@ export interface LeaseOptions {
   readonly stopGraceMs: number;
 }
 
+interface Moment {
+  readonly nowMs: number;
+  readonly elapsedMs: number;
+}
+
+const momentOf = (clock: Clock): Moment => ({
+  nowMs: clock.nowMs(),
+  elapsedMs: clock.elapsedMs(),
+});
+
 const NOTHING_RENEWED: Renewal = { lostBatches: [], lostChunks: [], stopping: [] };
 
 export class Leases {
@@ -93,11 +109,11 @@ export class Leases {
   readonly #chunks = new Map<string, Held<ChunkLease>>();
   /** Null until the process is leaving. */
   #drainGraceMs: number | null = null;
-  #renewedAtMs: number;
+  #renewedAt: Moment;
 
   constructor(options: LeaseOptions) {
     this.#options = options;
-    this.#renewedAtMs = options.clock.nowMs();
+    this.#renewedAt = momentOf(options.clock);
   }
 
   /** A bid for work in this process's name. */
@@ -106,10 +122,14 @@ export class Leases {
     return this.#bid();
   }
 
-  /** After a pause of the machine all leases have run out: this process must not take its work from itself. */
+  /**
+   * After a pause of the machine all leases have run out: this process must not take its work from itself. No time
+   * elapses while a machine is suspended; only the date tells.
+   */
   async renewIfLate(): Promise<void> {
-    const { clock } = this.#options;
-    if (clock.nowMs() - this.#renewedAtMs >= LEASE_TTL_MS) await this.renew();
+    const { nowMs, elapsedMs } = momentOf(this.#options.clock);
+    const lateMs = Math.max(elapsedMs - this.#renewedAt.elapsedMs, nowMs - this.#renewedAt.nowMs);
+    if (lateMs >= LEASE_TTL_MS) await this.renew();
   }
 
   #bid(): Claim {
@@ -157,14 +177,14 @@ export class Leases {
     const { store, clock, stopGraceMs } = this.#options;
     const batches = [...this.#batches.values()];
     const chunks = [...this.#chunks.values()];
-    const bid = this.#bid();
+    const startedAt = momentOf(clock);
     const held = {
       batches: batches.map(({ lease }) => lease),
       chunks: chunks.map(({ lease }) => lease),
     };
     const isAnyHeld = batches.length + chunks.length > 0;
-    const renewal = isAnyHeld ? await store.renewLeases(held, bid) : NOTHING_RENEWED;
-    this.#renewedAtMs = bid.nowMs;
+    const renewal = isAnyHeld ? await store.renewLeases(held, this.#bid()) : NOTHING_RENEWED;
+    this.#renewedAt = startedAt;
     for (const lost of renewal.lostBatches) {
       const held = this.#batches.get(lost.batchId);
       if (held?.lease.epoch === lost.epoch) held.run.loseLease();

@@ -2,6 +2,7 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { ScopedId, UntrustedId } from "../batch/batch.ts";
+import type { Clock } from "../clock.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 
 /** The bindings and variables of every request. */
@@ -9,7 +10,8 @@ export interface AppEnv {
   Bindings: HttpBindings;
   Variables: {
     requestId: string;
-    /** The start of the request, by `performance.now()`. */
+    clock: Clock;
+    /** The start of the request, as elapsed time. */
     startedAtMs: number;
     /** The project whose files and batches the request may use. */
     project: string;

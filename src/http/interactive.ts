@@ -47,7 +47,8 @@ async function passThrough(
   const gone = abortedByClient(outgoing);
   // The room lasts to the end of the answer, because the connection to the model holds the body until then.
   using room = roomFor(c);
-  const body = await readBody(incoming, { maxBytes: maxLineBytes(), room });
+  const limits = { maxBytes: maxLineBytes(), room, clock: c.get("clock") };
+  const body = await readBody(incoming, limits);
   allowSilence(incoming);
   const deployment = deploymentIn(c.req.url);
   const project = c.get("project");

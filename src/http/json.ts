@@ -37,7 +37,7 @@ export const answerJsonText = (c: AppContext, json: string, status: ContentfulSt
 /** Reads the body as JSON, whatever its content type is. */
 export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promise<unknown> {
   using room = roomFor(c);
-  const bytes = await readBody(c.env.incoming, { maxBytes, room });
+  const bytes = await readBody(c.env.incoming, { maxBytes, room, clock: c.get("clock") });
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (cause) {

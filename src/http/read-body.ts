@@ -5,6 +5,7 @@
  */
 import type { IncomingMessage } from "node:http";
 import { Gathered } from "../batch/gathered.ts";
+import { type Cancel, type Clock, every } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
 
@@ -19,6 +20,7 @@ export interface BodyLimits {
   readonly maxBytes: number;
   /** The room that holds the body until its owner releases it. */
   readonly room: Room;
+  readonly clock: Clock;
 }
 
 export function readBody(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
@@ -37,15 +39,16 @@ class BodyReader {
   readonly #limits: BodyLimits;
   readonly #ends: Ends;
   readonly #body: Gathered;
-  readonly #startedAtMs = performance.now();
+  readonly #startedAtMs: number;
   #waitedMs = 0;
   /** The time at which the wait for room began; null while there is room. */
   #waitingSinceMs: number | null = null;
-  #rateCheck: NodeJS.Timeout | undefined;
+  #endRateCheck: Cancel | null = null;
 
   constructor(incoming: IncomingMessage, limits: BodyLimits, ends: Ends) {
     this.#incoming = incoming;
     this.#limits = limits;
+    this.#startedAtMs = limits.clock.elapsedMs();
     this.#ends = ends;
     this.#body = new Gathered(Number(incoming.headers["content-length"] ?? 0));
   }
@@ -55,7 +58,7 @@ class BodyReader {
       this.#breakOff();
       return;
     }
-    this.#rateCheck = setInterval(this.#checkRate, RATE_CHECK_MS);
+    this.#endRateCheck = every(this.#limits.clock, RATE_CHECK_MS, this.#checkRate);
     this.#incoming.on("data", this.#take);
     this.#incoming.on("end", this.#finish);
     this.#incoming.on("error", this.#breakOff);
@@ -72,19 +75,19 @@ class BodyReader {
     const free = room.add(chunk.length);
     if (free === null) return;
     this.#incoming.pause();
-    this.#waitingSinceMs = performance.now();
+    this.#waitingSinceMs = this.#limits.clock.elapsedMs();
     void free.then(this.#readOn);
   };
 
   readonly #readOn = (): void => {
     if (this.#waitingSinceMs === null) return;
-    this.#waitedMs += performance.now() - this.#waitingSinceMs;
+    this.#waitedMs += this.#limits.clock.elapsedMs() - this.#waitingSinceMs;
     this.#waitingSinceMs = null;
     this.#incoming.resume();
   };
 
   readonly #checkRate = (): void => {
-    const nowMs = performance.now();
+    const nowMs = this.#limits.clock.elapsedMs();
     if (this.#waitingSinceMs !== null) {
       if (nowMs - this.#waitingSinceMs >= ROOM_WAIT_MS) this.#fail(noRoom());
       return;
@@ -112,7 +115,7 @@ class BodyReader {
   }
 
   #stop(): void {
-    clearInterval(this.#rateCheck);
+    this.#endRateCheck?.();
     this.#waitingSinceMs = null;
     this.#incoming.off("data", this.#take);
     this.#incoming.off("end", this.#finish);

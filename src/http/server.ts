@@ -17,6 +17,7 @@ import {
 import { type AddressInfo, isIPv6, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
+import { type Clock, every } from "../clock.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import type { App } from "./app.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
@@ -51,10 +52,14 @@ export type ListenResult = Listening | { readonly ok: false; readonly problem: s
 export async function listen(
   app: App,
   address: Address,
-  { maxConnections }: ConnectionLimits = NO_LIMITS,
+  { clock, maxConnections = Number.POSITIVE_INFINITY }: ListenOptions,
 ): Promise<ListenResult> {
   const answers: Answers = new WeakMap();
-  const listener = requestListener(app, answers);
+  const listener = requestListener(app, answers, (incoming) => {
+    drainRequest(incoming, clock);
+    // While the server closes, the connection would otherwise be kept for its next request.
+    if (!server.listening) server.closeIdleConnections();
+  });
   const server = createServer({
     keepAliveTimeout: KEEP_ALIVE_MS,
     headersTimeout: HEADERS_MS,
@@ -66,17 +71,18 @@ export async function listen(
   let madeRoomAtMs = Number.NEGATIVE_INFINITY;
   const makeRoom = () => {
     // The function visits every connection, and there may be thousands.
-    if (performance.now() - madeRoomAtMs < MAKE_ROOM_EVERY_MS) return;
-    madeRoomAtMs = performance.now();
+    const nowMs = clock.elapsedMs();
+    if (nowMs - madeRoomAtMs < MAKE_ROOM_EVERY_MS) return;
+    madeRoomAtMs = nowMs;
     server.closeIdleConnections();
-    closeUnused(connections, answers);
+    closeUnused(connections, answers, nowMs);
   };
   server.on("connection", (socket) => {
-    connections.set(socket, performance.now());
+    connections.set(socket, clock.elapsedMs());
     socket.once("close", () => connections.delete(socket));
     if (connections.size <= maxConnections) return;
     makeRoom();
-    refuseConnection(socket);
+    refuseConnection(socket, clock);
   });
   server.on("request", listener);
   // Node would answer an expectation with a bare 417. HTTP allows a server to ignore an unknown one.
@@ -95,16 +101,16 @@ export async function listen(
   return {
     ok: true,
     url: `http://${host}:${port}`,
-    close: (graceMs = CLOSE_GRACE_MS) => closeServer(server, connections, graceMs),
+    close: (graceMs = CLOSE_GRACE_MS) => closeServer(server, { connections, clock, graceMs }),
   };
 }
 
-export interface ConnectionLimits {
-  /** The most connections at a time. A client beyond them is asked to come back. */
-  readonly maxConnections: number;
+export interface ListenOptions {
+  readonly clock: Clock;
+  /** The most connections at a time. A client beyond them is asked to come back. Without it there is no limit. */
+  readonly maxConnections?: number;
 }
 
-const NO_LIMITS: ConnectionLimits = { maxConnections: Number.POSITIVE_INFINITY };
 /** The time for a client to read the refusal. */
 const REFUSAL_MS = 1_000;
 const REFUSAL_RETRY_MS = 1_000;
@@ -117,7 +123,7 @@ const FIRST_HEADERS_MS = 5_000;
 const MAKE_ROOM_EVERY_MS = 100;
 
 /** Refuses a connection before its request. A client may take any time to send one. */
-function refuseConnection(socket: Socket): void {
+function refuseConnection(socket: Socket, clock: Clock): void {
   const error = new PublicError(
     "unavailable",
     "The server has as many connections as it may. Please try again.",
@@ -125,25 +131,29 @@ function refuseConnection(socket: Socket): void {
   );
   socket.on("error", () => {});
   answerByHand(socket, error);
-  setTimeout(() => socket.destroy(), REFUSAL_MS).unref();
+  const cancel = clock.after(REFUSAL_MS, () => socket.destroy());
+  socket.once("close", cancel);
 }
 
 /** Closes connections that have not sent a request in time, to make room for the next client. */
-function closeUnused(connections: Connections, answers: Answers): void {
-  const nowMs = performance.now();
+function closeUnused(connections: Connections, answers: Answers, nowMs: number): void {
   for (const [socket, openedAtMs] of connections) {
     const allowedMs = socket.bytesRead === 0 ? SILENT_MS : FIRST_HEADERS_MS;
     if (!answers.has(socket) && nowMs - openedAtMs > allowedMs) socket.destroy();
   }
 }
 
-/** The connections, each with the time at which it was opened, by `performance.now()`. */
+/** The connections, each with the time at which it was opened, as elapsed time. */
 type Connections = Map<Socket, number>;
 
 /** The latest answer on each connection. */
 type Answers = WeakMap<Duplex, ServerResponse>;
 
-function requestListener(app: App, answers: Answers): RequestListener {
+function requestListener(
+  app: App,
+  answers: Answers,
+  onAnswered: (incoming: IncomingMessage) => void,
+): RequestListener {
   const answer = getRequestListener(app.fetch, {
     hostname: "localhost",
     autoCleanupIncoming: false,
@@ -151,7 +161,7 @@ function requestListener(app: App, answers: Answers): RequestListener {
   });
   return (incoming, outgoing) => {
     answers.set(incoming.socket, outgoing);
-    outgoing.once("close", () => drainRequest(incoming));
+    outgoing.once("close", () => onAnswered(incoming));
     if (lacksHost(incoming)) answerHostless(outgoing);
     else void answer(incoming, outgoing);
   };
@@ -176,13 +186,13 @@ function answerUnroutable(cause: unknown): Response {
   return new Response(toAsciiJson(envelopeOf(error)), { status: 400, headers });
 }
 
-function drainRequest(incoming: IncomingMessage): void {
+function drainRequest(incoming: IncomingMessage, clock: Clock): void {
   if (incoming.complete || incoming.destroyed) return;
   incoming.unpipe();
   incoming.resume();
-  const timer = setTimeout(() => incoming.socket.destroy(), REQUEST_DRAIN_MS).unref();
-  incoming.once("end", () => clearTimeout(timer));
-  incoming.once("close", () => clearTimeout(timer));
+  const cancel = clock.after(REQUEST_DRAIN_MS, () => incoming.socket.destroy());
+  incoming.once("end", cancel);
+  incoming.once("close", cancel);
 }
 
 function malformedRequest(code: string | undefined): PublicError {
@@ -243,24 +253,29 @@ function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address
   }
 }
 
+interface Closing {
+  readonly connections: Connections;
+  readonly clock: Clock;
+  readonly graceMs: number;
+}
+
 async function closeServer(
   server: Server,
-  connections: Connections,
-  graceMs: number,
+  { connections, clock, graceMs }: Closing,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => {
     server.close(() => resolve());
   });
   const sweepOnce = () => {
-    // A connection that becomes idle during the close would otherwise stay open for its next request.
+    // A connection becomes idle here when its request comes in after the answer.
     server.closeIdleConnections();
     // Node takes a silent connection for a busy one. Browsers open such connections in advance, and they would delay
     // the close.
     for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy();
   };
-  const sweep = setInterval(sweepOnce, IDLE_SWEEP_MS);
-  const cut = setTimeout(() => server.closeAllConnections(), graceMs);
+  const endSweep = every(clock, IDLE_SWEEP_MS, sweepOnce);
+  const cancelCut = clock.after(graceMs, () => server.closeAllConnections());
   await closed;
-  clearInterval(sweep);
-  clearTimeout(cut);
+  endSweep();
+  cancelCut();
 }

@@ -3,6 +3,7 @@
 import type { MiddlewareHandler } from "hono";
 import { matchedRoutes } from "hono/route";
 import { randomHexId } from "../batch/random-id.ts";
+import type { Clock } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
@@ -13,13 +14,13 @@ const API_VERSION = "2020-10-01";
 
 export const newRequestId = () => `req_${randomHexId()}`;
 
-const elapsedMs = (c: AppContext) => Math.round(performance.now() - c.get("startedAtMs"));
+const tookMs = (c: AppContext) => c.get("clock").elapsedMs() - c.get("startedAtMs");
 
 /** Returns the headers that every answer has. */
 export const trackingHeaders = (c: AppContext): Record<string, string> => ({
   "x-request-id": c.get("requestId"),
   "openai-version": API_VERSION,
-  "openai-processing-ms": String(elapsedMs(c)),
+  "openai-processing-ms": String(Math.round(tookMs(c))),
 });
 
 /** Returns the origin of a request, for logs and traces. */
@@ -36,10 +37,17 @@ const routeOf = (c: AppContext): string =>
 const reasonOf = (error: Error | undefined) =>
   error instanceof PublicError ? { problem: error.message, err: error.cause } : { err: error };
 
+interface TrackDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
 export const trackRequests =
-  ({ log, metrics }: { readonly log: Log; readonly metrics: Metrics }): MiddlewareHandler<AppEnv> =>
+  ({ clock, log, metrics }: TrackDeps): MiddlewareHandler<AppEnv> =>
   async (c, next) => {
-    c.set("startedAtMs", performance.now());
+    c.set("clock", clock);
+    c.set("startedAtMs", clock.elapsedMs());
     c.set("requestId", newRequestId());
     await next();
     const { outgoing } = c.env;
@@ -53,9 +61,9 @@ export const trackRequests =
     }
     const { method, path } = c.req;
     const { requestId, upstreamRequestId } = c.var;
-    const ms = performance.now() - c.get("startedAtMs");
+    const ms = tookMs(c);
     metrics.answered({ method, route: routeOf(c), status, ms });
-    const entry = { method, path, status, ms: elapsedMs(c), requestId, upstreamRequestId };
+    const entry = { method, path, status, ms: Math.round(ms), requestId, upstreamRequestId };
     if (status >= 500) log.error({ ...entry, ...reasonOf(c.error) }, "request.completed");
     else log.debug(entry, "request.completed");
   };

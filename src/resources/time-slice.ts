@@ -6,6 +6,7 @@
  * time between two steps.
  */
 import type { Reading } from "../batch/reading.ts";
+import { systemClock } from "../clock.ts";
 
 const SLICE_MS = 8;
 /** The size of a step. The most adversarial JSON of this size takes 2 ms. */
@@ -18,7 +19,7 @@ const queue: (() => void)[] = [];
 
 /** Returns null while there is time left in this turn of the event loop, else a promise of more time. */
 export function timeForMore(): Promise<void> | null {
-  if (performance.now() < endsAtMs) return null;
+  if (systemClock.elapsedMs() < endsAtMs) return null;
   const { promise, resolve } = Promise.withResolvers<void>();
   queue.push(resolve);
   if (queue.length === 1) setImmediate(startSlice);
@@ -27,7 +28,7 @@ export function timeForMore(): Promise<void> | null {
 
 /** Starts a slice for one waiter only. Two waiters could not know whose time is over. */
 function startSlice(): void {
-  endsAtMs = performance.now() + SLICE_MS;
+  endsAtMs = systemClock.elapsedMs() + SLICE_MS;
   queue.shift()?.();
   if (queue.length > 0) setImmediate(startSlice);
 }

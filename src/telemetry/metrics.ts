@@ -258,10 +258,7 @@ interface TargetFamilies {
   readonly retries: Counter<LabelOf<"batchd_upstream_retries_total">>;
 }
 
-/**
- * The metrics of one target, fast enough for tens of thousands of attempts a second. Durations may be negative, because
- * the clock may be set back.
- */
+/** The metrics of one target, fast enough for tens of thousands of attempts a second. */
 export class TargetMetrics {
   readonly #name: string;
   readonly #families: TargetFamilies;
@@ -282,11 +279,11 @@ export class TargetMetrics {
   }
 
   waited(lane: keyof TargetStatus["inFlight"], ms: number): void {
-    this.#waitSeconds[lane].observe(Math.max(0, ms / 1000));
+    this.#waitSeconds[lane].observe(ms / 1000);
   }
 
   attempted(outcome: Outcome, ms: number): void {
-    this.#seconds.observe(Math.max(0, ms / 1000));
+    this.#seconds.observe(ms / 1000);
     const statusClass = "status" in outcome ? Math.floor(outcome.status / 100) : 0;
     const count = this.#counts.get(outcome.kind)?.[statusClass];
     if (count === undefined) this.#firstOf(outcome.kind, statusClass).inc();

@@ -5,7 +5,6 @@
  * No work may wait for the receiver. Spans gather in a bounded buffer that is sent every few seconds. While the
  * receiver is down, the buffer keeps the oldest spans and drops the newest, and the log says so once.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import {
   type Link,
   type Span as OtelSpan,
@@ -25,6 +24,7 @@ import {
   type SpanExporter,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
+import { type Clock, sleep } from "../clock.ts";
 import { version } from "../version.ts";
 import type { Log } from "./log.ts";
 import type { Attributes, Ending, Span, SpanName, SpanStart, Tracing } from "./tracing.ts";
@@ -41,10 +41,11 @@ export interface OtlpOptions {
   /** The address of the receiver, such as `http://localhost:4318/v1/traces`. */
   readonly endpoint: string;
   readonly protocol: "http/protobuf" | "http/json";
+  readonly clock: Clock;
   readonly log: Log;
 }
 
-export function openOtlpTracing({ endpoint, protocol, log }: OtlpOptions): Tracing {
+export function openOtlpTracing({ endpoint, protocol, clock, log }: OtlpOptions): Tracing {
   const Exporter = protocol === "http/json" ? JsonExporter : ProtobufExporter;
   const exporter = new Exporter({ url: endpoint, timeoutMillis: EXPORT_TIMEOUT_MS });
   const processor = new BatchSpanProcessor({
@@ -62,13 +63,13 @@ export function openOtlpTracing({ endpoint, protocol, log }: OtlpOptions): Traci
   return {
     isOn: true,
     start: (name, start) => startSpan(tracer, name, start),
-    close: () => closeWithin(CLOSE_WITHIN_MS, provider),
+    close: () => closeWithin(clock, CLOSE_WITHIN_MS, provider),
   };
 }
 
-async function closeWithin(ms: number, provider: TracerProvider): Promise<void> {
+async function closeWithin(clock: Clock, ms: number, provider: TracerProvider): Promise<void> {
   const closed = new AbortController();
-  const late = delay(ms, undefined, { signal: closed.signal }).catch(() => {});
+  const late = sleep(clock, ms, closed.signal);
   await Promise.race([late, provider.shutdown().catch(() => {})]);
   closed.abort();
 }

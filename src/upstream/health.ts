@@ -52,9 +52,7 @@ export class TargetHealth {
 
   /** Whether lines that have a choice should go elsewhere. */
   get isResting(): boolean {
-    const leftMs = this.#restUntilMs - this.#clock.nowMs();
-    // It is never longer, unless the clock was set back.
-    return leftMs > 0 && leftMs <= DEFAULT_RETRY_POLICY.capMs;
+    return this.#clock.elapsedMs() < this.#restUntilMs;
   }
 
   /** The latest of several failures in a row; null while it answers, or fails now and then only. */
@@ -100,9 +98,9 @@ export class TargetHealth {
 
   /** Requests are held because of this answer, or a probe has met it again. */
   noteHeld({ reason, status, said }: Refused): void {
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.elapsedMs();
     const loggedAtMs = this.#loggedAtMs.get(reason) ?? Number.NEGATIVE_INFINITY;
-    if (nowMs - loggedAtMs < REFUSAL_LOG_EVERY_MS && nowMs >= loggedAtMs) return;
+    if (nowMs - loggedAtMs < REFUSAL_LOG_EVERY_MS) return;
     this.#loggedAtMs.set(reason, nowMs);
     this.#isTroubleLogged = true;
     const fields = { target: this.#target, reason, status, upstreamError: said };
@@ -128,7 +126,7 @@ export class TargetHealth {
     this.#restCount = 0;
     if (!this.#isTroubleLogged) return;
     this.#isTroubleLogged = false;
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.elapsedMs();
     for (const reason of Object.keys(REMEDIES)) {
       const loggedAtMs = this.#loggedAtMs.get(reason) ?? nowMs;
       if (nowMs - loggedAtMs >= REFUSAL_LOG_PAUSE_MS) this.#loggedAtMs.delete(reason);
@@ -138,14 +136,14 @@ export class TargetHealth {
 
   /** Requests that were in flight together fail together: they are one rest. */
   #rest(): void {
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.elapsedMs();
     if (nowMs >= this.#restUntilMs) this.#restCount++;
     const restMs = backoffMs(this.#restCount - 1, DEFAULT_RETRY_POLICY);
     this.#restUntilMs = Math.max(this.#restUntilMs, nowMs + restMs);
   }
 
   #warn(event: LogEvent<"warn">, fields: Record<string, unknown>): void {
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.elapsedMs();
     const count = (this.#unloggedCounts.get(event) ?? 0) + 1;
     const loggedAtMs = this.#loggedAtMs.get(event) ?? Number.NEGATIVE_INFINITY;
     if (nowMs - loggedAtMs < LOG_EVERY_MS) {

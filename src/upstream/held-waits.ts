@@ -1,12 +1,10 @@
-import type { Clock } from "../clock.ts";
+import { type Clock, sleep } from "../clock.ts";
 import { offAbort, onAbort } from "./abort-listeners.ts";
 import { keyOf } from "./holds.ts";
 import type { RequestKind } from "./upstream.ts";
 
 /** Given as a reason, because without one each abort would make an error with a stack. */
 const WOKEN = "woken";
-/** A clock may be set back meanwhile. */
-const MAX_WAIT_MS = 60_000;
 
 /** Lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. */
 export class HeldWaits {
@@ -35,15 +33,15 @@ export class HeldWaits {
     else this.#lineCounts.delete(key);
   }
 
-  /** Resolves when the time has come, when {@link wake} is called, or when `stop` aborts. */
+  /** Resolves when so much time has elapsed, when {@link wake} is called, or when `stop` aborts. */
   async wait(untilMs: number, stop: AbortSignal): Promise<void> {
     if (stop.aborted) return;
     const waiting = new AbortController();
     const interruptible = { interrupt: () => waiting.abort(WOKEN) };
     onAbort(stop, interruptible);
     this.#waiting.add(waiting);
-    const waitMs = Math.min(Math.max(1, untilMs - this.#clock.nowMs()), MAX_WAIT_MS);
-    await this.#clock.sleep(waitMs, waiting.signal);
+    const waitMs = Math.max(1, untilMs - this.#clock.elapsedMs());
+    await sleep(this.#clock, waitMs, waiting.signal);
     this.#waiting.delete(waiting);
     offAbort(stop, interruptible);
   }

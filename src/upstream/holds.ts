@@ -11,9 +11,10 @@
  * later than its own first refusal is charged for it (`retry.ts`). The start counts and not the end: an answer may take minutes, and
  * proves no more than that the key was good when it began. Credit is no such matter, since a small or free request may be
  * served when a larger one is not paid for: there only requests of the same kind are evidence.
+ *
+ * All instants here are of elapsed time.
  */
 import type { Outcome, Refused } from "../batch/outcome.ts";
-import type { Clock } from "../clock.ts";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { CircuitBreaker } from "./capacity/breaker.ts";
 import type { RequestKind } from "./upstream.ts";
@@ -35,22 +36,13 @@ export interface Ended {
 const MAX_HOLDS = 1_000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
-/** A clock may step back by a little without harm. */
-const MAX_STEP_BACK_MS = 30_000;
-
 export class Holds {
-  readonly #clock: Clock;
-  #seenAtMs = NEVER;
   readonly #holds = new Map<string, Hold>();
   /** When the latest request started that was served. */
   #servedAtMs = NEVER;
   /** The same, for the kinds that a hold was about. */
   readonly #servedByKind = new Map<string, number>();
   readonly #listeners = new Set<() => void>();
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
 
   /** Called when held requests may go again, or a probe has told something. */
   onChange(listener: () => void): void {
@@ -89,7 +81,6 @@ export class Holds {
   /** When a request of this kind may start. Infinity while a probe is under way. */
   readyAtMs(kind: RequestKind): number {
     if (this.#holds.size === 0) return NEVER;
-    this.#startAnewIfSetBack();
     return this.#holds.get(keyOf(kind))?.breaker.readyAtMs() ?? NEVER;
   }
 
@@ -109,7 +100,6 @@ export class Holds {
 
   /** Learns from an attempt; true when requests of its kind are held because of it. */
   note(kind: RequestKind, outcome: Outcome, ended: Ended): boolean {
-    this.#startAnewIfSetBack();
     if (outcome.kind === "refused") return this.#noteRefused(kind, outcome, ended);
     const isServed = outcome.kind === "answered" && outcome.status < 300;
     if (isServed && ended.startedAtMs > this.#servedAtMs) this.#servedAtMs = ended.startedAtMs;
@@ -163,17 +153,6 @@ export class Holds {
   release(): void {
     this.#holds.clear();
     this.#notify();
-  }
-
-  /** When the clock is set back, what was noted lies in the future: holds would last, and others seem served, until then. */
-  #startAnewIfSetBack(): void {
-    const nowMs = this.#clock.nowMs();
-    const isSetBack = nowMs < this.#seenAtMs - MAX_STEP_BACK_MS;
-    this.#seenAtMs = nowMs;
-    if (!isSetBack) return;
-    this.#servedAtMs = NEVER;
-    this.#servedByKind.clear();
-    this.release();
   }
 
   #notify(): void {

@@ -12,12 +12,12 @@
  * turn it is and there in the order of arrival; so taking a free slot never overtakes anybody whose turn it is, and no
  * wake-up can be lost.
  */
-import type { Clock } from "../clock.ts";
+import type { Cancel, Clock } from "../clock.ts";
 import { BatchShare } from "./batch-share.ts";
 import type { Lane, Need } from "./reservation.ts";
 import { type Place, type SlotWaiter, WaitingLine } from "./wait-queue.ts";
 
-/** What decides, besides the slots, whether a target may be asked now. */
+/** What decides, besides the slots, whether a target may be asked now. Its instants are of elapsed time. */
 export interface Gate {
   /** When this may go out; now, if that is not after `nowMs`. Infinity: not before something else changes. */
   readyAtMs(need: Need, nowMs: number): number;
@@ -52,10 +52,6 @@ export class Slot<Target extends Limited> {
 }
 
 const LANES: readonly Lane[] = ["interactive", "batch"];
-/** Clocks are set, and timers do not reach further than some weeks: a gate is looked at again after this. */
-const MAX_ALARM_MS = 60_000;
-/** Given as a reason, because without one each abort would make an error with a stack. */
-const SOONER = "sooner";
 
 export interface LimiterOptions {
   readonly gate: Gate;
@@ -76,7 +72,7 @@ export class Limiter {
   readonly #limitsListeners = new Set<() => void>();
   #isClosed = false;
   #isHandingOn = false;
-  #alarm: { readonly atMs: number; readonly off: AbortController } | null = null;
+  #alarm: { readonly atMs: number; readonly cancel: Cancel } | null = null;
 
   constructor({ gate, clock }: LimiterOptions) {
     this.#gate = gate;
@@ -138,7 +134,7 @@ export class Limiter {
   canTake(need: Need): boolean {
     if (!this.#hasSlotFor(need.lane) || this.#waiting.interactive.first !== null) return false;
     if (need.lane === "batch" ? this.#waiting.batch.first !== null : this.#isLineDue) return false;
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.elapsedMs();
     return this.#gate.readyAtMs(need, nowMs) <= nowMs;
   }
 
@@ -146,7 +142,7 @@ export class Limiter {
   take(need: Need): void {
     this.#inFlight[need.lane]++;
     this.#noteTurn(need);
-    this.#gate.pass(need, this.#clock.nowMs());
+    this.#gate.pass(need, this.#clock.elapsedMs());
   }
 
   /** Called by {@link Slot.release}, which sees to it that it happens once. */
@@ -187,7 +183,7 @@ export class Limiter {
   #serve(): void {
     for (let next = this.#next; next !== null; next = this.#next) {
       const { waiter, target } = next;
-      const nowMs = this.#clock.nowMs();
+      const nowMs = this.#clock.elapsedMs();
       const readyAtMs = this.#gate.readyAtMs(waiter.need, nowMs);
       if (readyAtMs > nowMs) {
         this.#lookAgainAt(readyAtMs, nowMs);
@@ -228,7 +224,7 @@ export class Limiter {
     this.#isClosed = true;
     this.#limit = 0;
     this.#batchLimit = 0;
-    this.#alarm?.off.abort(SOONER);
+    this.#alarm?.cancel();
     for (const { waiter, target } of this.#places()) waiter.turnAway(target);
   }
 
@@ -258,15 +254,12 @@ export class Limiter {
     if (atMs === Number.POSITIVE_INFINITY) return;
     if (this.#alarm !== null) {
       if (this.#alarm.atMs <= atMs) return;
-      this.#alarm.off.abort(SOONER);
+      this.#alarm.cancel();
     }
-    const alarm = { atMs, off: new AbortController() };
-    this.#alarm = alarm;
-    const sleepMs = Math.min(Math.ceil(atMs - nowMs), MAX_ALARM_MS);
-    void this.#clock.sleep(sleepMs, alarm.off.signal).then(() => {
-      if (this.#alarm !== alarm) return;
+    const cancel = this.#clock.after(Math.ceil(atMs - nowMs), () => {
       this.#alarm = null;
-      if (!alarm.off.signal.aborted) this.handOn();
+      this.handOn();
     });
+    this.#alarm = { atMs, cancel };
   }
 }

@@ -32,7 +32,7 @@ export class ModelList {
   }
 
   get(): Promise<ModelListing> {
-    if (this.#latest !== null && this.#options.clock.nowMs() < this.#goodUntilMs) {
+    if (this.#latest !== null && this.#options.clock.elapsedMs() < this.#goodUntilMs) {
       return this.#latest;
     }
     this.#goodUntilMs = Number.POSITIVE_INFINITY;
@@ -50,7 +50,7 @@ export class ModelList {
     const listing = listingOf(await ask());
     const isGood = listing.kind === "listed";
     if (!isGood) log.debug({ target: name, ...listing }, "upstream.models_unknown");
-    this.#goodUntilMs = clock.nowMs() + (isGood ? GOOD_FOR_MS : MISSING_FOR_MS);
+    this.#goodUntilMs = clock.elapsedMs() + (isGood ? GOOD_FOR_MS : MISSING_FOR_MS);
     return listing;
   }
 }

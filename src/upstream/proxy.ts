@@ -31,7 +31,7 @@ export async function proxyThrough(
   let untried = targets;
   let last: ProxyResult | null = null;
   while (!abort.aborted) {
-    const nowMs = clock.nowMs();
+    const nowMs = clock.elapsedMs();
     const open = untried.filter(
       ({ capacity, holds }) => capacity.isOpen(nowMs) && holds.readyAtMs(request) <= nowMs,
     );
@@ -41,11 +41,11 @@ export async function proxyThrough(
     const slot = await acquireSlot(open, { need, signal: abort, random, ifShut: "leave" });
     // All that it waited for were shut meanwhile.
     if (slot === null) continue;
-    if (!slot.target.holds.pass(request, clock.nowMs())) {
+    if (!slot.target.holds.pass(request, clock.elapsedMs())) {
       slot.target.decline(slot);
       continue;
     }
-    slot.target.telemetry.waited("interactive", clock.nowMs() - nowMs);
+    slot.target.telemetry.waited("interactive", clock.elapsedMs() - nowMs);
     last = await slot.target.proxy(slot, request, abort);
     untried = untried.filter((target) => target !== slot.target);
     if (!isWorthAnother(last)) return last;

@@ -10,7 +10,7 @@
  * between attempts. When a target shuts for a while, those who wait for it alone look around again.
  */
 import type { Outcome } from "../batch/outcome.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, elapsedAt, sleep } from "../clock.ts";
 import { Admission } from "./admission.ts";
 import { HeldWaits } from "./held-waits.ts";
 import type { Slot } from "./limiter.ts";
@@ -61,7 +61,8 @@ interface Asking {
 interface Attempted {
   readonly tally: Tally;
   readonly target: Target;
-  readonly request: UpstreamRequest;
+  /** As elapsed time. */
+  readonly deadlineAtMs: number;
   readonly hasServedOthers: boolean;
 }
 
@@ -135,7 +136,7 @@ export class TargetRoute implements Route {
     if (readyAtMs === Number.NEGATIVE_INFINITY) return null;
     // Lines that wait already are to probe first.
     const hasProbe = this.#held.lineCountOf(kind) > 0;
-    if (readyAtMs <= this.#clock.nowMs() && !hasProbe) return null;
+    if (readyAtMs <= this.#clock.elapsedMs() && !hasProbe) return null;
     return this.#held.wait(hasProbe ? Number.POSITIVE_INFINITY : readyAtMs, stop);
   }
 
@@ -148,7 +149,7 @@ export class TargetRoute implements Route {
     /** When its first attempt started that was refused. */
     let refusedStartAtMs: number | null = null;
     while (!signals.stop.aborted && this.#clock.nowMs() < request.deadlineAtMs) {
-      const askedAtMs = this.#clock.nowMs();
+      const askedAtMs = this.#clock.elapsedMs();
       const readyAtMs = this.#readyAtMs(request);
       if (readyAtMs > askedAtMs) {
         await this.#waitHeld(request, readyAtMs, signals.stop);
@@ -160,14 +161,14 @@ export class TargetRoute implements Route {
       // Sent away by a target that has shut: perhaps to another one.
       if (slot === null) continue;
       const target: Target = slot.target;
-      const startAtMs = this.#clock.nowMs();
+      const startAtMs = this.#clock.elapsedMs();
       if (!target.holds.pass(request, startAtMs)) {
         target.decline(slot);
         continue;
       }
-      target.telemetry.waited("batch", this.#clock.nowMs() - askedAtMs);
+      target.telemetry.waited("batch", this.#clock.elapsedMs() - askedAtMs);
       if (failed?.capacity.hasBeenDownSince(failedAtMs)) {
-        tally = forgiven(tally, this.#clock.nowMs(), DEFAULT_RETRY_POLICY);
+        tally = forgiven(tally, this.#clock.elapsedMs(), DEFAULT_RETRY_POLICY);
       }
       const outcome = await target.send(slot, request, signals.abort);
       this.#note(outcome, tally);
@@ -178,7 +179,8 @@ export class TargetRoute implements Route {
         target.holds.hasServedSince(sinceMs, attempt) ||
         (outcome.kind !== "refused" &&
           failed?.holds.hasServedSince(failedStartAtMs, attempt) === true);
-      const next = this.#decide(outcome, { tally, target, request, hasServedOthers });
+      const deadlineAtMs = elapsedAt(this.#clock, request.deadlineAtMs);
+      const next = this.#decide(outcome, { tally, target, deadlineAtMs, hasServedOthers });
       if (next.do === "record") return next.outcome;
       if (next.do === "give_back") break;
       target.telemetry.retried(outcome);
@@ -186,13 +188,13 @@ export class TargetRoute implements Route {
         next.tally.overloads > tally.overloads && isBeyondDoubt(outcome, target);
       tally = next.tally;
       failed = target;
-      failedAtMs = this.#clock.nowMs();
+      failedAtMs = this.#clock.elapsedMs();
       failedStartAtMs = startAtMs;
       // A target that is full, down or refuses us says nothing about the others.
       if (isTargetInTrouble && this.#fitTargets(failed, request).length > 0) continue;
       await this.#wait(next.atMs, signals.stop);
       // A timer may ring a little before its time.
-      if (next.atMs >= request.deadlineAtMs) break;
+      if (next.atMs >= deadlineAtMs) break;
     }
     return INTERRUPTED;
   }
@@ -225,7 +227,7 @@ export class TargetRoute implements Route {
 
   /** Such a line takes the place of nobody: lines of other kinds may go. */
   async #waitHeld(request: UpstreamRequest, readyAtMs: number, stop: AbortSignal): Promise<void> {
-    const untilMs = Math.min(readyAtMs, request.deadlineAtMs);
+    const untilMs = Math.min(readyAtMs, elapsedAt(this.#clock, request.deadlineAtMs));
     const waited = this.#held.waitAsLine(request, untilMs, stop);
     this.#moveAdmission();
     await waited;
@@ -237,7 +239,7 @@ export class TargetRoute implements Route {
   async #wait(untilMs: number, stop: AbortSignal): Promise<void> {
     this.#waitingCount++;
     this.#moveAdmission();
-    await this.#clock.sleep(Math.max(0, untilMs - this.#clock.nowMs()), stop);
+    await sleep(this.#clock, Math.max(0, untilMs - this.#clock.elapsedMs()), stop);
     this.#waitingCount--;
     this.#moveAdmission();
   }
@@ -266,23 +268,22 @@ export class TargetRoute implements Route {
     if (fitOthers.length > 0) return fitOthers;
     const fit = this.#fitTargets(null, kind);
     if (fit.length > 0) return fit;
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.elapsedMs();
     const willing = this.#targets.filter(({ holds }) => holds.readyAtMs(kind) <= nowMs);
     const openOthers = willing.filter((target) => target !== failed && target.isOpenToLines(nowMs));
     return openOthers.length > 0 ? openOthers : willing;
   }
 
   #fitTargets(failed: Target | null, kind: RequestKind): readonly Target[] {
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.elapsedMs();
     return this.#targets.filter(
       (target) => target !== failed && target.isFit(nowMs) && target.holds.readyAtMs(kind) <= nowMs,
     );
   }
 
-  #decide(outcome: Outcome, { tally, target, request, hasServedOthers }: Attempted): Next {
-    const { deadlineAtMs } = request;
+  #decide(outcome: Outcome, { tally, target, deadlineAtMs, hasServedOthers }: Attempted): Next {
     const isTargetDown = target.capacity.circuit !== "closed";
-    const moment = { nowMs: this.#clock.nowMs(), deadlineAtMs, random: this.#random() };
+    const moment = { nowMs: this.#clock.elapsedMs(), deadlineAtMs, random: this.#random() };
     return decide(
       outcome,
       { ...moment, tally, isTargetDown, hasServedOthers },

@@ -70,7 +70,7 @@ export class Target {
     this.#options = options;
     this.#config = config;
     this.capacity = new Capacity(config, options);
-    this.holds = new Holds(options.clock);
+    this.holds = new Holds();
     this.health = new TargetHealth(config.name, options);
     this.telemetry = new TargetTelemetry(config.name, options);
     this.models = new ModelList({
@@ -118,12 +118,10 @@ export class Target {
     if (held !== null) return troubleOf(held);
     const { failure, lastFailure } = this.health;
     if (failure !== null) return troubleOf(failure);
-    const isShut = this.capacity.circuit !== "closed" || this.capacity.backAtMs > this.#nowMs;
+    const isShut =
+      this.capacity.circuit !== "closed" ||
+      this.capacity.backAtMs > this.#options.clock.elapsedMs();
     return isShut && lastFailure !== null ? troubleOf(lastFailure) : null;
-  }
-
-  get #nowMs(): number {
-    return this.#options.clock.nowMs();
   }
 
   get status(): TargetStatus {
@@ -158,24 +156,24 @@ export class Target {
 
   /** Gives a slot back that is not used. */
   decline(slot: Slot<Target>): void {
-    this.capacity.settle(slot.need, this.#options.clock.nowMs(), INTERRUPTED);
+    this.capacity.settle(slot.need, this.#options.clock.elapsedMs(), INTERRUPTED);
     slot.release();
   }
 
   /** One attempt; never rejects. Learns from it and gives the slot back. */
   async send(slot: Slot<Target>, request: UpstreamRequest, abort: AbortSignal): Promise<Outcome> {
     const { clock } = this.#options;
-    const startedAtMs = clock.nowMs();
+    const startedAtMs = clock.elapsedMs();
     let attempted = INTERRUPTED;
     try {
       if (!this.#canName(request)) return unknownModel(request.model);
       // The wait for the slot may have outlasted the window.
-      if (startedAtMs < request.deadlineAtMs) {
+      if (clock.nowMs() < request.deadlineAtMs) {
         const span = this.telemetry.startAttempt(request);
         const exchange = this.#exchangeOf(request, span);
         const ready = exchange instanceof Promise ? await exchange : exchange;
         attempted = await this.#client.send(ready, abort);
-        this.telemetry.endAttempt(span, attempted.outcome, clock.nowMs() - startedAtMs);
+        this.telemetry.endAttempt(span, attempted.outcome, clock.elapsedMs() - startedAtMs);
       }
       return attempted.outcome;
     } finally {
@@ -191,14 +189,14 @@ export class Target {
     abort: AbortSignal,
   ): Promise<ProxyResult> {
     const { clock } = this.#options;
-    const startedAtMs = clock.nowMs();
+    const startedAtMs = clock.elapsedMs();
     let attempted = INTERRUPTED;
     let answer: ProxyResult | null = null;
     try {
       if (!this.#canName(request)) return { kind: "unknown_model" };
       const span = this.telemetry.startAttempt(request);
       const end = (outcome: Outcome) =>
-        this.telemetry.endAttempt(span, outcome, clock.nowMs() - startedAtMs);
+        this.telemetry.endAttempt(span, outcome, clock.elapsedMs() - startedAtMs);
       answer = await this.#client.proxy(await this.#exchangeOf(request, span), abort);
       attempted = beginningOf(answer, clock.nowMs());
       if (answer.kind === "proxied") {
@@ -252,7 +250,7 @@ export class Target {
     const { clock, random } = this.#options;
     const { outcome } = attempted;
     this.health.note(outcome);
-    const ended = { startedAtMs, nowMs: clock.nowMs(), random: random() };
+    const ended = { startedAtMs, nowMs: clock.elapsedMs(), random: random() };
     const isHeld = this.holds.note(request, outcome, ended);
     if (isHeld && outcome.kind === "refused") this.health.noteHeld(outcome);
     this.capacity.settle(need, startedAtMs, attempted);

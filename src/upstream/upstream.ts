@@ -71,7 +71,7 @@ export interface Route {
   readonly key: string;
   /** How many more lines it would take on now. */
   readonly room: number;
-  /** When it may take lines: an instant that has passed, or the end of a pause or the start of a window. */
+  /** The date at which it may take lines: one that has passed, or the end of a pause or the start of a window. */
   readonly opensAtMs: number;
   /** Null while one of its targets takes lines of this project and model, as far as it is not just full. */
   troubleFor(kind: Pick<RequestKind, "project" | "model">): RouteTrouble | null;

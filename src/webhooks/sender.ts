@@ -59,9 +59,8 @@ export class Sender {
 
   /** Sends a message. Resolves to `interrupted` when `interrupt` aborts. Never rejects. */
   async send(message: Message, interrupt: AbortSignal): Promise<Sending> {
-    const over = new AbortController();
     const timeout = new AbortController();
-    void this.#clock.sleep(ATTEMPT_TIMEOUT_MS, over.signal).then(() => timeout.abort());
+    const cancel = this.#clock.after(ATTEMPT_TIMEOUT_MS, () => timeout.abort());
     try {
       const status = await this.#post(message, AbortSignal.any([interrupt, timeout.signal]));
       if (status >= 200 && status < 300) return { kind: "delivered" };
@@ -73,7 +72,7 @@ export class Sender {
         : reasonOf(error as Error);
       return { kind: "failed", reason };
     } finally {
-      over.abort();
+      cancel();
     }
   }
 

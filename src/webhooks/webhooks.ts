@@ -99,12 +99,9 @@ export class Webhooks {
   async drain(): Promise<void> {
     this.#drain.abort();
     await this.#loop;
-    const settled = new AbortController();
-    void this.#options.clock
-      .sleep(DRAIN_GRACE_MS, settled.signal)
-      .then(() => this.#interrupt.abort());
+    const cancel = this.#options.clock.after(DRAIN_GRACE_MS, () => this.#interrupt.abort());
     await Promise.all(this.#inFlight.values());
-    settled.abort();
+    cancel();
     await (await this.#sender)?.close();
   }
 

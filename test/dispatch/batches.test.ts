@@ -1,5 +1,6 @@
 /** The same through the whole server: batches go in, result files come out. */
 import { expect, test } from "vitest";
+import { sleep } from "../../src/clock.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { startModelServer } from "../support/model-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -37,7 +38,7 @@ test("a batch whose only target is down for ten minutes is answered in full, eac
     (async () => {
       await server.whenServed(150);
       await server.goDown("refuse");
-      await clock.sleep(10 * 60_000, NEVER);
+      await sleep(clock, 10 * 60_000, NEVER);
       await server.comeUp();
       await service.events.reached("batch.completed", { batch: id });
     })(),

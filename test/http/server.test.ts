@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { Hono } from "hono";
 import { describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import type { App } from "../../src/http/app.ts";
 import type { AppEnv } from "../../src/http/context.ts";
 import { listen } from "../../src/http/server.ts";
@@ -21,13 +22,13 @@ function slowApp(): { app: App; asked: Promise<void>; answer: () => void } {
 }
 
 async function listening(app: App, host = "127.0.0.1") {
-  const result = await listen(app, { host, port: 0 });
+  const result = await listen(app, { host, port: 0 }, { clock: systemClock });
   if (!result.ok) throw new Error(result.problem);
   return result;
 }
 
 const problemOf = async (host: string, port: number) => {
-  const result = await listen(slowApp().app, { host, port });
+  const result = await listen(slowApp().app, { host, port }, { clock: systemClock });
   return result.ok ? result.close().then(() => "none") : result.problem;
 };
 

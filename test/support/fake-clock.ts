@@ -1,52 +1,57 @@
-import type { Clock } from "../../src/clock.ts";
+import type { Cancel, Clock } from "../../src/clock.ts";
 
 interface Sleeper {
+  /** As elapsed time. */
   readonly atMs: number;
-  readonly wake: () => void;
+  readonly fn: () => void;
 }
 
 /** Time that stands still until it is moved. */
 export class FakeClock implements Clock {
-  #nowMs: number;
+  /** As of a process that has just started: no instant of it can be taken for a date. */
+  #elapsedMs = 0;
+  /** The date at which it was 0. */
+  #originMs: number;
   readonly #sleepers = new Set<Sleeper>();
   readonly #watchers = new Set<() => void>();
 
   constructor(startMs = Date.UTC(2026, 0, 5, 8)) {
-    this.#nowMs = startMs;
+    this.#originMs = startMs;
   }
 
   get sleeperCount(): number {
     return this.#sleepers.size;
   }
 
-  /** When the first of the sleeps ends; Infinity when nobody sleeps. */
+  /** The date at which the first of the sleeps ends; Infinity when nobody sleeps. */
   get nextAtMs(): number {
     let nextAtMs = Number.POSITIVE_INFINITY;
     for (const { atMs } of this.#sleepers) nextAtMs = Math.min(nextAtMs, atMs);
-    return nextAtMs;
+    return this.#originMs + nextAtMs;
   }
 
   nowMs(): number {
-    return this.#nowMs;
+    return this.#originMs + this.#elapsedMs;
   }
 
-  async sleep(ms: number, signal: AbortSignal): Promise<void> {
-    if (signal.aborted || ms <= 0) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const wake = () => resolve();
-    const sleeper = { atMs: this.#nowMs + ms, wake };
+  elapsedMs(): number {
+    return this.#elapsedMs;
+  }
+
+  after(ms: number, fn: () => void): Cancel {
+    const sleeper = { atMs: this.#elapsedMs + Math.max(0, ms), fn };
+    if (sleeper.atMs === Number.POSITIVE_INFINITY) return () => {};
     this.#sleepers.add(sleeper);
-    for (const look of this.#watchers) look();
-    signal.addEventListener("abort", wake, { once: true });
-    await promise;
-    signal.removeEventListener("abort", wake);
-    this.#sleepers.delete(sleeper);
+    if (ms <= 0) this.#wake(sleeper);
+    else for (const look of this.#watchers) look();
+    return () => void this.#sleepers.delete(sleeper);
   }
 
-  /** Resolves once `count` sleeps end at `atMs` or later. */
+  /** Resolves once `count` sleeps end at the date `atMs` or later. */
   async asleep(count: number, atMs: number): Promise<void> {
     const isReached = () =>
-      [...this.#sleepers].filter((sleeper) => sleeper.atMs >= atMs).length >= count;
+      [...this.#sleepers].filter((sleeper) => this.#originMs + sleeper.atMs >= atMs).length >=
+      count;
     if (isReached()) return;
     const { promise, resolve } = Promise.withResolvers<void>();
     const look = () => {
@@ -57,9 +62,20 @@ export class FakeClock implements Clock {
     this.#watchers.delete(look);
   }
 
-  /** Moves time on and wakes everybody whose time has come. */
+  /** Lets time pass, and wakes everybody whose time has come. */
   advance(ms: number): void {
-    this.#nowMs += ms;
-    for (const sleeper of this.#sleepers) if (sleeper.atMs <= this.#nowMs) sleeper.wake();
+    this.#elapsedMs += ms;
+    for (const sleeper of this.#sleepers) if (sleeper.atMs <= this.#elapsedMs) this.#wake(sleeper);
+  }
+
+  /** Sets the date by so much, forward or back. No time passes. */
+  setBy(ms: number): void {
+    this.#originMs += ms;
+  }
+
+  #wake(sleeper: Sleeper): void {
+    queueMicrotask(() => {
+      if (this.#sleepers.delete(sleeper)) sleeper.fn();
+    });
   }
 }

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { sleep } from "../../src/clock.ts";
 import { type ModelServer, type ModelServerOptions, startModelServer } from "./model-server.ts";
 import { meanPresent, utilisation } from "./station.ts";
 import { VirtualClock } from "./virtual-clock.ts";
@@ -27,7 +28,7 @@ class Caller {
   }
 
   async sleep(ms: number): Promise<void> {
-    await this.clock.sleep(ms, new AbortController().signal);
+    await sleep(this.clock, ms, new AbortController().signal);
   }
 
   run<T>(work: () => Promise<T>): Promise<T> {

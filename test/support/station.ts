@@ -2,7 +2,7 @@
  * A queue in front of a few servers: whoever finds them all busy waits, first come first served, and whoever
  * finds the queue full is turned away. Keeps the integrals by which a dispatcher is judged.
  */
-import type { Clock } from "../../src/clock.ts";
+import { type Clock, sleep } from "../../src/clock.ts";
 
 export interface StationOptions {
   readonly clock: Clock;
@@ -79,7 +79,7 @@ export class Station {
       if (!(await this.#turn(gone))) return "gone";
     }
     this.maxPresent = Math.max(this.maxPresent, this.present);
-    await this.#clock.sleep(serviceMs(), gone);
+    await sleep(this.#clock, serviceMs(), gone);
     this.#account();
     this.#busy--;
     if (!gone.aborted) this.#totals.served++;

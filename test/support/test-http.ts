@@ -118,7 +118,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     clock,
     log,
   });
-  const listening = await listen(app, { host: "127.0.0.1", port: 0 });
+  const listening = await listen(app, { host: "127.0.0.1", port: 0 }, { clock });
   if (!listening.ok) throw new Error(listening.problem);
   const { url } = listening;
   return {

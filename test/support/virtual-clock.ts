@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Cancel } from "../../src/clock.ts";
 import { FakeClock } from "./fake-clock.ts";
 
 /** With sockets in between, what one turn of the event loop began may take a few to arrive. */
@@ -21,11 +22,16 @@ export class VirtualClock extends FakeClock {
   /** Sleeps that ever began or ended. */
   #sleepCount = 0;
 
-  override async sleep(ms: number, signal: AbortSignal): Promise<void> {
-    if (signal.aborted || ms <= 0) return;
+  override after(ms: number, fn: () => void): Cancel {
     this.#sleepCount++;
-    await super.sleep(Math.ceil(ms), signal);
-    this.#sleepCount++;
+    const cancel = super.after(Math.ceil(ms), () => {
+      this.#sleepCount++;
+      fn();
+    });
+    return () => {
+      this.#sleepCount++;
+      cancel();
+    };
   }
 
   /**

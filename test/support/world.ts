@@ -4,6 +4,7 @@
  */
 import { once } from "node:events";
 import type { Outcome } from "../../src/batch/outcome.ts";
+import { sleep } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import type { Route, UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
@@ -43,7 +44,7 @@ export class World implements AsyncDisposable {
   }
 
   sleep(ms: number): Promise<void> {
-    return this.clock.sleep(ms, NEVER);
+    return sleep(this.clock, ms, NEVER);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -19,9 +19,9 @@ const overloaded = (retryAfterMs: number | null): Outcome => ({
 });
 
 function setUp() {
-  let nowMs = 1_000_000;
+  let elapsedMs = 0;
   const lines = new PassThrough();
-  const clock = { ...systemClock, nowMs: () => nowMs };
+  const clock = { ...systemClock, elapsedMs: () => elapsedMs };
   const health = new TargetHealth("gpu", { clock, log: createLog("info", lines) });
   const logged = () => {
     const text = String(lines.read() ?? "");
@@ -35,7 +35,7 @@ function setUp() {
     health,
     events: () => logged().map(({ event, count }) => (count ? `${event} ${count}` : event)),
     pass: (ms: number) => {
-      nowMs += ms;
+      elapsedMs += ms;
     },
   };
 }

@@ -39,7 +39,6 @@ export class Forecaster {
   readonly #deps: ForecasterDeps;
   #forecasts: ReadonlyMap<BatchId, OpenForecast> = new Map();
   #waiting: ReadonlyMap<BatchId, Waiting> = new Map();
-  #refreshedAtMs = Number.NEGATIVE_INFINITY;
   #restsUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(deps: ForecasterDeps) {
@@ -48,13 +47,11 @@ export class Forecaster {
 
   async refreshIfDue(): Promise<void> {
     const { clock } = this.#deps;
-    const startedAtMs = clock.nowMs();
-    // The clock may have been set back.
-    const isResting = startedAtMs < this.#restsUntilMs && startedAtMs >= this.#refreshedAtMs;
-    if (isResting) return;
+    const startedAtMs = clock.elapsedMs();
+    if (startedAtMs < this.#restsUntilMs) return;
     await this.refresh();
-    this.#refreshedAtMs = clock.nowMs();
-    this.#restsUntilMs = this.#refreshedAtMs + (this.#refreshedAtMs - startedAtMs) * REST_FACTOR;
+    const endedAtMs = clock.elapsedMs();
+    this.#restsUntilMs = endedAtMs + (endedAtMs - startedAtMs) * REST_FACTOR;
   }
 
   async refresh(): Promise<void> {

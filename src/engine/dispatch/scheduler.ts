@@ -135,7 +135,7 @@ export class Scheduler {
 
   /** Of every route that has had lines, since this was asked last. */
   measure(): ReadonlyMap<string, ThroughputEstimator> {
-    const nowMs = this.#deps.clock.nowMs();
+    const nowMs = this.#deps.clock.elapsedMs();
     const full = new Set<string>();
     for (const desk of this.#desks.values()) if (desk.takeHadToWait()) full.add(desk.route.key);
     for (const [key, meter] of this.#meters) meter.sample(nowMs, full.has(key) ? "full" : "idling");
@@ -149,14 +149,14 @@ export class Scheduler {
 
   async #listIfDue(): Promise<void> {
     const { store, clock, upstreams, isAtRisk } = this.#deps;
-    const nowMs = clock.nowMs();
-    if (!this.#isListDue(nowMs)) return;
+    const startedAtMs = clock.elapsedMs();
+    if (!this.#isListDue(startedAtMs)) return;
     // Before the store is asked: what changes meanwhile calls for another look.
-    this.#listedAtMs = nowMs;
+    this.#listedAtMs = startedAtMs;
     this.#isListBehind = false;
     const byRoute = new Map<Route, RunnableChunks[]>();
     const unserved = new Set<string>();
-    for await (const group of inSlices(await store.listRunnable(nowMs))) {
+    for await (const group of inSlices(await store.listRunnable(clock.nowMs()))) {
       for (const runnable of group) {
         const route = upstreams.findRoute(runnable.model);
         if (route === null) unserved.add(runnable.model);
@@ -173,15 +173,15 @@ export class Scheduler {
       await desk.update(byRoute.get(route) ?? [], isAtRisk);
       if (desk.isIdle) this.#desks.delete(route);
     }
-    const tookMs = clock.nowMs() - nowMs;
+    const endedAtMs = clock.elapsedMs();
+    const tookMs = endedAtMs - startedAtMs;
     this.#listEveryMs = Math.max(LIST_EVERY_MS, tookMs * LIST_AGE_FACTOR);
     const restMs = tookMs < SLOW_LIST_MS ? 0 : tookMs * SLOW_LIST_RESTS;
-    this.#listRestsUntilMs = clock.nowMs() + restMs;
+    this.#listRestsUntilMs = endedAtMs + restMs;
   }
 
   #isListDue(nowMs: number): boolean {
-    // The clock may have been set back.
-    if (nowMs - this.#listedAtMs >= this.#listEveryMs || nowMs < this.#listedAtMs) return true;
+    if (nowMs - this.#listedAtMs >= this.#listEveryMs) return true;
     return this.#isListBehind && nowMs >= this.#listRestsUntilMs;
   }
 
@@ -241,7 +241,7 @@ export class Scheduler {
     // That memory is full is asked before a chunk is claimed.
     void room.add(bytesOf(claimed));
     desk.chunkOpened(batch.project);
-    this.#meterOf(desk.route).begin(clock.nowMs());
+    this.#meterOf(desk.route).begin(clock.elapsedMs());
     const run = leases.holdChunk(lease);
     const parts = { claimed, desk, run, routes: new Map<string, Route | null>() };
     const running = this.#run(parts)
@@ -253,7 +253,7 @@ export class Scheduler {
       .finally(() => {
         room.release();
         desk.chunkEnded(batch.project);
-        this.#meterOf(desk.route).end(clock.nowMs());
+        this.#meterOf(desk.route).end(clock.elapsedMs());
         this.#running.delete(running);
         if (run.endReason === null) this.#deps.nudge.now();
         else this.lookAgain();

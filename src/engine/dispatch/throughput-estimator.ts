@@ -59,7 +59,7 @@ export class ThroughputEstimator {
   }
 
   #addBusy(nowMs: number): void {
-    if (this.#openCount > 0) this.#windowMs += Math.max(0, nowMs - this.#busySinceMs);
+    if (this.#openCount > 0) this.#windowMs += nowMs - this.#busySinceMs;
     this.#busySinceMs = nowMs;
   }
 

@@ -9,10 +9,11 @@
  * | `breaker.ts` | whether any may go | trouble in a row |
  * | the pause | nothing before its end | `Retry-After`, which is obeyed for the target as a whole |
  *
- * The policies are pure; this is where they meet the clock, the dice and the slots of the limiter.
+ * The policies are pure; this is where they meet the clock, the dice and the slots of the limiter. The schedule goes
+ * by dates, everything else by elapsed time.
  */
 import type { Outcome } from "../../batch/outcome.ts";
-import type { Clock } from "../../clock.ts";
+import { type Clock, sleep } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Attempted } from "../exchange/attempt.ts";
@@ -30,9 +31,7 @@ const RESERVE_FROM_CONCURRENCY = 8;
 const INPUT_TOKEN_WORK = 0.1;
 /** The window of a batch: a target that asks for a longer pause is as good as gone. */
 const MAX_PAUSE_MS = 24 * 60 * 60 * 1000;
-/** A clock may step back by a little without harm. */
-const MAX_STEP_BACK_MS = 30_000;
-/** Clocks are set, and days are not all of the same length: a schedule is looked at again after this. */
+/** The date may be set, and days are not all of the same length: a schedule is looked at again after this. */
 const MAX_SCHEDULE_SLEEP_MS = 60_000;
 
 export interface CapacityOptions {
@@ -46,11 +45,10 @@ export class Capacity implements Gate {
   readonly limiter: Limiter;
   readonly #name: string;
   readonly #options: CapacityOptions;
-  #concurrency: AdaptiveConcurrency;
-  #quota: Quota;
-  #breaker = new CircuitBreaker();
+  readonly #concurrency: AdaptiveConcurrency;
+  readonly #quota: Quota;
+  readonly #breaker = new CircuitBreaker();
   #config: UpstreamConfig;
-  #seenAtMs = Number.NEGATIVE_INFINITY;
   #schedule: Schedule | null = null;
   #pausedUntilMs = Number.NEGATIVE_INFINITY;
   /** Ends the wait for the next window. */
@@ -90,16 +88,16 @@ export class Capacity implements Gate {
   /** Whether it may be asked, also to find out whether it works again. */
   isOpen(nowMs: number): boolean {
     if (this.limiter.isClosed) return false;
-    this.#startAnewIfSetBack(nowMs);
     return this.#pausedUntilMs <= nowMs && this.#breaker.readyAtMs() <= nowMs;
   }
 
-  /** When it may take lines of batches again; an instant that has passed when it does. */
+  /** The date at which it may take lines of batches again; one that has passed when it does. */
   get opensAtMs(): number {
-    const nowMs = this.#options.clock.nowMs();
-    this.#startAnewIfSetBack(nowMs);
+    const { clock } = this.#options;
+    const nowMs = clock.nowMs();
+    const backInMs = this.backAtMs - clock.elapsedMs();
     const scheduledAtMs = this.#schedule?.opensAtMs(nowMs) ?? 0;
-    return Math.max(this.backAtMs, scheduledAtMs);
+    return backInMs > 0 ? Math.max(nowMs + backInMs, scheduledAtMs) : scheduledAtMs;
   }
 
   /** When so much work is done that starts then, with the hours at which it takes no lines. */
@@ -113,7 +111,6 @@ export class Capacity implements Gate {
   }
 
   readyAtMs(need: Need, nowMs: number): number {
-    this.#startAnewIfSetBack(nowMs);
     const openAtMs = Math.max(this.#pausedUntilMs, this.#breaker.readyAtMs());
     if (!this.#quota.isLimited) return openAtMs;
     return Math.max(openAtMs, this.#quota.readyAtMs(this.#tokensOf(need), nowMs));
@@ -134,7 +131,7 @@ export class Capacity implements Gate {
 
   /** Learns from an attempt that has ended, before its slot is given back. */
   settle(need: Need, startedAtMs: number, { outcome, hints }: Attempted): void {
-    const nowMs = this.#options.clock.nowMs();
+    const nowMs = this.#options.clock.elapsedMs();
     const isRefusedForRate =
       outcome.kind === "overloaded" && this.#isAboutRate(outcome.status, hints);
     const estimatedTokens = need.discharge();
@@ -145,8 +142,7 @@ export class Capacity implements Gate {
     const hasTurned = this.#noteEvidence(evidenceOf(outcome), startedAtMs, nowMs);
     const hasPaused = this.#pauseIfAsked(outcome, nowMs);
     const signal = isRefusedForRate ? null : signalOf(outcome, need);
-    // A clock that was set back meanwhile has measured nothing.
-    if (signal !== null && startedAtMs <= nowMs) {
+    if (signal !== null) {
       const inFlight = this.#usedSlots;
       const work = workOf(outcome);
       const pauseMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
@@ -154,17 +150,6 @@ export class Capacity implements Gate {
     }
     this.#setLimits();
     if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.shut();
-  }
-
-  /** When the clock is set back, all that was noted lies in the future, and would hold everything up until that is past. */
-  #startAnewIfSetBack(nowMs: number): void {
-    const isSetBack = nowMs < this.#seenAtMs - MAX_STEP_BACK_MS;
-    this.#seenAtMs = nowMs;
-    if (!isSetBack) return;
-    this.#concurrency = new AdaptiveConcurrency(boundsOf(this.#config));
-    this.#quota = new Quota(quotaLimitsOf(this.#config));
-    this.#breaker = new CircuitBreaker();
-    this.#pausedUntilMs = Number.NEGATIVE_INFINITY;
   }
 
   /** True when the circuit is another one now. */
@@ -242,8 +227,8 @@ export class Capacity implements Gate {
     const { clock } = this.#options;
     while (!end.aborted) {
       const nowMs = clock.nowMs();
-      const sleepMs = schedule.changesAtMs(nowMs) - nowMs;
-      await clock.sleep(Math.min(Math.max(1, sleepMs), MAX_SCHEDULE_SLEEP_MS), end);
+      const changesInMs = Math.max(1, schedule.changesAtMs(nowMs) - nowMs);
+      await sleep(clock, Math.min(changesInMs, MAX_SCHEDULE_SLEEP_MS), end);
       if (!end.aborted) this.#setLimits();
     }
   }
@@ -253,7 +238,10 @@ export class Capacity implements Gate {
     const { circuit, retryAtMs } = this.#breaker;
     const target = this.#name;
     if (circuit === "open") {
-      log.warn({ target, retryMs: Math.round(retryAtMs - clock.nowMs()) }, "target.circuit_opened");
+      log.warn(
+        { target, retryMs: Math.round(retryAtMs - clock.elapsedMs()) },
+        "target.circuit_opened",
+      );
     } else if (circuit === "half_open") log.debug({ target }, "target.circuit_half_open");
     else log.info({ target }, "target.circuit_closed");
   }

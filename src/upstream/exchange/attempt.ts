@@ -65,7 +65,7 @@ export class Attempt implements Interruptible, Impatient {
     this.#rules = rules;
     this.#maxAnswerBytes = rules.maxAnswerBytes();
     this.#options = options;
-    this.#timeout = new TimeoutTimer(options.timeouts, this);
+    this.#timeout = new TimeoutTimer(options.timeouts, rules.clock, this);
     onAbort(options.abort, this);
   }
 

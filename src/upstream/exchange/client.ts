@@ -79,10 +79,13 @@ export class Client {
     if (abort.aborted || this.#onIdle !== null) return Promise.resolve(INTERRUPTED);
     this.#inFlightCount++;
     return new Promise((resolve) => {
-      const { redactor } = this.#rules;
+      const { clock, redactor } = this.#rules;
       const timeouts = this.#timeoutsFor(exchange);
       const onOver = () => this.#remove();
-      this.#dispatch(exchange, new ProxiedAnswer({ timeouts, abort, redactor, resolve, onOver }));
+      this.#dispatch(
+        exchange,
+        new ProxiedAnswer({ timeouts, abort, clock, redactor, resolve, onOver }),
+      );
     });
   }
 

@@ -10,6 +10,7 @@
  */
 import { Readable } from "node:stream";
 import type { Outcome } from "../../batch/outcome.ts";
+import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
 import { type Interruptible, offAbort, onAbort } from "../abort-listeners.ts";
 import type { Proxied } from "../upstream.ts";
@@ -33,6 +34,7 @@ export type Unproxied = Extract<
 interface ProxiedAnswerOptions {
   readonly timeouts: Timeouts;
   readonly abort: AbortSignal;
+  readonly clock: Clock;
   readonly redactor: Redactor;
   readonly resolve: (result: Proxied | Unproxied) => void;
   /** Called once, when nothing more comes from the upstream. */
@@ -68,7 +70,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
   constructor(options: ProxiedAnswerOptions) {
     this.#options = options;
     this.#redacted = options.redactor.stream();
-    this.#timeout = new TimeoutTimer(options.timeouts, this);
+    this.#timeout = new TimeoutTimer(options.timeouts, options.clock, this);
     onAbort(options.abort, this);
   }
 

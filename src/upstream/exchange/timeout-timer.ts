@@ -5,6 +5,8 @@
  * have passed; when it rings, the bound that counts by then is looked up, and if there is time left the timer
  * is set again. An attempt that moves on therefore only notes when it did.
  */
+import type { Cancel, Clock } from "../../clock.ts";
+
 export interface Timeouts {
   readonly connectMs: number;
   /** From the request to the status and the headers; infinite when only the total counts. */
@@ -28,35 +30,38 @@ const EARLY_MS = 1;
 export class TimeoutTimer {
   readonly #timeouts: Timeouts;
   readonly #owner: Impatient;
+  readonly #clock: Clock;
   readonly #startedAtMs: number;
   #awaited: Awaited = "connection";
   #sinceMs: number;
-  #timer: NodeJS.Timeout;
+  readonly #ring = (): void => this.#check();
+  #cancel: Cancel;
 
-  constructor(timeouts: Timeouts, owner: Impatient) {
+  constructor(timeouts: Timeouts, clock: Clock, owner: Impatient) {
     this.#timeouts = timeouts;
     this.#owner = owner;
-    this.#startedAtMs = performance.now();
+    this.#clock = clock;
+    this.#startedAtMs = clock.elapsedMs();
     this.#sinceMs = this.#startedAtMs;
     const { connectMs, totalMs } = timeouts;
     const firstMs = Math.min(connectMs, totalMs, shortestLater("connection", timeouts));
-    this.#timer = setTimeout(ring, firstMs, this);
+    this.#cancel = clock.after(firstMs, this.#ring);
   }
 
   /** From now on it waits for this; for the next one, if it is the same as before. */
   await(awaited: Awaited): void {
     this.#awaited = awaited;
     if (boundOf(awaited, this.#timeouts) !== Number.POSITIVE_INFINITY) {
-      this.#sinceMs = performance.now();
+      this.#sinceMs = this.#clock.elapsedMs();
     }
   }
 
   stop(): void {
-    clearTimeout(this.#timer);
+    this.#cancel();
   }
 
-  ring(): void {
-    const nowMs = performance.now();
+  #check(): void {
+    const nowMs = this.#clock.elapsedMs();
     const stageEndsAtMs = this.#sinceMs + boundOf(this.#awaited, this.#timeouts);
     const endsAtMs = this.#startedAtMs + this.#timeouts.totalMs;
     const leftMs = Math.min(stageEndsAtMs, endsAtMs) - nowMs;
@@ -65,11 +70,9 @@ export class TimeoutTimer {
       return;
     }
     const waitMs = Math.min(leftMs, shortestLater(this.#awaited, this.#timeouts));
-    this.#timer = setTimeout(ring, waitMs, this);
+    this.#cancel = this.#clock.after(waitMs, this.#ring);
   }
 }
-
-const ring = (timer: TimeoutTimer) => timer.ring();
 
 function boundOf(awaited: Awaited, { connectMs, firstByteMs, idleMs }: Timeouts): number {
   switch (awaited) {

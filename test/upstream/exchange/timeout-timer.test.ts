@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { systemClock } from "../../../src/clock.ts";
 import {
   type Awaited,
   type Timeouts,
@@ -18,14 +19,11 @@ function start(timeouts: Partial<Timeouts>) {
   const rung: { waitedFor: Awaited | "answer"; atMs: number }[] = [];
   const startedAtMs = performance.now();
   const all = { connectMs: NO_BOUND, firstByteMs: NO_BOUND, idleMs: NO_BOUND, totalMs: 10_000 };
-  const timer = new TimeoutTimer(
-    { ...all, ...timeouts },
-    {
-      expire: (waitedFor) => {
-        rung.push({ waitedFor, atMs: performance.now() - startedAtMs });
-      },
+  const timer = new TimeoutTimer({ ...all, ...timeouts }, systemClock, {
+    expire: (waitedFor) => {
+      rung.push({ waitedFor, atMs: performance.now() - startedAtMs });
     },
-  );
+  });
   return { timer, rung, pass: (ms: number) => vi.advanceTimersByTime(ms) };
 }
 

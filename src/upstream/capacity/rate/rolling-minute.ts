@@ -6,9 +6,11 @@ const CELL_COUNT = WINDOW_MS / CELL_MS + 1;
 /** Sums of fractions are not exact. */
 const SLACK = 1e-6;
 
+const indexOf = (cell: number) => (cell + CELL_COUNT) % CELL_COUNT;
+
 export class RollingMinute {
   readonly #cells = new Float64Array(CELL_COUNT);
-  /** Cells are numbered since 1970. */
+  /** Cells are numbered as time elapses; below zero before it began. */
   #newest = 0;
   #spent = 0;
 
@@ -35,14 +37,14 @@ export class RollingMinute {
     let spent = this.#spent;
     if (spent <= most) return nowMs;
     for (let cell = this.#newest - CELL_COUNT + 1; cell < this.#newest; cell++) {
-      spent -= this.#cells[cell % CELL_COUNT] as number;
+      spent -= this.#cells[indexOf(cell)] as number;
       if (spent <= most) return (cell + CELL_COUNT) * CELL_MS;
     }
     return (this.#newest + CELL_COUNT) * CELL_MS;
   }
 
   #addTo(cell: number, amount: number): void {
-    const at = cell % CELL_COUNT;
+    const at = indexOf(cell);
     this.#cells[at] = (this.#cells[at] as number) + amount;
     this.#spent += amount;
   }
@@ -55,7 +57,7 @@ export class RollingMinute {
       this.#newest = newest;
     }
     while (this.#newest < newest) {
-      const at = ++this.#newest % CELL_COUNT;
+      const at = indexOf(++this.#newest);
       this.#spent -= this.#cells[at] as number;
       this.#cells[at] = 0;
     }
