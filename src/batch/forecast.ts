@@ -1,3 +1,4 @@
+/** The predictions for a batch: its end, its place in the queue, and the reason for a wait. */
 import type { WaitingReason } from "../contract/batch.ts";
 
 /** The reason for which no line of a batch proceeds at the moment. */

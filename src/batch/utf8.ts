@@ -1,3 +1,4 @@
+/** Checks UTF-8 piece by piece, so that an upload is checked while it streams. */
 import { isUtf8 } from "node:buffer";
 
 /**

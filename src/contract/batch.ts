@@ -1,3 +1,7 @@
+/**
+ * The schemas of batches: the request, the object, and the statuses. The schemas of this folder are the only definition
+ * of the API. The server checks requests with them, and openapi.yaml is generated from them.
+ */
 import { z } from "zod";
 import { pageOf } from "./page.ts";
 import { boundedText, ID_MAX_LENGTH } from "./text.ts";

@@ -1,3 +1,4 @@
+/** The schemas of files, and the purposes for which a client may upload one. */
 import { z } from "zod";
 import { pageOf } from "./page.ts";
 

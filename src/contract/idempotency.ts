@@ -1,3 +1,4 @@
+/** The schema of the `Idempotency-Key` header. */
 import { z } from "zod";
 
 /** The allowed form of an `Idempotency-Key`. */

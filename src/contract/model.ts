@@ -1,3 +1,4 @@
+/** The schemas of models. */
 import { z } from "zod";
 
 export const ModelObject = z

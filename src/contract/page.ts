@@ -1,3 +1,4 @@
+/** The schemas of list pages. */
 import { z } from "zod";
 
 /** One page of a list. The cursor for the next page is the `id` of the last object in `data`. */

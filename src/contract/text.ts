@@ -1,3 +1,4 @@
+/** Bounds for texts of clients, counted in characters as OpenAI counts them. */
 import { z } from "zod";
 
 /** The longest id that a client may write, in characters. */

@@ -1,3 +1,4 @@
+/** The schemas of uploads, which bring a large file in parts. */
 import { z } from "zod";
 import { ExpiresAfter } from "./batch.ts";
 import { FILENAME_MAX_LENGTH, FileObject, FilePurpose, UPLOAD_PURPOSES } from "./file.ts";

@@ -1,3 +1,4 @@
+/** Answers requests with an `Idempotency-Key` over HTTP. `api/idempotency.ts` holds the rules. */
 import type { Creation, Idempotency } from "../api/idempotency.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText } from "./json.ts";
