@@ -56,12 +56,12 @@ async function bench(): Promise<void> {
 }
 
 /** Ends after Ctrl-C without leaving a process or a file behind. */
-async function abandon(): Promise<never> {
+async function interrupt(): Promise<never> {
   await closeStages();
   process.exit(130);
 }
 
-process.once("SIGINT", () => void abandon());
-process.once("SIGTERM", () => void abandon());
+process.once("SIGINT", () => void interrupt());
+process.once("SIGTERM", () => void interrupt());
 
 await bench();

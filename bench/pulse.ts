@@ -55,13 +55,13 @@ export class Pulse implements Disposable {
       const id = this.#batchId;
       const batch = await this.#api.batch(id);
       this.latenciesMs.push(performance.now() - startedAtMs);
-      if (id === this.#batchId) this.#tell(batch);
+      if (id === this.#batchId) this.#settle(batch);
     } catch (error) {
       this.#failure.reject(error);
     }
   }
 
-  #tell(batch: BatchObject): void {
+  #settle(batch: BatchObject): void {
     if (!STEPS.includes(batch.status)) {
       this.#failure.reject(new Error(`the batch ended: ${JSON.stringify(batch)}`));
     }

@@ -38,7 +38,7 @@ interface Aftermath {
 const LANES = 8;
 const WARM_UP_COUNT = 300;
 const MAX_RESIDENT_MB = 400;
-const SHOWN_COMPLAINTS = 3;
+const LISTED_COMPLAINTS = 3;
 const OPEN = ["validating", "in_progress", "finalizing", "cancelling"];
 
 export class FuzzRun {
@@ -50,38 +50,38 @@ export class FuzzRun {
   }
 
   async assertNone(complaint: Complaint): Promise<void> {
-    const found = (await this.#told()).complaints.get(complaint) ?? [];
-    const shown = found.slice(0, SHOWN_COMPLAINTS).join("\n");
-    assert.equal(found.length, 0, `${found.length} requests got ${complaint}:\n${shown}`);
+    const found = (await this.#result()).complaints.get(complaint) ?? [];
+    const examples = found.slice(0, LISTED_COMPLAINTS).join("\n");
+    assert.equal(found.length, 0, `${found.length} requests got ${complaint}:\n${examples}`);
   }
 
   async assertAlive(): Promise<void> {
-    const { exit } = await this.#told();
+    const { exit } = await this.#result();
     assert.deepEqual([exit.code, exit.signal], [0, null], exit.stderr.slice(-2_000));
   }
 
   async assertDescriptors(): Promise<void> {
     assertLinux();
-    const { before, after } = (await this.#told()).descriptors;
+    const { before, after } = (await this.#result()).descriptors;
     assert.ok(after <= before, `${before} descriptors before, ${after} after`);
   }
 
   async assertFiles(): Promise<void> {
-    assert.deepEqual((await this.#told()).leftovers, []);
+    assert.deepEqual((await this.#result()).leftovers, []);
   }
 
   async assertMemory(): Promise<void> {
     assertLinux();
-    const { residentMb } = await this.#told();
+    const { residentMb } = await this.#result();
     assert.ok(residentMb < MAX_RESIDENT_MB, `${residentMb} MB resident`);
   }
 
   async assertLog(): Promise<void> {
-    const { stderr } = (await this.#told()).exit;
+    const { stderr } = (await this.#result()).exit;
     assert.deepEqual(stderr.match(/^.*"level":"(?:error|fatal)".*$/gm)?.slice(0, 3) ?? [], []);
   }
 
-  #told(): Promise<Aftermath> {
+  #result(): Promise<Aftermath> {
     this.#aftermath ??= run(this.#options);
     return this.#aftermath;
   }
@@ -157,8 +157,8 @@ class Campaign {
     const name = `#${index} ${JSON.stringify(request.bytes.toString("latin1").slice(0, 500))}`;
     if (answers.length === 0 && request.isWhole) this.#complain("no answer", name);
     for (const answer of answers) {
-      const told = `${name}\n   → ${answer.status} ${JSON.stringify(answer.body.slice(0, 300))}`;
-      for (const complaint of complaintsAbout(answer, request)) this.#complain(complaint, told);
+      const text = `${name}\n   → ${answer.status} ${JSON.stringify(answer.body.slice(0, 300))}`;
+      for (const complaint of complaintsAbout(answer, request)) this.#complain(complaint, text);
     }
   }
 
@@ -201,11 +201,11 @@ async function settled(server: Server, upstream: TestUpstream, goal = 0): Promis
   await upstream.close();
   let least = Number.POSITIVE_INFINITY;
   const startedAtMs = Date.now();
-  const look = async () => {
+  const check = async () => {
     least = Math.min(least, descriptorCount(server));
     return least <= goal || Date.now() - startedAtMs > 3_000;
   };
-  await until("descriptors to be closed", look, Boolean);
+  await until("descriptors to be closed", check, Boolean);
   await upstream.listen(port);
   return least;
 }
@@ -233,7 +233,7 @@ async function leftoversOf(server: Server): Promise<string[]> {
     const path = join(server.dataDir, "blobs", folder);
     return existsSync(path) ? readdirSync(path, { recursive: true, encoding: "utf8" }) : [];
   };
-  const look = async () => {
+  const check = async () => {
     const known = new Set<string>();
     for await (const { id } of server.openai.files.list()) known.add(id);
     const strays = below("files").filter((id) => !known.has(id));
@@ -242,7 +242,7 @@ async function leftoversOf(server: Server): Promise<string[]> {
   const startedAtMs = Date.now();
   return until(
     "the sweep",
-    look,
+    check,
     (found) => found.length === 0 || Date.now() - startedAtMs > 10_000,
   );
 }

@@ -80,7 +80,7 @@ export class SchemaRun {
   }
 
   async assertComplete(): Promise<void> {
-    const { complete, operations, errors, test_cases } = await this.#told();
+    const { complete, operations, errors, test_cases } = await this.#result();
     assert.deepEqual(errors, []);
     assert.equal(complete, true);
     const expected = { selected: OPERATIONS.length, tested: OPERATIONS.length, errored: 0 };
@@ -90,7 +90,7 @@ export class SchemaRun {
   }
 
   async assertHolds(label: string): Promise<void> {
-    const { failures } = await this.#told();
+    const { failures } = await this.#result();
     const found = failures.filter(({ operations }) => operations.includes(label));
     assert.deepEqual(
       found.map(({ title }) => title),
@@ -99,7 +99,7 @@ export class SchemaRun {
     );
   }
 
-  #told(): Promise<Report> {
+  #result(): Promise<Report> {
     if (this.#report === null) throw new Error("schemathesis was not started");
     return this.#report;
   }

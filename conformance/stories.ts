@@ -19,11 +19,11 @@ export interface Cancellation extends Story {
   readonly before: Batch;
 }
 
-const once = <T>(tell: () => Promise<T>): (() => Promise<T>) => {
-  let told: Promise<T> | null = null;
+const once = <T>(create: () => Promise<T>): (() => Promise<T>) => {
+  let created: Promise<T> | null = null;
   return () => {
-    told ??= tell();
-    return told;
+    created ??= create();
+    return created;
   };
 };
 

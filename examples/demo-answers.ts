@@ -74,8 +74,8 @@ function judgeReview(text: string): string {
   const title = `${verdict[0]?.toUpperCase()}${verdict.slice(1)}.`;
   const aspect = ASPECTS.exec(text)?.[0].toLowerCase();
   if (aspect === undefined) return `${title} The overall experience decided it.`;
-  const told = { positive: "praises", mixed: "is torn over", negative: "complains about" }[verdict];
-  return `${title} The writer ${told} the ${aspect}.`;
+  const verb = { positive: "praises", mixed: "is torn over", negative: "complains about" }[verdict];
+  return `${title} The writer ${verb} the ${aspect}.`;
 }
 
 function readInvoice(text: string): string {

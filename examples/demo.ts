@@ -183,23 +183,23 @@ function showLogEnd(): void {
 }
 
 /** Ends after Ctrl-C and similar signals, without leaving a server or a file behind. */
-async function abandon(): Promise<never> {
-  isAbandoned = true;
+async function interrupt(): Promise<never> {
+  isInterrupted = true;
   await stopServers();
   rmSync(folder, { recursive: true, force: true });
   process.exit(130);
 }
 
-let isAbandoned = false;
-process.once("SIGINT", () => void abandon());
-process.once("SIGTERM", () => void abandon());
+let isInterrupted = false;
+process.once("SIGINT", () => void interrupt());
+process.once("SIGTERM", () => void interrupt());
 // The reader of the output has ended, as in `npm run demo | head`.
-process.stdout.on("error", () => void abandon());
+process.stdout.on("error", () => void interrupt());
 
 try {
   await demo();
 } catch (error) {
-  if (!isAbandoned) {
+  if (!isInterrupted) {
     print(`\n  ${bad("The demo failed.")} ${error instanceof Error ? error.message : error}`);
     await stopServers();
     showLogEnd();

@@ -154,20 +154,20 @@ async function run(lineCount: number, server: ModelServerArgs): Promise<Run> {
 class Sampler implements AsyncDisposable {
   readonly samples: ModelServerStats[] = [];
   readonly #modelServer: ModelServerClient;
-  readonly #looking: Promise<void>;
+  readonly #sampling: Promise<void>;
   #isOver = false;
 
   constructor(modelServer: ModelServerClient) {
     this.#modelServer = modelServer;
-    this.#looking = this.#look();
+    this.#sampling = this.#sample();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isOver = true;
-    await this.#looking;
+    await this.#sampling;
   }
 
-  async #look(): Promise<void> {
+  async #sample(): Promise<void> {
     while (!this.#isOver) {
       this.samples.push(await this.#modelServer.stats());
       await delay(SAMPLE_EVERY_MS);

@@ -30,7 +30,7 @@ export const EXTENSION = "x_batchd";
 
 /** Batches of every kind, with their first and their last object. */
 export async function allBatches({ stories }: Context): Promise<Batch[]> {
-  const told = [
+  const kinds = [
     await stories.clean(),
     await stories.mixed(),
     await stories.faulty(),
@@ -38,5 +38,5 @@ export async function allBatches({ stories }: Context): Promise<Batch[]> {
     await stories.cancelledWhileRunning(),
     await stories.cancelledWhileValidating(),
   ];
-  return told.flatMap(({ created, final }) => [created, final]);
+  return kinds.flatMap(({ created, final }) => [created, final]);
 }

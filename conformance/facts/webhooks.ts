@@ -16,8 +16,8 @@ const eventOf = ({ body }: ReceivedEvent) =>
 
 /** Returns the events that the endpoint received about a batch. */
 async function delivered({ receiver }: Context, { id }: Batch): Promise<ReceivedEvent> {
-  const look = async () => receiver.seen.find((event) => eventOf(event).data.id === id);
-  return (await until(`a webhook about ${id}`, look, Boolean)) as ReceivedEvent;
+  const findEvent = async () => receiver.seen.find((event) => eventOf(event).data.id === id);
+  return (await until(`a webhook about ${id}`, findEvent, Boolean)) as ReceivedEvent;
 }
 
 const clean = async (context: Context) => delivered(context, (await context.stories.clean()).final);
@@ -121,8 +121,8 @@ export const webhooks: Section = {
       async (context) => {
         await clean(context);
         const { final } = await context.stories.clean();
-        const told = context.receiver.seen.filter((event) => eventOf(event).data.id === final.id);
-        assert.equal(told.length, 1);
+        const events = context.receiver.seen.filter((event) => eventOf(event).data.id === final.id);
+        assert.equal(events.length, 1);
       },
     ),
     strong.http("9-id", "`webhook-id` is there, and begins with `wh_`", async (context) => {
@@ -215,8 +215,8 @@ export const webhooks: Section = {
         await twoTries(context);
         const { id } = await context.keyed.run([line("red")]);
         await twoTries(context);
-        const told = context.blueReceiver.seen.map((event) => eventOf(event).data.id);
-        assert.equal(told.includes(id), false);
+        const events = context.blueReceiver.seen.map((event) => eventOf(event).data.id);
+        assert.equal(events.includes(id), false);
       },
     ),
   ],

@@ -25,8 +25,8 @@ const digestOf = (key: string) =>
 
 /** Masks a key. Its owner can recognise the rest, and no one can use it. */
 function masked(key: string): string {
-  const shown = key.length >= 16 ? 4 : 0;
-  return `${key.slice(0, shown)}****${key.slice(key.length - shown)}`;
+  const visibleCount = key.length >= 16 ? 4 : 0;
+  return `${key.slice(0, visibleCount)}****${key.slice(key.length - visibleCount)}`;
 }
 
 function projectOf(key: string, known: readonly KnownKey[]): string {

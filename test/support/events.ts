@@ -48,7 +48,7 @@ export class Events {
   #add(event: LoggedEvent): void {
     this.all.push(event);
     if (FAILURES.includes(event.event) && !isOfMachine(event)) this.#failure ??= event;
-    for (const look of this.#waiting) look();
+    for (const check of this.#waiting) check();
     this.#waiting.clear();
   }
 }

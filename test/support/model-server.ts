@@ -253,12 +253,12 @@ export class ModelServer implements AsyncDisposable {
     this.#minute.arrived++;
     this.inFlight++;
     let isOver = false;
-    const leave = () => {
+    const end = () => {
       if (isOver) return;
       isOver = true;
       this.inFlight--;
     };
-    response.once("prefinish", leave).once("close", leave);
+    response.once("prefinish", end).once("close", end);
   }
 
   async #serve(

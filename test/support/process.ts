@@ -49,11 +49,11 @@ export class BatchdProcess implements AsyncDisposable {
     killAtTestEnd(this.#child);
     this.#child.stderr?.on("data", (text: Buffer) => {
       this.#stderr += text.toString();
-      for (const look of this.#waiting.splice(0)) look();
+      for (const check of this.#waiting.splice(0)) check();
     });
     this.#exited = once(this.#child, "close").then(([code, signal]) => {
       this.#hasEnded = true;
-      for (const look of this.#waiting.splice(0)) look();
+      for (const check of this.#waiting.splice(0)) check();
       return {
         code: code as number | null,
         signal: signal as NodeJS.Signals | null,

@@ -108,7 +108,7 @@ export class Receiver implements AsyncDisposable {
     const headers = request.headers as Record<string, string>;
     const body = await text(request);
     this.seen.push({ method, path: url, headers, body, address });
-    for (const look of this.#waiting) look();
+    for (const check of this.#waiting) check();
     this.#waiting.clear();
     react(this.#reactions.shift() ?? this.#lasting, response);
   }
