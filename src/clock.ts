@@ -1,26 +1,26 @@
 /**
- * Time, for the whole of `src/`: nothing else asks the system for it or sets a timer, so that a test can reach the
- * end of a window, and set the date, without a wait.
+ * The only source of time in `src/`. A test can reach the end of a window, or set the date, without a wait. So no other
+ * file may ask the system for the time or set a timer.
  *
- * There are two times, and an instant of one says nothing about the other. *Dates* (`nowMs`) are what clients and the
- * database see: deadlines, creation times, schedules. A date may be set back or forward at any moment. *Elapsed time*
- * (`elapsedMs`) never goes back, so whatever lasts is measured by it: waits, latencies, pauses, timeouts. It begins
- * anew with each process; it must never be stored or sent. The policies that take the time as an argument do not care
- * which it is, as long as it is always the same.
+ * There are two times, and an instant of one means nothing in the other. *Dates* (`nowMs`) are for clients and the
+ * database: deadlines, creation times, schedules. A date may be set back or forward at any moment. *Elapsed time*
+ * (`elapsedMs`) never goes back, so it measures all durations: waits, latencies, pauses, timeouts. It begins anew with
+ * each process, so it must never be stored or sent. A policy that takes the time as an argument accepts either, as long
+ * as it is always the same one.
  */
 export interface Clock {
-  /** The date: milliseconds since 1970. It may be set. */
+  /** The date: milliseconds since 1970. An operator may set it back or forward. */
   nowMs(): number;
-  /** Milliseconds since some moment before this process began to work. It never goes back. */
+  /** The milliseconds since a moment before the work of this process began. They never go back. */
   elapsedMs(): number;
-  /** Calls `fn` once when `ms` have elapsed, and never before it returns. The result cancels that. */
+  /** Calls `fn` once after `ms`, and never before this call returns. The result cancels the call. */
   after(ms: number, fn: () => void): Cancel;
 }
 
-/** Does nothing when it is too late. */
+/** Cancels a call. It has no effect after the call. */
 export type Cancel = () => void;
 
-/** Node calls at once what is to wait longer. */
+/** The longest timer. Node fires a longer one at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = {
@@ -40,7 +40,7 @@ function afterLong(ms: number, fn: () => void): Cancel {
   return () => cancel();
 }
 
-/** When that date comes, as elapsed time, unless the date is set before. */
+/** Returns the elapsed time at which the date comes, unless the date is set before. */
 export const elapsedAt = (clock: Pick<Clock, "nowMs" | "elapsedMs">, dateMs: number): number =>
   clock.elapsedMs() + dateMs - clock.nowMs();
 
@@ -58,7 +58,7 @@ export function sleep(clock: Pick<Clock, "after">, ms: number, signal: AbortSign
   });
 }
 
-/** Calls `fn` again and again, with `ms` between two calls. The result ends that. */
+/** Calls `fn` repeatedly, with `ms` between two calls. The result ends the calls. */
 export function every(clock: Pick<Clock, "after">, ms: number, fn: () => void): Cancel {
   let cancel: Cancel = () => {};
   const tick = () => {
