@@ -261,12 +261,14 @@ const PLAIN_ROOMS = [
   "src/telemetry/",
   "src/webhooks/",
   "src/cli.ts",
+  "src/clock.ts",
   "src/errors.ts",
   "src/loop.ts",
   "src/main.ts",
   "src/redactor.ts",
   "src/storage.ts",
   "src/version.ts",
+  "test/support/",
 ];
 
 /** Matches a sentence that begins with "Of", which hides its subject, and words that hide who or what is meant. */

@@ -1,16 +1,16 @@
 import type { Cancel, Clock } from "../../src/clock.ts";
 
 interface Sleeper {
-  /** As elapsed time. */
+  /** The end of the sleep, as elapsed time. */
   readonly atMs: number;
   readonly fn: () => void;
 }
 
-/** Time that stands still until it is moved. */
+/** A clock that stands still until a test moves it. */
 export class FakeClock implements Clock {
-  /** As of a process that has just started: no instant of it can be taken for a date. */
+  /** The elapsed time. It begins like the one of a new process, so that no instant looks like a date. */
   #elapsedMs = 0;
-  /** The date at which it was 0. */
+  /** The date at which the elapsed time was 0. */
   #originMs: number;
   readonly #sleepers = new Set<Sleeper>();
   readonly #watchers = new Set<() => void>();
@@ -23,7 +23,7 @@ export class FakeClock implements Clock {
     return this.#sleepers.size;
   }
 
-  /** The date at which the first of the sleeps ends; Infinity when nobody sleeps. */
+  /** The date at which the first sleep ends; Infinity without sleeps. */
   get nextAtMs(): number {
     let nextAtMs = Number.POSITIVE_INFINITY;
     for (const { atMs } of this.#sleepers) nextAtMs = Math.min(nextAtMs, atMs);
@@ -62,13 +62,13 @@ export class FakeClock implements Clock {
     this.#watchers.delete(look);
   }
 
-  /** Lets time pass, and wakes everybody whose time has come. */
+  /** Lets time pass, and ends the sleeps that are over. */
   advance(ms: number): void {
     this.#elapsedMs += ms;
     for (const sleeper of this.#sleepers) if (sleeper.atMs <= this.#elapsedMs) this.#wake(sleeper);
   }
 
-  /** Sets the date by so much, forward or back. No time passes. */
+  /** Sets the date forward or back by `ms`. No time passes. */
   setBy(ms: number): void {
     this.#originMs += ms;
   }

@@ -4,7 +4,7 @@ import { type ModelServer, type ModelServerOptions, startModelServer } from "./m
 import { meanPresent, utilisation } from "./station.ts";
 import { VirtualClock } from "./virtual-clock.ts";
 
-/** Asks the server, and lets time pass while the answers are on their way. */
+/** Sends requests to the server, and lets time pass while the answers are on their way. */
 class Caller {
   readonly clock: VirtualClock;
   readonly server: ModelServer;
@@ -59,7 +59,7 @@ test("serves so many at a time and lets the others wait, and its books agree", (
     expect(after).toMatchObject({ maxQueue: 36, maxPresent: 40 });
     expect(after.atMs - before.atMs).toBe(1_000);
     expect(utilisation(before, after)).toBe(1);
-    // 40 at first, 4 fewer every 100 ms.
+    // There are 40 at first, and 4 fewer every 100 ms.
     expect(meanPresent(before, after)).toBe(22);
   }));
 
@@ -86,7 +86,7 @@ test("takes up what a higher capacity frees, and finishes what a lower one leave
     server.setCapacity(7);
     const high = await server.whenServed(40);
     await all;
-    // Four are being served when the capacity falls; then two at a time, then seven.
+    // Four are in service when the capacity falls. Then two are served at a time, and later seven.
     expect(high.atMs - low.atMs).toBe(400);
     expect(utilisation(low, high)).toBe(1);
   }));
@@ -115,7 +115,7 @@ test("takes as long as its answer has tokens, and reports them", () =>
   }));
 
 test.for([
-  // Two more have trickled in after six seconds.
+  // The bucket has gained two more after six seconds.
   { rule: "token_bucket", afterMs: 6_000, passed: 2, retryAfter: "3" },
   { rule: "fixed_window", afterMs: 30_000, passed: 20, retryAfter: "30" },
   { rule: "sliding_window", afterMs: 60_000, passed: 20, retryAfter: "60" },
@@ -189,7 +189,7 @@ test.for(["refuse", "reset", 502, 503] as const)("goes down (%s) and comes up", 
     expect((await caller.ask("back")).status).toBe(200);
     const after = server.stats();
     expect(after.fates).toEqual({ down: outage === "refuse" ? 2 : 3, served: 1 });
-    // Nothing could be used while it was down.
+    // The capacity of the outage does not count.
     expect(after.capacityMs - before.capacityMs).toBe(150);
   }),
 );

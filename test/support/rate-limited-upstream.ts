@@ -1,7 +1,7 @@
 /**
- * Upstreams that enforce rates, and clients that keep to them, in virtual time: nothing waits, nothing is sent and dice are
- * seeded. It is no server on purpose: a quota is judged over simulated hours with 500 requests in flight, for which HTTP
- * would take minutes. How a rate is counted it shares with model-server.ts.
+ * Simulates upstreams that enforce rates, and clients that keep to them, in virtual time with seeded dice. It is no
+ * server on purpose. A quota is judged over simulated hours with 500 requests in flight, for which HTTP would take
+ * minutes. model-server.ts shares the counting of rates.
  */
 import type { Quota } from "../../src/upstream/capacity/rate/quota.ts";
 import type { RateLimitHints } from "../../src/upstream/exchange/rate-limits.ts";
@@ -16,7 +16,7 @@ export class RateLimitedUpstream {
     this.#limiter = new RateLimiter(limits, 0);
   }
 
-  /** Whether it takes a request that will use so many tokens, and what it says of its limits. */
+  /** Takes or refuses a request that will use `tokens`. Returns the decision and the hints about the limits. */
   accept(tokens: number, nowMs: number): { isTaken: boolean; hints: RateLimitHints } {
     const isTaken = this.#limiter.charge(tokens, nowMs) === 0;
     return { isTaken, hints: this.#limiter.hints(nowMs) };
@@ -25,15 +25,15 @@ export class RateLimitedUpstream {
 
 export interface Load {
   readonly seed: number;
-  /** Requests in flight at the most. */
+  /** The most requests in flight. */
   readonly concurrency: number;
-  /** Shortest and longest answer. */
+  /** The shortest and the longest answer. */
   readonly latencyMs: readonly [number, number];
-  /** Least and most tokens of a request. */
+  /** The least and the most tokens of a request. */
   readonly tokens: readonly [number, number];
-  /** Estimates are the tokens times something between these. */
+  /** The range of the factor between the tokens and their estimate. */
   readonly misjudged: readonly [number, number];
-  /** Whether the upstream says anything about its limits. */
+  /** True when the upstream sends hints about its limits. */
   readonly isTold: boolean;
   readonly minutes: number;
 }
@@ -45,7 +45,7 @@ export interface Tally {
   takenTokens: number;
 }
 
-/** Times after which something happens, earliest first. */
+/** A queue of events, earliest first. */
 class Agenda {
   readonly #heap: { atMs: number; order: number; run: () => void }[] = [];
   #order = 0;
@@ -84,16 +84,16 @@ type Ordered = { readonly atMs: number; readonly order: number };
 const isBefore = (a: Ordered, b: Ordered) =>
   a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);
 
-/** Evenly over the orders of magnitude between the two. */
+/** Draws a number, evenly over the orders of magnitude between the two. */
 const between = (random: () => number, [least, most]: readonly [number, number]) =>
   least * (most / least) ** random();
 
-/** When the run begins: in the middle of a minute, long after 1970. */
+/** The start of the run: in the middle of a minute, long after 1970. */
 const START_MS = 29_000_000 * MINUTE_MS + 17_300;
 
 /**
- * Clients that always have a next request, each with a quota of its own, at one upstream. They sleep until the
- * quota's instant and look again when an answer comes. A tally for each client, without its first minute.
+ * Runs clients at one upstream, each with a quota of its own and always with a next request. A client sleeps until the
+ * instant of the quota, and checks again after each answer. Returns a tally for each client, without its first minute.
  */
 export function run(upstream: RateLimitedUpstream, quotas: readonly Quota[], load: Load): Tally[] {
   const agenda = new Agenda();

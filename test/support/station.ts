@@ -1,6 +1,6 @@
 /**
- * A queue in front of a few servers: whoever finds them all busy waits, first come first served, and whoever
- * finds the queue full is turned away. Keeps the integrals by which a dispatcher is judged.
+ * A queue in front of a few servers, first come first served. A request waits while all servers are busy, and is
+ * refused while the queue is full. The station keeps the integrals by which a dispatcher is judged.
  */
 import { type Clock, sleep } from "../../src/clock.ts";
 
@@ -10,15 +10,15 @@ export interface StationOptions {
   readonly queueLimit: number;
 }
 
-/** Sums since the beginning. The difference of two tells what was between them. */
+/** Sums since the beginning. The difference of two totals covers the time between them. */
 export interface StationTotals {
   readonly atMs: number;
   readonly served: number;
-  /** Time that the servers were busy, added up; what a lowered capacity still has to finish does not count. */
+  /** The busy time of all servers. Requests beyond a lowered capacity do not count. */
   readonly busyMs: number;
-  /** Time that they could have been. */
+  /** The available time of all servers. */
   readonly capacityMs: number;
-  /** Time that requests spent here, waiting or served, added up. */
+  /** The time of all requests in the station, waiting or served. */
   readonly presentMs: number;
 }
 
@@ -42,14 +42,14 @@ export class Station {
     this.#totals.atMs = clock.nowMs();
   }
 
-  /** What is being served goes on, whatever the new capacity is. */
+  /** Changes the capacity. Requests in service continue. */
   setCapacity(capacity: number): void {
     this.#account();
     this.#capacity = capacity;
     this.#callNext();
   }
 
-  /** A closed station has no capacity that anybody could use. */
+  /** Opens or closes the station. A closed one has no capacity. */
   setOpen(state: "open" | "closed"): void {
     this.#account();
     this.#isOpen = state === "open";
@@ -68,7 +68,10 @@ export class Station {
     return { ...this.#totals };
   }
 
-  /** `serviceMs` is asked when the turn comes. Ends early when `gone` aborts. */
+  /**
+   * Resolves when a request has been served. `serviceMs` is called when the service begins. The visit ends early when
+   * `gone` aborts.
+   */
   async visit(serviceMs: () => number, gone: AbortSignal): Promise<Visit> {
     if (gone.aborted) return "gone";
     this.#account();
@@ -87,13 +90,13 @@ export class Station {
     return gone.aborted ? "gone" : "served";
   }
 
-  /** False when `gone` aborts first. */
+  /** Resolves to false when `gone` aborts first. */
   async #turn(gone: AbortSignal): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const call = () => resolve(true);
     const leave = () => {
       const place = this.#queue.indexOf(call);
-      // It has just been called: its server is given back in a moment.
+      // The request has just been called, and will release its server in a moment.
       if (place === -1) return;
       this.#account();
       this.#queue.splice(place, 1);
@@ -128,10 +131,10 @@ export class Station {
   }
 }
 
-/** The share of their time, between two moments, that the servers were busy. */
+/** Returns the share of the time between two moments for which the servers were busy. */
 export const utilisation = (from: StationTotals, to: StationTotals): number =>
   (to.busyMs - from.busyMs) / (to.capacityMs - from.capacityMs);
 
-/** How many requests were there between two moments, waiting or served, on average. */
+/** Returns the mean number of requests in the station between two moments, waiting or served. */
 export const meanPresent = (from: StationTotals, to: StationTotals): number =>
   (to.presentMs - from.presentMs) / (to.atMs - from.atMs);

@@ -1,4 +1,4 @@
-/** The HTTP API as clients meet it, on real parts, without the engine behind it. */
+/** The HTTP API as clients meet it, on real parts, without the engine. */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -31,10 +31,10 @@ export interface TestApiOptions {
   readonly limits?: { readonly maxFileBytes?: number; readonly maxUploadBytes?: number };
   readonly completionWindows?: readonly string[];
   readonly models?: readonly UpstreamModel[];
-  /** Without it time passes, and `advance` adds to it. */
+  /** The clock; the real one when it is left out, and then `advance` adds to it. */
   readonly clock?: Clock;
   readonly forecastFor?: (batch: Batch) => Forecast | null;
-  /** Where it keeps its files; a new folder unless told. */
+  /** The folder of its files; a new one when it is left out. */
   readonly dataDir?: string;
 }
 
@@ -44,14 +44,14 @@ export interface TestApi extends AsyncDisposable {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly client: OpenAI;
-  /** Events of the log so far, as written. */
+  /** The events in the log so far. */
   readonly log: readonly string[];
-  /** How often the engine was told to look. */
+  /** Returns the number of nudges to the engine. */
   nudges(): number;
-  /** Everything below the folder of the blobs that is a file. */
+  /** Returns every file below the folder of the blobs. */
   storedFiles(): string[];
   setReady(ready: boolean): void;
-  /** Adds to what the clock shows. */
+  /** Moves the clock forward. */
   advance(ms: number): void;
   fetch(path: string, init?: RequestInit): Promise<Response>;
 }
@@ -151,7 +151,7 @@ const filesBelow = (folder: string) =>
     .map((entry) => join(entry.parentPath, entry.name).slice(folder.length + 1))
     .sort();
 
-/** A body of the API, whichever it is: what it does not have is undefined. */
+/** A body of the API of any kind. A missing key is undefined. */
 export interface Wire {
   readonly id: string;
   readonly status: string;
@@ -181,7 +181,7 @@ export const wireOf = async (response: Response): Promise<Wire> => (await respon
 
 export const idsOn = ({ data }: Wire): string[] => data.map(({ id }) => id);
 
-/** A line of batch input that is good to run. */
+/** Returns a valid line of batch input. */
 export const chatLine = (customId: string, model = "m") =>
   `${JSON.stringify({
     custom_id: customId,

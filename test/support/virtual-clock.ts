@@ -2,24 +2,23 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Cancel } from "../../src/clock.ts";
 import { FakeClock } from "./fake-clock.ts";
 
-/** With sockets in between, what one turn of the event loop began may take a few to arrive. */
+/** An event of one turn may need several turns to pass through a socket. */
 const QUIET_TURNS = 3;
 const UNSEEN_TURNS = 10;
-/** A run that takes so long in reality will not end. */
+/** The real time after which a run counts as endless. */
 const GIVE_UP_AFTER_MS = 55_000;
 
 const isDiskBusy = () => process.getActiveResourcesInfo().some((name) => name.startsWith("FSReq"));
 
 /**
- * Time that jumps: everybody who shares this clock works until nothing is left to do but wait, and then it
- * is as late as the first of them asked for. An hour takes a second, and however busy the machine is, no
- * time passes meanwhile.
+ * A clock that jumps. Its users work until all of them wait, and then the clock moves to the end of the first wait. An
+ * hour takes a second, and a busy machine makes no difference.
  *
- * What goes on in sockets cannot be seen from here. So whoever runs it says when all is quiet, and that must
- * not be so while anything is on its way.
+ * The clock cannot see into sockets. So its caller defines when all is quiet, and that must be false while any data is
+ * on its way.
  */
 export class VirtualClock extends FakeClock {
-  /** Sleeps that ever began or ended. */
+  /** The number of sleeps that ever began or ended. */
   #sleepCount = 0;
 
   override after(ms: number, fn: () => void): Cancel {
@@ -35,9 +34,9 @@ export class VirtualClock extends FakeClock {
   }
 
   /**
-   * Lets time pass until `work` is done, where nobody can say when all is quiet: when nothing is read or
-   * written on disk, and nobody has gone to sleep or woken up for a while. What hands a packet to a socket of
-   * this machine has delivered it, so a few turns are a long time.
+   * Lets time pass until `work` is done, without a definition of quiet. Time passes when the disk is idle and no sleep
+   * has begun or ended for a while. A packet to a socket of this machine arrives at once, so a few turns are long
+   * enough.
    */
   runUnseen<T>(work: Promise<T>): Promise<T> {
     let seen = -1;
@@ -56,7 +55,7 @@ export class VirtualClock extends FakeClock {
     const over = work.finally(() => {
       isOver = true;
     });
-    // Whoever awaits `work` hears of it below.
+    // The caller gets the rejection of `work` below.
     over.catch(() => {});
     const giveUpAtMs = performance.now() + GIVE_UP_AFTER_MS;
     while (!isOver) {

@@ -1,6 +1,6 @@
 /**
- * Dispatchers and the model servers they share, on one virtual clock: real HTTP, hours in a second. A
- * dispatcher is what stands behind the port of `upstream.ts`; its lines are sent as a batch sends them.
+ * Dispatchers and the model servers that they share, on one virtual clock: real HTTP, hours in a second. A dispatcher
+ * is the code behind the port of `upstream.ts`. A test sends lines through it like a batch.
  */
 import { once } from "node:events";
 import type { Outcome } from "../../src/batch/outcome.ts";
@@ -14,7 +14,7 @@ import { seededRandom } from "./seeded-random.ts";
 import { unobserved } from "./unobserved.ts";
 import { VirtualClock } from "./virtual-clock.ts";
 
-/** As in the configuration file. */
+/** An upstream as the configuration file has it. */
 type UpstreamEntry = Readonly<Record<string, unknown>> & { readonly name: string };
 
 export class World implements AsyncDisposable {
@@ -34,7 +34,7 @@ export class World implements AsyncDisposable {
     return dispatcher;
   }
 
-  /** Lets time pass until the work is done. It is quiet when every request sent is at its server. */
+  /** Lets time pass until the work is done. All is quiet when each request sent has reached its server. */
   run<T>(work: () => Promise<T>): Promise<T> {
     const sum = (counts: readonly number[]) => counts.reduce((total, count) => total + count, 0);
     const isQuiet = () =>
@@ -53,17 +53,17 @@ export class World implements AsyncDisposable {
   }
 }
 
-/** Of each request; the answers of the model servers keep to it. */
+/** The most tokens of a request. The answers of the model servers respect it. */
 export const MAX_TOKENS = 128;
 const NEVER = new AbortController().signal;
-/** Longer than any test lasts. */
+/** The window of a line, longer than any test lasts. */
 const WINDOW_MS = 30 * 86_400_000;
 
 export interface SendOptions {
   readonly model?: string;
-  /** Takes no more lines when it aborts. */
+  /** Ends the admission of lines when it aborts. */
   readonly stop?: AbortSignal;
-  /** What a line asks. */
+  /** Returns the prompt of a line. */
   readonly prompt?: () => string;
 }
 
@@ -95,7 +95,7 @@ export class Dispatcher {
       .reduce((sum, { inFlight }) => sum + inFlight.batch + inFlight.interactive, 0);
   }
 
-  /** The outcomes of so many new lines, admitted one after the other as the route has room. */
+  /** Sends `count` lines, one after the other as the route has room. Resolves to their outcomes. */
   async sendLines(count: number, options: SendOptions = {}): Promise<Outcome[]> {
     const { model = "test-model", stop = NEVER } = options;
     const route = this.routeOf(model);
@@ -113,14 +113,14 @@ export class Dispatcher {
     return route;
   }
 
-  /** So many lines, each when the one before it has its answer. */
+  /** Sends `count` lines, each after the answer to the one before it. */
   async sendInTurn(count: number, options: SendOptions = {}): Promise<Outcome[]> {
     const outcomes: Outcome[] = [];
     for (let i = 0; i < count; i++) outcomes.push(...(await this.sendLines(1, options)));
     return outcomes;
   }
 
-  /** The status of the answer to a single request, ahead of all lines. */
+  /** Resolves to the status of a single request, which goes ahead of all lines. */
   async ask(user: string, model = "test-model"): Promise<number | string> {
     const result = await this.routeOf(model).proxy(this.#requestOf(model, user), NEVER);
     if (result.kind !== "proxied") return result.kind;
@@ -160,13 +160,13 @@ export class Dispatcher {
   }
 }
 
-/** An upstream of the configuration that serves any model. */
+/** Returns the configuration of an upstream that serves any model. */
 export const upstreamAt = (
   server: ModelServer,
   more: Readonly<Record<string, unknown>> = {},
 ): UpstreamEntry => ({ name: "only", base_url: server.url, models: ["*"], ...more });
 
-/** How many outcomes there are of each kind, answers by their status. */
+/** Counts the outcomes by kind, and answers by their status. */
 export function outcomeCounts(outcomes: readonly Outcome[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const outcome of outcomes) {
