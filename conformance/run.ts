@@ -116,7 +116,7 @@ function problemOf(error: unknown): string {
 const complainAbout = (why: string) =>
   say(`\n  !!  Python cannot be used, so its facts are NOT RUN HERE:\n      ${why}\n`);
 
-/** In CI, an installed Python has to work. */
+/** An installed Python has to work in CI. */
 async function isPythonOwed(settingUp: Promise<PythonSetup>): Promise<boolean> {
   if (process.env["CI"] !== "true" || (await settingUp).kind !== "broken") return false;
   say("There is a python3, and it could not be used: in CI that is a failure.");

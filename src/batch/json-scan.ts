@@ -156,7 +156,7 @@ const isKey = (next: number) => next === KEY || next === FIRST_KEY;
 const isValue = (next: number) => next === VALUE || next === FIRST_ELEMENT;
 const mayClose = (next: number) =>
   next === AFTER_VALUE || next === FIRST_KEY || next === FIRST_ELEMENT;
-/** In ASCII, each closing bracket follows its opening one at a distance of two. */
+/** Returns the closing bracket, which follows its opening one in ASCII at a distance of two. */
 const closing = (opened: number) => opened + 2;
 
 /** A scan over one JSON value with nothing but spaces around it. `begin` starts it again for another text. */

@@ -2,10 +2,10 @@
  * The statuses of a batch and the moves between them, as a table. Every change of status is a guarded UPDATE that
  * starts from `statusesBefore(to)`. A constraint of the database also demands that a final status has its time.
  *
- * A batch becomes `expired` straight from `in_progress`, and a cancelled batch never becomes `finalizing`. One
- * finalizer writes both, but only a batch whose last line is done has the status `finalizing`. A finalizing batch has
- * all its answers, so it does not expire. It moves back to `in_progress` only when some answers turn out to be
- * unreadable. It moves to `failed` only when its results can never be written.
+ * A batch becomes `expired` straight from `in_progress`, and `cancelled` straight from `cancelling`. One finalizer
+ * writes all results, but only a batch whose last line is done has the status `finalizing`. A finalizing batch has all
+ * its answers, so it does not expire. It moves back to `in_progress` only when some answers turn out to be unreadable.
+ * It moves to `failed` only when its results can never be written.
  */
 import { BATCH_STATUSES, type BatchStatus } from "../contract/batch.ts";
 

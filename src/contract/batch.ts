@@ -48,9 +48,7 @@ export const ExpiresAfter = z.object({
 /** The range of `priority`, which makes the share of a batch larger or smaller than the share of its neighbours. */
 export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
 
-/**
- * The longest name of a model, in bytes of UTF-8. Each batch stores one, and the dispatcher looks it up for every line.
- */
+/** The longest name of a model, in bytes of UTF-8. Each batch stores one, and it is read again and again. */
 export const MAX_MODEL_BYTES = 1024;
 
 /** batchd's own fields of the request. They are nested so that no client takes one for a field of OpenAI. */

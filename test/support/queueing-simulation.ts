@@ -33,7 +33,7 @@ export interface SimulationOptions {
   readonly beyond: "waits" | "is_refused";
   readonly service: (nowMs: number) => Service;
   /**
-   * For continuous batching: returns the time for a unit of work while `serving` requests are served. It overrides
+   * Returns the time for a unit of work while `serving` requests are served, for continuous batching. It overrides
    * `ms`.
    */
   readonly unitMs?: (serving: number) => number;

@@ -14,7 +14,7 @@ class Recorded extends Real {
 
   constructor(path: string, options: Real.Options = {}) {
     let self: Recorded | null = null;
-    // For other statements SQLite reports only the first bytes of each value.
+    // SQLite reports only the first bytes of each value for other statements.
     const verbose = (sql: unknown) => {
       if (self !== null && ENDS_OF_TRANSACTIONS.test(String(sql))) self.#record(String(sql), []);
     };
