@@ -21,10 +21,14 @@ const SLOW = [
   "test/event-loop.test.ts",
   "test/http/uploads.test.ts",
   "test/leftovers.test.ts",
+  "test/memory.test.ts",
   "test/readme.test.ts",
   "test/reload.test.ts",
+  "test/resources/descriptors.test.ts",
+  "test/storage.test.ts",
   "test/telemetry/tracing.test.ts",
-  "test/upstream/capacity/*.test.ts",
+  "test/upstream/capacity/**",
+  "test/upstream/exchange/garbage.test.ts",
   "test/upstream/route.test.ts",
 ];
 

@@ -1,8 +1,8 @@
 /** Batches that several checks look at. Each one is created when the first check asks for it. */
 import assert from "node:assert/strict";
-import type { Context } from "./context.ts";
+import type { TestUpstream } from "../test/support/upstream.ts";
 import { chatBody, HASTY, line, NARROW } from "./lines.ts";
-import { type Answer, type Batch, type Row, until } from "./server.ts";
+import { type Answer, type Batch, type Row, type Server, until } from "./server.ts";
 
 /** A batch with its first and its last answer, and its files. */
 export interface Story {
@@ -33,11 +33,18 @@ const narrowLine = (id: string, content: string) =>
 const LONG_FILE_LINES = 40_000;
 const BUSY_BATCHES = 8;
 
-export class Stories {
-  readonly #context: Context;
+/** Where they take place. */
+export interface Stage {
+  /** Asks for no key and serves every model. */
+  readonly main: Server;
+  readonly upstream: TestUpstream;
+}
 
-  constructor(context: Context) {
-    this.#context = context;
+export class Stories {
+  readonly #stage: Stage;
+
+  constructor(stage: Stage) {
+    this.#stage = stage;
   }
 
   /** A batch of three good lines. */
@@ -73,7 +80,7 @@ export class Stories {
   );
 
   readonly missingInput = once(async () => {
-    const { main } = this.#context;
+    const { main } = this.#stage;
     const created = (await main.create("file-that-never-was")).json as Batch;
     return this.#ended(created);
   });
@@ -101,7 +108,7 @@ export class Stories {
   );
 
   readonly cancelledWhileValidating = once(async (): Promise<Cancellation> => {
-    const { main } = this.#context;
+    const { main } = this.#stage;
     const file = await main.upload([line("never")]);
     await this.keepValidatorBusy();
     const before = (await main.create(file)).json as Batch;
@@ -111,13 +118,13 @@ export class Stories {
 
   readonly #longFile = once(() => {
     const lines = Array.from({ length: LONG_FILE_LINES }, (_, i) => line(`line-${i}`));
-    return this.#context.main.upload([...lines, "not JSON"]);
+    return this.#stage.main.upload([...lines, "not JSON"]);
   });
 
   /** Batches are validated one after the other, so later batches wait for these. */
   async keepValidatorBusy(): Promise<void> {
     const file = await this.#longFile();
-    for (let i = 0; i < BUSY_BATCHES; i++) await this.#context.main.create(file);
+    for (let i = 0; i < BUSY_BATCHES; i++) await this.#stage.main.create(file);
   }
 
   /** Starts the stories that take a while. */
@@ -126,11 +133,11 @@ export class Stories {
   }
 
   async #run(lines: readonly string[], more: object = {}): Promise<Story> {
-    return this.#ended(await this.#context.main.submit(lines, more));
+    return this.#ended(await this.#stage.main.submit(lines, more));
   }
 
   async #ended(created: Batch): Promise<Story> {
-    const { main } = this.#context;
+    const { main } = this.#stage;
     const final = await main.ended(created.id);
     const output = await main.rows(final.output_file_id);
     return { created, final, output, errors: await main.rows(final.error_file_id) };
@@ -140,7 +147,7 @@ export class Stories {
     lines: readonly string[],
     isTime: (batch: Batch) => boolean,
   ): Promise<Cancellation> {
-    const { main, upstream } = this.#context;
+    const { main, upstream } = this.#stage;
     const created = await main.submit(lines);
     const before = await main.reached(created.id, isTime);
     const hasFlying = () => upstream.inFlight > 0;

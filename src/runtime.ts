@@ -9,7 +9,6 @@ import { Idempotency } from "./api/idempotency.ts";
 import { Interactive } from "./api/interactive.ts";
 import { Models } from "./api/models.ts";
 import { Uploads } from "./api/uploads.ts";
-import type { Batch } from "./batch/batch.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
@@ -85,12 +84,14 @@ export async function migrate(config: Config): Promise<string | null> {
 
 /** What upstreams say when they are asked for their models that an operator should know, one sentence each. */
 export async function checkUpstreams(options: RuntimeOptions): Promise<string[]> {
-  const { config, ...surroundings } = options;
+  const { config, clock, log, metrics } = options;
   const upstreams = openUpstreams({
     upstreams: config.upstreams,
     maxAnswerBytes: () => config.limits.max_answer_bytes,
+    clock,
+    log,
+    metrics,
     tracing: NO_TRACING,
-    ...surroundings,
   });
   const warnings = upstreamWarnings(config, await upstreams.askForModels());
   await upstreams.close();
@@ -108,52 +109,45 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 }
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, openStorage: open = openStorage, ...surroundings } = options;
+  const { config, clock, log, metrics, openStorage: open = openStorage } = options;
   const opened = await open(config.data_dir, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
-  const intents = new BlobIntents({ store, blobs, ...surroundings });
+  const { planFor, fitted } = descriptorPlans();
+  let current = config;
+  const configNow = () => current;
   const tracing = await openTracing(options);
   closers.add("tracing", () => tracing.close());
-  let current = config;
-  const memory = new MemoryBudget(() => current.limits.memory_bytes);
-  const deps = { ...surroundings, tracing, memory };
-  const configNow = () => current;
-  const defaultModel = () => current.default_model ?? null;
-  const { planFor, fitted } = descriptorPlans();
   const upstreams = openUpstreams({
     upstreams: fitted(config),
-    maxAnswerBytes: () => current.limits.max_answer_bytes,
-    ...deps,
+    maxAnswerBytes: () => configNow().limits.max_answer_bytes,
+    clock,
+    log,
+    metrics,
+    tracing,
   });
   closers.add("upstreams", () => upstreams.close());
-  const webhooks = new Webhooks({ store, config: config.webhooks, ...deps });
+  const webhooks = new Webhooks({ store, config: config.webhooks, clock, log, metrics });
   closers.add("webhooks", () => webhooks.drain());
-  const engine = new Engine({
+  const parts: Parts = {
     store,
     blobs,
-    intents,
+    intents: new BlobIntents({ store, blobs, clock, log }),
     upstreams,
-    ...deps,
-    limits: () => intakeLimits(current),
-    defaultModel,
-    journalLimits: JOURNAL_LIMITS,
-    stopGraceMs: config.engine.stop_grace_seconds * 1000,
-    announcementsFor: (batch) => webhooks.announcementsFor(batch),
-    onFinal: () => webhooks.nudge(),
-  });
+    webhooks,
+    memory: new MemoryBudget(() => configNow().limits.memory_bytes),
+    clock,
+    log,
+    metrics,
+    tracing,
+    configNow,
+  };
+  const engine = newEngine(parts);
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => engine.drain(drainGraceMs);
   closers.add("engine", drain);
-  const parts = {
-    ...{ store, blobs, intents, upstreams, memory },
-    tracing,
-    engine,
-    configNow,
-    defaultModel,
-  };
-  const app = createApp(useCases(surroundings, parts));
-  const listening = await listen(app, config.server, { ...planFor(config), clock: options.clock });
+  const app = createApp(appDeps(parts, engine));
+  const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
   // Not before the port is ours: a start that fails must not have sent anything.
@@ -170,7 +164,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     checkUpstreams: async () =>
       planFor(current).warnings.concat(upstreamWarnings(current, await upstreams.askForModels())),
     close: () => {
-      // Nothing new is sent while answers to clients end; a failure is told by the closer.
+      // Nothing new is sent while answers to clients end; the closer reports a failure.
       drain().catch(() => {});
       return closers.closeAll();
     },
@@ -195,45 +189,92 @@ const intakeLimits = ({ limits }: Config): IntakeLimits => ({
   chunk: DEFAULT_CHUNK_LIMITS,
 });
 
+/** What the engine and the use cases are made of. */
 interface Parts {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
+  readonly webhooks: Webhooks;
   readonly memory: MemoryBudget;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
   readonly tracing: Tracing;
-  readonly engine: Engine;
   /** The configuration in force. */
   readonly configNow: () => Config;
-  readonly defaultModel: () => string | null;
 }
 
-/** What a client can ask for, on the parts that do it. */
-function useCases(surroundings: Omit<RuntimeOptions, "config">, parts: Parts): AppDeps {
-  const { store, blobs, upstreams, memory, engine, configNow } = parts;
-  const maxFileBytes = () => configNow().limits.max_file_bytes;
-  const maxUploadBytes = () => configNow().limits.max_upload_bytes;
-  const { clock } = surroundings;
-  const nudges = { nudge: () => engine.nudge(), nudgeStopping: () => engine.nudgeStopping() };
-  const forecastFor = (batch: Batch) => engine.forecastFor(batch);
-  const deps = { ...parts, ...surroundings, ...nudges, forecastFor };
-  const files = new Files({ ...deps, maxFileBytes });
+const defaultModelOf = (config: Config) => config.default_model ?? null;
+
+function newEngine(parts: Parts): Engine {
+  const { store, blobs, intents, upstreams, webhooks, memory } = parts;
+  const { clock, log, metrics, tracing, configNow } = parts;
+  return new Engine({
+    store,
+    blobs,
+    intents,
+    upstreams,
+    memory,
+    clock,
+    log,
+    metrics,
+    tracing,
+    limits: () => intakeLimits(configNow()),
+    defaultModel: () => defaultModelOf(configNow()),
+    journalLimits: JOURNAL_LIMITS,
+    stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
+    announcementsFor: (batch) => webhooks.announcementsFor(batch),
+    onFinal: () => webhooks.nudge(),
+  });
+}
+
+/** The use cases, and what HTTP needs beside them. */
+function appDeps(parts: Parts, engine: Engine): AppDeps {
+  const { store, blobs, intents, upstreams, memory } = parts;
+  const { clock, log, metrics, tracing, configNow } = parts;
+  const limits = () => configNow().limits;
+  const maxFileBytes = () => limits().max_file_bytes;
+  const maxUploadBytes = () => limits().max_upload_bytes;
+  const completionWindows = () => limits().completion_windows;
+  const defaultModel = () => defaultModelOf(configNow());
+  const nudge = () => engine.nudge();
+  const nudgeStopping = () => engine.nudgeStopping();
+  const files = new Files({ store, blobs, intents, clock, log, tracing, maxFileBytes, nudge });
   return {
     files,
-    uploads: new Uploads({ ...deps, files, maxFileBytes, maxUploadBytes }),
+    uploads: new Uploads({
+      store,
+      blobs,
+      intents,
+      clock,
+      log,
+      files,
+      maxFileBytes,
+      maxUploadBytes,
+      nudge,
+    }),
     batches: new Batches({
-      ...deps,
-      completionWindows: () => configNow().limits.completion_windows,
+      store,
+      clock,
+      log,
+      metrics,
+      tracing,
+      completionWindows,
+      nudge,
+      nudgeStopping,
     }),
     models: new Models(upstreams),
-    idempotency: new Idempotency(deps),
-    interactive: new Interactive(deps),
-    maxLineBytes: () => configNow().limits.max_line_bytes,
-    forecastFor,
-    ...surroundings,
+    idempotency: new Idempotency({ store, clock, log }),
+    interactive: new Interactive({ upstreams, clock, tracing, defaultModel }),
+    maxLineBytes: () => limits().max_line_bytes,
+    forecastFor: (batch) => engine.forecastFor(batch),
     keys: () => configNow().auth?.keys ?? [],
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     memory,
+    metrics,
+    clock,
+    log,
     takeSnapshot: async () => ({
       heldBytes: Object.fromEntries(
         MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { RULES } from "./support/architecture-rules.ts";
 import { readSources, type SourceFile } from "./support/source-tree.ts";
 
-const tree = readSources("src", "test");
+const tree = readSources("src", "test", "conformance", "bench", "examples", "scripts");
 const names = Object.keys(RULES) as (keyof typeof RULES)[];
 
 describe("in this tree", () => {

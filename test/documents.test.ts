@@ -74,6 +74,12 @@ describe("commands", () => {
     expect(named.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });
 
+  test.each(PAGES)("every source file that %s names is there", (page) => {
+    const named = inBackticks(textOf(page)).filter((text) => /^[\w./-]+\/[\w.-]+\.ts$/.test(text));
+    const isThere = (path: string) => ["", "src"].some((at) => existsSync(join(ROOT, at, path)));
+    expect(named.filter((path) => !isThere(path))).toEqual([]);
+  });
+
   test("every place that CONTRIBUTING.md sends people to is there", () => {
     const paths = inBackticks(textOf("CONTRIBUTING.md")).filter(
       (text) => /^[\w.]*\/?[\w./-]*(?:\/|\.\w+)$/.test(text) && /[/.]/.test(text),

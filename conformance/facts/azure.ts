@@ -106,9 +106,12 @@ export const azure: Section = {
     ),
     strong.node(
       "11-node-v1",
-      "`OpenAI` with a base URL that ends in `/openai/v1/` does",
-      ({ keyed }) =>
-        flows(new OpenAI({ baseURL: `${keyed.url}/openai/v1/`, apiKey: KEYS.red }), keyed),
+      "`OpenAI` and `AzureOpenAI` with a base URL that ends in `/openai/v1/` do",
+      async ({ keyed }) => {
+        const settings = { baseURL: `${keyed.url}/openai/v1/`, apiKey: KEYS.red };
+        await flows(new OpenAI(settings), keyed);
+        await flows(new AzureOpenAI({ ...settings, apiVersion: "preview" }), keyed);
+      },
     ),
     strong.python(
       "11-python",

@@ -91,7 +91,7 @@ export const createFile: Section = {
         const answer = await sendParts(main, [PURPOSE, ...expiry("last_active_at", "3600"), FILE]);
         refused(answer, {
           status: 400,
-          message: /last_active_at/,
+          message: "Invalid value: 'last_active_at'. Value must be 'created_at'.",
           param: "expires_after[anchor]",
           code: "invalid_value",
         });
@@ -100,9 +100,19 @@ export const createFile: Section = {
     strong.raw("2.1-expires-range", "3599 and 2592001 seconds are refused", async ({ main }) => {
       const param = "expires_after[seconds]";
       const short = await sendParts(main, [PURPOSE, ...expiry("created_at", "3599"), FILE]);
-      refused(short, { status: 400, message: /3599/, param, code: "integer_below_min_value" });
+      refused(short, {
+        status: 400,
+        message: `Invalid '${param}': integer below minimum value. Expected a value >= 3600, but got 3599 instead.`,
+        param,
+        code: "integer_below_min_value",
+      });
       const long = await sendParts(main, [PURPOSE, ...expiry("created_at", "2592001"), FILE]);
-      refused(long, { status: 400, message: /2592001/, param, code: "integer_above_max_value" });
+      refused(long, {
+        status: 400,
+        message: `Invalid '${param}': integer above maximum value. Expected a value <= 2592000, but got 2592001 instead.`,
+        param,
+        code: "integer_above_max_value",
+      });
     }),
     strong.raw(
       "2.1-purpose-missing",

@@ -189,9 +189,9 @@ export const content: Section = {
     ),
     strong.http(
       "2.5-unreadable",
-      "Purposes `assistants`, `user_data` and `vision` cannot: 400 `Not allowed to download files of purpose: …`",
+      "Purposes `assistants`, `user_data`, `vision` and `evals` cannot: 400 `Not allowed to download files of purpose: …`",
       async ({ main }) => {
-        for (const purpose of ["assistants", "user_data", "vision"]) {
+        for (const purpose of ["assistants", "user_data", "vision", "evals"]) {
           const id = await newFile(main, { purpose });
           refused(await main.get(`/v1/files/${id}/content`), {
             status: 400,

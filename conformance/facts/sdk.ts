@@ -180,10 +180,12 @@ export const polling: Section = {
       "The Node client uploads, creates, polls and reads a batch",
       async ({ main }) => {
         const { openai } = main;
-        const { id } = await openai.files.create({
+        const { id, created_at, expires_at } = await openai.files.create({
           file: new File([CONTENT], "f"),
           purpose: "batch",
+          expires_after: { anchor: "created_at", seconds: 3_600 },
         });
+        assert.equal(expires_at, created_at + 3_600);
         const created = await openai.batches.create({
           input_file_id: id,
           endpoint: "/v1/chat/completions",

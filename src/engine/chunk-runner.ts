@@ -2,7 +2,7 @@
  * The lines of one chunk → upstream → journal.
  *
  * Lines that the journal holds already are skipped; there is no other recovery. The others are taken on
- * one by one as their turn comes (`turns.ts`), so nothing is read that nobody is free to send, and each ends as
+ * one by one as their turn comes (`dispatch/fair-admission.ts`), so nothing is read that nobody is free to send, and each ends as
  * a record. A line that was interrupted leaves nothing: no record, no attempt charged. A line that cannot be sent at all
  * holds up no other: the run fails after the last one, and after some failures without progress (`failure.ts`)
  * the lines that are left get records that say so.
@@ -108,7 +108,7 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
       }
     }
   } finally {
-    chunkRun.onAllTaken();
+    chunkRun.handOut.end();
     await sending.settled();
   }
   if (sending.failure !== null) {

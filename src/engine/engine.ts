@@ -18,6 +18,7 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
+import { startChunk } from "./chunk-start.ts";
 import { CommonFailures } from "./common-failures.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
@@ -95,12 +96,19 @@ export class Engine {
     const owner = `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`;
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, owner });
     const commonFailures = new CommonFailures(options.log);
-    this.#scheduler = new Scheduler({
+    const runnerDeps = {
       ...options,
       failingJournals: this.#failingJournals,
       commonFailures,
       leases: this.#leases,
+    };
+    this.#scheduler = new Scheduler({
+      ...options,
+      failingJournals: this.#failingJournals,
+      isMemoryFull: () => options.memory.isFull("lines"),
       isAtRisk: (batchId) => this.#forecaster.isAtRisk(batchId),
+      bid: () => this.#leases.claim(),
+      startChunk: (start) => startChunk(start, runnerDeps),
       nudge: this.#nudges.chunks,
       onChunkEnded: () => this.#nudges.finalize.now(),
     });
@@ -108,7 +116,7 @@ export class Engine {
       ...options,
       measure: () => this.#scheduler.measure(),
       failingJournals: this.#failingJournals,
-      commonFailures,
+      commonFailureOf: (batchId) => commonFailures.find(batchId),
     });
   }
 
@@ -118,12 +126,12 @@ export class Engine {
       nudges.sweep.now();
       this.#options.onFinal();
     };
-    const onReopened = () => this.#scheduler.lookAgain();
+    const onReopened = () => this.#scheduler.recheck();
     const deps = { ...this.#options, leases: this.#leases, onFinal, onReopened };
     const turn = { project: "" };
     const validate = async () => {
       const hasValidated = await validateNext({ ...deps, turn });
-      if (hasValidated) this.#scheduler.lookAgain();
+      if (hasValidated) this.#scheduler.recheck();
       return hasValidated;
     };
     const finalize = () => finalizeNext(deps);
@@ -167,7 +175,7 @@ export class Engine {
   /** A batch is to stop. Renewing the leases is how its runs learn of it, and too much to do for each new batch. */
   nudgeStopping(): void {
     this.#nudges.heartbeat.now();
-    this.#scheduler.lookAgain();
+    this.#scheduler.recheck();
     this.#nudges.finalize.now();
   }
 

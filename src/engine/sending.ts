@@ -13,6 +13,7 @@ import { endingOf, NO_SPAN } from "../telemetry/tracing.ts";
 import type { RequestKind, Route, UpstreamRequest } from "../upstream/upstream.ts";
 import type { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
+import type { HandOut } from "./dispatch/route-queue.ts";
 import type { Journal } from "./journal.ts";
 import type { Run } from "./lease.ts";
 import { parsedLine } from "./parsed-line.ts";
@@ -23,12 +24,9 @@ export interface ChunkRun {
   /** Of one of its models, as it may have moved since the file was read; null when nothing serves it any more. */
   readonly routeOf: (model: string) => Route | null;
   readonly run: Run;
-  /** Asked for each line, one after the other, before it goes out: true once it may. */
-  readonly admit: () => boolean | Promise<boolean>;
-  /** Told of each line that has its outcome. */
+  readonly handOut: HandOut;
+  /** Called for each line that has its outcome. */
   readonly onRecorded: () => void;
-  /** Told once no more lines are taken on, so that the next chunk can be claimed. */
-  readonly onAllTaken: () => void;
 }
 
 interface SendingParts {
@@ -69,12 +67,12 @@ export class Sending {
 
   /** Sends the lines that are not answered yet, each as soon as there is room. False when the run ends first. */
   async takeOn(lines: Iterable<SplitLine>, answered: ReadonlySet<number>): Promise<boolean> {
-    const { admit, run } = this.#chunkRun;
+    const { handOut, run } = this.#chunkRun;
     for (const line of lines) {
       if (answered.has(line.number)) continue;
       if (run.stop.aborted) return false;
       for (let held = this.#held(); held !== null; held = this.#held()) await held;
-      const admitted = admit();
+      const admitted = handOut.admit();
       if (admitted !== true && !(await admitted)) return false;
       this.#underWayCount++;
       void this.#send(line);

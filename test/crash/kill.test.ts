@@ -89,7 +89,7 @@ test("killed ten times, a batch loses no line, doubles none, and repeats only wh
   }
   await server.kill("SIGTERM");
   await rm(dataDir, { recursive: true });
-}, 120_000);
+}, 300_000);
 
 const numbers = (rows: readonly ResultRow[]) => rows.map((row) => Number(row.custom_id.slice(5)));
 

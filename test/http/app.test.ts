@@ -203,17 +203,6 @@ describe("models", () => {
     }
   });
 
-  test.each(["GET", "DELETE"])("that nobody serves are a 404: %s", async (method) => {
-    const { status, body } = await get("/v1/models/ft:123", { method });
-    expect(status).toBe(404);
-    expect(body.error).toEqual({
-      message: "The model 'ft:123' does not exist",
-      type: "invalid_request_error",
-      param: "model",
-      code: "model_not_found",
-    });
-  });
-
   test("that are served cannot be deleted", async () => {
     const { status, body } = await get("/v1/models/meta/llama:8b", { method: "DELETE" });
     expect(status).toBe(404);

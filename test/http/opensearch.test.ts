@@ -1,6 +1,7 @@
 /**
  * OpenSearch ML Commons as a client, from the published example files: the connector decides what is sent, byte by byte,
- * and the walk-through is walked to its end. docs/opensearch.md tells the same to people.
+ * and the walk-through is walked to its end. docs/opensearch.md shows the same. What each call is answered is in
+ * `conformance/facts/opensearch.ts`.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -128,25 +129,6 @@ describe("a connector takes a batch from its creation to its end", () => {
     expect(ml.taskState).toBe("CANCELLED");
     expectBatch(await ml.cancel());
   });
-
-  test("when its URL ends in a slash, so that the others double it", async () => {
-    const actions = connector.actions.map((action) => ({ ...action, url: `${action.url}/` }));
-    using ml = await MlCommons.open({ ...connector, actions }, service.url);
-    expectBatch(await ml.batchPredict({ input_file_id: await upload() }));
-    await ended(ml);
-    expect(ml.taskState).toBe("COMPLETED");
-    expect((await ml.cancel()).status).toBe(409);
-  });
-
-  test("when an endpoint from the request arrives with escaped slashes", async () => {
-    using ml = await MlCommons.open(connector, service.url);
-    const batch = expectBatch(
-      await ml.batchPredict({ input_file_id: await upload(), endpoint: "/v1/embeddings" }),
-    );
-    expect(batch["endpoint"]).toBe("/v1/embeddings");
-    await ended(ml);
-    expect(ml.taskState).toBe("COMPLETED");
-  });
 });
 
 describe("`predict` is answered while the caller waits", () => {
@@ -187,61 +169,6 @@ describe("`predict` is answered while the caller waits", () => {
   });
 });
 
-test("polling is never refused: a thousand times on one connection", async () => {
-  using ml = await MlCommons.open(connector, service.url);
-  await ml.batchPredict({ input_file_id: await upload() });
-  for (let i = 0; i < 1_000; i++) expect((await ml.status()).status).toBe(200);
-});
-
-test("names outside ASCII never lie in two pieces", async () => {
-  const lines = exampleText("passages.jsonl").replaceAll("text-embedding-ada-002", "größe-😀");
-  const form = new FormData();
-  form.set("purpose", "batch");
-  form.set("file", new Blob([lines]), "passages.jsonl");
-  const headers = { authorization: `Bearer ${key}` };
-  const uploaded = await fetch(`${service.url}/v1/files`, { method: "POST", headers, body: form });
-  const { id } = (await uploaded.json()) as { id: string };
-  using ml = await MlCommons.open(connector, service.url);
-  expectBatch(await ml.batchPredict({ input_file_id: id }));
-  await ended(ml);
-  expect(expectBatch(await ml.status())["model"]).toBe("größe-😀");
-});
-
-describe("a refusal is one line of JSON with a status that ML Commons knows", () => {
-  test("for what it may ask in vain", async () => {
-    using ml = await MlCommons.open(connector, service.url);
-    ml.remoteJob = { id: "batch_unknown" };
-    for (const answer of [await ml.status(), await ml.cancel()]) {
-      expectPlain(answer);
-      expect(answer.status).toBe(404);
-    }
-    const refused = await ml.batchPredict({ input_file_id: "file-x", endpoint: "/v1/größe" });
-    expectPlain(refused);
-    expect(refused.status).toBe(400);
-  });
-
-  test("for a key that is missing, as in the status calls of version 2.19.0, or wrong", async () => {
-    const keyless = connector.actions.map((action) => ({ ...action, headers: {} }));
-    using without = await MlCommons.open({ ...connector, actions: keyless }, service.url);
-    using wrong = await MlCommons.open(
-      { ...connector, credential: { openAI_key: "sk-of-somebody-else" } },
-      service.url,
-    );
-    for (const ml of [without, wrong]) {
-      const answer = await ml.batchPredict({ input_file_id: "file-x" });
-      expectPlain(answer);
-      expect(answer.status).toBe(401);
-    }
-  });
-
-  test("but a server without keys asks for none", async () => {
-    await using open = await startTestService({ upstreamUrl: upstream.url });
-    const actions = connector.actions.map((action) => ({ ...action, headers: {} }));
-    using ml = await MlCommons.open({ ...connector, actions }, open.url);
-    expectBatch(await ml.batchPredict({ input_file_id: "file-x" }));
-  });
-});
-
 test("the calls of version 2.19, byte for byte", async () => {
   const id = await upload();
   const call = (line: string, body: string) =>
@@ -265,19 +192,6 @@ test("the calls of version 2.19, byte for byte", async () => {
   );
   expectPlain(repeated);
   expect(repeated.status).toBe(409);
-});
-
-test("each status of a batch is the state that it should be", () => {
-  expect(Object.fromEntries(BATCH_STATUSES.map((each) => [each, taskState(each)]))).toEqual({
-    validating: "RUNNING",
-    in_progress: "RUNNING",
-    finalizing: "RUNNING",
-    cancelling: "CANCELLING",
-    cancelled: "CANCELLED",
-    completed: "COMPLETED",
-    expired: "EXPIRED",
-    failed: "FAILED",
-  });
 });
 
 describe("the example files", () => {
@@ -361,25 +275,4 @@ describe("the example files", () => {
       title_embedding: expect.arrayContaining([expect.any(Number)]),
     });
   });
-});
-
-test("failed requests stand in the error file alone, and the input stays there to be read", async () => {
-  const failing = exampleText("passages.jsonl").replace("The quarry", "[[status 400]]");
-  const form = new FormData();
-  form.set("purpose", "batch");
-  form.set("file", new Blob([failing]), "passages.jsonl");
-  const headers = { authorization: `Bearer ${key}` };
-  const uploaded = await fetch(`${service.url}/v1/files`, { method: "POST", headers, body: form });
-  const { id } = (await uploaded.json()) as { id: string };
-  using ml = await MlCommons.open(connector, service.url);
-  await ml.batchPredict({ input_file_id: id });
-  await ended(ml);
-  const content = async (fileId: unknown) =>
-    (await fetch(`${service.url}/v1/files/${String(fileId)}/content`, { headers })).text();
-
-  const rows = (await content(ml.remoteJob["output_file_id"])).trimEnd().split("\n");
-
-  expect(rows.map((row) => JSON.parse(row).response.status_code)).toEqual([200, 200]);
-  expect(await content(ml.remoteJob["error_file_id"])).toContain('"passage-3"');
-  expect(await content(id)).toBe(failing);
 });

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import OpenAI, { toFile } from "openai";
+import { toFile } from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { UploadObject, UploadPartObject } from "../../src/contract/upload.ts";
 import { multipart, type Part, RawConnection, rawRequest } from "../support/raw-http.ts";
@@ -91,15 +91,6 @@ describe("a new upload", () => {
     expect(UploadObject.strict().safeParse(body).success).toBe(true);
   });
 
-  test("may be for every purpose of a file, of any type, and of any size up to 8 GiB", async () => {
-    for (const purpose of ["fine-tune", "assistants", "batch", "user_data", "vision", "evals"]) {
-      for (const bytes of [0, purpose === "batch" ? 209_715_200 : 8_589_934_592]) {
-        const { status, body } = await post("", request({ purpose, bytes, mime_type: "txt" }));
-        expect([status, body.bytes]).toEqual([200, bytes]);
-      }
-    }
-  });
-
   test.each<[string, object, string, string, string]>([
     [
       "without a name",
@@ -149,13 +140,6 @@ describe("a new upload", () => {
       "Invalid 'bytes': integer below minimum value. Expected a value >= 0, but got -1 instead.",
       "bytes",
       "integer_below_min_value",
-    ],
-    [
-      "of more than 8 GiB",
-      { purpose: "user_data", bytes: 8_589_934_593 },
-      "Invalid 'bytes': integer above maximum value. Expected a value <= 8589934592, but got 8589934593 instead.",
-      "bytes",
-      "integer_above_max_value",
     ],
     [
       "of a size that is text",
@@ -531,18 +515,5 @@ describe("the official SDK", () => {
     });
     expect(completed).toMatchObject({ status: "completed", file: { bytes: content.length } });
     expect((await contentOf(completed.file?.id ?? "")).equals(content)).toBe(true);
-  });
-
-  test("cancels an upload, and understands a refusal", async () => {
-    const { id } = await api.client.uploads.create({
-      filename: "a",
-      purpose: "batch",
-      bytes: 1,
-      mime_type: "text/jsonl",
-    });
-    expect((await api.client.uploads.cancel(id)).status).toBe("cancelled");
-    await expect(api.client.uploads.complete(id, { part_ids: [] })).rejects.toBeInstanceOf(
-      OpenAI.BadRequestError,
-    );
   });
 });

@@ -28,7 +28,8 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import { describeStore, type OpenedStore } from "./store.ts";
+import type { OpenedStore } from "./opened-store.ts";
+import { describeStore } from "./store.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const MIGRATIONS_DIR = join(ROOT, "migrations/sqlite");

@@ -13,7 +13,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 const usage: Usage = {
   inputTokens: 1,

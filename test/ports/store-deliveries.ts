@@ -17,7 +17,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 const END_MS = NOW_MS + 5;
 const CLAIM = { ...claimBy("sender", END_MS), limit: 10, busyWebhooks: [] };

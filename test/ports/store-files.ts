@@ -20,7 +20,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 const everything: FileQuery = {
   project: PROJECT,

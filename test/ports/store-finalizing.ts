@@ -15,7 +15,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 export function testFinalizing(open: OpenStore): void {
   testFinish(open);

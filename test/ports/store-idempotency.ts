@@ -16,7 +16,7 @@ import {
   NOW_MS,
   PROJECT,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 const KEY = aReceipt().key;
 const NEW = { kind: "new" };

@@ -12,7 +12,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 export function testLeases(open: OpenStore): void {
   testChunkLeases(open);

@@ -11,7 +11,7 @@ import {
   NOW_MS,
   PROJECT,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 const SOON_MS = NOW_MS + 10;
 

@@ -13,7 +13,7 @@ import {
   NOW_MS,
   PROJECT,
 } from "../support/store-builders.ts";
-import type { OpenStore } from "./store.ts";
+import type { OpenStore } from "./opened-store.ts";
 
 const faults: Fault[] = [
   { code: "invalid_json_line", message: "not JSON", param: null, line: 3 },

@@ -3,7 +3,7 @@
  * `describeStore("SQLite", open)`, where `open` gives an empty store each time.
  */
 import { describe } from "vitest";
-import type { Store } from "../../src/store/store.ts";
+import type { OpenStore } from "./opened-store.ts";
 import { testBatches } from "./store-batches.ts";
 import { testChunks } from "./store-chunks.ts";
 import { testDeliveries } from "./store-deliveries.ts";
@@ -15,14 +15,6 @@ import { testLeases } from "./store-leases.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
 import { testValidation } from "./store-validation.ts";
-
-export interface OpenedStore extends AsyncDisposable {
-  readonly store: Store;
-  /** Closes the store and opens it again on the same data. */
-  reopen(): Promise<Store>;
-}
-
-export type OpenStore = () => Promise<OpenedStore>;
 
 export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: files`, () => testFiles(open));

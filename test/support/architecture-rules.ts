@@ -74,7 +74,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["resources/memory-budget.ts"],
   },
   "engine/dispatch/": {
-    may: [...BASE, "engine/"],
+    may: BASE,
     mayKnow: [STORE, UPSTREAM, "loop.ts"],
   },
   "webhooks/": {
@@ -156,14 +156,16 @@ function isAllowed(path: string, { target, isTypeOnly }: Import, layer: Allowed)
   return isNeighbour || [...layer.may, ...known].some((allowed) => covers(allowed, target));
 }
 
-/** Returns every import of every file below `src/`, with paths as the tables have them. */
-const sourceImports = (files: readonly SourceFile[]) =>
-  files.filter(isSource).flatMap((file) =>
+/** Returns every import of every file, with paths as the tables have them. */
+const allImports = (files: readonly SourceFile[]) =>
+  files.flatMap((file) =>
     importsOf(file).map((each) => ({
       path: inSource(file.path),
       imported: { ...each, target: each.isOwn ? inSource(each.target) : each.target },
     })),
   );
+
+const sourceImports = (files: readonly SourceFile[]) => allImports(files.filter(isSource));
 
 function upwardImports(files: readonly SourceFile[]): string[] {
   const homeless = files
@@ -179,7 +181,7 @@ function upwardImports(files: readonly SourceFile[]): string[] {
 /** Finds cycles among imports, also of types: a cycle of either makes two files one. */
 function importCycles(files: readonly SourceFile[]): string[] {
   const edges = new Map<string, string[]>();
-  for (const { path, imported } of sourceImports(files)) {
+  for (const { path, imported } of allImports(files)) {
     if (imported.isOwn) edges.set(path, [...(edges.get(path) ?? []), imported.target]);
   }
   const done = new Set<string>();

@@ -8,7 +8,7 @@
  * next line; so places that become free together are shared as fairly as those that come one by one.
  */
 import type { Route } from "../../upstream/upstream.ts";
-import type { FairShare, Flow } from "./fair-queue.ts";
+import type { FairQueue, Flow } from "./fair-queue.ts";
 
 /** Given as a reason, because without one each abort would make an error with a stack. */
 const NOBODY_WAITS = "nobody waits";
@@ -21,7 +21,7 @@ interface Waiting {
 
 export class Turns {
   readonly #route: Route;
-  readonly #share: FairShare;
+  readonly #share: FairQueue;
   /** Flows with a line to send. */
   readonly #waiting = new Map<Flow, Waiting>();
   #isHandingOn = false;
@@ -31,7 +31,7 @@ export class Turns {
   #nobodyWaits = new AbortController();
   #hadToWait = false;
 
-  constructor(route: Route, share: FairShare) {
+  constructor(route: Route, share: FairQueue) {
     this.#route = route;
     this.#share = share;
   }

@@ -88,7 +88,7 @@ const isEarlier = (a: Contender, b: Contender): boolean =>
 const startTagOf = (flow: Flow) => flow.startTag;
 const finishTagOf = (flow: Flow) => flow.startTag + flow.chunkLineCount / flow.weight;
 
-export class FairShare {
+export class FairQueue {
   readonly #projects = new Map<string, Project>();
   #virtualTime = 0;
   #activeProjectCount = 0;

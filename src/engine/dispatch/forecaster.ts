@@ -3,13 +3,12 @@
  * open batches that takes long, so it is done in slices and less often.
  */
 import type { Batch, BatchId } from "../../batch/batch.ts";
-import type { Forecast, Waiting } from "../../batch/forecast.ts";
+import type { CommonFailure, Forecast, Waiting } from "../../batch/forecast.ts";
 import { isFinal } from "../../batch/status.ts";
 import type { Clock } from "../../clock.ts";
 import { inSlices } from "../../resources/time-slice.ts";
 import type { OpenBatch, Store } from "../../store/store.ts";
 import type { Upstreams } from "../../upstream/upstream.ts";
-import type { CommonFailures } from "../common-failures.ts";
 import { forecastAll, type OpenForecast } from "./forecast.ts";
 import type { ThroughputEstimator } from "./throughput-estimator.ts";
 import { waitOf } from "./waiting.ts";
@@ -32,7 +31,8 @@ export interface ForecasterDeps {
   readonly measure: () => ReadonlyMap<string, ThroughputEstimator>;
   /** Journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
-  readonly commonFailures: CommonFailures;
+  /** How the first lines of a batch have failed, if all did alike. */
+  readonly commonFailureOf: (batchId: BatchId) => CommonFailure | null;
 }
 
 export class Forecaster {
@@ -88,7 +88,7 @@ export class Forecaster {
 
   /** Null when nothing is known of the batch. Of one that is final only what was noticed. */
   forecastFor({ id, status }: Batch): Forecast | null {
-    const commonFailure = this.#deps.commonFailures.find(id);
+    const commonFailure = this.#deps.commonFailureOf(id);
     const open = isFinal(status) ? null : (this.#forecasts.get(id) ?? null);
     if (open === null && commonFailure === null) return null;
     return { ...(open ?? NOTHING_EXPECTED), commonFailure };

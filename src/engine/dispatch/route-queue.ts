@@ -12,7 +12,7 @@ import { inSlices } from "../../resources/time-slice.ts";
 import type { RunnableChunks } from "../../store/store.ts";
 import type { Route } from "../../upstream/upstream.ts";
 import { Turns } from "./fair-admission.ts";
-import { type Contender, FairShare, type Flow } from "./fair-queue.ts";
+import { type Contender, FairQueue, type Flow } from "./fair-queue.ts";
 
 /** Batches of a project that hand out lines to one route at the same time; as many again with few lines left. */
 const MAX_HANDING_OUT = 16;
@@ -36,11 +36,11 @@ export interface HandOut {
   readonly end: () => void;
 }
 
-export class Desk {
+export class RouteQueue {
   readonly route: Route;
   /** By project: chunks that are open here, handing out lines or waiting for the answers. */
   readonly #openChunkCounts = new Map<string, number>();
-  readonly #share = new FairShare();
+  readonly #share = new FairQueue();
   readonly #turns: Turns;
   readonly #entries = new Map<BatchId, Entry>();
   /** Lists of what there is to claim, until now. */
@@ -129,7 +129,10 @@ export class Desk {
   }
 
   /** A chunk of the batch is to hand out its lines, until `stop` aborts. */
-  startHandOut(contender: Contender, stop: AbortSignal): HandOut {
+  startHandOut(
+    contender: Contender,
+    { stop, onEnd }: { readonly stop: AbortSignal; readonly onEnd: () => void },
+  ): HandOut {
     const entry = this.#entryOf(contender);
     entry.isHandingOut = true;
     return {
@@ -138,6 +141,7 @@ export class Desk {
         entry.isHandingOut = false;
         this.#turns.leave(entry.flow);
         this.#leaveIfDone(contender.batchId);
+        onEnd();
       },
     };
   }

@@ -1,5 +1,5 @@
 /**
- * Which chunk next, and when. Every open route has a {@link Desk}, at which the batches that have lines for it
+ * Which chunk next, and when. Every open route has a {@link RouteQueue}, at which the batches that have lines for it
  * contend; a chunk is claimed for the batch whose turn it is, and whoever claims it can start at once. Nothing is
  * claimed for a route that takes no lines at the moment: the work stays where any replica can take it. Chunks in
  * memory are bounded by the bytes of their input.
@@ -11,14 +11,12 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { Clock } from "../../clock.ts";
 import type { Nudge } from "../../loop.ts";
 import { inSlices } from "../../resources/time-slice.ts";
+import type { Claim } from "../../store/claim.ts";
 import type { ClaimedChunk, RunnableChunks, Store } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Route, Upstreams } from "../../upstream/upstream.ts";
-import { type ChunkRunnerDeps, runChunk } from "../chunk-runner.ts";
-import { isPassing } from "../failure.ts";
-import type { Leases, Run } from "../lease.ts";
 import type { Contender } from "./fair-queue.ts";
-import { Desk } from "./route-queue.ts";
+import { type HandOut, RouteQueue } from "./route-queue.ts";
 import { ThroughputEstimator } from "./throughput-estimator.ts";
 
 /** How old the list of what can be claimed may be. */
@@ -30,30 +28,51 @@ const SLOW_LIST_RESTS = 9;
 /** With tens of thousands of batches a list may be older: it takes a quarter of the time at the most. */
 const LIST_AGE_FACTOR = 4;
 
-export interface SchedulerDeps extends ChunkRunnerDeps {
+/** What a chunk needs to be worked on. */
+export interface ChunkStart {
+  readonly claimed: ClaimedChunk;
+  readonly route: Route;
+  /** Of one of its models, as it may have moved since the file was read; null when nothing serves it any more. */
+  readonly routeOf: (model: string) => Route | null;
+  /** The chunk hands out its lines from now on, until `stop` aborts. */
+  readonly handOut: (stop: AbortSignal) => HandOut;
+  /** Called for each line that has its outcome. */
+  readonly onRecorded: () => void;
+}
+
+/** A chunk that is worked on. */
+export interface RunningChunk {
+  /** Never rejects. Resolves to whether the chunk ended before its time, and has work left. */
+  readonly ended: Promise<"done" | "early">;
+  /** Its lines are to go another way: it ends when those in flight have ended. */
+  reroute(): void;
+}
+
+export interface SchedulerDeps {
   readonly store: Store;
   readonly upstreams: Upstreams;
   readonly clock: Clock;
   readonly log: Log;
-  readonly leases: Leases;
+  /** Whether the memory for lines is used up. */
+  readonly isMemoryFull: () => boolean;
+  /** Journals that cannot be written at the moment. */
+  readonly failingJournals: ReadonlySet<unknown>;
   readonly isAtRisk: (batchId: BatchId) => boolean;
+  /** A bid for a chunk in this process's name. */
+  readonly bid: () => Promise<Claim>;
+  readonly startChunk: (start: ChunkStart) => RunningChunk;
   /** Wakes this scheduler. */
   readonly nudge: Nudge;
-  /** Told when a chunk has ended: its batch may be ready for its files. */
+  /** Called when a chunk has ended: its batch may be ready for its files. */
   readonly onChunkEnded: () => void;
 }
 
 /** A chunk that is open here. */
-interface Running {
-  readonly claimed: ClaimedChunk;
-  readonly desk: Desk;
-  readonly run: Run;
+interface OpenChunk {
+  readonly chunk: RunningChunk;
   /** The models that its lines have asked for until now, and the route of each. */
-  readonly routes: Map<string, Route | null>;
+  readonly routes: ReadonlyMap<string, Route | null>;
 }
-
-const bytesOf = ({ chunk }: ClaimedChunk) =>
-  chunk.extents.reduce((sum, { start, end }) => sum + end - start, 0);
 
 const contenderOf = ({ batch }: ClaimedChunk): Contender => ({
   batchId: batch.id,
@@ -63,25 +82,13 @@ const contenderOf = ({ batch }: ClaimedChunk): Contender => ({
   createdAtMs: batch.createdAtMs,
 });
 
-/** A failure that cannot be counted because the store is away is none of the chunk's own. */
-async function countFailure(
-  err: unknown,
-  { lease }: ClaimedChunk,
-  { store, log }: SchedulerDeps,
-): Promise<void> {
-  if (isPassing(err)) return;
-  await store.countChunkFailureIfLeased(lease).catch((cause: unknown) => {
-    log.warn({ batch: lease.batchId, chunk: lease.chunkNumber, err: cause }, "failure.not_counted");
-  });
-}
-
 export class Scheduler {
   readonly #deps: SchedulerDeps;
-  readonly #desks = new Map<Route, Desk>();
+  readonly #queues = new Map<Route, RouteQueue>();
   /** By the keys of their routes. */
   readonly #meters = new Map<string, ThroughputEstimator>();
-  readonly #running = new Map<Promise<void>, Running>();
-  /** Models of waiting chunks that no target serves any more, told once each. */
+  readonly #open = new Map<Promise<void>, OpenChunk>();
+  /** Models of waiting chunks that no target serves any more, logged once each. */
   #unserved: ReadonlySet<string> = new Set();
   #listedAtMs = Number.NEGATIVE_INFINITY;
   #listEveryMs = LIST_EVERY_MS;
@@ -96,37 +103,36 @@ export class Scheduler {
 
   /** Claims one chunk and sets it going; false when nothing can be claimed now. */
   async startNext(): Promise<boolean> {
-    const { store, leases, failingJournals, upstreams } = this.#deps;
+    const { store, bid, failingJournals, upstreams } = this.#deps;
     // Answers that cannot be kept must not be asked for.
     if (failingJournals.size > 0) return false;
     await this.#listIfDue();
     const choice = this.#choose();
     if (choice === null) return false;
     const { batchId, model } = choice.runnable;
-    const claimed = await store.claimChunk({ ...(await leases.claim()), batchId, model });
+    const claimed = await store.claimChunk({ ...(await bid()), batchId, model });
     // The configuration may have changed since the list was made.
-    if (claimed !== null && upstreams.findRoute(model) === choice.desk.route) {
-      this.#start(claimed, choice.desk);
+    if (claimed !== null && upstreams.findRoute(model) === choice.queue.route) {
+      this.#start(claimed, choice.queue);
       return true;
     }
-    choice.desk.forget(choice.runnable);
+    choice.queue.forget(choice.runnable);
     if (claimed !== null) await store.releaseChunkIfLeased(claimed.lease);
     return true;
   }
 
   /** What can be claimed has changed, and not by what happens here. */
-  lookAgain(): void {
+  recheck(): void {
     this.#isListBehind = true;
     this.#deps.nudge.now();
   }
 
   /** Ends the runs whose route is another one now; their chunks go on under that. */
   reroute(): void {
-    const { upstreams, clock } = this.#deps;
-    for (const { claimed, desk, run, routes } of this.#running.values()) {
-      const known = [[claimed.chunk.model, desk.route] as const, ...routes];
-      const hasMoved = known.some(([model, route]) => upstreams.findRoute(model) !== route);
-      if (hasMoved) run.end("reroute", null, clock);
+    const { upstreams } = this.#deps;
+    for (const { chunk, routes } of this.#open.values()) {
+      const hasMoved = [...routes].some(([model, route]) => upstreams.findRoute(model) !== route);
+      if (hasMoved) chunk.reroute();
     }
     // Whatever it costs: nothing goes by the old list any more.
     this.#listedAtMs = Number.NEGATIVE_INFINITY;
@@ -137,14 +143,14 @@ export class Scheduler {
   measure(): ReadonlyMap<string, ThroughputEstimator> {
     const nowMs = this.#deps.clock.elapsedMs();
     const full = new Set<string>();
-    for (const desk of this.#desks.values()) if (desk.takeHadToWait()) full.add(desk.route.key);
+    for (const queue of this.#queues.values()) if (queue.takeHadToWait()) full.add(queue.route.key);
     for (const [key, meter] of this.#meters) meter.sample(nowMs, full.has(key) ? "full" : "idling");
     return this.#meters;
   }
 
   /** Resolves when every chunk that was started has ended. */
   async settled(): Promise<void> {
-    while (this.#running.size > 0) await Promise.all(this.#running.keys());
+    while (this.#open.size > 0) await Promise.all(this.#open.keys());
   }
 
   async #listIfDue(): Promise<void> {
@@ -167,11 +173,11 @@ export class Scheduler {
         }
       }
     }
-    this.#tellUnserved(unserved);
-    for (const route of byRoute.keys()) this.#deskOf(route);
-    for (const [route, desk] of this.#desks) {
-      await desk.update(byRoute.get(route) ?? [], isAtRisk);
-      if (desk.isIdle) this.#desks.delete(route);
+    this.#logUnserved(unserved);
+    for (const route of byRoute.keys()) this.#queueOf(route);
+    for (const [route, queue] of this.#queues) {
+      await queue.update(byRoute.get(route) ?? [], isAtRisk);
+      if (queue.isIdle) this.#queues.delete(route);
     }
     const endedAtMs = clock.elapsedMs();
     const tookMs = endedAtMs - startedAtMs;
@@ -194,7 +200,7 @@ export class Scheduler {
     return route;
   }
 
-  #tellUnserved(unserved: ReadonlySet<string>): void {
+  #logUnserved(unserved: ReadonlySet<string>): void {
     for (const model of unserved) {
       if (!this.#unserved.has(model)) this.#deps.log.warn({ model }, "route.unserved");
     }
@@ -202,26 +208,26 @@ export class Scheduler {
   }
 
   /** Of the routes that take lines, one with the fewest chunks open: none is to have the memory of the others. */
-  #choose(): { desk: Desk; runnable: RunnableChunks } | null {
+  #choose(): { queue: RouteQueue; runnable: RunnableChunks } | null {
     const nowMs = this.#deps.clock.nowMs();
     // One chunk of each project is let through anyway, at each route.
-    const memory = this.#deps.memory.isFull("lines") ? "full" : "free";
-    const desks = [...this.#desks.values()]
-      .filter((desk) => desk.route.opensAtMs <= nowMs)
+    const memory = this.#deps.isMemoryFull() ? "full" : "free";
+    const queues = [...this.#queues.values()]
+      .filter((queue) => queue.route.opensAtMs <= nowMs)
       .sort((a, b) => a.openChunkCount - b.openChunkCount);
-    for (const desk of desks) {
-      const runnable = desk.next(memory);
-      if (runnable !== null) return { desk, runnable };
+    for (const queue of queues) {
+      const runnable = queue.next(memory);
+      if (runnable !== null) return { queue, runnable };
     }
     return null;
   }
 
-  #deskOf(route: Route): Desk {
-    const known = this.#desks.get(route);
+  #queueOf(route: Route): RouteQueue {
+    const known = this.#queues.get(route);
     if (known !== undefined) return known;
-    const desk = new Desk(route);
-    this.#desks.set(route, desk);
-    return desk;
+    const queue = new RouteQueue(route);
+    this.#queues.set(route, queue);
+    return queue;
   }
 
   #meterOf({ key }: Route): ThroughputEstimator {
@@ -232,51 +238,30 @@ export class Scheduler {
     return meter;
   }
 
-  #start(claimed: ClaimedChunk, desk: Desk): void {
-    const { log, leases, clock, memory } = this.#deps;
-    const { batch, chunk, lease } = claimed;
-    const fields = { batch: batch.id, chunk: chunk.number, route: desk.route.key };
-    log.debug(fields, "chunk.claimed");
-    const room = memory.open("lines", batch.project);
-    // That memory is full is asked before a chunk is claimed.
-    void room.add(bytesOf(claimed));
-    desk.chunkOpened(batch.project);
-    this.#meterOf(desk.route).begin(clock.elapsedMs());
-    const run = leases.holdChunk(lease);
-    const parts = { claimed, desk, run, routes: new Map<string, Route | null>() };
-    const running = this.#run(parts)
-      .catch((err: unknown) => {
-        // The lease is left to run out, so a chunk that fails again and again is not tried in a tight loop.
-        log.error({ ...fields, err }, "chunk.failed");
-        return run.endReason === null ? countFailure(err, claimed, this.#deps) : undefined;
-      })
-      .finally(() => {
-        room.release();
-        desk.chunkEnded(batch.project);
-        this.#meterOf(desk.route).end(clock.elapsedMs());
-        this.#running.delete(running);
-        if (run.endReason === null) this.#deps.nudge.now();
-        else this.lookAgain();
-        this.#deps.onChunkEnded();
-      });
-    this.#running.set(running, parts);
-  }
-
-  async #run({ claimed, desk, run, routes }: Running): Promise<void> {
-    const { leases, nudge } = this.#deps;
-    const { route } = desk;
+  #start(claimed: ClaimedChunk, queue: RouteQueue): void {
+    const { clock, nudge, startChunk, onChunkEnded } = this.#deps;
+    const { project } = claimed.batch;
+    const { route } = queue;
     const meter = this.#meterOf(route);
-    const { admit, end } = desk.startHandOut(contenderOf(claimed), run.stop);
-    const onAllTaken = () => {
-      end();
-      nudge.now();
-    };
-    const onRecorded = () => meter.count();
-    const routeOf = (model: string) => this.#routeOf(model, routes);
-    try {
-      await runChunk({ claimed, route, routeOf, run, admit, onAllTaken, onRecorded }, this.#deps);
-    } finally {
-      leases.dropChunk(claimed.lease);
-    }
+    const routes = new Map<string, Route | null>([[claimed.chunk.model, route]]);
+    queue.chunkOpened(project);
+    meter.begin(clock.elapsedMs());
+    const chunk = startChunk({
+      claimed,
+      route,
+      routeOf: (model) => this.#routeOf(model, routes),
+      handOut: (stop) =>
+        queue.startHandOut(contenderOf(claimed), { stop, onEnd: () => nudge.now() }),
+      onRecorded: () => meter.count(),
+    });
+    const ended = chunk.ended.then((end) => {
+      queue.chunkEnded(project);
+      meter.end(clock.elapsedMs());
+      this.#open.delete(ended);
+      if (end === "done") nudge.now();
+      else this.recheck();
+      onChunkEnded();
+    });
+    this.#open.set(ended, { chunk, routes });
   }
 }

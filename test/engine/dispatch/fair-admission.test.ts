@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
 import { Turns } from "../../../src/engine/dispatch/fair-admission.ts";
-import { FairShare } from "../../../src/engine/dispatch/fair-queue.ts";
+import { FairQueue } from "../../../src/engine/dispatch/fair-queue.ts";
 import { Admission } from "../../../src/upstream/admission.ts";
 import type { Route } from "../../../src/upstream/upstream.ts";
 
@@ -31,7 +31,7 @@ class Places implements Pick<Route, "admit" | "dismiss"> {
 
 function aRoute(limit: number) {
   const places = new Places(limit);
-  const share = new FairShare();
+  const share = new FairQueue();
   const turns = new Turns(places as unknown as Route, share);
   const order: string[] = [];
   let count = 0;

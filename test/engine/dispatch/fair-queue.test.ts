@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
-import { FairShare, type Flow, weightOf } from "../../../src/engine/dispatch/fair-queue.ts";
+import { FairQueue, type Flow, weightOf } from "../../../src/engine/dispatch/fair-queue.ts";
 import { seededRandom } from "../../support/seeded-random.ts";
 
 const SEEDS = [1, 2, 3];
@@ -50,7 +50,7 @@ class Contending {
 
 /** A route that serves one line after the other, each to the batch whose turn it is. Time is lines. */
 class Simulation {
-  readonly share = new FairShare();
+  readonly share = new FairQueue();
   readonly contending = new Map<Flow, Contending>();
   readonly #inIdeal = new Set<Contending>();
   /** Until somebody comes or is done. */

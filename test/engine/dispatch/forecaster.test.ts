@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Batch } from "../../../src/batch/batch.ts";
+import type { Batch, BatchId } from "../../../src/batch/batch.ts";
 import { CommonFailures } from "../../../src/engine/common-failures.ts";
 import { Forecaster } from "../../../src/engine/dispatch/forecaster.ts";
 import { ThroughputEstimator } from "../../../src/engine/dispatch/throughput-estimator.ts";
@@ -36,7 +36,8 @@ async function aForecaster() {
     endOfWork: (startAtMs: number, workMs: number) => startAtMs + workMs,
   };
   const commonFailures = new CommonFailures(new Events().log);
-  const noticing = { failingJournals: new Set(), commonFailures };
+  const commonFailureOf = (batchId: BatchId) => commonFailures.find(batchId);
+  const noticing = { failingJournals: new Set(), commonFailureOf };
   const upstreams = { findRoute: () => route } as unknown as Upstreams;
   // Two lines a second.
   const meter = new ThroughputEstimator();

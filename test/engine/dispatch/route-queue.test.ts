@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
-import { Desk } from "../../../src/engine/dispatch/route-queue.ts";
+import { RouteQueue } from "../../../src/engine/dispatch/route-queue.ts";
 import type { RunnableChunks } from "../../../src/store/store.ts";
 import type { Route } from "../../../src/upstream/upstream.ts";
 import { seededRandom } from "../../support/seeded-random.ts";
@@ -31,27 +31,27 @@ function someWork(fields: Partial<RunnableChunks> = {}): RunnableChunks {
 }
 
 /** A chunk claimed and handing out. */
-function claim(desk: Desk) {
-  const runnable = desk.next("free");
+function claim(queue: RouteQueue) {
+  const runnable = queue.next("free");
   if (runnable === null) return null;
-  return { runnable, handOut: desk.startHandOut(runnable, NEVER) };
+  return { runnable, handOut: queue.startHandOut(runnable, { stop: NEVER, onEnd: () => {} }) };
 }
 
 /** As many as may hand out at once, in the order in which they are claimed. */
-function claimAll(desk: Desk) {
+function claimAll(queue: RouteQueue) {
   const claimed = [];
-  for (let next = claim(desk); next !== null; next = claim(desk)) claimed.push(next);
+  for (let next = claim(queue); next !== null; next = claim(queue)) claimed.push(next);
   return claimed;
 }
 
 describe("the next chunk of a route", () => {
   test("goes to each of the batches before any has a second one", async () => {
-    const desk = new Desk(OPEN_ROUTE);
+    const queue = new RouteQueue(OPEN_ROUTE);
     const work = Array.from({ length: 100 }, () => someWork());
-    await desk.update(work, atRiskNever);
+    await queue.update(work, atRiskNever);
     const order: BatchId[] = [];
     for (let i = 0; i < work.length; i++) {
-      const { runnable, handOut } = claim(desk)!;
+      const { runnable, handOut } = claim(queue)!;
       order.push(runnable.batchId);
       for (let line = 0; line < runnable.nextLineCount; line++) void handOut.admit();
       handOut.end();
@@ -60,65 +60,65 @@ describe("the next chunk of a route", () => {
   });
 
   test("is handed out by one chunk of a batch at a time, and by a bounded number of batches", async () => {
-    const desk = new Desk(OPEN_ROUTE);
+    const queue = new RouteQueue(OPEN_ROUTE);
     const work = Array.from({ length: 100 }, () => someWork());
-    await desk.update(work, atRiskNever);
-    const claimed = claimAll(desk);
+    await queue.update(work, atRiskNever);
+    const claimed = claimAll(queue);
     expect(new Set(claimed.map(({ runnable }) => runnable.batchId)).size).toBe(claimed.length);
     expect(claimed).toHaveLength(16);
     void claimed[0]?.handOut.admit();
     claimed[0]?.handOut.end();
-    expect(claim(desk)?.runnable).toBe(work[16]);
+    expect(claim(queue)?.runnable).toBe(work[16]);
   });
 
   test("is not kept from a small batch, or from another project, by large ones that fill all places", async () => {
-    const desk = new Desk(OPEN_ROUTE);
+    const queue = new RouteQueue(OPEN_ROUTE);
     const large = Array.from({ length: 100 }, () => someWork());
-    await desk.update(large, atRiskNever);
-    claimAll(desk);
+    await queue.update(large, atRiskNever);
+    claimAll(queue);
     const small = someWork({ remainingLineCount: 10 });
     const other = someWork({ project: "two" });
-    await desk.update([...large, small, other], atRiskNever);
-    const next = claimAll(desk).map(({ runnable }) => runnable);
+    await queue.update([...large, small, other], atRiskNever);
+    const next = claimAll(queue).map(({ runnable }) => runnable);
     expect(new Set(next)).toEqual(new Set([small, other]));
   });
 
   test("goes to a project that has none although the memory is full, and to nobody else", async () => {
-    const desk = new Desk(OPEN_ROUTE);
+    const queue = new RouteQueue(OPEN_ROUTE);
     const [first, second, other] = [someWork(), someWork(), someWork({ project: "two" })];
-    await desk.update([first, second, other], atRiskNever);
-    desk.chunkOpened(claim(desk)!.runnable.project);
-    expect(desk.next("full")).toBe(other);
-    desk.chunkOpened("two");
-    expect(desk.next("full")).toBeNull();
-    desk.chunkEnded("one");
-    expect(desk.next("full")).toBe(second);
+    await queue.update([first, second, other], atRiskNever);
+    queue.chunkOpened(claim(queue)!.runnable.project);
+    expect(queue.next("full")).toBe(other);
+    queue.chunkOpened("two");
+    expect(queue.next("full")).toBeNull();
+    queue.chunkEnded("one");
+    expect(queue.next("full")).toBe(second);
   });
 
   test("goes to batches in danger first, the earliest deadline before the others, in three turns of four", async () => {
-    const desk = new Desk(OPEN_ROUTE);
+    const queue = new RouteQueue(OPEN_ROUTE);
     const safe = Array.from({ length: 5 }, () => someWork());
     const inDanger = Array.from({ length: 5 }, () => someWork());
     const ids = new Set(inDanger.map(({ batchId }) => batchId));
-    await desk.update([...safe, ...inDanger.toReversed()], (batchId) => ids.has(batchId));
-    const order = claimAll(desk).map(({ runnable }) => runnable);
+    await queue.update([...safe, ...inDanger.toReversed()], (batchId) => ids.has(batchId));
+    const order = claimAll(queue).map(({ runnable }) => runnable);
     expect(order.slice(0, 6)).toEqual([...inDanger.slice(0, 3), safe[0], ...inDanger.slice(3)]);
   });
 
   test("is for nobody once the list shows that there is none, or a claim found none", async () => {
-    const desk = new Desk(OPEN_ROUTE);
+    const queue = new RouteQueue(OPEN_ROUTE);
     const [first, second] = [someWork(), someWork()];
-    await desk.update([first, second], atRiskNever);
-    desk.forget(first);
-    expect(desk.next("free")).toBe(second);
-    await desk.update([], atRiskNever);
-    expect(desk.next("free")).toBeNull();
-    expect(desk.isIdle).toBe(true);
+    await queue.update([first, second], atRiskNever);
+    queue.forget(first);
+    expect(queue.next("free")).toBe(second);
+    await queue.update([], atRiskNever);
+    expect(queue.next("free")).toBeNull();
+    expect(queue.isIdle).toBe(true);
   });
 
   test("comes to every large batch although small ones never cease to arrive", async () => {
     const random = seededRandom(7);
-    const desk = new Desk(OPEN_ROUTE);
+    const queue = new RouteQueue(OPEN_ROUTE);
     let work: RunnableChunks[] = Array.from({ length: 40 }, () => someWork());
     const large = new Set(work.map(({ batchId }) => batchId));
     const served = new Set<BatchId>();
@@ -127,8 +127,8 @@ describe("the next chunk of a route", () => {
       while (work.length < large.size + 2) {
         work.push(someWork({ remainingLineCount: 1 + Math.floor(random() * 20) }));
       }
-      await desk.update(work, atRiskNever);
-      const { runnable, handOut } = claim(desk)!;
+      await queue.update(work, atRiskNever);
+      const { runnable, handOut } = claim(queue)!;
       for (let line = 0; line < runnable.nextLineCount; line++) void handOut.admit();
       handOut.end();
       if (large.has(runnable.batchId)) served.add(runnable.batchId);
@@ -140,12 +140,14 @@ describe("the next chunk of a route", () => {
 
 test("the end of a chunk that has handed out its lines does not stop the next one of its batch", async () => {
   const { promise: place, resolve: free } = Promise.withResolvers<boolean>();
-  const desk = new Desk({ ...OPEN_ROUTE, admit: () => place });
+  const queue = new RouteQueue({ ...OPEN_ROUTE, admit: () => place });
   const work = someWork();
-  await desk.update([work], atRiskNever);
+  await queue.update([work], atRiskNever);
+  const handOutOf = (signal: AbortSignal) =>
+    queue.startHandOut(work, { stop: signal, onEnd: () => {} });
   const [former, stop] = [new AbortController(), new AbortController()];
-  desk.startHandOut(work, former.signal).end();
-  const admitted = desk.startHandOut(work, stop.signal).admit();
+  handOutOf(former.signal).end();
+  const admitted = handOutOf(stop.signal).admit();
   former.abort();
   free(true);
   expect(await admitted).toBe(true);

@@ -14,8 +14,13 @@ function idleScheduler(listMs: number) {
       return [];
     },
   };
-  const memory = { isFull: () => false };
-  const parts = { clock, store, failingJournals: new Set(), nudge: new Nudge(), memory };
+  const parts = {
+    clock,
+    store,
+    failingJournals: new Set(),
+    nudge: new Nudge(),
+    isMemoryFull: () => false,
+  };
   const scheduler = new Scheduler(parts as unknown as SchedulerDeps);
   return { clock, scheduler, listCount: () => listCount };
 }
@@ -23,7 +28,7 @@ function idleScheduler(listMs: number) {
 test("what can be claimed is listed again at each change while that is quick", async () => {
   const { scheduler, listCount } = idleScheduler(1);
   for (let i = 0; i < 100; i++) {
-    scheduler.lookAgain();
+    scheduler.recheck();
     await scheduler.startNext();
   }
   expect(listCount()).toBe(100);
@@ -33,7 +38,7 @@ test("a slow list takes a small part of the time, however often something change
   const { clock, scheduler, listCount } = idleScheduler(50);
   const startMs = clock.nowMs();
   while (clock.nowMs() - startMs < 10_000) {
-    scheduler.lookAgain();
+    scheduler.recheck();
     await scheduler.startNext();
     clock.advance(1);
   }

@@ -1,0 +1,56 @@
+/**
+ * Starts the run of a chunk that was claimed: takes its lease and its memory, and gives both back when the run ends.
+ *
+ * The scheduler decides which chunk is claimed and calls this; how the lines of a chunk become records is told in
+ * `chunk-runner.ts`. A run that fails is logged and counted against its chunk, and its lease is left to run out, so that
+ * a chunk that fails again and again is not tried in a tight loop.
+ */
+import type { ClaimedChunk } from "../store/store.ts";
+import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
+import type { ChunkStart, RunningChunk } from "./dispatch/scheduler.ts";
+import { isPassing } from "./failure.ts";
+import type { Leases } from "./lease.ts";
+
+interface ChunkStartDeps extends ChunkRunnerDeps {
+  readonly leases: Leases;
+}
+
+const bytesOf = ({ chunk }: ClaimedChunk) =>
+  chunk.extents.reduce((sum, { start, end }) => sum + end - start, 0);
+
+export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChunk {
+  const { log, leases, clock, memory } = deps;
+  const { claimed, route } = start;
+  const { batch, chunk, lease } = claimed;
+  const fields = { batch: batch.id, chunk: chunk.number, route: route.key };
+  log.debug(fields, "chunk.claimed");
+  const room = memory.open("lines", batch.project);
+  // The scheduler asks whether memory is full before it claims a chunk.
+  void room.add(bytesOf(claimed));
+  const run = leases.holdChunk(lease);
+  const work = async (): Promise<"done" | "early"> => {
+    try {
+      await runChunk({ ...start, run, handOut: start.handOut(run.stop) }, deps);
+    } catch (err) {
+      log.error({ ...fields, err }, "chunk.failed");
+      if (run.endReason === null) await countFailure(err, claimed, deps);
+    } finally {
+      leases.dropChunk(lease);
+      room.release();
+    }
+    return run.endReason === null ? "done" : "early";
+  };
+  return { ended: work(), reroute: () => run.end("reroute", null, clock) };
+}
+
+/** A failure that cannot be counted because the store is away is none of the chunk's own. */
+async function countFailure(
+  err: unknown,
+  { lease }: ClaimedChunk,
+  { store, log }: ChunkStartDeps,
+): Promise<void> {
+  if (isPassing(err)) return;
+  await store.countChunkFailureIfLeased(lease).catch((cause: unknown) => {
+    log.warn({ batch: lease.batchId, chunk: lease.chunkNumber, err: cause }, "failure.not_counted");
+  });
+}

@@ -1,0 +1,11 @@
+import type { Store } from "../../src/store/store.ts";
+
+/** What the suites of the store are given by the test of an adapter. */
+export interface OpenedStore extends AsyncDisposable {
+  readonly store: Store;
+  /** Closes the store and opens it again on the same data. */
+  reopen(): Promise<Store>;
+}
+
+/** Opens an empty store. */
+export type OpenStore = () => Promise<OpenedStore>;
