@@ -70,7 +70,7 @@ export const LOG_EVENTS = {
     "upload.completed": "The parts of an upload became a file.",
     "upload.created": "A client began an upload in parts.",
     "upload.expired": "The time of an upload in parts was over.",
-    "upstream.recovered": "A target that was in trouble gave a good answer.",
+    "upstream.recovered": "A target that had failed gave a good answer.",
     "webhook.delivered": "An event was taken.",
   },
   debug: {

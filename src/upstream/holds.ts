@@ -1,50 +1,37 @@
 /**
- * Requests that wait because a target refuses the operator's own key, account or address (`exchange/refusal.ts`).
+ * The circuit breakers of a target for the kinds of requests in which it refuses the operator's own key, account or
+ * address (`exchange/refusal.ts`). A *kind* is one project, endpoint and model; its requests are *held* while its circuit is
+ * not closed. Another configuration, or an answer of any other sort, closes it.
  *
- * A hold is a circuit breaker of its own for one project, endpoint and model at the target. After a few refusals in a row
- * nothing of that kind goes out but a probe now and then; an answer of any other sort, or another configuration, ends
- * it. It must never be the target's as a whole: then one tenant whose requests make a server answer 401 or 404 in
- * odd words could shut the target for all others.
+ * The circuit of the whole target must never open for refusals: one tenant whose requests make a server answer 401 or 404
+ * in odd words could then stop the target for all others.
  *
- * What others are served is the evidence that tells a refused line from a sick target. A success of a request that started
- * later than the hold ends the hold, and a line that is refused although the target has served a request that started
- * later than its own first refusal is charged for it (`retry.ts`). The start counts and not the end: an answer may take minutes, and
- * proves no more than that the key was good when it began. Credit is no such matter, since a small or free request may be
- * served when a larger one is not paid for: there only requests of the same kind are evidence.
+ * The answers to other requests are the evidence that tells a refused line from a target that refuses everyone. A success
+ * of a request that started later than the hold ends the hold. A line that is refused although the target has served a
+ * request that started later than the line's own first refusal is charged for it (`retry.ts`). The start counts and not the
+ * end: an answer may take minutes, and proves only that the key was good when it began. For credit only requests of the
+ * same kind are evidence, since a small or free request may be served when a larger one is not paid for.
  *
  * All instants here are of elapsed time.
  */
 import type { Outcome, Refused } from "../batch/outcome.ts";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
-import { CircuitBreaker } from "./capacity/breaker.ts";
+import { CircuitBreaker, type Ended } from "./capacity/breaker.ts";
 import type { RequestKind } from "./upstream.ts";
 
-interface Hold {
-  readonly breaker: CircuitBreaker;
-  refused: Refused;
-}
-
-/** Of an attempt that has ended. */
-export interface Ended {
-  readonly startedAtMs: number;
-  readonly nowMs: number;
-  /** From 0 up to 1. */
-  readonly random: number;
-}
-
-/** The oldest go when somebody asks for ever new models. */
-const MAX_HOLDS = 1_000;
+/** The oldest are forgotten when a client asks for ever new models. */
+const MAX_KINDS = 1_000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 export class Holds {
-  readonly #holds = new Map<string, Hold>();
+  readonly #breakers = new Map<string, CircuitBreaker<Refused>>();
   /** When the latest request started that was served. */
   #servedAtMs = NEVER;
-  /** The same, for the kinds that a hold was about. */
+  /** The same for kinds that were refused before. */
   readonly #servedByKind = new Map<string, number>();
   readonly #listeners = new Set<() => void>();
 
-  /** Called when held requests may go again, or a probe has told something. */
+  /** Called when held requests may go again, or a probe has ended. */
   onChange(listener: () => void): void {
     this.#listeners.add(listener);
   }
@@ -55,14 +42,14 @@ export class Holds {
 
   /** The answer for which nothing of this kind goes out; null when it does. */
   heldFor(kind: RequestKind): Refused | null {
-    if (this.#holds.size === 0) return null;
-    const hold = this.#holds.get(keyOf(kind));
-    return hold === undefined || hold.breaker.circuit === "closed" ? null : hold.refused;
+    if (this.#breakers.size === 0) return null;
+    const breaker = this.#breakers.get(keyOf(kind));
+    return breaker === undefined || breaker.circuit === "closed" ? null : breaker.lastFailure;
   }
 
-  /** The same for whatever endpoint. */
+  /** The same for any endpoint. */
   heldAnywhere({ project, model }: Pick<RequestKind, "project" | "model">): Refused | null {
-    if (this.#holds.size === 0) return null;
+    if (this.#breakers.size === 0) return null;
     for (const endpoint of BATCH_ENDPOINTS) {
       const refused = this.heldFor({ project, endpoint, model });
       if (refused !== null) return refused;
@@ -70,24 +57,26 @@ export class Holds {
     return null;
   }
 
-  /** Any of them, for who asks how the target is doing. */
-  get openOne(): Refused | null {
-    for (const { breaker, refused } of this.#holds.values()) {
-      if (breaker.circuit !== "closed") return refused;
-    }
-    return null;
+  get isAnyOpen(): boolean {
+    return this.#breakers.values().some(({ circuit }) => circuit !== "closed");
   }
 
   /** When a request of this kind may start. Infinity while a probe is under way. */
   readyAtMs(kind: RequestKind): number {
-    if (this.#holds.size === 0) return NEVER;
-    return this.#holds.get(keyOf(kind))?.breaker.readyAtMs() ?? NEVER;
+    if (this.#breakers.size === 0) return NEVER;
+    return this.#breakers.get(keyOf(kind))?.readyAtMs() ?? NEVER;
+  }
+
+  /** Until then requests of this kind that have a choice go elsewhere. */
+  backoffUntilMs(kind: RequestKind): number {
+    if (this.#breakers.size === 0) return NEVER;
+    return this.#breakers.get(keyOf(kind))?.backoffUntilMs ?? NEVER;
   }
 
   /** An attempt starts, if it may. */
   pass(kind: RequestKind, nowMs: number): boolean {
     if (this.readyAtMs(kind) > nowMs) return false;
-    if (this.#holds.size > 0) this.#holds.get(keyOf(kind))?.breaker.pass(nowMs);
+    if (this.#breakers.size > 0) this.#breakers.get(keyOf(kind))?.pass(nowMs);
     return true;
   }
 
@@ -103,7 +92,7 @@ export class Holds {
     if (outcome.kind === "refused") return this.#noteRefused(kind, outcome, ended);
     const isServed = outcome.kind === "answered" && outcome.status < 300;
     if (isServed && ended.startedAtMs > this.#servedAtMs) this.#servedAtMs = ended.startedAtMs;
-    if (this.#holds.size === 0) return false;
+    if (this.#breakers.size === 0) return false;
     const isAnswered = outcome.kind === "answered" && outcome.status < 500;
     this.#noteOther(keyOf(kind), isAnswered ? "good" : "nothing", ended);
     if (isServed) this.#endContradicted(ended.startedAtMs);
@@ -112,52 +101,54 @@ export class Holds {
 
   #noteRefused(kind: RequestKind, refused: Refused, ended: Ended): boolean {
     const key = keyOf(kind);
-    const hold = this.#holds.get(key) ?? { breaker: new CircuitBreaker(), refused };
-    hold.refused = refused;
-    this.#holds.set(key, hold);
-    const [oldest] = this.#holds.keys();
-    if (this.#holds.size > MAX_HOLDS && oldest !== undefined) this.#holds.delete(oldest);
-    // Refused while others are served: that says something about the request only.
+    const breaker = this.#breakers.get(key) ?? new CircuitBreaker<Refused>();
+    setLatest(this.#breakers, key, breaker);
+    // A refusal while others are served says something about the request only.
     const evidence = this.#servedAtMs > ended.startedAtMs ? "nothing" : "refused";
-    const hasChanged = hold.breaker.note(evidence, ended);
+    const hasChanged = breaker.note(evidence, ended, refused);
     if (hasChanged) this.#notify();
-    return hasChanged && hold.breaker.circuit === "open";
+    return hasChanged && breaker.circuit === "open";
   }
 
   #noteOther(key: string, evidence: "good" | "nothing", ended: Ended): void {
-    const hold = this.#holds.get(key);
-    if (hold === undefined) return;
-    hold.breaker.note(evidence, ended);
+    const breaker = this.#breakers.get(key);
+    if (breaker === undefined) return;
+    breaker.note(evidence, ended, null);
     if (evidence === "good") {
-      this.#holds.delete(key);
-      this.#servedByKind.delete(key);
-      this.#servedByKind.set(key, ended.startedAtMs);
-      const [oldest] = this.#servedByKind.keys();
-      if (this.#servedByKind.size > MAX_HOLDS) this.#servedByKind.delete(oldest as string);
+      this.#breakers.delete(key);
+      setLatest(this.#servedByKind, key, ended.startedAtMs);
     }
     this.#notify();
   }
 
-  /** Of other kinds, that began before a request started that was served. */
+  /** Ends the holds that began before a request started that was served. */
   #endContradicted(startedAtMs: number): void {
     let hasEnded = false;
-    for (const [key, { breaker, refused }] of this.#holds) {
-      if (refused.reason === "quota" || breaker.openedAtMs >= startedAtMs) continue;
-      this.#holds.delete(key);
+    for (const [key, { openedAtMs, lastFailure }] of this.#breakers) {
+      if (lastFailure?.reason === "quota" || openedAtMs >= startedAtMs) continue;
+      this.#breakers.delete(key);
       hasEnded = true;
     }
     if (hasEnded) this.#notify();
   }
 
-  /** Ends them all: the operator may have mended what was wrong. */
+  /** Ends all of them: the operator may have corrected what was wrong. */
   release(): void {
-    this.#holds.clear();
+    this.#breakers.clear();
     this.#notify();
   }
 
   #notify(): void {
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/** Drops the entry that was set longest ago when there are too many. */
+function setLatest<Value>(map: Map<string, Value>, key: string, value: Value): void {
+  map.delete(key);
+  map.set(key, value);
+  const [oldest] = map.keys();
+  if (map.size > MAX_KINDS && oldest !== undefined) map.delete(oldest);
 }
 
 export const keyOf = ({ project, endpoint, model }: RequestKind) =>

@@ -26,13 +26,13 @@ import {
   type Tally,
 } from "./retry.ts";
 import type { Target } from "./target.ts";
-import { worstOf } from "./trouble.ts";
+import { worstOf } from "./unavailability.ts";
 import type {
   ProxyResult,
   RequestKind,
   Route,
-  RouteTrouble,
   SendSignals,
+  Unavailability,
   UpstreamRequest,
 } from "./upstream.ts";
 
@@ -115,8 +115,8 @@ export class TargetRoute implements Route {
     return Math.min(...this.#targets.map((target) => target.capacity.opensAtMs));
   }
 
-  troubleFor(kind: Pick<RequestKind, "project" | "model">): RouteTrouble | null {
-    return worstOf(this.#targets.map((target) => target.troubleFor(kind)));
+  unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null {
+    return worstOf(this.#targets.map((target) => target.unavailabilityFor(kind)));
   }
 
   endOfWork(startAtMs: number, workMs: number): number {
@@ -276,9 +276,7 @@ export class TargetRoute implements Route {
 
   #fitTargets(failed: Target | null, kind: RequestKind): readonly Target[] {
     const nowMs = this.#clock.elapsedMs();
-    return this.#targets.filter(
-      (target) => target !== failed && target.isFit(nowMs) && target.holds.readyAtMs(kind) <= nowMs,
-    );
+    return this.#targets.filter((target) => target !== failed && target.isFit(kind, nowMs));
   }
 
   #decide(outcome: Outcome, { tally, target, deadlineAtMs, hasServedOthers }: Attempted): Next {

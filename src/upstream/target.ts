@@ -11,20 +11,20 @@ import { Client } from "./exchange/client.ts";
 import { Dialect } from "./exchange/dialect.ts";
 import type { Unproxied } from "./exchange/proxied-answer.ts";
 import { rateLimitHints } from "./exchange/rate-limits.ts";
-import { TargetHealth } from "./health.ts";
 import { Holds } from "./holds.ts";
 import type { Limiter, Slot } from "./limiter.ts";
 import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
+import { TargetLog } from "./target-log.ts";
 import { TargetTelemetry, type TargetTelemetryOptions } from "./target-telemetry.ts";
-import { troubleOf } from "./trouble.ts";
+import { unavailabilityOf } from "./unavailability.ts";
 import type {
   ModelListing,
   Proxied,
   ProxyResult,
   RequestKind,
-  RouteTrouble,
   TargetStatus,
+  Unavailability,
   UpstreamRequest,
 } from "./upstream.ts";
 
@@ -50,11 +50,11 @@ interface Settled {
 export class Target {
   readonly name: string;
   readonly capacity: Capacity;
-  readonly health: TargetHealth;
   readonly holds: Holds;
   readonly telemetry: TargetTelemetry;
   /** What it says it has. */
   readonly models: ModelList;
+  readonly #log: TargetLog;
   readonly #options: TargetOptions;
   #config: UpstreamConfig;
   #dialect: Dialect;
@@ -71,7 +71,7 @@ export class Target {
     this.#config = config;
     this.capacity = new Capacity(config, options);
     this.holds = new Holds();
-    this.health = new TargetHealth(config.name, options);
+    this.#log = new TargetLog(config.name, options);
     this.telemetry = new TargetTelemetry(config.name, options);
     this.models = new ModelList({
       ...options,
@@ -100,10 +100,9 @@ export class Target {
   }
 
   /** Whether a line that has a choice does well to come here. */
-  isFit(nowMs: number): boolean {
-    const { circuit } = this.capacity;
-    // A circuit that may be probed has to be: no line would ever find out that the target is back.
-    return this.isOpenToLines(nowMs) && (circuit === "open" || !this.health.isResting);
+  isFit(kind: RequestKind, nowMs: number): boolean {
+    if (!this.isOpenToLines(nowMs) || this.holds.readyAtMs(kind) > nowMs) return false;
+    return this.capacity.backoffUntilMs <= nowMs && this.holds.backoffUntilMs(kind) <= nowMs;
   }
 
   /** Whether it takes lines now, as far as it is not just full. */
@@ -112,21 +111,15 @@ export class Target {
   }
 
   /** Null while it takes lines of this project and model, as far as it is not just full. */
-  troubleFor(kind: Pick<RequestKind, "project" | "model">): RouteTrouble | null {
-    const held = this.holds.heldAnywhere(kind);
+  unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null {
     if (this.limiter.batchLimit === 0) return { reason: "outside_hours", upstreamError: null };
-    if (held !== null) return troubleOf(held);
-    const { failure, lastFailure } = this.health;
-    if (failure !== null) return troubleOf(failure);
-    const isShut =
-      this.capacity.circuit !== "closed" ||
-      this.capacity.backAtMs > this.#options.clock.elapsedMs();
-    return isShut && lastFailure !== null ? troubleOf(lastFailure) : null;
+    const failure = this.holds.heldAnywhere(kind) ?? this.capacity.failure;
+    return failure === null ? null : unavailabilityOf(failure);
   }
 
   get status(): TargetStatus {
     const { limit, inFlight, waitingCount } = this.limiter;
-    const isHeld = this.capacity.circuit === "closed" && this.holds.openOne !== null;
+    const isHeld = this.capacity.circuit === "closed" && this.holds.isAnyOpen;
     const circuit = isHeld ? "open" : this.capacity.circuit;
     return { name: this.name, limit, inFlight: { ...inFlight }, waiting: waitingCount, circuit };
   }
@@ -151,7 +144,7 @@ export class Target {
   /** Tries again at once what the target refused: the operator may have mended it, here or there. */
   releaseHolds(): void {
     this.holds.release();
-    this.health.forget();
+    this.#log.forget();
   }
 
   /** Gives a slot back that is not used. */
@@ -249,10 +242,10 @@ export class Target {
   #settle({ need }: Slot<Target>, { request, startedAtMs, attempted }: Settled): void {
     const { clock, random } = this.#options;
     const { outcome } = attempted;
-    this.health.note(outcome);
+    this.#log.note(outcome);
     const ended = { startedAtMs, nowMs: clock.elapsedMs(), random: random() };
     const isHeld = this.holds.note(request, outcome, ended);
-    if (isHeld && outcome.kind === "refused") this.health.noteHeld(outcome);
+    if (isHeld && outcome.kind === "refused") this.#log.noteHeld(outcome);
     this.capacity.settle(need, startedAtMs, attempted);
   }
 

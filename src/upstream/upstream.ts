@@ -74,7 +74,7 @@ export interface Route {
   /** The date at which it may take lines: one that has passed, or the end of a pause or the start of a window. */
   readonly opensAtMs: number;
   /** Null while one of its targets takes lines of this project and model, as far as it is not just full. */
-  troubleFor(kind: Pick<RequestKind, "project" | "model">): RouteTrouble | null;
+  unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null;
   /** When so much work is done that starts then, with all the hours at which no target takes lines. */
   endOfWork(startAtMs: number, workMs: number): number;
   /** True once the line may be taken on, at once when there is room; false when `stop` aborts first. */
@@ -126,7 +126,7 @@ export interface AskedForModels {
 }
 
 /** Why none of the targets of a route takes lines now. */
-export interface RouteTrouble {
+export interface Unavailability {
   readonly reason: Extract<
     WaitingReason,
     | "no_room"

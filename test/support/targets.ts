@@ -1,7 +1,7 @@
 /** Opens upstreams in this process on real model servers, for tests of the parts below the engine. */
 import { PassThrough } from "node:stream";
 import { onTestFinished } from "vitest";
-import { systemClock } from "../../src/clock.ts";
+import { type Clock, systemClock } from "../../src/clock.ts";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
 import { createLog } from "../../src/telemetry/log.ts";
 import type { UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
@@ -34,10 +34,11 @@ export const targetAt = (
 export function openTargets(
   upstreams: readonly UpstreamConfig[],
   random = () => 0,
+  clock: Clock = systemClock,
 ): { readonly upstreams: Upstreams; logged(): Record<string, unknown>[] } {
   const lines = new PassThrough();
   const opened = openUpstreams({
-    ...{ upstreams, maxAnswerBytes: () => 1_000_000, clock: systemClock, random },
+    ...{ upstreams, maxAnswerBytes: () => 1_000_000, clock, random },
     ...{ log: createLog("debug", lines), ...unobserved() },
   });
   onTestFinished(() => opened.close());

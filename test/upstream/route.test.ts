@@ -7,6 +7,7 @@ import {
   type Weekday,
 } from "../../src/config/upstreams.ts";
 import type { Route, UpstreamRequest } from "../../src/upstream/upstream.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat, answerWith } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
 import { type Exchange, startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -157,6 +158,19 @@ describe("two targets of one route", () => {
     expect(statusOf(await send(route, "finds out"))).toBe(200);
     for (let i = 0; i < 20; i++) expect(statusOf(await send(route, `line ${i}`))).toBe(200);
     expect([full.total, other.total]).toEqual([1, 21]);
+  });
+
+  test("spare one that refuses the key: requests of that kind go to the other at once", async () => {
+    await using refusing = await startUpstream({ answers: () => ({ status: 401, body: {} }) });
+    const other = await modelServer();
+    const clock = new FakeClock();
+    const targets = [targetAt(refusing, "a-refusing"), targetAt(other, "b")];
+    const route = openTargets(targets, () => 0, clock).upstreams.findRoute("m")!;
+    const deadlineAtMs = clock.nowMs() + 3_600_000;
+    for (let i = 0; i < 21; i++) {
+      expect(statusOf(await send(route, `line ${i}`, { deadlineAtMs }))).toBe(200);
+    }
+    expect([refusing.total, other.total]).toEqual([1, 21]);
   });
 
   test("outlive the loss of one", async () => {

@@ -29,7 +29,7 @@ export function waitOf(
   const waits = work.map(({ model }): Wait | null => {
     const route = upstreams.findRoute(model);
     if (route === null) return { reason: "not_served", upstreamError: null };
-    return route.troubleFor({ project, model });
+    return route.unavailabilityFor({ project, model });
   });
   // As long as one of its models is served, the batch goes on.
   const [first] = waits.every((wait) => wait !== null) ? waits : [];

@@ -1,27 +1,41 @@
 /**
- * The circuit breaker of a target: whether it is worth asking at all.
+ * A circuit breaker decides whether a target may be asked now, and remembers why not. A target has one for all of its
+ * requests (`capacity.ts`), and one for each kind of request in which it refuses the operator (`holds.ts`).
  *
  * ```
- *            enough trouble in a row                 time is up, one probe goes
+ *            enough failures in a row               backoff is over, one probe goes
  *   closed ──────────────────────────► open ──────────────────────────────────► half open
  *     ▲                                  ▲                                          │
- *     │                                  └── trouble: open again, for twice as long ┤
+ *     │                                  └── failure: open again, longer backoff ───┤
  *     └────────────────────────── a good answer ───────────────────────────────────┘
  * ```
  *
- * While it is open nothing goes out, so that a target that is down costs no line an attempt and is not hammered
- * when it comes back. Trouble comes in two weights. Without a connection the target is *down*, beyond doubt: a
- * few in a row open the circuit, and as few that are *refused* open a hold (`holds.ts`). Gateway errors and resets are *doubtful*, since a line may bring them on
- * itself: it takes many in a row, more than a small batch of bad lines makes, and any good answer starts the count anew.
- * A target that is *full* refuses many at once while it serves the others, so refusals count as doubtful only when the
- * answers that were under way with the last good one should have come and have not.
+ * A failure that is certainly the target's own begins a *backoff*, which doubles with each one in a row. While the circuit
+ * is closed the backoff is a preference: requests that have a choice go elsewhere. While it is open nothing goes out before
+ * the backoff is over, so that a target that is down costs no line an attempt and is not hammered when it comes back.
  *
- * A pure policy: time and dice are arguments. After M. Nygard, "Release It!" (2007), ch. 5.
+ * Failures have two weights. A target without a connection is *down*, and a few such failures in a row open the circuit.
+ * As few answers that *refused* the operator do the same. Gateway errors and resets are *doubtful*, since a line may cause
+ * them: they begin no backoff, and only many in a row open the circuit, more than a small batch of bad lines makes. A
+ * target that is *full* refuses many at once while it serves the others. Such an answer has weight, the lower one, only
+ * when the answers that were in flight together with the last good one should have come and have not.
+ *
+ * The breaker must read neither clock nor dice: both are arguments. After M. Nygard, "Release It!" (2007), ch. 5.
  */
+import type { Outcome } from "../../batch/outcome.ts";
+
 export type Circuit = "closed" | "open" | "half_open";
 
-/** What an attempt says about its target; `nothing` for one that we broke off ourselves. */
+/** What an attempt says about its target. One that batchd ended itself says `nothing`. */
 export type Evidence = "good" | "down" | "refused" | "doubtful" | "full" | "nothing";
+
+/** When an attempt ran. */
+export interface Ended {
+  readonly startedAtMs: number;
+  readonly nowMs: number;
+  /** From 0 up to 1. */
+  readonly random: number;
+}
 
 const WEIGHTS: Readonly<Record<Evidence, number>> = {
   good: 0,
@@ -32,29 +46,43 @@ const WEIGHTS: Readonly<Record<Evidence, number>> = {
   nothing: 0,
 };
 const OPENS_AT_WEIGHT = 50;
-const FIRST_OPEN_MS = 500;
-const MAX_OPEN_MS = 30_000;
-/** Several processes that lost the same target must not all probe it in the same moment. */
+/** Fewer failures in a row may be chance. */
+const FAILURES_IN_A_ROW = 3;
+const BACKOFF = { firstMs: 500, maxMs: 30_000 };
+/** Several processes that lost the same target must not all probe it at the same moment. */
 const JITTER = 0.2;
 
-export class CircuitBreaker {
+export class CircuitBreaker<Failure extends Outcome = Outcome> {
   #circuit: Circuit = "closed";
   #weight = 0;
-  /** Times in a row that it opened, without a good answer between them. */
-  #openCount = 0;
+  /** Backoffs in a row, without a good answer between them. */
+  #backoffCount = 0;
+  #backoffUntilMs = Number.NEGATIVE_INFINITY;
   #openedAtMs = Number.NEGATIVE_INFINITY;
-  #retryAtMs = 0;
   #probedAtMs = 0;
-  /** Until then answers may come that were under way together with the last good one. */
+  /** Until then answers may come that were in flight together with the last good one. */
   #goodUntilMs = Number.NEGATIVE_INFINITY;
+  /** In a row, without a good answer between them. */
+  #failureCount = 0;
+  #lastFailure: Failure | null = null;
 
   get circuit(): Circuit {
     return this.#circuit;
   }
 
-  /** When a probe may go; only of interest while it is open. */
-  get retryAtMs(): number {
-    return this.#retryAtMs;
+  /** The latest failure, whatever came after it. */
+  get lastFailure(): Failure | null {
+    return this.#lastFailure;
+  }
+
+  /** Whether the latest attempts have failed, enough to open the circuit or not. */
+  get isFailing(): boolean {
+    return this.#failureCount >= FAILURES_IN_A_ROW;
+  }
+
+  /** When the latest backoff is over. While the circuit is open, the probe may go then. */
+  get backoffUntilMs(): number {
+    return this.#backoffUntilMs;
   }
 
   /** When it opened last. */
@@ -65,7 +93,7 @@ export class CircuitBreaker {
   /** When an attempt may start. Infinity while a probe is under way. */
   readyAtMs(): number {
     if (this.#circuit === "closed") return Number.NEGATIVE_INFINITY;
-    return this.#circuit === "open" ? this.#retryAtMs : Number.POSITIVE_INFINITY;
+    return this.#circuit === "open" ? this.#backoffUntilMs : Number.POSITIVE_INFINITY;
   }
 
   /** An attempt starts; true when it is the probe. */
@@ -76,43 +104,58 @@ export class CircuitBreaker {
     return true;
   }
 
-  /** What an attempt found out that started at `startedAtMs`; true when the circuit is another one now. */
-  note(
-    evidence: Evidence,
-    { startedAtMs, nowMs, random }: { startedAtMs: number; nowMs: number; random: number },
-  ): boolean {
+  /** Learns from an attempt; true when the circuit is another one now. `failure` is kept unless it was none. */
+  note(evidence: Evidence, ended: Ended, failure: Failure | null): boolean {
     const before = this.#circuit;
-    const isProbe = before === "half_open" && startedAtMs >= this.#probedAtMs;
-    if (evidence === "good") {
-      this.#goodUntilMs = nowMs + (nowMs - startedAtMs);
-      this.#close();
-    } else if (isProbe && evidence === "nothing") this.#reopen(nowMs);
-    else if (isProbe) this.#open(nowMs, random);
-    else if (before === "closed" && startedAtMs >= this.#openedAtMs) {
-      if (evidence === "full" && nowMs <= this.#goodUntilMs) return false;
-      this.#weight += WEIGHTS[evidence];
-      if (this.#weight >= OPENS_AT_WEIGHT) this.#open(nowMs, random);
-    }
+    if (evidence === "good") this.#close(ended);
+    else if (evidence === "nothing") this.#noteNothing(ended);
+    else this.#noteFailure(evidence, ended, failure);
     return this.#circuit !== before;
   }
 
-  #close(): void {
+  #close({ startedAtMs, nowMs }: Ended): void {
+    this.#goodUntilMs = nowMs + (nowMs - startedAtMs);
     this.#circuit = "closed";
     this.#weight = 0;
-    this.#openCount = 0;
+    this.#backoffCount = 0;
+    this.#failureCount = 0;
   }
 
-  #open(nowMs: number, random: number): void {
-    const openMs = Math.min(FIRST_OPEN_MS * 2 ** this.#openCount, MAX_OPEN_MS);
-    this.#openCount++;
+  /** After a probe that told nothing the next one may go at once. */
+  #noteNothing({ startedAtMs, nowMs }: Ended): void {
+    if (!this.#isProbe(startedAtMs)) return;
     this.#circuit = "open";
-    this.#openedAtMs = nowMs;
-    this.#retryAtMs = nowMs + openMs * (1 + JITTER * random);
+    this.#backoffUntilMs = nowMs;
   }
 
-  /** The probe told nothing: the next one may go at once. */
-  #reopen(nowMs: number): void {
+  #noteFailure(evidence: Evidence, ended: Ended, failure: Failure | null): void {
+    const { startedAtMs, nowMs } = ended;
+    this.#failureCount++;
+    this.#lastFailure = failure;
+    if (this.#isProbe(startedAtMs)) this.#open(ended);
+    // An attempt that started before the circuit opened tells nothing that is not known.
+    if (this.#circuit !== "closed" || startedAtMs < this.#openedAtMs) return;
+    if (evidence !== "doubtful") this.#backOff(ended);
+    if (evidence === "full" && nowMs <= this.#goodUntilMs) return;
+    this.#weight += WEIGHTS[evidence];
+    if (this.#weight >= OPENS_AT_WEIGHT) this.#open(ended);
+  }
+
+  #isProbe(startedAtMs: number): boolean {
+    return this.#circuit === "half_open" && startedAtMs >= this.#probedAtMs;
+  }
+
+  #open(ended: Ended): void {
+    this.#backOff(ended);
     this.#circuit = "open";
-    this.#retryAtMs = nowMs;
+    this.#openedAtMs = ended.nowMs;
+  }
+
+  /** Requests that were in flight together fail together: they are one backoff. */
+  #backOff({ nowMs, random }: Ended): void {
+    if (nowMs >= this.#backoffUntilMs || this.#backoffCount === 0) this.#backoffCount++;
+    const ms = Math.min(BACKOFF.firstMs * 2 ** (this.#backoffCount - 1), BACKOFF.maxMs);
+    const untilMs = nowMs + ms * (1 + JITTER * random);
+    this.#backoffUntilMs = Math.max(this.#backoffUntilMs, untilMs);
   }
 }

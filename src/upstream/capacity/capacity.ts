@@ -6,7 +6,7 @@
  * | `concurrency.ts` | requests in flight, within the operator's bounds | finished work and refusals |
  * | `schedule.ts` | how many of them may be lines of batches | the time of day |
  * | `quota.ts` | when the next one may go, by requests and tokens a minute | `x-ratelimit-*`, usage |
- * | `breaker.ts` | whether any may go | trouble in a row |
+ * | `breaker.ts` | whether any may go | failures in a row |
  * | the pause | nothing before its end | `Retry-After`, which is obeyed for the target as a whole |
  *
  * The policies are pure; this is where they meet the clock, the dice and the slots of the limiter. The schedule goes
@@ -80,6 +80,17 @@ export class Capacity implements Gate {
     return this.#breaker.circuit;
   }
 
+  /** Until then requests that have a choice go elsewhere. */
+  get backoffUntilMs(): number {
+    return this.#breaker.backoffUntilMs;
+  }
+
+  /** The failure for which it takes nothing now, or the latest of several in a row; null while it answers. */
+  get failure(): Outcome | null {
+    const isPaused = this.backAtMs > this.#options.clock.elapsedMs();
+    return isPaused || this.#breaker.isFailing ? this.#breaker.lastFailure : null;
+  }
+
   /** Whether it has been found down at that instant or since. */
   hasBeenDownSince(atMs: number): boolean {
     return this.#breaker.openedAtMs >= atMs;
@@ -107,7 +118,7 @@ export class Capacity implements Gate {
 
   /** When it may be asked again at all; an instant that has passed when it may. */
   get backAtMs(): number {
-    return Math.max(this.#pausedUntilMs, this.circuit === "open" ? this.#breaker.retryAtMs : 0);
+    return Math.max(this.#pausedUntilMs, this.circuit === "open" ? this.backoffUntilMs : 0);
   }
 
   readyAtMs(need: Need, nowMs: number): number {
@@ -139,7 +150,7 @@ export class Capacity implements Gate {
       const result = { estimatedTokens, usedTokens: usedTokens(outcome), hints };
       this.#quota.settle({ ...result, isRefused: isRefusedForRate }, nowMs);
     }
-    const hasTurned = this.#noteEvidence(evidenceOf(outcome), startedAtMs, nowMs);
+    const hasTurned = this.#noteOutcome(outcome, startedAtMs, nowMs);
     const hasPaused = this.#pauseIfAsked(outcome, nowMs);
     const signal = isRefusedForRate ? null : signalOf(outcome, need);
     if (signal !== null) {
@@ -153,9 +164,9 @@ export class Capacity implements Gate {
   }
 
   /** True when the circuit is another one now. */
-  #noteEvidence(evidence: Evidence, startedAtMs: number, nowMs: number): boolean {
-    const random = this.#options.random();
-    if (!this.#breaker.note(evidence, { startedAtMs, nowMs, random })) return false;
+  #noteOutcome(outcome: Outcome, startedAtMs: number, nowMs: number): boolean {
+    const ended = { startedAtMs, nowMs, random: this.#options.random() };
+    if (!this.#breaker.note(evidenceOf(outcome), ended, outcome)) return false;
     if (this.circuit === "closed") this.#concurrency.restart();
     this.#recordCircuit();
     return true;
@@ -235,11 +246,11 @@ export class Capacity implements Gate {
 
   #recordCircuit(): void {
     const { log, clock } = this.#options;
-    const { circuit, retryAtMs } = this.#breaker;
+    const { circuit, backoffUntilMs } = this.#breaker;
     const target = this.#name;
     if (circuit === "open") {
       log.warn(
-        { target, retryMs: Math.round(retryAtMs - clock.elapsedMs()) },
+        { target, retryMs: Math.round(backoffUntilMs - clock.elapsedMs()) },
         "target.circuit_opened",
       );
     } else if (circuit === "half_open") log.debug({ target }, "target.circuit_half_open");

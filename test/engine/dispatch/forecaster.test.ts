@@ -32,7 +32,7 @@ async function aForecaster() {
   const route = {
     key: "llama",
     opensAtMs: 0,
-    troubleFor: () => null,
+    unavailabilityFor: () => null,
     endOfWork: (startAtMs: number, workMs: number) => startAtMs + workMs,
   };
   const commonFailures = new CommonFailures(new Events().log);

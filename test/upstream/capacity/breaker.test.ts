@@ -1,5 +1,8 @@
 import { expect, test } from "vitest";
+import type { Outcome } from "../../../src/batch/outcome.ts";
 import { CircuitBreaker, type Evidence } from "../../../src/upstream/capacity/breaker.ts";
+
+const failure: Outcome = { kind: "unreachable", detail: "connection refused" };
 
 /** A breaker in virtual time, whose dice are 0. */
 function setUp() {
@@ -13,11 +16,12 @@ function setUp() {
     /** An attempt that starts and ends now. */
     attempt: (evidence: Evidence) => {
       breaker.pass(nowMs);
-      return breaker.note(evidence, { startedAtMs: nowMs, nowMs, random: 0 });
+      return breaker.note(evidence, { startedAtMs: nowMs, nowMs, random: 0 }, failure);
     },
     late: (evidence: Evidence, startedAgoMs: number) =>
-      breaker.note(evidence, { startedAtMs: nowMs - startedAgoMs, nowMs, random: 0 }),
+      breaker.note(evidence, { startedAtMs: nowMs - startedAgoMs, nowMs, random: 0 }, failure),
     waitMs: () => breaker.readyAtMs() - nowMs,
+    backoffMs: () => breaker.backoffUntilMs - nowMs,
   };
 }
 
@@ -28,7 +32,7 @@ test("five attempts in a row without a connection open it", () => {
   expect(breaker.circuit).toBe("open");
 });
 
-test("a small batch of lines that bring trouble on themselves does not open it, a large one does", () => {
+test("a small batch of lines that cause doubtful failures does not open it, a large one does", () => {
   const { breaker, attempt } = setUp();
   for (let i = 0; i < 49; i++) attempt("doubtful");
   expect(breaker.circuit).toBe("closed");
@@ -73,7 +77,7 @@ test("while a probe is under way nobody else goes", () => {
   const { breaker, attempt, pass, waitMs, late } = setUp();
   for (let i = 0; i < 5; i++) attempt("down");
   pass(500);
-  breaker.pass(breaker.retryAtMs);
+  breaker.pass(breaker.backoffUntilMs);
   expect(breaker.circuit).toBe("half_open");
   expect(waitMs()).toBe(Number.POSITIVE_INFINITY);
   expect(late("good", 0)).toBe(true);
@@ -93,7 +97,7 @@ test("what started before it opened cannot open it again, and may close it", () 
   const { breaker, attempt, pass, late } = setUp();
   for (let i = 0; i < 5; i++) attempt("down");
   for (let i = 0; i < 100; i++) late("down", 10);
-  expect(breaker.retryAtMs).toBe(1_000_500);
+  expect(breaker.backoffUntilMs).toBe(1_000_500);
   expect(late("good", 10)).toBe(true);
   pass(10);
   for (let i = 0; i < 100; i++) late("down", 20);
@@ -103,8 +107,68 @@ test("what started before it opened cannot open it again, and may close it", () 
 test("several processes do not probe in the same moment", () => {
   const probesAtMs = [0, 0.5, 0.99].map((random) => {
     const breaker = new CircuitBreaker();
-    for (let i = 0; i < 5; i++) breaker.note("down", { startedAtMs: 0, nowMs: 0, random });
-    return breaker.retryAtMs;
+    for (let i = 0; i < 5; i++) breaker.note("down", { startedAtMs: 0, nowMs: 0, random }, failure);
+    return breaker.backoffUntilMs;
   });
   expect(probesAtMs).toEqual([500, 550, 599]);
+});
+
+test.for(["down", "full", "refused"] as const)(
+  "while it is closed, an attempt that is %s begins a backoff, which is longer each time",
+  (evidence) => {
+    const { breaker, attempt, pass, backoffMs, waitMs } = setUp();
+    const backoffsMs = Array.from({ length: 3 }, () => {
+      attempt(evidence);
+      const ms = backoffMs();
+      pass(ms);
+      return ms;
+    });
+    expect(backoffsMs).toEqual([500, 1_000, 2_000]);
+    // Whoever has no choice may go all the same.
+    expect([breaker.circuit, waitMs()]).toEqual(["closed", Number.NEGATIVE_INFINITY]);
+  },
+);
+
+test("attempts that fail together begin one backoff, and doubtful ones none", () => {
+  const { attempt, backoffMs, pass } = setUp();
+  for (let i = 0; i < 10; i++) attempt("doubtful");
+  expect(backoffMs()).toBe(Number.NEGATIVE_INFINITY);
+  for (let i = 0; i < 4; i++) attempt("full");
+  expect(backoffMs()).toBe(500);
+  pass(500);
+  attempt("full");
+  expect(backoffMs()).toBe(1_000);
+});
+
+test("after a good answer backoffs are short again", () => {
+  const { attempt, backoffMs, pass } = setUp();
+  for (let i = 0; i < 4; i++) {
+    attempt("down");
+    pass(backoffMs());
+  }
+  attempt("good");
+  attempt("down");
+  expect(backoffMs()).toBe(500);
+});
+
+test("failures of attempts that started before it opened begin no backoff after it has closed", () => {
+  const { attempt, backoffMs, late, pass } = setUp();
+  for (let i = 0; i < 5; i++) attempt("down");
+  pass(500);
+  attempt("good");
+  late("down", 501);
+  expect(backoffMs()).toBe(0);
+});
+
+test("it knows why it is not closed, and three failures in a row are no chance", () => {
+  const { breaker, attempt } = setUp();
+  attempt("full");
+  attempt("doubtful");
+  expect(breaker.isFailing).toBe(false);
+  attempt("doubtful");
+  expect([breaker.isFailing, breaker.lastFailure]).toEqual([true, failure]);
+  attempt("nothing");
+  expect(breaker.isFailing).toBe(true);
+  attempt("good");
+  expect(breaker.isFailing).toBe(false);
 });

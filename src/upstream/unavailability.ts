@@ -1,9 +1,9 @@
 /** Why a target does not take lines now, in words that any tenant may read: nothing of an answer but its status. */
 import type { Outcome, RefusalReason } from "../batch/outcome.ts";
-import type { RouteTrouble } from "./upstream.ts";
+import type { Unavailability } from "./upstream.ts";
 
-/** In the order in which they are worth telling when the targets of a route differ. */
-const ORDER: readonly RouteTrouble["reason"][] = [
+/** The first one is shown when the targets of a route differ. */
+const ORDER: readonly Unavailability["reason"][] = [
   "refused_credentials",
   "out_of_quota",
   "wrong_address",
@@ -12,14 +12,14 @@ const ORDER: readonly RouteTrouble["reason"][] = [
   "outside_hours",
 ];
 
-const OF_REFUSALS: Readonly<Record<RefusalReason, RouteTrouble["reason"]>> = {
+const OF_REFUSALS: Readonly<Record<RefusalReason, Unavailability["reason"]>> = {
   credentials: "refused_credentials",
   quota: "out_of_quota",
   address: "wrong_address",
 };
 
-/** Of a target that fails, by the latest failure. */
-export function troubleOf(outcome: Outcome): RouteTrouble {
+/** By the latest failure of a target. */
+export function unavailabilityOf(outcome: Outcome): Unavailability {
   switch (outcome.kind) {
     case "refused":
       return { reason: OF_REFUSALS[outcome.reason], upstreamError: outcome.detail };
@@ -44,10 +44,10 @@ const describeBroken = (detail: string) =>
     ? `${detail.slice(0, "status 200".length)} with no usable answer`
     : detail;
 
-/** The one to tell of a route none of whose targets takes lines; null when one does. */
-export function worstOf(troubles: readonly (RouteTrouble | null)[]): RouteTrouble | null {
-  const known = troubles.filter((trouble) => trouble !== null);
-  if (known.length < troubles.length) return null;
-  const rankOf = ({ reason }: RouteTrouble) => ORDER.indexOf(reason);
+/** The one to show for a route; null when one of its targets takes lines. */
+export function worstOf(all: readonly (Unavailability | null)[]): Unavailability | null {
+  const known = all.filter((each) => each !== null);
+  if (known.length < all.length) return null;
+  const rankOf = ({ reason }: Unavailability) => ORDER.indexOf(reason);
   return known.toSorted((a, b) => rankOf(a) - rankOf(b))[0] ?? null;
 }
