@@ -42,14 +42,12 @@ export class Holds {
 
   /** The answer for which nothing of this kind goes out; null when it does. */
   heldFor(kind: RequestKind): Refused | null {
-    if (this.#breakers.size === 0) return null;
-    const breaker = this.#breakers.get(keyOf(kind));
-    return breaker === undefined || breaker.circuit === "closed" ? null : breaker.lastFailure;
+    const breaker = this.#find(kind);
+    return breaker === null || breaker.circuit === "closed" ? null : breaker.lastFailure;
   }
 
   /** The same for any endpoint. */
   heldAnywhere({ project, model }: Pick<RequestKind, "project" | "model">): Refused | null {
-    if (this.#breakers.size === 0) return null;
     for (const endpoint of BATCH_ENDPOINTS) {
       const refused = this.heldFor({ project, endpoint, model });
       if (refused !== null) return refused;
@@ -63,20 +61,18 @@ export class Holds {
 
   /** When a request of this kind may start. Infinity while a probe is under way. */
   readyAtMs(kind: RequestKind): number {
-    if (this.#breakers.size === 0) return NEVER;
-    return this.#breakers.get(keyOf(kind))?.readyAtMs() ?? NEVER;
+    return this.#find(kind)?.readyAtMs() ?? NEVER;
   }
 
   /** Until then requests of this kind that have a choice go elsewhere. */
   backoffUntilMs(kind: RequestKind): number {
-    if (this.#breakers.size === 0) return NEVER;
-    return this.#breakers.get(keyOf(kind))?.backoffUntilMs ?? NEVER;
+    return this.#find(kind)?.backoffUntilMs ?? NEVER;
   }
 
   /** An attempt starts, if it may. */
   pass(kind: RequestKind, nowMs: number): boolean {
     if (this.readyAtMs(kind) > nowMs) return false;
-    if (this.#breakers.size > 0) this.#breakers.get(keyOf(kind))?.pass(nowMs);
+    this.#find(kind)?.pass(nowMs);
     return true;
   }
 
@@ -94,15 +90,14 @@ export class Holds {
     if (isServed && ended.startedAtMs > this.#servedAtMs) this.#servedAtMs = ended.startedAtMs;
     if (this.#breakers.size === 0) return false;
     const isAnswered = outcome.kind === "answered" && outcome.status < 500;
-    this.#noteOther(keyOf(kind), isAnswered ? "good" : "nothing", ended);
+    this.#noteOther(kind, isAnswered ? "good" : "nothing", ended);
     if (isServed) this.#endContradicted(ended.startedAtMs);
     return false;
   }
 
   #noteRefused(kind: RequestKind, refused: Refused, ended: Ended): boolean {
-    const key = keyOf(kind);
-    const breaker = this.#breakers.get(key) ?? new CircuitBreaker<Refused>();
-    setLatest(this.#breakers, key, breaker);
+    const breaker = this.#find(kind) ?? new CircuitBreaker<Refused>();
+    setLatest(this.#breakers, keyOf(kind), breaker);
     // A refusal while others are served says something about the request only.
     const evidence = this.#servedAtMs > ended.startedAtMs ? "nothing" : "refused";
     const hasChanged = breaker.note(evidence, ended, refused);
@@ -110,13 +105,13 @@ export class Holds {
     return hasChanged && breaker.circuit === "open";
   }
 
-  #noteOther(key: string, evidence: "good" | "nothing", ended: Ended): void {
-    const breaker = this.#breakers.get(key);
-    if (breaker === undefined) return;
+  #noteOther(kind: RequestKind, evidence: "good" | "nothing", ended: Ended): void {
+    const breaker = this.#find(kind);
+    if (breaker === null) return;
     breaker.note(evidence, ended, null);
     if (evidence === "good") {
-      this.#breakers.delete(key);
-      setLatest(this.#servedByKind, key, ended.startedAtMs);
+      this.#breakers.delete(keyOf(kind));
+      setLatest(this.#servedByKind, keyOf(kind), ended.startedAtMs);
     }
     this.#notify();
   }
@@ -136,6 +131,11 @@ export class Holds {
   release(): void {
     this.#breakers.clear();
     this.#notify();
+  }
+
+  /** Most targets refuse nothing: then no key is made. */
+  #find(kind: RequestKind): CircuitBreaker<Refused> | null {
+    return this.#breakers.size === 0 ? null : (this.#breakers.get(keyOf(kind)) ?? null);
   }
 
   #notify(): void {

@@ -101,7 +101,7 @@ const isTargetsFault = (outcome: Outcome, { isTargetDown, hasServedOthers }: Mom
   isTargetDown || (isDoubtful(outcome) && !hasServedOthers);
 
 /**
- * Whether it may be the target's trouble as well as the line's. A timeout is not: it has given the target minutes, and a
+ * Whether it may be the target's fault as well as the line's. A timeout is not: it has given the target minutes, and a
  * line that asks for too long an answer times out wherever it goes.
  */
 const isDoubtful = (outcome: Outcome) =>
@@ -121,7 +121,7 @@ const jitter = (before: number, random: number, policy: RetryPolicy) =>
   random * backoffMs(before, policy);
 
 /** The longest wait after `before` earlier ones. */
-export const backoffMs = (
+const backoffMs = (
   before: number,
   { baseMs, capMs }: Pick<RetryPolicy, "baseMs" | "capMs">,
 ): number => Math.min(baseMs * 2 ** before, capMs);
