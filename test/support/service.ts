@@ -46,7 +46,7 @@ export async function startTestService(options: ServiceOptions = {}): Promise<Te
 
 function configFor({ upstreamUrl, config }: ServiceOptions, dataDir: string): Config {
   // A clock that is moved on by a day means no attempt to time out.
-  const upstream = { name: "test", models: ["*"], timeout_seconds: 7 * 86_400 };
+  const upstream = { name: "test", models: ["*"], timeout_seconds: 86_400 };
   const upstreams = upstreamUrl === undefined ? [] : [{ ...upstream, base_url: upstreamUrl }];
   const parsed = parseConfig({
     server: { port: 0 },
