@@ -14,7 +14,7 @@ const SLOW = [
   "test/engine/merge.test.ts",
   "test/engine/refusals.test.ts",
   "test/engine/restart.test.ts",
-  "test/engine/trouble.test.ts",
+  "test/engine/isolation.test.ts",
   "test/engine/validation-extremes.test.ts",
   "test/engine/validation-memory.test.ts",
   "test/engine/dispatch/waiting.test.ts",

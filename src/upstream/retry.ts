@@ -117,11 +117,6 @@ export function forgiven(tally: Tally, nowMs: number, { patienceMs }: RetryPolic
 /** 501 is a statement about the request; no repetition changes it. */
 const isWorthRepeating = (status: number) => status >= 500 && status !== 501;
 
-const jitter = (before: number, random: number, policy: RetryPolicy) =>
-  random * backoffMs(before, policy);
-
-/** The longest wait after `before` earlier ones. */
-const backoffMs = (
-  before: number,
-  { baseMs, capMs }: Pick<RetryPolicy, "baseMs" | "capMs">,
-): number => Math.min(baseMs * 2 ** before, capMs);
+/** The wait after `before` earlier ones. */
+const jitter = (before: number, random: number, { baseMs, capMs }: RetryPolicy) =>
+  random * Math.min(baseMs * 2 ** before, capMs);

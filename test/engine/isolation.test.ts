@@ -1,4 +1,4 @@
-/** What goes wrong for some lines must not become the trouble of the others. */
+/** What goes wrong for some lines must not hold up the others. */
 import { expect, test } from "vitest";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
