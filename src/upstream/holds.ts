@@ -1,7 +1,7 @@
 /**
  * The circuit breakers of a target for the kinds of requests in which it refuses the operator's own key, account or
  * address (`exchange/refusal.ts`). A *kind* is one project, endpoint and model; its requests are *held* while its circuit is
- * not closed. Another configuration, or an answer of any other sort, closes it.
+ * not closed. Another configuration closes it, and so does an answer that is neither a refusal nor an overload nor a 5xx.
  *
  * The circuit of the whole target must never open for refusals: one tenant whose requests make a server answer 401 or 404
  * in odd words could then stop the target for all others.
