@@ -30,9 +30,25 @@ interface NamedBlob {
   readonly unsafe: string | null;
 }
 
+/** The server syncs the log after these commits, off the event loop, and goes on with the chunk after that. */
+const JOURNAL = /^(?:insert into "segments"|update "chunks" set "closed_at_ms")/;
+
+interface JournalCommit {
+  readonly chunk: string;
+  readonly isSafe: () => boolean;
+}
+
 const commits: Commit[] = [];
 const named: NamedBlob[] = [];
+const journalCommits: JournalCommit[] = [];
+/** The segments that were written before the commit of the one before was safe. */
+const hastySegments: string[] = [];
 let halfBlobs: readonly string[] = [];
+
+const isSynced = ({ synchronous, journalMode }: Commit) =>
+  synchronous >= FULL && journalMode === "wal";
+const isOfJournal = ({ statements }: Commit) => statements.some(({ sql }) => JOURNAL.test(sql));
+const chunkOf = (key: string) => /journal\/[^/]+\/\d+/.exec(key)?.[0] ?? "";
 
 beforeAll(async () => {
   using dir = temporaryFolder("batchd-synced-");
@@ -49,6 +65,13 @@ beforeAll(async () => {
   const database = join(dataDir, "batchd.sqlite");
   const disk = new Disk((commit) => {
     commits.push(commit);
+    if (isOfJournal(commit) && !isSynced(commit)) {
+      const keys = commit.statements.flatMap(({ values }) => JSON.stringify(values));
+      journalCommits.push({
+        chunk: chunkOf(keys.join()),
+        isSafe: disk.changed(`${database}-wal`),
+      });
+    }
     for (const { sql, values } of commit.statements) {
       if (!ROWS_OF_BLOBS.test(sql)) continue;
       for (const key of values.map(String).filter((value) => BLOB_KEY.test(value))) {
@@ -57,6 +80,10 @@ beforeAll(async () => {
     }
   });
   for (const step of readSteps(recordPath)) {
+    if (step.step === "rename-began" && chunkOf(step.to) !== "") {
+      const isHasty = ({ chunk, isSafe }: JournalCommit) => chunk === chunkOf(step.to) && !isSafe();
+      if (journalCommits.some(isHasty)) hastySegments.push(step.to);
+    }
     if (step.step !== "sql" || step.database === database) disk.take(step);
   }
   halfBlobs = disk.halfBlobs;
@@ -106,9 +133,15 @@ test("no blob has its name before its bytes are safe", () => {
   expect(halfBlobs).toEqual([]);
 });
 
-test("every commit is synced but those of leases and intents", () => {
+test("the log is synced after every commit of a journal, before the next segment of its chunk", () => {
+  expect(journalCommits.length).toBeGreaterThan(1);
+  expect(journalCommits.filter(({ isSafe }) => !isSafe())).toEqual([]);
+  expect(hastySegments).toEqual([]);
+});
+
+test("every other commit is synced but those of leases and intents", () => {
   const unsynced = commits
-    .filter(({ synchronous, journalMode }) => synchronous < FULL || journalMode !== "wal")
+    .filter((commit) => !isSynced(commit) && !isOfJournal(commit))
     .flatMap(({ statements }) => statements)
     .map(({ sql }) => sql)
     .filter((sql) => !RIGHTS.test(sql));

@@ -19,6 +19,7 @@ import { batchFromRow, chunkFromRow } from "./rows.ts";
 import { batches, chunks, files } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
+import type { WalSync } from "./wal-sync.ts";
 
 const isRunning = sql`${mayExpire} and ${hasStarted} and expires_at_ms > ${placeholder("nowMs")}`;
 
@@ -78,12 +79,14 @@ const prepareWrites = (db: Db) => ({
 export class SqliteChunks {
   readonly #db: Db;
   readonly #segments: SqliteSegments;
+  readonly #wal: WalSync;
   readonly #claims: ReturnType<typeof prepareClaims>;
   readonly #writes: ReturnType<typeof prepareWrites>;
 
-  constructor(db: Db, segments: SqliteSegments) {
+  constructor(db: Db, segments: SqliteSegments, wal: WalSync) {
     this.#db = db;
     this.#segments = segments;
+    this.#wal = wal;
     this.#claims = prepareClaims(db);
     this.#writes = prepareWrites(db);
   }
@@ -110,8 +113,9 @@ export class SqliteChunks {
     });
   }
 
-  recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): boolean {
-    return write(this.#db, () => {
+  /** A repeat after a sync that failed changes nothing, and syncs again. */
+  recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean> {
+    return this.#writeSynced(() => {
       if (this.#writes.findHeld.get({ ...lease }) === undefined) return false;
       this.#addSegment(lease, entry);
       return true;
@@ -130,13 +134,24 @@ export class SqliteChunks {
     return this.#writes.countFailure.run({ ...lease }).changes === 1;
   }
 
-  closeIfLeased(lease: ChunkLease, lastEntry: SegmentEntry | null, nowMs: number): boolean {
-    return write(this.#db, () => {
+  closeIfLeased(
+    lease: ChunkLease,
+    lastEntry: SegmentEntry | null,
+    nowMs: number,
+  ): Promise<boolean> {
+    return this.#writeSynced(() => {
       if (this.#writes.close.run({ ...lease, nowMs }).changes === 0) return false;
       if (lastEntry !== null) this.#addSegment(lease, lastEntry);
       this.#writes.finalizeBatchIfDone.run({ batchId: lease.batchId, nowMs });
       return true;
     });
+  }
+
+  /** The journal commits too often for a sync on the event loop. Resolves when the change survives a power cut. */
+  async #writeSynced(change: () => boolean): Promise<boolean> {
+    const isChanged = writeUnsynced(this.#db, change);
+    if (isChanged) await this.#wal.sync();
+    return isChanged;
   }
 
   /** Whatever kept earlier runs from their lines, this one has come further. */

@@ -31,9 +31,9 @@ export function write<T>(db: Db, change: () => T): T {
 }
 
 /**
- * As {@link write}, for changes that need not survive a power cut: claims and renewals. Whoever held the lease is
- * gone then as well, and all that was written under it comes later in the log, so it is lost with it or not at
- * all. It saves the wait for the disk, during which nothing else runs, on every second commit of a busy batch.
+ * As {@link write}, without the sync, which blocks the event loop. It is for two kinds of changes. Claims and renewals
+ * need not survive a power cut: the holder of the lease is gone then as well, and everything written under the lease
+ * comes later in the log, so both are lost or neither is. Commits of the journal wait for `wal-sync.ts` instead.
  */
 export function writeUnsynced<T>(db: Db, change: () => T): T {
   db.$client.pragma("synchronous = NORMAL");

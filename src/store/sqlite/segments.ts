@@ -42,6 +42,7 @@ const prepareStatements = (db: Db) => ({
       failedCount: placeholder("failed"),
       usage: placeholder("usage"),
     })
+    .onConflictDoNothing({ target: segments.blobKey })
     .prepare(),
   delete: db
     .delete(segments)
@@ -96,8 +97,9 @@ export class SqliteSegments {
     return this.#statements.list.all({ batchId, number }).map(segmentFromRow);
   }
 
+  /** A segment that is there already is not counted again. */
   add(lease: ChunkLease, entry: SegmentEntry): void {
-    this.#statements.insert.run({ ...lease, ...entry });
+    if (this.#statements.insert.run({ ...lease, ...entry }).changes === 0) return;
     this.#statements.addToBatch.run({ ...lease, ...entry, ...entry.usage });
   }
 

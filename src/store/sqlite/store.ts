@@ -6,6 +6,7 @@
  * loop waits for it: what may be long is done in pages, each a transaction and a turn of the loop.
  */
 
+import type { DeliveryStore } from "../deliveries.ts";
 import type { IntentStore } from "../intents.ts";
 import type { Store } from "../store.ts";
 import { SqliteBatches } from "./batches.ts";
@@ -24,6 +25,7 @@ import { SqliteSegments } from "./segments.ts";
 import { SqliteStopping } from "./stopping.ts";
 import { SqliteUploads } from "./uploads.ts";
 import { SqliteValidation } from "./validation.ts";
+import { WalSync } from "./wal-sync.ts";
 
 export interface SqliteOptions {
   /** Of the database file, in a folder that exists. */
@@ -66,6 +68,7 @@ function composeStore(db: Db): Store {
   const validation = new SqliteValidation(db, deliveries);
   const leases = new SqliteLeases(db);
   const stopping = new SqliteStopping(db);
+  const wal = new WalSync(db.$client.name);
   const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
   leases.takeAllBack();
   return {
@@ -108,7 +111,7 @@ function composeStore(db: Db): Store {
     startBatchIfLeased: (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
 
     ...openListMethods(new SqliteOpenLists(db)),
-    ...chunkMethods(new SqliteChunks(db, segments)),
+    ...chunkMethods(new SqliteChunks(db, segments, wal)),
     countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
     releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
     releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
@@ -119,12 +122,10 @@ function composeStore(db: Db): Store {
 
     ...finalizingMethods(finalizing),
 
-    claimDeliveries: async (claim) => deliveries.claim(claim),
-    forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
-    postponeDelivery: async (webhookId, atMs) => deliveries.postpone(webhookId, atMs),
+    ...deliveryMethods(deliveries),
 
     ping: async () => write(db, () => void db.get(sql`select 1`)),
-    close: async () => void db.$client.close(),
+    close: () => wal.close().finally(() => db.$client.close()),
   };
 }
 
@@ -137,6 +138,13 @@ const intentMethods = (intents: SqliteIntents) =>
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
+const deliveryMethods = (deliveries: SqliteDeliveries) =>
+  ({
+    claimDeliveries: async (claim) => deliveries.claim(claim),
+    forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
+    postponeDelivery: async (webhookId, atMs) => deliveries.postpone(webhookId, atMs),
+  }) satisfies DeliveryStore;
+
 const openListMethods = (open: SqliteOpenLists) =>
   ({
     listRunnable: (nowMs) => open.listRunnable(nowMs),
@@ -146,10 +154,10 @@ const openListMethods = (open: SqliteOpenLists) =>
 const chunkMethods = (chunks: SqliteChunks) =>
   ({
     claimChunk: async (claim) => chunks.claim(claim),
-    recordSegmentIfLeased: async (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
+    recordSegmentIfLeased: (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
     dropSegmentsIfLeased: async (lease, keys) => chunks.dropSegmentsIfLeased(lease, keys),
     countChunkFailureIfLeased: async (lease) => chunks.countFailureIfLeased(lease),
-    closeChunkIfLeased: async (lease, last, nowMs) => chunks.closeIfLeased(lease, last, nowMs),
+    closeChunkIfLeased: (lease, last, nowMs) => chunks.closeIfLeased(lease, last, nowMs),
   }) satisfies Partial<Store>;
 
 const finalizingMethods = (finalizing: SqliteFinalizing) =>

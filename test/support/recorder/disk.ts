@@ -99,6 +99,15 @@ export class Disk {
     return null;
   }
 
+  /** A commit without a sync of its own has changed this file. Returns whether a sync has covered it since. */
+  changed(path: string): () => boolean {
+    const content = this.#files.get(path) ?? unchanged();
+    this.#files.set(path, content);
+    content.changes++;
+    const change = content.changes;
+    return () => content.synced >= change;
+  }
+
   #open(handle: number, path: string): void {
     // One handle writes a file. A folder has one content for all handles that sync it.
     const isFolder = this.#folders.has(path);
