@@ -197,7 +197,7 @@ async function printConfig(config: Config): Promise<number> {
 }
 
 async function migrateDatabase(config: Config): Promise<number> {
-  const problem = await migrate(config);
+  const problem = await migrate(config, systemClock);
   if (problem !== null) {
     complain(problem);
     return FAILED;

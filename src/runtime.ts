@@ -75,9 +75,9 @@ class Closers {
 }
 
 /** Brings the tables of the data folder up to date and closes it again; a problem, or null. */
-export async function migrate(config: Config): Promise<string | null> {
+export async function migrate(config: Config, clock: Clock): Promise<string | null> {
   const closers = new Closers();
-  const opened = await openStorage(config.data_dir, closers);
+  const opened = await openStorage(config.data_dir, { clock, closers });
   await closers.closeAll();
   return opened.ok ? null : opened.problem;
 }
@@ -110,7 +110,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
   const { config, clock, log, metrics, openStorage: open = openStorage } = options;
-  const opened = await open(config.data_dir, closers);
+  const opened = await open(config.data_dir, { clock, closers });
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
   const { planFor, fitted } = descriptorPlans();
@@ -132,7 +132,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const parts: Parts = {
     store,
     blobs,
-    intents: new BlobIntents({ store, blobs, clock, log }),
+    intents: new BlobIntents({ store, blobs, log }),
     upstreams,
     webhooks,
     memory: new MemoryBudget(() => configNow().limits.memory_bytes),

@@ -5,6 +5,7 @@ import { dirname, join, resolve } from "node:path";
 import type { Blobs } from "./blobs/blobs.ts";
 import { openDiskBlobs } from "./blobs/disk.ts";
 import { FOLDER_MODE, isOpenToOthers, makeFolder } from "./blobs/file-system.ts";
+import type { Clock } from "./clock.ts";
 import { lockDataDir } from "./store/sqlite/lock.ts";
 import { openSqliteStore } from "./store/sqlite/store.ts";
 import type { Store } from "./store/store.ts";
@@ -17,13 +18,22 @@ interface Closing {
   add(name: string, close: () => Promise<void>): void;
 }
 
+export interface StorageDeps {
+  readonly clock: Clock;
+  /** Gets what closes the parts. */
+  readonly closers: Closing;
+}
+
 const DATABASE = "batchd.sqlite";
 const BLOBS = "blobs";
 /** Matches the names in a folder that only batchd uses. */
 const OWN_NAMES = /^(?:batchd\.(?:sqlite(?:-wal|-shm)?|lock(?:-journal)?)|blobs|lost\+found)$/;
 
 /** Opens the stores in `dataDir`, and creates the folder if it is missing. Every open part is added to `closers`. */
-export async function openStorage(dataDir: string, closers: Closing): Promise<OpenedStorage> {
+export async function openStorage(
+  dataDir: string,
+  { clock, closers }: StorageDeps,
+): Promise<OpenedStorage> {
   const dir = resolve(dataDir);
   const unusable = await makeDataDir(dir);
   if (unusable !== null) return { ok: false, problem: unusable };
@@ -45,7 +55,7 @@ export async function openStorage(dataDir: string, closers: Closing): Promise<Op
       };
     }
     closers.add("lock", async () => unlock());
-    const opened = await openSqliteStore({ path });
+    const opened = await openSqliteStore({ path, clock });
     if (!opened.ok) return opened;
     closers.add("store", () => opened.store.close());
     return { ok: true, store: opened.store, blobs: await openDiskBlobs(blobs) };

@@ -121,9 +121,9 @@ export class Batches {
 
   /** Cancels a batch. A repeated call succeeds; a batch that ended by itself cannot be cancelled. */
   async cancel(asked: ScopedId<"batch">): Promise<Batch> {
-    const { store, clock, log, nudgeStopping } = this.#deps;
+    const { store, log, nudgeStopping } = this.#deps;
     assertBatchId(asked.id);
-    if (await store.cancelBatchIfOpen(asked, clock.nowMs())) {
+    if (await store.cancelBatchIfOpen(asked)) {
       log.info({ batch: asked.id, project: asked.project }, "batch.cancelling");
       nudgeStopping();
     }

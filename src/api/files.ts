@@ -54,7 +54,6 @@ export interface IncomingFile {
 }
 
 /** The query of a list of files. */
-export type FileListQuery = Omit<FileQuery, "nowMs">;
 
 /** A file whose bytes have been checked, before it has an id and a blob. */
 export type ReceivedFile = Omit<StoredFile, "id" | "blobKey">;
@@ -140,9 +139,8 @@ export class Files {
     throw noSuchFile(asked.id, "id");
   }
 
-  async list(query: FileListQuery): Promise<Page<StoredFile>> {
-    const { store, clock } = this.#deps;
-    const page = await store.listFiles({ ...query, nowMs: clock.nowMs() });
+  async list(query: FileQuery): Promise<Page<StoredFile>> {
+    const page = await this.#deps.store.listFiles(query);
     if (page === null) throw noSuchFile(query.after ?? "", "after");
     return page;
   }
@@ -172,9 +170,9 @@ export class Files {
   }
 
   async delete(asked: ScopedId<"file">): Promise<FileId> {
-    const { store, clock, log, nudge } = this.#deps;
+    const { store, log, nudge } = this.#deps;
     const { id, project } = await this.find(asked);
-    const isDeleted = await store.deleteFileIfPresent({ project, id }, clock.nowMs());
+    const isDeleted = await store.deleteFileIfPresent({ project, id });
     if (!isDeleted) throw noSuchFile(id, "id");
     log.info({ file: id, project }, "file.deleted");
     nudge();

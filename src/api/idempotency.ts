@@ -88,7 +88,7 @@ export class Idempotency {
   }
 
   #claim(owner: string): Claim {
-    return { owner, nowMs: this.#deps.clock.nowMs(), ttlMs: CLAIM_MS };
+    return { owner, ttlMs: CLAIM_MS };
   }
 
   async #createOnce<Made>(

@@ -105,7 +105,7 @@ export class Uploads {
     const part = await intents.during([blobKey], async () => {
       const { bytes } = await blobs.put(blobKey, bounded(incoming));
       const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
-      const isTaken = await store.insertPartIfPending(stored, stored.createdAtMs);
+      const isTaken = await store.insertPartIfPending(stored);
       if (!isTaken) throw await this.#notTaken(asked, blobKey);
       return stored;
     });
@@ -146,12 +146,12 @@ export class Uploads {
     parts: readonly UploadPart[],
     { md5, origin }: Completion,
   ): Promise<StoredFile> {
-    const { store, files, clock } = this.#deps;
+    const { store, files } = this.#deps;
     const { project, filename, purpose, bytes, fileExpiresAfterSeconds } = upload;
     const content = this.#contentOf(parts, md5);
     const details = async () => ({ purpose, expiresAfterSeconds: fileExpiresAfterSeconds });
     const publish = async (file: StoredFile) => {
-      const isCompleted = await store.completeUploadIfPending(upload, file, clock.nowMs());
+      const isCompleted = await store.completeUploadIfPending(upload, file);
       if (!isCompleted) throw await this.#notTaken(upload, file.blobKey);
     };
     try {

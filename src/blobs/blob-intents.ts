@@ -5,7 +5,6 @@
  * failed may have succeeded, and then its blob must stay.
  */
 
-import type { Clock } from "../clock.ts";
 import type { IntentStore } from "../store/intents.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Blobs } from "./blobs.ts";
@@ -16,7 +15,6 @@ const INTENT_TTL_MS = 5 * 60 * 1000;
 export interface BlobIntentsDeps {
   readonly store: IntentStore;
   readonly blobs: Blobs;
-  readonly clock: Clock;
   readonly log: Log;
 }
 
@@ -33,8 +31,8 @@ export class BlobIntents {
    * blobs are removed.
    */
   async during<T>(blobKeys: readonly string[], work: () => Promise<T>): Promise<T> {
-    const { store, clock } = this.#deps;
-    await store.declareBlobs(blobKeys, clock.nowMs() + INTENT_TTL_MS);
+    const { store } = this.#deps;
+    await store.declareBlobs(blobKeys, INTENT_TTL_MS);
     for (const key of blobKeys) this.#live.add(key);
     try {
       const made = await work();
@@ -52,9 +50,9 @@ export class BlobIntents {
    * Renews all intents. Call this several times within the lifetime of an intent, and before expired ones are given up.
    */
   async renew(): Promise<void> {
-    const { store, clock } = this.#deps;
+    const { store } = this.#deps;
     if (this.#live.size === 0) return;
-    await store.renewIntents([...this.#live], clock.nowMs() + INTENT_TTL_MS);
+    await store.renewIntents([...this.#live], INTENT_TTL_MS);
   }
 
   async #giveUp(blobKey: string): Promise<void> {

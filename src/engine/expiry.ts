@@ -1,12 +1,10 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Clock } from "../clock.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Leases } from "./lease.ts";
 
 export interface ExpiryDeps {
   readonly store: Store;
-  readonly clock: Clock;
   readonly log: Log;
   readonly leases: Leases;
   /** Told when batches are to stop, or chunks were closed. */
@@ -24,25 +22,25 @@ export async function expireDue(deps: ExpiryDeps): Promise<boolean> {
 
 /** Ends the windows that are over, and closes the chunks of stopping batches whose holder is gone. */
 async function stopBatches(deps: ExpiryDeps): Promise<void> {
-  const { store, clock, log, leases, onStopping } = deps;
+  const { store, log, leases, onStopping } = deps;
   await leases.renewIfLate();
   const expiredCount = await allPages(
-    () => store.stopExpiredBatches(clock.nowMs()),
+    () => store.stopExpiredBatches(),
     (batch) => log.info({ batch }, "batch.window_over"),
   );
-  const closedCount = await store.closeAbandonedChunks(clock.nowMs());
+  const closedCount = await store.closeAbandonedChunks();
   if (expiredCount > 0 || closedCount > 0) onStopping();
 }
 
 /** For clients they are gone already, by the clock; this lets their bytes go. */
 async function expireFilesAndUploads(deps: ExpiryDeps): Promise<void> {
-  const { store, clock, log, onExpired } = deps;
+  const { store, log, onExpired } = deps;
   const fileCount = await allPages(
-    () => store.deleteExpiredFiles(clock.nowMs()),
+    () => store.deleteExpiredFiles(),
     (file) => log.info({ file }, "file.expired"),
   );
   const uploadCount = await allPages(
-    () => store.expireUploads(clock.nowMs()),
+    () => store.expireUploads(),
     (upload) => log.info({ upload }, "upload.expired"),
   );
   if (fileCount > 0 || uploadCount > 0) onExpired();

@@ -109,7 +109,7 @@ async function publish(
   const result = { ...results, announcements: announcementsFor(batch) };
   for (;;) {
     try {
-      const isPublished = await store.finishBatchIfLeased(lease, result, clock.nowMs());
+      const isPublished = await store.finishBatchIfLeased(lease, result);
       // Otherwise the loss would be counted nowhere: the lease is dropped before its next renewal.
       if (!isPublished) run.loseLease();
       return isPublished;
@@ -126,11 +126,11 @@ async function endWithoutResults(
   { lease, batch }: ClaimedBatch,
   deps: FinalizerDeps,
 ): Promise<Attributes | null> {
-  const { store, clock, log, announcementsFor } = deps;
+  const { store, log, announcementsFor } = deps;
   const message = "The server failed to write the results of this batch in several tries.";
   const faults = [{ code: "internal_error", message, param: null, line: null }] as const;
   const failure = { faults, announcements: announcementsFor(batch) };
-  if (!(await store.endWithoutResultsIfLeased(lease, failure, clock.nowMs()))) return null;
+  if (!(await store.endWithoutResultsIfLeased(lease, failure))) return null;
   log.error({ batch: batch.id }, "batch.given_up");
   return announceEnd(batch, { output: null, error: null }, deps);
 }

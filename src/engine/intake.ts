@@ -116,7 +116,7 @@ async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps)
   if (!verdict.ok) {
     const { faults } = verdict;
     const failure = { faults, announcements: announcementsFor(batch) };
-    const isRecorded = await store.failBatchIfLeased(lease, failure, clock.nowMs());
+    const isRecorded = await store.failBatchIfLeased(lease, failure);
     if (!isRecorded) return;
     metrics.leaseChanged("batch", "closed");
     metrics.batchEnded(batch, "failed", batch.expiresAtMs - clock.nowMs());
@@ -125,7 +125,7 @@ async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps)
     return;
   }
   const { total, chunks } = verdict.plan;
-  const isRecorded = await store.startBatchIfLeased(lease, verdict.plan, clock.nowMs());
+  const isRecorded = await store.startBatchIfLeased(lease, verdict.plan);
   if (!isRecorded) return;
   metrics.leaseChanged("batch", "closed");
   log.info({ batch: batch.id, lines: total, chunks: chunks.length }, "batch.started");

@@ -151,11 +151,9 @@ export class Journal {
   /** Flushes what is left and ends the chunk, in one commit. */
   async close(): Promise<void> {
     this.#flushed = this.#flushed.then(async () => {
-      const { store, lease, clock, metrics } = this.#options;
+      const { store, lease, metrics } = this.#options;
       const entry = await this.#writeBlob();
-      const isClosed = await this.#persist(() =>
-        store.closeChunkIfLeased(lease, entry, clock.nowMs()),
-      );
+      const isClosed = await this.#persist(() => store.closeChunkIfLeased(lease, entry));
       if (isClosed) metrics.leaseChanged("chunk", "closed");
       if (isClosed && entry !== null) this.#recordFlushed(entry);
     });

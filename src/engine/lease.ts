@@ -133,8 +133,7 @@ export class Leases {
   }
 
   #bid(): Claim {
-    const { owner, clock } = this.#options;
-    return { owner, nowMs: clock.nowMs(), ttlMs: LEASE_TTL_MS };
+    return { owner: this.#options.owner, ttlMs: LEASE_TTL_MS };
   }
 
   holdBatch(lease: BatchLease): Run {

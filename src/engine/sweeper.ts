@@ -11,7 +11,6 @@
  */
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
 import { journalPrefix } from "../store/segment-key.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -20,7 +19,6 @@ export interface SweeperDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
-  readonly clock: Clock;
   readonly log: Log;
 }
 
@@ -33,7 +31,7 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 
 /** Clears one page of what is finished with; true when there may be more. */
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
-  await deps.store.forgetIdempotencyKeys(deps.clock.nowMs());
+  await deps.store.forgetIdempotencyKeys();
   const counts = [
     await sweepJournals(deps),
     await sweepFiles(deps),
@@ -69,10 +67,10 @@ async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
 
 /** What writers that are gone had declared. */
 async function sweepGivenUp(deps: SweeperDeps): Promise<number> {
-  const { store, intents, clock } = deps;
+  const { store, intents } = deps;
   // After a pause of the machine this process must not give up its own blobs.
   await intents.renew();
-  const keys = await store.giveUpExpiredBlobs(clock.nowMs(), PAGE);
+  const keys = await store.giveUpExpiredBlobs(PAGE);
   await deleteGarbage(keys, deps);
   return keys.length;
 }

@@ -1,11 +1,12 @@
 /** The routes of files. */
 import type { Hono } from "hono";
-import type { FileListQuery, Files, ReceivedFile } from "../api/files.ts";
+import type { Files, ReceivedFile } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { StoredFile, UntrustedId } from "../batch/batch.ts";
 import { FILE_PAGE, FILENAME_MAX_LENGTH, FilePurpose } from "../contract/file.ts";
 import { characterCount } from "../contract/text.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
+import type { FileQuery } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { stringTooLong } from "./body.ts";
 import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
@@ -75,7 +76,7 @@ const contentOf = (file: ReceivedFile) => ({
   keptMs: file.expiresAtMs === null ? null : file.expiresAtMs - file.createdAtMs,
 });
 
-function fileQuery(c: AppContext): FileListQuery {
+function fileQuery(c: AppContext): FileQuery {
   const limit = integerParam(c, "limit") ?? FILE_PAGE.default;
   if (limit < FILE_PAGE.min || limit > FILE_PAGE.max) {
     throw new PublicError(

@@ -1,6 +1,5 @@
-/** A bid for work: who asks, and until when the work is theirs without a renewal. */
+/** A bid for work: who asks, and for how long the work is theirs without a renewal. The store's clock counts. */
 export interface Claim {
   readonly owner: string;
-  readonly nowMs: number;
   readonly ttlMs: number;
 }

@@ -41,6 +41,6 @@ export interface DeliveryStore {
   ): Promise<Delivery[]>;
   /** Delivered, or given up: either way the delivery is over. */
   forgetDelivery(webhookId: string): Promise<void>;
-  /** Makes a claimed delivery due again at `atMs`. */
-  postponeDelivery(webhookId: string, atMs: number): Promise<void>;
+  /** Makes a claimed delivery due again after `ms`. */
+  postponeDelivery(webhookId: string, ms: number): Promise<void>;
 }

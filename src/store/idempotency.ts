@@ -56,5 +56,5 @@ export interface IdempotencyStore {
   /** The request came to nothing: the key is free again. False when the owner no longer holds it. */
   releaseIdempotencyKeyIfHeld(project: string, key: string, owner: string): Promise<boolean>;
   /** Drops keys older than 24 hours. */
-  forgetIdempotencyKeys(nowMs: number): Promise<void>;
+  forgetIdempotencyKeys(): Promise<void>;
 }

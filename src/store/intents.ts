@@ -8,13 +8,13 @@
  */
 export interface IntentStore {
   /** Announces blobs under keys that were never used before. */
-  declareBlobs(blobKeys: readonly string[], expiresAtMs: number): Promise<void>;
+  declareBlobs(blobKeys: readonly string[], ttlMs: number): Promise<void>;
   /** Extends the intents that still stand. */
-  renewIntents(blobKeys: readonly string[], expiresAtMs: number): Promise<void>;
+  renewIntents(blobKeys: readonly string[], ttlMs: number): Promise<void>;
   /** Ends an intent. False when there is none: the row was written, or the blob was given up before. */
   giveUpBlobIfDeclared(blobKey: string): Promise<boolean>;
   /** Ends the intents that have run out; the blobs, which may not exist, are garbage from now on. */
-  giveUpExpiredBlobs(nowMs: number, limit: number): Promise<string[]>;
+  giveUpExpiredBlobs(limit: number): Promise<string[]>;
   /**
    * Those of `blobKeys` that no row names and that none can name any more: of files and parts those without an intent,
    * of segments those whose lease is not held any more.

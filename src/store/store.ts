@@ -11,6 +11,11 @@
  * Whoever holds a lease may write and nobody else can. A lease has an epoch that grows with each
  * claim; every write of a worker names it, and a stale one changes nothing.
  *
+ * What time it is, is the store's to say: whether a lease, a window or a file is over, and when something changed. No
+ * method takes the present time from its caller, because the clocks of two machines differ, and one of them would take
+ * away what the other still holds. Callers give durations (`ttlMs`) and the facts of objects that they make, such as
+ * `createdAtMs` and `expiresAtMs`.
+ *
  * An id that a client wrote comes as a `ScopedId`, with the project of the client's key. Without the project it does not
  * compile, and what belongs to another project is as unknown as what never was.
  */
@@ -44,8 +49,6 @@ export interface Page<T> {
 
 export interface FileQuery {
   readonly project: string;
-  /** Files that have expired by then are left out. */
-  readonly nowMs: number;
   readonly purpose: FilePurpose | null;
   readonly order: "asc" | "desc";
   readonly limit: number;
@@ -202,12 +205,12 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
    */
   insertFileIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean>;
   findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
-  /** Null when `after` names no file of the project. */
+  /** Without files that have expired. Null when `after` names no file of the project. */
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
   /** The file is gone for clients at once; its bytes stay while an open batch reads them. */
-  deleteFileIfPresent(file: ScopedId<"file">, nowMs: number): Promise<boolean>;
+  deleteFileIfPresent(file: ScopedId<"file">): Promise<boolean>;
   /** Deletes files whose time has come, as {@link deleteFileIfPresent} does: a page, and none when none are left. */
-  deleteExpiredFiles(nowMs: number): Promise<FileId[]>;
+  deleteExpiredFiles(): Promise<FileId[]>;
   /** Deleted files that no open batch reads any more. */
   listUnusedFiles(limit: number): Promise<StoredFile[]>;
   /** Forgets a deleted file whose blob is gone. */
@@ -224,19 +227,19 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
    * many: {@link closeAbandonedChunks} closes the others. False when the batch is not the project's, is final, or is
    * already stopping.
    */
-  cancelBatchIfOpen(batch: ScopedId<"batch">, nowMs: number): Promise<boolean>;
+  cancelBatchIfOpen(batch: ScopedId<"batch">): Promise<boolean>;
 
   /**
    * Leases the oldest batch that waits for validation, of the project whose name comes next after `formerProject`, or
    * of the first one: who names the project of the former claim lets them take turns.
    */
   claimBatchToValidate(claim: Claim, formerProject?: string): Promise<ClaimedBatch | null>;
-  failBatchIfLeased(lease: BatchLease, failure: BatchFailure, nowMs: number): Promise<boolean>;
+  failBatchIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
   /** Moves `validating → in_progress` and creates the chunks. */
-  startBatchIfLeased(lease: BatchLease, plan: BatchPlan, nowMs: number): Promise<boolean>;
+  startBatchIfLeased(lease: BatchLease, plan: BatchPlan): Promise<boolean>;
 
   /** For each batch and model of which somebody could claim a chunk. */
-  listRunnable(nowMs: number): Promise<RunnableChunks[]>;
+  listRunnable(): Promise<RunnableChunks[]>;
   /** Leases the first chunk of the batch and model that nobody holds, unless the batch is to stop or its window is over. */
   claimChunk(
     claim: Claim & { readonly batchId: BatchId; readonly model: string },
@@ -256,11 +259,7 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
    * stopping. Its batch moves to `finalizing` when this was
    * its last open chunk and it is not stopping.
    */
-  closeChunkIfLeased(
-    lease: ChunkLease,
-    lastEntry: SegmentEntry | null,
-    nowMs: number,
-  ): Promise<boolean>;
+  closeChunkIfLeased(lease: ChunkLease, lastEntry: SegmentEntry | null): Promise<boolean>;
   /** Gives the chunk back so that anyone may claim it at once. */
   releaseChunkIfLeased(lease: ChunkLease): Promise<boolean>;
   releaseBatchIfLeased(lease: BatchLease): Promise<boolean>;
@@ -274,9 +273,9 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
    * Marks batches whose window is over to stop, and closes their chunks that nobody holds, as {@link cancelBatchIfOpen}
    * does: a page of batches, and none when none are left.
    */
-  stopExpiredBatches(nowMs: number): Promise<BatchId[]>;
+  stopExpiredBatches(): Promise<BatchId[]>;
   /** Closes the chunks of stopping batches that nobody holds any more. */
-  closeAbandonedChunks(nowMs: number): Promise<number>;
+  closeAbandonedChunks(): Promise<number>;
 
   /** Leases a batch that is not final, is past validation or stopping, and has no open chunk. */
   claimBatchToFinalize(claim: Claim): Promise<ClaimedBatch | null>;
@@ -291,16 +290,12 @@ export interface Store extends DeliveryStore, UploadStore, IdempotencyStore, Int
    * Publishes the files, moves the batch to the final status that its stop reason calls for (`completed`
    * without one), and records its announcements. False also when the blob of a file was given up.
    */
-  finishBatchIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): Promise<boolean>;
+  finishBatchIfLeased(lease: BatchLease, result: BatchResult): Promise<boolean>;
   /**
    * Ends a batch whose results cannot be written: as its stop reason says, `failed` without one. It has no files, and
    * no counts and usage either.
    */
-  endWithoutResultsIfLeased(
-    lease: BatchLease,
-    failure: BatchFailure,
-    nowMs: number,
-  ): Promise<boolean>;
+  endWithoutResultsIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
   /** Final batches that still have chunk rows, and so may have journal blobs. */
   listBatchesToTidy(limit: number): Promise<BatchId[]>;
   /** Drops the chunk and segment rows of a final batch. */

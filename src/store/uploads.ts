@@ -39,19 +39,15 @@ export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
   /** False when the upload is not pending, or has expired, or the blob of the part was given up. */
-  insertPartIfPending(part: UploadPart, nowMs: number): Promise<boolean>;
+  insertPartIfPending(part: UploadPart): Promise<boolean>;
   /** All parts of an upload, in the order of their arrival. */
   listParts(uploadId: UploadId): Promise<UploadPart[]>;
   /** Moves `pending → completed` and publishes the file. False as for {@link insertPartIfPending}. */
-  completeUploadIfPending(
-    upload: ScopedId<"upload">,
-    file: StoredFile,
-    nowMs: number,
-  ): Promise<boolean>;
+  completeUploadIfPending(upload: ScopedId<"upload">, file: StoredFile): Promise<boolean>;
   /** Moves `pending → cancelled`. */
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;
   /** Moves pending uploads whose time is over to `expired`: a page of them, and none when there are none left. */
-  expireUploads(nowMs: number): Promise<UploadId[]>;
+  expireUploads(): Promise<UploadId[]>;
   /** Uploads that are no longer pending and still have parts. */
   listUploadsToTidy(limit: number): Promise<UploadId[]>;
   /** Drops the part rows of an upload that is no longer pending. */

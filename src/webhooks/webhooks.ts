@@ -108,10 +108,8 @@ export class Webhooks {
   /** Returns false when no delivery is due, or too many are in flight. */
   async #startNext(): Promise<boolean> {
     if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
-    const { store, clock } = this.#options;
-    const [delivery] = await store.claimDeliveries({
+    const [delivery] = await this.#options.store.claimDeliveries({
       owner: this.#owner,
-      nowMs: clock.nowMs(),
       ttlMs: LEASE_TTL_MS,
       limit: 1,
       busyWebhooks: this.#busyWebhooks(),
@@ -145,7 +143,7 @@ export class Webhooks {
   }
 
   async #deliver(delivery: Delivery): Promise<void> {
-    const { store, clock, log, metrics } = this.#options;
+    const { store, log, metrics } = this.#options;
     const { webhookId } = delivery;
     const endpoint = this.#config.endpoints.find(({ name }) => name === delivery.webhook);
     if (endpoint === undefined) {
@@ -167,7 +165,7 @@ export class Webhooks {
         log.info(fieldsOf(delivery), "webhook.delivered");
         return;
       case "interrupted":
-        await store.postponeDelivery(webhookId, clock.nowMs());
+        await store.postponeDelivery(webhookId, 0);
         return;
       case "failed":
         await this.#retryOrGiveUp(delivery, sending.reason);
@@ -182,7 +180,7 @@ export class Webhooks {
       await this.#giveUp(delivery, reason);
       return;
     }
-    await store.postponeDelivery(delivery.webhookId, atMs);
+    await store.postponeDelivery(delivery.webhookId, atMs - nowMs);
     metrics.webhookAttempted(delivery.webhook, "failed");
     const fields = { ...fieldsOf(delivery), reason, retry_in_seconds: (atMs - nowMs) / 1000 };
     // An endpoint that stays down would otherwise log a warning about each delivery some eighty times.

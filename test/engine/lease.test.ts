@@ -200,10 +200,10 @@ test("a batch whose validation takes longer than a lease stays with the replica 
 /** The leases of one process on a store that has a batch with chunks of two routes, without the loops around them. */
 async function leasesBench() {
   const dir = temporaryFolder("batchd-leases-");
-  const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite") });
+  const clock = new FakeClock(NOW_MS);
+  const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
-  const clock = new FakeClock(NOW_MS);
   const leases = new Leases({ store, clock, owner: "us", stopGraceMs: 5_000, ...unobserved() });
   const { batch } = await startBatch(store, ["a", "b"]);
   const claim = async (route: string) =>
@@ -216,6 +216,24 @@ async function leasesBench() {
     },
   };
 }
+
+test("a lease is over by the clock of the store, whatever date the machines of its workers show", async () => {
+  await using bench = await leasesBench();
+  const { leases, clock, store, batch, claim } = bench;
+  const ahead = new FakeClock(NOW_MS + 60 * 60 * 1000);
+  const parts = { store, clock: ahead, owner: "they", stopGraceMs: 5_000, ...unobserved() };
+  const others = new Leases(parts);
+  const claimToo = async () =>
+    store.claimChunk({ ...(await others.claim()), batchId: batch.id, model: "a" });
+  const run = leases.holdChunk((await claim("a"))!.lease);
+  ahead.advance(60 * 60 * 1000);
+  expect(await claimToo()).toBeNull();
+  await leases.renew();
+  expect(run.endReason).toBeNull();
+
+  clock.advance(LEASE_OVER_MS);
+  expect(await claimToo()).not.toBeNull();
+});
 
 test("a claim after a pause comes after the renewal, even when the claim is the first to wake", async () => {
   await using bench = await leasesBench();
@@ -245,14 +263,13 @@ test("a run whose claim was still on its way when the process began to leave end
 test("a claim of our own that overtakes an earlier one ends the earlier run, and the later one goes on", async () => {
   await using bench = await leasesBench();
   const { leases, clock, store, batch } = bench;
-  const claimAt = (nowMs: number) =>
-    store.claimChunk({ ...claimBy("us", nowMs), batchId: batch.id, model: "a" });
-  const earlier = await claimAt(NOW_MS);
+  const claim = () => store.claimChunk({ ...claimBy("us"), batchId: batch.id, model: "a" });
+  const earlier = await claim();
   const run = leases.holdChunk(earlier!.lease);
-  const later = await claimAt(NOW_MS + LEASE_OVER_MS);
+  clock.advance(LEASE_OVER_MS);
+  const later = await claim();
   const current = leases.holdChunk(later!.lease);
   leases.dropChunk(earlier!.lease);
-  clock.advance(LEASE_OVER_MS);
   await leases.renew();
   expect([run.endReason, run.abort.aborted]).toEqual(["lease", true]);
   expect([current.endReason, current.stop.aborted]).toEqual([null, false]);

@@ -87,6 +87,12 @@ test("cancelling twice is fine, cancelling a finished batch is a conflict", asyn
   });
 });
 
+/** No request in flight times out meanwhile. */
+function endWindow(clock: FakeClock): void {
+  clock.setBy(DAY_MS);
+  clock.advance(1_000);
+}
+
 test("when the window ends, answers are delivered and the other lines say that it ended", async () => {
   const clock = new FakeClock();
   await using upstream = await startUpstream();
@@ -101,7 +107,7 @@ test("when the window ends, answers are delivered and the other lines say that i
   clock.advance(500);
   await service.events.reached("journal.flushed", { batch: id });
 
-  clock.advance(DAY_MS);
+  endWindow(clock);
 
   const batch = await service.ended(id);
   expect(batch).toMatchObject({ status: "expired", finalizing_at: null });
@@ -119,7 +125,7 @@ test("a line that waits out an overload when the window ends is expired, not fai
   const { id } = await service.submit(chatLines(1, () => "[[status 429]]"));
   await upstream.reached(1);
 
-  clock.advance(DAY_MS);
+  endWindow(clock);
 
   const batch = await service.ended(id);
   expect(batch.request_counts).toEqual({ total: 1, completed: 0, failed: 0 });

@@ -209,10 +209,10 @@ function refusing({ dataDir }: TestService, change: string) {
 /** Two processes on the same data, of which the second sweeps. */
 async function twoProcesses() {
   const folder = temporaryFolder("batchd-sweep-");
-  const opened = await openSqliteStore({ path: join(folder.path, "batchd.sqlite") });
+  const clock = new FakeClock();
+  const opened = await openSqliteStore({ path: join(folder.path, "batchd.sqlite"), clock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
-  const clock = new FakeClock();
   const blobs = await openDiskBlobs(join(folder.path, "blobs"));
   const deps = { store, blobs, clock, log: new Events().log };
   const writer = new BlobIntents(deps);

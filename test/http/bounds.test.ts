@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FILE_PAGE } from "../../src/contract/file.ts";
 import { PAGE_MAX_BYTES } from "../../src/http/list.ts";
 import { presentFile } from "../../src/http/present.ts";
-import { aBatch, aFile, insertFile } from "../support/store-builders.ts";
+import { aBatch, aFile, at, insertFile } from "../support/store-builders.ts";
 import { createBatchBody, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
 
 /** As much as fits into the JSON of a request. */
@@ -241,7 +241,7 @@ describe("a page is bounded in bytes", () => {
       const page = await listFiles(query);
       const last = page?.data.at(-1);
       if (last !== undefined && removed.length < 2) {
-        await store.deleteFileIfPresent(last, 0);
+        await at(store, 0).deleteFileIfPresent(last);
         await store.forgetFile(last.id);
         removed.push(last.id);
       }

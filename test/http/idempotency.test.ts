@@ -332,7 +332,6 @@ describe("across a restart", () => {
       await using before = await startTestApi({ dataDir });
       await before.store.claimIdempotencyKey("default", "cut off", {
         owner: "a process that dies",
-        nowMs: Date.now(),
         ttlMs: DAY_MS,
       });
       expect((await send({ ...cutOff, on: before })).status).toBe(409);

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { afterAll, describe, expect, test } from "vitest";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { systemClock } from "../../src/clock.ts";
 import { openStorage } from "../../src/storage.ts";
 import { openCount } from "../support/open-files.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
@@ -114,7 +115,7 @@ describe.skipIf(!existsSync("/proc/self/fd"))("the names of folders", () => {
     using syncs = await watchSyncs("");
     const closers = { add: (_name: string, close: () => Promise<void>) => closing.unshift(close) };
     const closing: (() => Promise<void>)[] = [];
-    const opened = await openStorage(join(above, "new/data"), closers);
+    const opened = await openStorage(join(above, "new/data"), { clock: systemClock, closers });
     expect(opened.ok).toBe(true);
     for (const close of closing) await close();
     const made = [above, join(above, "new"), join(above, "new/data")];

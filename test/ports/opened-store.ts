@@ -2,6 +2,7 @@ import type { Store } from "../../src/store/store.ts";
 
 /** What the suites of the store are given by the test of an adapter. */
 export interface OpenedStore extends AsyncDisposable {
+  /** It goes by `storeClock`. */
   readonly store: Store;
   /** Closes the store and opens it again on the same data. */
   reopen(): Promise<Store>;

@@ -23,10 +23,10 @@ import {
   finishBatch,
   insertBatch,
   insertFile,
-  NOW_MS,
   openRoutes,
   PROJECT,
   startBatch,
+  storeClock,
 } from "../support/store-builders.ts";
 import type { OpenedStore } from "./opened-store.ts";
 import { describeStore } from "./store.ts";
@@ -61,14 +61,14 @@ async function openStore(options: SqliteOptions): Promise<Store> {
 async function open(): Promise<OpenedStore> {
   const folder = aFolder();
   const path = join(folder.path, "batchd.db");
-  let store = await openStore({ path });
+  let store = await openStore({ path, clock: storeClock });
   return {
     get store() {
       return store;
     },
     reopen: async () => {
       await store.close();
-      store = await openStore({ path });
+      store = await openStore({ path, clock: storeClock });
       return store;
     },
     [Symbol.asyncDispose]: async () => {
@@ -90,8 +90,8 @@ describe("SQLite: opening", () => {
 
     const store = await opened.reopen();
     expect(await store.recordSegmentIfLeased(chunk.lease, aSegment())).toBe(false);
-    expect(await store.startBatchIfLeased(validation!.lease, aPlan(), NOW_MS)).toBe(false);
-    expect(await openRoutes(store, NOW_MS)).toEqual(["llama"]);
+    expect(await store.startBatchIfLeased(validation!.lease, aPlan())).toBe(false);
+    expect(await openRoutes(store)).toEqual(["llama"]);
     expect((await claimChunk(store)).lease.epoch).toBeGreaterThan(chunk.lease.epoch);
     const again = await store.claimBatchToValidate(claimBy("after"));
     expect(again?.lease.epoch).toBeGreaterThan(validation!.lease.epoch);
@@ -132,7 +132,7 @@ describe("SQLite: opening", () => {
   test("commits survive a power cut: write-ahead log, synced in full", async () => {
     using folder = aFolder();
     const path = join(folder.path, "batchd.db");
-    const store = await openStore({ path });
+    const store = await openStore({ path, clock: storeClock });
     await store.close();
     const database = new Database(path, { readonly: true });
     expect(database.pragma("journal_mode", { simple: true })).toBe("wal");
@@ -143,25 +143,25 @@ describe("SQLite: opening", () => {
     using folder = aFolder();
     const path = join(folder.path, "batchd.db");
     const newer = migrationsOfNextVersion(folder.path);
-    const store = await openStore({ path });
+    const store = await openStore({ path, clock: storeClock });
     const { batch } = await insertBatch(store);
     await store.close();
 
-    const upgraded = await openStore({ path, migrationsDir: newer });
+    const upgraded = await openStore({ path, clock: storeClock, migrationsDir: newer });
     expect(await upgraded.findBatch(batch)).toEqual(batch);
     await upgraded.close();
-    expect(await openSqliteStore({ path })).toEqual({
+    expect(await openSqliteStore({ path, clock: storeClock })).toEqual({
       ok: false,
       problem: expect.stringContaining("newer version"),
     });
-    await (await openStore({ path, migrationsDir: newer })).close();
+    await (await openStore({ path, clock: storeClock, migrationsDir: newer })).close();
   });
 
   test("a file that is no database is not mistaken for one", async () => {
     using folder = aFolder();
     const path = join(folder.path, "batchd.db");
     writeFileSync(path, "a letter to the operator, long enough to be a header of something else");
-    await expect(openSqliteStore({ path })).rejects.toThrow();
+    await expect(openSqliteStore({ path, clock: storeClock })).rejects.toThrow();
     expect(readFileSync(path, "utf8")).toContain("a letter");
   });
 });
@@ -193,14 +193,14 @@ describe("SQLite: migrations", () => {
   test("open batches that an earlier version let read another project's file end as failed", async () => {
     using folder = aFolder();
     const path = join(folder.path, "batchd.db");
-    const store = await openStore({ path });
+    const store = await openStore({ path, clock: storeClock });
     const own = await startBatch(store);
     const foreign = await startBatch(store, ["llama"], { inputFileId: own.input.id, project: "b" });
     await store.close();
 
     runMigration(path, "foreign_files");
 
-    const upgraded = await openStore({ path });
+    const upgraded = await openStore({ path, clock: storeClock });
     expect(await upgraded.findBatch(foreign.batch)).toMatchObject({
       status: "failed",
       faults: [
@@ -215,7 +215,7 @@ describe("SQLite: migrations", () => {
   test("texts that an earlier version stored at any length are cut to what is accepted now", async () => {
     using folder = aFolder();
     const path = join(folder.path, "batchd.db");
-    const store = await openStore({ path });
+    const store = await openStore({ path, clock: storeClock });
     const long = "n".repeat(100_000);
     const [file, short] = [aFile({ filename: long }), aFile({ filename: "ü".repeat(512) })];
     for (const each of [file, short]) await insertFile(store, each);
@@ -226,7 +226,7 @@ describe("SQLite: migrations", () => {
 
     runMigration(path, "bound_stored_texts");
 
-    const upgraded = await openStore({ path });
+    const upgraded = await openStore({ path, clock: storeClock });
     expect((await upgraded.findFile(file))?.filename).toHaveLength(512);
     expect(await upgraded.findFile(short)).toEqual(short);
     const { filename, mimeType } = (await upgraded.findUpload(upload))!;

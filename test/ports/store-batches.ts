@@ -34,7 +34,7 @@ export function testBatches(open: OpenStore): void {
     const batch = aBatch({ project: "search" });
     await store.insertBatch(batch);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toBeNull();
-    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS)).toBe(false);
+    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(false);
     expect(await store.listBatches(everything)).toEqual({ data: [], hasMore: false });
     expect(await store.listBatches({ ...everything, after: batch.id })).toBeNull();
     expect(await store.findBatch({ project: "search", id: batch.id })).toEqual(batch);
@@ -110,13 +110,13 @@ export function testBatches(open: OpenStore): void {
       firstExpiresAtMs: NOW_MS + 2_000,
     });
 
-    await store.cancelBatchIfOpen({ project: PROJECT, id: first.batch.id }, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: first.batch.id });
     expect(await store.countOpenWork()).toEqual({
       batchCounts: { cancelling: 1, in_progress: 1, validating: 1 },
       lineCount: 10,
       firstExpiresAtMs: NOW_MS + 3_000,
     });
-    await store.closeChunkIfLeased(lease, null, NOW_MS);
+    await store.closeChunkIfLeased(lease, null);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     expect((await store.countOpenWork()).batchCounts).toEqual({ in_progress: 1, validating: 1 });
   });

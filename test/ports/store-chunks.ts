@@ -5,6 +5,7 @@ import {
   AFTER_LEASES_MS,
   aPlan,
   aSegment,
+  at,
   claimBy,
   claimChunk,
   insertBatch,
@@ -35,10 +36,10 @@ function testClaims(open: OpenStore): void {
   test("what can be claimed is listed for each batch and model, with what is needed to choose", async () => {
     await using opened = await open();
     const { store } = opened;
-    expect(await store.listRunnable(NOW_MS)).toEqual([]);
+    expect(await store.listRunnable()).toEqual([]);
     const one = await startBatch(store, ["qwen", "llama", "qwen"], { project: "a", priority: 7 });
     const two = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 1_000 });
-    const listed = await store.listRunnable(NOW_MS);
+    const listed = await store.listRunnable();
     const about = (batch: Batch, model: string) => ({
       batchId: batch.id,
       project: batch.project,
@@ -63,15 +64,15 @@ function testClaims(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await startBatch(store, ["qwen", "llama", "qwen", "mistral"]);
-    expect(await openRoutes(store, NOW_MS)).toEqual(["llama", "mistral", "qwen"]);
+    expect(await openRoutes(store)).toEqual(["llama", "mistral", "qwen"]);
 
     await claimChunk(store, { model: "mistral" });
     await claimChunk(store, { model: "qwen" });
-    expect(await openRoutes(store, NOW_MS)).toEqual(["llama", "qwen"]);
+    expect(await openRoutes(store)).toEqual(["llama", "qwen"]);
     const { lease } = await claimChunk(store, { model: "llama" });
-    await store.closeChunkIfLeased(lease, null, NOW_MS);
-    expect(await openRoutes(store, NOW_MS)).toEqual(["qwen"]);
-    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual(["mistral", "qwen"]);
+    await store.closeChunkIfLeased(lease, null);
+    expect(await openRoutes(store)).toEqual(["qwen"]);
+    expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual(["mistral", "qwen"]);
   });
 
   test("lines with an answer are not counted as remaining", async () => {
@@ -80,7 +81,7 @@ function testClaims(open: OpenStore): void {
     await startBatch(store, ["llama", "llama"]);
     const { lease } = await claimChunk(store);
     await store.recordSegmentIfLeased(lease, aSegment({ completed: 3, failed: 1 }));
-    expect(await store.listRunnable(NOW_MS)).toMatchObject([{ remainingLineCount: 16 }]);
+    expect(await store.listRunnable()).toMatchObject([{ remainingLineCount: 16 }]);
     expect(await store.listOpenBatches()).toMatchObject([
       { remainingLineCount: 16, work: [{ model: "llama", lineCount: 20 }] },
     ]);
@@ -121,7 +122,7 @@ function testClaims(open: OpenStore): void {
     ]);
     expect(await claim("worker", "llama")).toBeNull();
     expect(await claim("worker", "mistral")).toBeNull();
-    expect(await store.listRunnable(NOW_MS)).toMatchObject([
+    expect(await store.listRunnable()).toMatchObject([
       { batchId: other.batch.id, model: "llama" },
       { batchId: batch.id, model: "qwen" },
     ]);
@@ -131,13 +132,11 @@ function testClaims(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama"]);
-    const chosen = { batchId: batch.id, model: "llama" };
-    const last = claimBy("worker", batch.expiresAtMs - 1);
-    const late = claimBy("worker", batch.expiresAtMs);
+    const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
 
-    expect(await openRoutes(store, late.nowMs)).toEqual([]);
-    expect(await store.claimChunk({ ...late, ...chosen })).toBeNull();
-    expect(await store.claimChunk({ ...last, ...chosen })).not.toBeNull();
+    expect(await openRoutes(at(store, batch.expiresAtMs))).toEqual([]);
+    expect(await store.claimChunk(claim)).toBeNull();
+    expect(await at(store, batch.expiresAtMs - 1).claimChunk(claim)).not.toBeNull();
   });
 
   test("a batch is open from its creation to its last line, and known to be sending while a chunk is held", async () => {
@@ -158,12 +157,12 @@ function testClaims(open: OpenStore): void {
       },
     ]);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    await store.startBatchIfLeased(validation!.lease, aPlan(["llama"]), NOW_MS);
+    await store.startBatchIfLeased(validation!.lease, aPlan(["llama"]));
     const open10 = { isValidated: true, work: [{ model: "llama", lineCount: 10 }] };
     expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: false }]);
     const { lease } = await claimChunk(store);
     expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: true }]);
-    await store.closeChunkIfLeased(lease, null, NOW_MS);
+    await store.closeChunkIfLeased(lease, null);
     expect(await store.listOpenBatches()).toEqual([]);
   });
 }
@@ -179,7 +178,7 @@ function testJournal(open: OpenStore): void {
     const last = aSegment({ completed: 9, failed: 1, usage });
     expect(await store.recordSegmentIfLeased(one.lease, first)).toBe(true);
     expect(await store.recordSegmentIfLeased(one.lease, second)).toBe(true);
-    expect(await store.closeChunkIfLeased(two.lease, last, NOW_MS)).toBe(true);
+    expect(await store.closeChunkIfLeased(two.lease, last)).toBe(true);
 
     const found = await store.findBatch({ project: PROJECT, id: batch.id });
     expect(found?.counts).toEqual({ total: 20, completed: 14, failed: 2 });
@@ -222,10 +221,10 @@ function testJournal(open: OpenStore): void {
     const { lease } = await claimChunk(store);
     const tooMany = aSegment({ completed: 11 });
     await expect(store.recordSegmentIfLeased(lease, tooMany)).rejects.toThrow();
-    await expect(store.closeChunkIfLeased(lease, tooMany, NOW_MS)).rejects.toThrow();
+    await expect(store.closeChunkIfLeased(lease, tooMany)).rejects.toThrow();
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(0);
     expect(await store.findGarbage([tooMany.blobKey])).toEqual([tooMany.blobKey]);
-    expect(await store.closeChunkIfLeased(lease, aSegment(), NOW_MS)).toBe(true);
+    expect(await store.closeChunkIfLeased(lease, aSegment())).toBe(true);
   });
 }
 
@@ -235,10 +234,10 @@ function testClosing(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
-    expect(await store.closeChunkIfLeased(two.lease, null, NOW_MS + 1)).toBe(true);
+    expect(await at(store, NOW_MS + 1).closeChunkIfLeased(two.lease, null)).toBe(true);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("in_progress");
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
-    expect(await store.closeChunkIfLeased(one.lease, aSegment(), NOW_MS + 2)).toBe(true);
+    expect(await at(store, NOW_MS + 2).closeChunkIfLeased(one.lease, aSegment())).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "finalizing",
       finalizingAtMs: NOW_MS + 2,
@@ -251,7 +250,7 @@ function testClosing(open: OpenStore): void {
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
     await store.releaseChunkIfLeased(one.lease);
-    await store.closeChunkIfLeased(two.lease, null, NOW_MS);
+    await store.closeChunkIfLeased(two.lease, null);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("in_progress");
   });
 
@@ -260,12 +259,12 @@ function testClosing(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama", "qwen"]);
     const { lease } = await claimChunk(store);
-    await store.closeChunkIfLeased(lease, null, NOW_MS);
+    await store.closeChunkIfLeased(lease, null);
     expect(await store.recordSegmentIfLeased(lease, aSegment())).toBe(false);
-    expect(await store.closeChunkIfLeased(lease, aSegment(), NOW_MS)).toBe(false);
+    expect(await store.closeChunkIfLeased(lease, aSegment())).toBe(false);
     expect(await store.releaseChunkIfLeased(lease)).toBe(false);
-    const claim = claimBy("worker", AFTER_LEASES_MS);
-    expect(await store.claimChunk({ ...claim, batchId: batch.id, model: "llama" })).toBeNull();
+    const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
+    expect(await at(store, AFTER_LEASES_MS).claimChunk(claim)).toBeNull();
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(0);
   });
 }

@@ -8,6 +8,7 @@ import {
   aFile,
   anAnnouncement,
   aResult,
+  at,
   claimBy,
   claimToFinalize,
   finalizingBatch,
@@ -20,11 +21,11 @@ import {
 import type { OpenStore } from "./opened-store.ts";
 
 const END_MS = NOW_MS + 5;
-const CLAIM = { ...claimBy("sender", END_MS), limit: 10, busyWebhooks: [] };
+const CLAIM = { ...claimBy("sender"), limit: 10, busyWebhooks: [] };
 const AFTER_CLAIM_MS = AFTER_LEASES_MS + 5;
 
-const due = (store: Store, nowMs = AFTER_CLAIM_MS): Promise<Delivery[]> =>
-  store.claimDeliveries({ ...CLAIM, nowMs });
+const due = (store: Store, atMs = AFTER_CLAIM_MS): Promise<Delivery[]> =>
+  at(store, atMs).claimDeliveries(CLAIM);
 
 const keys = (deliveries: readonly Announcement[]) => deliveries.map(({ webhookId }) => webhookId);
 
@@ -36,7 +37,7 @@ async function completedBatch(
 ): Promise<Batch> {
   const { batch } = await finalizingBatch(store);
   const lease = await claimToFinalize(store);
-  await finishBatch(store, lease, aResult({ announcements }), atMs);
+  await finishBatch(at(store, atMs), lease, aResult({ announcements }));
   return batch;
 }
 
@@ -52,21 +53,21 @@ const ENDINGS: Record<string, (store: Store, announcements: Announcement[]) => P
   failed: async (store, announcements) => {
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("validator"));
-    await store.failBatchIfLeased(claimed!.lease, aFailure({ announcements }), END_MS);
+    await at(store, END_MS).failBatchIfLeased(claimed!.lease, aFailure({ announcements }));
     return batch.id;
   },
   cancelled: async (store, announcements) => {
     const { batch } = await insertBatch(store);
-    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
     const lease = await claimToFinalize(store);
-    await finishBatch(store, lease, aResult({ announcements }), END_MS);
+    await finishBatch(at(store, END_MS), lease, aResult({ announcements }));
     return batch.id;
   },
   expired: async (store, announcements) => {
     const { batch } = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS });
-    await store.stopExpiredBatches(NOW_MS);
+    await store.stopExpiredBatches();
     const lease = await claimToFinalize(store);
-    await finishBatch(store, lease, aResult({ announcements }), END_MS);
+    await finishBatch(at(store, END_MS), lease, aResult({ announcements }));
     return batch.id;
   },
 };
@@ -100,14 +101,14 @@ function testOutbox(open: OpenStore): void {
     const announcements = [anAnnouncement()];
     const { batch } = await finalizingBatch(store);
     const stale = await claimToFinalize(store);
-    await claimToFinalize(store, AFTER_LEASES_MS);
-    expect(await finishBatch(store, stale, aResult({ announcements }), END_MS)).toBe(false);
+    await claimToFinalize(at(store, AFTER_LEASES_MS));
+    expect(await finishBatch(at(store, END_MS), stale, aResult({ announcements }))).toBe(false);
 
     const other = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    await store.cancelBatchIfOpen({ project: PROJECT, id: other.batch.id }, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: other.batch.id });
     const failure = aFailure({ announcements });
-    expect(await store.failBatchIfLeased(validation!.lease, failure, END_MS)).toBe(false);
+    expect(await at(store, END_MS).failBatchIfLeased(validation!.lease, failure)).toBe(false);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
     expect(await due(store)).toEqual([]);
   });
@@ -120,7 +121,7 @@ function testOutbox(open: OpenStore): void {
     const output = aFile({ id: input.id });
     const announcements = [anAnnouncement()];
     await expect(
-      finishBatch(store, lease, aResult({ output, announcements }), END_MS),
+      finishBatch(at(store, END_MS), lease, aResult({ output, announcements })),
     ).rejects.toThrow();
     expect(await due(store)).toEqual([]);
   });
@@ -134,11 +135,13 @@ function testOutbox(open: OpenStore): void {
 
     const completing = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
-    await expect(finishBatch(store, lease, aResult({ announcements }), END_MS)).rejects.toThrow();
+    await expect(
+      finishBatch(at(store, END_MS), lease, aResult({ announcements })),
+    ).rejects.toThrow();
     const failing = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     await expect(
-      store.failBatchIfLeased(validation!.lease, aFailure({ announcements }), END_MS),
+      at(store, END_MS).failBatchIfLeased(validation!.lease, aFailure({ announcements })),
     ).rejects.toThrow();
 
     const statusOf = async ({ batch }: { batch: Batch }) =>
@@ -178,13 +181,12 @@ function testClaims(open: OpenStore): void {
     await completedBatch(store, [postponed!], END_MS);
     await completedBatch(store, [late!, latest!], END_MS + 2);
     await completedBatch(store, [early!], END_MS + 1);
-    await store.postponeDelivery(postponed!.webhookId, END_MS + 3);
-    const claim = { ...CLAIM, nowMs: END_MS + 3 };
-    expect(keys(await store.claimDeliveries({ ...claim, limit: 3 }))).toEqual(
+    await at(store, END_MS).postponeDelivery(postponed!.webhookId, 3);
+    expect(keys(await at(store, END_MS + 3).claimDeliveries({ ...CLAIM, limit: 3 }))).toEqual(
       keys([early!, late!, latest!]),
     );
-    expect(keys(await store.claimDeliveries(claim))).toEqual([postponed!.webhookId]);
-    expect(await store.claimDeliveries({ ...claim, limit: 0 })).toEqual([]);
+    expect(keys(await store.claimDeliveries(CLAIM))).toEqual([postponed!.webhookId]);
+    expect(await store.claimDeliveries({ ...CLAIM, limit: 0 })).toEqual([]);
   });
 
   test("deliveries to a busy webhook wait and hold up no other", async () => {
@@ -216,10 +218,10 @@ function testEnds(open: OpenStore): void {
     const announcement = anAnnouncement();
     await completedBatch(store, [announcement]);
     await due(store, END_MS);
-    await store.postponeDelivery(announcement.webhookId, END_MS + 10);
+    await store.postponeDelivery(announcement.webhookId, 10);
     expect(await due(store, END_MS + 9)).toEqual([]);
     expect(await due(store, END_MS + 10)).toMatchObject([{ ...announcement, attemptCount: 1 }]);
-    await store.postponeDelivery(announcement.webhookId, AFTER_CLAIM_MS * 2);
+    await store.postponeDelivery(announcement.webhookId, AFTER_CLAIM_MS * 2 - (END_MS + 10));
     expect(await due(store, AFTER_CLAIM_MS * 2 - 1)).toEqual([]);
     expect(await due(store, AFTER_CLAIM_MS * 2)).toMatchObject([{ attemptCount: 2 }]);
   });
@@ -231,7 +233,7 @@ function testEnds(open: OpenStore): void {
     await completedBatch(store, [over, waiting]);
     await due(store, END_MS);
     await store.forgetDelivery(over.webhookId);
-    await store.postponeDelivery(over.webhookId, END_MS);
+    await store.postponeDelivery(over.webhookId, 0);
     expect(keys(await due(store))).toEqual([waiting.webhookId]);
   });
 }

@@ -7,6 +7,7 @@ import {
   aPart,
   aPlan,
   aSegment,
+  at,
   claimBy,
   claimChunk,
   claimToFinalize,
@@ -24,7 +25,6 @@ import type { OpenStore } from "./opened-store.ts";
 
 const everything: FileQuery = {
   project: PROJECT,
-  nowMs: NOW_MS,
   purpose: null,
   order: "desc",
   limit: 100,
@@ -49,7 +49,7 @@ export function testFiles(open: OpenStore): void {
     const file = aFile({ project: "search" });
     await insertFile(store, file);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
-    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(false);
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id })).toBe(false);
     expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
     expect(await store.listFiles({ ...everything, after: file.id })).toBeNull();
     expect(await store.findFile({ project: "search", id: file.id })).toEqual(file);
@@ -72,7 +72,7 @@ export function testFiles(open: OpenStore): void {
     const upload = anUpload();
     const part = aPart(upload);
     await store.insertUpload(upload);
-    await insertPart(store, part, NOW_MS);
+    await insertPart(store, part);
     const known = [input.blobKey, segment.blobKey, part.blobKey];
     const strays = ["files/stray", "journal/stray", "parts/stray"];
     expect(await store.findGarbage([...known, ...strays])).toEqual(strays);
@@ -153,7 +153,7 @@ function testLists(open: OpenStore): void {
     for (const file of files) await insertFile(store, file);
     const [first, second] = files;
     const page = { ...everything, order: "asc", limit: 1 } as const;
-    await store.deleteFileIfPresent({ project: PROJECT, id: first!.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: first!.id });
     const next = await store.listFiles({ ...page, after: first!.id });
     expect(next).toEqual({ data: [second], hasMore: true });
   });
@@ -165,13 +165,11 @@ function testDeletion(open: OpenStore): void {
     const { store } = opened;
     const file = aFile();
     await insertFile(store, file);
-    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(true);
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id })).toBe(true);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
     expect(await store.listFiles(everything)).toEqual({ data: [], hasMore: false });
-    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id }, NOW_MS)).toBe(false);
-    expect(await store.deleteFileIfPresent({ project: PROJECT, id: newFileId() }, NOW_MS)).toBe(
-      false,
-    );
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id })).toBe(false);
+    expect(await store.deleteFileIfPresent({ project: PROJECT, id: newFileId() })).toBe(false);
   });
 
   test("a deleted file is unused until it is forgotten, and then its blob is unknown", async () => {
@@ -179,8 +177,8 @@ function testDeletion(open: OpenStore): void {
     const { store } = opened;
     const [kept, first, second] = [aFile(), aFile(), aFile()];
     for (const file of [kept, first, second]) await insertFile(store, file);
-    await store.deleteFileIfPresent({ project: PROJECT, id: first.id }, NOW_MS);
-    await store.deleteFileIfPresent({ project: PROJECT, id: second.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: first.id });
+    await store.deleteFileIfPresent({ project: PROJECT, id: second.id });
     expect(await store.listUnusedFiles(10)).toEqual([first, second]);
     expect(await store.listUnusedFiles(1)).toEqual([first]);
     expect(await store.findGarbage([first.blobKey])).toEqual([]);
@@ -202,7 +200,7 @@ function testDeletion(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { input } = await insertBatch(store);
-    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id });
     expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 
@@ -211,15 +209,15 @@ function testDeletion(open: OpenStore): void {
     const { store } = opened;
     const { input, batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id });
     expect(await store.listUnusedFiles(10)).toEqual([]);
 
-    await store.startBatchIfLeased(validation!.lease, aPlan(), NOW_MS);
+    await store.startBatchIfLeased(validation!.lease, aPlan());
     expect(await store.listUnusedFiles(10)).toEqual([]);
     const chunk = await claimChunk(store);
     expect(chunk.inputBlobKey).toBe(input.blobKey);
 
-    await store.closeChunkIfLeased(chunk.lease, null, NOW_MS);
+    await store.closeChunkIfLeased(chunk.lease, null);
     expect(await store.listUnusedFiles(10)).toEqual([]);
     const finalization = await store.claimBatchToFinalize(claimBy("finalizer"));
     expect(finalization?.input).toEqual(input);
@@ -236,7 +234,7 @@ function testDeletion(open: OpenStore): void {
     const { input } = await finalizingBatch(store);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     await startBatch(store, ["llama"], { inputFileId: input.id });
-    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id });
     expect(await store.listUnusedFiles(10)).toEqual([]);
   });
 }
@@ -254,13 +252,13 @@ function testExpiry(open: OpenStore): void {
     ];
     for (const file of [kept, expiring, forever]) await insertFile(store, file);
     const page = { ...everything, limit: 2 };
-    expect(await store.listFiles({ ...page, nowMs: SOON_MS - 1 })).toEqual({
+    expect(await at(store, SOON_MS - 1).listFiles(page)).toEqual({
       data: [forever, expiring],
       hasMore: true,
     });
     const remaining = { data: [forever, kept], hasMore: false };
-    expect(await store.listFiles({ ...page, nowMs: SOON_MS })).toEqual(remaining);
-    const ofPurpose = { ...page, purpose: "batch", nowMs: SOON_MS } as const;
+    expect(await at(store, SOON_MS).listFiles(page)).toEqual(remaining);
+    const ofPurpose = { ...page, purpose: "batch" } as const;
     expect(await store.listFiles(ofPurpose)).toEqual(remaining);
   });
 
@@ -269,10 +267,10 @@ function testExpiry(open: OpenStore): void {
     const { store } = opened;
     const [older, expiring] = [aFile(), aFile({ expiresAtMs: SOON_MS })];
     for (const file of [older, expiring]) await insertFile(store, file);
-    const next = { ...everything, nowMs: SOON_MS, after: expiring.id };
+    const next = { ...everything, after: expiring.id };
     const rest = { data: [older], hasMore: false };
-    expect(await store.listFiles(next)).toEqual(rest);
-    await store.deleteExpiredFiles(SOON_MS);
+    expect(await at(store, SOON_MS).listFiles(next)).toEqual(rest);
+    await at(store, SOON_MS).deleteExpiredFiles();
     expect(await store.listFiles(next)).toEqual(rest);
   });
 
@@ -283,11 +281,11 @@ function testExpiry(open: OpenStore): void {
     const deleted = aFile({ expiresAtMs: SOON_MS });
     const kept = [aFile({ expiresAtMs: SOON_MS + 1 }), aFile()];
     for (const file of [...expired, deleted, ...kept]) await insertFile(store, file);
-    await store.deleteFileIfPresent({ project: PROJECT, id: deleted.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: deleted.id });
 
-    const ids = await store.deleteExpiredFiles(SOON_MS);
+    const ids = await at(store, SOON_MS).deleteExpiredFiles();
     expect(ids.toSorted()).toEqual(expired.map(({ id }) => id).toSorted());
-    expect(await store.deleteExpiredFiles(SOON_MS)).toEqual([]);
+    expect(await at(store, SOON_MS).deleteExpiredFiles()).toEqual([]);
     for (const { id } of expired) expect(await store.findFile({ project: PROJECT, id })).toBeNull();
     for (const file of kept)
       expect(await store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
@@ -300,14 +298,14 @@ function testExpiry(open: OpenStore): void {
     const input = aFile({ expiresAtMs: SOON_MS });
     await insertFile(store, input);
     await startBatch(store, ["llama"], { inputFileId: input.id });
-    expect(await store.deleteExpiredFiles(SOON_MS)).toEqual([input.id]);
-    const chunk = await claimChunk(store, { nowMs: SOON_MS });
+    expect(await at(store, SOON_MS).deleteExpiredFiles()).toEqual([input.id]);
+    const chunk = await claimChunk(at(store, SOON_MS));
     expect(chunk.inputBlobKey).toBe(input.blobKey);
-    await store.closeChunkIfLeased(chunk.lease, null, SOON_MS);
-    const finalization = await store.claimBatchToFinalize(claimBy("finalizer", SOON_MS));
+    await at(store, SOON_MS).closeChunkIfLeased(chunk.lease, null);
+    const finalization = await at(store, SOON_MS).claimBatchToFinalize(claimBy("finalizer"));
     expect(finalization?.input).toEqual(input);
     expect(await store.listUnusedFiles(10)).toEqual([]);
-    await finishBatch(store, finalization!.lease, NO_RESULT, SOON_MS);
+    await finishBatch(at(store, SOON_MS), finalization!.lease, NO_RESULT);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 }

@@ -4,6 +4,7 @@ import {
   aFile,
   aPlan,
   aResult,
+  at,
   claimBy,
   claimToFinalize,
   finalizingBatch,
@@ -100,7 +101,7 @@ function testFinish(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await finalizingBatch(store);
     const stale = await claimToFinalize(store);
-    const current = await claimToFinalize(store, AFTER_LEASES_MS);
+    const current = await claimToFinalize(at(store, AFTER_LEASES_MS));
     const output = aFile({ purpose: "batch_output" });
     expect(await finishBatch(store, stale, aResult({ output }))).toBe(false);
     expect(await store.findFile({ project: PROJECT, id: output.id })).toBeNull();
@@ -133,10 +134,10 @@ function testFinish(open: OpenStore): void {
     const { store } = opened;
     await finalizingBatch(store);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
-    const later = claimBy("a", AFTER_LEASES_MS);
-    expect(await store.claimBatchToFinalize(later)).toBeNull();
-    expect(await store.claimBatchToValidate(later)).toBeNull();
-    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
+    at(store, AFTER_LEASES_MS);
+    expect(await store.claimBatchToFinalize(claimBy("a"))).toBeNull();
+    expect(await store.claimBatchToValidate(claimBy("a"))).toBeNull();
+    expect(await openRoutes(store)).toEqual([]);
   });
 }
 

@@ -11,6 +11,7 @@ import {
   aFile,
   anUpload,
   aReceipt,
+  at,
   claimBy,
   insertFile,
   NOW_MS,
@@ -26,7 +27,7 @@ const answered = ({ fingerprint, answer }: Receipt) => ({ kind: "answered", fing
 const OWNER = aReceipt().owner;
 
 const claimKey = (store: Store, nowMs = NOW_MS, key = KEY) =>
-  store.claimIdempotencyKey(PROJECT, key, claimBy(OWNER, nowMs));
+  at(store, nowMs).claimIdempotencyKey(PROJECT, key, claimBy(OWNER));
 
 /** The objects that come with a receipt. */
 const INSERTS: Record<string, (store: Store, receipt?: Receipt) => Promise<unknown>> = {
@@ -75,13 +76,13 @@ function testClaims(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const renew = (owner: string, nowMs: number) =>
-      store.renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(owner, nowMs));
+      at(store, nowMs).renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(owner));
     await claimKey(store);
     expect(await renew("other", NOW_MS + 1)).toBe(false);
     expect(await renew(OWNER, NOW_MS + 1)).toBe(true);
     expect(await claimKey(store, AFTER_LEASES_MS)).toEqual(IN_PROGRESS);
     expect(
-      await store.claimIdempotencyKey(PROJECT, KEY, claimBy("other", AFTER_LEASES_MS + 1)),
+      await at(store, AFTER_LEASES_MS + 1).claimIdempotencyKey(PROJECT, KEY, claimBy("other")),
     ).toEqual(NEW);
     expect(await renew(OWNER, AFTER_LEASES_MS + 1)).toBe(false);
     expect(await store.releaseIdempotencyKeyIfHeld(PROJECT, KEY, OWNER)).toBe(false);
@@ -147,8 +148,10 @@ function testReceipts(open: OpenStore): void {
       const { store } = opened;
       const [late, winner] = [aReceipt(), aReceipt({ owner: "other", answer: '"b"' })];
       await claimKey(store);
-      const claim = claimBy("other", AFTER_LEASES_MS);
-      expect(await store.claimIdempotencyKey(PROJECT, KEY, claim)).toEqual(NEW);
+      const claim = claimBy("other");
+      expect(await at(store, AFTER_LEASES_MS).claimIdempotencyKey(PROJECT, KEY, claim)).toEqual(
+        NEW,
+      );
       await expect(insert(store, late)).rejects.toThrow(IdempotencyKeyLost);
       await insert(store, winner);
       await expect(insert(store, late)).rejects.toThrow(IdempotencyKeyLost);
@@ -179,7 +182,7 @@ function testAge(open: OpenStore): void {
     const receipt = aReceipt();
     await claimKey(store);
     await insertFile(store, aFile(), receipt);
-    await store.forgetIdempotencyKeys(OLD_MS - 1);
+    await at(store, OLD_MS - 1).forgetIdempotencyKeys();
     expect(await claimKey(store, OLD_MS - 1)).toEqual(answered(receipt));
     expect(await claimKey(store, OLD_MS)).toEqual(NEW);
     expect(await claimKey(store, OLD_MS)).toEqual(IN_PROGRESS);
@@ -192,7 +195,7 @@ function testAge(open: OpenStore): void {
     await claimKey(store);
     await claimKey(store, AFTER_LEASES_MS);
     await insertFile(store, aFile(), receipt);
-    await store.forgetIdempotencyKeys(OLD_MS);
+    await at(store, OLD_MS).forgetIdempotencyKeys();
     expect(await claimKey(store, OLD_MS)).toEqual(answered(receipt));
   });
 
@@ -200,8 +203,8 @@ function testAge(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await claimKey(store);
-    await store.renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(OWNER, OLD_MS));
-    await store.forgetIdempotencyKeys(OLD_MS + 1);
+    await at(store, OLD_MS).renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(OWNER));
+    await at(store, OLD_MS + 1).forgetIdempotencyKeys();
     expect(await claimKey(store, OLD_MS + 1)).toEqual(IN_PROGRESS);
     await insertFile(store, aFile(), aReceipt());
     expect(await claimKey(store, OLD_MS + 1)).toEqual(answered(aReceipt()));
@@ -214,7 +217,7 @@ function testAge(open: OpenStore): void {
     await claimKey(store);
     await claimKey(store, NOW_MS + 1, young.key);
     for (const receipt of [old, young]) await insertFile(store, aFile(), receipt);
-    await store.forgetIdempotencyKeys(OLD_MS);
+    await at(store, OLD_MS).forgetIdempotencyKeys();
     // Asked at the time of the first claim: the old key would still stand for its answer.
     expect(await claimKey(store)).toEqual(NEW);
     expect(await claimKey(store, NOW_MS, young.key)).toEqual(answered(young));

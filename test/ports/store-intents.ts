@@ -8,6 +8,7 @@ import {
   aPart,
   aResult,
   aSegment,
+  at,
   claimBy,
   claimChunk,
   claimToFinalize,
@@ -28,29 +29,29 @@ export function testIntents(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const keys = ["files/a", "parts/b"];
-    await store.declareBlobs(keys, SOON_MS);
-    expect(await store.giveUpExpiredBlobs(SOON_MS - 1, 10)).toEqual([]);
+    await store.declareBlobs(keys, 10);
+    expect(await at(store, SOON_MS - 1).giveUpExpiredBlobs(10)).toEqual([]);
     expect(await store.findGarbage(keys)).toEqual([]);
-    await store.renewIntents(["parts/b"], SOON_MS + 1);
-    expect(await store.giveUpExpiredBlobs(SOON_MS, 10)).toEqual(["files/a"]);
+    await store.renewIntents(["parts/b"], 2);
+    expect(await at(store, SOON_MS).giveUpExpiredBlobs(10)).toEqual(["files/a"]);
     expect(await store.findGarbage(keys)).toEqual(["files/a"]);
-    await store.renewIntents(keys, SOON_MS * 2);
+    await store.renewIntents(keys, 1_000);
     expect(await store.findGarbage(keys)).toEqual(["files/a"]);
   });
 
   test("intents are given up in limited groups, those that ran out first", async () => {
     await using opened = await open();
     const { store } = opened;
-    await store.declareBlobs(["files/late"], SOON_MS + 1);
-    await store.declareBlobs(["files/early"], SOON_MS);
+    await store.declareBlobs(["files/late"], 11);
+    await store.declareBlobs(["files/early"], 10);
     const later = SOON_MS + 5;
-    expect(await store.giveUpExpiredBlobs(later, 1)).toEqual(["files/early"]);
-    expect(await store.giveUpExpiredBlobs(later, 1)).toEqual(["files/late"]);
+    expect(await at(store, later).giveUpExpiredBlobs(1)).toEqual(["files/early"]);
+    expect(await at(store, later).giveUpExpiredBlobs(1)).toEqual(["files/late"]);
   });
 
   test("whoever opens the store alone gives up all intents: their writers are gone", async () => {
     await using opened = await open();
-    await opened.store.declareBlobs(["files/a"], AFTER_LEASES_MS);
+    await opened.store.declareBlobs(["files/a"], 1_000);
     const store = await opened.reopen();
     expect(await store.findGarbage(["files/a"])).toEqual(["files/a"]);
   });
@@ -62,8 +63,8 @@ export function testIntents(open: OpenStore): void {
     expect(await store.insertFileIfDeclared(file)).toBe(false);
     const upload = anUpload();
     await store.insertUpload(upload);
-    expect(await store.insertPartIfPending(aPart(upload), NOW_MS)).toBe(false);
-    expect(await store.completeUploadIfPending(upload, file, NOW_MS)).toBe(false);
+    expect(await store.insertPartIfPending(aPart(upload))).toBe(false);
+    expect(await store.completeUploadIfPending(upload, file)).toBe(false);
     expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
     expect(await store.listUploadsToTidy(10)).toEqual([]);
 
@@ -71,7 +72,7 @@ export function testIntents(open: OpenStore): void {
     const lease = await claimToFinalize(store);
     const counts = { completed: 10, failed: 0 };
     const result = { ...aResult({ output: file }), counts };
-    expect(await store.finishBatchIfLeased(lease, result, NOW_MS)).toBe(false);
+    expect(await store.finishBatchIfLeased(lease, result)).toBe(false);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "finalizing",
     });
@@ -82,10 +83,10 @@ export function testIntents(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const file = aFile();
-    await store.declareBlobs([file.blobKey], SOON_MS);
+    await store.declareBlobs([file.blobKey], 10);
     const upload = anUpload({ expiresAtMs: NOW_MS });
     await store.insertUpload(upload);
-    expect(await store.completeUploadIfPending(upload, file, NOW_MS)).toBe(false);
+    expect(await store.completeUploadIfPending(upload, file)).toBe(false);
     expect(await store.insertFileIfDeclared(file)).toBe(true);
     expect(await store.giveUpBlobIfDeclared(file.blobKey)).toBe(false);
     expect(await store.findGarbage([file.blobKey])).toEqual([]);
@@ -100,7 +101,7 @@ function testSegments(open: OpenStore): void {
     const { lease } = await claimChunk(store);
     const key = segmentKey(lease, 7);
     expect(await store.findGarbage([key])).toEqual([]);
-    const next = await claimChunk(store, { nowMs: AFTER_LEASES_MS });
+    const next = await claimChunk(at(store, AFTER_LEASES_MS));
     expect(await store.findGarbage([key])).toEqual([key]);
     expect(await store.recordSegmentIfLeased(lease, aSegment({ blobKey: key }))).toBe(false);
     const own = segmentKey(next.lease, 0);
@@ -150,7 +151,7 @@ function testSegments(open: OpenStore): void {
     const first = await claimChunk(store);
     expect(first.failureCount).toBe(0);
     expect(await store.countChunkFailureIfLeased(first.lease)).toBe(true);
-    const second = await claimChunk(store, { nowMs: AFTER_LEASES_MS });
+    const second = await claimChunk(at(store, AFTER_LEASES_MS));
     expect(second.failureCount).toBe(1);
     expect(await store.countChunkFailureIfLeased(first.lease)).toBe(false);
     await store.recordSegmentIfLeased(second.lease, aSegment());
@@ -164,7 +165,7 @@ function testSegments(open: OpenStore): void {
     await insertBatch(store);
     const first = await store.claimBatchToValidate(claimBy("a"));
     await store.countBatchFailureIfLeased(first!.lease);
-    const second = await store.claimBatchToValidate(claimBy("a", AFTER_LEASES_MS));
+    const second = await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("a"));
     expect(second?.failureCount).toBe(1);
     await store.releaseBatchIfLeased(second!.lease);
     await finalizingBatch(store);
@@ -186,7 +187,7 @@ function testSegments(open: OpenStore): void {
     });
     const again = await claimChunk(store);
     expect(again).toMatchObject({ failureCount: 0, segments: [] });
-    await store.closeChunkIfLeased(again.lease, aSegment({ completed: 10 }), NOW_MS);
+    await store.closeChunkIfLeased(again.lease, aSegment({ completed: 10 }));
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
   });
 
@@ -195,7 +196,7 @@ function testSegments(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
-    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
     expect(await store.reopenChunksIfLeased(lease, [])).toBe(false);
   });
 
@@ -206,8 +207,8 @@ function testSegments(open: OpenStore): void {
     const lease = await claimToFinalize(store);
     const faults = [{ code: "internal_error", message: "why", param: null, line: null }] as const;
     const failure = { faults, announcements: [] };
-    expect(await store.endWithoutResultsIfLeased(lease, failure, NOW_MS)).toBe(true);
-    expect(await store.endWithoutResultsIfLeased(lease, failure, NOW_MS)).toBe(false);
+    expect(await store.endWithoutResultsIfLeased(lease, failure)).toBe(true);
+    expect(await store.endWithoutResultsIfLeased(lease, failure)).toBe(false);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       ...{ status: "failed", failedAtMs: NOW_MS, faults },
       counts: { total: 10, completed: 0, failed: 0 },

@@ -3,6 +3,7 @@ import {
   AFTER_LEASES_MS,
   aPlan,
   aSegment,
+  at,
   claimBy,
   claimChunk,
   insertBatch,
@@ -26,7 +27,7 @@ function testChunkLeases(open: OpenStore): void {
     const { batch } = await startBatch(store);
     await claimChunk(store);
     const claim = (nowMs: number) =>
-      store.claimChunk({ ...claimBy("other", nowMs), batchId: batch.id, model: "llama" });
+      at(store, nowMs).claimChunk({ ...claimBy("other"), batchId: batch.id, model: "llama" });
     expect(await claim(AFTER_LEASES_MS - 1)).toBeNull();
     expect(await claim(AFTER_LEASES_MS)).not.toBeNull();
   });
@@ -36,12 +37,12 @@ function testChunkLeases(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store);
     const stale = await claimChunk(store, { owner: "a" });
-    const current = await claimChunk(store, { owner: "b", nowMs: AFTER_LEASES_MS });
+    const current = await claimChunk(at(store, AFTER_LEASES_MS), { owner: "b" });
     expect(current.lease.epoch).toBeGreaterThan(stale.lease.epoch);
 
     const segment = aSegment();
     expect(await store.recordSegmentIfLeased(stale.lease, segment)).toBe(false);
-    expect(await store.closeChunkIfLeased(stale.lease, segment, AFTER_LEASES_MS)).toBe(false);
+    expect(await at(store, AFTER_LEASES_MS).closeChunkIfLeased(stale.lease, segment)).toBe(false);
     expect(await store.releaseChunkIfLeased(stale.lease)).toBe(false);
     expect(await store.findGarbage([segment.blobKey])).toEqual([segment.blobKey]);
     const found = await store.findBatch({ project: PROJECT, id: batch.id });
@@ -68,8 +69,8 @@ function testChunkLeases(open: OpenStore): void {
     expect(await store.releaseChunkIfLeased(lease)).toBe(true);
     expect(await store.releaseChunkIfLeased(lease)).toBe(false);
     expect(await store.recordSegmentIfLeased(lease, aSegment())).toBe(false);
-    expect(await store.closeChunkIfLeased(lease, null, NOW_MS)).toBe(false);
-    expect(await openRoutes(store, NOW_MS)).toEqual(["llama"]);
+    expect(await store.closeChunkIfLeased(lease, null)).toBe(false);
+    expect(await openRoutes(store)).toEqual(["llama"]);
   });
 
   test("of many workers that claim at once, each chunk has one", async () => {
@@ -96,7 +97,7 @@ function testChunkLeases(open: OpenStore): void {
     const claims = [];
     for (const _ of models) claims.push(await claimChunk(store));
     const closed = await Promise.all(
-      claims.map(({ lease }) => store.closeChunkIfLeased(lease, aSegment(), NOW_MS)),
+      claims.map(({ lease }) => store.closeChunkIfLeased(lease, aSegment())),
     );
     expect(closed).toEqual(models.map(() => true));
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
@@ -114,17 +115,17 @@ function testRenewal(open: OpenStore): void {
     const { lease: chunk } = await claimChunk(store);
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("worker"));
-    const renewal = await store.renewLeases(
+    const renewal = await at(store, AFTER_LEASES_MS - 1).renewLeases(
       { batches: [validation!.lease], chunks: [chunk] },
-      claimBy("worker", AFTER_LEASES_MS - 1),
+      claimBy("worker"),
     );
     expect(renewal).toEqual({ lostBatches: [], lostChunks: [], stopping: [] });
 
-    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
-    expect(await store.claimBatchToValidate(claimBy("other", AFTER_LEASES_MS))).toBeNull();
+    expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual([]);
+    expect(await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("other"))).toBeNull();
     const later = AFTER_LEASES_MS + LEASE_TTL_MS;
-    expect(await openRoutes(store, later)).toEqual(["llama"]);
-    const claimed = await store.claimBatchToValidate(claimBy("other", later));
+    expect(await openRoutes(at(store, later))).toEqual(["llama"]);
+    const claimed = await at(store, later).claimBatchToValidate(claimBy("other"));
     expect(claimed?.batch.id).toBe(batch.id);
   });
 
@@ -137,12 +138,12 @@ function testRenewal(open: OpenStore): void {
     const closed = (await claimChunk(store, { model: "mistral" })).lease;
     await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("worker"));
-    await claimChunk(store, { owner: "other", nowMs: AFTER_LEASES_MS });
-    await store.closeChunkIfLeased(closed, null, NOW_MS);
-    await store.startBatchIfLeased(validation!.lease, aPlan(["phi"]), NOW_MS);
+    await claimChunk(at(store, AFTER_LEASES_MS), { owner: "other" });
+    await store.closeChunkIfLeased(closed, null);
+    await store.startBatchIfLeased(validation!.lease, aPlan(["phi"]));
 
     const held = { batches: [validation!.lease], chunks: [overtaken, kept, closed] };
-    const renewal = await store.renewLeases(held, claimBy("worker", AFTER_LEASES_MS));
+    const renewal = await at(store, AFTER_LEASES_MS).renewLeases(held, claimBy("worker"));
     expect(renewal.lostBatches).toEqual([validation!.lease]);
     expect(renewal.lostChunks).toEqual([overtaken, closed]);
     expect(await store.recordSegmentIfLeased(kept, aSegment())).toBe(true);
@@ -158,11 +159,11 @@ function testRenewal(open: OpenStore): void {
     for (const model of ["a", "a", "b", "c"]) {
       chunks.push((await claimChunk(store, { model })).lease);
     }
-    await store.stopExpiredBatches(NOW_MS + 10);
-    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id }, NOW_MS + 10);
-    const renewal = await store.renewLeases(
+    await at(store, NOW_MS + 10).stopExpiredBatches();
+    await at(store, NOW_MS + 10).cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id });
+    const renewal = await at(store, NOW_MS + 10).renewLeases(
       { batches: [], chunks },
-      claimBy("worker", NOW_MS + 10),
+      claimBy("worker"),
     );
     expect(renewal).toEqual({
       lostBatches: [],
@@ -179,7 +180,7 @@ function testRenewal(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("worker"));
-    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
     const held = { batches: [validation!.lease], chunks: [] };
     expect(await store.renewLeases(held, claimBy("worker"))).toEqual({
       lostBatches: [validation!.lease],

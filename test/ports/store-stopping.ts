@@ -5,6 +5,7 @@ import {
   aFailure,
   aPlan,
   aSegment,
+  at,
   claimBy,
   claimChunk,
   claimToFinalize,
@@ -32,7 +33,9 @@ function testCancel(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await insertBatch(store);
-    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
+    expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
+      true,
+    );
     const cancelling = {
       ...batch,
       status: "cancelling",
@@ -43,7 +46,7 @@ function testCancel(open: OpenStore): void {
     expect(await store.claimBatchToValidate(claimBy("validator"))).toBeNull();
 
     const lease = await claimToFinalize(store);
-    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS + 1)).toBe(true);
+    expect(await finishBatch(at(store, SOON_MS + 1), lease, NO_RESULT)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...cancelling,
       status: "cancelled",
@@ -56,13 +59,15 @@ function testCancel(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
-    expect(await store.startBatchIfLeased(validation!.lease, aPlan(), SOON_MS)).toBe(false);
-    expect(await store.failBatchIfLeased(validation!.lease, aFailure(), SOON_MS)).toBe(false);
+    expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
+      true,
+    );
+    expect(await at(store, SOON_MS).startBatchIfLeased(validation!.lease, aPlan())).toBe(false);
+    expect(await at(store, SOON_MS).failBatchIfLeased(validation!.lease, aFailure())).toBe(false);
     const lease = await claimToFinalize(store);
     expect(lease.epoch).toBeGreaterThan(validation!.lease.epoch);
-    expect(await finishBatch(store, validation!.lease, NO_RESULT, SOON_MS)).toBe(false);
-    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS)).toBe(true);
+    expect(await finishBatch(at(store, SOON_MS), validation!.lease, NO_RESULT)).toBe(false);
+    expect(await finishBatch(at(store, SOON_MS), lease, NO_RESULT)).toBe(true);
   });
 
   test("cancelling closes the chunks that nobody holds and leaves the others to their holders", async () => {
@@ -70,14 +75,18 @@ function testCancel(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
     const held = await claimChunk(store);
-    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
-    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual([]);
-    const claim = { ...claimBy("worker", AFTER_LEASES_MS), batchId: batch.id, model: "llama" };
+    expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
+      true,
+    );
+    expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual([]);
+    const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
     expect(await store.claimChunk(claim)).toBeNull();
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
 
     expect(await store.recordSegmentIfLeased(held.lease, aSegment({ completed: 4 }))).toBe(true);
-    expect(await store.closeChunkIfLeased(held.lease, aSegment({ failed: 1 }), SOON_MS)).toBe(true);
+    expect(await at(store, SOON_MS).closeChunkIfLeased(held.lease, aSegment({ failed: 1 }))).toBe(
+      true,
+    );
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "cancelling",
       finalizingAtMs: null,
@@ -91,9 +100,11 @@ function testCancel(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
-    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS)).toBe(true);
+    expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
+      true,
+    );
     expect(await store.claimBatchToFinalize(claimBy("other"))).toBeNull();
-    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS + 1)).toBe(true);
+    expect(await finishBatch(at(store, SOON_MS + 1), lease, NO_RESULT)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "cancelled",
       completedAtMs: null,
@@ -108,19 +119,17 @@ function testCancel(open: OpenStore): void {
     const completed = await finalizingBatch(store);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     const expired = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
-    await store.stopExpiredBatches(SOON_MS);
+    await at(store, SOON_MS).stopExpiredBatches();
     const cancelled = await insertBatch(store);
-    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id }, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id });
     for (const { batch } of [completed, expired, cancelled]) {
       const before = await store.findBatch({ project: PROJECT, id: batch.id });
-      expect(await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, SOON_MS + 1)).toBe(
-        false,
-      );
+      expect(
+        await at(store, SOON_MS + 1).cancelBatchIfOpen({ project: PROJECT, id: batch.id }),
+      ).toBe(false);
       expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual(before);
     }
-    expect(
-      await store.cancelBatchIfOpen({ project: PROJECT, id: newBatchId(NOW_MS) }, NOW_MS),
-    ).toBe(false);
+    expect(await store.cancelBatchIfOpen({ project: PROJECT, id: newBatchId(NOW_MS) })).toBe(false);
   });
 }
 
@@ -130,14 +139,14 @@ function testExpiry(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
     await startBatch(store, ["qwen"]);
-    expect(await store.stopExpiredBatches(SOON_MS - 1)).toEqual([]);
-    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([batch.id]);
-    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([]);
+    expect(await at(store, SOON_MS - 1).stopExpiredBatches()).toEqual([]);
+    expect(await at(store, SOON_MS).stopExpiredBatches()).toEqual([batch.id]);
+    expect(await at(store, SOON_MS).stopExpiredBatches()).toEqual([]);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "in_progress",
       stopReason: "expired",
     });
-    expect(await openRoutes(store, SOON_MS)).toEqual(["qwen"]);
+    expect(await openRoutes(at(store, SOON_MS))).toEqual(["qwen"]);
   });
 
   test("an expired batch ends expired once its holders are done", async () => {
@@ -145,11 +154,11 @@ function testExpiry(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama", "llama"], { expiresAtMs: SOON_MS });
     const held = await claimChunk(store);
-    await store.stopExpiredBatches(SOON_MS);
+    await at(store, SOON_MS).stopExpiredBatches();
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
-    expect(await store.closeChunkIfLeased(held.lease, aSegment(), SOON_MS)).toBe(true);
+    expect(await at(store, SOON_MS).closeChunkIfLeased(held.lease, aSegment())).toBe(true);
     const lease = await claimToFinalize(store);
-    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS + 1)).toBe(true);
+    expect(await finishBatch(at(store, SOON_MS + 1), lease, NO_RESULT)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       status: "expired",
       finalizingAtMs: null,
@@ -163,13 +172,13 @@ function testExpiry(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store, { expiresAtMs: SOON_MS });
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([batch.id]);
-    expect(await store.startBatchIfLeased(validation!.lease, aPlan(), SOON_MS)).toBe(false);
-    expect(await store.claimBatchToValidate(claimBy("validator", SOON_MS))).toBeNull();
+    expect(await at(store, SOON_MS).stopExpiredBatches()).toEqual([batch.id]);
+    expect(await at(store, SOON_MS).startBatchIfLeased(validation!.lease, aPlan())).toBe(false);
+    expect(await at(store, SOON_MS).claimBatchToValidate(claimBy("validator"))).toBeNull();
     const lease = await claimToFinalize(store);
-    expect(await store.failBatchIfLeased(lease, aFailure(), SOON_MS)).toBe(false);
-    expect(await store.startBatchIfLeased(lease, aPlan(), SOON_MS)).toBe(false);
-    expect(await finishBatch(store, lease, NO_RESULT, SOON_MS)).toBe(true);
+    expect(await at(store, SOON_MS).failBatchIfLeased(lease, aFailure())).toBe(false);
+    expect(await at(store, SOON_MS).startBatchIfLeased(lease, aPlan())).toBe(false);
+    expect(await finishBatch(at(store, SOON_MS), lease, NO_RESULT)).toBe(true);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("expired");
   });
 
@@ -178,8 +187,8 @@ function testExpiry(open: OpenStore): void {
     const { store } = opened;
     const finalizing = await finalizingBatch(store, { expiresAtMs: SOON_MS });
     const cancelled = await insertBatch(store, { expiresAtMs: SOON_MS });
-    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id }, NOW_MS);
-    expect(await store.stopExpiredBatches(SOON_MS)).toEqual([]);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id });
+    expect(await at(store, SOON_MS).stopExpiredBatches()).toEqual([]);
     expect(await store.findBatch({ project: PROJECT, id: finalizing.batch.id })).toMatchObject({
       status: "finalizing",
       stopReason: null,
@@ -195,15 +204,15 @@ function testAbandonedChunks(open: OpenStore): void {
     await claimChunk(store, { model: "other" });
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [silent, alive] = [await claimChunk(store), await claimChunk(store)];
-    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
-    expect(await store.closeAbandonedChunks(NOW_MS)).toBe(0);
-    await store.renewLeases({ batches: [], chunks: [alive.lease] }, claimBy("worker", SOON_MS));
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
+    expect(await store.closeAbandonedChunks()).toBe(0);
+    await at(store, SOON_MS).renewLeases({ batches: [], chunks: [alive.lease] }, claimBy("worker"));
 
-    expect(await store.closeAbandonedChunks(AFTER_LEASES_MS)).toBe(1);
+    expect(await at(store, AFTER_LEASES_MS).closeAbandonedChunks()).toBe(1);
     expect(await store.recordSegmentIfLeased(silent.lease, aSegment())).toBe(false);
     expect(await store.recordSegmentIfLeased(alive.lease, aSegment())).toBe(true);
-    expect(await store.claimBatchToFinalize(claimBy("finalizer", AFTER_LEASES_MS))).toBeNull();
-    expect(await openRoutes(store, AFTER_LEASES_MS)).toEqual(["other"]);
+    expect(await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
+    expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual(["other"]);
   });
 
   test("a chunk that is given back by a stopping batch is not for others, but closed", async () => {
@@ -211,13 +220,13 @@ function testAbandonedChunks(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
-    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
+    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
     expect(await store.releaseChunkIfLeased(lease)).toBe(true);
-    expect(await openRoutes(store, NOW_MS)).toEqual([]);
+    expect(await openRoutes(store)).toEqual([]);
     expect(
       await store.claimChunk({ ...claimBy("worker"), batchId: batch.id, model: "llama" }),
     ).toBeNull();
-    expect(await store.closeAbandonedChunks(NOW_MS)).toBe(1);
+    expect(await store.closeAbandonedChunks()).toBe(1);
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).not.toBeNull();
   });
 }

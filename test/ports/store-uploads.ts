@@ -5,6 +5,7 @@ import {
   aFile,
   anUpload,
   aPart,
+  at,
   completeUpload,
   insertFile,
   insertPart,
@@ -23,7 +24,7 @@ async function insertUpload(store: Store, fields: Partial<Upload> = {}): Promise
 
 async function addPart(store: Store, upload: Upload): Promise<UploadPart> {
   const part = aPart(upload);
-  if (!(await insertPart(store, part, NOW_MS))) throw new Error("the upload is not open");
+  if (!(await insertPart(store, part))) throw new Error("the upload is not open");
   return part;
 }
 
@@ -32,7 +33,7 @@ const ENDINGS: Record<string, (store: Store, upload: Upload) => Promise<void>> =
   completed: async (store, upload) => void (await completeUpload(store, { upload, file: aFile() })),
   cancelled: async (store, { id }) =>
     void (await store.cancelUploadIfPending({ project: PROJECT, id })),
-  expired: async (store) => void (await store.expireUploads(SOON_MS)),
+  expired: async (store) => void (await at(store, SOON_MS).expireUploads()),
 };
 
 export function testUploads(open: OpenStore): void {
@@ -84,7 +85,7 @@ function testParts(open: OpenStore): void {
     const [upload, other] = [await insertUpload(store), await insertUpload(store)];
     const parts = Array.from({ length: 10 }, () => aPart(upload));
     const stored = await Promise.all(
-      [...parts, aPart(other)].map((part) => insertPart(store, part, NOW_MS)),
+      [...parts, aPart(other)].map((part) => insertPart(store, part)),
     );
     expect(stored).toEqual(stored.map(() => true));
     const listed = await store.listParts(upload.id);
@@ -108,15 +109,15 @@ function testParts(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     const part = aPart(upload);
-    expect(await insertPart(store, part, SOON_MS)).toBe(false);
+    expect(await insertPart(at(store, SOON_MS), part)).toBe(false);
     expect(await store.listParts(upload.id)).toEqual([]);
-    expect(await insertPart(store, part, SOON_MS - 1)).toBe(true);
+    expect(await insertPart(at(store, SOON_MS - 1), part)).toBe(true);
   });
 
   test("an upload that does not exist takes no part", async () => {
     await using opened = await open();
     const part = aPart(anUpload());
-    expect(await insertPart(opened.store, part, NOW_MS)).toBe(false);
+    expect(await insertPart(opened.store, part)).toBe(false);
     expect(await opened.store.giveUpBlobIfDeclared(part.blobKey)).toBe(true);
     expect(await opened.store.findGarbage([part.blobKey])).toEqual([part.blobKey]);
   });
@@ -128,7 +129,7 @@ function testParts(open: OpenStore): void {
       const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
       const before = await addPart(store, upload);
       await end(store, upload);
-      expect(await insertPart(store, aPart(upload), NOW_MS)).toBe(false);
+      expect(await insertPart(store, aPart(upload))).toBe(false);
       expect(await store.listParts(upload.id)).toEqual([before]);
     });
   }
@@ -180,9 +181,9 @@ function testCompletion(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     const file = aFile();
-    expect(await completeUpload(store, { upload, file }, SOON_MS)).toBe(false);
+    expect(await completeUpload(at(store, SOON_MS), { upload, file })).toBe(false);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
-    expect(await completeUpload(store, { upload, file }, SOON_MS - 1)).toBe(true);
+    expect(await completeUpload(at(store, SOON_MS - 1), { upload, file })).toBe(true);
   });
 }
 
@@ -204,9 +205,9 @@ function testEnding(open: OpenStore): void {
     const { store } = opened;
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     await insertUpload(store, { expiresAtMs: SOON_MS + 1 });
-    expect(await store.expireUploads(SOON_MS - 1)).toEqual([]);
-    expect(await store.expireUploads(SOON_MS)).toEqual([upload.id]);
-    expect(await store.expireUploads(SOON_MS)).toEqual([]);
+    expect(await at(store, SOON_MS - 1).expireUploads()).toEqual([]);
+    expect(await at(store, SOON_MS).expireUploads()).toEqual([upload.id]);
+    expect(await at(store, SOON_MS).expireUploads()).toEqual([]);
     expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual({
       ...upload,
       status: "expired",
@@ -223,7 +224,7 @@ function testEnding(open: OpenStore): void {
       expect(ended?.status).toBe(status);
       expect(await completeUpload(store, { upload, file: aFile() })).toBe(false);
       expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(false);
-      expect(await store.expireUploads(SOON_MS)).toEqual([]);
+      expect(await at(store, SOON_MS).expireUploads()).toEqual([]);
       expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(ended);
     });
   }

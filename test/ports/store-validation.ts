@@ -6,6 +6,7 @@ import {
   aFailure,
   aFile,
   aPlan,
+  at,
   claimBy,
   claimChunk,
   insertBatch,
@@ -57,9 +58,9 @@ export function testValidation(open: OpenStore): void {
     const claimed = await store.claimBatchToValidate(claimBy("a"));
     expect(claimed?.batch.id).toBe(batch.id);
     expect(claimed?.input).toBeNull();
-    await store.deleteFileIfPresent(input, NOW_MS);
+    await store.deleteFileIfPresent(input);
     expect(await store.listUnusedFiles(10)).toEqual([expect.objectContaining({ id: input.id })]);
-    await store.cancelBatchIfOpen(batch, NOW_MS);
+    await store.cancelBatchIfOpen(batch);
     expect((await store.claimBatchToFinalize(claimBy("b")))?.input).toBeNull();
   });
 
@@ -67,7 +68,7 @@ export function testValidation(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const { input } = await insertBatch(store);
-    await store.deleteFileIfPresent({ project: PROJECT, id: input.id }, NOW_MS);
+    await store.deleteFileIfPresent({ project: PROJECT, id: input.id });
     expect((await store.claimBatchToValidate(claimBy("a")))?.input).toBeNull();
   });
 
@@ -79,8 +80,8 @@ export function testValidation(open: OpenStore): void {
     for (const _ of ["in time", "too late"]) {
       await store.insertBatch(aBatch({ inputFileId: input.id }));
     }
-    const inTime = await store.claimBatchToValidate(claimBy("a", NOW_MS + 9));
-    const tooLate = await store.claimBatchToValidate(claimBy("a", NOW_MS + 10));
+    const inTime = await at(store, NOW_MS + 9).claimBatchToValidate(claimBy("a"));
+    const tooLate = await at(store, NOW_MS + 10).claimBatchToValidate(claimBy("a"));
     expect(inTime?.input).toEqual(input);
     expect(tooLate).toMatchObject({ input: null });
   });
@@ -90,21 +91,21 @@ export function testValidation(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
-    expect(await store.failBatchIfLeased(claimed!.lease, aFailure({ faults }), NOW_MS + 5)).toBe(
-      true,
-    );
+    expect(
+      await at(store, NOW_MS + 5).failBatchIfLeased(claimed!.lease, aFailure({ faults })),
+    ).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...batch,
       status: "failed",
       faults,
       failedAtMs: NOW_MS + 5,
     });
-    expect(await store.failBatchIfLeased(claimed!.lease, aFailure({ faults }), NOW_MS + 6)).toBe(
-      false,
-    );
-    expect(await store.startBatchIfLeased(claimed!.lease, aPlan(), NOW_MS + 6)).toBe(false);
-    expect(await store.claimBatchToValidate(claimBy("a", AFTER_LEASES_MS))).toBeNull();
-    expect(await store.claimBatchToFinalize(claimBy("a", AFTER_LEASES_MS))).toBeNull();
+    expect(
+      await at(store, NOW_MS + 6).failBatchIfLeased(claimed!.lease, aFailure({ faults })),
+    ).toBe(false);
+    expect(await at(store, NOW_MS + 6).startBatchIfLeased(claimed!.lease, aPlan())).toBe(false);
+    expect(await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("a"))).toBeNull();
+    expect(await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("a"))).toBeNull();
     expect(await store.listBatchesToTidy(10)).toEqual([]);
   });
 
@@ -114,7 +115,7 @@ export function testValidation(open: OpenStore): void {
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
     const plan = aPlan(["llama", "qwen", "llama"]);
-    expect(await store.startBatchIfLeased(claimed!.lease, plan, NOW_MS + 5)).toBe(true);
+    expect(await at(store, NOW_MS + 5).startBatchIfLeased(claimed!.lease, plan)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...batch,
       status: "in_progress",
@@ -126,8 +127,8 @@ export function testValidation(open: OpenStore): void {
     expect(journals).toEqual(
       plan.chunks.map((chunk) => ({ chunk: { batchId: batch.id, ...chunk }, segments: [] })),
     );
-    expect(await store.startBatchIfLeased(claimed!.lease, plan, NOW_MS + 6)).toBe(false);
-    expect(await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS))).toBeNull();
+    expect(await at(store, NOW_MS + 6).startBatchIfLeased(claimed!.lease, plan)).toBe(false);
+    expect(await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("b"))).toBeNull();
   });
 
   test("a batch keeps the default model that its plan settles on", async () => {
@@ -135,7 +136,7 @@ export function testValidation(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
-    await store.startBatchIfLeased(claimed!.lease, { ...aPlan(), defaultModel: "qwen" }, NOW_MS);
+    await store.startBatchIfLeased(claimed!.lease, { ...aPlan(), defaultModel: "qwen" });
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.defaultModel).toBe("qwen");
     const chunk = await claimChunk(store, { owner: "b" });
     expect(chunk.batch.defaultModel).toBe("qwen");
@@ -146,7 +147,7 @@ export function testValidation(open: OpenStore): void {
     const { batch } = await insertBatch(opened.store);
     const claimed = await opened.store.claimBatchToValidate(claimBy("a"));
     const plan = aPlan(Array.from({ length: 6_000 }, () => "llama"));
-    await opened.store.startBatchIfLeased(claimed!.lease, plan, NOW_MS);
+    await opened.store.startBatchIfLeased(claimed!.lease, plan);
     expect(await opened.store.listChunkJournals(batch.id)).toHaveLength(6_000);
   });
 
@@ -157,25 +158,25 @@ export function testValidation(open: OpenStore): void {
     const [cancelled, overtaken] = [await insertBatch(store), await insertBatch(store)];
     const [first, second] = [claimBy("a"), claimBy("a")];
     const starting = [
-      store.startBatchIfLeased((await store.claimBatchToValidate(first))!.lease, large, NOW_MS),
-      store.startBatchIfLeased((await store.claimBatchToValidate(second))!.lease, large, NOW_MS),
+      store.startBatchIfLeased((await store.claimBatchToValidate(first))!.lease, large),
+      store.startBatchIfLeased((await store.claimBatchToValidate(second))!.lease, large),
     ];
-    await store.cancelBatchIfOpen(cancelled.batch, NOW_MS);
-    const next = await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS));
+    await store.cancelBatchIfOpen(cancelled.batch);
+    const next = await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("b"));
     expect(next?.batch.id).toBe(overtaken.batch.id);
     expect(await Promise.all(starting)).toEqual([false, false]);
-    expect(await store.listRunnable(NOW_MS)).toEqual([]);
+    expect(await store.listRunnable()).toEqual([]);
     expect((await store.listOpenBatches()).map(({ work }) => work)).toEqual([[]]);
     const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, model: "llama" };
     expect(await store.claimChunk(toClaim)).toBeNull();
 
-    await store.closeAbandonedChunks(AFTER_LEASES_MS);
-    const toFinalize = await store.claimBatchToFinalize(claimBy("c", AFTER_LEASES_MS));
+    await at(store, AFTER_LEASES_MS).closeAbandonedChunks();
+    const toFinalize = await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("c"));
     expect(toFinalize?.batch.id).toBe(cancelled.batch.id);
     expect(await store.listChunkJournals(cancelled.batch.id)).toEqual([]);
 
     const small = aPlan(["qwen", "llama"]);
-    expect(await store.startBatchIfLeased(next!.lease, small, AFTER_LEASES_MS)).toBe(true);
+    expect(await at(store, AFTER_LEASES_MS).startBatchIfLeased(next!.lease, small)).toBe(true);
     const journals = await store.listChunkJournals(overtaken.batch.id);
     expect(journals.map(({ chunk }) => chunk.model)).toEqual(["qwen", "llama"]);
   });
@@ -185,16 +186,16 @@ export function testValidation(open: OpenStore): void {
     const { store } = opened;
     const { batch } = await insertBatch(store);
     const stale = await store.claimBatchToValidate(claimBy("a"));
-    const current = await store.claimBatchToValidate(claimBy("b", AFTER_LEASES_MS));
+    const current = await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("b"));
     expect(current?.lease.epoch).toBeGreaterThan(stale!.lease.epoch);
-    expect(await store.startBatchIfLeased(stale!.lease, aPlan(), AFTER_LEASES_MS)).toBe(false);
-    expect(await store.failBatchIfLeased(stale!.lease, aFailure({ faults }), AFTER_LEASES_MS)).toBe(
-      false,
-    );
+    expect(await at(store, AFTER_LEASES_MS).startBatchIfLeased(stale!.lease, aPlan())).toBe(false);
+    expect(
+      await at(store, AFTER_LEASES_MS).failBatchIfLeased(stale!.lease, aFailure({ faults })),
+    ).toBe(false);
     expect(await store.releaseBatchIfLeased(stale!.lease)).toBe(false);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("validating");
     expect(await store.listChunkJournals(batch.id)).toEqual([]);
-    expect(await store.startBatchIfLeased(current!.lease, aPlan(), AFTER_LEASES_MS)).toBe(true);
+    expect(await at(store, AFTER_LEASES_MS).startBatchIfLeased(current!.lease, aPlan())).toBe(true);
   });
 
   test("a validator that gave the batch back cannot write, and anyone may claim it at once", async () => {
@@ -204,7 +205,7 @@ export function testValidation(open: OpenStore): void {
     const released = await store.claimBatchToValidate(claimBy("a"));
     expect(await store.releaseBatchIfLeased(released!.lease)).toBe(true);
     expect(await store.releaseBatchIfLeased(released!.lease)).toBe(false);
-    expect(await store.startBatchIfLeased(released!.lease, aPlan(), NOW_MS)).toBe(false);
+    expect(await store.startBatchIfLeased(released!.lease, aPlan())).toBe(false);
     const next = await store.claimBatchToValidate(claimBy("b"));
     expect(next?.lease.epoch).toBeGreaterThan(released!.lease.epoch);
   });
@@ -214,6 +215,6 @@ export function testValidation(open: OpenStore): void {
     await insertBatch(opened.store);
     const claimed = await opened.store.claimBatchToValidate(claimBy("a"));
     const late = AFTER_LEASES_MS + 1;
-    expect(await opened.store.startBatchIfLeased(claimed!.lease, aPlan(), late)).toBe(true);
+    expect(await at(opened.store, late).startBatchIfLeased(claimed!.lease, aPlan())).toBe(true);
   });
 }

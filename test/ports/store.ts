@@ -2,7 +2,8 @@
  * What every store guarantees, whatever it is built on. An adapter's test is one call:
  * `describeStore("SQLite", open)`, where `open` gives an empty store each time.
  */
-import { describe } from "vitest";
+import { beforeEach, describe } from "vitest";
+import { NOW_MS, storeClock } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 import { testBatches } from "./store-batches.ts";
 import { testChunks } from "./store-chunks.ts";
@@ -17,6 +18,7 @@ import { testUploads } from "./store-uploads.ts";
 import { testValidation } from "./store-validation.ts";
 
 export function describeStore(name: string, open: OpenStore): void {
+  beforeEach(() => storeClock.setBy(NOW_MS - storeClock.nowMs()));
   describe(`${name} store: files`, () => testFiles(open));
   describe(`${name} store: batches`, () => testBatches(open));
   describe(`${name} store: validation`, () => testValidation(open));

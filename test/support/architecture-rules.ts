@@ -56,7 +56,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "config/": { may: ["contract/", "telemetry/log.ts"], mayKnow: ["telemetry/metrics.ts"] },
   "config/config-watcher.ts": { may: ["clock.ts", "telemetry/log.ts", "loop.ts"] },
   "store/": { may: [], mayKnow: ["batch/", "contract/"] },
-  "store/sqlite/": { may: [STORE, "batch/", "contract/"] },
+  "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
   "blobs/": { may: [] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
@@ -89,7 +89,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     may: [...BASE, "api/", "errors.ts"],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
-  "storage.ts": { may: ["blobs/", "store/"] },
+  "storage.ts": { may: ["blobs/", "store/"], mayKnow: ["clock.ts"] },
   "runtime.ts": { may: [""] },
   "cli.ts": {
     may: [

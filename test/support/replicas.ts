@@ -55,9 +55,10 @@ export async function startReplicas(options: Options = {}): Promise<Replicas> {
 }
 
 async function partsOf(dataDir: string, blobs: Awaited<ReturnType<typeof openDiskBlobs>>) {
-  const opened = await openSqliteStore({ path: join(dataDir, "batchd.sqlite") });
+  const clock = new FakeClock();
+  const opened = await openSqliteStore({ path: join(dataDir, "batchd.sqlite"), clock });
   if (!opened.ok) throw new Error(opened.problem);
-  return { store: opened.store, blobs: new GatedBlobs(blobs), clock: new FakeClock() };
+  return { store: opened.store, blobs: new GatedBlobs(blobs), clock };
 }
 
 async function startReplica(
@@ -71,7 +72,7 @@ async function startReplica(
     // A failed test must not wait for the end of a grace period, because the clock stands still.
     config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 }, ...options.config },
     ...{ dataDir, clock, metrics },
-    openStorage: async (_dataDir, closers) => {
+    openStorage: async (_dataDir, { closers }) => {
       closers.add("store", () => store.close());
       return { ok: true, store, blobs };
     },

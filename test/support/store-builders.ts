@@ -26,6 +26,7 @@ import type {
   Store,
 } from "../../src/store/store.ts";
 import type { Upload, UploadPart } from "../../src/store/uploads.ts";
+import { FakeClock } from "./fake-clock.ts";
 
 export function temporaryFolder(prefix: string) {
   const path = mkdtempSync(join(tmpdir(), prefix));
@@ -181,9 +182,17 @@ export const aReceipt = (fields: Partial<Receipt> = {}): Receipt => ({
   ...fields,
 });
 
-export const claimBy = (owner: string, nowMs = NOW_MS): Claim => ({
+/** The clock of the stores under test. A test begins at {@link NOW_MS} and moves it. */
+export const storeClock = new FakeClock(NOW_MS);
+
+/** The store at that date, and from then on. */
+export function at(store: Store, dateMs: number): Store {
+  storeClock.setBy(dateMs - storeClock.nowMs());
+  return store;
+}
+
+export const claimBy = (owner: string): Claim => ({
   owner,
-  nowMs,
   ttlMs: LEASE_TTL_MS,
 });
 
@@ -195,7 +204,7 @@ async function declare(store: Store, ...stored: readonly ({ blobKey: string } | 
   for (const one of stored) {
     if (one === null) continue;
     await store.giveUpBlobIfDeclared(one.blobKey);
-    await store.declareBlobs([one.blobKey], AFTER_LEASES_MS);
+    await store.declareBlobs([one.blobKey], LEASE_TTL_MS);
   }
 }
 
@@ -208,29 +217,28 @@ export async function insertFile(
   return store.insertFileIfDeclared(file, receipt);
 }
 
-export async function insertPart(store: Store, part: UploadPart, nowMs = NOW_MS): Promise<boolean> {
+export async function insertPart(store: Store, part: UploadPart): Promise<boolean> {
   await declare(store, part);
-  return store.insertPartIfPending(part, nowMs);
+  return store.insertPartIfPending(part);
 }
 
 export async function completeUpload(
   store: Store,
   { upload, file }: { upload: Upload; file: StoredFile },
-  nowMs = NOW_MS,
 ): Promise<boolean> {
   await declare(store, file);
-  return store.completeUploadIfPending(upload, file, nowMs);
+  return store.completeUploadIfPending(upload, file);
 }
 
 export async function finishBatch(
   store: Store,
   lease: BatchLease,
-  ...[result = NO_RESULT, nowMs = NOW_MS]: [result?: Result, nowMs?: number]
+  result: Result = NO_RESULT,
 ): Promise<boolean> {
   await declare(store, result.output, result.error);
   const found = await store.findBatch({ project: PROJECT, id: lease.batchId });
   const counts = result.counts ?? found?.counts ?? { completed: 0, failed: 0 };
-  return store.finishBatchIfLeased(lease, { ...result, counts }, nowMs);
+  return store.finishBatchIfLeased(lease, { ...result, counts });
 }
 
 /** Inserts a batch that waits for validation, and its input file. */
@@ -251,27 +259,27 @@ export async function startBatch(
   const inserted = await insertBatch(store, fields);
   const claimed = await store.claimBatchToValidate(claimBy("validator"));
   if (claimed === null) throw new Error("nothing to validate");
-  await store.startBatchIfLeased(claimed.lease, aPlan(models), NOW_MS);
+  await store.startBatchIfLeased(claimed.lease, aPlan(models));
   return inserted;
 }
 
 /** Claims the next chunk of the first batch that has one for `model`. */
 export async function claimChunk(
   store: Store,
-  { owner = "worker", nowMs = NOW_MS, model = "llama" } = {},
+  { owner = "worker", model = "llama" } = {},
 ): Promise<ClaimedChunk> {
-  const runnable = (await store.listRunnable(nowMs)).find((each) => each.model === model);
+  const runnable = (await store.listRunnable()).find((each) => each.model === model);
   const claimed =
     runnable === undefined
       ? null
-      : await store.claimChunk({ ...claimBy(owner, nowMs), batchId: runnable.batchId, model });
+      : await store.claimChunk({ ...claimBy(owner), batchId: runnable.batchId, model });
   if (claimed === null) throw new Error("no chunk to claim");
   return claimed;
 }
 
 /** Resolves to the models with a chunk that can be claimed. */
-export async function openRoutes(store: Store, nowMs: number): Promise<string[]> {
-  const runnable = await store.listRunnable(nowMs);
+export async function openRoutes(store: Store): Promise<string[]> {
+  const runnable = await store.listRunnable();
   return [...new Set(runnable.map(({ model }) => model))].sort();
 }
 
@@ -280,12 +288,12 @@ export async function finalizingBatch(store: Store, fields: Partial<Batch> = {})
   const started = await startBatch(store, ["llama"], fields);
   const { lease } = await claimChunk(store);
   const segment = aSegment({ completed: 10 });
-  await store.closeChunkIfLeased(lease, segment, NOW_MS);
+  await store.closeChunkIfLeased(lease, segment);
   return { ...started, segment, lease };
 }
 
-export async function claimToFinalize(store: Store, nowMs = NOW_MS): Promise<BatchLease> {
-  const claimed = await store.claimBatchToFinalize(claimBy("finalizer", nowMs));
+export async function claimToFinalize(store: Store): Promise<BatchLease> {
+  const claimed = await store.claimBatchToFinalize(claimBy("finalizer"));
   if (claimed === null) throw new Error("nothing to finalize");
   return claimed.lease;
 }

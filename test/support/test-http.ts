@@ -58,14 +58,14 @@ export interface TestApi extends AsyncDisposable {
 
 export async function startTestApi(options: TestApiOptions = {}): Promise<TestApi> {
   const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), "batchd-http-"));
-  const opened = await openSqliteStore({ path: join(dataDir, "batchd.sqlite") });
+  let aheadMs = 0;
+  const clock = options.clock ?? { ...systemClock, nowMs: () => Date.now() + aheadMs };
+  const opened = await openSqliteStore({ path: join(dataDir, "batchd.sqlite"), clock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
   const blobs = await openDiskBlobs(join(dataDir, "blobs"));
   const lines: string[] = [];
   const log = createLog("debug", { write: (line) => void lines.push(line) });
-  let aheadMs = 0;
-  const clock = options.clock ?? { ...systemClock, nowMs: () => Date.now() + aheadMs };
   let isReady = true;
   let nudgeCount = 0;
   const nudge = () => {
@@ -74,7 +74,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const maxFileBytes = () => options.limits?.maxFileBytes ?? 209_715_200;
   const maxUploadBytes = () => options.limits?.maxUploadBytes ?? 8_589_934_592;
   const metrics = new Metrics();
-  const intents = new BlobIntents({ store, blobs, clock, log });
+  const intents = new BlobIntents({ store, blobs, log });
   const files = new Files({
     store,
     blobs,

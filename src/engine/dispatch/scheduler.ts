@@ -162,7 +162,7 @@ export class Scheduler {
     this.#isListBehind = false;
     const byRoute = new Map<Route, RunnableChunks[]>();
     const unserved = new Set<string>();
-    for await (const group of inSlices(await store.listRunnable(clock.nowMs()))) {
+    for await (const group of inSlices(await store.listRunnable())) {
       for (const runnable of group) {
         const route = upstreams.findRoute(runnable.model);
         if (route === null) unserved.add(runnable.model);

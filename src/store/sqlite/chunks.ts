@@ -8,12 +8,11 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { Claim } from "../claim.ts";
 import type { ChunkLease, ClaimedChunk, SegmentEntry } from "../store.ts";
 import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
-import { CLAIMED, claimValues, isHeldChunk, NO_LEASE } from "./leases.ts";
+import { type Bid, CLAIMED, claimValues, isHeldChunk, NO_LEASE } from "./leases.ts";
 import { firstFree } from "./open-lists.ts";
 import { batchFromRow, chunkFromRow } from "./rows.ts";
 import { batches, chunks, files } from "./schema.ts";
@@ -91,7 +90,7 @@ export class SqliteChunks {
     this.#writes = prepareWrites(db);
   }
 
-  claim(claim: Claim & { readonly batchId: BatchId; readonly model: string }): ClaimedChunk | null {
+  claim(claim: Bid & { readonly batchId: BatchId; readonly model: string }): ClaimedChunk | null {
     return writeUnsynced(this.#db, () => {
       const { batchId, model } = claim;
       const row = this.#claims.claim.get({ ...claimValues(claim), batchId, model });

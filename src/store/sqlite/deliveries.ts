@@ -5,11 +5,11 @@ import type { BatchStatus } from "../../contract/batch.ts";
 import type { Announcement, Delivery, DeliveryStore } from "../deliveries.ts";
 import type { Db } from "./database.ts";
 import { eq, getTableColumns, inArray, placeholder, sql } from "./drizzle.ts";
-import { CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
+import { type Bid, CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
 import { deliveryFromClaimedRow } from "./rows.ts";
 import { deliveries } from "./schema.ts";
 
-type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0];
+type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0] & Bid;
 
 /** How and when a batch ended. */
 export interface BatchEnd {

@@ -50,7 +50,7 @@ export class SqliteFiles {
     return row === undefined ? null : fileFromRow(row);
   }
 
-  list(query: FileQuery): Page<StoredFile> | null {
+  list(query: FileQuery, nowMs: number): Page<StoredFile> | null {
     const start = query.after === null ? undefined : this.#positionAfter(query, query.after);
     if (start === null) return null;
     const rows = this.#db
@@ -61,7 +61,7 @@ export class SqliteFiles {
           eq(files.project, query.project),
           query.purpose === null ? undefined : eq(files.purpose, query.purpose),
           isListedFile,
-          or(isNull(files.expiresAtMs), gt(files.expiresAtMs, query.nowMs)),
+          or(isNull(files.expiresAtMs), gt(files.expiresAtMs, nowMs)),
           start,
         ),
       )

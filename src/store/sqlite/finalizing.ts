@@ -3,7 +3,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { Claim } from "../claim.ts";
 import type { Announcement } from "../deliveries.ts";
 import type {
   BatchFailure,
@@ -25,7 +24,7 @@ import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, gt, placeholder, sql } from "./drizzle.ts";
 import type { SqliteIntents } from "./intents.ts";
-import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks, files, segments } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
@@ -165,7 +164,7 @@ export class SqliteFinalizing {
     this.#forgetting = prepareForgetting(db);
   }
 
-  claim(claim: Claim): ClaimedBatch | null {
+  claim(claim: Bid): ClaimedBatch | null {
     return writeUnsynced(this.#db, () => {
       const row = this.#statements.claim.get(claimValues(claim));
       if (row === undefined) return null;

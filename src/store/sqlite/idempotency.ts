@@ -1,7 +1,6 @@
 /** Keys of requests that may be repeated: held while somebody works on the answer, then remembered with it. */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Claim } from "../claim.ts";
 import {
   IDEMPOTENCY_KEY_KEPT_MS,
   IdempotencyKeyLost,
@@ -10,7 +9,7 @@ import {
 } from "../idempotency.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, lte, sql } from "./drizzle.ts";
-import { claimValues, NO_LEASE } from "./leases.ts";
+import { type Bid, claimValues, NO_LEASE } from "./leases.ts";
 import { idempotencyKeys } from "./schema.ts";
 
 /** Keys that one statement deletes: some 5 ms. */
@@ -40,7 +39,7 @@ export class SqliteIdempotency {
     this.#db = db;
   }
 
-  claim(project: string, key: string, claim: Claim): IdempotencyState {
+  claim(project: string, key: string, claim: Bid): IdempotencyState {
     const { owner: leaseOwner, nowMs, leaseExpiresAtMs } = claimValues(claim);
     const fresh = { createdAtMs: nowMs, leaseOwner, leaseExpiresAtMs };
     return write(this.#db, () => {
@@ -68,7 +67,7 @@ export class SqliteIdempotency {
     if (changes === 0) throw new IdempotencyKeyLost();
   }
 
-  renewIfHeld(project: string, key: string, claim: Claim): boolean {
+  renewIfHeld(project: string, key: string, claim: Bid): boolean {
     const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
     return writeUnsynced(this.#db, () => {
       const { changes } = this.#db

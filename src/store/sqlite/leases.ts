@@ -27,7 +27,12 @@ export const CLAIMED = {
   leaseEpoch: sql`lease_epoch + 1`,
 };
 
-export const claimValues = ({ owner, nowMs, ttlMs }: Claim) => ({
+/** A claim, and the time at which it comes in. */
+export interface Bid extends Claim {
+  readonly nowMs: number;
+}
+
+export const claimValues = ({ owner, nowMs, ttlMs }: Bid) => ({
   owner,
   nowMs,
   leaseExpiresAtMs: nowMs + ttlMs,
@@ -102,7 +107,7 @@ export class SqliteLeases {
 
   async renew(
     held: { readonly batches: readonly BatchLease[]; readonly chunks: readonly ChunkLease[] },
-    claim: Claim,
+    claim: Bid,
   ): Promise<Renewal> {
     const { renewBatch, renewChunk } = this.#statements;
     const { leaseExpiresAtMs } = claimValues(claim);

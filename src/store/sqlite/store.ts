@@ -6,6 +6,8 @@
  * loop waits for it: what may be long is done in pages, each a transaction and a turn of the loop.
  */
 
+import type { Clock } from "../../clock.ts";
+import type { Claim } from "../claim.ts";
 import type { DeliveryStore } from "../deliveries.ts";
 import type { IntentStore } from "../intents.ts";
 import type { Store } from "../store.ts";
@@ -31,6 +33,8 @@ export interface SqliteOptions {
   /** Of the database file, in a folder that exists. */
   readonly path: string;
   readonly migrationsDir?: string;
+  /** Says what time it is for everything in the store. */
+  readonly clock: Pick<Clock, "nowMs">;
 }
 
 export type OpenResult =
@@ -42,10 +46,10 @@ export type OpenResult =
  * folder is gone. Refuses a database that a newer version has changed.
  */
 export async function openSqliteStore(options: SqliteOptions): Promise<OpenResult> {
-  const { path, migrationsDir = MIGRATIONS_DIR } = options;
+  const { path, migrationsDir = MIGRATIONS_DIR, clock } = options;
   const db = openDatabase(path);
   try {
-    if (migrateIfKnown(db, migrationsDir)) return { ok: true, store: composeStore(db) };
+    if (migrateIfKnown(db, migrationsDir)) return { ok: true, store: composeStore(db, clock) };
   } catch (error) {
     db.$client.close();
     throw error;
@@ -57,7 +61,10 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
   };
 }
 
-function composeStore(db: Db): Store {
+/** The one place of the store that reads the clock: everything behind it takes the time as an argument. */
+function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
+  const now: Now = () => clock.nowMs();
+  const bid = timed(now);
   const idempotency = new SqliteIdempotency(db);
   const deliveries = new SqliteDeliveries(db);
   const intents = new SqliteIntents(db);
@@ -72,102 +79,107 @@ function composeStore(db: Db): Store {
   const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
   leases.takeAllBack();
   return {
-    ...intentMethods(intents),
+    ...intentMethods(intents, now),
     insertFileIfDeclared: async (file, receipt) => files.insertIfDeclared(file, receipt),
     findFile: async (file) => files.find(file),
-    listFiles: async (query) => files.list(query),
-    deleteFileIfPresent: async (file, nowMs) => files.deleteIfPresent(file, nowMs),
-    deleteExpiredFiles: async (nowMs) => files.deleteExpired(nowMs),
+    listFiles: async (query) => files.list(query, now()),
+    deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
+    deleteExpiredFiles: async () => files.deleteExpired(now()),
     listUnusedFiles: async (limit) => files.listUnused(limit),
     forgetFile: async (id) => files.forget(id),
 
     insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: async (upload) => uploads.find(upload),
-    insertPartIfPending: async (part, nowMs) => uploads.insertPartIfPending(part, nowMs),
+    insertPartIfPending: async (part) => uploads.insertPartIfPending(part, now()),
     listParts: (uploadId) => uploads.listParts(uploadId),
-    completeUploadIfPending: async (upload, file, nowMs) =>
-      uploads.completeIfPending(upload, file, nowMs),
+    completeUploadIfPending: async (upload, file) => uploads.completeIfPending(upload, file, now()),
     cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
-    expireUploads: async (nowMs) => uploads.expire(nowMs),
+    expireUploads: async () => uploads.expire(now()),
     listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
     forgetParts: (uploadId) => uploads.forgetParts(uploadId),
 
-    claimIdempotencyKey: async (project, key, claim) => idempotency.claim(project, key, claim),
+    claimIdempotencyKey: async (project, key, claim) => idempotency.claim(project, key, bid(claim)),
     renewIdempotencyKeyIfHeld: async (project, key, claim) =>
-      idempotency.renewIfHeld(project, key, claim),
+      idempotency.renewIfHeld(project, key, bid(claim)),
     releaseIdempotencyKeyIfHeld: async (project, key, owner) =>
       idempotency.releaseIfHeld({ project, key, owner }),
-    forgetIdempotencyKeys: (nowMs) => idempotency.forgetOld(nowMs),
+    forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
 
     insertBatch: async (batch, receipt) => batches.insert(batch, receipt),
     findBatch: async (batch) => batches.find(batch),
     listBatches: async (query) => batches.list(query),
     countOpenWork: async () => batches.countOpenWork(),
-    cancelBatchIfOpen: async (batch, nowMs) => stopping.cancelIfOpen(batch, nowMs),
+    cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
 
-    claimBatchToValidate: async (claim, formerProject) => validation.claim(claim, formerProject),
-    failBatchIfLeased: async (lease, failure, nowMs) =>
-      validation.failIfLeased(lease, failure, nowMs),
-    startBatchIfLeased: (lease, plan, nowMs) => validation.startIfLeased(lease, plan, nowMs),
+    claimBatchToValidate: async (claim, formerProject) =>
+      validation.claim(bid(claim), formerProject),
+    failBatchIfLeased: async (lease, failure) => validation.failIfLeased(lease, failure, now()),
+    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
 
-    ...openListMethods(new SqliteOpenLists(db)),
-    ...chunkMethods(new SqliteChunks(db, segments, wal)),
+    ...openListMethods(new SqliteOpenLists(db), now),
+    ...chunkMethods(new SqliteChunks(db, segments, wal), now),
     countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
     releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
     releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
-    renewLeases: (held, claim) => leases.renew(held, claim),
+    renewLeases: (held, claim) => leases.renew(held, bid(claim)),
 
-    stopExpiredBatches: async (nowMs) => stopping.expire(nowMs),
-    closeAbandonedChunks: (nowMs) => stopping.closeAbandonedChunks(nowMs),
+    stopExpiredBatches: async () => stopping.expire(now()),
+    closeAbandonedChunks: () => stopping.closeAbandonedChunks(now()),
 
-    ...finalizingMethods(finalizing),
+    ...finalizingMethods(finalizing, now),
 
-    ...deliveryMethods(deliveries),
-
+    ...deliveryMethods(deliveries, now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
   };
 }
 
-const intentMethods = (intents: SqliteIntents) =>
+type Now = () => number;
+
+/** Adds the time at which a claim comes in. */
+const timed =
+  (now: Now) =>
+  <C extends Claim>(claim: C) => ({ ...claim, nowMs: now() });
+
+const intentMethods = (intents: SqliteIntents, now: Now) =>
   ({
-    declareBlobs: async (blobKeys, expiresAtMs) => intents.declare(blobKeys, expiresAtMs),
-    renewIntents: async (blobKeys, expiresAtMs) => intents.renew(blobKeys, expiresAtMs),
+    declareBlobs: async (blobKeys, ttlMs) => intents.declare(blobKeys, now() + ttlMs),
+    renewIntents: async (blobKeys, ttlMs) => intents.renew(blobKeys, now() + ttlMs),
     giveUpBlobIfDeclared: async (blobKey) => intents.giveUp(blobKey),
-    giveUpExpiredBlobs: async (nowMs, limit) => intents.giveUpExpired(nowMs, limit),
+    giveUpExpiredBlobs: async (limit) => intents.giveUpExpired(now(), limit),
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
-const deliveryMethods = (deliveries: SqliteDeliveries) =>
+const deliveryMethods = (deliveries: SqliteDeliveries, now: Now) =>
   ({
-    claimDeliveries: async (claim) => deliveries.claim(claim),
+    claimDeliveries: async (claim) => deliveries.claim(timed(now)(claim)),
     forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
-    postponeDelivery: async (webhookId, atMs) => deliveries.postpone(webhookId, atMs),
+    postponeDelivery: async (webhookId, ms) => deliveries.postpone(webhookId, now() + ms),
   }) satisfies DeliveryStore;
 
-const openListMethods = (open: SqliteOpenLists) =>
+const openListMethods = (open: SqliteOpenLists, now: Now) =>
   ({
-    listRunnable: (nowMs) => open.listRunnable(nowMs),
+    listRunnable: () => open.listRunnable(now()),
     listOpenBatches: () => open.listOpenBatches(),
   }) satisfies Partial<Store>;
 
-const chunkMethods = (chunks: SqliteChunks) =>
+const chunkMethods = (chunks: SqliteChunks, now: Now) =>
   ({
-    claimChunk: async (claim) => chunks.claim(claim),
+    claimChunk: async (claim) => chunks.claim(timed(now)(claim)),
     recordSegmentIfLeased: (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
     dropSegmentsIfLeased: async (lease, keys) => chunks.dropSegmentsIfLeased(lease, keys),
     countChunkFailureIfLeased: async (lease) => chunks.countFailureIfLeased(lease),
-    closeChunkIfLeased: (lease, last, nowMs) => chunks.closeIfLeased(lease, last, nowMs),
+    closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
   }) satisfies Partial<Store>;
 
-const finalizingMethods = (finalizing: SqliteFinalizing) =>
+const finalizingMethods = (finalizing: SqliteFinalizing, now: Now) =>
   ({
-    claimBatchToFinalize: async (claim) => finalizing.claim(claim),
+    claimBatchToFinalize: async (claim) => finalizing.claim(timed(now)(claim)),
     listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
     reopenChunksIfLeased: (lease, incomplete) => finalizing.reopenChunksIfLeased(lease, incomplete),
-    endWithoutResultsIfLeased: async (lease, failure, nowMs) =>
-      finalizing.endWithoutResultsIfLeased(lease, failure, nowMs),
-    finishBatchIfLeased: (lease, result, nowMs) => finalizing.finishIfLeased(lease, result, nowMs),
+    endWithoutResultsIfLeased: async (lease, failure) =>
+      finalizing.endWithoutResultsIfLeased(lease, failure, now()),
+    finishBatchIfLeased: (lease, result) => finalizing.finishIfLeased(lease, result, now()),
     listBatchesToTidy: async (limit) => finalizing.listToTidy(limit),
     forgetChunks: (batchId) => finalizing.forgetChunks(batchId),
   }) satisfies Partial<Store>;

@@ -9,13 +9,12 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
-import type { Claim } from "../claim.ts";
 import type { BatchFailure, BatchLease, BatchPlan, ClaimedBatch } from "../store.ts";
 import { isListedFile, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
-import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks, files } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
@@ -100,7 +99,7 @@ export class SqliteValidation {
     this.#statements = prepareStatements(db);
   }
 
-  claim(claim: Claim, formerProject = ""): ClaimedBatch | null {
+  claim(claim: Bid, formerProject = ""): ClaimedBatch | null {
     return write(this.#db, () => {
       const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
       if (row === undefined) return null;

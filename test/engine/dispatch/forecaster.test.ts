@@ -26,7 +26,8 @@ const NOTHING_ELSE = { waiting: null, commonFailure: null };
 
 async function aForecaster() {
   const dir = await mkdtemp(join(tmpdir(), "batchd-forecast-"));
-  const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite") });
+  const clock = new FakeClock(NOW_MS);
+  const opened = await openSqliteStore({ path: join(dir, "batchd.sqlite"), clock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
   const route = {
@@ -45,7 +46,6 @@ async function aForecaster() {
   for (let i = 0; i < 20; i++) meter.count();
   meter.sample(10_000, "full");
   const measure = () => new Map([["llama", meter]]);
-  const clock = new FakeClock(NOW_MS);
   return {
     store,
     forecaster: new Forecaster({ store, upstreams, clock, measure, ...noticing }),
@@ -94,7 +94,7 @@ test("a batch that ends is not forecast any more, even before the next look", as
   await forecaster.refresh();
   expect(forecaster.forecastFor(batch)).not.toBeNull();
 
-  await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id }, NOW_MS);
+  await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
   await finishBatch(store, await claimToFinalize(store), NO_RESULT);
 
   expect(forecaster.forecastFor(await find(batch))).toBeNull();
