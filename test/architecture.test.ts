@@ -37,6 +37,18 @@ const BREAKS: Record<
       "batch/a.ts → batch/b.ts → batch/a.ts",
     ],
   ],
+  "no two folders import each other": [
+    [
+      "src/engine/dispatch/x.ts",
+      'import type { a } from "../lease.ts";',
+      "engine/ ↔ engine/dispatch/",
+    ],
+    [
+      "src/upstream/capacity/x.ts",
+      'import { a } from "../target.ts";',
+      "upstream/ ↔ upstream/capacity/",
+    ],
+  ],
   "each package is imported where it belongs": [
     ["src/engine/x.ts", 'import { request } from "undici";', "engine/x.ts imports undici"],
     [

@@ -1,9 +1,8 @@
 /**
  * The lines of one chunk → upstream → journal.
  *
- * Lines that the journal holds already are skipped; there is no other recovery. The others are taken on
- * one by one as their turn comes (`dispatch/fair-admission.ts`), so nothing is read that nobody is free to send, and each ends as
- * a record. A line that was interrupted leaves nothing: no record, no attempt charged. A line that cannot be sent at all
+ * Lines that the journal holds already are skipped; there is no other recovery. The others ask
+ * for a slot one by one, so a line is read when the one before it goes out, and each ends as a record. A line that was interrupted leaves nothing: no record, no attempt charged. A line that cannot be sent at all
  * holds up no other: the run fails after the last one, and after some failures without progress (`failure.ts`)
  * the lines that are left get records that say so.
  *

@@ -1,5 +1,5 @@
 /**
- * The lines of a chunk that are under way: each is admitted, read, sent, and ends as a record in the journal. A chunk is
+ * The lines of a chunk that are under way: each is read, gets a slot, is sent, and ends as a record in the journal. A chunk is
  * worked on by `chunk-runner.ts`; this is its hot path, so what is the same for all lines is made once.
  */
 import { type Batch, NO_USAGE } from "../batch/batch.ts";
@@ -9,8 +9,8 @@ import type { SplitLine } from "../batch/split.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import type { ClaimedChunk } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
-import { endingOf, NO_SPAN } from "../telemetry/tracing.ts";
-import type { RequestKind, Route, UpstreamRequest } from "../upstream/upstream.ts";
+import { endingOf, NO_SPAN, type Span } from "../telemetry/tracing.ts";
+import type { RequestKind, Route, Slot, UpstreamRequest } from "../upstream/upstream.ts";
 import type { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import type { HandOut } from "./dispatch/route-queue.ts";
@@ -65,17 +65,25 @@ export class Sending {
     this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.model };
   }
 
-  /** Sends the lines that are not answered yet, each as soon as there is room. False when the run ends first. */
+  /** Sends the lines that are not answered yet, each as soon as it has a slot. False when the run ends first. */
   async takeOn(lines: Iterable<SplitLine>, answered: ReadonlySet<number>): Promise<boolean> {
-    const { handOut, run } = this.#chunkRun;
+    const { handOut, route, run } = this.#chunkRun;
     for (const line of lines) {
-      if (answered.has(line.number)) continue;
-      if (run.stop.aborted) return false;
-      for (let held = this.#held(); held !== null; held = this.#held()) await held;
-      const admitted = handOut.admit();
-      if (admitted !== true && !(await admitted)) return false;
-      this.#underWayCount++;
-      void this.#send(line);
+      if (!answered.has(line.number)) {
+        for (let held = this.#held(); held !== null; held = this.#held()) await held;
+        if (run.stop.aborted) return false;
+        const reading = this.#read(line);
+        const ready = reading instanceof Promise ? await reading : reading;
+        if (ready !== null) {
+          // What the line waits for where it goes another way, it must not keep a place here.
+          const asked = ready.route === route ? handOut.acquire(ready.request) : null;
+          const slot = asked instanceof Promise ? await asked : asked;
+          this.#underWayCount++;
+          void this.#send(ready, slot);
+          if (slot === null && run.stop.aborted) return false;
+        }
+      }
+      handOut.lineTaken();
     }
     return true;
   }
@@ -94,47 +102,67 @@ export class Sending {
     await promise;
   }
 
-  async #send(line: SplitLine): Promise<void> {
-    const { claimed, route, routeOf, run } = this.#chunkRun;
+  /** Null when the line cannot be sent, which fails the run after its last line. A promise only for a long line. */
+  #read(line: SplitLine): ReadyLine | null | Promise<ReadyLine | null> {
+    try {
+      const parsed = line.bytes === null ? null : parsedLine(line.bytes);
+      return parsed instanceof Promise ? this.#readLong(line, parsed) : this.#ready(line, parsed);
+    } catch (cause) {
+      return this.#fail(cause);
+    }
+  }
+
+  async #readLong(line: SplitLine, parsed: Promise<ParsedLine | null>): Promise<ReadyLine | null> {
+    try {
+      return this.#ready(line, await parsed);
+    } catch (cause) {
+      return this.#fail(cause);
+    }
+  }
+
+  #fail(cause: unknown): null {
+    this.failure ??= new Error("a line could not be sent", { cause });
+    return null;
+  }
+
+  #ready(line: SplitLine, read: ParsedLine | null): ReadyLine {
+    const { claimed, routeOf } = this.#chunkRun;
+    const { bytes, parsed, customId } = checked(line, read);
     const span = this.#trace.startLine(line.number);
+    const traceparent = this.#trace.traceparentOf(span);
     const room = this.#memory.open("answers", claimed.batch.project);
-    let hasPlace = true;
+    const request = requestOf({ bytes, parsed, traceparent, room }, claimed.batch);
+    return {
+      lineNumber: line.number,
+      customId,
+      room,
+      span,
+      request,
+      route: routeOf(request.model),
+    };
+  }
+
+  async #send(line: ReadyLine, slot: Slot | null): Promise<void> {
+    const { request, route, room, span } = line;
     let isKept = false;
     try {
-      const read = line.bytes === null ? null : parsedLine(line.bytes);
-      const { bytes, parsed, customId } = checked(
-        line,
-        read instanceof Promise ? await read : read,
-      );
-      const traceparent = this.#trace.traceparentOf(span);
-      const request = requestOf({ bytes, parsed, traceparent, room }, claimed.batch);
-      const ownRoute = routeOf(request.model);
-      if (ownRoute !== route) {
-        // Whatever it waits for now, it must not keep a place here.
-        hasPlace = false;
-        route.dismiss();
-      }
-      if (ownRoute === null) this.isAnyUnserved = true;
-      const outcome = (await ownRoute?.send(request, run)) ?? INTERRUPTED;
+      if (route === null) this.isAnyUnserved = true;
+      const outcome = (await route?.send(request, this.#chunkRun.run, slot)) ?? INTERRUPTED;
       if (span !== NO_SPAN) span.end(endingOf(outcome));
       if (outcome.kind !== "interrupted") {
         isKept = true;
-        await this.#record({ lineNumber: line.number, customId, room }, outcome);
+        await this.#record(line, outcome);
       }
     } catch (cause) {
-      this.failure ??= new Error("a line could not be sent", { cause });
+      this.#fail(cause);
     } finally {
       if (!isKept) room.release();
-      if (hasPlace) route.dismiss();
       if (--this.#underWayCount === 0) this.#resolveSettled?.();
     }
   }
 
   /** The journal has the room of the answer from then on. */
-  #record(
-    { lineNumber, customId, room }: AnsweredLine,
-    outcome: FinalOutcome,
-  ): Promise<void> | null {
+  #record({ lineNumber, customId, room }: ReadyLine, outcome: FinalOutcome): Promise<void> | null {
     const succeeded = isSuccess(outcome);
     this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(customId, outcome);
@@ -162,10 +190,15 @@ function checked(line: SplitLine, parsed: ParsedLine | null) {
   return { bytes: line.bytes, parsed, customId };
 }
 
-interface AnsweredLine {
+/** A line that can go out. */
+interface ReadyLine {
   readonly lineNumber: number;
   readonly customId: Buffer;
   readonly room: Room;
+  readonly span: Span;
+  readonly request: UpstreamRequest;
+  /** Null when nothing serves its model any more. */
+  readonly route: Route | null;
 }
 
 interface SentLine {

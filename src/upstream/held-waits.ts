@@ -1,5 +1,5 @@
 import { type Clock, sleep } from "../clock.ts";
-import { offAbort, onAbort } from "./abort-listeners.ts";
+import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
 import { keyOf } from "./holds.ts";
 import type { RequestKind } from "./upstream.ts";
 
@@ -11,7 +11,6 @@ export class HeldWaits {
   readonly #clock: Clock;
   readonly #waiting = new Set<AbortController>();
   readonly #lineCounts = new Map<string, number>();
-  lineCount = 0;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -24,10 +23,8 @@ export class HeldWaits {
 
   async waitAsLine(kind: RequestKind, untilMs: number, stop: AbortSignal): Promise<void> {
     const key = keyOf(kind);
-    this.lineCount++;
     this.#lineCounts.set(key, (this.#lineCounts.get(key) ?? 0) + 1);
     await this.wait(untilMs, stop);
-    this.lineCount--;
     const left = (this.#lineCounts.get(key) ?? 1) - 1;
     if (left > 0) this.#lineCounts.set(key, left);
     else this.#lineCounts.delete(key);

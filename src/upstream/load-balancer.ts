@@ -4,38 +4,17 @@
  * spare the herd that runs to the one best target whenever there are several callers: M. Mitzenmacher, "The Power of Two Choices in
  * Randomized Load Balancing" (IEEE TPDS 12/10, 2001).
  */
-import { type Limited, Slot } from "./limiter.ts";
-import { type SlotWish, waitForSlot } from "./slot-wait.ts";
+import type { Limiter } from "./capacity/limiter.ts";
 
-export interface Choosable extends Limited {
+export interface Eligible {
+  readonly limiter: Limiter;
   /** Lower goes first. */
   readonly priority: number;
   readonly weight: number;
 }
 
-export interface Wish extends SlotWish {
-  /** From 0 up to 1. */
-  readonly random: () => number;
-}
-
-/**
- * A slot of the best target that has one free, at once and without a promise; otherwise the first that any of
- * them gives. Null once the signal has aborted, or when all of them have turned it away.
- */
-export function acquireSlot<Target extends Choosable>(
-  targets: readonly Target[],
-  wish: Wish,
-): Slot<Target> | null | Promise<Slot<Target> | null> {
-  const { need, random } = wish;
-  if (wish.signal.aborted) return null;
-  const hasRoom = ({ limiter }: Target) => limiter.canTake(need);
-  const target = chooseTarget(targets.every(hasRoom) ? targets : targets.filter(hasRoom), random);
-  if (target === null) return waitForSlot(targets, wish);
-  target.limiter.take(need);
-  return new Slot(target, need);
-}
-
-function chooseTarget<Target extends Choosable>(
+/** Null when there is none. */
+export function chooseTarget<Target extends Eligible>(
   withRoom: readonly Target[],
   random: () => number,
 ): Target | null {
@@ -51,9 +30,9 @@ function chooseTarget<Target extends Choosable>(
   return loadOf(second) < loadOf(first) ? second : first;
 }
 
-const loadOf = ({ limiter, weight }: Choosable) => limiter.totalInFlight / weight;
+const loadOf = ({ limiter, weight }: Eligible) => limiter.totalInFlight / weight;
 
-function draw<Target extends Choosable>(
+function draw<Target extends Eligible>(
   candidates: readonly Target[],
   random: () => number,
 ): Target | null {

@@ -7,16 +7,15 @@
  */
 import type { Clock } from "../clock.ts";
 import { isOverload } from "./exchange/answer.ts";
-import { acquireSlot } from "./load-balancer.ts";
-import { Need } from "./reservation.ts";
+import { SlotRequest } from "./slot.ts";
+import type { SlotQueue } from "./slot-queue.ts";
 import type { Target } from "./target.ts";
 import type { ProxyResult, UpstreamRequest } from "./upstream.ts";
 
 interface ProxyOptions {
+  readonly queue: SlotQueue<Target>;
   readonly abort: AbortSignal;
   readonly clock: Clock;
-  /** From 0 up to 1. */
-  readonly random: () => number;
 }
 
 /** Of a gateway that does not reach its server. */
@@ -25,34 +24,42 @@ const BEHIND_GATEWAY = new Set([502, 504]);
 export async function proxyThrough(
   targets: readonly Target[],
   request: UpstreamRequest,
-  { abort, clock, random }: ProxyOptions,
+  { queue, abort, clock }: ProxyOptions,
 ): Promise<ProxyResult> {
-  const need = new Need("interactive", request.body);
-  let untried = targets;
+  const asking = new SlotRequest<Target>("interactive", request);
   let last: ProxyResult | null = null;
   while (!abort.aborted) {
     const nowMs = clock.elapsedMs();
-    const open = untried.filter(
-      ({ capacity, holds }) => capacity.isOpen(nowMs) && holds.readyAtMs(request) <= nowMs,
-    );
-    if (open.length === 0) return last ?? heldBy(targets, request) ?? unavailable(targets, nowMs);
+    if (!targets.some((target) => mayAsk(target, asking, nowMs))) {
+      return last ?? heldBy(targets, request) ?? unavailable(targets, nowMs);
+    }
     discard(last);
     last = null;
-    const slot = await acquireSlot(open, { need, signal: abort, random, ifShut: "leave" });
-    // All that it waited for were shut meanwhile.
+    const slot = await queue.acquire(asking, abort);
+    // All that it waited for take nothing any more.
     if (slot === null) continue;
     if (!slot.target.holds.pass(request, clock.elapsedMs())) {
       slot.target.decline(slot);
       continue;
     }
-    slot.target.telemetry.waited("interactive", clock.elapsedMs() - nowMs);
+    slot.target.telemetry.waited("interactive", slot.waitedMs);
     last = await slot.target.proxy(slot, request, abort);
-    untried = untried.filter((target) => target !== slot.target);
+    asking.avoided = [...asking.avoided, slot.target];
     if (!isWorthAnother(last)) return last;
   }
   discard(last);
   return { kind: "interrupted" };
 }
+
+/** Whether an interactive request may go to the target, as far as that is not just full. */
+export const mayAsk = (
+  target: Target,
+  { request, avoided }: SlotRequest<Target>,
+  nowMs: number,
+): boolean =>
+  !avoided.includes(target) &&
+  target.capacity.isOpen(nowMs) &&
+  target.holds.readyAtMs(request) <= nowMs;
 
 /** The refusal for which a target is not asked; null when there is none. */
 const heldBy = (targets: readonly Target[], request: UpstreamRequest): ProxyResult | null =>

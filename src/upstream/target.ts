@@ -5,6 +5,7 @@ import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../telemetry/tracing.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
+import type { Limiter } from "./capacity/limiter.ts";
 import { isOverload, retryAfterMs } from "./exchange/answer.ts";
 import type { Attempted } from "./exchange/attempt.ts";
 import { Client } from "./exchange/client.ts";
@@ -12,9 +13,9 @@ import { Dialect } from "./exchange/dialect.ts";
 import type { Unproxied } from "./exchange/proxied-answer.ts";
 import { rateLimitHints } from "./exchange/rate-limits.ts";
 import { Holds } from "./holds.ts";
-import type { Limiter, Slot } from "./limiter.ts";
 import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
+import type { Slot } from "./slot.ts";
 import { TargetLog } from "./target-log.ts";
 import { TargetTelemetry, type TargetTelemetryOptions } from "./target-telemetry.ts";
 import { unavailabilityOf } from "./unavailability.ts";
@@ -149,7 +150,7 @@ export class Target {
 
   /** Gives a slot back that is not used. */
   decline(slot: Slot<Target>): void {
-    this.capacity.settle(slot.need, this.#options.clock.elapsedMs(), INTERRUPTED);
+    this.capacity.settle(slot, this.#options.clock.elapsedMs(), INTERRUPTED);
     slot.release();
   }
 
@@ -203,7 +204,7 @@ export class Target {
     } finally {
       this.#settle(slot, { request, startedAtMs, attempted });
       // What the head has told may let others go, long before the last byte comes.
-      if (answer?.kind === "proxied") this.limiter.handOn();
+      if (answer?.kind === "proxied") this.limiter.recheck();
       else slot.release();
     }
   }
@@ -239,14 +240,14 @@ export class Target {
     await Promise.all([this.#client, ...this.#draining].map((client) => client.close()));
   }
 
-  #settle({ need }: Slot<Target>, { request, startedAtMs, attempted }: Settled): void {
+  #settle(slot: Slot<Target>, { request, startedAtMs, attempted }: Settled): void {
     const { clock, random } = this.#options;
     const { outcome } = attempted;
     this.#log.note(outcome);
     const ended = { startedAtMs, nowMs: clock.elapsedMs(), random: random() };
     const isHeld = this.holds.note(request, outcome, ended);
     if (isHeld && outcome.kind === "refused") this.#log.noteHeld(outcome);
-    this.capacity.settle(need, startedAtMs, attempted);
+    this.capacity.settle(slot, startedAtMs, attempted);
   }
 
   #canName(request: UpstreamRequest): boolean {

@@ -1,10 +1,12 @@
 /**
  * The port to the models. A *target* is one upstream endpoint; a *route* is the set of targets that
- * serve a public model name. The engine asks a route for room, admits lines to it, and sends them; how a
- * line is retried, and on which target, is decided behind this port. Beside the lines of batches a
- * route passes interactive requests through, which go first.
+ * serve a public model name. The batches that have lines for a route join its fair queue; the engine acquires a slot for
+ * each line when it is the turn of its batch, and sends the line with that slot. How a line is retried, and on which
+ * target, is decided behind this port. Beside the lines of batches a route passes interactive requests through, which go
+ * first.
  */
 import type { Readable } from "node:stream";
+import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { BatchEndpoint, WaitingReason } from "../contract/batch.ts";
@@ -66,28 +68,50 @@ export interface Proxied {
   readonly body: Readable;
 }
 
+/** What sends lines of a batch, one after the other: a chunk. */
+export interface LineSender {
+  readonly flow: Flow;
+  /** Of the new lines of one batch, those with the lowest rank go first: so one chunk is done before the next. */
+  readonly rank: number;
+  /** Ends its waits. */
+  readonly stop: AbortSignal;
+}
+
+/** The right to one request in flight at a target of a route. */
+export interface Slot {
+  release(): void;
+}
+
 export interface Route {
   /** Equal for two models that the same targets serve. */
   readonly key: string;
-  /** How many more lines it would take on now. */
-  readonly room: number;
+  /** The batches that share it. A batch that joins has a share until it leaves. */
+  readonly flows: FairQueue;
+  /** How many lines its targets may have in flight now. */
+  readonly slotCount: number;
+  /** Whether a line had to wait for a slot since this was asked last: the route was as busy as it can be. */
+  takeHadToWait(): boolean;
   /** The date at which it may take lines: one that has passed, or the end of a pause or the start of a window. */
   readonly opensAtMs: number;
   /** Null while one of its targets takes lines of this project and model, as far as it is not just full. */
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null;
   /** When so much work is done that starts then, with all the hours at which no target takes lines. */
   endOfWork(startAtMs: number, workMs: number): number;
-  /** True once the line may be taken on, at once when there is room; false when `stop` aborts first. */
-  admit(stop: AbortSignal): boolean | Promise<boolean>;
-  /** Ends what {@link admit} began. */
-  dismiss(): void;
+  /**
+   * The right to send this line, at once where a slot is free, or when the turn of its batch has come. Null when its `stop`
+   * aborts first, or when no target would take it now: {@link send} waits for that. A slot must be sent with or released.
+   */
+  acquire(request: UpstreamRequest, sender: LineSender): Slot | null | Promise<Slot | null>;
   /**
    * Null while requests of this kind may go out; otherwise resolves when that may have changed, or when `stop` aborts.
    * They are held where every target refuses the operator's own key or address.
    */
   held(kind: RequestKind, stop: AbortSignal): Promise<void> | null;
-  /** Attempts until an outcome is final, or `interrupted` when a signal or the deadline ends it first. */
-  send(request: UpstreamRequest, signals: SendSignals): Promise<Outcome>;
+  /**
+   * Attempts until an outcome is final, or `interrupted` when a signal or the deadline ends it first. The first attempt
+   * uses the slot of {@link acquire}, and gives it back in any case; without one the line waits for a slot as its retries do.
+   */
+  send(request: UpstreamRequest, signals: SendSignals, slot?: Slot | null): Promise<Outcome>;
   /** Passes a request through, ahead of all lines. `abort` gives it up at any moment, its body included. */
   proxy(request: UpstreamRequest, abort: AbortSignal): Promise<ProxyResult>;
 }

@@ -85,7 +85,7 @@ class ConfiguredUpstreams implements Upstreams {
     });
     const routes = new Map(plans);
     for (const route of this.#routes.values()) {
-      if (routes.get(route.key) !== route) route.leave();
+      if (routes.get(route.key) !== route) route.close();
     }
     this.#routes = routes;
     for (const target of former.values()) {

@@ -37,7 +37,7 @@ test("a route that does not answer does not take the memory of the others", asyn
       ],
     },
   });
-  // Twice as many lines as the route has slots are taken on: more than the memory for all chunks.
+  // As many lines again as the route has slots are at hand: more than the memory for all chunks.
   const filling = "x".repeat(1_100_000);
   await service.submit(
     Array.from({ length: 150 }, (_, i) => chatLine(`slow-${i}`, filling, { model: "slow" })),

@@ -61,12 +61,12 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {
-    may: [...BASE, "config/secrets.ts", "redactor.ts", "version.ts", "upstream/abort-listeners.ts"],
+    may: [...BASE, "config/secrets.ts", "redactor.ts", "version.ts"],
     mayKnow: ["config/upstreams.ts", UPSTREAM],
   },
   "upstream/capacity/": {
-    may: [...BASE, "upstream/limiter.ts", "upstream/capacity/"],
-    mayKnow: ["config/upstreams.ts", "upstream/reservation.ts", "upstream/exchange/"],
+    may: [...BASE, "upstream/capacity/"],
+    mayKnow: ["config/upstreams.ts", "upstream/exchange/"],
   },
   "upstream/": { may: [...BASE, "version.ts", "upstream/"], mayKnow: ["config/upstreams.ts"] },
   "engine/": {
@@ -197,6 +197,24 @@ function importCycles(files: readonly SourceFile[]): string[] {
   return cycles;
 }
 
+/**
+ * Pairs of folders below `src/` that import each other, and so are one. A loose file is a room of its own, and so is a port: a
+ * folder may use its neighbour while that one knows its port.
+ */
+function folderCircles(files: readonly SourceFile[]): string[] {
+  const roomOf = (path: string) => (isPort(path) ? path : folderOf(path) || path);
+  const pairs = new Set<string>();
+  for (const { path, imported } of sourceImports(files)) {
+    if (imported.isOwn) pairs.add(`${roomOf(path)} ↔ ${roomOf(imported.target)}`);
+  }
+  return [...pairs].filter((pair) => {
+    const [one = "", other = ""] = pair.split(" ↔ ");
+    return one < other && pairs.has(`${other} ↔ ${one}`);
+  });
+}
+
+const isPort = (path: string) => [UPSTREAM, BLOBS].includes(path) || covers(STORE, path);
+
 function strayPackages(files: readonly SourceFile[]): string[] {
   return sourceImports(files)
     .filter(({ imported }) => !imported.isOwn && !imported.target.startsWith("node:"))
@@ -289,6 +307,7 @@ const hiddenSubjects = (files: readonly SourceFile[]) =>
 export const RULES = {
   "imports point down": upwardImports,
   "nothing imports in a circle": importCycles,
+  "no two folders import each other": folderCircles,
   "each package is imported where it belongs": strayPackages,
   "the rules and the contract touch nothing outside": impureImports,
   "only config.ts reads the environment": matchesOutside(/process\.env\b/g, ["config/config.ts"]),

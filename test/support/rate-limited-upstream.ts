@@ -138,7 +138,7 @@ function startClient(quota: Quota, load: Load, { upstream, agenda }: World): Tal
     }
   };
   const send = ({ tokens, estimatedTokens }: ReturnType<typeof draw>, nowMs: number): void => {
-    quota.take(estimatedTokens, nowMs);
+    const reservation = quota.take(estimatedTokens, nowMs);
     inFlight++;
     const arrivesAtMs = nowMs + 5 + random() * 45;
     agenda.add(arrivesAtMs, () => {
@@ -146,7 +146,7 @@ function startClient(quota: Quota, load: Load, { upstream, agenda }: World): Tal
       if (arrivesAtMs >= START_MS + MINUTE_MS) count(tally, isTaken, tokens);
       const answersAtMs = Math.ceil(arrivesAtMs + (isTaken ? between(random, load.latencyMs) : 20));
       const result = {
-        estimatedTokens,
+        reservation,
         usedTokens: isTaken ? tokens : null,
         hints: load.isTold ? hints : null,
         isRefused: !isTaken,

@@ -3,6 +3,7 @@
  * is the code behind the port of `upstream.ts`. A test sends lines through it like a batch.
  */
 import { once } from "node:events";
+import type { BatchId } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import { sleep } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
@@ -56,7 +57,9 @@ export class World implements AsyncDisposable {
 /** The most tokens of a request. The answers of the model servers respect it. */
 export const MAX_TOKENS = 128;
 const NEVER = new AbortController().signal;
-/** The window of a line, longer than any test lasts. */
+/** What sends lines together is one batch. */
+const BATCH = { batchId: "batch" as BatchId, project: "default", priority: 0, deadlineAtMs: 0 };
+/** Longer than any test lasts. */
 const WINDOW_MS = 30 * 86_400_000;
 
 export interface SendOptions {
@@ -95,15 +98,19 @@ export class Dispatcher {
       .reduce((sum, { inFlight }) => sum + inFlight.batch + inFlight.interactive, 0);
   }
 
-  /** Sends `count` lines, one after the other as the route has room. Resolves to their outcomes. */
+  /** The outcomes of so many new lines, sent one after the other as slots are free for them. */
   async sendLines(count: number, options: SendOptions = {}): Promise<Outcome[]> {
-    const { model = "test-model", stop = NEVER } = options;
+    const { model = "test-model", stop = NEVER, prompt } = options;
     const route = this.routeOf(model);
+    const flow = route.flows.join({ ...BATCH, createdAtMs: this.#lineCount });
     const sending: Promise<Outcome>[] = [];
-    for (let i = 0; i < count; i++) {
-      if (!(await route.admit(stop))) break;
-      sending.push(this.#send(route, model, options));
+    for (let i = 0; i < count && !stop.aborted; i++) {
+      const request = this.#requestOf(model, `${this.#number}/${++this.#lineCount}`, prompt?.());
+      const slot = await route.acquire(request, { flow, rank: 0, stop });
+      if (slot === null && stop.aborted) break;
+      sending.push(route.send(request, { stop, abort: NEVER }, slot));
     }
+    route.flows.leave(flow);
     return Promise.all(sending);
   }
 
@@ -131,19 +138,6 @@ export class Dispatcher {
 
   close(): Promise<void> {
     return this.upstreams.close();
-  }
-
-  async #send(
-    route: Route,
-    model: string,
-    { stop = NEVER, prompt }: SendOptions,
-  ): Promise<Outcome> {
-    const request = this.#requestOf(model, `${this.#number}/${++this.#lineCount}`, prompt?.());
-    try {
-      return await route.send(request, { stop, abort: NEVER });
-    } finally {
-      route.dismiss();
-    }
   }
 
   #requestOf(model: string, user: string, content = "Hello"): UpstreamRequest {

@@ -13,7 +13,7 @@ test("a limit that is raised lets waiting lines go, on the route that they wait 
   upstreams.reconfigure([targetAt(upstream, "a", { min_concurrency: 3, max_concurrency: 3 })]);
   await upstream.reached(3);
   expect(upstreams.findRoute("m")).toBe(route);
-  expect(route.room).toBe(6);
+  expect(route.slotCount).toBe(3);
   upstream.release();
   expect((await Promise.all(sent)).map(({ kind }) => kind)).toEqual(Array(3).fill("answered"));
 });

@@ -1,4 +1,5 @@
 import { describe, expect, onTestFinished, test } from "vitest";
+import type { BatchId } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import {
   type UpstreamConfig,
@@ -6,7 +7,7 @@ import {
   WEEKDAYS,
   type Weekday,
 } from "../../src/config/upstreams.ts";
-import type { Route, UpstreamRequest } from "../../src/upstream/upstream.ts";
+import type { Route, Slot, UpstreamRequest } from "../../src/upstream/upstream.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat, answerWith } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
@@ -332,44 +333,53 @@ describe("an end before an answer", () => {
   });
 });
 
-describe("admission", () => {
-  test("takes on twice as many lines as there are slots, in order, and the rest as they leave", async () => {
+describe("a slot for a line", () => {
+  const aFlow = (route: Route, name: string) =>
+    route.flows.join({
+      ...{ batchId: name as BatchId, project: "default", priority: 0 },
+      ...{ deadlineAtMs: 0, createdAtMs: 0 },
+    });
+
+  test("is there at once as long as one is free, and comes to the next line when it is released", async () => {
     const upstream = await modelServer();
     const { route } = open([targetAt(upstream, "a", { max_concurrency: 2 })]);
-    expect(route.room).toBe(4);
-    for (let i = 0; i < 4; i++) expect(await route.admit(never)).toBe(true);
-    expect(route.room).toBe(0);
-    const order: number[] = [];
-    const waiting = [0, 1].map(async (i) => {
-      expect(await route.admit(never)).toBe(true);
-      order.push(i);
-    });
-    route.dismiss();
-    await waiting[0];
-    route.dismiss();
-    await waiting[1];
-    expect(order).toEqual([0, 1]);
-    for (let i = 0; i < 4; i++) route.dismiss();
-    expect(route.room).toBe(4);
+    const flow = aFlow(route, "batch");
+    expect(route.slotCount).toBe(2);
+    const [first, second] = [1, 2].map(() =>
+      route.acquire(requestOf("line"), { flow, rank: 0, stop: never }),
+    );
+    expect([first, second].some((slot) => slot === null || slot instanceof Promise)).toBe(false);
+    const third = route.acquire(requestOf("line"), { flow, rank: 0, stop: never });
+    expect(third).toBeInstanceOf(Promise);
+    (first as Slot).release();
+    expect(await third).not.toBeNull();
   });
 
-  test("is refused once stop aborts, to those who wait as well", async () => {
+  test("is not given once stop aborts, also not to a line that waits", async () => {
     const upstream = await modelServer();
     const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
-    await route.admit(never);
-    await route.admit(never);
+    const flow = aFlow(route, "batch");
+    const held = route.acquire(requestOf("line"), { flow, rank: 0, stop: never }) as Slot;
     const stop = new AbortController();
-    const waiting = route.admit(stop.signal);
+    const waiting = route.acquire(requestOf("line"), { flow, rank: 0, stop: stop.signal });
     stop.abort();
-    expect(await waiting).toBe(false);
-    route.dismiss();
-    expect(await route.admit(stop.signal)).toBe(false);
-    expect(route.room).toBe(1);
+    expect(await waiting).toBeNull();
+    held.release();
+    expect(route.acquire(requestOf("line"), { flow, rank: 0, stop: stop.signal })).toBeNull();
+    expect(route.acquire(requestOf("line"), { flow, rank: 0, stop: never })).not.toBeInstanceOf(
+      Promise,
+    );
   });
 
-  test("cannot be ended more often than it was begun", async () => {
+  test("is given back by a line that is sent with it too late", async () => {
     const upstream = await modelServer();
-    const { route } = open([targetAt(upstream, "a")]);
-    expect(() => route.dismiss()).toThrow("had not been admitted");
+    const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
+    const flow = aFlow(route, "batch");
+    const late = requestOf("late", { deadlineAtMs: Date.now() - 1 });
+    const slot = route.acquire(late, { flow, rank: 0, stop: never }) as Slot;
+    const outcome = await route.send(late, { stop: never, abort: never }, slot);
+    expect(outcome).toEqual({ kind: "interrupted" });
+    expect(statusOf(await send(route, "next"))).toBe(200);
+    expect(upstream.total).toBe(1);
   });
 });

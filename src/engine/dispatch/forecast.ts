@@ -1,18 +1,18 @@
 /**
  * When every open batch will be done, if nothing else comes and everything goes on as it goes now.
  *
- * What the scheduler does line by line is taken for the ideal that it follows (`fair-share.ts`): a route's throughput
+ * What the scheduler does line by line is taken for the ideal that it follows (`batch/fair-queue.ts`): a route's throughput
  * is divided equally between the projects with lines for it, and in each project between its batches by weight. In
  * that ideal a batch ends when its project has had so much service that each unit of weight got what this batch
  * needs per unit; and all projects that still have work have had the same service at any moment. So two sorted lists
  * are enough to know all ends exactly.
  */
 import type { BatchId } from "../../batch/batch.ts";
+import { weightOf } from "../../batch/fair-queue.ts";
 import type { Forecast, Waiting } from "../../batch/forecast.ts";
 import { inSlices, sortedInSlices } from "../../resources/time-slice.ts";
 import type { OpenBatch } from "../../store/store.ts";
 import type { Route } from "../../upstream/upstream.ts";
-import { weightOf } from "./fair-queue.ts";
 import type { Throughput } from "./throughput-estimator.ts";
 import { END_IS_KNOWN, isUnanswered } from "./waiting.ts";
 

@@ -1,18 +1,19 @@
 /**
- * One route as the scheduler sees it: which batches contend for it, which of them have a chunk that is handing out
- * its lines, and which is to have its next chunk claimed.
+ * The batches that have lines for one route, as the scheduler sees them: which of them have lines at hand, and which is to
+ * have its next chunk claimed.
  *
- * A chunk is claimed before there is room for its lines, because it is the turns that share the room: a batch that
- * has no chunk here has no part in them. So that the chunks at hand stay few, a batch has one at a time, and of each
- * project only some batches have one. Half of these places are for batches with few lines left: they are in and
- * out again while the others wait for the end of a long chunk.
+ * The fair queue of the route decides whose line gets the next slot, and a batch without a chunk here has no part in
+ * it. So a chunk is claimed for every batch before there is room for its lines. So that the chunks at hand stay few, a
+ * batch gets its next one when all lines of the former have their slots, and of each project only some batches have
+ * one. Half of these places are for batches with few lines left: they are in and out again while the others wait for
+ * the end of a long chunk. While all lines at hand are fewer than the slots, the next chunk is claimed ahead, so that no
+ * slot stays free until it is there.
  */
-import type { BatchId } from "../../batch/batch.ts";
+import type { BatchId, Chunk } from "../../batch/batch.ts";
+import type { Contender, Flow } from "../../batch/fair-queue.ts";
 import { inSlices } from "../../resources/time-slice.ts";
 import type { RunnableChunks } from "../../store/store.ts";
-import type { Route } from "../../upstream/upstream.ts";
-import { Turns } from "./fair-admission.ts";
-import { type Contender, FairQueue, type Flow } from "./fair-queue.ts";
+import type { Route, Slot, UpstreamRequest } from "../../upstream/upstream.ts";
 
 /** Batches of a project that hand out lines to one route at the same time; as many again with few lines left. */
 const MAX_HANDING_OUT = 16;
@@ -23,32 +24,41 @@ interface Entry {
   readonly flow: Flow;
   /** Null when there is nothing to claim. */
   runnable: RunnableChunks | null;
-  isHandingOut: boolean;
+  /** Lines of its open chunks that have not had a slot yet. */
+  atHandCount: number;
   /** The list that named it last. */
   listNumber: number;
 }
 
-/** A chunk's right to hand out lines. */
+/** A chunk that hands out its lines. */
 export interface HandOut {
-  /** As the route's own, but in fair order. */
-  readonly admit: () => boolean | Promise<boolean>;
-  /** The last line has been taken on. */
-  readonly end: () => void;
+  /** As {@link Route.acquire}, for its batch. */
+  acquire(request: UpstreamRequest): Slot | null | Promise<Slot | null>;
+  /** A line has its slot, or needs none. */
+  lineTaken(): void;
+  /** No more of its lines go out. */
+  end(): void;
+}
+
+interface HandOutOptions {
+  readonly chunk: Pick<Chunk, "number" | "lineCount">;
+  readonly stop: AbortSignal;
+  /** Called when another chunk may be claimed. */
+  readonly onRoom: () => void;
 }
 
 export class RouteQueue {
   readonly route: Route;
   /** By project: chunks that are open here, handing out lines or waiting for the answers. */
   readonly #openChunkCounts = new Map<string, number>();
-  readonly #share = new FairQueue();
-  readonly #turns: Turns;
   readonly #entries = new Map<BatchId, Entry>();
+  /** Of all batches. */
+  #atHandCount = 0;
   /** Lists of what there is to claim, until now. */
   #listCount = 0;
 
   constructor(route: Route) {
     this.route = route;
-    this.#turns = new Turns(route, this.#share);
   }
 
   get openChunkCount(): number {
@@ -67,10 +77,6 @@ export class RouteQueue {
     const left = this.#openChunkCountOf(project) - 1;
     if (left > 0) this.#openChunkCounts.set(project, left);
     else this.#openChunkCounts.delete(project);
-  }
-
-  takeHadToWait(): boolean {
-    return this.#turns.takeHadToWait();
   }
 
   /** What there is to claim, as far as the store knows; in slices. */
@@ -104,19 +110,21 @@ export class RouteQueue {
   next(memory: "free" | "full"): RunnableChunks | null {
     const handingOut = new Map<string, number>();
     const waiting: Flow[] = [];
-    for (const { flow, isHandingOut } of this.#entries.values()) {
-      if (!isHandingOut) continue;
+    for (const { flow, atHandCount } of this.#entries.values()) {
+      if (atHandCount === 0) continue;
       const { project } = flow.contender;
       handingOut.set(project, (handingOut.get(project) ?? 0) + 1);
     }
-    for (const { flow, runnable, isHandingOut } of this.#entries.values()) {
-      if (runnable === null || isHandingOut) continue;
+    const isAlmostEmpty = this.#atHandCount < this.route.slotCount;
+    for (const { flow, runnable, atHandCount } of this.#entries.values()) {
+      if (runnable === null || (atHandCount > 0 && !isAlmostEmpty)) continue;
       if (memory === "full" && this.#openChunkCountOf(runnable.project) > 0) continue;
       const placeCount =
         runnable.remainingLineCount <= FEW_LINES ? 2 * MAX_HANDING_OUT : MAX_HANDING_OUT;
-      if ((handingOut.get(runnable.project) ?? 0) < placeCount) waiting.push(flow);
+      const hasPlace = atHandCount > 0 || (handingOut.get(runnable.project) ?? 0) < placeCount;
+      if (hasPlace) waiting.push(flow);
     }
-    const flow = this.#share.takeChunk(waiting);
+    const flow = this.route.flows.takeChunk(waiting);
     return flow === null ? null : (this.#entries.get(flow.contender.batchId)?.runnable ?? null);
   }
 
@@ -128,20 +136,31 @@ export class RouteQueue {
     this.#leaveIfDone(batchId);
   }
 
-  /** A chunk of the batch is to hand out its lines, until `stop` aborts. */
-  startHandOut(
-    contender: Contender,
-    { stop, onEnd }: { readonly stop: AbortSignal; readonly onEnd: () => void },
-  ): HandOut {
+  /** A chunk of the batch hands out its lines from now on, until `stop` aborts. */
+  startHandOut(contender: Contender, { chunk, stop, onRoom }: HandOutOptions): HandOut {
     const entry = this.#entryOf(contender);
-    entry.isHandingOut = true;
+    const { route } = this;
+    const sender = { flow: entry.flow, rank: chunk.number, stop };
+    let left = 0;
+    let hasAsked = false;
+    const add = (count: number) => {
+      left += count;
+      entry.atHandCount += count;
+      this.#atHandCount += count;
+    };
+    add(chunk.lineCount);
     return {
-      admit: this.#turns.admissionsOf(entry.flow, stop),
+      acquire: (request) => route.acquire(request, sender),
+      lineTaken: () => {
+        if (left > 0) add(-1);
+        if (hasAsked || this.#atHandCount >= route.slotCount) return;
+        hasAsked = true;
+        onRoom();
+      },
       end: () => {
-        entry.isHandingOut = false;
-        this.#turns.leave(entry.flow);
+        add(-left);
         this.#leaveIfDone(contender.batchId);
-        onEnd();
+        onRoom();
       },
     };
   }
@@ -153,16 +172,16 @@ export class RouteQueue {
   #entryOf(contender: Contender): Entry {
     const known = this.#entries.get(contender.batchId);
     if (known !== undefined) return known;
-    const flow = this.#share.join(contender);
-    const entry = { flow, runnable: null, isHandingOut: false, listNumber: 0 };
+    const flow = this.route.flows.join(contender);
+    const entry = { flow, runnable: null, atHandCount: 0, listNumber: 0 };
     this.#entries.set(contender.batchId, entry);
     return entry;
   }
 
   #leaveIfDone(batchId: BatchId): void {
     const entry = this.#entries.get(batchId);
-    if (entry === undefined || entry.runnable !== null || entry.isHandingOut) return;
-    this.#share.leave(entry.flow);
+    if (entry === undefined || entry.runnable !== null || entry.atHandCount > 0) return;
+    this.route.flows.leave(entry.flow);
     this.#entries.delete(batchId);
   }
 }

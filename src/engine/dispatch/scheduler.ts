@@ -8,6 +8,7 @@
  * be behind: then a claim comes to nothing, which costs no more than the attempt.
  */
 import type { BatchId } from "../../batch/batch.ts";
+import type { Contender } from "../../batch/fair-queue.ts";
 import type { Clock } from "../../clock.ts";
 import type { Nudge } from "../../loop.ts";
 import { inSlices } from "../../resources/time-slice.ts";
@@ -15,7 +16,6 @@ import type { Claim } from "../../store/claim.ts";
 import type { ClaimedChunk, RunnableChunks, Store } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Route, Upstreams } from "../../upstream/upstream.ts";
-import type { Contender } from "./fair-queue.ts";
 import { type HandOut, RouteQueue } from "./route-queue.ts";
 import { ThroughputEstimator } from "./throughput-estimator.ts";
 
@@ -69,7 +69,7 @@ export interface SchedulerDeps {
 
 /** A chunk that is open here. */
 interface OpenChunk {
-  readonly chunk: RunningChunk;
+  readonly running: RunningChunk;
   /** The models that its lines have asked for until now, and the route of each. */
   readonly routes: ReadonlyMap<string, Route | null>;
 }
@@ -130,9 +130,9 @@ export class Scheduler {
   /** Ends the runs whose route is another one now; their chunks go on under that. */
   reroute(): void {
     const { upstreams } = this.#deps;
-    for (const { chunk, routes } of this.#open.values()) {
+    for (const { running, routes } of this.#open.values()) {
       const hasMoved = [...routes].some(([model, route]) => upstreams.findRoute(model) !== route);
-      if (hasMoved) chunk.reroute();
+      if (hasMoved) running.reroute();
     }
     // Whatever it costs: nothing goes by the old list any more.
     this.#listedAtMs = Number.NEGATIVE_INFINITY;
@@ -143,7 +143,8 @@ export class Scheduler {
   measure(): ReadonlyMap<string, ThroughputEstimator> {
     const nowMs = this.#deps.clock.elapsedMs();
     const full = new Set<string>();
-    for (const queue of this.#queues.values()) if (queue.takeHadToWait()) full.add(queue.route.key);
+    for (const queue of this.#queues.values())
+      if (queue.route.takeHadToWait()) full.add(queue.route.key);
     for (const [key, meter] of this.#meters) meter.sample(nowMs, full.has(key) ? "full" : "idling");
     return this.#meters;
   }
@@ -246,15 +247,19 @@ export class Scheduler {
     const routes = new Map<string, Route | null>([[claimed.chunk.model, route]]);
     queue.chunkOpened(project);
     meter.begin(clock.elapsedMs());
-    const chunk = startChunk({
+    const running = startChunk({
       claimed,
       route,
       routeOf: (model) => this.#routeOf(model, routes),
       handOut: (stop) =>
-        queue.startHandOut(contenderOf(claimed), { stop, onEnd: () => nudge.now() }),
+        queue.startHandOut(contenderOf(claimed), {
+          chunk: claimed.chunk,
+          stop,
+          onRoom: () => nudge.now(),
+        }),
       onRecorded: () => meter.count(),
     });
-    const ended = chunk.ended.then((end) => {
+    const ended = running.ended.then((end) => {
       queue.chunkEnded(project);
       meter.end(clock.elapsedMs());
       this.#open.delete(ended);
@@ -262,6 +267,6 @@ export class Scheduler {
       else this.recheck();
       onChunkEnded();
     });
-    this.#open.set(ended, { chunk, routes });
+    this.#open.set(ended, { running, routes });
   }
 }

@@ -18,11 +18,10 @@ import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Attempted } from "../exchange/attempt.ts";
 import type { RateLimitHints } from "../exchange/rate-limits.ts";
-import { type Gate, Limiter } from "../limiter.ts";
-import type { Need } from "../reservation.ts";
 import { AdaptiveConcurrency, type Sample } from "./adaptive/concurrency.ts";
 import { CircuitBreaker, type Evidence } from "./breaker.ts";
-import { isAboutRate, Quota } from "./rate/quota.ts";
+import { type Gate, type Lane, Limiter, type SlotRequest } from "./limiter.ts";
+import { isAboutRate, Quota, type Reservation } from "./rate/quota.ts";
 import { Schedule } from "./schedule.ts";
 
 /** With fewer slots than this, none is kept free for interactive requests unless the operator says so. */
@@ -39,6 +38,12 @@ export interface CapacityOptions {
   readonly log: Log;
   /** From 0 up to 1. */
   readonly random: () => number;
+}
+
+/** What an attempt that has ended went out with. */
+interface Passed {
+  readonly request: { readonly lane: Lane };
+  readonly reservation: Reservation | null;
 }
 
 export class Capacity implements Gate {
@@ -73,7 +78,7 @@ export class Capacity implements Gate {
     this.limiter.setBatchShare(config.batch_share);
     this.#followSchedule();
     // A higher quota lets lines go that wait for the former one.
-    this.limiter.handOn();
+    this.limiter.recheck();
   }
 
   get circuit(): CircuitBreaker["circuit"] {
@@ -121,38 +126,42 @@ export class Capacity implements Gate {
     return Math.max(this.#pausedUntilMs, this.circuit === "open" ? this.backoffUntilMs : 0);
   }
 
-  readyAtMs(need: Need, nowMs: number): number {
-    const openAtMs = Math.max(this.#pausedUntilMs, this.#breaker.readyAtMs());
+  openAtMs(): number {
+    return Math.max(this.#pausedUntilMs, this.#breaker.readyAtMs());
+  }
+
+  readyAtMs(request: SlotRequest, nowMs: number): number {
+    const openAtMs = this.openAtMs();
     if (!this.#quota.isLimited) return openAtMs;
-    return Math.max(openAtMs, this.#quota.readyAtMs(this.#tokensOf(need), nowMs));
+    return Math.max(openAtMs, this.#quota.readyAtMs(this.#tokensOf(request), nowMs));
   }
 
   /** In tokens where those are limited, and else every request costs the same. */
-  costOf(need: Need): number {
-    return this.#quota.needsTokens ? need.tokens : 1;
+  costOf(request: SlotRequest): number {
+    return this.#quota.needsTokens ? request.tokens : 1;
   }
 
-  pass(need: Need, nowMs: number): void {
+  pass(request: SlotRequest, nowMs: number): Reservation | null {
     if (this.#breaker.pass(nowMs)) this.#recordCircuit();
-    if (!this.#quota.isLimited) return;
-    const estimatedTokens = this.#tokensOf(need);
-    this.#quota.take(estimatedTokens, nowMs);
-    need.charge(estimatedTokens);
+    return this.#quota.isLimited ? this.#quota.take(this.#tokensOf(request), nowMs) : null;
   }
 
-  /** Learns from an attempt that has ended, before its slot is given back. */
-  settle(need: Need, startedAtMs: number, { outcome, hints }: Attempted): void {
+  /** Learns from an attempt that has ended, before its slot is released. */
+  settle(
+    { request, reservation }: Passed,
+    startedAtMs: number,
+    { outcome, hints }: Attempted,
+  ): void {
     const nowMs = this.#options.clock.elapsedMs();
     const isRefusedForRate =
       outcome.kind === "overloaded" && this.#isAboutRate(outcome.status, hints);
-    const estimatedTokens = need.discharge();
-    if (hints !== null || estimatedTokens !== null) {
-      const result = { estimatedTokens, usedTokens: usedTokens(outcome), hints };
+    if (hints !== null || reservation !== null) {
+      const result = { reservation, usedTokens: usedTokens(outcome), hints };
       this.#quota.settle({ ...result, isRefused: isRefusedForRate }, nowMs);
     }
     const hasTurned = this.#noteOutcome(outcome, startedAtMs, nowMs);
     const hasPaused = this.#pauseIfAsked(outcome, nowMs);
-    const signal = isRefusedForRate ? null : signalOf(outcome, need);
+    const signal = isRefusedForRate ? null : signalOf(outcome, request);
     if (signal !== null) {
       const inFlight = this.#usedSlots;
       const work = workOf(outcome);
@@ -160,7 +169,7 @@ export class Capacity implements Gate {
       this.#concurrency.note({ startedAtMs, endedAtMs: nowMs, signal, work, inFlight, pauseMs });
     }
     this.#setLimits();
-    if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.shut();
+    if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.redirect();
   }
 
   /** True when the circuit is another one now. */
@@ -204,8 +213,8 @@ export class Capacity implements Gate {
     return Math.max(1, limit - reserve);
   }
 
-  #tokensOf(need: Need): number {
-    return this.#quota.needsTokens ? need.tokens : 0;
+  #tokensOf(request: SlotRequest): number {
+    return this.#quota.needsTokens ? request.tokens : 0;
   }
 
   #setLimits(): void {
@@ -215,7 +224,7 @@ export class Capacity implements Gate {
     const from = this.limiter.limit;
     if (limit !== from || batchLimit !== this.limiter.batchLimit) {
       this.limiter.setLimits(limit, batchLimit);
-      if (batchLimit === 0) this.limiter.shut();
+      if (batchLimit === 0) this.limiter.redirect();
       const { reason } = this.#concurrency;
       const target = this.#name;
       if (limit !== from) {
@@ -285,7 +294,7 @@ function evidenceOf(outcome: Outcome): Evidence {
 }
 
 /** Null for what says nothing about how much the target can take. */
-function signalOf(outcome: Outcome, { lane }: Need): Sample["signal"] | null {
+function signalOf(outcome: Outcome, { lane }: Passed["request"]): Sample["signal"] | null {
   switch (outcome.kind) {
     case "interrupted":
     case "unreachable":

@@ -12,8 +12,8 @@ import { Readable } from "node:stream";
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
-import { type Interruptible, offAbort, onAbort } from "../abort-listeners.ts";
 import type { Proxied } from "../upstream.ts";
+import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { problemOfHead, refusalIn } from "./answer.ts";
 import {
   ABANDONED,

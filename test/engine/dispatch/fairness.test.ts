@@ -57,7 +57,7 @@ test("a small batch does not wait for the end of a large one, or of its chunk", 
   expect(batch.request_counts).toEqual({ total: 10, completed: 10, failed: 0 });
   const order = orderOf(upstream);
   const before = order.slice(0, order.lastIndexOf("small"));
-  // Those taken on before it came, one for each of its own, and what went out while its lines were read.
+  // Those in flight before it came, one for each of its own, and what went out while its lines were read.
   expect(before.filter((name) => name === "large").length).toBeLessThan(150);
   upstream.release();
 });

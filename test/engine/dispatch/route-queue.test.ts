@@ -1,16 +1,25 @@
 import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
+import { FairQueue } from "../../../src/batch/fair-queue.ts";
 import { RouteQueue } from "../../../src/engine/dispatch/route-queue.ts";
 import type { RunnableChunks } from "../../../src/store/store.ts";
-import type { Route } from "../../../src/upstream/upstream.ts";
+import type { LineSender, Route, UpstreamRequest } from "../../../src/upstream/upstream.ts";
 import { seededRandom } from "../../support/seeded-random.ts";
 
 const CHUNK_LINES = 512;
 const NEVER = new AbortController().signal;
 const atRiskNever = () => false;
 
-/** With room for everything: what is asked here is only who comes next. */
-const OPEN_ROUTE = { key: "llama", admit: () => true, dismiss: () => {} } as unknown as Route;
+/** What is asked here is only who comes next: no line waits for a slot. */
+function aRoute(slotCount = 0): Route {
+  const flows = new FairQueue();
+  const acquire = (_request: UpstreamRequest, { flow }: LineSender) => {
+    flows.charge(flow);
+    return { release: () => {} };
+  };
+  return { key: "llama", flows, slotCount, acquire } as unknown as Route;
+}
+const LINE = {} as UpstreamRequest;
 
 let count = 0;
 
@@ -34,7 +43,12 @@ function someWork(fields: Partial<RunnableChunks> = {}): RunnableChunks {
 function claim(queue: RouteQueue) {
   const runnable = queue.next("free");
   if (runnable === null) return null;
-  return { runnable, handOut: queue.startHandOut(runnable, { stop: NEVER, onEnd: () => {} }) };
+  const options = {
+    chunk: { number: 0, lineCount: runnable.nextLineCount },
+    stop: NEVER,
+    onRoom: () => {},
+  };
+  return { runnable, handOut: queue.startHandOut(runnable, options) };
 }
 
 /** As many as may hand out at once, in the order in which they are claimed. */
@@ -46,33 +60,33 @@ function claimAll(queue: RouteQueue) {
 
 describe("the next chunk of a route", () => {
   test("goes to each of the batches before any has a second one", async () => {
-    const queue = new RouteQueue(OPEN_ROUTE);
+    const queue = new RouteQueue(aRoute());
     const work = Array.from({ length: 100 }, () => someWork());
     await queue.update(work, atRiskNever);
     const order: BatchId[] = [];
     for (let i = 0; i < work.length; i++) {
       const { runnable, handOut } = claim(queue)!;
       order.push(runnable.batchId);
-      for (let line = 0; line < runnable.nextLineCount; line++) void handOut.admit();
+      for (let line = 0; line < runnable.nextLineCount; line++) void handOut.acquire(LINE);
       handOut.end();
     }
     expect(new Set(order).size).toBe(100);
   });
 
   test("is handed out by one chunk of a batch at a time, and by a bounded number of batches", async () => {
-    const queue = new RouteQueue(OPEN_ROUTE);
+    const queue = new RouteQueue(aRoute());
     const work = Array.from({ length: 100 }, () => someWork());
     await queue.update(work, atRiskNever);
     const claimed = claimAll(queue);
     expect(new Set(claimed.map(({ runnable }) => runnable.batchId)).size).toBe(claimed.length);
     expect(claimed).toHaveLength(16);
-    void claimed[0]?.handOut.admit();
+    void claimed[0]?.handOut.acquire(LINE);
     claimed[0]?.handOut.end();
     expect(claim(queue)?.runnable).toBe(work[16]);
   });
 
   test("is not kept from a small batch, or from another project, by large ones that fill all places", async () => {
-    const queue = new RouteQueue(OPEN_ROUTE);
+    const queue = new RouteQueue(aRoute());
     const large = Array.from({ length: 100 }, () => someWork());
     await queue.update(large, atRiskNever);
     claimAll(queue);
@@ -84,7 +98,7 @@ describe("the next chunk of a route", () => {
   });
 
   test("goes to a project that has none although the memory is full, and to nobody else", async () => {
-    const queue = new RouteQueue(OPEN_ROUTE);
+    const queue = new RouteQueue(aRoute());
     const [first, second, other] = [someWork(), someWork(), someWork({ project: "two" })];
     await queue.update([first, second, other], atRiskNever);
     queue.chunkOpened(claim(queue)!.runnable.project);
@@ -96,7 +110,7 @@ describe("the next chunk of a route", () => {
   });
 
   test("goes to batches in danger first, the earliest deadline before the others, in three turns of four", async () => {
-    const queue = new RouteQueue(OPEN_ROUTE);
+    const queue = new RouteQueue(aRoute());
     const safe = Array.from({ length: 5 }, () => someWork());
     const inDanger = Array.from({ length: 5 }, () => someWork());
     const ids = new Set(inDanger.map(({ batchId }) => batchId));
@@ -106,7 +120,7 @@ describe("the next chunk of a route", () => {
   });
 
   test("is for nobody once the list shows that there is none, or a claim found none", async () => {
-    const queue = new RouteQueue(OPEN_ROUTE);
+    const queue = new RouteQueue(aRoute());
     const [first, second] = [someWork(), someWork()];
     await queue.update([first, second], atRiskNever);
     queue.forget(first);
@@ -118,7 +132,7 @@ describe("the next chunk of a route", () => {
 
   test("comes to every large batch although small ones never cease to arrive", async () => {
     const random = seededRandom(7);
-    const queue = new RouteQueue(OPEN_ROUTE);
+    const queue = new RouteQueue(aRoute());
     let work: RunnableChunks[] = Array.from({ length: 40 }, () => someWork());
     const large = new Set(work.map(({ batchId }) => batchId));
     const served = new Set<BatchId>();
@@ -129,7 +143,7 @@ describe("the next chunk of a route", () => {
       }
       await queue.update(work, atRiskNever);
       const { runnable, handOut } = claim(queue)!;
-      for (let line = 0; line < runnable.nextLineCount; line++) void handOut.admit();
+      for (let line = 0; line < runnable.nextLineCount; line++) void handOut.acquire(LINE);
       handOut.end();
       if (large.has(runnable.batchId)) served.add(runnable.batchId);
       else work = work.filter((each) => each !== runnable);
@@ -138,17 +152,35 @@ describe("the next chunk of a route", () => {
   });
 });
 
-test("the end of a chunk that has handed out its lines does not stop the next one of its batch", async () => {
-  const { promise: place, resolve: free } = Promise.withResolvers<boolean>();
-  const queue = new RouteQueue({ ...OPEN_ROUTE, admit: () => place });
-  const work = someWork();
-  await queue.update([work], atRiskNever);
-  const handOutOf = (signal: AbortSignal) =>
-    queue.startHandOut(work, { stop: signal, onEnd: () => {} });
-  const [former, stop] = [new AbortController(), new AbortController()];
-  handOutOf(former.signal).end();
-  const admitted = handOutOf(stop.signal).admit();
-  former.abort();
-  free(true);
-  expect(await admitted).toBe(true);
+describe("the next chunk of the same batch", () => {
+  test("is claimed once its lines at hand are fewer than the slots", async () => {
+    const queue = new RouteQueue(aRoute(64));
+    const work = someWork();
+    await queue.update([work], atRiskNever);
+    let roomCount = 0;
+    queue.next("free");
+    const options = {
+      chunk: { number: 0, lineCount: CHUNK_LINES },
+      stop: NEVER,
+      onRoom: () => roomCount++,
+    };
+    const handOut = queue.startHandOut(work, options);
+    for (let line = 0; line < CHUNK_LINES - 64; line++) handOut.lineTaken();
+    expect([queue.next("free"), roomCount]).toEqual([null, 0]);
+    handOut.lineTaken();
+    expect([queue.next("free"), roomCount]).toEqual([work, 1]);
+    queue.startHandOut(work, { ...options, chunk: { number: 1, lineCount: 1 } });
+    expect(queue.next("free")).toBeNull();
+  });
+
+  test("is claimed when the former one ends, however many of its lines were left", async () => {
+    const queue = new RouteQueue(aRoute(64));
+    const work = someWork();
+    await queue.update([work], atRiskNever);
+    const { handOut } = claim(queue)!;
+    handOut.lineTaken();
+    expect(queue.next("free")).toBeNull();
+    handOut.end();
+    expect(queue.next("free")).toBe(work);
+  });
 });

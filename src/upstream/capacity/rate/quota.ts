@@ -16,8 +16,8 @@ export interface QuotaLimits {
 }
 
 export interface QuotaResult {
-  /** As they were taken; null when nothing was, because no limit was known yet. */
-  readonly estimatedTokens: number | null;
+  /** What the request has taken; null when nothing was, because no limit was known yet. */
+  readonly reservation: Reservation | null;
   /** Null when the answer does not say. */
   readonly usedTokens: number | null;
   readonly hints: RateLimitHints | null;
@@ -28,8 +28,10 @@ export interface QuotaResult {
 /** How many of the latest answers say what estimates are worth. */
 const MEMORY_COUNT = 50;
 
-/** What a request under way was charged, and when. */
-interface Charge {
+/** What a request under way has taken from a quota. Its slot keeps it until the quota settles it. */
+export interface Reservation {
+  readonly estimatedTokens: number;
+  /** What the estimate was held to be worth then. */
   readonly tokens: number;
   readonly atMs: number;
 }
@@ -38,9 +40,8 @@ export class Quota {
   readonly #requests: RateLimiter;
   readonly #tokens: RateLimiter;
   readonly #worth = new EstimateWorth();
-  /** Of the requests under way, by their estimates: it does not matter which of two equal ones ends first. */
-  readonly #charges = new Map<number, Charge[]>();
-  #underWayCount = 0;
+  /** Of the requests under way. */
+  readonly #reservations = new Set<Reservation>();
 
   constructor(configured: QuotaLimits) {
     this.#requests = new RateLimiter(configured.requestsPerMinute);
@@ -65,47 +66,38 @@ export class Quota {
   /** When a request of so many tokens may go; an instant not after `nowMs` means now. */
   readyAtMs(estimatedTokens: number, nowMs: number): number {
     // Errors of the estimates under way add up as independent ones do.
-    const doubtTokens = this.#worth.errorTokens * Math.sqrt(this.#underWayCount);
+    const doubtTokens = this.#worth.errorTokens * Math.sqrt(this.#reservations.size);
     const tokens = estimatedTokens * this.#worth.factor + doubtTokens;
     return Math.max(this.#requests.readyAtMs(1, nowMs), this.#tokens.readyAtMs(tokens, nowMs));
   }
 
-  take(estimatedTokens: number, nowMs: number): void {
-    const charge = { tokens: estimatedTokens * this.#worth.factor, atMs: nowMs };
-    this.#underWayCount++;
-    const equals = this.#charges.get(estimatedTokens);
-    if (equals === undefined) this.#charges.set(estimatedTokens, [charge]);
-    else equals.push(charge);
+  take(estimatedTokens: number, nowMs: number): Reservation {
+    const tokens = estimatedTokens * this.#worth.factor;
+    const reservation = { estimatedTokens, tokens, atMs: nowMs };
+    this.#reservations.add(reservation);
     this.#requests.spend(1, nowMs);
-    this.#tokens.spend(charge.tokens, nowMs);
+    this.#tokens.spend(tokens, nowMs);
+    return reservation;
   }
 
   /** What became of it. */
-  settle({ estimatedTokens, usedTokens, hints, isRefused }: QuotaResult, nowMs: number): void {
-    const charge = this.#endCharge(estimatedTokens);
-    if (charge !== null && isRefused) {
-      this.#requests.forgive(1, charge.atMs);
-      this.#tokens.forgive(charge.tokens, charge.atMs);
-    } else if (charge !== null && estimatedTokens !== null && usedTokens !== null) {
-      this.#tokens.correct(usedTokens - charge.tokens, charge.atMs);
-      this.#worth.learn(estimatedTokens, usedTokens);
+  settle({ reservation, usedTokens, hints, isRefused }: QuotaResult, nowMs: number): void {
+    // A quota that started anew meanwhile does not know it.
+    if (reservation !== null && this.#reservations.delete(reservation)) {
+      const { estimatedTokens, tokens, atMs } = reservation;
+      if (isRefused) {
+        this.#requests.forgive(1, atMs);
+        this.#tokens.forgive(tokens, atMs);
+      } else if (usedTokens !== null) {
+        this.#tokens.correct(usedTokens - tokens, atMs);
+        this.#worth.learn(estimatedTokens, usedTokens);
+      }
     }
     if (hints !== null) {
       this.#requests.note(hints.requests, nowMs);
       this.#tokens.note(hints.tokens, nowMs);
     }
     if (isRefused) this.#cut(hints, nowMs);
-  }
-
-  /** Null for a request that was never taken. */
-  #endCharge(estimatedTokens: number | null): Charge | null {
-    if (estimatedTokens === null) return null;
-    const equals = this.#charges.get(estimatedTokens);
-    const charge = equals?.shift();
-    if (equals === undefined || charge === undefined) return null;
-    if (equals.length === 0) this.#charges.delete(estimatedTokens);
-    this.#underWayCount--;
-    return charge;
   }
 
   /** Both, when the answer does not say which limit it was about. */

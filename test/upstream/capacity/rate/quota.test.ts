@@ -46,7 +46,7 @@ function mostInAMinute(wentAtMs: readonly number[], amounts: readonly number[]):
 }
 
 const told = (quota: Quota, hints: RateLimitHints | null, nowMs = START_MS) =>
-  quota.settle({ estimatedTokens: 0, usedTokens: 0, hints, isRefused: false }, nowMs);
+  quota.settle({ reservation: null, usedTokens: null, hints, isRefused: false }, nowMs);
 const spanMs = (atMs: readonly number[]) => atMs.at(-1)! - atMs[0]!;
 const requests = (count: number) => new Array<number>(count).fill(1);
 
@@ -60,8 +60,8 @@ describe("without a limit", () => {
 
   test("a refusal changes nothing: how long to leave the target alone is not known here", () => {
     const quota = new Quota(NONE);
-    quota.take(10, START_MS);
-    const refused = { estimatedTokens: 10, usedTokens: null, hints: null, isRefused: true };
+    const reservation = quota.take(10, START_MS);
+    const refused = { reservation, usedTokens: null, hints: null, isRefused: true };
     quota.settle(refused, START_MS);
     expect(quota.readyAtMs(10, START_MS)).toBe(START_MS);
   });
@@ -115,8 +115,8 @@ describe("tokens a minute", () => {
 
   test("one that is refused is not paid for longer than a minute", () => {
     const quota = new Quota({ requestsPerMinute: null, tokensPerMinute: 1_000 });
-    quota.take(5_000_000, START_MS);
-    const refused = { estimatedTokens: 5_000_000, usedTokens: null, hints: null, isRefused: true };
+    const reservation = quota.take(5_000_000, START_MS);
+    const refused = { reservation, usedTokens: null, hints: null, isRefused: true };
     quota.settle(refused, START_MS);
     const waitMs = quota.readyAtMs(100, START_MS) - START_MS;
     expect(waitMs).toBeGreaterThan(0.9 * MINUTE_MS);
@@ -131,9 +131,8 @@ describe("tokens a minute", () => {
         const sinceMs = nowMs;
         for (let i = 0; i < count; i++) {
           nowMs = Math.max(nowMs, quota.readyAtMs(100 * factor, nowMs));
-          quota.take(100 * factor, nowMs);
-          const estimatedTokens = 100 * factor;
-          quota.settle({ estimatedTokens, usedTokens: 100, hints: null, isRefused: false }, nowMs);
+          const reservation = quota.take(100 * factor, nowMs);
+          quota.settle({ reservation, usedTokens: 100, hints: null, isRefused: false }, nowMs);
         }
         return (count * MINUTE_MS) / (nowMs - sinceMs);
       };
@@ -145,11 +144,32 @@ describe("tokens a minute", () => {
 
   test("what was charged for a request that says nothing of its tokens stays charged", () => {
     const quota = new Quota({ requestsPerMinute: null, tokensPerMinute: 1_000 });
+    const reservation = quota.take(900, START_MS);
+    quota.settle({ reservation, usedTokens: null, hints: null, isRefused: false }, START_MS);
+    expect(quota.readyAtMs(900, START_MS)).toBeGreaterThanOrEqual(START_MS + MINUTE_MS);
+  });
+
+  test("each request settles what it has taken itself, whoever ends first, and once", () => {
+    const quota = new Quota({ requestsPerMinute: null, tokensPerMinute: 100_000 });
+    const early = quota.take(1_000, START_MS);
+    const late = quota.take(1_000, START_MS + 50_000);
+    const settled = { usedTokens: 0, hints: null, isRefused: false };
+    // Were it the other one that is given back, the minute of the early one would end sooner.
+    for (let i = 0; i < 3; i++) {
+      quota.settle({ ...settled, reservation: late }, START_MS + 51_000);
+    }
+    expect(quota.readyAtMs(99_000, START_MS + 52_000)).toBeLessThan(START_MS + 55_000);
+    expect(quota.readyAtMs(99_500, START_MS + 59_000)).toBeLessThanOrEqual(START_MS + 61_000);
+    quota.settle({ ...settled, reservation: early }, START_MS + 59_000);
+    expect(quota.readyAtMs(100_000, START_MS + 59_000)).toBeLessThan(START_MS + 61_000);
+  });
+
+  test("a quota knows nothing of what was taken from another one", () => {
+    const limits = { requestsPerMinute: null, tokensPerMinute: 1_000 };
+    const [former, quota] = [new Quota(limits), new Quota(limits)];
+    const reservation = former.take(900, START_MS);
     quota.take(900, START_MS);
-    quota.settle(
-      { estimatedTokens: 900, usedTokens: null, hints: null, isRefused: false },
-      START_MS,
-    );
+    quota.settle({ reservation, usedTokens: 0, hints: null, isRefused: false }, START_MS);
     expect(quota.readyAtMs(900, START_MS)).toBeGreaterThanOrEqual(START_MS + MINUTE_MS);
   });
 });
@@ -213,9 +233,9 @@ describe("when somebody else spends too", () => {
   test("refusals of one second count once, and the share that they cost comes back", () => {
     const quota = new Quota({ requestsPerMinute: 600, tokensPerMinute: null });
     const refuse = (nowMs: number) => {
-      quota.take(1, nowMs);
+      const reservation = quota.take(1, nowMs);
       const hints = hintsOf({ requests: { remaining: 0 } });
-      quota.settle({ estimatedTokens: 1, usedTokens: null, hints, isRefused: true }, nowMs);
+      quota.settle({ reservation, usedTokens: null, hints, isRefused: true }, nowMs);
     };
     for (let i = 0; i < 5; i++) refuse(START_MS + i * 100);
     const soon = spanMs(pass(quota, requests(61), START_MS + 2_000));
@@ -241,11 +261,12 @@ test("whoever sleeps until the instant finds it kept, whatever was sent and answ
     fc.property(limit, limit, fc.array(step, { maxLength: 40 }), (rpm, tpm, steps) => {
       const quota = new Quota({ requestsPerMinute: rpm, tokensPerMinute: tpm });
       let nowMs = START_MS;
-      for (const { waitMs, isPatient, remaining, resetMs, ...result } of steps) {
+      for (const { waitMs, isPatient, remaining, resetMs, ...sent } of steps) {
         nowMs += waitMs;
-        quota.take(result.estimatedTokens, nowMs);
+        const { estimatedTokens, ...result } = sent;
+        const reservation = quota.take(estimatedTokens, nowMs);
         const hint = { limit: 1_000, remaining, resetMs };
-        quota.settle({ ...result, hints: { requests: hint, tokens: hint } }, nowMs);
+        quota.settle({ ...result, reservation, hints: { requests: hint, tokens: hint } }, nowMs);
         const readyAtMs = quota.readyAtMs(500, nowMs);
         expect(readyAtMs).toBeGreaterThanOrEqual(nowMs);
         if (!isPatient) continue;

@@ -1,59 +1,51 @@
 import { getEventListeners } from "node:events";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Gate, Limiter, type Slot } from "../../src/upstream/limiter.ts";
-import { acquireSlot, type Choosable } from "../../src/upstream/load-balancer.ts";
-import { type Lane, Need } from "../../src/upstream/reservation.ts";
-import { FakeClock } from "../support/fake-clock.ts";
+import type { Gate, Lane } from "../../src/upstream/capacity/limiter.ts";
+import {
+  type Acquired,
+  clock,
+  OPEN,
+  SlotRoute,
+  SlotTarget,
+  type TestSlot,
+} from "../support/slot-targets.ts";
 
-const clock = new FakeClock();
-const OPEN: Gate = { readyAtMs: () => 0, pass: () => {}, costOf: () => 1 };
+const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-class Target implements Choosable {
-  readonly limiter: Limiter;
-  readonly name: string;
-  readonly priority: number;
-  readonly weight: number;
+const routes = new WeakMap<SlotTarget, SlotRoute<readonly SlotTarget[]>>();
 
-  constructor(
-    name: string,
-    limit: number,
-    { gate = OPEN, batchLimit = limit, priority = 0, weight = 1, share = 0 } = {},
-  ) {
-    this.name = name;
-    this.priority = priority;
-    this.weight = weight;
-    this.limiter = new Limiter({ gate, clock });
-    this.limiter.setBatchShare(share);
-    this.limiter.setLimits(limit, batchLimit);
-  }
+/** The targets of one route. */
+function together<Targets extends readonly SlotTarget[]>(...targets: Targets): Targets {
+  const route = new SlotRoute<readonly SlotTarget[]>(...targets);
+  for (const target of targets) routes.set(target, route);
+  return targets;
 }
 
-const never = new AbortController().signal;
-const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
-const needOf = (lane: Lane) => new Need(lane, Buffer.from("{}"));
+/** A slot of one of these, at once or later. */
+function acquire(
+  only: readonly SlotTarget[],
+  asking: { readonly signal?: AbortSignal; readonly lane?: Lane } = {},
+): Acquired {
+  if (!routes.has(only[0]!)) together(...only);
+  const route = routes.get(only[0]!)!;
+  return route.acquire({ ...asking, only });
+}
 
-/** A slot, at once or later. The dice are 0. */
-const acquire = (
-  targets: readonly Target[],
-  { signal = never, lane = "batch" }: { signal?: AbortSignal; lane?: Lane } = {},
-) => acquireSlot(targets, { need: needOf(lane), signal, random: () => 0 });
-
-const takenAt = ({ limiter }: Target) => limiter.totalInFlight;
-const freeAt = ({ limiter }: Target) => limiter.limit - limiter.totalInFlight;
+const takenAt = ({ limiter }: SlotTarget) => limiter.totalInFlight;
 
 describe("a limiter", () => {
   test("gives a free slot at once, without a promise", () => {
-    const gate = new Target("a", 1);
+    const gate = new SlotTarget("a", 1);
     const slot = acquire([gate]);
     expect(slot).not.toBeInstanceOf(Promise);
-    expect((slot as Slot<Target>).target).toBe(gate);
-    expect([takenAt(gate), freeAt(gate)]).toEqual([1, 0]);
+    expect((slot as TestSlot).target).toBe(gate);
+    expect([takenAt(gate), gate.free]).toEqual([1, 0]);
   });
 
   test("hands a slot that comes back to whoever waits longest", async () => {
-    const gate = new Target("a", 1);
-    const held = acquire([gate]) as Slot<Target>;
+    const gate = new SlotTarget("a", 1);
+    const held = acquire([gate]) as TestSlot;
     const order: string[] = [];
     const waiting = ["first", "second"].map(async (name) => {
       const slot = await acquire([gate]);
@@ -68,9 +60,9 @@ describe("a limiter", () => {
   });
 
   test("takes a slot back once, however often it is released", () => {
-    const gate = new Target("a", 2);
-    const slot = acquire([gate]) as Slot<Target>;
-    const other = acquire([gate]) as Slot<Target>;
+    const gate = new SlotTarget("a", 2);
+    const slot = acquire([gate]) as TestSlot;
+    const other = acquire([gate]) as TestSlot;
     slot.release();
     slot.release();
     expect(takenAt(gate)).toBe(1);
@@ -79,8 +71,8 @@ describe("a limiter", () => {
   });
 
   test("lets a waiter of two targets take the first slot that frees, and only one", async () => {
-    const [a, b] = [new Target("a", 1), new Target("b", 1)];
-    const [heldA, heldB] = [acquire([a]), acquire([b])] as Slot<Target>[];
+    const [a, b] = together(new SlotTarget("a", 1), new SlotTarget("b", 1));
+    const [heldA, heldB] = [acquire([a]), acquire([b])] as TestSlot[];
     const waiting = acquire([a, b]);
     heldB!.release();
     heldA!.release();
@@ -89,8 +81,8 @@ describe("a limiter", () => {
   });
 
   test("ends a wait at once when the signal aborts, and leaves no listener behind", async () => {
-    const gate = new Target("a", 1);
-    const held = acquire([gate]) as Slot<Target>;
+    const gate = new SlotTarget("a", 1);
+    const held = acquire([gate]) as TestSlot;
     const stop = new AbortController();
     const waiting = [
       acquire([gate], { signal: stop.signal }),
@@ -102,12 +94,12 @@ describe("a limiter", () => {
     expect(getEventListeners(stop.signal, "abort")).toHaveLength(0);
     expect(acquire([gate], { signal: stop.signal })).toBeNull();
     held.release();
-    expect(freeAt(gate)).toBe(1);
+    expect(gate.free).toBe(1);
   });
 
   test("removes its listener when the wait ends with a slot", async () => {
-    const gate = new Target("a", 1);
-    const held = acquire([gate]) as Slot<Target>;
+    const gate = new SlotTarget("a", 1);
+    const held = acquire([gate]) as TestSlot;
     const stop = new AbortController();
     const waiting = acquire([gate], { signal: stop.signal });
     held.release();
@@ -116,8 +108,8 @@ describe("a limiter", () => {
   });
 
   test("lets waiters in when its limit rises, and nobody until it is under a lower one", async () => {
-    const gate = new Target("a", 2);
-    const held = [acquire([gate]), acquire([gate])] as Slot<Target>[];
+    const gate = new SlotTarget("a", 2);
+    const held = [acquire([gate]), acquire([gate])] as TestSlot[];
     let granted = 0;
     const wait = async () => {
       await acquire([gate]);
@@ -127,7 +119,7 @@ describe("a limiter", () => {
     gate.limiter.setLimits(1, 1);
     held[0]!.release();
     await settle();
-    expect([granted, takenAt(gate), freeAt(gate)]).toEqual([0, 1, 0]);
+    expect([granted, takenAt(gate), gate.free]).toEqual([0, 1, 0]);
     gate.limiter.setLimits(3, 3);
     await Promise.all(waiting);
     expect(takenAt(gate)).toBe(3);
@@ -136,8 +128,8 @@ describe("a limiter", () => {
 
 describe("two lanes", () => {
   test("interactive ones go before the lines that came earlier", async () => {
-    const target = new Target("a", 1);
-    const held = acquire([target]) as Slot<Target>;
+    const target = new SlotTarget("a", 1);
+    const held = acquire([target]) as TestSlot;
     const order: string[] = [];
     const wait = async (lane: Lane) => {
       const slot = await acquire([target], { lane });
@@ -151,8 +143,8 @@ describe("two lanes", () => {
   });
 
   test("lines leave the reserve alone, and interactive ones do not", async () => {
-    const target = new Target("a", 3, { batchLimit: 2 });
-    const lines = [acquire([target]), acquire([target])] as Slot<Target>[];
+    const target = new SlotTarget("a", 3, { batchLimit: 2 });
+    const lines = [acquire([target]), acquire([target])] as TestSlot[];
     let isGranted = false;
     const third = (async () => {
       await acquire([target]);
@@ -168,11 +160,15 @@ describe("two lanes", () => {
 });
 
 describe("a gate", () => {
-  const gateUntil = (atMs: () => number): Gate => ({ ...OPEN, readyAtMs: atMs });
+  const gateUntil = (atMs: () => number): Gate => ({
+    ...OPEN,
+    openAtMs: atMs,
+    readyAtMs: atMs,
+  });
 
   test("lets nobody through before its time, then everybody that has a slot, in order", async () => {
     const opensAtMs = clock.elapsedMs() + 60_000;
-    const target = new Target("a", 2, { gate: gateUntil(() => opensAtMs) });
+    const target = new SlotTarget("a", 2, { gate: gateUntil(() => opensAtMs) });
     const order: number[] = [];
     const waiting = [0, 1, 2].map(async (i) => {
       const slot = await acquire([target]);
@@ -190,33 +186,36 @@ describe("a gate", () => {
 
   test("that opens earlier than it said lets them through when it is looked at again", async () => {
     let opensAtMs = clock.elapsedMs() + 60_000;
-    const target = new Target("a", 1, { gate: gateUntil(() => opensAtMs) });
+    const target = new SlotTarget("a", 1, { gate: gateUntil(() => opensAtMs) });
     const waiting = acquire([target]);
     opensAtMs = clock.elapsedMs();
-    target.limiter.handOn();
+    target.limiter.recheck();
     expect((await waiting)?.target).toBe(target);
   });
 });
 
 describe("of several targets", () => {
   test("the first priority is used until it is full", async () => {
-    const [spare, main] = [new Target("spare", 2, { priority: 1 }), new Target("main", 2)];
-    const names = Array.from(
-      { length: 4 },
-      () => (acquire([spare, main]) as Slot<Target>).target.name,
+    const [spare, main] = together(
+      new SlotTarget("spare", 2, { priority: 1 }),
+      new SlotTarget("main", 2),
     );
+    const names = Array.from({ length: 4 }, () => (acquire([spare, main]) as TestSlot).target.name);
     expect(names).toEqual(["main", "main", "spare", "spare"]);
   });
 
   test("lines are shared by weight", async () => {
-    const [light, heavy] = [new Target("light", 50), new Target("heavy", 50, { weight: 4 })];
+    const [light, heavy] = together(
+      new SlotTarget("light", 50),
+      new SlotTarget("heavy", 50, { weight: 4 }),
+    );
     for (let i = 0; i < 50; i++) await acquire([light, heavy]);
     expect([takenAt(light), takenAt(heavy)]).toEqual([10, 40]);
   });
 
   test("one that leaves sends its waiters to the others, and away when there is none", async () => {
-    const [a, b] = [new Target("a", 1), new Target("b", 1)];
-    const held = [acquire([a]), acquire([b])] as Slot<Target>[];
+    const [a, b] = together(new SlotTarget("a", 1), new SlotTarget("b", 1));
+    const held = [acquire([a]), acquire([b])] as TestSlot[];
     const both = acquire([a, b]);
     const onlyA = acquire([a]);
     a.limiter.close();
@@ -232,29 +231,34 @@ describe("of several targets", () => {
 
 test("thousands that wait for two targets are served when both open in the same moment", async () => {
   let openAtMs = Number.POSITIVE_INFINITY;
-  const gate: Gate = { ...OPEN, readyAtMs: () => openAtMs };
-  const both = [new Target("a", 10_000, { gate }), new Target("b", 10_000, { gate })];
+  const gate: Gate = { ...OPEN, openAtMs: () => openAtMs, readyAtMs: () => openAtMs };
+  const both = together(
+    new SlotTarget("a", 10_000, { gate }),
+    new SlotTarget("b", 10_000, { gate }),
+  );
   const waiting = Array.from({ length: 15_000 }, () => acquire(both));
   openAtMs = 0;
-  both[0]?.limiter.handOn();
+  both[0]?.limiter.recheck();
   expect((await Promise.all(waiting)).every((slot) => slot !== null)).toBe(true);
   expect(both.map(takenAt).reduce((sum, count) => sum + count)).toBe(15_000);
 });
 
-describe("a target that shuts for a while", () => {
-  test("keeps those who wait for it, and sends away those who would rather leave", async () => {
-    const [a, b] = [new Target("a", 1), new Target("b", 1)];
-    const held = [acquire([a]), acquire([b])] as Slot<Target>[];
-    const wish = { need: needOf("batch"), signal: never, random: () => 0 };
-    const leaves = acquireSlot([a], { ...wish, ifShut: "leave" });
-    const leavesBoth = acquireSlot([a, b], { ...wish, ifShut: "leave" });
-    const stays = acquire([a]);
-    a.limiter.shut();
-    expect(await leaves).toBeNull();
+describe("a target that takes nothing for a while", () => {
+  test("keeps lines that wait for it, and ends the wait of interactive requests that have no other", async () => {
+    const [a, b] = together(new SlotTarget("a", 1), new SlotTarget("b", 1));
+    const held = [acquire([a]), acquire([b])] as TestSlot[];
+    const [onlyA, either] = [
+      acquire([a], { lane: "interactive" }),
+      acquire([a, b], { lane: "interactive" }),
+    ];
+    const line = acquire([a]);
+    a.isPaused = true;
+    a.limiter.redirect();
+    expect(await onlyA).toBeNull();
     held[1]?.release();
-    expect((await leavesBoth)?.target).toBe(b);
+    expect((await either)?.target).toBe(b);
     held[0]?.release();
-    expect((await stays)?.target).toBe(a);
+    expect((await line)?.target).toBe(a);
     expect([a, b].map(({ limiter }) => limiter.waitingCount)).toEqual([0, 0]);
   });
 });
@@ -289,14 +293,16 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 );
 
 interface Waiting {
-  readonly gates: readonly Target[];
+  readonly gates: readonly SlotTarget[];
   readonly stop: AbortController;
 }
 
 /** Drives limiters by steps and checks, after each, what must hold whatever the order. */
 class Simulation {
-  readonly gates = Array.from({ length: GATES }, (_, i) => new Target(String(i), 2));
-  held: Slot<Target>[] = [];
+  readonly gates = together(
+    ...Array.from({ length: GATES }, (_, i) => new SlotTarget(String(i), 2)),
+  );
+  held: TestSlot[] = [];
   waiting: Waiting[] = [];
   /** Grants while somebody who came earlier still waited for the same target. */
   #overtakes = 0;
@@ -304,7 +310,7 @@ class Simulation {
   async run({ ...step }: Step): Promise<void> {
     const before = this.gates.map(takenAt);
     if (step.do === "acquire") {
-      await this.#acquire(step.gates.map((i) => this.gates[i] as Target));
+      await this.#acquire(step.gates.map((i) => this.gates[i] as SlotTarget));
     } else if (step.do === "limit")
       this.gates[step.gate]?.limiter.setLimits(step.limit, step.limit);
     else if (step.do === "release" && this.held.length > 0) {
@@ -316,11 +322,11 @@ class Simulation {
     this.#check(before);
   }
 
-  async #acquire(gates: readonly Target[]): Promise<void> {
+  async #acquire(gates: readonly SlotTarget[]): Promise<void> {
     const entry: Waiting = { gates, stop: new AbortController() };
-    const granted = acquire(gates, { signal: entry.stop.signal });
+    const granted: Acquired = acquire(gates, { signal: entry.stop.signal });
     if (!(granted instanceof Promise)) {
-      this.held.push(granted as Slot<Target>);
+      this.held.push(granted as TestSlot);
       return;
     }
     this.waiting.push(entry);
@@ -370,17 +376,17 @@ test("whatever the order of acquire, release, abort and new limits: never over t
 class Lanes {
   readonly waiting: Record<Lane, number> = { interactive: 0, batch: 0 };
   /** In the order in which they were given. */
-  readonly held: Slot<Target>[] = [];
+  readonly held: TestSlot[] = [];
   readonly order: Lane[] = [];
-  readonly target: Target;
+  readonly target: SlotTarget;
 
-  constructor(target: Target) {
+  constructor(target: SlotTarget) {
     this.target = target;
   }
 
   ask(lane: Lane): void {
     this.waiting[lane]++;
-    const take = (slot: Slot<Target> | null) => {
+    const take = (slot: TestSlot | null) => {
       this.waiting[lane]--;
       this.order.push(lane);
       if (slot !== null) this.held.push(slot);
@@ -398,7 +404,7 @@ class Lanes {
 
 describe("while both lanes want every slot", () => {
   const lanesWith = (limit: number, share: number, batchLimit = limit) => {
-    const lanes = new Lanes(new Target("a", limit, { share, batchLimit }));
+    const lanes = new Lanes(new SlotTarget("a", limit, { share, batchLimit }));
     for (let i = 0; i < 200; i++) lanes.ask("interactive");
     for (let i = 0; i < 200; i++) lanes.ask("batch");
     return lanes;
@@ -416,7 +422,7 @@ describe("while both lanes want every slot", () => {
   test("lines hold no more than their share, however much longer they take", async () => {
     const lanes = lanesWith(8, 0.25);
     for (let i = 0; i < 80; i++) {
-      const answered = lanes.held.findIndex(({ need }) => need.lane === "interactive");
+      const answered = lanes.held.findIndex(({ request }) => request.lane === "interactive");
       await lanes.release(answered);
       expect(lanes.target.limiter.inFlight.batch).toBe(Math.min(i + 1, 2));
     }
@@ -427,7 +433,7 @@ describe("while both lanes want every slot", () => {
     await lanes.release(0);
     await lanes.release(0);
     for (let i = 0; i < 80; i++) {
-      await lanes.release(lanes.held.findIndex(({ need }) => need.lane === "batch"));
+      await lanes.release(lanes.held.findIndex(({ request }) => request.lane === "batch"));
       expect(lanes.target.limiter.inFlight).toEqual({ interactive: 6, batch: 2 });
     }
   });
@@ -453,7 +459,7 @@ describe("while both lanes want every slot", () => {
   });
 
   test("one who asks now and then goes before all lines, every time", async () => {
-    const lanes = new Lanes(new Target("a", 1, { share: 0.25 }));
+    const lanes = new Lanes(new SlotTarget("a", 1, { share: 0.25 }));
     for (let i = 0; i < 50; i++) lanes.ask("batch");
     for (let i = 0; i < 12; i++) {
       lanes.ask("interactive");
@@ -486,7 +492,7 @@ test("whoever comes and goes: no slot stays free, no line waits for more than it
   });
   await fc.assert(
     fc.asyncProperty(setup, async ({ limit, share, moves }) => {
-      const lanes = new Lanes(new Target("a", limit, { share }));
+      const lanes = new Lanes(new SlotTarget("a", limit, { share }));
       const { inFlight } = lanes.target.limiter;
       let overtakes = 0;
       for (const { do: what, pick } of moves) {
@@ -497,7 +503,7 @@ test("whoever comes and goes: no slot stays free, no line waits for more than it
         }
         if (lanes.held.length === 0) continue;
         const index = pick % lanes.held.length;
-        const isLine = lanes.held[index]!.need.lane === "batch";
+        const isLine = lanes.held[index]!.request.lane === "batch";
         const [batch, grants] = [inFlight.batch - Number(isLine), lanes.order.length];
         const haveBothWaited = lanes.waiting.batch > 0 && lanes.waiting.interactive > 0;
         await lanes.release(index);

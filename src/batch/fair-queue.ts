@@ -1,23 +1,22 @@
 /**
- * Whose line goes next, when several batches want the places of one route.
+ * Decides whose line goes next when several batches want the slots of one route.
  *
- * Weighted fair queueing on two levels: projects share the route equally, the batches of a project share what it gets
- * by weight. Each contender has a *start tag*: the service that it has had, divided by its weight. The smallest
- * goes next and is charged for it (start-time fair queueing: P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996).
- * *Virtual time* is the service that the ideal, in which all contenders are served at the same moment, would have
- * given to each unit of weight by now (generalized processor sharing: A. Parekh, R. Gallager, 1993). Whoever comes,
- * or comes back, starts there: with no credit for the time it was away, and behind nobody's backlog. Taken from the
- * last start tag instead, as in the paper, it would stand still under a stream of batches of one line each, and the
- * others would wait until the stream ends.
+ * Weighted fair queueing on two levels: projects share the route equally, and the batches of a project share its part
+ * by weight. Each batch has a *start tag*: the service that it has had, divided by its weight. The smallest tag goes
+ * next and is charged (start-time fair queueing: P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996). *Virtual time* is the
+ * service that each unit of weight would have had by now in the ideal, in which all batches are served at the same moment
+ * (generalized processor sharing: A. Parekh, R. Gallager, 1993). A batch that comes, or comes back, starts there: it gets
+ * no credit for the time it was away, and waits behind no backlog. The last start tag, which the paper uses, would stand
+ * still under a stream of batches of one line each, and the others would wait until the stream ends.
  *
- * Which batch has its next chunk claimed follows the same tags, plus the length of that chunk: of two batches that have
- * had as little the one that needs less goes first, and each chunk that is passed over comes nearer.
+ * The same tags, plus the length of the next chunk, decide which batch has its next chunk claimed. If two batches have had
+ * as little, the one that needs less goes first, and each chunk that is passed over comes nearer.
  *
- * Within a project, batches that may miss their deadline go before all others, the earliest first, in at most
- * three turns of four. Such a turn is not charged to the batch: so it owes nothing afterwards, and in every
- * fourth turn all are equal again, and nobody is kept waiting for good. Other projects do not pay for it.
+ * Within a project, batches that may miss their deadline go before all others, the earliest first, in at most three
+ * turns of four. Such a turn is not charged to the batch, so it owes nothing afterwards. In every fourth turn all are
+ * equal again, so no batch waits for ever. Other projects do not pay for it.
  */
-import type { BatchId } from "../../batch/batch.ts";
+import type { BatchId } from "./batch.ts";
 
 /** A batch that has lines for the route. */
 export interface Contender {
@@ -38,18 +37,23 @@ export const weightOf = (priority: number): number => 2 ** (priority / PRIORITY_
 class UrgentTurns {
   #count = 0;
 
-  /** Whether an urgent contender, if there is one, may go first now. */
-  grant(isAnyUrgent: boolean): boolean {
-    const isGranted = isAnyUrgent && this.#count < URGENT_TURNS_IN_A_ROW;
-    this.#count = isGranted ? this.#count + 1 : 0;
-    return isGranted;
+  /** Whether an urgent contender goes before the others now. */
+  get isOpen(): boolean {
+    return this.#count < URGENT_TURNS_IN_A_ROW;
+  }
+
+  /** Counts a turn; true when it is an urgent one. */
+  take(isUrgent: boolean): boolean {
+    const isUrgentTurn = isUrgent && this.isOpen;
+    this.#count = isUrgentTurn ? this.#count + 1 : 0;
+    return isUrgentTurn;
   }
 }
 
 class Project {
   readonly name: string;
   startTag: number;
-  /** Of its batches. */
+  /** The virtual time of its batches. */
   virtualTime = 0;
   flowCount = 0;
   totalWeight = 0;
@@ -68,7 +72,10 @@ export class Flow {
   readonly project: Project;
   readonly weight: number;
   startTag: number;
+  /** Whether it may miss its deadline. */
   isAtRisk = false;
+  /** Whether it has a share. Lines that are retried may outlast it. */
+  isJoined = false;
   /** How long the next chunk is that it asks for. */
   chunkLineCount = 0;
 
@@ -84,6 +91,14 @@ const isEarlier = (a: Contender, b: Contender): boolean =>
   a.deadlineAtMs === b.deadlineAtMs
     ? a.createdAtMs < b.createdAtMs
     : a.deadlineAtMs < b.deadlineAtMs;
+
+const GUEST: Contender = {
+  batchId: "" as BatchId,
+  project: "",
+  priority: 0,
+  deadlineAtMs: Number.POSITIVE_INFINITY,
+  createdAtMs: Number.POSITIVE_INFINITY,
+};
 
 const startTagOf = (flow: Flow) => flow.startTag;
 const finishTagOf = (flow: Flow) => flow.startTag + flow.chunkLineCount / flow.weight;
@@ -101,51 +116,68 @@ export class FairQueue {
       project.startTag = Math.max(project.startTag, this.#virtualTime);
     }
     const flow = new Flow(contender, project);
+    flow.isJoined = true;
     project.flowCount++;
     project.totalWeight += flow.weight;
     return flow;
   }
 
-  leave({ project, weight }: Flow): void {
+  leave(flow: Flow): void {
+    const { project, weight } = flow;
+    flow.isJoined = false;
     project.flowCount--;
     project.totalWeight = project.flowCount === 0 ? 0 : project.totalWeight - weight;
     if (project.flowCount === 0) this.#activeProjectCount--;
   }
 
-  /** Of the flows with a line to send the one whose turn it is, charged for that line. */
-  takeLine(ready: readonly Flow[]): Flow | null {
-    const project = this.#firstProject(ready);
-    if (project === null) return null;
-    const urgent = mostUrgent(ready, project);
-    if (project.urgentLines.grant(urgent !== null)) {
-      this.#chargeProject(project);
-      return urgent;
-    }
-    const flow = smallest(ready, project, startTagOf);
-    if (flow !== null) this.charge(flow);
-    return flow;
+  /** A flow without a share, for lines that belong to none that has joined. */
+  guest(): Flow {
+    return new Flow(GUEST, new Project(GUEST.project, this.#virtualTime));
   }
 
-  /** Of the flows with a chunk to claim the one that is to have it. Nobody is charged before lines go out. */
+  /** A flow has a line again after a time without: if it has no share, it starts where newcomers do. */
+  resume(flow: Flow): void {
+    if (flow.isJoined) return;
+    const { project } = flow;
+    flow.startTag = Math.max(flow.startTag, project.virtualTime);
+    if (project.flowCount === 0) project.startTag = Math.max(project.startTag, this.#virtualTime);
+  }
+
+  /** The flow whose turn it is, of those with a line to send. It is charged by {@link take}. */
+  next(ready: readonly Flow[]): Flow | null {
+    if (ready.length <= 1) return ready[0] ?? null;
+    const project = this.#firstProject(ready);
+    if (project === null) return null;
+    const urgent = project.urgentLines.isOpen ? mostUrgent(ready, project) : null;
+    return urgent ?? smallest(ready, project, startTagOf);
+  }
+
+  /** A line of the flow goes out in its turn. */
+  take(flow: Flow): void {
+    if (flow.project.urgentLines.take(flow.isAtRisk)) this.#chargeProject(flow.project);
+    else this.charge(flow);
+  }
+
+  /** The flow that is to have its next chunk claimed. Nothing is charged before lines go out. */
   takeChunk(waiting: readonly Flow[]): Flow | null {
     const project = this.#firstProject(waiting);
     if (project === null) return null;
     const urgent = mostUrgent(waiting, project);
-    if (project.urgentChunks.grant(urgent !== null)) return urgent;
+    if (project.urgentChunks.take(urgent !== null)) return urgent;
     return smallest(waiting, project, finishTagOf);
   }
 
-  /** Charges the flow for one line, which went out because nobody else had one. */
+  /** Charges the flow for one line, which went out because no other flow had one. */
   charge(flow: Flow): void {
     const { project } = flow;
     flow.startTag += 1 / flow.weight;
-    project.virtualTime += 1 / project.totalWeight;
+    if (project.flowCount > 0) project.virtualTime += 1 / project.totalWeight;
     this.#chargeProject(project);
   }
 
   #chargeProject(project: Project): void {
     project.startTag++;
-    this.#virtualTime += 1 / this.#activeProjectCount;
+    if (this.#activeProjectCount > 0) this.#virtualTime += 1 / this.#activeProjectCount;
   }
 
   #projectOf(name: string): Project {

@@ -1,0 +1,62 @@
+/**
+ * The lines of a route that wait for their next attempt.
+ *
+ * Such a line holds no slot, so another one may take its place. That must not go on without end while a full target
+ * refuses one line after the other. So new lines are held back while too many wait that were refused since the last
+ * answer of another kind: then the targets are full or down, and those lines come back by themselves. A few lines
+ * that are refused for ever must not hold the others back, so one more new line is tried after some refusals.
+ */
+import type { Outcome } from "../batch/outcome.ts";
+import { type Clock, sleep } from "../clock.ts";
+import type { Tally } from "./retry.ts";
+
+const WAITING_PER_SLOT = 2;
+/** So many lines have to be refused again before one more is tried. */
+const REFUSALS_PER_TRIAL = 3;
+
+interface RetryWaitsOptions {
+  readonly clock: Clock;
+  readonly slotCount: () => number;
+  /** Called when new lines may go again. */
+  readonly onRoom: () => void;
+}
+
+export class RetryWaits {
+  readonly #options: RetryWaitsOptions;
+  #count = 0;
+  /** How many of them hold no new line back. A fraction is on its way to one more. */
+  #uncounted = 0;
+
+  constructor(options: RetryWaitsOptions) {
+    this.#options = options;
+  }
+
+  /** Whether no new line is to go out. */
+  get holdsBack(): boolean {
+    if (this.#count === 0) return false;
+    const counted = this.#count - Math.min(this.#count, Math.floor(this.#uncounted));
+    return counted > 0 && counted >= WAITING_PER_SLOT * this.#options.slotCount();
+  }
+
+  async wait(untilMs: number, stop: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    this.#count++;
+    await sleep(clock, Math.max(0, untilMs - clock.elapsedMs()), stop);
+    this.#change(() => this.#count--);
+  }
+
+  /** What became of an attempt; `tally` is of those before it. */
+  note({ kind }: Outcome, { overloads }: Tally): void {
+    const isRefusal = kind === "overloaded" || kind === "unreachable" || kind === "refused";
+    if (isRefusal && overloads > 0) this.#change(() => (this.#uncounted += 1 / REFUSALS_PER_TRIAL));
+    else if (!isRefusal && kind !== "interrupted" && this.#uncounted !== this.#count) {
+      this.#change(() => (this.#uncounted = this.#count));
+    }
+  }
+
+  #change(change: () => void): void {
+    const heldBack = this.holdsBack;
+    change();
+    if (heldBack && !this.holdsBack) this.#options.onRoom();
+  }
+}

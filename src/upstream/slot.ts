@@ -1,0 +1,62 @@
+import type { Flow } from "../batch/fair-queue.ts";
+import { estimateTokens } from "../batch/token-estimate.ts";
+import type { Lane, Limiter } from "./capacity/limiter.ts";
+import type { Reservation } from "./capacity/rate/quota.ts";
+import type { LineSender, UpstreamRequest } from "./upstream.ts";
+
+/** A request that asks for a slot before each of its attempts. */
+export class SlotRequest<Target> {
+  readonly lane: Lane;
+  readonly request: UpstreamRequest;
+  /** The batch that a line counts for; null for interactive requests, and for lines that count for none. */
+  readonly flow: Flow | null;
+  /** Lower goes first among the lines of a batch that avoid no target; infinite for a line that is sent again. */
+  rank: number;
+  /** Targets at which it has failed: a line would rather not go there, an interactive request must not. */
+  avoided: readonly Target[] = [];
+  #tokens: number | null = null;
+
+  constructor(
+    lane: Lane,
+    request: UpstreamRequest,
+    sender: Pick<LineSender, "flow" | "rank"> | null = null,
+  ) {
+    this.lane = lane;
+    this.request = request;
+    this.flow = sender?.flow ?? null;
+    this.rank = sender?.rank ?? Number.POSITIVE_INFINITY;
+  }
+
+  /** An estimate, made when it is first asked for: most targets do not count tokens. */
+  get tokens(): number {
+    this.#tokens ??= estimateTokens(this.request.body);
+    return this.#tokens;
+  }
+}
+
+/** The right to one request in flight at `target`, with what that has taken from the rate limit. */
+export class Slot<Target extends { readonly limiter: Limiter }> {
+  readonly target: Target;
+  readonly request: SlotRequest<Target>;
+  readonly reservation: Reservation | null;
+  readonly waitedMs: number;
+  #isHeld = true;
+
+  constructor(
+    target: Target,
+    request: SlotRequest<Target>,
+    taken: { readonly reservation: Reservation | null; readonly waitedMs: number },
+  ) {
+    this.target = target;
+    this.request = request;
+    this.reservation = taken.reservation;
+    this.waitedMs = taken.waitedMs;
+  }
+
+  /** Gives the slot back; once, however often it is called. */
+  release(): void {
+    if (!this.#isHeld) return;
+    this.#isHeld = false;
+    this.target.limiter.release(this.request.lane);
+  }
+}

@@ -1,0 +1,100 @@
+/** Targets that are nothing but a limiter, and the queue of a route of them. */
+import { FairQueue, type Flow } from "../../src/batch/fair-queue.ts";
+import { type Gate, type Lane, Limiter } from "../../src/upstream/capacity/limiter.ts";
+import type { Eligible } from "../../src/upstream/load-balancer.ts";
+import { type Slot, SlotRequest } from "../../src/upstream/slot.ts";
+import { SlotQueue } from "../../src/upstream/slot-queue.ts";
+import type { UpstreamRequest } from "../../src/upstream/upstream.ts";
+import { FakeClock } from "./fake-clock.ts";
+
+export const clock = new FakeClock();
+export const never = new AbortController().signal;
+
+export const OPEN: Gate = {
+  openAtMs: () => 0,
+  readyAtMs: () => 0,
+  pass: () => null,
+  costOf: () => 1,
+};
+
+export class SlotTarget implements Eligible {
+  readonly limiter: Limiter;
+  readonly name: string;
+  readonly priority: number;
+  readonly weight: number;
+  /** Takes no interactive request to wait for it. */
+  isPaused = false;
+
+  constructor(
+    name: string,
+    limit: number,
+    { gate = OPEN, batchLimit = limit, priority = 0, weight = 1, share = 0 } = {},
+  ) {
+    this.name = name;
+    this.priority = priority;
+    this.weight = weight;
+    this.limiter = new Limiter({ gate, clock });
+    this.limiter.setBatchShare(share);
+    this.limiter.setLimits(limit, batchLimit);
+  }
+
+  get taken(): number {
+    return this.limiter.totalInFlight;
+  }
+
+  get free(): number {
+    return this.limiter.limit - this.taken;
+  }
+}
+
+export type TestSlot = Slot<SlotTarget>;
+export type Acquired = TestSlot | null | Promise<TestSlot | null>;
+
+interface Asking {
+  readonly signal?: AbortSignal;
+  readonly lane?: Lane;
+  readonly flow?: Flow | null;
+  readonly rank?: number;
+  /** The only targets that it may go to; left out: all. */
+  readonly only?: readonly SlotTarget[];
+}
+
+/** A route whose targets are not told apart by their condition. The dice are 0. */
+export class SlotRoute<Targets extends readonly SlotTarget[]> {
+  readonly targets: Targets;
+  readonly flows = new FairQueue();
+  readonly queue: SlotQueue<SlotTarget>;
+  holdsNewLinesBack = false;
+
+  constructor(...targets: Targets) {
+    this.targets = targets;
+    this.queue = new SlotQueue<SlotTarget>({
+      targets,
+      flows: this.flows,
+      clock,
+      random: () => 0,
+      holdsNewLinesBack: () => this.holdsNewLinesBack,
+      choices: ({ lane, avoided }) =>
+        targets.filter(
+          (target) =>
+            !avoided.includes(target) &&
+            !target.limiter.isClosed &&
+            (lane === "batch" || !target.isPaused),
+        ),
+    });
+  }
+
+  /** A slot, at once or later. */
+  acquire({ signal = never, lane = "batch", flow = null, rank = 0, only }: Asking = {}): Acquired {
+    const body = Buffer.from("{}");
+    const request = new SlotRequest<SlotTarget>(
+      lane,
+      { body } as UpstreamRequest,
+      flow && { flow, rank },
+    );
+    if (only !== undefined) {
+      request.avoided = this.targets.filter((target) => !only.includes(target));
+    }
+    return this.queue.acquire(request, signal);
+  }
+}
