@@ -450,8 +450,8 @@ describe("while a batch fills every slot", () => {
     const { batch, held } = await busyBatch(own, 4, 24);
     const count = upstream.total;
     const answer = ask(INTERACTIVE, own);
-    // Four lines are ready for the next slots, and now somebody waits with them.
-    await waitingCount(own, 5);
+    // The next line of the batch waits for a slot, and now the request too.
+    await waitingCount(own, 2);
     expect(upstream.total).toBe(count);
     answerChat(held[0] as Exchange);
     const next = await upstream.next();
@@ -525,13 +525,15 @@ describe("while one tenant has 64 requests open all the time", () => {
       return held.filter((exchange) => userOf(exchange) !== "interactive").length;
     };
     /** Answers all that is there; so many of the requests that follow are lines. */
+    let heldLineCount = 0;
     const linesInRounds = async (roundCount: number) => {
       let lineCount = 0;
       for (let i = 0; i < roundCount; i++) {
-        // Of the seven slots for lines twice as many lines are taken on; what is not in flight waits.
-        await waitingCount(own, OPEN_COUNT + 2 * (SLOTS - 1) - SLOTS);
+        // The requests that are not in flight wait, and the next line of the batch.
+        await waitingCount(own, OPEN_COUNT - (SLOTS - heldLineCount) + 1);
         for (const exchange of held) answerChat(exchange);
-        lineCount += await fillSlots();
+        heldLineCount = await fillSlots();
+        lineCount += heldLineCount;
       }
       return lineCount;
     };

@@ -8,7 +8,7 @@ import type { UpstreamRequest } from "../../src/upstream/upstream.ts";
 import { FakeClock } from "./fake-clock.ts";
 
 export const clock = new FakeClock();
-export const never = new AbortController().signal;
+const never = new AbortController().signal;
 
 export const OPEN: Gate = {
   openAtMs: () => 0,
