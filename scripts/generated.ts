@@ -1,10 +1,16 @@
-/** Writes the generated files. With `--check` it writes nothing, and fails for a file that is out of date. */
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+/**
+ * Writes the generated files, and removes snapshots of schemas that a newer one replaces. With `--check` it writes
+ * nothing, and fails for a file that is out of date.
+ */
+import { existsSync, globSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { openApiYaml } from "../src/contract/openapi.ts";
 import { configurationPage } from "./configuration-page.ts";
 import { errorsPage } from "./errors-page.ts";
 import { observabilityPage } from "./observability-page.ts";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
 const GENERATED: Readonly<Record<string, () => string>> = {
   "openapi.yaml": openApiYaml,
@@ -13,7 +19,15 @@ const GENERATED: Readonly<Record<string, () => string>> = {
   "docs/observability.md": observabilityPage,
 };
 
-const pathOf = (name: string) => fileURLToPath(new URL(`../${name}`, import.meta.url));
+/** Returns the snapshots of schemas that have a newer one beside them. drizzle-kit compares with the newest alone. */
+function oldSnapshots(): string[] {
+  const folders = globSync("migrations/*/meta", { cwd: ROOT });
+  return folders.flatMap((folder) =>
+    globSync(`${folder}/*_snapshot.json`, { cwd: ROOT }).sort().slice(0, -1),
+  );
+}
+
+const pathOf = (name: string) => join(ROOT, name);
 
 const isInStep = (name: string, text: string) =>
   existsSync(pathOf(name)) && readFileSync(pathOf(name), "utf8") === text;
@@ -28,6 +42,7 @@ if (process.argv.includes("--check")) {
   }
   process.exitCode = stale.length === 0 ? 0 : 1;
 } else {
+  for (const name of oldSnapshots()) rmSync(pathOf(name));
   for (const { name, text } of stale) {
     writeFileSync(pathOf(name), text);
     console.log(`wrote ${name}`);

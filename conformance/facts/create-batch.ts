@@ -1,6 +1,6 @@
 /** Section 2.6: `POST /v1/batches`. */
 import assert from "node:assert/strict";
-import { accepted, refused } from "../expect.ts";
+import { accepted, faultsOf, refused } from "../expect.ts";
 import { type Check, type Section, strong, weak } from "../fact.ts";
 import { line } from "../lines.ts";
 
@@ -281,7 +281,15 @@ export const createBatch: Section = {
           line(id, "", { url: "/v1/embeddings", body: { model: "test-model", input } });
         const endpoint = { endpoint: "/v1/embeddings" };
         const five = [embed("a", ["1", "2", "3"]), embed("b", ["4", "5"])];
-        assert.equal((await strict.run(five, endpoint)).status, "failed");
+        assert.deepEqual(faultsOf(await strict.run(five, endpoint)), [
+          {
+            code: "too_many_inputs",
+            message:
+              "The input file holds 5 inputs. The requests of an embeddings batch may hold at most 4 together.",
+            param: null,
+            line: null,
+          },
+        ]);
         const four = [embed("a", ["1", "2", "3"]), embed("b", "4")];
         assert.equal((await strict.run(four, endpoint)).status, "completed");
       },

@@ -25,6 +25,8 @@ const ROUTES: readonly (readonly [method: string, path: string])[] = [
   ["POST", "/v1/batches"],
   ["DELETE", "/v1/batches"],
   ["GET", "/v1/nowhere"],
+  ["GET", "/nowhere"],
+  ["GET", "/health"],
 ];
 
 /** Creates a batch that waits for an answer. The check must cancel it. */
@@ -265,7 +267,7 @@ export const clientRequests: Section = {
           { name: "purpose", content: "batch" },
         ]);
         const chunks = body
-          .match(/[\s\S]{1,7}/g)
+          .match(/[\s\S]/g)
           ?.map((piece) => `${piece.length.toString(16)}\r\n${piece}\r\n`);
         const head = [
           "POST /v1/files HTTP/1.1",

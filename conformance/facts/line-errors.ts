@@ -125,8 +125,12 @@ export const lineErrors: Section = {
       "`invalid_method` for another method, param `method`",
       async ({ main }) => {
         const [fault] = faultsOf(await main.run([line("get", "x", { method: "GET" })]));
-        const { code, param, line: at } = fault ?? {};
-        assert.deepEqual({ code, param, at }, { code: "invalid_method", param: "method", at: 1 });
+        assert.deepEqual(fault, {
+          code: "invalid_method",
+          message: "Invalid value for 'method': every request in a batch must be a 'POST'.",
+          param: "method",
+          line: 1,
+        });
       },
     ),
     strong.http(

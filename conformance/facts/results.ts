@@ -44,10 +44,9 @@ export const results: Section = {
       "The output file is named `<batch id>_output.jsonl`",
       async ({ main, stories }) => {
         const { id, output_file_id } = (await stories.mixed()).final;
-        assert.equal(
-          (await main.get(`/v1/files/${output_file_id}`)).json["filename"],
-          `${id}_output.jsonl`,
-        );
+        const { filename, bytes } = (await main.get(`/v1/files/${output_file_id}`)).json;
+        assert.equal(filename, `${id}_output.jsonl`);
+        assert.equal(bytes, Buffer.byteLength(await main.text(output_file_id)));
       },
     ),
     weak.http(

@@ -3,7 +3,6 @@ import { describe, expect, test } from "vitest";
 import type { ModelRules } from "../../src/batch/file-models.ts";
 import { leavesModelOpen, modelOf, parseLine, textOf } from "../../src/batch/line.ts";
 import { LineChecker } from "../../src/batch/line-check.ts";
-import type { BatchEndpoint } from "../../src/contract/batch.ts";
 import { isReadBack, jsonText, objectText } from "../support/json-arbitraries.ts";
 
 const CHAT = "/v1/chat/completions";
@@ -142,37 +141,11 @@ describe("a body that cannot run is refused", () => {
     expect(embeddings.findFault(bytesOf(line))).toBeNull();
   });
 
-  test.each<[BatchEndpoint, string]>([
-    ["/v1/chat/completions", "Chat Completions"],
-    ["/v1/completions", "Completions"],
-    ["/v1/responses", "Responses"],
-    ["/v1/moderations", "Moderations"],
-    ["/v1/images/generations", "Images"],
-    ["/v1/images/edits", "Images"],
-    ["/v1/videos", "Videos"],
-    ["/v1/embeddings", "Embeddings"],
-  ])("with streaming, on %s", (endpoint, title) => {
-    const line = { ...good, url: endpoint, body: { ...good.body, stream: true } };
-    expect(new LineChecker(endpoint, RULES).findFault(bytesOf(line))).toEqual({
-      code: "streaming_unsupported",
-      message: `${title}: Streaming is not supported in the Batch API.`,
-      param: "body.stream",
-    });
-  });
-
   test("for a model whose name is too long to be one", () => {
     const fits = new LineChecker(CHAT, RULES);
     expect(fits.findFault(bytesOf(withBody({ ...good.body, model: "m".repeat(1024) })))).toBeNull();
     const fault = faultOf(withBody({ ...good.body, model: "m".repeat(1025) }));
     expect(fault?.code).toBe("model_not_found");
-  });
-
-  test("for a model that no upstream serves", () => {
-    expect(faultOf(withBody({ ...good.body, model: "unknown" }))).toEqual({
-      code: "model_not_found",
-      message: "The provided model 'unknown' is not supported by the Batch API.",
-      param: "body.model",
-    });
   });
 });
 
@@ -272,19 +245,6 @@ describe("across the lines of a file", () => {
     expect(check("4", "second")).toBe("mismatched_model");
     expect(check("5", "unknown")).toBe("model_not_found");
     expect(check("6", 'first "one"')).toBeNull();
-  });
-
-  test("a mismatched model is named in the message", () => {
-    const checker = chatChecker();
-    checker.findFault(bytesOf(good));
-    expect(
-      checker.findFault(bytesOf({ ...good, custom_id: "b", body: { model: "b", messages: [] } })),
-    ).toEqual({
-      code: "mismatched_model",
-      message:
-        "The model 'b' for this request does not match the rest of the batch. Each batch must contain requests for a single model.",
-      param: "body.model",
-    });
   });
 
   test("the same model spelled with escapes is the same model", () => {

@@ -8,32 +8,6 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 const hangsAfter = (answered: number) => (n: number) => (n <= answered ? "fine" : "[[hang]]");
 const noGrace = { engine: { stop_grace_seconds: 0 } };
 
-test("a cancelled batch keeps the answers it has and says that the other lines never ran", async () => {
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ upstreamUrl: upstream.url, config: noGrace });
-  const { id } = await service.submit(chatLines(10, hangsAfter(4)));
-  await upstream.reached(10);
-  await service.events.reached("journal.flushed", { batch: id });
-
-  const cancelling = await service.openai.batches.cancel(id);
-  expect(cancelling.status).toBe("cancelling");
-  expect(cancelling.cancelling_at).toBeGreaterThan(0);
-
-  const batch = await service.ended(id);
-  expect(batch).toMatchObject({
-    status: "cancelled",
-    finalizing_at: null,
-    request_counts: { total: 10, completed: 4, failed: 0 },
-  });
-  const output = await service.rows(batch.output_file_id);
-  const error = await service.rows(batch.error_file_id);
-  expect(output.map((row) => row.custom_id)).toEqual(["line-1", "line-2", "line-3", "line-4"]);
-  expect(error.map((row) => row.custom_id)).toEqual([5, 6, 7, 8, 9, 10].map((n) => `line-${n}`));
-  for (const row of error) {
-    expect(row).toMatchObject({ response: null, error: { code: "batch_cancelled" } });
-  }
-});
-
 test("requests in flight may end within the grace period after a cancel", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });
@@ -68,23 +42,6 @@ test("nothing is sent after a cancel", async () => {
   expect(batch).toMatchObject({ status: "cancelled", output_file_id: null });
   expect(batch.request_counts).toEqual({ total: 600, completed: 0, failed: 0 });
   expect(await service.rows(batch.error_file_id)).toHaveLength(600);
-});
-
-test("cancelling twice is fine, cancelling a finished batch is a conflict", async () => {
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ upstreamUrl: upstream.url, config: noGrace });
-  const running = await service.submit(chatLines(2, () => "[[hang]]"));
-  await upstream.reached(2);
-  await service.openai.batches.cancel(running.id);
-  await service.openai.batches.cancel(running.id);
-  await service.ended(running.id);
-  expect((await service.openai.batches.cancel(running.id)).status).toBe("cancelled");
-
-  const completed = await service.run(chatLines(1));
-  await expect(service.openai.batches.cancel(completed.id)).rejects.toMatchObject({
-    status: 409,
-    error: { message: "Cannot cancel a batch with status 'completed'." },
-  });
 });
 
 /** No request in flight times out meanwhile. */

@@ -61,20 +61,4 @@ describe("a batch sums up the tokens of its answers", () => {
     expect(batch.request_counts).toEqual({ total: 2, completed: 1, failed: 1 });
     expect(batch.usage).toEqual(usage(3, 1, 5, 2));
   });
-
-  test("and has nothing but zeros when it is new", async () => {
-    const batch = await service.submit(lines("/v1/responses", [{ input: "one" }]), "/v1/responses");
-    expect(batch.usage).toEqual(usage(0, 0, 0, 0));
-    await service.ended(batch.id);
-  });
-});
-
-test("a batch has no model until its lines are read, and then the one that they ask for", async () => {
-  upstream.hold();
-  const created = await service.submit(lines("/v1/responses", [{ input: "one" }]), "/v1/responses");
-  expect(created.model).toBeNull();
-  await upstream.reached(upstream.total + 1);
-  expect((await service.openai.batches.retrieve(created.id)).model).toBe("test-model");
-  upstream.release();
-  expect((await service.ended(created.id)).model).toBe("test-model");
 });

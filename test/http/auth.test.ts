@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createBatchBody, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
+import { startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
 
 const KEY_A = "sk-alpha-0123456789abcdef";
 const KEY_B = "sk-beta-fedcba9876543210";
@@ -79,36 +79,6 @@ describe("with keys configured", () => {
       const answer = await call("/v1/files", headers as Record<string, string>);
       expect(answer.status).toBe(200);
     }
-  });
-
-  test("a project sees nothing of another", async () => {
-    const form = new FormData();
-    form.set("purpose", "batch");
-    form.set("file", new Blob(["{}\n"]), "a.jsonl");
-    const file = await call("/v1/files", bearer(KEY_A), { method: "POST", body: form });
-    const batch = await call("/v1/batches", bearer(KEY_A), {
-      method: "POST",
-      body: createBatchBody(file.body.id),
-    });
-    expect([file.status, batch.status]).toEqual([200, 200]);
-    for (const path of [`files/${file.body.id}`, `batches/${batch.body.id}`]) {
-      expect((await call(`/v1/${path}`, bearer(KEY_A))).status).toBe(200);
-      expect((await call(`/v1/${path}`, bearer(KEY_B))).status).toBe(404);
-    }
-    for (const [method, path] of [
-      ["DELETE", `/v1/files/${file.body.id}`],
-      ["GET", `/v1/files/${file.body.id}/content`],
-      ["POST", `/v1/batches/${batch.body.id}/cancel`],
-      ["GET", `/v1/files?after=${file.body.id}`],
-      ["GET", `/v1/batches?after=${batch.body.id}`],
-    ] as const) {
-      expect((await call(path, bearer(KEY_B), { method })).status, path).toBe(404);
-    }
-    expect((await call("/v1/files", bearer(KEY_B))).body.data).toEqual([]);
-    expect((await call("/v1/batches", bearer(KEY_B))).body.data).toEqual([]);
-    expect((await call(`/v1/batches/${batch.body.id}`, bearer(KEY_A))).body.status).toBe(
-      "validating",
-    );
   });
 
   test("paths and methods are told only to those with a key", async () => {

@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from "node:crypto";
+import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   BOUNDARY,
@@ -11,7 +11,6 @@ import {
 import { chatLine, startTestApi, type TestApi } from "../support/test-http.ts";
 
 const MAX_BYTES = 300_000;
-const DAY_SECONDS = 86_400;
 
 let api: TestApi;
 beforeAll(async () => {
@@ -53,35 +52,6 @@ async function refusalOf(request: string) {
 const refusalOfParts = (parts: readonly Part[]) => refusalOf(uploadRequest(multipart(parts)));
 
 describe("an upload", () => {
-  test("is answered with the file, kept 30 days for a batch", async () => {
-    const { status, body } = await upload([purpose(), file()]);
-    expect(status).toBe(200);
-    expect(body).toEqual({
-      object: "file",
-      id: expect.stringMatching(/^file-[A-Za-z0-9]{22}$/),
-      purpose: "batch",
-      filename: "input.jsonl",
-      bytes: LINE.length,
-      created_at: expect.any(Number),
-      expires_at: body.created_at + 30 * DAY_SECONDS,
-      status: "processed",
-      status_details: null,
-    });
-    expect(await contentOf(body.id)).toBe(LINE);
-  });
-
-  test("takes the file before or after its fields", async () => {
-    for (const parts of [
-      [file(), purpose()],
-      [purpose(), file()],
-    ]) {
-      const { status, body } = await upload(parts);
-      expect(status).toBe(200);
-      expect(body.purpose).toBe("batch");
-      expect(await contentOf(body.id)).toBe(LINE);
-    }
-  });
-
   test("takes a chunked body without a length, cut anywhere", async () => {
     const body = multipart([file(), purpose()]);
     using connection = await RawConnection.open(api.url);
@@ -93,13 +63,6 @@ describe("an upload", () => {
     const answer = await connection.answer();
     expect(answer.status).toBe(200);
     expect(await contentOf(JSON.parse(answer.body).id)).toBe(LINE);
-  });
-
-  test("takes parts with an empty Content-Type, and with a transfer encoding", async () => {
-    const headers = ["Content-Type: ", "Content-Transfer-Encoding: binary"];
-    const { status, body } = await upload([file(LINE, { headers }), purpose()]);
-    expect(status).toBe(200);
-    expect(await contentOf(body.id)).toBe(LINE);
   });
 
   test("keeps every byte, also what looks like a boundary", async () => {
@@ -120,27 +83,6 @@ describe("an upload", () => {
     expect(await named("")).toBe("upload");
     const { body } = await upload([{ name: "file", content: LINE }, purpose()]);
     expect(body.filename).toBe("upload");
-  });
-
-  test("expires when it is asked to", async () => {
-    const anchor = { name: "expires_after[anchor]", content: "created_at" };
-    const seconds = { name: "expires_after[seconds]", content: "3600" };
-    const { body } = await upload([purpose(), anchor, seconds, file()]);
-    expect(body.expires_at).toBe(body.created_at + 3600);
-    expect((await api.fetch(`/v1/files/${body.id}`)).status).toBe(200);
-    api.advance(3_600_000);
-    expect((await api.fetch(`/v1/files/${body.id}`)).status).toBe(404);
-    expect((await api.fetch(`/v1/files/${body.id}/content`)).status).toBe(404);
-  });
-
-  test("of another purpose may hold anything and does not expire", async () => {
-    const content = randomBytes(1_000).toString("latin1");
-    for (const each of ["fine-tune", "assistants", "user_data", "vision", "evals"]) {
-      const { status, body } = await upload([purpose(each), file(content)]);
-      expect([status, body.purpose, body.expires_at]).toEqual([200, each, null]);
-    }
-    const empty = await upload([purpose("user_data"), file("")]);
-    expect([empty.status, empty.body.bytes]).toEqual([200, 0]);
   });
 
   test("may have a first line that is longer than what is checked at once", async () => {
@@ -170,14 +112,8 @@ describe("an upload of batch input is refused", () => {
   const NOT_UTF8 = "Invalid file for Batch API. Must be utf-8 encoded";
 
   test.each([
-    ["that is empty", "", notJsonl("The file is empty.")],
     ["with blank lines only", "\n\r\n \n", notJsonl("The file has only blank lines.")],
-    ["whose first line is not JSON", "hello\n", notJsonl("Line 1 is not JSON.")],
-    ["that is JSON over several lines", '{\n"a": 1\n}\n', notJsonl("Line 1 begins a JSON object")],
     ["that is CSV", "id,prompt\n1,Hi\n", notJsonl("Line 1 looks like CSV.")],
-    ["that is an array", '[{"a": 1}]\n', notJsonl("Line 1 is or begins an array.")],
-    ["whose first line is no object", '"a"\n', notJsonl("Line 1 is JSON, but not an object.")],
-    ["that is not UTF-8", `{"a":"\xff"}\n`, NOT_UTF8],
     ["that ends inside a character", `${LINE}{"a":"\xe2\x82`, NOT_UTF8],
   ])("%s", async (_case, content, message) => {
     for (const parts of [
@@ -187,11 +123,6 @@ describe("an upload of batch input is refused", () => {
       const refusal = await refusalOfParts(parts);
       expect(refusal).toMatchObject({ status: 400, message, param: null, code: null });
     }
-  });
-
-  test("but its later lines are left to the batch", async () => {
-    const { status } = await upload([purpose(), file(`${LINE}not json\n`)]);
-    expect(status).toBe(200);
   });
 });
 

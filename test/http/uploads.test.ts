@@ -1,12 +1,10 @@
-import { createHash, randomBytes } from "node:crypto";
-import { toFile } from "openai";
+import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { UploadObject, UploadPartObject } from "../../src/contract/upload.ts";
+import { UploadObject } from "../../src/contract/upload.ts";
 import { multipart, type Part, RawConnection, rawRequest } from "../support/raw-http.ts";
 import { chatLine, startTestApi, type TestApi, type Wire, wireOf } from "../support/test-http.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
-const PART_MAX_BYTES = 64 * 1024 * 1024;
 const CONTENT = `${chatLine("a")}${chatLine("b")}${chatLine("c")}`;
 
 let api: TestApi;
@@ -74,23 +72,6 @@ const refusal = (message: string | RegExp, param: string | null = null) => ({
 });
 
 describe("a new upload", () => {
-  test("is pending for an hour, and shows every key", async () => {
-    const { status, body } = await post("", request());
-    expect(status).toBe(200);
-    expect(body).toEqual({
-      id: expect.stringMatching(/^upload_[0-9a-f]{32}$/),
-      object: "upload",
-      bytes: CONTENT.length,
-      created_at: expect.any(Number),
-      filename: "input.jsonl",
-      purpose: "batch",
-      status: "pending",
-      expires_at: body.created_at + 3_600,
-      file: null,
-    });
-    expect(UploadObject.strict().safeParse(body).success).toBe(true);
-  });
-
   test.each<[string, object, string, string, string]>([
     [
       "without a name",
@@ -171,37 +152,6 @@ describe("a new upload", () => {
 });
 
 describe("a part", () => {
-  test("is answered with its id", async () => {
-    const upload = await create();
-    const form = new FormData();
-    form.set("data", new Blob([CONTENT]), "anything");
-    const { status, body } = await post(`/${upload}/parts`, form);
-    expect(status).toBe(200);
-    expect(body).toEqual({
-      id: expect.stringMatching(/^part_[0-9a-f]{32}$/),
-      object: "upload.part",
-      created_at: expect.any(Number),
-      upload_id: upload,
-    });
-    expect(UploadPartObject.strict().safeParse(body).success).toBe(true);
-  });
-
-  test("may have 64 MiB, and not a byte more", async () => {
-    const upload = await create({ purpose: "user_data", bytes: PART_MAX_BYTES });
-    const content = Buffer.alloc(PART_MAX_BYTES, "x");
-    const part = await addPart(upload, content);
-    const before = api.storedFiles();
-
-    const form = new FormData();
-    form.set("data", new Blob([content, "x"]), "upload");
-    expect(await post(`/${upload}/parts`, form)).toMatchObject(
-      refusal("The part is too large: a part may have at most 67108864 bytes.", "data"),
-    );
-
-    expect(api.storedFiles()).toEqual(before);
-    expect((await complete(upload, [part])).body.file?.status).toBe("processed");
-  });
-
   const data = (content = "x"): Part => ({ name: "data", content, filename: "upload" });
   test.each<[string, Part[], string]>([
     ["without data", [], "'data' is a required property"],
@@ -283,12 +233,6 @@ describe("a completed upload", () => {
     await addPart(id, "a part that went wrong");
     const { body } = await complete(id, [await addPart(id, CONTENT)]);
     expect((await contentOf(body.file?.id ?? "")).toString()).toBe(CONTENT);
-  });
-
-  test("makes a file that expires when it is asked to", async () => {
-    const id = await create({ expires_after: { anchor: "created_at", seconds: 7_200 } });
-    const { body } = await complete(id, [await addPart(id, CONTENT)]);
-    expect(body.file?.expires_at).toBe((body.file?.created_at ?? 0) + 7_200);
   });
 
   test("may be empty, unless it is for a batch", async () => {
@@ -451,69 +395,5 @@ describe("an upload that has ended", () => {
     const named = answers.filter(({ status }) => status === 200).map(({ body }) => body.file?.id);
     const { error } = answers.find(({ status }) => status === 400)?.body ?? {};
     expect(error?.message).toContain(named[0]);
-  });
-});
-
-test("an upload that is unknown, or another project's, is a 404 on every route", async () => {
-  await using keyed = await startTestApi({
-    keys: [
-      { name: "a", key: "sk-a", project: "a" },
-      { name: "b", key: "sk-b", project: "b" },
-    ],
-  });
-  const as = (key: string) => ({ authorization: `Bearer ${key}` });
-  const call = async (path: string, key: string, body: Body) => {
-    const url = `/v1/uploads${path}`;
-    const response = await keyed.fetch(url, { method: "POST", headers: as(key), body });
-    return { status: response.status, body: await wireOf(response) };
-  };
-  const { id } = (await call("", "sk-a", request())).body;
-  for (const asked of [id, "upload_x"]) {
-    const form = new FormData();
-    form.set("data", new Blob([CONTENT]), "upload");
-    for (const [route, body] of [
-      ["parts", form],
-      ["complete", '{"part_ids":[]}'],
-      ["cancel", null],
-    ] as const) {
-      expect(await call(`/${asked}/${route}`, "sk-b", body)).toEqual({
-        status: 404,
-        body: {
-          error: {
-            message: `No such Upload object: ${asked}`,
-            type: "invalid_request_error",
-            param: "id",
-            code: null,
-          },
-        },
-      });
-    }
-  }
-  expect(keyed.storedFiles()).toEqual([]);
-  expect((await call(`/${id}/cancel`, "sk-a", null)).body.status).toBe("cancelled");
-});
-
-describe("the official SDK", () => {
-  test("uploads a file in parts side by side", async () => {
-    const content = randomBytes(3_000_000);
-    const upload = await api.client.uploads.create({
-      filename: "large.bin",
-      purpose: "fine-tune",
-      bytes: content.length,
-      mime_type: "application/octet-stream",
-    });
-    const cuts = [0, 1_000_000, 2_000_000];
-    const parts = await Promise.all(
-      cuts.map(async (start) => {
-        const data = await toFile(content.subarray(start, start + 1_000_000));
-        return api.client.uploads.parts.create(upload.id, { data });
-      }),
-    );
-    const completed = await api.client.uploads.complete(upload.id, {
-      part_ids: parts.map((part) => part.id),
-      md5: createHash("md5").update(content).digest("hex"),
-    });
-    expect(completed).toMatchObject({ status: "completed", file: { bytes: content.length } });
-    expect((await contentOf(completed.file?.id ?? "")).equals(content)).toBe(true);
   });
 });
