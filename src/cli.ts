@@ -123,6 +123,7 @@ async function serve(flags: Overrides): Promise<number> {
       version,
       url: runtime.url,
       data_dir: resolve(config.data_dir),
+      storage: storageText(config),
       upstreams: config.upstreams.map(
         ({ name, base_url }) => `${name} ${new URL(base_url).origin}`,
       ),
@@ -154,6 +155,9 @@ async function serve(flags: Overrides): Promise<number> {
   log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
   return stop(runtime, log);
 }
+
+const storageText = ({ storage: { type, bucket, prefix } }: Config) =>
+  type === "s3" ? `s3://${bucket}/${prefix}` : type;
 
 /**
  * Collects the 20 MB of garbage that the start leaves, which V8 would keep until it is busy. A collection blocks the

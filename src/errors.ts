@@ -93,7 +93,7 @@ export const CATALOGUE = {
   unavailable: failing(
     503,
     null,
-    "The server is starting, stopping, or out of disk space; try again.",
+    "The server is starting, stopping, out of disk space, or cannot reach its storage; try again.",
   ),
   model_unavailable: failing(
     503,

@@ -16,7 +16,7 @@ import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
 import { Engine } from "./engine/engine.ts";
 import type { IntakeLimits } from "./engine/intake.ts";
-import { JOURNAL_LIMITS } from "./engine/journal.ts";
+import { journalLimits } from "./engine/journal.ts";
 import { type AppDeps, createApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
@@ -77,7 +77,7 @@ class Closers {
 /** Brings the tables of the data folder up to date and closes it again; a problem, or null. */
 export async function migrate(config: Config, clock: Clock): Promise<string | null> {
   const closers = new Closers();
-  const opened = await openStorage(config.data_dir, { clock, closers });
+  const opened = await openStorage(config, { clock, closers });
   await closers.closeAll();
   return opened.ok ? null : opened.problem;
 }
@@ -110,7 +110,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
   const { config, clock, log, metrics, openStorage: open = openStorage } = options;
-  const opened = await open(config.data_dir, { clock, closers });
+  const opened = await open(config, { clock, closers });
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
   const { planFor, fitted } = descriptorPlans();
@@ -222,7 +222,7 @@ function newEngine(parts: Parts): Engine {
     tracing,
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),
-    journalLimits: JOURNAL_LIMITS,
+    journalLimits: journalLimits(blobs.pace),
     stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
     announcementsFor: (batch) => webhooks.announcementsFor(batch),
     onFinal: () => webhooks.nudge(),
@@ -240,13 +240,17 @@ function appDeps(parts: Parts, engine: Engine): AppDeps {
   const defaultModel = () => defaultModelOf(configNow());
   const nudge = () => engine.nudge();
   const nudgeStopping = () => engine.nudgeStopping();
-  const files = new Files({ store, blobs, intents, clock, log, tracing, maxFileBytes, nudge });
+  const files = new Files({
+    ...{ store, blobs, intents, memory, clock, log, tracing },
+    ...{ maxFileBytes, nudge },
+  });
   return {
     files,
     uploads: new Uploads({
       store,
       blobs,
       intents,
+      memory,
       clock,
       log,
       files,

@@ -123,6 +123,10 @@ describe("configurations", () => {
     "upstreams.schedule.windows": { from: "00:00", to: "24:00" },
     "upstreams.schedule": { windows: [{ from: "00:00", to: "24:00" }] },
     "webhooks.endpoints": { name: "a", url: "http://example.com", secret: "whsec" },
+    storage: {
+      ...{ type: "s3", bucket: "b", access_key_id: "a", secret_access_key: "sk-0123456789" },
+      server_side_encryption: "aws:kms",
+    },
     "auth.keys": { name: "a", key: "sk-0123456789" },
   } as Record<string, object>;
 

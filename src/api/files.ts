@@ -13,10 +13,12 @@ import { BlobNotFound, type Blobs, type ByteRange } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
+import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { FileQuery, Page, Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+import { countedIn } from "./upload-memory.ts";
 
 /** The lifetime of batch input when the client names none. */
 const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
@@ -25,6 +27,7 @@ export interface FilesDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
+  readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly log: Log;
   readonly tracing: Tracing;
@@ -117,11 +120,13 @@ export class Files {
     incoming: IncomingFile,
     { id, maxBytes, publish }: Storing & { readonly id: FileId },
   ): Promise<StoredFile> {
-    const { blobs, intents, log } = this.#deps;
+    const { blobs, intents, memory, clock, log } = this.#deps;
     const blobKey = `files/${id}`;
     const check = new ContentCheck();
+    using room = memory.open("requests", project);
     const file = await intents.during([blobKey], async () => {
-      await blobs.put(blobKey, this.#checked(incoming, check, maxBytes));
+      const content = this.#checked(incoming, check, maxBytes);
+      await blobs.put(blobKey, countedIn(room, content, { maxBytes: blobs.heldByPutBytes, clock }));
       const stored = { id, blobKey, ...(await this.#received(project, incoming, check)) };
       await publish(stored);
       return stored;

@@ -21,17 +21,20 @@ import type { Clock } from "../clock.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { PART_MAX_BYTES, UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
+import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Store } from "../store/store.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Origin } from "../telemetry/tracing.ts";
 import { blobGivenUp, type Files } from "./files.ts";
+import { countedIn } from "./upload-memory.ts";
 
 export interface UploadsDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
+  readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly log: Log;
   readonly files: Files;
@@ -98,12 +101,14 @@ export class Uploads {
   }
 
   async addPart(asked: ScopedId<"upload">, incoming: IncomingPart): Promise<UploadPart> {
-    const { store, blobs, intents, clock, log } = this.#deps;
+    const { store, blobs, intents, memory, clock, log } = this.#deps;
     const { id: uploadId } = await this.#findPending(asked);
+    using room = memory.open("requests", asked.project);
     const id = newPartId();
     const blobKey = `parts/${id}`;
     const part = await intents.during([blobKey], async () => {
-      const { bytes } = await blobs.put(blobKey, bounded(incoming));
+      const counting = { maxBytes: blobs.heldByPutBytes, clock };
+      const { bytes } = await blobs.put(blobKey, countedIn(room, bounded(incoming), counting));
       const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
       const isTaken = await store.insertPartIfPending(stored);
       if (!isTaken) throw await this.#notTaken(asked, blobKey);

@@ -17,7 +17,21 @@ export interface ByteRange {
   readonly end: number;
 }
 
+/** The best times to write small blobs that gather their bytes, such as segments of a journal. */
+export interface WritePace {
+  /** The least time between two writes. More writes cost more than the work that a crash would repeat. */
+  readonly minIntervalMs: number;
+  /** A blob of this size is worth a write at once. */
+  readonly fullBytes: number;
+}
+
+/** Returns the keys that no writer may still be writing, and that will never be used again. */
+export type FindGarbage = (keys: readonly string[]) => Promise<readonly string[]>;
+
 export interface Blobs {
+  readonly pace: WritePace;
+  /** The most bytes of its source that one {@link put} holds in memory; 0 if they are too few to count. */
+  readonly heldByPutBytes: number;
   /** Stores the bytes under a new key. An error of `source` is thrown on, and nothing is stored. */
   put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }>;
   /** Stores one buffer under a new key. */
@@ -28,12 +42,26 @@ export interface Blobs {
   readRange(key: string, range: ByteRange): Promise<Buffer>;
   /** Lists the blobs whose key starts with `prefix` (a path that ends in `/`, or empty), in no particular order. */
   list(prefix: string): AsyncIterable<BlobInfo>;
-  /** Deletes a blob. A missing blob is no error. */
-  delete(key: string): Promise<void>;
+  /** Deletes blobs, in one call if the storage can do that. A missing blob is no error. */
+  delete(...keys: readonly string[]): Promise<void>;
   /** Deletes every blob whose key starts with `prefix` (a path that ends in `/`). */
   deleteAll(prefix: string): Promise<void>;
+  /** Removes unfinished writes of dead writers, unless the adapter does so when it opens the storage. */
+  removeUnfinished(findGarbage: FindGarbage): Promise<void>;
   /** Rejects when blobs cannot be written. */
   ping(): Promise<void>;
+}
+
+const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
+
+/** No part of a key begins with a dot, so an adapter may use such names for itself. */
+export function assertKey(key: string): void {
+  if (!KEY.test(key)) throw new Error(`not a blob key: ${key}`);
+}
+
+export function assertPrefix(prefix: string): void {
+  if (!prefix.endsWith("/")) throw new Error(`not a prefix of blob keys: ${prefix}`);
+  assertKey(prefix.slice(0, -1));
 }
 
 export class BlobNotFound extends Error {
@@ -50,5 +78,18 @@ export class BlobTooShort extends Error {
 
   constructor(key: string, endByte: number) {
     super(`blob ${key} ends before byte ${endByte}`);
+  }
+}
+
+/** The error for a storage that does not answer, is overloaded, or refuses the server. No blob is at fault, so all work waits. */
+export class BlobsUnavailable extends Error {
+  override readonly name = "BlobsUnavailable";
+  readonly code = "BLOBS_UNAVAILABLE";
+  /** True if the operator has to correct the credentials, the bucket or the region. */
+  readonly isRefusal: boolean;
+
+  constructor(message: string, options: ErrorOptions & { readonly isRefusal: boolean }) {
+    super(message, options);
+    this.isRefusal = options.isRefusal;
   }
 }

@@ -10,7 +10,16 @@ import { randomUUID } from "node:crypto";
 import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { dirname, join, resolve, sep } from "node:path";
 import { Readable } from "node:stream";
-import { type BlobInfo, BlobNotFound, type Blobs, BlobTooShort, type ByteRange } from "./blobs.ts";
+import {
+  assertKey,
+  assertPrefix,
+  type BlobInfo,
+  BlobNotFound,
+  type Blobs,
+  BlobTooShort,
+  type ByteRange,
+  type WritePace,
+} from "./blobs.ts";
 import {
   closeToOthers,
   entriesOf,
@@ -29,7 +38,9 @@ import {
 const READ_BYTES = 512 * 1024;
 
 const TEMPORARY = ".tmp";
-const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
+/** A write costs some syncs, which take milliseconds. */
+const PACE: WritePace = { minIntervalMs: 80, fullBytes: 1024 * 1024 };
+const DELETED_AT_ONCE = 32;
 
 /** Opens the folder, and creates a missing one. */
 export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
@@ -41,6 +52,8 @@ export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
 }
 
 export class DiskBlobs implements Blobs {
+  readonly pace = PACE;
+  readonly heldByPutBytes = 0;
   readonly #root: string;
   /** The folders whose own names are durable. A folder that may be removed must not be here. */
   readonly #durableFolders = new Set<string>();
@@ -90,10 +103,13 @@ export class DiskBlobs implements Blobs {
     }
   }
 
-  async delete(key: string): Promise<void> {
-    const path = this.#pathOf(key);
-    await orNull(unlink(path), "ENOENT", "ENOTDIR");
-    await this.#removeEmptyFolders(dirname(path));
+  async delete(...keys: readonly string[]): Promise<void> {
+    const paths = keys.map((key) => this.#pathOf(key));
+    for (let at = 0; at < paths.length; at += DELETED_AT_ONCE) {
+      const group = paths.slice(at, at + DELETED_AT_ONCE);
+      await Promise.all(group.map((path) => orNull(unlink(path), "ENOENT", "ENOTDIR")));
+    }
+    for (const folder of new Set(paths.map(dirname))) await this.#removeEmptyFolders(folder);
   }
 
   async deleteAll(prefix: string): Promise<void> {
@@ -104,6 +120,9 @@ export class DiskBlobs implements Blobs {
     await removeFolder(folder);
     await this.#removeEmptyFolders(dirname(folder));
   }
+
+  /** Does nothing, because {@link openDiskBlobs} has removed them before the first write. */
+  async removeUnfinished(): Promise<void> {}
 
   async ping(): Promise<void> {
     const path = join(this.#root, TEMPORARY, randomUUID());
@@ -146,13 +165,13 @@ export class DiskBlobs implements Blobs {
   }
 
   #pathOf(key: string): string {
-    if (!KEY.test(key)) throw new Error(`not a blob key: ${key}`);
+    assertKey(key);
     return join(this.#root, key);
   }
 
   #folderOf(prefix: string): string {
-    if (!prefix.endsWith("/")) throw new Error(`not a prefix of blob keys: ${prefix}`);
-    return this.#pathOf(prefix.slice(0, -1));
+    assertPrefix(prefix);
+    return join(this.#root, prefix.slice(0, -1));
   }
 }
 

@@ -22,6 +22,7 @@ type Effect = "at_once" | "after_restart";
 export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   server: "after_restart",
   data_dir: "after_restart",
+  storage: "after_restart",
   log_level: "at_once",
   limits: "at_once",
   auth: "at_once",

@@ -8,6 +8,7 @@ import { type Environment, readConfigFile } from "./file.ts";
 import { type Overrides, overridesFrom } from "./overrides.ts";
 import { describeIssue } from "./problems.ts";
 import { type Config, ConfigFile } from "./schema.ts";
+import { storageProblems } from "./storage.ts";
 
 /** `problems` has one sentence for each problem, with the path of the value. */
 export type ConfigResult =
@@ -83,6 +84,7 @@ function crossChecks(config: Config): string[] {
   const repeated = (names: readonly string[]) =>
     new Set(names.filter((each, i) => names.indexOf(each) !== i));
   return [
+    ...storageProblems(config.storage, config.limits.max_upload_bytes),
     ...[...repeated(config.upstreams.map((upstream) => upstream.name))].map(
       (each) => `upstreams: two of them are named "${each}"`,
     ),

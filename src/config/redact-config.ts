@@ -6,7 +6,7 @@ import type { Config } from "./schema.ts";
 
 const REDACTED = "…";
 /** The keys whose values are secrets. */
-const SECRET_KEYS = new Set(["key", "api_key", "secret"]);
+const SECRET_KEYS = new Set(["key", "api_key", "secret", "secret_access_key", "session_token"]);
 /** The mappings that may hold a secret under any name. */
 const FREE_MAPPINGS = new Set(["headers", "extra_body", "defaults"]);
 

@@ -10,6 +10,7 @@ import { z } from "zod";
 import { EVENT_TYPES } from "../contract/event.ts";
 import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { LOG_LEVELS } from "../telemetry/log.ts";
+import { STORAGE } from "./storage.ts";
 import { UpstreamEntry } from "./upstreams.ts";
 import { bytes, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
 
@@ -187,7 +188,12 @@ export const ConfigFile = z.strictObject({
     .string()
     .min(1)
     .default("./data")
-    .describe("Folder for the database and all files. It is made if it is missing."),
+    .describe(
+      "Folder for the database, and for all files unless `storage` says otherwise. It is made if it is missing.",
+    ),
+  storage: STORAGE.prefault({}).describe(
+    "Where files, results and journals are kept. [`storage.md`](storage.md) says what a bucket needs.",
+  ),
   log_level: z
     .enum(LOG_LEVELS)
     .default("info")

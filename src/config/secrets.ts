@@ -32,6 +32,9 @@ export function upstreamSecrets(config: UpstreamConfig): string[] {
 export const configSecrets = (config: Config): string[] =>
   unique([
     ...config.upstreams.flatMap(upstreamSecrets),
+    ...[config.storage.secret_access_key, config.storage.session_token].filter(
+      (text) => text !== undefined,
+    ),
     ...(config.auth?.keys ?? []).map(({ key }) => key).filter((key) => !key.startsWith("sha256:")),
     ...config.webhooks.endpoints.flatMap(({ secret, url }) => {
       const parsed = URL.parse(url);

@@ -98,7 +98,7 @@ async function readIfPossible(
   try {
     return await readLeft(extents, source);
   } catch (error) {
-    if (!isLastTry && !(await isGone(error, blobs))) throw error;
+    if (!(await isGone(error, blobs)) && !isLastTry) throw error;
   }
   const found: LeftLine[] = [];
   if (extents.length === 1) return found;

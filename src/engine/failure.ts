@@ -9,6 +9,7 @@ import type { NoAnswer } from "../batch/outcome.ts";
 export const MAX_FAILURES = 5;
 
 const PASSING_CODES = new Set([
+  "BLOBS_UNAVAILABLE",
   "EAGAIN",
   "EBUSY",
   "EDQUOT",

@@ -16,7 +16,7 @@
 import type { Usage } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
 import { addUsage } from "../batch/usage.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { Blobs, WritePace } from "../blobs/blobs.ts";
 import { type Cancel, type Clock, sleep } from "../clock.ts";
 import type { Room } from "../resources/memory-budget.ts";
 import { segmentKey } from "../store/segment-key.ts";
@@ -48,14 +48,17 @@ export interface JournalLimits {
   readonly retryMs: number;
 }
 
-export const JOURNAL_LIMITS: JournalLimits = {
-  flushMs: 500,
+const FLUSH_MS = 500;
+
+/** Follows the pace of the storage. */
+export const journalLimits = ({ minIntervalMs, fullBytes }: WritePace): JournalLimits => ({
+  flushMs: Math.max(FLUSH_MS, minIntervalMs),
   flushLines: 32,
-  minIntervalMs: 80,
-  flushBytes: 1024 * 1024,
+  minIntervalMs,
+  flushBytes: fullBytes,
   maxUnflushedBytes: 8 * 1024 * 1024,
   retryMs: 1_000,
-};
+});
 
 export interface JournalOptions {
   readonly store: Store;

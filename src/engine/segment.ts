@@ -5,7 +5,7 @@
  * all that was written, or nothing it may use. A part of a damaged segment is never used.
  */
 import { crc32 } from "node:zlib";
-import { BlobNotFound, type Blobs, BlobTooShort } from "../blobs/blobs.ts";
+import { BlobNotFound, type Blobs, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import { PIECE_BYTES, piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { Segment } from "../store/store.ts";
 
@@ -64,7 +64,7 @@ export async function readSegment(
     if (records === null) return damaged("it is not a run of records");
     return { ok: true, bytes: found, records };
   } catch (error) {
-    if (!reader.isLastTry && !(await isGone(error, reader.blobs))) throw error;
+    if (!(await isGone(error, reader.blobs)) && !reader.isLastTry) throw error;
     return damaged((error as Error).message);
   }
 }
@@ -73,6 +73,7 @@ const damaged = (problem: string): SegmentReading => ({ ok: false, problem });
 
 /** Whether bytes that were stored will never come back. Throws when the whole storage is away. */
 export async function isGone(error: unknown, blobs: Blobs): Promise<boolean> {
+  if (error instanceof BlobsUnavailable) throw error;
   if (error instanceof BlobTooShort) return true;
   if (!(error instanceof BlobNotFound)) return false;
   await blobs.ping();

@@ -49,9 +49,15 @@ async function sweepJournals({ store, blobs, log }: SweeperDeps): Promise<number
   });
 }
 
-async function sweepFiles({ store, blobs, log }: SweeperDeps): Promise<number> {
-  return removeEach(await store.listUnusedFiles(PAGE), log, async ({ id, blobKey }) => {
-    await blobs.delete(blobKey);
+async function sweepFiles(deps: SweeperDeps): Promise<number> {
+  const { store, log } = deps;
+  const files = await store.listUnusedFiles(PAGE);
+  const deletedKeys = await deleteBlobs(
+    files.map(({ blobKey }) => blobKey),
+    deps,
+  );
+  const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey));
+  return removeEach(deleted, log, async ({ id }) => {
     await store.forgetFile(id);
     log.debug({ file: id }, "file.removed");
   });
@@ -59,7 +65,8 @@ async function sweepFiles({ store, blobs, log }: SweeperDeps): Promise<number> {
 
 async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
   return removeEach(await store.listUploadsToTidy(PAGE), log, async (uploadId) => {
-    for (const { blobKey } of await store.listParts(uploadId)) await blobs.delete(blobKey);
+    const parts = await store.listParts(uploadId);
+    await blobs.delete(...parts.map(({ blobKey }) => blobKey));
     await store.forgetParts(uploadId);
     log.debug({ upload: uploadId }, "upload.parts_removed");
   });
@@ -95,7 +102,7 @@ async function removeEach<T>(
 
 /** Deletes all garbage, which a crash leaves behind. */
 export async function sweepOrphans(deps: SweeperDeps): Promise<boolean> {
-  const { blobs } = deps;
+  const { store, blobs } = deps;
   let candidates: string[] = [];
   for (const prefix of ORPHAN_PREFIXES) {
     for await (const { key } of blobs.list(prefix)) {
@@ -106,15 +113,30 @@ export async function sweepOrphans(deps: SweeperDeps): Promise<boolean> {
     }
   }
   await deleteGarbage(candidates, deps);
+  await blobs.removeUnfinished((keys) => store.findGarbage(keys));
   return false;
 }
 
-async function deleteGarbage(
+async function deleteGarbage(keys: readonly string[], deps: SweeperDeps): Promise<void> {
+  const deletedKeys = await deleteBlobs(await deps.store.findGarbage(keys), deps);
+  for (const blob of deletedKeys) deps.log.info({ blob }, "orphan.removed");
+}
+
+/** Deletes all blobs in one call. If that fails, it deletes each by itself, so one blob cannot hold up the others. */
+async function deleteBlobs(
   keys: readonly string[],
-  { store, blobs, log }: SweeperDeps,
-): Promise<void> {
-  await removeEach(await store.findGarbage(keys), log, async (key) => {
-    await blobs.delete(key);
-    log.info({ blob: key }, "orphan.removed");
-  });
+  { blobs, log }: SweeperDeps,
+): Promise<ReadonlySet<string>> {
+  if (keys.length === 0) return new Set();
+  try {
+    await blobs.delete(...keys);
+    return new Set(keys);
+  } catch {
+    const deletedKeys = new Set<string>();
+    await removeEach(keys, log, async (key) => {
+      await blobs.delete(key);
+      deletedKeys.add(key);
+    });
+    return deletedKeys;
+  }
 }

@@ -8,6 +8,9 @@ import { answerJson } from "./json.ts";
 const DISK_FULL_CODES = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
 const NO_DESCRIPTOR_CODES = ["EMFILE", "ENFILE"];
 const NO_DESCRIPTOR_RETRY_MS = 1_000;
+/** The bucket is away, overloaded, or refuses the server. */
+const NO_STORAGE_CODES = ["BLOBS_UNAVAILABLE"];
+const NO_STORAGE_RETRY_MS = 5_000;
 /** The codes of SQLite while another process, perhaps a backup, holds the database. */
 const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
 
@@ -65,6 +68,13 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
       cause: thrown,
       retryAfterMs: NO_DESCRIPTOR_RETRY_MS,
     });
+  }
+  if (hasCode(thrown, NO_STORAGE_CODES)) {
+    return new PublicError(
+      "unavailable",
+      "The storage of the server does not answer as it should. Nothing is lost; please try again in some seconds.",
+      { cause: thrown, retryAfterMs: NO_STORAGE_RETRY_MS },
+    );
   }
   if (hasCode(thrown, BUSY_CODES)) {
     return new PublicError("unavailable", "The server is busy. Please try again.", {

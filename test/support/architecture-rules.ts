@@ -58,6 +58,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "store/": { may: [], mayKnow: ["batch/", "contract/"] },
   "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
   "blobs/": { may: [] },
+  "blobs/s3.ts": { may: [], mayKnow: ["clock.ts"] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {
@@ -83,13 +84,13 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "api/": {
     may: [...BASE, STORE, BLOBS, "blobs/blob-intents.ts", "errors.ts"],
-    mayKnow: [UPSTREAM],
+    mayKnow: [UPSTREAM, "resources/memory-budget.ts"],
   },
   "http/": {
     may: [...BASE, "api/", "errors.ts"],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
-  "storage.ts": { may: ["blobs/", "store/"], mayKnow: ["clock.ts"] },
+  "storage.ts": { may: ["blobs/", "store/"], mayKnow: ["clock.ts", "config/"] },
   "runtime.ts": { may: [""] },
   "cli.ts": {
     may: [
@@ -114,6 +115,8 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   undici: ["upstream/exchange/undici.ts", "webhooks/sender.ts"],
   standardwebhooks: ["webhooks/sender.ts"],
   "ipaddr.js": ["webhooks/address-guard.ts"],
+  "@aws-sdk/client-s3": ["blobs/s3"],
+  "@aws-sdk/lib-storage": ["blobs/s3"],
   "drizzle-orm": ["store/sqlite/"],
   "better-sqlite3": ["store/sqlite/"],
   zod: ["contract/", "config/", "http/"],

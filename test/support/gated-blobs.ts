@@ -1,6 +1,6 @@
 /** Blobs whose reads and writes can be delayed, so that a test can act between two steps. */
 import { Readable } from "node:stream";
-import type { BlobInfo, Blobs, ByteRange } from "../../src/blobs/blobs.ts";
+import type { BlobInfo, Blobs, ByteRange, FindGarbage, WritePace } from "../../src/blobs/blobs.ts";
 
 class Gate {
   readonly #waiting: { readonly key: string; readonly open: () => void }[] = [];
@@ -70,8 +70,20 @@ export class GatedBlobs implements Blobs {
     return this.#blobs.list(prefix);
   }
 
-  delete(key: string): Promise<void> {
-    return this.#blobs.delete(key);
+  get heldByPutBytes(): number {
+    return this.#blobs.heldByPutBytes;
+  }
+
+  get pace(): WritePace {
+    return this.#blobs.pace;
+  }
+
+  delete(...keys: readonly string[]): Promise<void> {
+    return this.#blobs.delete(...keys);
+  }
+
+  removeUnfinished(findGarbage: FindGarbage): Promise<void> {
+    return this.#blobs.removeUnfinished(findGarbage);
   }
 
   deleteAll(prefix: string): Promise<void> {

@@ -72,7 +72,7 @@ async function startReplica(
     // A failed test must not wait for the end of a grace period, because the clock stands still.
     config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 }, ...options.config },
     ...{ dataDir, clock, metrics },
-    openStorage: async (_dataDir, { closers }) => {
+    openStorage: async (_config, { closers }) => {
       closers.add("store", () => store.close());
       return { ok: true, store, blobs };
     },

@@ -75,20 +75,15 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const maxUploadBytes = () => options.limits?.maxUploadBytes ?? 8_589_934_592;
   const metrics = new Metrics();
   const intents = new BlobIntents({ store, blobs, log });
+  const memory = new MemoryBudget(() => 512 * 1024 * 1024);
   const files = new Files({
-    store,
-    blobs,
-    intents,
-    clock,
-    log,
-    tracing: NO_TRACING,
-    nudge,
-    maxFileBytes,
+    ...{ store, blobs, intents, memory, clock, log },
+    ...{ tracing: NO_TRACING, nudge, maxFileBytes },
   });
   const app = createApp({
     files,
     uploads: new Uploads({
-      ...{ store, blobs, intents, clock, log, files, nudge },
+      ...{ store, blobs, intents, memory, clock, log, files, nudge },
       ...{ maxFileBytes, maxUploadBytes },
     }),
     batches: new Batches({
@@ -108,7 +103,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     forecastFor: options.forecastFor ?? (() => null),
     keys: () => options.keys ?? [],
     isReady: async () => isReady,
-    memory: new MemoryBudget(() => 512 * 1024 * 1024),
+    memory,
     metrics,
     takeSnapshot: async () => ({
       targets: [],

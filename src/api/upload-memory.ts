@@ -1,0 +1,45 @@
+/**
+ * Counts the memory that an upload takes while it is stored. A folder takes each piece at once, but a bucket takes parts of
+ * some megabytes, and a hundred uploads at a time would hold a hundred times as much. Without room the server reads
+ * nothing more from the client, and after some seconds it asks the client to come back.
+ */
+import { type Clock, sleep } from "../clock.ts";
+import { PublicError } from "../errors.ts";
+import type { Room } from "../resources/memory-budget.ts";
+
+const ROOM_WAIT_MS = 10_000;
+const RETRY_AFTER_MS = 5_000;
+
+interface Counting {
+  /** The most bytes that are in memory at a time. */
+  readonly maxBytes: number;
+  readonly clock: Clock;
+}
+
+export async function* countedIn(
+  room: Room,
+  source: AsyncIterable<Buffer>,
+  { maxBytes, clock }: Counting,
+): AsyncGenerator<Buffer, void> {
+  for await (const piece of source) {
+    const heldBytes = Math.min(piece.length, maxBytes - room.bytes);
+    const free = heldBytes > 0 ? room.add(heldBytes) : null;
+    yield piece;
+    if (free !== null) await freeInTime(free, clock);
+  }
+}
+
+async function freeInTime(free: Promise<void>, clock: Clock): Promise<void> {
+  const waiting = new AbortController();
+  const isFree = await Promise.race([
+    free.then(() => true),
+    sleep(clock, ROOM_WAIT_MS, waiting.signal).then(() => false),
+  ]);
+  waiting.abort("free");
+  if (isFree) return;
+  throw new PublicError(
+    "unavailable",
+    "The server holds as many uploads in memory as it may. Please try again in some seconds.",
+    { retryAfterMs: RETRY_AFTER_MS },
+  );
+}

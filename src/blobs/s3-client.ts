@@ -1,0 +1,125 @@
+/** Configures the S3 client of the SDK: signatures, timeouts, retries. Translates its errors into those of the port. */
+import { S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
+import { BlobNotFound, BlobsUnavailable } from "./blobs.ts";
+
+export interface S3Options {
+  readonly bucket: string;
+  /** The beginning of every object name: empty, or a path that ends in `/`. */
+  readonly prefix: string;
+  /** The SDK looks for a missing region where the AWS tools do. */
+  readonly region?: string | undefined;
+  /** The address of a server other than AWS. */
+  readonly endpoint?: string | undefined;
+  readonly forcePathStyle: boolean;
+  /** The SDK looks for missing credentials where the AWS tools do. */
+  readonly credentials?: S3Credentials | undefined;
+  readonly encryption?: S3Encryption | undefined;
+  /** True if uploads have a checksum for the server to check. Some older servers refuse such requests. */
+  readonly sendsChecksums: boolean;
+  readonly partBytes: number;
+  /** The longest silence on a connection. */
+  readonly timeoutMs: number;
+}
+
+export interface S3Credentials {
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly sessionToken?: string | undefined;
+}
+
+export interface S3Encryption {
+  readonly algorithm: "AES256" | "aws:kms";
+  readonly kmsKeyId?: string | undefined;
+}
+
+const CONNECT_TIMEOUT_MS = 5_000;
+/** The SDK's attempts take some seconds together. Callers repeat what needs more time. */
+const MAX_ATTEMPTS = 4;
+/** The most connections that stay open for later requests. */
+const MAX_IDLE_CONNECTIONS = 32;
+
+export function openS3Client(options: S3Options): S3Client {
+  const { region, endpoint, forcePathStyle, credentials, sendsChecksums, timeoutMs } = options;
+  // A bound would let slow downloads, which hold a connection each, stop the journals.
+  const agent = {
+    keepAlive: true,
+    maxSockets: Number.POSITIVE_INFINITY,
+    maxFreeSockets: MAX_IDLE_CONNECTIONS,
+  };
+  const config: S3ClientConfig = {
+    forcePathStyle,
+    followRegionRedirects: true,
+    retryMode: "standard",
+    maxAttempts: MAX_ATTEMPTS,
+    requestChecksumCalculation: sendsChecksums ? "WHEN_SUPPORTED" : "WHEN_REQUIRED",
+    // Servers send no checksum for a range, and most reads are ranges. Segments have checksums of their own.
+    responseChecksumValidation: "WHEN_REQUIRED",
+    requestHandler: {
+      connectionTimeout: Math.min(CONNECT_TIMEOUT_MS, timeoutMs),
+      socketTimeout: timeoutMs,
+      httpAgent: agent,
+      httpsAgent: agent,
+    },
+    ...(region !== undefined && { region }),
+    ...(endpoint !== undefined && { endpoint }),
+    ...(credentials !== undefined && { credentials: credentialsOf(credentials) }),
+  };
+  return new S3Client(config);
+}
+
+const credentialsOf = ({ accessKeyId, secretAccessKey, sessionToken }: S3Credentials) => ({
+  accessKeyId,
+  secretAccessKey,
+  ...(sessionToken !== undefined && { sessionToken }),
+});
+
+interface ServiceError extends Error {
+  readonly code?: unknown;
+  readonly $metadata?: { readonly httpStatusCode?: number };
+}
+
+/** The answers of a server that needs nothing but time. */
+const PASSING_STATUSES = [408, 409, 425, 429];
+const PASSING_NAMES = ["RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"];
+
+const statusOf = (error: unknown) => (error as ServiceError).$metadata?.httpStatusCode;
+
+/** Recognizes a missing object. The answer to a HEAD has no body, so its name is `NotFound`. */
+export const isMissing = (error: unknown): boolean =>
+  error instanceof Error && ["NoSuchKey", "NotFound"].includes(error.name);
+
+export const isOutOfRange = (error: unknown): boolean => statusOf(error) === 416;
+
+/** Recognizes a multipart upload that was completed or aborted before. */
+export const isNoSuchUpload = (error: unknown): boolean =>
+  error instanceof Error && error.name === "NoSuchUpload";
+
+/** Translates an error of the SDK into one of the port. */
+export function blobError(cause: unknown, key: string): Error {
+  return isMissing(cause) ? new BlobNotFound(key, { cause }) : unavailable(cause);
+}
+
+export function unavailable(cause: unknown): BlobsUnavailable {
+  if (cause instanceof BlobsUnavailable) return cause;
+  const status = statusOf(cause);
+  const isPassing =
+    status === undefined ||
+    status >= 500 ||
+    PASSING_STATUSES.includes(status) ||
+    PASSING_NAMES.includes((cause as Error).name);
+  const isRefusal = !isPassing || isUnusable(cause);
+  return new BlobsUnavailable(`S3: ${textOf(cause)}`, { cause, isRefusal });
+}
+
+/** Recognizes a client that cannot send any request, because it has no credentials or no region. */
+function isUnusable(cause: unknown): boolean {
+  if (!(cause instanceof Error) || statusOf(cause) !== undefined) return false;
+  return cause.name === "CredentialsProviderError" || cause.message === "Region is missing";
+}
+
+function textOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause);
+  const { name, message, code } = cause as ServiceError;
+  const word = typeof code === "string" ? code : name;
+  return message === "" || message.includes(word) ? message || word : `${word}: ${message}`;
+}

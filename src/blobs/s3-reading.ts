@@ -1,0 +1,91 @@
+/**
+ * Reads an object, or a range of it, as a stream, with no more in memory than the connection holds. If the connection
+ * breaks, or the server closes it because the reader is slow, the reader asks for the remaining bytes over another one.
+ * That is safe because objects never change.
+ */
+import type { Readable } from "node:stream";
+import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
+import { BlobTooShort, type ByteRange } from "./blobs.ts";
+import { blobError, isOutOfRange, unavailable } from "./s3-client.ts";
+
+/** The most breaks without a byte between them. The SDK repeats a request only until its answer begins. */
+const MAX_BREAKS = 4;
+
+export interface S3Object {
+  readonly client: S3Client;
+  readonly bucket: string;
+  /** The object name, with the prefix of the deployment. */
+  readonly path: string;
+  /** The key of the blob, without the prefix. */
+  readonly key: string;
+}
+
+export async function* readObject(object: S3Object, range: ByteRange): AsyncGenerator<Buffer> {
+  if (range.start === range.end) await assertExists(object);
+  let at = range.start;
+  let breakCount = 0;
+  while (at < range.end) {
+    const found = await open(object, { start: at, end: range.end });
+    if (found === null) return;
+    try {
+      for await (const chunk of found.body) {
+        at += (chunk as Buffer).length;
+        breakCount = 0;
+        yield chunk as Buffer;
+      }
+    } catch (error) {
+      if (++breakCount === MAX_BREAKS) throw unavailable(error);
+    }
+    if (at >= found.end) return;
+  }
+}
+
+interface Opened {
+  readonly body: Readable;
+  /** The position behind the last byte of the body. */
+  readonly end: number;
+}
+
+/** Returns null if the range is open-ended and the object has no byte after `start`. */
+async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened | null> {
+  const { client, bucket, path, key } = object;
+  const isWhole = start === 0 && end === Number.POSITIVE_INFINITY;
+  const last = Number.isFinite(end) ? end - 1 : "";
+  try {
+    const found = await client.send(
+      new GetObjectCommand({
+        Bucket: bucket,
+        Key: path,
+        ...(!isWhole && { Range: `bytes=${start}-${last}` }),
+      }),
+    );
+    const body = found.Body as Readable;
+    const total = isWhole ? found.ContentLength : totalBytesIn(found.ContentRange);
+    if (total === undefined) {
+      body.destroy();
+      throw unavailable(new Error(`the server answers a range of ${key} without saying which`));
+    }
+    if (Number.isFinite(end) && total < end) {
+      body.destroy();
+      throw new BlobTooShort(key, end);
+    }
+    return { body, end: Math.min(end, total) };
+  } catch (error) {
+    if (error instanceof BlobTooShort) throw error;
+    if (!isOutOfRange(error)) throw blobError(error, key);
+    if (Number.isFinite(end)) throw new BlobTooShort(key, end);
+    return null;
+  }
+}
+
+/** Returns 100 for `bytes 0-9/100`. */
+function totalBytesIn(contentRange: string | undefined): number | undefined {
+  const total = /^bytes \d+-\d+\/(\d+)$/.exec(contentRange ?? "")?.[1];
+  return total === undefined ? undefined : Number(total);
+}
+
+async function assertExists({ client, bucket, path, key }: S3Object): Promise<void> {
+  await client.send(new HeadObjectCommand({ Bucket: bucket, Key: path })).catch((error) => {
+    throw blobError(error, key);
+  });
+}

@@ -1,0 +1,283 @@
+/**
+ * Keeps blobs as objects in an S3 bucket, or on another server that speaks the protocol.
+ *
+ * An object appears whole once it is durable, so a key names all of its bytes or does not exist. A large blob is uploaded in
+ * parts, and one request at the end makes an object of them. Several processes may share a bucket and a prefix. So an
+ * unfinished upload may only be removed when the store proves that its writer is dead. Keys have no part that begins
+ * with a dot, so the adapter uses such a name for itself.
+ */
+import { Readable } from "node:stream";
+import {
+  AbortMultipartUploadCommand,
+  DeleteObjectCommand,
+  DeleteObjectsCommand,
+  HeadObjectCommand,
+  ListMultipartUploadsCommand,
+  type MultipartUpload,
+  PutObjectCommand,
+  paginateListObjectsV2,
+  type S3Client,
+} from "@aws-sdk/client-s3";
+import { Upload } from "@aws-sdk/lib-storage";
+import type { Clock } from "../clock.ts";
+import {
+  assertKey,
+  assertPrefix,
+  type BlobInfo,
+  type Blobs,
+  type ByteRange,
+  type FindGarbage,
+  type WritePace,
+} from "./blobs.ts";
+import {
+  isMissing,
+  isNoSuchUpload,
+  openS3Client,
+  type S3Options,
+  unavailable,
+} from "./s3-client.ts";
+import { readObject } from "./s3-reading.ts";
+
+/** Each write is a request, which takes tens of milliseconds and costs money. */
+const PACE: WritePace = { minIntervalMs: 2_000, fullBytes: 4 * 1024 * 1024 };
+/** Two parts of a blob may be on their way. One uploads while the next one fills. */
+const PARTS_AT_ONCE = 2;
+/** The most keys that S3 takes in one request. */
+const DELETED_AT_ONCE = 1_000;
+const PING_NAME = ".ping";
+const PING_TIMEOUT_MS = 5_000;
+
+export class S3Blobs implements Blobs {
+  readonly pace = PACE;
+  readonly heldByPutBytes: number;
+  readonly #client: S3Client;
+  readonly #clock: Pick<Clock, "after">;
+  readonly #bucket: string;
+  readonly #prefix: string;
+  readonly #partBytes: number;
+  /** The parameters that ask the bucket to encrypt an object. */
+  readonly #encryption: {
+    readonly ServerSideEncryption?: "AES256" | "aws:kms";
+    readonly SSEKMSKeyId?: string;
+  };
+
+  constructor(options: S3Options, clock: Pick<Clock, "after">) {
+    this.#clock = clock;
+    const { bucket, prefix, partBytes, encryption } = options;
+    this.#client = openS3Client(options);
+    this.#bucket = bucket;
+    this.#prefix = prefix;
+    this.#partBytes = partBytes;
+    // One more part fills while the others are on their way.
+    this.heldByPutBytes = (PARTS_AT_ONCE + 1) * partBytes;
+    this.#encryption = {
+      ...(encryption !== undefined && { ServerSideEncryption: encryption.algorithm }),
+      ...(encryption?.kmsKeyId !== undefined && { SSEKMSKeyId: encryption.kmsKeyId }),
+    };
+  }
+
+  async put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> {
+    const counted = new CountedSource(source);
+    const upload = new Upload({
+      client: this.#client,
+      params: { ...this.#object(key), ...this.#encryption, Body: Readable.from(counted.pieces()) },
+      partSize: this.#partBytes,
+      queueSize: PARTS_AT_ONCE,
+    });
+    try {
+      await upload.done();
+    } catch (error) {
+      throw counted.failure === null ? unavailable(error) : counted.failure.reason;
+    }
+    return { bytes: counted.bytes };
+  }
+
+  async putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void> {
+    const object = this.#object(key);
+    const total = bytes.reduce((sum, { byteLength }) => sum + byteLength, 0);
+    // The SDK signs and checks a body in one go, which would block the event loop.
+    if (total > this.#partBytes) {
+      await this.put(key, Readable.from(bytes));
+      return;
+    }
+    const Body = Buffer.concat(bytes, total);
+    await this.#sent(
+      this.#client.send(new PutObjectCommand({ ...object, ...this.#encryption, Body })),
+    );
+  }
+
+  read(key: string, range: ByteRange = { start: 0, end: Number.POSITIVE_INFINITY }): Readable {
+    return Readable.from(this.#chunksOf(key, range), { objectMode: false });
+  }
+
+  async readRange(key: string, range: ByteRange): Promise<Buffer> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of this.#chunksOf(key, range)) chunks.push(chunk);
+    return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+  }
+
+  async *list(prefix: string): AsyncIterable<BlobInfo> {
+    for await (const page of this.#pagesOf(prefix)) yield* page;
+  }
+
+  async delete(...keys: readonly string[]): Promise<void> {
+    for (let at = 0; at < keys.length; at += DELETED_AT_ONCE) {
+      await this.#deleteTogether(keys.slice(at, at + DELETED_AT_ONCE));
+    }
+  }
+
+  async deleteAll(prefix: string): Promise<void> {
+    assertPrefix(prefix);
+    for await (const page of this.#pagesOf(prefix)) {
+      if (page.length > 0) await this.#deleteTogether(page.map(({ key }) => key));
+    }
+  }
+
+  /**
+   * Aborts the uploads of garbage keys. It also aborts those of keys whose blob exists: a key is written once, so such an
+   * upload is a repeated request whose first answer was lost.
+   */
+  async removeUnfinished(findGarbage: FindGarbage): Promise<void> {
+    for await (const uploads of this.#unfinished()) {
+      const keys = [...new Set(uploads.map(({ key }) => key))];
+      const garbage = new Set(await findGarbage(keys));
+      for (const key of keys) {
+        if (!garbage.has(key) && (await this.#exists(key))) garbage.add(key);
+      }
+      for (const { key, uploadId } of uploads) {
+        if (garbage.has(key)) await this.#abort(key, uploadId);
+      }
+    }
+  }
+
+  async ping(): Promise<void> {
+    const abort = new AbortController();
+    const cancel = this.#clock.after(PING_TIMEOUT_MS, () => abort.abort());
+    const put = new PutObjectCommand({
+      Bucket: this.#bucket,
+      Key: this.#prefix + PING_NAME,
+      ...this.#encryption,
+      Body: "ping",
+    });
+    await this.#sent(this.#client.send(put, { abortSignal: abort.signal })).finally(cancel);
+  }
+
+  /** Returns true if there is no blob under the prefix. */
+  async isEmpty(): Promise<boolean> {
+    for await (const page of this.#pagesOf("")) if (page.length > 0) return false;
+    return true;
+  }
+
+  async close(): Promise<void> {
+    this.#client.destroy();
+  }
+
+  async *#chunksOf(key: string, range: ByteRange): AsyncGenerator<Buffer> {
+    const { Bucket: bucket, Key: path } = this.#object(key);
+    yield* readObject({ client: this.#client, bucket, path, key }, range);
+  }
+
+  async *#pagesOf(prefix: string): AsyncGenerator<BlobInfo[]> {
+    if (prefix !== "") assertPrefix(prefix);
+    const query = { Bucket: this.#bucket, Prefix: this.#prefix + prefix };
+    const pages = paginateListObjectsV2({ client: this.#client }, query);
+    for (;;) {
+      const { done, value } = await this.#sent(pages.next());
+      if (done === true) return;
+      yield (value.Contents ?? []).flatMap(({ Key = "", Size = 0, LastModified }) => {
+        const key = Key.slice(this.#prefix.length);
+        if (key.startsWith(".") || key.endsWith("/")) return [];
+        return [{ key, bytes: Size, modifiedAtMs: LastModified?.getTime() ?? 0 }];
+      });
+    }
+  }
+
+  async #deleteTogether(keys: readonly string[]): Promise<void> {
+    const objects = keys.map((key) => ({ Key: this.#object(key).Key }));
+    const [first] = objects;
+    if (first === undefined) return;
+    const Bucket = this.#bucket;
+    if (objects.length === 1) {
+      await this.#sent(this.#client.send(new DeleteObjectCommand({ Bucket, ...first })));
+      return;
+    }
+    const Delete = { Objects: objects, Quiet: true };
+    const { Errors: errors = [] } = await this.#sent(
+      this.#client.send(new DeleteObjectsCommand({ Bucket, Delete })),
+    );
+    const failure = errors.find(({ Code }) => Code !== "NoSuchKey");
+    if (failure === undefined) return;
+    const { Key, Code, Message } = failure;
+    throw unavailable(
+      new Error(`${errors.length} objects were not deleted: ${Key} ${Code} ${Message}`),
+    );
+  }
+
+  /** Yields the unfinished uploads, a page at a time. */
+  async *#unfinished(): AsyncGenerator<{ key: string; uploadId: string }[]> {
+    const query = { Bucket: this.#bucket, Prefix: this.#prefix };
+    let markers: { KeyMarker?: string | undefined; UploadIdMarker?: string | undefined } = {};
+    for (;;) {
+      const command = new ListMultipartUploadsCommand({ ...query, ...markers });
+      const page = await this.#sent(this.#client.send(command));
+      yield (page.Uploads ?? []).flatMap(({ Key = "", UploadId = "" }: MultipartUpload) =>
+        Key === "" || UploadId === ""
+          ? []
+          : [{ key: Key.slice(this.#prefix.length), uploadId: UploadId }],
+      );
+      if (page.IsTruncated !== true) return;
+      markers = { KeyMarker: page.NextKeyMarker, UploadIdMarker: page.NextUploadIdMarker };
+    }
+  }
+
+  async #exists(key: string): Promise<boolean> {
+    try {
+      await this.#client.send(new HeadObjectCommand(this.#object(key)));
+      return true;
+    } catch (error) {
+      if (isMissing(error)) return false;
+      throw unavailable(error);
+    }
+  }
+
+  async #abort(key: string, UploadId: string): Promise<void> {
+    const command = new AbortMultipartUploadCommand({ ...this.#object(key), UploadId });
+    await this.#client.send(command).catch((error: unknown) => {
+      if (!isNoSuchUpload(error)) throw unavailable(error);
+    });
+  }
+
+  #object(key: string): { Bucket: string; Key: string } {
+    assertKey(key);
+    return { Bucket: this.#bucket, Key: this.#prefix + key };
+  }
+
+  #sent<T>(sent: Promise<T>): Promise<T> {
+    return sent.catch((error: unknown) => {
+      throw unavailable(error);
+    });
+  }
+}
+
+/** Counts the bytes of a source. It keeps the error of the source, because a failed upload may report a later one. */
+class CountedSource {
+  readonly #source: AsyncIterable<Uint8Array>;
+  bytes = 0;
+  failure: { readonly reason: unknown } | null = null;
+
+  constructor(source: AsyncIterable<Uint8Array>) {
+    this.#source = source;
+  }
+
+  async *pieces(): AsyncGenerator<Uint8Array> {
+    try {
+      for await (const piece of this.#source) {
+        this.bytes += piece.byteLength;
+        yield piece;
+      }
+    } catch (reason) {
+      this.failure = { reason };
+      throw reason;
+    }
+  }
+}

@@ -1,0 +1,193 @@
+/**
+ * Runs a server on a bucket through `kill -9` and all that a bucket may do to it. A proxy between server and bucket makes
+ * the trouble. The upstream lives on and counts.
+ */
+import { existsSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
+import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
+import { chatLines, type ResultRow } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const LINES = 1_200;
+const isRefused = (n: number) => n % 17 === 0;
+const prompt = (n: number) =>
+  `[[delay ${(n * 37) % 80}]] Say ${n}${isRefused(n) ? " [[status 400]]" : ""}`;
+
+let server: S3Server;
+
+interface Setup {
+  readonly folder: string;
+  readonly upstreamUrl: string;
+  readonly storage: Record<string, unknown>;
+}
+
+const argsFor = ({ folder, upstreamUrl, storage }: Setup): string[] => {
+  const config = join(folder, "batchd.yaml");
+  // JSON is YAML too.
+  writeFileSync(config, JSON.stringify({ data_dir: join(folder, "data"), storage }));
+  return ["serve", "--port", "0", "--config", config, "--upstream", upstreamUrl];
+};
+
+async function start(setup: Setup) {
+  const batchd = new BatchdProcess(argsFor(setup));
+  const url = await batchd.listening();
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
+  return { batchd, url, openai };
+}
+
+type Running = Awaited<ReturnType<typeof start>>;
+
+const upload = ({ openai }: Running, lines: readonly string[]) =>
+  openai.files.create({ file: new File([`${lines.join("\n")}\n`], "in.jsonl"), purpose: "batch" });
+
+async function submit(running: Running): Promise<OpenAI.Batch> {
+  const input = await upload(running, chatLines(LINES, prompt));
+  return running.openai.batches.create({
+    ...{ input_file_id: input.id, completion_window: "24h" },
+    endpoint: "/v1/chat/completions",
+  });
+}
+
+async function numbersIn({ openai }: Running, fileId: string | null | undefined) {
+  const text = await (await openai.files.content(fileId!)).text();
+  const rows = text.trimEnd().split("\n");
+  return rows.map((row) => Number((JSON.parse(row) as ResultRow).custom_id.slice("line-".length)));
+}
+
+/** Each line stands once in one of the two files, in the order of the input. */
+async function expectEveryLineOnce(running: Running, id: string): Promise<OpenAI.Batch> {
+  const final = await running.openai.batches.retrieve(id);
+  if (final.status !== "completed") await running.batchd.batchEnded(id);
+  const batch = await running.openai.batches.retrieve(id);
+  const numbers = Array.from({ length: LINES }, (_, i) => i + 1);
+  expect(await numbersIn(running, batch.output_file_id)).toEqual(
+    numbers.filter((n) => !isRefused(n)),
+  );
+  expect(await numbersIn(running, batch.error_file_id)).toEqual(numbers.filter(isRefused));
+  return batch;
+}
+
+/** The keys of all blobs of a prefix. */
+const stored = (prefix: string): string[] => {
+  const folder = join(server.bucketFolder, prefix);
+  if (!existsSync(folder)) return [];
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isFile() && !entry.name.startsWith("."))
+    .map((entry) => join(entry.parentPath, entry.name).slice(folder.length))
+    .sort();
+};
+
+const answerOf = (error: unknown) => {
+  const { status, headers } = error as InstanceType<typeof OpenAI.APIError>;
+  return { status, retryAfter: headers?.get("retry-after") };
+};
+
+async function expectUnavailable(running: Running, fileId: string): Promise<void> {
+  const unavailable = { status: 503, retryAfter: "5" };
+  const refusals = [upload(running, chatLines(1)), running.openai.files.content(fileId)];
+  for (const refusal of await Promise.all(refusals.map((each) => each.catch(answerOf)))) {
+    expect(refusal).toEqual(unavailable);
+  }
+  expect((await fetch(`${running.url}/ready`)).status).toBe(503);
+}
+
+async function outage(proxy: S3Proxy, running: Running, fileId: string): Promise<void> {
+  proxy.trouble = { kind: "slow_down" };
+  await running.batchd.logged("journal.write_failed");
+  await expectUnavailable(running, fileId);
+  proxy.trouble = null;
+}
+
+describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () => {
+  beforeAll(async () => {
+    server = await startS3Server();
+  });
+  afterAll(() => server[Symbol.asyncDispose]());
+
+  test("outlive kill -9, an outage of the bucket and cut connections: no line is lost or doubled", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    await using upstream = await startUpstream();
+    await using proxy = await startS3Proxy(server.url);
+    const prefix = "crash/";
+    const storage = server.storage({ prefix, endpoint: proxy.url });
+    const setup = { folder: dir.path, upstreamUrl: upstream.url, storage };
+    let running = await start(setup);
+    const { id, input_file_id: inputId } = await submit(running);
+    await upstream.reached(LINES / 6);
+    await running.batchd.kill();
+    running = await start(setup);
+    await upstream.reached(upstream.total + LINES / 6);
+    await outage(proxy, running, inputId);
+    await upstream.reached(upstream.total + LINES / 6);
+    await running.batchd.kill();
+    proxy.trouble = { kind: "cut", afterBytes: 20_000 };
+    running = await start(setup);
+
+    const batch = await expectEveryLineOnce(running, id);
+
+    // The start sweeps what the one before has left, and the bucket holds nothing but the files of the client.
+    await running.batchd.kill("SIGTERM");
+    proxy.trouble = null;
+    running = await start(setup);
+    const files = [inputId, batch.output_file_id, batch.error_file_id];
+    await expect.poll(() => stored(prefix)).toEqual(files.map((file) => `files/${file}`).sort());
+    expect(existsSync(join(dir.path, "data/blobs"))).toBe(false);
+    for (const file of files) await running.openai.files.delete(file!);
+    await expect.poll(() => stored(prefix)).toEqual([]);
+    await running.batchd.kill("SIGTERM");
+  }, 180_000);
+
+  test("are not taken for garbage by a server without their database", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    const storage = server.storage({ prefix: "lost/" });
+    const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
+    const running = await start(setup);
+    const { id } = await upload(running, chatLines(1));
+    await running.batchd.kill("SIGTERM");
+    rmSync(join(dir.path, "data"), { recursive: true });
+    const { code, stderr } = await new BatchdProcess(argsFor(setup)).exited();
+    expect(code).toBe(1);
+    expect(stderr).toMatch(
+      /batchd\.sqlite is missing, but there are files in s3:\/\/tests\/lost\//,
+    );
+    expect(stored("lost/")).toEqual([`files/${id}`]);
+  });
+
+  test("are not taken for lost by a server that looks in another place", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1" };
+    const running = await start({ ...setup, storage: server.storage({ prefix: "here/" }) });
+    await running.batchd.kill("SIGTERM");
+    for (const storage of [server.storage({ prefix: "there/" }), { type: "folder" }]) {
+      const { code, stderr } = await new BatchdProcess(argsFor({ ...setup, storage })).exited();
+      expect(code).toBe(1);
+      expect(stderr).toContain("the files of this database are in s3://tests/here/");
+    }
+  });
+
+  test("wait for a bucket that is away at the start; one that refuses is said at once", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: "away/", endpoint: proxy.url });
+    const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
+    const first = await start(setup);
+    await first.batchd.kill("SIGTERM");
+    proxy.trouble = { kind: "slow_down" };
+    const running = await start(setup);
+    expect((await fetch(`${running.url}/ready`)).status).toBe(503);
+    proxy.trouble = null;
+    expect((await fetch(`${running.url}/ready`)).status).toBe(200);
+    await running.batchd.kill("SIGTERM");
+    const wrong = { ...setup, storage: { ...storage, secret_access_key: "another-secret-key" } };
+    const { code, stderr } = await new BatchdProcess(argsFor(wrong)).exited();
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/cannot use s3:\/\/tests\/away\/: S3: SignatureDoesNotMatch/);
+    expect(stderr).not.toContain("another-secret-key");
+  });
+});

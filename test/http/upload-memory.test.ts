@@ -1,0 +1,62 @@
+/** Uploads to a storage that holds parts of them in memory. */
+import { expect, test } from "vitest";
+import { countedIn } from "../../src/api/upload-memory.ts";
+import { MemoryBudget } from "../../src/resources/memory-budget.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+
+const PIECE = Buffer.alloc(1_000_000);
+/** Half of it is for requests. */
+const BUDGET_BYTES = 8_000_000;
+
+async function* pieces(count: number) {
+  for (let i = 0; i < count; i++) yield PIECE;
+}
+
+function open(maxBytes: number) {
+  const clock = new FakeClock();
+  const memory = new MemoryBudget(() => BUDGET_BYTES);
+  const start = (count: number) => {
+    const room = memory.open("requests", "project");
+    const upload = countedIn(room, pieces(count), { maxBytes, clock });
+    const read = async () => {
+      let readCount = 0;
+      for await (const _piece of upload) readCount++;
+      return readCount;
+    };
+    return { room, read };
+  };
+  return { clock, memory, start };
+}
+
+test("an upload counts what the storage may hold of it, however long it is", async () => {
+  const { memory, start } = open(2_000_000);
+  const { room, read } = start(50);
+  expect(await read()).toBe(50);
+  expect(memory.heldBytes("requests")).toBe(2_000_000);
+  room.release();
+  expect(memory.heldBytes("requests")).toBe(0);
+});
+
+test("a folder holds nothing, so nothing is counted", async () => {
+  const { memory, start } = open(0);
+  expect(await start(50).read()).toBe(50);
+  expect(memory.heldBytes("requests")).toBe(0);
+});
+
+test("without room an upload waits for another one to end, and is asked to come back after 10 s", async () => {
+  const { clock, start } = open(3_000_000);
+  const [first, second, third] = [start(4), start(4), start(4)];
+  // One upload may always go on, so that nothing waits for ever.
+  expect(await first.read()).toBe(4);
+  const waiting = second.read();
+  await clock.asleep(1, clock.nowMs() + 10_000);
+  first.room.release();
+  expect(await waiting).toBe(4);
+
+  const refused = expect(third.read()).rejects.toMatchObject({
+    ...{ error: "unavailable", retryAfterMs: 5_000 },
+  });
+  await clock.asleep(1, clock.nowMs() + 10_000);
+  clock.advance(10_000);
+  await refused;
+});
