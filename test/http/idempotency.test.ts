@@ -305,9 +305,10 @@ describe("a request that takes longer than any claim", () => {
     const clock = new FakeClock(Date.now());
     const { on, connection } = await slowUpload(clock);
     await using _ = on;
-    // As after a machine that slept: the time of all renewals is over at once.
     const { store } = on;
-    const thief = { owner: "other", nowMs: clock.nowMs() + CLAIM_MS, ttlMs: CLAIM_MS };
+    // As after a machine that slept: the claim is over before its next renewal is due.
+    clock.setBy(CLAIM_MS);
+    const thief = { owner: "other", ttlMs: CLAIM_MS };
     expect(await store.claimIdempotencyKey("default", "slow", thief)).toEqual({ kind: "new" });
     connection.send(TAIL);
     const answer = await connection.answer();
