@@ -1,16 +1,16 @@
 /**
- * The part of the store that remembers what is still to be told: an outbox. A delivery is written in the
- * commit that makes its batch final, and is there until it was delivered or given up.
+ * The part of the store that remembers undelivered events: an outbox. A delivery is written in the commit that makes
+ * its batch final, and stays until it was delivered or given up.
  */
 import type { BatchId, Counts } from "../batch/batch.ts";
 import type { BatchStatus } from "../contract/batch.ts";
 import type { Claim } from "./claim.ts";
 
-/** Where and what to tell about a batch once it is final; the type follows from its final status. */
+/** A webhook, and the event it is to get once a batch is final. The final status gives the type of the event. */
 export interface Announcement {
   readonly webhookId: string;
   readonly eventId: string;
-  /** Name of the configured webhook. */
+  /** The name of the configured webhook. */
   readonly webhook: string;
 }
 
@@ -22,24 +22,24 @@ export interface Delivery {
   readonly batchId: BatchId;
   /** The final status of the batch: the event is `batch.<status>`. */
   readonly status: BatchStatus;
-  /** Of the lines of the batch. */
+  /** The counts of the lines of the batch. */
   readonly counts: Counts;
   /** When the batch became final. */
   readonly createdAtMs: number;
-  /** Attempts begun before this claim. */
+  /** The number of attempts begun before this claim. */
   readonly attemptCount: number;
 }
 
 export interface DeliveryStore {
   /**
-   * Leases deliveries that are due, longest due first, and counts an attempt for each. Those to a webhook among
-   * `busyWebhooks` wait, so that a slow one holds up no other. A new delivery is due at once; one whose claimer
-   * is gone is due again when its lease has run out, with that attempt counted.
+   * Leases deliveries that are due, longest due first, and counts an attempt for each. Deliveries to a webhook among
+   * `busyWebhooks` wait, so that a slow webhook holds up no other. A new delivery is due at once. A delivery whose
+   * claimer is gone is due again when its lease has run out, with that attempt counted.
    */
   claimDeliveries(
     claim: Claim & { readonly limit: number; readonly busyWebhooks: readonly string[] },
   ): Promise<Delivery[]>;
-  /** Delivered, or given up: either way the delivery is over. */
+  /** Ends a delivery that was delivered or given up. */
   forgetDelivery(webhookId: string): Promise<void>;
   /** Makes a claimed delivery due again after `ms`. */
   postponeDelivery(webhookId: string, ms: number): Promise<void>;

@@ -1,6 +1,7 @@
 /**
- * The blob keys of journal segments. A key names the lease under which its segment was written, and so tells whether
- * the row of the segment can still be written: only while that lease is held.
+ * This file makes and reads the blob keys of journal segments. A key names the lease under which its segment was
+ * written. The row of the segment can be written only while that lease is held, so the key alone tells whether a row
+ * can still follow.
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { ChunkLease } from "./store.ts";
@@ -13,7 +14,7 @@ export const segmentKey = ({ batchId, chunkNumber, epoch }: ChunkLease, number: 
 
 const SEGMENT_KEY = /^journal\/([^/]+)\/(\d+)-(\d+)-\d+$/;
 
-/** Null when the key is not that of a segment. */
+/** Returns null when the key does not belong to a segment. */
 export function leaseOfSegment(blobKey: string): ChunkLease | null {
   const [, batchId, chunkNumber, epoch] = SEGMENT_KEY.exec(blobKey) ?? [];
   if (batchId === undefined) return null;

@@ -1,6 +1,6 @@
 /**
- * The part of the store that keeps uploads: large files that come in parts. Parts may arrive side by side and
- * in any order; which of them make the file, and in what order, is said when the upload is completed.
+ * The part of the store that keeps uploads: large files that come in parts. Parts may arrive side by side and in any
+ * order. The request that completes the upload says which parts make the file, and in what order.
  */
 import type { FileId, PartId, ScopedId, StoredFile, UploadId } from "../batch/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
@@ -15,15 +15,15 @@ export interface Upload {
   readonly project: string;
   readonly filename: string;
   readonly purpose: FilePurpose;
-  /** What the client says the whole file has. */
+  /** The size of the whole file, as the client states it. */
   readonly bytes: number;
   readonly mimeType: string;
   readonly status: UploadStatus;
   readonly createdAtMs: number;
   readonly expiresAtMs: number;
-  /** Of the file to be, from its creation; null leaves it to the server. */
+  /** The lifetime of the file to be, from its creation; null leaves it to the server. */
   readonly fileExpiresAfterSeconds: number | null;
-  /** Set when completed. */
+  /** The id is set when the upload is completed. */
   readonly fileId: FileId | null;
 }
 
@@ -38,15 +38,15 @@ export interface UploadPart {
 export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
-  /** False when the upload is not pending, or has expired, or the blob of the part was given up. */
+  /** Returns false when the upload is not pending, or has expired, or the blob of the part was given up. */
   insertPartIfPending(part: UploadPart): Promise<boolean>;
-  /** All parts of an upload, in the order of their arrival. */
+  /** Lists all parts of an upload, in the order of their arrival. */
   listParts(uploadId: UploadId): Promise<UploadPart[]>;
-  /** Moves `pending → completed` and publishes the file. False as for {@link insertPartIfPending}. */
+  /** Moves `pending → completed` and publishes the file. Returns false as {@link insertPartIfPending} does. */
   completeUploadIfPending(upload: ScopedId<"upload">, file: StoredFile): Promise<boolean>;
   /** Moves `pending → cancelled`. */
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;
-  /** Moves pending uploads whose time is over to `expired`: a page of them, and none when there are none left. */
+  /** Moves pending uploads whose time is over to `expired`, one page a call. Returns none when none are left. */
   expireUploads(): Promise<UploadId[]>;
   /** Uploads that are no longer pending and still have parts. */
   listUploadsToTidy(limit: number): Promise<UploadId[]>;

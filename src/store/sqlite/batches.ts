@@ -14,7 +14,7 @@ import { isScopedBatch } from "./scope.ts";
 
 const prepareStatements = (db: Db) => ({
   find: db.select().from(batches).where(isScopedBatch).prepare(),
-  // Any index of open batches saves the look at the final ones, of which there may be a million.
+  // Any index of open batches spares a scan of the final ones, which may number a million.
   countOpenWork: db
     .select({
       status: sql<BatchStatus>`status`,

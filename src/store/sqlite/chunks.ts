@@ -1,9 +1,9 @@
 /**
  * Chunks while their batch is in progress: leased, journaled, closed.
  *
- * The scheduler claims up to 50 times a second, while thousands of chunks may be open: a claim reads a handful of index
- * entries, however many chunks there are, and takes 0.15 ms with 20,000 of them over 500 batches. `indexed by` makes
- * SQLite refuse a statement rather than fall back to a look at every row.
+ * The scheduler claims up to 50 times a second, while thousands of chunks may be open. A claim reads a handful of
+ * index entries, however many chunks there are: it takes 0.15 ms with 20,000 chunks over 500 batches. No statement
+ * may fall back to a scan of every row: `indexed by` makes SQLite refuse it instead.
  */
 
 import type { BatchId } from "../../batch/batch.ts";
@@ -97,7 +97,7 @@ export class SqliteChunks {
       if (row === undefined) return null;
       const batch = this.#claims.findBatch.get({ batchId: row.batchId });
       const input = batch && this.#claims.findInputBlobKey.get({ ...batch });
-      // Rows of open chunks keep both: `forgetChunks` and `listUnusedFiles` see to it.
+      // An open chunk has both rows: `forgetChunks` and `listUnusedFiles` keep them.
       if (batch === undefined || input === undefined) {
         throw new Error(`chunk ${row.number} of ${row.batchId} has lost its batch or its input`);
       }
@@ -112,7 +112,7 @@ export class SqliteChunks {
     });
   }
 
-  /** A repeat after a sync that failed changes nothing, and syncs again. */
+  /** A repeat after a failed sync changes nothing, and syncs again. */
   recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean> {
     return this.#writeSynced(() => {
       if (this.#writes.findHeld.get({ ...lease }) === undefined) return false;
@@ -153,7 +153,7 @@ export class SqliteChunks {
     return isChanged;
   }
 
-  /** Whatever kept earlier runs from their lines, this one has come further. */
+  /** A new segment is progress, so it sets the count of failures back. */
   #addSegment(lease: ChunkLease, entry: SegmentEntry): void {
     this.#segments.add(lease, entry);
     this.#writes.resetFailures.run({ ...lease });

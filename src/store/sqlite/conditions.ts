@@ -23,10 +23,10 @@ const uploadStatusIn = (...statuses: readonly UploadStatus[]): SQL =>
 export const isFinalBatch = statusIn(...FINAL_STATUSES);
 export const isOpenBatch = statusIn(...BATCH_STATUSES.filter((status) => !isFinal(status)));
 export const waitsForValidation = sql`${statusIn("validating")} and stop_reason is null`;
-/** Before that its chunks are a draft: see `validation.ts`. */
+/** Before the batch has started, its chunks are a draft: see `validation.ts`. */
 export const hasStarted = sql.raw("in_progress_at_ms is not null");
 export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
-/** The finalizer's business, once no chunk is open. */
+/** The finalizer claims such a batch once none of its chunks is open. */
 export const isEnding = sql`${isOpenBatch} and (stop_reason is not null or ${statusIn("finalizing")})`;
 export const isToTidy = sql`${isFinalBatch} and has_chunks = 1`;
 export const isOpenChunk = sql.raw("closed_at_ms is null");
@@ -34,7 +34,7 @@ export const isListedFile = sql.raw("deleted_at_ms is null");
 export const isDeletedFile = sql.raw("deleted_at_ms is not null");
 export const isFileThatMayExpire = sql`${isListedFile} and expires_at_ms is not null`;
 export const isPendingUpload = uploadStatusIn("pending");
-/** There may be parts, and so their blobs, that nobody needs any more. */
+/** The upload may still have parts, and blobs for them, that nothing needs any more. */
 export const isUploadToTidy = sql`not (${isPendingUpload}) and has_parts = 1`;
 export const isKeyInProgress = sql.raw("answer is null");
 

@@ -7,8 +7,8 @@ import { restrictDatabase } from "./lock.ts";
 export type Db = ReturnType<typeof openDatabase>;
 
 /**
- * How long another connection (a backup, somebody's shell) may hold the write lock before a write fails. Nothing
- * else runs during the wait, and whoever writes here tries again.
+ * A write fails when another connection (a backup, a shell) holds the write lock longer than this. The wait is short
+ * because nothing else runs during it, and every writer here tries again.
  */
 const BUSY_TIMEOUT_MS = 100;
 
@@ -23,17 +23,18 @@ export function openDatabase(path: string) {
 }
 
 /**
- * Runs `change` as one transaction. Statements prepared on `db` take part, as there is one connection.
- * The write lock is taken first: a transaction that reads and then asks for it can be refused.
+ * Runs `change` as one transaction. Statements prepared on `db` take part, as there is one connection. The
+ * transaction takes the write lock first: SQLite can refuse the lock to a transaction that has read before.
  */
 export function write<T>(db: Db, change: () => T): T {
   return db.transaction(change, { behavior: "immediate" });
 }
 
 /**
- * As {@link write}, without the sync, which blocks the event loop. It is for two kinds of changes. Claims and renewals
- * need not survive a power cut: the holder of the lease is gone then as well, and everything written under the lease
- * comes later in the log, so both are lost or neither is. Commits of the journal wait for `wal-sync.ts` instead.
+ * Runs `change` as {@link write} does, without the sync, which blocks the event loop. It serves two kinds of changes.
+ * Claims and renewals need not survive a power cut: the holder of the lease is gone then as well. All writes under
+ * the lease come later in the log, so both are lost or neither is. Commits of the journal wait for `wal-sync.ts`
+ * instead.
  */
 export function writeUnsynced<T>(db: Db, change: () => T): T {
   db.$client.pragma("synchronous = NORMAL");

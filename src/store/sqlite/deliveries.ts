@@ -1,4 +1,4 @@
-/** The outbox: written with the final status of a batch, emptied by whoever tells the webhooks. */
+/** The outbox: events are written with the final status of a batch, and removed once the webhooks have them. */
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
@@ -57,7 +57,7 @@ export class SqliteDeliveries {
     this.#statements = prepareStatements(db);
   }
 
-  /** Takes part in the transaction that ends the batch: told if, and only if, it is final. */
+  /** Takes part in the transaction that ends the batch, so an event exists if, and only if, its batch is final. */
   insert(announcements: readonly Announcement[], end: BatchEnd): void {
     for (const { webhookId, eventId, webhook } of announcements) {
       this.#db
@@ -72,7 +72,7 @@ export class SqliteDeliveries {
     return (
       this.#statements.claim
         .all({ ...claimValues(claim), ...wanted })
-        // SQLite returns updated rows in whatever order it came upon them.
+        // SQLite returns updated rows in no particular order.
         .toSorted((a, b) => a.nextAttemptAtMs - b.nextAttemptAtMs || a.sequence - b.sequence)
         .map(deliveryFromClaimedRow)
     );

@@ -1,6 +1,6 @@
 /**
- * Drizzle, loaded with `require`. As ES modules each of its 130 files makes Node parse the package's 180 kB
- * `package.json` again, which costs 180 MB of memory and 0.4 s at every start; `require` reads it once.
+ * Drizzle, loaded with `require`. As ES modules, each of its 130 files makes Node parse the package's 180 kB
+ * `package.json` again. That costs 180 MB of memory and 0.4 s at every start; `require` reads the file once.
  */
 import { createRequire } from "node:module";
 

@@ -1,4 +1,4 @@
-/** Files: what clients uploaded and what batches ended with. */
+/** Files: the uploads of clients, and the results of batches. */
 
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
@@ -18,7 +18,7 @@ import { fileFromRow } from "./rows.ts";
 import { files } from "./schema.ts";
 import { isFile } from "./scope.ts";
 
-/** Files that one statement deletes: some 5 ms. */
+/** One statement deletes so many files: some 5 ms. */
 const EXPIRY_PAGE = 500;
 
 export class SqliteFiles {
@@ -74,7 +74,10 @@ export class SqliteFiles {
     };
   }
 
-  /** A deleted file still marks a place until it is forgotten: scripts delete each file of a page, then ask for the next. */
+  /**
+   * Returns the condition for files after the cursor. A deleted file still marks a place until it is forgotten:
+   * scripts delete each file of a page, then ask for the next page.
+   */
   #positionAfter({ project, order }: FileQuery, after: UntrustedId<"file">): SQL | null {
     const cursor = this.#db
       .select({ sequence: files.sequence })
@@ -112,8 +115,8 @@ export class SqliteFiles {
   }
 
   /**
-   * A batch reads its input from its start to its end, and while somebody validates it. One that only
-   * waits for validation does not count: its claimer will find the file deleted.
+   * Lists deleted files that no batch reads. A batch reads its input while it is validated and from its start to its
+   * end. A batch that only waits for validation does not count: its claimer will find the file deleted.
    */
   listUnused(limit: number): StoredFile[] {
     const isRead = sql`exists (

@@ -1,4 +1,6 @@
-/** From the last closed chunk to a final status, and what is tidied up after it. */
+/**
+ * The end of a batch: from its last closed chunk to its final status, and the removal of its chunk and segment rows.
+ */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
@@ -30,9 +32,9 @@ import { batches, chunks, files, segments } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
 
-/** Chunks whose segments are read in one turn of the event loop: a slow upstream makes a segment of each line. */
+/** One turn of the event loop reads the segments of so many chunks: a slow upstream makes a segment of each line. */
 const JOURNAL_PAGE = 8;
-/** Rows that one commit deletes: some 5 ms; of chunks that list 512 extents 20 ms. */
+/** One commit deletes so many rows. It takes some 5 ms, and 20 ms for chunks that list 512 extents. */
 const SEGMENT_PAGE = 1_000;
 const CHUNK_PAGE = 200;
 
@@ -52,7 +54,7 @@ const prepareStatements = (db: Db) => ({
     )
     .returning()
     .prepare(),
-  // Also a deleted one: its bytes were kept for this batch.
+  // The file may be deleted: its bytes were kept for this batch.
   findInput: db.select().from(files).where(isInputOfBatch).prepare(),
   reopen: db
     .update(chunks)
@@ -69,7 +71,7 @@ const prepareStatements = (db: Db) => ({
     .from(batches)
     .where(and(eq(batches.id, placeholder("batchId")), hasStarted))
     .prepare(),
-  // Numbers are places in the batch, from 0.
+  // Chunks are numbered by their place in the batch, from 0.
   listChunks: db
     .select()
     .from(chunks)
@@ -111,7 +113,7 @@ const prepareForgetting = (db: Db) => ({
     .prepare(),
 });
 
-/** The final status that a stop reason calls for; `unstopped` is that of a batch without one. */
+/** Returns the final status that a stop reason calls for; `unstopped` is the status of a batch without one. */
 function ending(stopReason: StopReason | null, unstopped: "completed" | "failed", nowMs: number) {
   switch (stopReason) {
     case null:
@@ -239,8 +241,9 @@ export class SqliteFinalizing {
   }
 
   /**
-   * Before the commit that the batch ends or goes back with, as they may be 50,000. After a crash between the two the
-   * next finalizer finds lines without a record, whether their segments have rows or not. False when the lease is lost.
+   * Drops the segments before the commit that ends the batch or takes it back, as they may be 50,000. After a crash
+   * between the two, the next finalizer finds lines without a record, whether their segments have rows or not.
+   * Returns false when the lease is lost.
    */
   async #dropSegments(lease: BatchLease, blobKeys: readonly string[]): Promise<boolean> {
     for (let from = 0; from < blobKeys.length; from += SEGMENT_PAGE) {
@@ -264,7 +267,7 @@ export class SqliteFinalizing {
     return write(this.#db, () => this.#end(lease, how, { faults, ...NOTHING_DONE }));
   }
 
-  /** Sets the final status and `changed`, and tells of it; part of a transaction. */
+  /** Sets the final status and `changed`, and writes the announcements; part of a transaction. */
   #end(
     lease: BatchLease,
     { unstopped, announcements, nowMs }: Ending,
@@ -296,7 +299,10 @@ export class SqliteFinalizing {
       .map(({ id }) => id);
   }
 
-  /** Its segments first, then its chunks, and last what says that it may have any. */
+  /**
+   * Deletes the segments first, then the chunks, and clears the flag last. A deletion that is cut short is then found
+   * again.
+   */
   async forgetChunks(batchId: BatchId): Promise<void> {
     const { findFinal, forgetSegments, forgetChunks, forgetDone } = this.#forgetting;
     if (findFinal.get({ batchId }) === undefined) return;

@@ -1,4 +1,7 @@
-/** Keys of requests that may be repeated: held while somebody works on the answer, then remembered with it. */
+/**
+ * Keys of requests that may be repeated. A request holds its key while it is worked on; then the key is kept with the
+ * answer.
+ */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import {
@@ -12,7 +15,7 @@ import { and, eq, lte, sql } from "./drizzle.ts";
 import { type Bid, claimValues, NO_LEASE } from "./leases.ts";
 import { idempotencyKeys } from "./schema.ts";
 
-/** Keys that one statement deletes: some 5 ms. */
+/** One statement deletes so many keys: some 5 ms. */
 const FORGETTING_PAGE = 2_000;
 
 interface Held {
@@ -49,7 +52,7 @@ export class SqliteIdempotency {
         .onConflictDoUpdate({
           target: [idempotencyKeys.project, idempotencyKeys.key],
           set: { ...fresh, fingerprint: null, answer: null },
-          // An answered key has no lease, so nothing of its kind runs out before its time.
+          // An answered key has no lease, so only its age can free it.
           setWhere: sql`${isOld(nowMs)} or ${isOverdue(nowMs)}`,
         })
         .run();
@@ -83,7 +86,7 @@ export class SqliteIdempotency {
     return this.#db.delete(idempotencyKeys).where(isHeld(held)).run().changes === 1;
   }
 
-  /** Page by page: a client may have sent 100,000 keys within a minute. */
+  /** Deletes the keys page by page: a client may have sent 100,000 within a minute. */
   async forgetOld(nowMs: number): Promise<void> {
     const page = sql`
       select sequence from idempotency_keys where created_at_ms <= ${nowMs - IDEMPOTENCY_KEY_KEPT_MS}
@@ -96,7 +99,7 @@ export class SqliteIdempotency {
   #stateOf(project: string, key: string): IdempotencyState {
     const row = this.#db.select().from(idempotencyKeys).where(isKey(project, key)).get();
     const { fingerprint, answer } = row ?? {};
-    // Both or neither: see the CHECK `key_is_in_progress_or_answered`.
+    // A key has both or neither: see the CHECK `key_is_in_progress_or_answered`.
     if (fingerprint == null || answer == null) return { kind: "in_progress" };
     return { kind: "answered", fingerprint, answer };
   }

@@ -1,4 +1,4 @@
-/** Blobs that are being written, and blobs that nothing can name any more: see `../intents.ts`. */
+/** Blobs that are being written, and blobs that no row can name any more: see `../intents.ts`. */
 
 import { leaseOfSegment } from "../segment-key.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
@@ -44,7 +44,9 @@ export class SqliteIntents {
     this.#statements = prepareStatements(db);
   }
 
-  /** Unsynced: a power cut takes the writer along, and then the blob is garbage without an intent too. */
+  /**
+   * The write needs no sync: a power cut ends the writer too, and then the blob is garbage without an intent as well.
+   */
   declare(blobKeys: readonly string[], expiresAtMs: number): void {
     writeUnsynced(this.#db, () => {
       for (const blobKey of blobKeys) this.#statements.insert.run({ blobKey, expiresAtMs });
@@ -57,19 +59,19 @@ export class SqliteIntents {
     });
   }
 
-  /** False when the blob was given up: no row may name it. */
+  /** Returns false when the blob was given up: no row may name it. */
   has(blobKey: string): boolean {
     return this.#statements.find.get({ blobKey }) !== undefined;
   }
 
-  /** For the commit that writes the row, and part of it. False when the blob was given up. */
+  /** Consumes the intent as part of the commit that writes the row. Returns false when the blob was given up. */
   consume(blobKey: string): boolean {
     return this.#statements.end.run({ blobKey }).changes === 1;
   }
 
   /**
-   * Synced, because the blob is deleted next: a commit that was reported as failed may still be in the log on the disk,
-   * and this one takes its place there.
+   * Ends the intent with a sync, because the blob is deleted next. A commit that was reported as failed may still be
+   * in the log on the disk. The synced commit takes its place there.
    */
   giveUp(blobKey: string): boolean {
     return write(this.#db, () => this.consume(blobKey));
@@ -81,7 +83,7 @@ export class SqliteIntents {
     );
   }
 
-  /** The conditions of a lease are those of `isHeldChunk`: what it refuses to write now, it will refuse for ever. */
+  /** The conditions of a lease are those in `isHeldChunk`: a write that it refuses now, it will refuse for ever. */
   findGarbage(blobKeys: readonly string[]): string[] {
     const asked = blobKeys.map((key) => ({ key, ...leaseOfSegment(key) }));
     return this.#db

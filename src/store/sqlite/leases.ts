@@ -1,12 +1,14 @@
 /**
- * Leases on batches (to validate, to finalize) and on chunks. Deliveries are claimed with an owner and an expiry too,
- * but without an epoch: at worst a holder that was overtaken has an event told twice. The claim of an idempotency key
- * needs none, because each request claims under a name of its own.
+ * Leases on batches (to validate, to finalize) and on chunks. They exist so that one worker at a time writes the work
+ * it claimed.
  *
- * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is the
- * current one and the row still has an owner: giving it back, closing the chunk and ending the batch
- * take the owner away, and another claim moves the epoch on. A lease that ran out stays held until
- * somebody else claims, so a holder that was only slow loses nothing.
+ * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is current and the row still
+ * has an owner. Giving it back, closing the chunk and ending the batch take the owner away, and another claim moves
+ * the epoch on. A lease that ran out stays held until another worker claims, so a holder that was only slow loses
+ * nothing.
+ *
+ * Deliveries are claimed with an owner and an expiry too, but without an epoch: at worst an overtaken holder sends an
+ * event twice. The claim of an idempotency key needs no epoch, because each request claims under a name of its own.
  */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -20,7 +22,7 @@ import { batches, blobIntents, chunks, deliveries, idempotencyKeys } from "./sch
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 
-/** What a claim sets, for statements prepared with `owner` and `leaseExpiresAtMs`. */
+/** The columns that a claim sets, for statements prepared with `owner` and `leaseExpiresAtMs`. */
 export const CLAIMED = {
   leaseOwner: sql`${placeholder("owner")}`,
   leaseExpiresAtMs: sql`${placeholder("leaseExpiresAtMs")}`,
@@ -38,17 +40,17 @@ export const claimValues = ({ owner, nowMs, ttlMs }: Bid) => ({
   leaseExpiresAtMs: nowMs + ttlMs,
 });
 
-/** Anyone may claim the row, for statements prepared with `nowMs`. */
+/** Any worker may claim the row; for statements prepared with `nowMs`. */
 export const isFree = sql`(lease_expires_at_ms is null or lease_expires_at_ms <= ${placeholder("nowMs")})`;
 
-/** For statements that run with a {@link BatchLease}. */
+/** The condition serves statements that run with a {@link BatchLease}. */
 export const isHeldBatch = and(
   eq(batches.id, placeholder("batchId")),
   eq(batches.leaseEpoch, placeholder("epoch")),
   isNotNull(batches.leaseOwner),
 );
 
-/** For statements that run with a {@link ChunkLease}. */
+/** The condition serves statements that run with a {@link ChunkLease}. */
 export const isHeldChunk = and(
   eq(chunks.batchId, placeholder("batchId")),
   eq(chunks.number, placeholder("chunkNumber")),
@@ -56,7 +58,7 @@ export const isHeldChunk = and(
   isNotNull(chunks.leaseOwner),
 );
 
-/** One commit renews so many: some 10 ms. */
+/** One commit renews so many leases: some 10 ms. */
 const PAGE_LEASES = 500;
 
 const prepareStatements = (db: Db) => ({
@@ -122,7 +124,10 @@ export class SqliteLeases {
     return { lostBatches, lostChunks, stopping: stops };
   }
 
-  /** Page by page, as there may be thousands. Those that are lost; `stopping` gets the batches of the others. */
+  /**
+   * Renews the leases page by page, as there may be thousands. Returns the lost ones; `stopping` gets the batches of
+   * the others.
+   */
   async #renewEach<L extends { readonly batchId: BatchId }>(
     leases: readonly L[],
     stopping: Map<BatchId, StopReason>,
@@ -145,7 +150,7 @@ export class SqliteLeases {
     return lost;
   }
 
-  /** For the one owner of the database, when it starts: whoever held a lease before is gone. */
+  /** Takes every lease back when the one owner of the database starts: all former holders are gone. */
   takeAllBack(): void {
     write(this.#db, () => {
       this.#db
@@ -159,9 +164,9 @@ export class SqliteLeases {
         .where(and(isOpenChunk, isNotNull(chunks.leaseOwner)))
         .run();
       this.#db.update(deliveries).set(NO_LEASE).where(isNotNull(deliveries.leaseOwner)).run();
-      // A key without an answer stands for a request that came to nothing.
+      // A key without an answer belongs to a request that came to nothing.
       this.#db.delete(idempotencyKeys).where(isKeyInProgress).run();
-      // Nobody is left to write the row that a blob was meant for.
+      // No process is left that could write the row of such a blob.
       this.#db.delete(blobIntents).run();
     });
   }

@@ -1,34 +1,35 @@
 /**
- * One process owns a data folder: two engines on it would take each other's leases back and write over
- * each other's files.
+ * The lock of a data folder. It exists because two engines on one folder would take each other's leases back and
+ * write over each other's files. One process at a time may own a data folder.
  *
- * The owner keeps an exclusive transaction open on a small file of its own. That is a lock of the
- * kernel, so it goes when the process goes, also by `kill -9`, and there is nothing stale to clean up:
- * a file with a process id would outlive its process, and ids are used again.
+ * The owner keeps an exclusive transaction open on a small file of its own. The kernel holds that lock and ends it
+ * with the process, also after `kill -9`, so nothing stale remains. A file with a process id would outlive its
+ * process, and ids are used again.
  *
- * A file can be removed or replaced, and then its lock guards nothing. The database therefore remembers the inode of
- * the lock file of its owner. While the owner lives it holds that inode open, so no other file can have it. Whoever
- * holds the lock on a file of the same inode knows that the owner before is gone. Whoever finds another inode, and no
- * sign of an orderly end, asks for the database file alone: SQLite keeps a shared lock of the kernel on it for as long
- * as a connection is open, and refuses while there is one.
+ * The lock of a file that was removed or replaced guards nothing. The database therefore remembers the inode of its
+ * owner's lock file. The owner holds that inode open while it lives, so no other file can have it.
+ *
+ * A process that holds the lock on a file of the same inode knows that the owner before is gone. A process that finds
+ * another inode, and no sign of an orderly end, asks for exclusive use of the database file. SQLite refuses that
+ * while another connection is open: each keeps a shared lock of the kernel on the file.
  */
 import { chmodSync, existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 
 const LOCK_FILE = "batchd.lock";
-/** For somebody's shell, or a backup, to be done with the database. */
+/** A shell or a backup may need so long to finish with the database. */
 const PROBE_TIMEOUT_MS = 1_000;
 
-/** A connection that nothing refers to is collected and closed, and its lock would go with it. */
+/** The set keeps the connections alive: a collected connection is closed, and its lock ends with it. */
 const held = new Set<Database.Database>();
 
 const isBusy = (error: unknown) =>
   error instanceof Database.SqliteError && error.code.startsWith("SQLITE_BUSY");
 
 /**
- * `databasePath` names a file in the folder `dir`, which must exist; the database is made when it is missing. Returns
- * the way to give the folder up, or null when somebody else has it.
+ * Locks the folder `dir`, which must exist. `databasePath` names a file in it; the database is made when it is
+ * missing. Returns a function that gives the folder up, or null when another process owns it.
  */
 export function lockDataDir(dir: string, databasePath: string): (() => void) | null {
   const lockPath = join(dir, LOCK_FILE);
@@ -57,10 +58,12 @@ export function lockDataDir(dir: string, databasePath: string): (() => void) | n
   }
 }
 
-/** What `user_version` of the database says of its owner: nothing else makes use of it. */
+/**
+ * `user_version` of the database holds its owner; nothing else uses it.
+ */
 const NO_OWNER = 0;
 
-/** Made to fit the 32 bits of `user_version`, and never `NO_OWNER`. */
+/** Returns the inode, cut to the 32 bits of `user_version` and never `NO_OWNER`. */
 const inodeOf = (path: string): number =>
   Number(statSync(path, { bigint: true }).ino % 0x7fff_fffen) + 1;
 

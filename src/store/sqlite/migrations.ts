@@ -2,14 +2,17 @@ import { fileURLToPath } from "node:url";
 import type { Db } from "./database.ts";
 import { migrate, readMigrationFiles, sql } from "./drizzle.ts";
 
-/** `src/` and `dist/` both stand beside `migrations/`, so one path serves a checkout and a package. */
+/**
+ * The folder of the migrations. `src/` and `dist/` both stand beside `migrations/`, so one path serves a checkout and
+ * a package.
+ */
 export const MIGRATIONS_DIR = fileURLToPath(new URL("../../../migrations/sqlite", import.meta.url));
 
 const TABLE = "__drizzle_migrations";
 
 /**
- * Brings the database up to date. False, and nothing changes, when it has migrations that are not among
- * ours: a newer version wrote it, and rows that this one does not understand must not be touched.
+ * Brings the database up to date. Returns false and changes nothing when the database has a migration that this
+ * version does not know. A newer version wrote such a database, and this one does not understand its rows.
  */
 export function migrateIfKnown(db: Db, migrationsDir: string): boolean {
   const known = new Set(

@@ -1,12 +1,13 @@
 /**
- * What is open: the batches, and the chunks that can be claimed. The scheduler and the forecast list both about once a
- * second, and one client may have 30,000 open batches.
+ * Lists of what is open: the batches, and the chunks that can be claimed. The scheduler and the forecast read both
+ * lists about once a second, and one client may have 30,000 open batches.
  *
- * So a list is read page by page, each in a turn of the event loop of its own: else it would take 400 ms in one turn. A
- * page is bounded by batches and by their lines, which bound the chunks. Of the chunks of a batch and model the list of
- * what can be claimed reads a handful of index entries, however many there are. What is left to do is summed up from
- * the index alone, in 0.3 ms for 1,000 chunks. `indexed by` makes SQLite refuse a statement rather than fall back to a
- * look at every row.
+ * A list is read page by page, each in a turn of the event loop of its own: one turn for the whole would take 400 ms.
+ * A page is bounded by batches and by their lines, which bound the chunks. For each batch and model, the list of
+ * claimable chunks reads a handful of index entries, however many chunks there are. The remaining work is summed up
+ * from the index alone, in 0.3 ms for 1,000 chunks.
+ *
+ * No statement may fall back to a scan of every row: `indexed by` makes SQLite refuse it instead.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
@@ -17,10 +18,10 @@ import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
 
 const PAGE_BATCHES = 200;
-/** In chunks of 256 lines 2,000 of them. */
+/** The limit equals 2,000 chunks of 256 lines. */
 const PAGE_LINES = 512_000;
 
-/** A place among the open batches, which are in the order of their deadlines. */
+/** A place among the open batches, which are ordered by their deadlines. */
 interface Position {
   readonly deadlineAtMs: number;
   readonly sequence: number;
@@ -59,13 +60,13 @@ const pageEnd = sql`
   where number = ${sql.raw(String(PAGE_BATCHES))} or line_count >= ${sql.raw(String(PAGE_LINES))}
   order by number limit 1`;
 
-/** The first chunk of `model` in `batchId` that nobody holds. */
+/** Finds the first chunk of `model` in `batchId` without a holder. */
 export const firstFree = (batchId: SQL, model: SQL): SQL => sql`(
   select sequence from chunks indexed by chunks_open_by_batch
   where batch_id = ${batchId} and model = ${model} and ${isOpenChunk} and ${isFree}
   order by number limit 1)`;
 
-/** Goes through the index from each model of each batch to the next (a loose index scan). */
+/** The statement goes through the index from each model of each batch to the next (a loose index scan). */
 const runnable = sql`
   with recursive open(batch_id, model) as (
     select id, (
@@ -148,7 +149,7 @@ export class SqliteOpenLists {
 
   async listRunnable(nowMs: number): Promise<RunnableChunks[]> {
     const { runnable } = this.#statements;
-    // Their windows are not over.
+    // The list begins with the batches whose windows are not over.
     const start = { ...END, deadlineAtMs: nowMs };
     return this.#gather(start, (bounds) => runnable.all({ ...bounds, nowMs }));
   }
@@ -174,7 +175,7 @@ export class SqliteOpenLists {
     });
   }
 
-  /** What `read` finds on every page after `start`. */
+  /** Collects the rows that `read` finds on every page after `start`. */
   async #gather<T>(start: Position, read: (bounds: Bounds) => readonly T[]): Promise<T[]> {
     const gathered: T[] = [];
     let after = start;

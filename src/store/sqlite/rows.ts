@@ -1,4 +1,4 @@
-/** Rows as the things they stand for, and a batch as its row. */
+/** Conversions from rows to objects, and from a batch to its row. */
 import type { Batch, Chunk, StoredFile } from "../../batch/batch.ts";
 import type { Delivery } from "../deliveries.ts";
 import type { Segment } from "../store.ts";
@@ -96,7 +96,10 @@ export const segmentFromRow = (row: SegmentRow): Segment => ({
   crc32: row.crc32,
 });
 
-/** Of a row as its claim left it: the claim's own attempt is counted there, and is not one before it. */
+/**
+ * Converts a row as its claim left it. The row already counts the attempt of the claim, which is not an attempt
+ * before it.
+ */
 export const deliveryFromClaimedRow = (row: ClaimedDeliveryRow): Delivery => ({
   webhookId: row.webhookId,
   eventId: row.eventId,

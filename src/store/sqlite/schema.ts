@@ -1,9 +1,9 @@
 /**
  * The tables. `migrations/sqlite` is generated from this file.
  *
- * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists,
- * cursors and journals need one order. A batch names its files without foreign keys: it goes on
- * showing the ids of files that are deleted. What must never be true of a row is a CHECK that names the rule.
+ * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists, cursors
+ * and journals need one order. A batch names its files without foreign keys, because it still shows the ids of
+ * deleted files. A CHECK that names the rule forbids each impossible row.
  */
 
 import type {
@@ -64,7 +64,7 @@ const holder = () => ({
   leaseOwner: text("lease_owner"),
   leaseExpiresAtMs: integer("lease_expires_at_ms"),
 });
-/** Who may write. The epoch outlives the lease, so that a former holder is told from the present one. */
+/** The right to write. The epoch outlives the lease, so that a former holder cannot pass for the present one. */
 const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
 const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
 
@@ -81,7 +81,7 @@ export const files = sqliteTable(
     blobKey: text("blob_key").notNull(),
     createdAtMs: integer("created_at_ms").notNull(),
     expiresAtMs: integer("expires_at_ms"),
-    /** Set: gone for clients, while its bytes may still be read by a batch. */
+    /** A file with this date is gone for clients, while a batch may still read its bytes. */
     deletedAtMs: integer("deleted_at_ms"),
     traceparent: text("traceparent"),
   },
@@ -135,9 +135,9 @@ export const batches = sqliteTable(
     priority: integer("priority").notNull().default(0),
     defaultModel: text("default_model"),
     traceparent: text("traceparent"),
-    /** Until it is tidied: there may be chunk rows, and so journal blobs. */
+    /** The flag is set until the batch is tidied: there may be chunk rows, and so journal blobs. */
     hasChunks: integer("has_chunks", { mode: "boolean" }).notNull().default(false),
-    /** Validations, and later finalizations, that failed. */
+    /** The count of failed validations, and later of failed finalizations. */
     failureCount: count("failure_count"),
     ...lease(),
   },
@@ -179,7 +179,7 @@ export const chunks = sqliteTable(
     lineCount: integer("line_count").notNull(),
     extents: text("extents", { mode: "json" }).$type<readonly InputExtent[]>().notNull(),
     closedAtMs: integer("closed_at_ms"),
-    /** Runs that failed since the last segment. */
+    /** The count of failed runs since the last segment. */
     failureCount: count("failure_count"),
     ...lease(),
   },
@@ -202,7 +202,7 @@ export const segments = sqliteTable(
     chunkNumber: integer("chunk_number").notNull(),
     blobKey: text("blob_key").notNull(),
     bytes: integer("bytes").notNull(),
-    /** From here on null in segments of versions before 0.2. */
+    /** The columns from here on are null in segments of versions before 0.2. */
     crc32: integer("crc32"),
     completedCount: integer("completed_count"),
     failedCount: integer("failed_count"),
@@ -234,7 +234,7 @@ export const blobIntents = sqliteTable(
   ],
 );
 
-/** The outbox: events of final batches that are still to be told. */
+/** The outbox: events of final batches that are still to be delivered. */
 export const deliveries = sqliteTable(
   "deliveries",
   {
@@ -280,7 +280,7 @@ export const uploads = sqliteTable(
     expiresAtMs: integer("expires_at_ms").notNull(),
     fileExpiresAfterSeconds: integer("file_expires_after_seconds"),
     fileId: text("file_id").$type<FileId>(),
-    /** From the first part to tidying: there may be part rows, and so their blobs. */
+    /** The flag is set from the first part until tidying: there may be part rows, and so blobs for them. */
     hasParts: integer("has_parts", { mode: "boolean" }).notNull().default(false),
   },
   (upload) => [
@@ -314,7 +314,7 @@ export const uploadParts = sqliteTable(
   ],
 );
 
-/** Keys of requests that the client may repeat. One without an answer is held by whoever works on it. */
+/** Keys of requests that the client may repeat. The request at work holds a key that has no answer yet. */
 export const idempotencyKeys = sqliteTable(
   "idempotency_keys",
   {

@@ -1,6 +1,6 @@
 /**
- * Conditions on what a client named. An id from outside stands in a query only together with the project that may see
- * the thing, so each condition here has both. Elsewhere `eq` refuses to compare such an id: its type is not that of the
+ * Conditions on ids that a client named. They exist so that a query names such an id only together with the project
+ * that may see the thing. A bare `eq` on such an id must not compile: the type of the id differs from the type of the
  * column.
  */
 
@@ -14,13 +14,16 @@ export const isFile = ({ project, id }: ScopedId<"file">) =>
 export const isUpload = ({ project, id }: ScopedId<"upload">) =>
   and(eq(uploads.project, project), sql`${uploads.id} = ${id}`);
 
-/** For statements that run with a `ScopedId<"batch">`. */
+/** The condition serves statements that run with a `ScopedId<"batch">`. */
 export const isScopedBatch = and(
   eq(batches.project, placeholder("project")),
   eq(batches.id, placeholder("id")),
 );
 
-/** The input file of a batch, for statements that run with the row of the batch: its client named the file. */
+/**
+ * The condition finds the input file of a batch, whose client named it. It serves statements that run with the row of
+ * the batch.
+ */
 export const isInputOfBatch = and(
   eq(files.project, placeholder("project")),
   eq(files.id, placeholder("inputFileId")),

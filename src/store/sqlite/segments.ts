@@ -67,7 +67,10 @@ const prepareStatements = (db: Db) => ({
     })
     .where(isBatch)
     .prepare(),
-  /** Of a segment without counts: as many lines as its chunk has, so that those sent again never exceed the total. */
+  /**
+   * A segment without counts is taken to have as many lines as its chunk, so that lines sent again never exceed the
+   * total.
+   */
   takeChunkFromBatch: db
     .update(batches)
     .set({

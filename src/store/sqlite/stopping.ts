@@ -1,12 +1,12 @@
 /**
- * Batches that are to end before their last line: cancelled by their client, or out of time.
+ * Batches that are to end before their last line: their client cancelled them, or their time is over.
  *
- * Stopping never waits for a worker. Chunks that nobody holds are closed at once, those of a very large batch in the
- * passes that follow; a holder closes its own when it learns of it, and if it is gone, a later pass does. Whoever
- * validates such a batch loses the lease here, so that its commit comes to nothing.
+ * Stopping must never wait for a worker. Chunks without a holder are closed at once, and the chunks of a very large
+ * batch in later passes. A holder closes its own chunk when it learns of the stop. If the holder is gone, a later
+ * pass closes the chunk. A validator of such a batch loses its lease here, so that its commit changes nothing.
  *
- * 30,000 batches may end together, and one may have thousands of chunks. They stop page by page, each page a commit and
- * a turn of the event loop.
+ * 30,000 batches may end together, and one may have thousands of chunks. They stop page by page, each page a commit
+ * and a turn of the event loop.
  */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -19,7 +19,7 @@ import { isFree, NO_LEASE } from "./leases.ts";
 import { batches, chunks } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
 
-/** A finalizer, in contrast, keeps its lease: what it has written is what the batch ends with. */
+/** A validator loses its lease. A finalizer keeps its own: the batch ends with the results it has written. */
 const WITHOUT_VALIDATOR = {
   leaseOwner: sql`iif(${statusIn("validating")}, null, lease_owner)`,
   leaseExpiresAtMs: sql`iif(${statusIn("validating")}, null, lease_expires_at_ms)`,
@@ -118,7 +118,9 @@ export class SqliteStopping {
     return closedCount;
   }
 
-  /** `next` is the sequence that the next page begins after; null when there is none. */
+  /**
+   * Closes a page of chunks. `next` is the sequence after which the next page begins, or null when there is none.
+   */
   #closeChunksAfter(after: number, nowMs: number): { closedCount: number; next: number | null } {
     return write(this.#db, () => {
       const ending = this.#statements.listEnding.all({ after });
@@ -126,7 +128,7 @@ export class SqliteStopping {
       let next = after;
       for (const { id, sequence } of ending) {
         closedCount += this.#closeFreeChunks(id, nowMs, PAGE_CHUNKS - closedCount);
-        // This batch may have more of them.
+        // This batch may have more such chunks.
         if (closedCount === PAGE_CHUNKS) return { closedCount, next };
         next = sequence;
       }
@@ -134,7 +136,7 @@ export class SqliteStopping {
     });
   }
 
-  /** How many there were, up to `limit`. */
+  /** Closes up to `limit` chunks without a holder, and returns how many there were. */
   #closeFreeChunks(id: BatchId, nowMs: number, limit: number): number {
     const free = this.#statements.listFreeChunks.all({ id, nowMs, limit });
     for (const { sequence } of free) this.#statements.closeChunk.run({ sequence, nowMs });

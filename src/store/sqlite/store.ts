@@ -1,9 +1,9 @@
 /**
  * The store on one SQLite file, for one process: see `lock.ts`.
  *
- * better-sqlite3 is synchronous, and so is everything behind this file: a transaction cannot be
- * interleaved with another. In return each transaction must stay in the low milliseconds, because the event
- * loop waits for it: what may be long is done in pages, each a transaction and a turn of the loop.
+ * better-sqlite3 is synchronous, and so is everything behind this file: no transaction can interleave with another.
+ * In return each transaction must stay in the low milliseconds, because the event loop waits for it. Long work is
+ * done in pages, each a transaction and a turn of the loop.
  */
 
 import type { Clock } from "../../clock.ts";
@@ -30,7 +30,7 @@ import { SqliteValidation } from "./validation.ts";
 import { WalSync } from "./wal-sync.ts";
 
 export interface SqliteOptions {
-  /** Of the database file, in a folder that exists. */
+  /** The path of the database file, in a folder that exists. */
   readonly path: string;
   readonly migrationsDir?: string;
   /** Says what time it is for everything in the store. */
@@ -42,8 +42,8 @@ export type OpenResult =
   | { readonly ok: false; readonly problem: string };
 
 /**
- * Opens the database, brings its tables up to date and takes back every lease: whoever held one in this
- * folder is gone. Refuses a database that a newer version has changed.
+ * Opens the database, brings its tables up to date and takes back every lease, as all former holders in this folder
+ * are gone. Refuses a database that a newer version has changed.
  */
 export async function openSqliteStore(options: SqliteOptions): Promise<OpenResult> {
   const { path, migrationsDir = MIGRATIONS_DIR, clock } = options;

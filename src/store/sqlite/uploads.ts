@@ -1,6 +1,6 @@
 /**
- * Uploads and their parts. A part is only taken by an upload that is pending and has time left, and the same
- * guard ends the upload, so whatever is stored of it afterwards is garbage that is found through `has_parts`.
+ * Uploads and their parts. An upload takes a part only while it is pending and has time left. The same guard ends the
+ * upload, so all parts stored afterwards are garbage, which is found through `has_parts`.
  */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -18,9 +18,9 @@ import { isUpload } from "./scope.ts";
 
 const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, nowMs));
 
-/** Uploads that one statement ends: some 5 ms. */
+/** One statement ends so many uploads: some 5 ms. */
 const EXPIRY_PAGE = 500;
-/** Parts that one statement reads or deletes: some 5 ms. */
+/** One statement reads or deletes so many parts: some 5 ms. */
 const PARTS_PAGE = 1_000;
 
 export class SqliteUploads {
@@ -61,7 +61,7 @@ export class SqliteUploads {
     });
   }
 
-  /** Page by page: an upload may have as many parts as it has bytes. */
+  /** Reads the parts page by page: an upload may have as many parts as it has bytes. */
   async listParts(uploadId: UploadId): Promise<UploadPart[]> {
     const parts: UploadPart[] = [];
     let after = 0;
@@ -130,7 +130,10 @@ export class SqliteUploads {
       .map(({ id }) => id);
   }
 
-  /** The parts first, page by page, and last what says that there may be any. */
+  /**
+   * Deletes the parts first, page by page, and clears the flag last. A deletion that is cut short is then found
+   * again.
+   */
   async forgetParts(uploadId: UploadId): Promise<void> {
     const isEnded = and(eq(uploads.id, uploadId), sql`not (${isPendingUpload})`);
     if (this.#db.select({ id: uploads.id }).from(uploads).where(isEnded).get() === undefined)

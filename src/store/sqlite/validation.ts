@@ -1,10 +1,12 @@
 /**
- * From `validating` to `in_progress` or `failed`.
+ * The move of a batch from `validating` to `in_progress` or `failed`.
  *
- * A batch may have thousands of chunks, and where its routes alternate each lists 512 extents: 0.7 s of work for a
- * million lines. So the chunks are written page by page, each page a commit and a turn of the event loop, before the
- * commit that starts the batch. Until then they are a draft, which nothing reads: whoever validates the batch next
- * removes it first, and of a batch that ends without having started it is tidied away.
+ * A batch may have thousands of chunks, and where its routes alternate each lists 512 extents. Writing them takes 0.7
+ * s for a million lines. So the chunks are written page by page, each page a commit and a turn of the event loop,
+ * before the commit that starts the batch.
+ *
+ * Chunks written before that commit are a draft, which nothing may read. The next validation of the batch removes an
+ * unfinished draft first. A draft whose batch ends without a start is tidied away.
  */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -19,18 +21,18 @@ import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks, files } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 
-/** Chunks and extents that one commit writes: some 10 ms. */
+/** One commit writes so many chunks with their extents: some 10 ms. */
 const PAGE_CHUNKS = 500;
 const PAGE_EXTENTS = 16 * 1024;
 const PAGE_DELETED = 200;
 
-/** The first waiting batch of the first project that `isEligible`. */
+/** Finds the first waiting batch of the first project that `isEligible`. */
 const firstWaiting = (isEligible: SQL): SQL => sql`(
   select sequence from batches indexed by batches_to_validate
   where ${waitsForValidation} and ${isFree} and ${isEligible}
   order by project, sequence limit 1)`;
 
-/** Chunks of a batch that is being validated. */
+/** The chunks belong to a batch that is being validated. */
 const isDraft = and(isHeldBatch, waitsForValidation, eq(chunks.batchId, batches.id));
 
 const prepareStatements = (db: Db) => ({
@@ -158,7 +160,7 @@ export class SqliteValidation {
     });
   }
 
-  /** What a validation has left that did not come to its end. */
+  /** Removes the chunks that an unfinished validation left. */
   async #removeDraft(lease: BatchLease): Promise<void> {
     while (this.#statements.findDraft.get({ ...lease }) !== undefined) {
       writeUnsynced(this.#db, () => this.#statements.deleteDraft.run({ ...lease }));
@@ -166,7 +168,10 @@ export class SqliteValidation {
     }
   }
 
-  /** A power cut that takes a page takes the start of the batch too, as that is committed later. */
+  /**
+   * The page needs no sync. The start of the batch is committed later, so a power cut that takes the page takes the
+   * start too.
+   */
   #insertDraft(lease: BatchLease, page: readonly PlannedChunk[]): boolean {
     return writeUnsynced(this.#db, () => {
       if (this.#statements.markDraft.run({ ...lease }).changes === 0) return false;

@@ -1,13 +1,13 @@
 /**
- * Syncs the write-ahead log of SQLite without the event loop.
+ * Syncs the write-ahead log of SQLite without blocking the event loop.
  *
- * A commit of SQLite that syncs its log blocks the only thread for as long as the disk takes. The journal commits many
- * times a second, so its commits leave the sync out and wait for this one, which runs on a thread of its own. One sync
- * covers every commit before it, so commits that wait together share it (group commit: J. Gray, A. Reuter, "Transaction
- * Processing", 1993, section 9.5).
+ * A commit of SQLite that syncs its log blocks the only thread for as long as the disk takes. The journal commits
+ * many times a second, so its commits skip the sync and wait for this one, which runs on a thread of its own. One
+ * sync covers every commit before it, so commits that wait together share it (group commit: J. Gray, A. Reuter,
+ * "Transaction Processing", 1993, section 9.5).
  *
- * A sync through another handle is as good as SQLite's own: it concerns the file, and SQLite deletes the log only when
- * the last connection closes. A checkpoint syncs the database before it lets the log begin anew.
+ * A sync through another handle is as good as SQLite's own: it concerns the file, and SQLite deletes the log only
+ * when the last connection closes. A checkpoint syncs the database before it lets the log begin anew.
  */
 import { type FileHandle, open } from "node:fs/promises";
 
@@ -15,10 +15,12 @@ export class WalSync {
   readonly #path: string;
   #opened: Promise<FileHandle> | null = null;
   #running: Promise<void> | null = null;
-  /** Begins when the running one has ended: that one may have begun before the latest commits. */
+  /** The next sync begins when the running one has ended, which may have begun before the latest commits. */
   #next: Promise<void> | null = null;
 
-  /** `databasePath` names a database in WAL mode, to which the process holds a connection. */
+  /**
+   * `databasePath` names a database in WAL mode, to which the process holds a connection.
+   */
   constructor(databasePath: string) {
     this.#path = `${databasePath}-wal`;
   }
@@ -47,7 +49,7 @@ export class WalSync {
   }
 
   async #syncFile(): Promise<void> {
-    // The log exists from the first statement on. Some systems sync only what is open for writing.
+    // The log exists from the first statement on. Some systems sync only files that are open for writing.
     this.#opened ??= open(this.#path, "r+").catch((error: unknown) => {
       this.#opened = null;
       throw error;
