@@ -1,9 +1,9 @@
 /**
- * The lines of a chunk, read from its input.
+ * Reads the lines of a chunk from its input.
  *
  * Where a file mixes models, a chunk is made of many short extents with the lines of other chunks between them.
- * Extents that lie close together are read as one, because a read costs more than the bytes between them; what is
- * kept of it are copies of the extents alone, since lines hold on to their bytes until they are answered.
+ * Extents that lie close together are read as one, because a read costs more than the bytes between them. Only copies
+ * of the extents are kept, since a line holds its bytes until it is answered.
  */
 import type { Chunk, InputExtent } from "../batch/batch.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
@@ -11,12 +11,12 @@ import type { Blobs } from "../blobs/blobs.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isGone } from "./segment.ts";
 
-/** Skipped rather than left out of a read. */
+/** A gap up to this size is read and skipped, which costs less than a second read. */
 const MAX_GAP_BYTES = 64 * 1024;
-/** Of extents read as one, with the gaps between them. */
+/** The limit of one read, with the gaps between its extents. */
 const MAX_READ_BYTES = 4 * 1024 * 1024;
 
-/** For each extent its lines, in order. A read that fails is thrown on. */
+/** Yields the lines of each extent, in order. Throws when a read fails. */
 export async function* readLines(
   { blobs, key }: { readonly blobs: Blobs; readonly key: string },
   extents: readonly InputExtent[],
@@ -31,7 +31,7 @@ export async function* readLines(
   }
 }
 
-/** Neighbours that one read serves. */
+/** Groups neighbours that one read serves. */
 function groupsOf(extents: readonly InputExtent[]): InputExtent[][] {
   const groups: InputExtent[][] = [];
   for (const extent of extents) {
@@ -45,7 +45,7 @@ function groupsOf(extents: readonly InputExtent[]): InputExtent[][] {
   return groups;
 }
 
-/** Intake has refused overlong lines already. */
+/** Splits without a limit, as intake has refused overlong lines already. */
 function* linesOf(bytes: Buffer, { start, firstLine }: InputExtent): Generator<SplitLine> {
   const splitter = new LineSplitter(bytes.length, { start, firstLine });
   yield* splitter.push(bytes);
@@ -55,7 +55,7 @@ function* linesOf(bytes: Buffer, { start, firstLine }: InputExtent): Generator<S
 /** A line of a chunk without a record. */
 export interface LeftLine {
   readonly number: number;
-  /** As it stands in the input; null when that cannot be read any more. */
+  /** The id as it stands in the input; null when it cannot be read any more. */
   readonly customId: Buffer | null;
 }
 
@@ -67,8 +67,8 @@ interface LeftSource {
 }
 
 /**
- * The lines of a chunk that are not `answered`, for the rows that say why, in order. There are as many as the chunk
- * has without a record, whatever has become of the input: lines that cannot be read get the next free numbers.
+ * Lists the lines of a chunk that are not `answered`, in order, for the rows that say why. There are as many as the
+ * chunk has lines without a record, even when the input is damaged: unreadable lines get the next free numbers.
  */
 export async function findLeftLines(
   chunk: Chunk,
@@ -89,7 +89,7 @@ export async function findLeftLines(
   return left.sort((a, b) => a.number - b.number);
 }
 
-/** All lines of the extents, or, where one of these cannot be read, those of the others. */
+/** Reads the lines of all extents, or only of the readable ones when one cannot be read. */
 async function readIfPossible(
   extents: readonly InputExtent[],
   source: LeftSource,

@@ -1,16 +1,18 @@
 /**
- * The lines of one chunk → upstream → journal.
+ * Runs one chunk: sends its lines to the upstream and writes the outcomes to the journal.
  *
- * Lines that the journal holds already are skipped; there is no other recovery. The others ask
- * for a slot one by one, so a line is read when the one before it goes out, and each ends as a record. A line that was interrupted leaves nothing: no record, no attempt charged. A line that cannot be sent at all
- * holds up no other: the run fails after the last one, and after some failures without progress (`failure.ts`)
- * the lines that are left get records that say so.
+ * The run skips lines that the journal holds already; there is no other recovery. The other lines ask for a slot one
+ * by one, so a line is read when the line before it goes out. Each ends as a record. An interrupted line leaves no
+ * record, and no attempt is charged for it. A line that cannot be sent at all holds up no other: the run fails after
+ * its last line. After several failures without progress (`failure.ts`), the remaining lines get records that say so.
  *
- * The chunk ends in one of four ways. Closed: every line has its record, or the batch is stopping and
- * the finalizer writes the rows of those that have none. Released: the process is leaving, its lines are to go another
- * way, or the window has ended and nobody has said so yet; whoever has the chunk next goes on. Left: nothing serves the
- * model of some lines any more; the lease runs out, so that the chunk does not come back in a tight loop. Abandoned: the
- * lease was lost; nothing is written.
+ * The chunk ends in one of four ways:
+ * - Closed: every line has its record, or the batch is stopping and the finalizer writes rows for lines without one.
+ * - Released: the process drains, the lines are to go another way, or the window has ended and the batch is not yet
+ *   marked. The next holder goes on.
+ * - Left: no target serves the model of some lines any more. The lease runs out, so that the chunk does not come back
+ *   in a tight loop.
+ * - Abandoned: the lease was lost. The run must then write nothing.
  */
 import { NO_USAGE } from "../batch/batch.ts";
 import { noAnswerLine } from "../batch/outcome.ts";
@@ -38,7 +40,7 @@ export interface ChunkRunnerDeps {
   readonly tracing: Tracing;
   readonly journalLimits: JournalLimits;
   readonly memory: MemoryBudget;
-  /** Journals that cannot be written at the moment. */
+  /** The journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
   readonly commonFailures: CommonFailures;
 }
@@ -54,7 +56,7 @@ export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promi
   deps.log.debug({ batch, chunk, unanswered, ended }, "chunk.ended");
 }
 
-/** Resolves to how it has ended. */
+/** Works through the chunk and resolves to how it ended. */
 async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRunnerDeps) {
   const { claimed, run } = chunkRun;
   const { store, metrics } = deps;
@@ -91,7 +93,7 @@ interface RunParts {
   readonly trace: ChunkTrace;
 }
 
-/** Resolves to how many lines were left without a record, and whether for want of an upstream. */
+/** Resolves to the number of lines without a record, and whether an upstream was missing. */
 async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerDeps) {
   const { chunk, inputBlobKey: key } = chunkRun.claimed;
   const { blobs } = deps;
@@ -111,7 +113,7 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
     await sending.settled();
   }
   if (sending.failure !== null) {
-    // What the other lines of the chunk have achieved is kept, and counts as progress.
+    // The records of the other lines are kept, and count as progress.
     await parts.journal.flush();
     throw sending.failure;
   }
@@ -120,8 +122,8 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
 }
 
 /**
- * The numbers of the lines that the journal holds, and whether the others are to be given up. Segments that cannot be
- * read are taken out of it, which makes a new beginning: their lines are sent again.
+ * Reads the numbers of the lines that the journal holds, and whether the other lines are to be given up. Unreadable
+ * segments are dropped, which makes a new beginning: their lines are sent again.
  */
 async function readJournal({ claimed, run }: ChunkRun, { store, blobs, log }: ChunkRunnerDeps) {
   const isLastTry = claimed.failureCount >= MAX_FAILURES;
@@ -141,7 +143,7 @@ async function readJournal({ claimed, run }: ChunkRun, { store, blobs, log }: Ch
   return { answered, isGivenUp: isLastTry && lost.length === 0 };
 }
 
-/** Records for lines that failed in every try so far; resolves to how many there are. */
+/** Records the lines that failed in every try so far; resolves to their number. */
 async function recordLeft(
   { claimed, run, onRecorded }: ChunkRun,
   answered: ReadonlySet<number>,

@@ -1,9 +1,9 @@
 /**
- * Starts the run of a chunk that was claimed: takes its lease and its memory, and gives both back when the run ends.
+ * Starts the run of a claimed chunk: takes its lease and its memory, and gives both back when the run ends.
  *
- * The scheduler decides which chunk is claimed and calls this; how the lines of a chunk become records is told in
- * `chunk-runner.ts`. A run that fails is logged and counted against its chunk, and its lease is left to run out, so that
- * a chunk that fails again and again is not tried in a tight loop.
+ * The scheduler decides which chunk is claimed and calls this file; `chunk-runner.ts` turns the lines of the chunk
+ * into records. A run that fails is logged and counted against its chunk. Its lease must run out, so that a chunk
+ * that fails again and again is not tried in a tight loop.
  */
 import type { ClaimedChunk } from "../store/store.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
@@ -43,7 +43,9 @@ export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChun
   return { ended: work(), reroute: () => run.end("reroute", null, clock) };
 }
 
-/** A failure that cannot be counted because the store is away is none of the chunk's own. */
+/**
+ * Counts a failure of the chunk. A failure that cannot be counted because the store is away is not the chunk's own.
+ */
 async function countFailure(
   err: unknown,
   { lease }: ClaimedChunk,

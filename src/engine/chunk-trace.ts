@@ -6,7 +6,7 @@ export class ChunkTrace {
   readonly span: Span;
   readonly #tracing: Tracing;
   readonly #ids: { readonly "batchd.batch.id": string; readonly "batchd.chunk.number": number };
-  /** What the lines are part of. */
+  /** The parent of all spans of the lines. */
   readonly #parent: string | null;
 
   constructor(tracing: Tracing, { batch, chunk }: ClaimedChunk) {
@@ -24,7 +24,7 @@ export class ChunkTrace {
     return this.#tracing.start("line.send", { parent: this.#parent, attributes });
   }
 
-  /** For what is sent in `span`; without spans, what the client sent is passed on. */
+  /** Returns the header for a request sent in `span`. Without spans the client's own header is passed on. */
   traceparentOf(span: Span): string | null {
     return span.traceparent ?? this.#parent;
   }

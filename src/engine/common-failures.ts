@@ -1,6 +1,7 @@
 /**
- * Notices batches whose first lines all fail in the same way: a mistake in how the file was made, most likely, which
- * would otherwise be found when 50,000 of them have. The lines go on all the same, because the next one may be different.
+ * Notices batches whose first lines all fail in the same way. The cause is most likely a mistake in the file, which
+ * would otherwise be found after 50,000 failures. The lines must go on all the same, because the next one may be
+ * different.
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
@@ -8,11 +9,11 @@ import { type FinalOutcome, isSuccess } from "../batch/outcome.ts";
 import type { Log } from "../telemetry/log.ts";
 
 const FIRST_LINES = 50;
-/** Batches that are remembered; the oldest go first. */
+/** The number of batches that are remembered; the oldest go first. */
 const MAX_BATCHES = 10_000;
 const MAX_MESSAGE_CHARACTERS = 200;
 
-/** Null once a line has ended in another way. */
+/** The count of equal failures; null once a line has ended in another way. */
 type Track = { readonly failure: CommonFailure; lineCount: number } | null;
 
 export class CommonFailures {
@@ -23,7 +24,7 @@ export class CommonFailures {
     this.#log = log;
   }
 
-  /** On the way of every line. */
+  /** Takes note of the outcome of a line. Every line passes here, so it must be cheap. */
   note(batch: Pick<Batch, "id" | "project" | "counts">, outcome: FinalOutcome): void {
     const track = this.#tracks.get(batch.id);
     if (track === null) return;
@@ -69,7 +70,7 @@ function failureOf(outcome: FinalOutcome): CommonFailure {
   return { ...known, statusCode: outcome.status, ...errorIn(outcome.body) };
 }
 
-/** The `error` of an envelope, or what stands at the top in its place. */
+/** Reads the `error` of an envelope, or the same fields at the top of the body. */
 function errorIn(body: Buffer): Pick<CommonFailure, "code" | "message"> {
   try {
     const { error, ...top } = JSON.parse(body.toString()) as Record<string, unknown>;

@@ -1,7 +1,9 @@
 /**
- * Makes batches move. One loop for each step of a batch's life; each looks by itself every so often, and at
- * once when it is nudged. Nothing is kept between passes but what is in flight: whatever a loop needs to
- * know it asks the store, so starting after `kill -9` and starting after SIGTERM are the same.
+ * Makes batches move. One loop serves each step of a batch's life. Each looks for work every so often, and at once
+ * when it is nudged.
+ *
+ * The loops keep only the work in flight between passes and ask the store for everything else. A start after `kill
+ * -9` is therefore the same as a start after SIGTERM.
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
@@ -39,22 +41,25 @@ export interface EngineOptions {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly limits: () => IntakeLimits;
-  /** What lines without a model ask for when their batch has no default of its own. */
+  /** The model for lines without one, when their batch has no default of its own. */
   readonly defaultModel: () => string | null;
   readonly journalLimits: JournalLimits;
   readonly memory: MemoryBudget;
-  /** For requests in flight of a batch that is cancelled or expires. */
+  /** The time that requests in flight of a cancelled or expired batch may still take. */
   readonly stopGraceMs: number;
-  /** What to tell about a batch: recorded in the commit that makes it final. */
+  /** The announcements of a batch, recorded in the commit that makes it final. */
   readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** Told when a batch is final. */
+  /** Called when a batch is final. */
   readonly onFinal: () => void;
 }
 
-/** How often a loop looks when nobody nudges it. */
+/** The time after which a loop looks for work without a nudge. */
 const LOOK_EVERY_MS = 1_000;
 const SWEEP_EVERY_MS = 60_000;
-/** Batches validated, and finalized, side by side: a large one must not hold up the small ones. */
+/**
+ * The number of batches validated, and of batches finalized, side by side: a large one must not hold up the small
+ * ones.
+ */
 const SIDE_BY_SIDE = 3;
 
 type LoopName =
@@ -166,35 +171,38 @@ export class Engine {
     });
   }
 
-  /** There is something new to do: a batch was created, a file was deleted. */
+  /** Reports new work: a batch was created, or a file was deleted. */
   nudge(): void {
     this.#nudges.intake.now();
     this.#nudges.sweep.now();
   }
 
-  /** A batch is to stop. Renewing the leases is how its runs learn of it, and too much to do for each new batch. */
+  /**
+   * Reports a batch that is to stop. Its runs learn of it when the leases are renewed, which is too much work for
+   * each new batch.
+   */
   nudgeStopping(): void {
     this.#nudges.heartbeat.now();
     this.#scheduler.recheck();
     this.#nudges.finalize.now();
   }
 
-  /** False while answers cannot be kept: then none are asked for. */
+  /** Whether answers can be kept. Lines must not be sent while they cannot. */
   get canKeepAnswers(): boolean {
     return this.#failingJournals.size === 0;
   }
 
-  /** The routes may be others now: lines that have not gone out yet go by those. */
+  /** Reports that the routes may have changed: lines that have not gone out yet follow the new ones. */
   reroute(): void {
     this.#scheduler.reroute();
   }
 
-  /** Null when the batch is final, or was created only just now. */
+  /** Returns null when the batch is final, or was created only just now. */
   forecastFor(batch: Batch): Forecast | null {
     return this.#forecaster.forecastFor(batch);
   }
 
-  /** Takes nothing more; what is in flight may end within `graceMs`. Resolves when nothing runs. */
+  /** Takes no new work; requests in flight may end within `graceMs`. Resolves when nothing runs. */
   drain(graceMs: number): Promise<void> {
     this.#drained ??= this.#startDrain(graceMs);
     return this.#drained;

@@ -7,13 +7,13 @@ export interface ExpiryDeps {
   readonly store: Store;
   readonly log: Log;
   readonly leases: Leases;
-  /** Told when batches are to stop, or chunks were closed. */
+  /** Called when batches are to stop, or chunks were closed. */
   readonly onStopping: () => void;
-  /** Told when there are bytes that nobody can ask for any more. */
+  /** Called when there are bytes that no client can ask for any more. */
   readonly onExpired: () => void;
 }
 
-/** Ends whatever has come to the end of its time. */
+/** Ends all batches, files and uploads whose time is over. */
 export async function expireDue(deps: ExpiryDeps): Promise<boolean> {
   await stopBatches(deps);
   await expireFilesAndUploads(deps);
@@ -32,7 +32,7 @@ async function stopBatches(deps: ExpiryDeps): Promise<void> {
   if (expiredCount > 0 || closedCount > 0) onStopping();
 }
 
-/** For clients they are gone already, by the clock; this lets their bytes go. */
+/** Deletes expired files and uploads. Clients cannot see them any more, and their bytes can now be removed. */
 async function expireFilesAndUploads(deps: ExpiryDeps): Promise<void> {
   const { store, log, onExpired } = deps;
   const fileCount = await allPages(
@@ -46,7 +46,10 @@ async function expireFilesAndUploads(deps: ExpiryDeps): Promise<void> {
   if (fileCount > 0 || uploadCount > 0) onExpired();
 }
 
-/** Thousands may come to their end together: so each page has a turn of the event loop. How many there were. */
+/**
+ * Runs `page` until it finds nothing and returns the total. Thousands may expire together, so each page has a turn of
+ * the event loop.
+ */
 async function allPages<T>(
   endPage: () => Promise<readonly T[]>,
   onEnded: (ended: T) => void,

@@ -1,11 +1,14 @@
 /**
- * When work that fails is given up. A failure counts, durably, against the chunk or the batch that it is the failure
- * of, until there is progress. What the machine is short of at the moment (disk, memory, file descriptors, the
- * database) never counts: it is nobody's fault, and all work waits for it.
+ * Decides when failing work is given up. A failure counts, durably, against its chunk or its batch until there is
+ * progress. A shortage of the machine (disk, memory, file descriptors, the database) must never count: no batch
+ * caused it, and all work waits for its end.
  */
 import type { NoAnswer } from "../batch/outcome.ts";
 
-/** With a lease of half a minute between two tries, a fault of a few minutes costs no line anything. */
+/**
+ * Failures after which work is given up. The lease puts half a minute between two tries, so a fault of a few minutes
+ * costs no line.
+ */
 export const MAX_FAILURES = 5;
 
 const PASSING_CODES = new Set([
@@ -31,16 +34,19 @@ const PASSING_CODES = new Set([
 export const isPassing = (thrown: unknown): boolean =>
   thrown instanceof NotWritten || codesOf(thrown).some((code) => PASSING_CODES.has(code));
 
-/** Bytes that could not be stored, for whatever reason: what they are has nothing to do with it. */
+/** A write of bytes that failed, for any reason. The cause is never the bytes themselves. */
 export class NotWritten extends Error {
   override readonly name = "NotWritten";
 }
 
-/** Whether the store will never take it: a rule of the database forbids it. */
+/** Whether the store will never take the write: a rule of the database forbids it. */
 export const isRefusal = (thrown: unknown): boolean =>
   codesOf(thrown).includes("SQLITE_CONSTRAINT");
 
-/** Of an error and its causes. SQLite has longer codes below each family, such as SQLITE_IOERR_WRITE. */
+/**
+ * Returns the codes of an error and its causes. SQLite has longer codes below each family, such as
+ * SQLITE_IOERR_WRITE.
+ */
 function codesOf(thrown: unknown): string[] {
   const codes: string[] = [];
   for (let error = thrown; error instanceof Error; error = error.cause) {

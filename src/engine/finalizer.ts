@@ -1,14 +1,15 @@
 /**
- * The last step: journals become the output and the error file, and the batch its final status.
+ * The last step of a batch: the journals become the output file and the error file, and the batch gets its final
+ * status.
  *
- * Both blobs are written first, under the ids of the files to be; then one commit, guarded by the
- * lease, publishes the files and the status. A crash before the commit leaves two blobs without rows, which the
- * sweeper removes, and the next holder of the lease writes them again from the same journals.
+ * Both blobs are written first, under the ids of the files to be. Then one commit, guarded by the lease, publishes
+ * the files and the status. A crash before the commit leaves two blobs without rows, which the sweeper removes. The
+ * next holder of the lease writes them again from the same journals.
  *
- * Every batch gets to its end. Answers that cannot be read any more are asked for again while the window lasts, which
- * takes the batch back to `in_progress`; after that their lines get rows in the error file. A finalization that fails is tried
- * again; after `MAX_FAILURES` of them whatever cannot be read counts as lost, and after twice as many the batch ends
- * without results. A full disk or a locked database is waited for, however long it takes.
+ * Every batch must get to its end. Lines with unreadable answers are sent again while the window lasts, which takes
+ * the batch back to `in_progress`; after that they get rows in the error file. A failed finalization is tried again.
+ * After `MAX_FAILURES` of them all unreadable data counts as lost, and after twice as many the batch ends without
+ * results. The finalizer waits for a full disk or a locked database, however long that takes.
  */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
@@ -48,18 +49,18 @@ export interface FinalizerDeps {
   readonly tracing: Tracing;
   readonly leases: Leases;
   readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** Told when a batch is final and its journal may go. */
+  /** Called when a batch is final and its journal may go. */
   readonly onFinal: () => void;
-  /** Told when lines of a batch have to be sent again. */
+  /** Called when lines of a batch have to be sent again. */
   readonly onReopened: () => void;
 }
 
-/** Where the row of an input is gone, so are its bytes. */
+/** The bytes of an input are gone when its row is gone. */
 const NO_SUCH_BLOB = "files/none";
-/** How long until results that could not be published are tried again. */
+/** The wait before results that could not be published are tried again. */
 const COMMIT_RETRY_MS = 1_000;
 
-/** Finishes one batch whose chunks are all closed; false when there is none. */
+/** Finishes one batch whose chunks are all closed; returns false when there is none. */
 export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
   const { store, leases } = deps;
   const claimed = await store.claimBatchToFinalize(await leases.claim());
@@ -75,7 +76,7 @@ export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
       (ended) => ended ?? {},
     );
   } catch (error) {
-    // The lease is left to run out before the next try.
+    // The lease must run out before the next try.
     if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
     throw error;
   } finally {
@@ -84,7 +85,7 @@ export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
   return true;
 }
 
-/** Resolves to how the batch has ended; null when this was not to end it. */
+/** Resolves to how the batch has ended; null when this run was not to end it. */
 async function finalize(
   claimed: ClaimedBatch,
   run: Run,
@@ -100,7 +101,10 @@ async function finalize(
   return files === null ? null : announceEnd(claimed.batch, files, deps);
 }
 
-/** As long as the store is away, so that the results need not be written again. False when the lease was lost. */
+/**
+ * Tries again while the store is away, so that the results need not be written again. Returns false when the lease
+ * was lost.
+ */
 async function publish(
   { lease, batch }: ClaimedBatch,
   results: Results,
@@ -110,7 +114,7 @@ async function publish(
   for (;;) {
     try {
       const isPublished = await store.finishBatchIfLeased(lease, result);
-      // Otherwise the loss would be counted nowhere: the lease is dropped before its next renewal.
+      // Without this the loss would be counted nowhere: the lease is dropped before its next renewal.
       if (!isPublished) run.loseLease();
       return isPublished;
     } catch (err) {
@@ -121,7 +125,7 @@ async function publish(
   }
 }
 
-/** After many failures, of which the last treated all that could not be read as lost. */
+/** Ends a batch after many failures. The last of them treated all unreadable data as lost. */
 async function endWithoutResults(
   { lease, batch }: ClaimedBatch,
   deps: FinalizerDeps,
@@ -142,7 +146,7 @@ async function announceEnd(
 ): Promise<Attributes> {
   metrics.leaseChanged("batch", "closed");
   onFinal();
-  // It may have been cancelled since it was claimed.
+  // The batch may have been cancelled since it was claimed.
   const { status, counts } = (await store.findBatch(batch)) ?? batch;
   metrics.batchEnded(batch, status, batch.expiresAtMs - clock.nowMs());
   const [outputId, errorId] = [output?.id ?? null, error?.id ?? null];
@@ -161,7 +165,7 @@ interface ToWrite extends ClaimedBatch {
   readonly ids: { readonly output: FileId; readonly error: FileId };
 }
 
-/** Null when the run is to end first, or lines have to be sent again. */
+/** Writes both files. Returns null when the run is to end first, or lines have to be sent again. */
 async function writeResults(
   toWrite: ToWrite,
   run: Run,
@@ -176,7 +180,7 @@ async function writeResults(
   try {
     for await (const rows of merge.rows(await store.listChunkJournals(batch.id))) {
       if (run.stop.aborted) break;
-      // Only what else is damaged is still of interest.
+      // The rows are not needed any more; the pass goes on to find all damage.
       if (canSendAgain && merge.incomplete.length > 0) continue;
       for (const { kind, bytes } of rows) {
         if (kind !== "not_run") counts[kind]++;
@@ -215,7 +219,7 @@ function mergeOf({ batch, input, failureCount }: ToWrite, { blobs, clock, log }:
   return { merge, canSendAgain };
 }
 
-/** To whoever finalizes it next, or to those who send the lines of the incomplete chunks again. */
+/** Gives the batch to its next finalizer, or back to the runs that send the lines of its incomplete chunks again. */
 async function giveBack(
   lease: BatchLease,
   incomplete: readonly IncompleteChunk[],
@@ -253,10 +257,10 @@ function resultFile(
   };
 }
 
-/** Rows are gathered to this size before they are handed on: small writes cost more than the copy. */
+/** Rows gather to this size before they are written: small writes cost more than the copy. */
 const WRITE_BYTES = 256 * 1024;
 
-/** One result blob, begun with its first row: a file that would be empty is never made. */
+/** The writer of one result blob. It begins with the first row, so that an empty file is never made. */
 class ResultWriter {
   readonly #blobs: Blobs;
   readonly #id: FileId;
@@ -271,7 +275,7 @@ class ResultWriter {
     this.#id = id;
   }
 
-  /** Null when there is room for more right away. */
+  /** Returns null when there is room for more right away. */
   write(row: Buffer): Promise<void> | null {
     this.#gathered.push(row);
     this.#gatheredBytes += row.length;
@@ -287,7 +291,7 @@ class ResultWriter {
     return describe({ id: this.#id, blobKey, bytes, sha256: this.#hash.digest("hex") });
   }
 
-  /** Writes nothing more; a blob that was finished is removed with its intent. */
+  /** Stops writing; a finished blob is removed with its intent. */
   async abandon(): Promise<void> {
     this.#stream?.destroy(new Error("abandoned"));
     await this.#stored?.catch(() => {});
@@ -297,7 +301,7 @@ class ResultWriter {
     const rows = this.#gathered;
     this.#gathered = [];
     this.#gatheredBytes = 0;
-    // A long row has come last. Copied and hashed at once it would keep the event loop: 70 ms for 64 MB.
+    // A long row comes last. To copy and hash it at once would block the event loop for 70 ms with 64 MB.
     const last = rows.at(-1);
     const long = last !== undefined && last.length > WRITE_BYTES ? rows.pop() : undefined;
     if (rows.length > 0) await this.#put(Buffer.concat(rows));
@@ -321,7 +325,7 @@ class ResultWriter {
       this.#stored = stored.catch((cause: unknown) => {
         throw new NotWritten("a result file could not be written", { cause });
       });
-      // Awaited in `finish`; a failure before that surfaces in `#pass`.
+      // `finish` awaits the promise; a failure before that surfaces in `#pass`.
       this.#stored.catch(() => {});
       this.#stream.on("error", () => {});
     }

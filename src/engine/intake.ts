@@ -1,9 +1,9 @@
 /**
- * Validating: the input is read once, streaming; every line is checked and planned.
+ * Validates a batch: reads its input once, as a stream, and checks and plans every line.
  *
- * One bad line fails the batch, and every bad line is reported (the first `MAX_FAULTS` of them). Memory
- * is bounded by the longest line, the custom ids and the plan. The verdict is one guarded commit, so
- * a batch that is cancelled, or whose lease is lost, during the read simply ignores it.
+ * One bad line fails the batch, and every bad line is reported (the first `MAX_FAULTS` of them). Memory is bounded by
+ * the longest line, the custom ids and the plan. The verdict is one guarded commit, so it changes nothing when the
+ * batch was cancelled, or its lease was lost, during the read.
  */
 import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
@@ -27,9 +27,9 @@ import { parsedLine } from "./parsed-line.ts";
 import { isGone } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 
-/** How many faults a failed batch lists. */
+/** The number of faults that a failed batch lists. */
 const MAX_FAULTS = 100;
-/** A line costs this much time besides that of its bytes, however short it is. */
+/** The fixed cost of a line besides its bytes, however short it is. */
 const LINE_COST_BYTES = 256;
 
 export interface IntakeLimits {
@@ -52,14 +52,14 @@ export interface IntakeDeps {
   readonly tracing: Tracing;
   readonly leases: Leases;
   readonly memory: MemoryBudget;
-  /** Asked anew for each batch, which keeps what it began with: the configuration may be loaded again. */
+  /** The limits are read anew for each batch, which keeps them to its end: the configuration may be loaded again. */
   readonly limits: () => IntakeLimits;
-  /** For lines without a model of batches without a default of their own. Asked anew for each batch. */
+  /** The model for lines without one in a batch without a default of its own. It is read anew for each batch. */
   readonly defaultModel: () => string | null;
   readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** Whose turn was last: a project with many batches must not hold up the others. */
+  /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
   readonly turn: { project: string };
-  /** Told when a batch has failed. */
+  /** Called when a batch has failed. */
   readonly onFinal: () => void;
 }
 
@@ -67,7 +67,7 @@ type Verdict =
   | { readonly ok: true; readonly plan: BatchPlan }
   | { readonly ok: false; readonly faults: readonly Fault[] };
 
-/** Validates one waiting batch; false when there is none. */
+/** Validates one waiting batch; returns false when there is none. */
 export async function validateNext(deps: IntakeDeps): Promise<boolean> {
   const { store, leases, tracing, turn } = deps;
   const claimed = await store.claimBatchToValidate(await leases.claim(), turn.project);
@@ -80,7 +80,7 @@ export async function validateNext(deps: IntakeDeps): Promise<boolean> {
   try {
     await during(span, () => validate(claimed, run.stop, deps), describe);
   } catch (error) {
-    // The lease is left to run out before the next try.
+    // The lease must run out before the next try.
     if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
     throw error;
   } finally {
@@ -136,7 +136,7 @@ const fileFault = (code: FaultCode, message: string, param: string | null = null
   faults: [{ code, message, param, line: null }],
 });
 
-/** Null when `stop` ended the reading. */
+/** Returns null when `stop` ended the reading. */
 async function judge(
   { batch, input, failureCount }: ClaimedBatch,
   stop: AbortSignal,
@@ -160,7 +160,7 @@ async function judge(
     }
   };
   try {
-    // The range makes a blob that has become shorter a fault of its own.
+    // The range turns a blob that has become shorter into a fault of its own.
     for await (const bytes of deps.blobs.read(input.blobKey, { start: 0, end: input.bytes })) {
       if (stop.aborted) return null;
       await addAll(splitter.push(bytes as Buffer));
@@ -192,14 +192,14 @@ function givenUp({ id }: Batch, { log }: IntakeDeps): Verdict {
   );
 }
 
-/** Counts a long line as far as it has come. */
+/** Counts a long line by the bytes that have come so far. */
 async function holdIn(room: Room, bytes: number): Promise<void> {
   if (bytes < room.bytes) room.release();
   if (bytes > room.bytes) await room.add(bytes - room.bytes);
 }
 
 function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits): Verdict | null {
-  // The store looks in the project of the batch only. That no project reads another's file is worth a second check.
+  // The store looks in the project of the batch only. No project may read another's file, so the check is made twice.
   if (input === null || input.project !== batch.project) {
     return fileFault(
       "invalid_request",
@@ -223,7 +223,7 @@ function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits
   return null;
 }
 
-/** Of the default that the client chose: that of the configuration is judged where a line needs it. */
+/** Judges the default that the client chose. The default of the configuration is judged where a line needs it. */
 function defaultModelFault(
   { defaultModel }: Batch,
   { routeKeyOf, hintFor }: ServedModels,
@@ -233,18 +233,18 @@ function defaultModelFault(
   return { ok: false, faults: [{ ...fault, line: null }] };
 }
 
-/** What the lines of a batch are held to. */
+/** The rules for the lines of a batch. */
 interface Rules {
   readonly limits: IntakeLimits;
   readonly models: ServedModels;
-  /** For lines of a batch without a default of its own. */
+  /** The model for lines without one in a batch without a default of its own. */
   readonly defaultModel: string | null;
 }
 
-/** What one pass over the lines of an input file finds out. */
+/** The result of one pass over the lines of an input file. */
 class InputReading {
   readonly #limits: IntakeLimits;
-  /** Settled here and kept with the batch, so that a line asks for the same model whenever it is sent. */
+  /** The model is settled here and kept with the batch, so that a line asks for the same one whenever it is sent. */
   readonly #defaultModel: string | null;
   readonly #checker: LineChecker;
   readonly #planner: Planner;
@@ -262,7 +262,7 @@ class InputReading {
     this.#planner = new Planner(limits.chunk);
   }
 
-  /** Null when the line is added already; only a long line takes its time. */
+  /** Adds a line. Returns null when it is added already; only a long line takes its time. */
   add(line: SplitLine): Promise<void> | null {
     this.#lineCount++;
     if (this.#lineCount > this.#limits.maxRequestsPerBatch) return null;

@@ -1,17 +1,18 @@
 /**
- * The journal is the only truth about which lines have been answered.
+ * Writes the journal, the only truth about which lines have been answered.
  *
- * Append-only: the outcomes of one chunk, in immutable segments. Records gather in memory and are
- * flushed together: the segment blob first, then, in one commit guarded by the lease, its row and the counts it adds. A segment exists if and only if its
- * row exists, so a crash between the two leaves garbage, never half a truth. A line whose record was
- * flushed survives `kill -9`; any other line may be sent again.
+ * The journal is append-only: it holds the outcomes of one chunk, in immutable segments. Records gather in memory and
+ * are flushed together. A flush writes the segment blob first. Then one commit, guarded by the lease, writes its row
+ * and adds its counts. A segment exists if and only if its row exists, so a crash between the two leaves garbage,
+ * never half a segment. A line whose record was flushed survives `kill -9`; any other line may be sent again.
  *
- * What waits in memory is what a crash repeats, and each flush costs some syncs. So records are flushed as soon as there are
- * `flushLines` of them and the flush before began `minIntervalMs` ago, or, where the disk is slow, so long ago that
- * it is left alone for most of the time. Fewer records wait for `flushMs`; more than `flushBytes` wait for nothing.
+ * A crash repeats the lines whose records wait in memory, and each flush costs some syncs. A flush therefore begins
+ * once there are `flushLines` records and the flush before it began `minIntervalMs` ago. Where the disk is slow, the
+ * interval grows so that the disk stays idle for most of the time. Fewer records wait for `flushMs`; more than
+ * `flushBytes` wait for nothing.
  *
  * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile no
- * other chunk is started, and `append` lets nobody through once `maxUnflushedBytes` have gathered.
+ * other chunk may start, and `append` waits once `maxUnflushedBytes` have gathered.
  */
 import type { Usage } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
@@ -28,20 +29,20 @@ import { crc32Of, recordHeader } from "./segment.ts";
 
 export interface JournalRecord {
   readonly lineNumber: number;
-  /** Whether the row belongs in the output file; else in the error file. */
+  /** Whether the row belongs in the output file or, when false, in the error file. */
   readonly succeeded: boolean;
   /** The finished row, newline included, in pieces. */
   readonly row: readonly Buffer[];
-  /** What its answer holds of the memory, released when the record is written or given up. */
+  /** The memory that the answer holds, released when the record is written or given up. */
   readonly room?: Room | undefined;
 }
 
 export interface JournalLimits {
-  /** No record waits longer for its flush to begin, unless the one before takes longer. */
+  /** The longest wait of a record for its flush to begin, unless the flush before takes longer. */
   readonly flushMs: number;
-  /** As many are worth a segment of their own: of slow answers there would be one file for each. */
+  /** The number of records worth a segment of their own. Without it each slow answer would get a file of its own. */
   readonly flushLines: number;
-  /** From the beginning of a flush to that of the next. */
+  /** The time from the beginning of a flush to the beginning of the next. */
   readonly minIntervalMs: number;
   readonly flushBytes: number;
   readonly maxUnflushedBytes: number;
@@ -68,18 +69,18 @@ export interface JournalOptions {
   readonly metrics: Metrics;
   readonly limits: JournalLimits;
   readonly lease: ChunkLease;
-  /** Of its lines, for metrics. */
+  /** The labels of its lines, for metrics. */
   readonly labels: LineLabels;
-  /** Told once, when a write finds that the lease is somebody else's. */
+  /** Called once, when a write finds that another worker has the lease. */
   readonly onLeaseLost: () => void;
-  /** Journals that cannot be written at the moment: while there is one, no chunk is started. */
+  /** The journals that cannot be written at the moment: while there is one, no chunk is started. */
   readonly failingJournals: Set<Journal>;
   /** When this aborts, a failing flush is given up: its lines will be sent again. */
   readonly giveUp: AbortSignal;
 }
 
 interface Pending {
-  /** What the answers hold of the memory. */
+  /** The memory that the answers hold. */
   rooms: Room[];
   parts: Buffer[];
   bytes: number;
@@ -97,7 +98,7 @@ const nothingPending = (): Pending => ({
   usage: NO_USAGE,
 });
 
-/** A flush begins no sooner than so many times the time that the last one took, after that one began. */
+/** A flush begins no sooner after the start of the last one than so many times the time that one took. */
 const INTERVAL_PER_FLUSH_TIME = 4;
 
 export class Journal {
@@ -108,7 +109,7 @@ export class Journal {
   #cancelFlush: Cancel | null = null;
   /** Flushes run one after another; this is the end of the last one. */
   #flushed: Promise<void> = Promise.resolve();
-  /** Nothing may be written any more: the lease is lost, or a flush was given up. */
+  /** The journal must not be written any more: the lease is lost, or a flush was given up. */
   #isOver = false;
   #refusal: Error | null = null;
   #flushBeganAtMs: number;
@@ -119,7 +120,10 @@ export class Journal {
     this.#flushBeganAtMs = options.clock.elapsedMs();
   }
 
-  /** Adds a record. Null when there is room for more, else when there will be; not when it is durable. */
+  /**
+   * Adds a record. Returns null when there is room for more, else a promise that resolves when there is. Neither says
+   * that the record is durable.
+   */
   append(record: JournalRecord, usage: Usage): Promise<void> | null {
     const { limits } = this.#options;
     const pending = this.#pending;
@@ -163,19 +167,22 @@ export class Journal {
     await this.#flushed;
   }
 
-  /** Why the store will never take what was written, or null. Trying again would keep all others waiting. */
+  /**
+   * The error because of which the store will never take the write, or null. Another try would keep all others
+   * waiting.
+   */
   get refusal(): Error | null {
     return this.#refusal;
   }
 
-  /** Writes nothing any more: the lease is somebody else's. */
+  /** Ends all writing: another worker has the lease. */
   discard(): void {
     this.#isOver = true;
     this.#cancelFlush?.();
     this.#drop();
   }
 
-  /** Resolves with the records that gathered. */
+  /** Takes the records that gathered, and leaves none. */
   #takePending(): Pending {
     const pending = this.#pending;
     this.#pending = nothingPending();
@@ -199,7 +206,7 @@ export class Journal {
     this.#cancelFlush = this.#options.clock.after(ms, () => void this.flush());
   }
 
-  /** Until the next flush may begin. */
+  /** Returns the time until the next flush may begin. */
   #restMs(): number {
     const { clock, limits } = this.#options;
     const intervalMs = Math.max(limits.minIntervalMs, INTERVAL_PER_FLUSH_TIME * this.#flushTookMs);
@@ -225,7 +232,7 @@ export class Journal {
     return { blobKey, bytes, crc32: await crc32Of(parts), completed, failed, usage };
   }
 
-  /** Until it works, the lease is lost, the store refuses it, or the run is over. */
+  /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */
   async #persist(write: () => Promise<boolean>): Promise<boolean> {
     const { clock, log, metrics, lease, limits } = this.#options;
     const { giveUp, onLeaseLost, failingJournals } = this.#options;

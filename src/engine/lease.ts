@@ -1,11 +1,11 @@
 /**
- * What this process holds. Leases are extended together, a few times before they would run out; whoever
- * works under a lease learns here that it was lost, or that its batch is to stop.
+ * Keeps the leases of this process. Leases are extended together, several times before they would run out. Each run
+ * under a lease learns here that the lease was lost, or that its batch is to stop.
  *
- * A run under a lease has two signals, because "may I start more?" and "must I drop this?" are
- * different questions. `stop` aborts first: when the process drains, when the batch is cancelled or
- * expires, when its lines are to go another way, or when the lease is lost. `abort` follows after a grace period, or
- * at once with a lost lease, since nothing that is still in flight could be recorded.
+ * A run under a lease has two signals, because "may I start more?" and "must I drop this?" are different questions.
+ * `stop` aborts first: when the process drains, the batch is cancelled or expires, its lines are to go another way,
+ * or the lease is lost. `abort` follows after a grace period. With a lost lease it follows at once, since no answer
+ * still in flight could be recorded.
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { Cancel, Clock } from "../clock.ts";
@@ -13,13 +13,16 @@ import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal, Store } from "../store/store.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 
-/** Without a renewal for this long, another worker may take over. Longer: slower recovery from a dead machine. */
+/**
+ * Another worker may take over after so long without a renewal. A longer time would slow the recovery from a dead
+ * machine.
+ */
 const LEASE_TTL_MS = 30_000;
 export const HEARTBEAT_MS = LEASE_TTL_MS / 3;
 
 /**
- * Why a run ends early: the process leaves, the batch ends, its lines are to go another way, or the lease is
- * somebody else's now.
+ * Why a run ends early: the process drains, the batch ends, its lines are to go another way, or another worker has
+ * the lease.
  */
 export type EndReason = "drain" | "batch" | "reroute" | "lease";
 
@@ -39,14 +42,14 @@ export class Run {
     return this.#abort.signal;
   }
 
-  /** What asked the run to end first, or null. A lost lease outranks the others. */
+  /** The first reason for which the run was asked to end, or null. A lost lease outranks the others. */
   get endReason(): EndReason | null {
     return this.#endReason;
   }
 
   /**
-   * Starts nothing more; what is in flight may go on for `graceMs`, and to its end when that is null. Of two reasons
-   * the shorter grace counts.
+   * Starts nothing more. Requests in flight may go on for `graceMs`, and to their end when it is null. The shorter
+   * grace counts when there are two reasons.
    */
   end(reason: Exclude<EndReason, "lease">, graceMs: number | null, clock: Clock): void {
     if (this.#asked.has(reason)) return;
@@ -57,14 +60,14 @@ export class Run {
     this.#graces.push(clock.after(graceMs, () => this.#drop()));
   }
 
-  /** Drops everything now. */
+  /** Drops all work at once. */
   loseLease(): void {
     this.#endReason = "lease";
     this.#stop.abort();
     this.#drop();
   }
 
-  /** The run is over: ends the wait for its grace period. */
+  /** Ends the wait for the grace period, as the run is over. */
   finish(): void {
     this.#drop();
   }
@@ -87,7 +90,7 @@ export interface LeaseOptions {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly owner: string;
-  /** For requests in flight of a batch that is cancelled or expires. */
+  /** The time that requests in flight of a cancelled or expired batch may still take. */
   readonly stopGraceMs: number;
 }
 
@@ -107,7 +110,7 @@ export class Leases {
   readonly #options: LeaseOptions;
   readonly #batches = new Map<BatchId, Held<BatchLease>>();
   readonly #chunks = new Map<string, Held<ChunkLease>>();
-  /** Null until the process is leaving. */
+  /** Null until the process drains. */
   #drainGraceMs: number | null = null;
   #renewedAt: Moment;
 
@@ -116,15 +119,16 @@ export class Leases {
     this.#renewedAt = momentOf(options.clock);
   }
 
-  /** A bid for work in this process's name. */
+  /** Makes a bid for work in this process's name. */
   async claim(): Promise<Claim> {
     await this.renewIfLate();
     return this.#bid();
   }
 
   /**
-   * After a pause of the machine all leases have run out: this process must not take its work from itself. No time
-   * elapses while a machine is suspended; only the date tells.
+   * Renews the leases after a pause of the machine, when all of them have run out. Without this the process would
+   * take its own work from itself. No elapsed time passes while a machine is suspended, so only the date shows the
+   * pause.
    */
   async renewIfLate(): Promise<void> {
     const { nowMs, elapsedMs } = momentOf(this.#options.clock);
@@ -138,7 +142,7 @@ export class Leases {
 
   holdBatch(lease: BatchLease): Run {
     const run = this.#newRun();
-    // Without a renewal in time the store lets anybody take over, also the one who had it.
+    // Without a renewal in time the store lets any worker take over, this process included.
     this.#batches.get(lease.batchId)?.run.loseLease();
     this.#batches.set(lease.batchId, { lease, run });
     this.#options.metrics.leaseChanged("batch", "claimed");
@@ -198,7 +202,7 @@ export class Leases {
     }
   }
 
-  /** The process is leaving: ends every run, also those whose claim is still on its way. */
+  /** Ends every run because the process drains, also the runs whose claim is still on its way. */
   drain(graceMs: number): void {
     this.#drainGraceMs = graceMs;
     for (const { run } of [...this.#batches.values(), ...this.#chunks.values()]) {

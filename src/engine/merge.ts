@@ -1,14 +1,14 @@
 /**
- * The rows of a batch in the order of its input, from the journals of its chunks.
+ * Merges the journals of a batch into rows in the order of its input.
  *
- * The chunks of one route follow each other in the file, those of different routes interleave, so each route is
- * one ordered stream and the streams are merged by line number. One chunk of each route is in memory
- * at a time: the index of its records, and the rows themselves as long as they are small; the rows of a
- * larger chunk are read one by one.
+ * The chunks of one route follow each other in the file, and the chunks of different routes interleave. Each route is
+ * therefore one ordered stream, and the streams are merged by line number. Memory holds one chunk of each route at a
+ * time: the index of its records, and the rows too when they are small. The rows of a larger chunk are read one by
+ * one.
  *
  * Lines without a record get a row that says why. There are such lines when the batch was stopped, and when a segment
- * cannot be read any more. In a batch that has time left the latter are not written: the merge goes on to
- * the last chunk to find out what has to be sent again, and reports it ({@link Merge.incomplete}).
+ * cannot be read any more. While the batch has time left, unreadable lines must not get a row. The merge then goes on
+ * to the last chunk to find which lines have to be sent again, and reports them ({@link Merge.incomplete}).
  */
 import type { Chunk, StopReason } from "../batch/batch.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
@@ -18,14 +18,14 @@ import { findLeftLines, type LeftLine } from "./chunk-input.ts";
 import { ANSWER_LOST, unreadableLine } from "./failure.ts";
 import { type RecordExtent, readSegment } from "./segment.ts";
 
-/** Rows of one chunk are kept in memory up to this much. */
+/** The rows of one chunk are kept in memory up to this size. */
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
-/** Of all routes together: a batch may have a hundred. */
+/** The limit for all routes together: a batch may have a hundred. */
 const MAX_KEPT_TOTAL_BYTES = 64 * 1024 * 1024;
 
 export interface Row {
   readonly lineNumber: number;
-  /** `not_run` stands in the error file, but is not counted as failed. */
+  /** A `not_run` row stands in the error file, but is not counted as failed. */
   readonly kind: "completed" | "failed" | "not_run";
   readonly bytes: Buffer;
 }
@@ -34,7 +34,7 @@ export interface MergeOptions {
   readonly blobs: Blobs;
   readonly inputBlobKey: string;
   readonly stopReason: StopReason | null;
-  /** Whether lines without a readable record are to be sent again; else they get rows. */
+  /** Whether lines without a readable record are to be sent again; otherwise they get rows. */
   readonly canSendAgain: boolean;
   /** Whether an error that might pass counts as damage. */
   readonly isLastTry: boolean;
@@ -44,7 +44,7 @@ export interface MergeOptions {
 /** One pass over the journals of a batch. */
 export class Merge {
   readonly #options: MergeOptions;
-  /** Chunks whose lines have not all a readable record, although the batch was not stopped. */
+  /** The chunks with lines that lack a readable record, although the batch was not stopped. */
   readonly incomplete: IncompleteChunk[] = [];
   #maxKeptBytes = MAX_KEPT_BYTES;
 
@@ -52,7 +52,10 @@ export class Merge {
     this.#options = options;
   }
 
-  /** Every line of every chunk exactly once, by line number; in groups, because a step for each row costs. */
+  /**
+   * Yields every line of every chunk exactly once, by line number. Rows come in groups, because a step for each row
+   * costs time.
+   */
   async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
     const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.model);
     this.#maxKeptBytes = Math.min(MAX_KEPT_BYTES, MAX_KEPT_TOTAL_BYTES / byRoute.size);
@@ -95,7 +98,10 @@ export class Merge {
     else if (!canSendAgain) yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
   }
 
-  /** Where answers of a stopped batch were lost, nobody knows which of its lines ran. */
+  /**
+   * Yields the rows with those of unanswered lines. Where a stopped batch lost answers, it is unknown which of its
+   * lines ran.
+   */
   async *#rowsWithLeft(
     chunk: Chunk,
     records: ChunkRecords,
@@ -145,7 +151,7 @@ class RouteRows {
     }
   }
 
-  /** At least one: where an input was damaged, two routes may have a line of the same number. */
+  /** Returns at least one row: where an input was damaged, two routes may have a line of the same number. */
   takeBefore(lineNumber: number): readonly Row[] {
     const from = this.#at++;
     while (this.head !== null && this.head.lineNumber < lineNumber) this.#at++;
@@ -168,7 +174,7 @@ class ChunkRecords {
     this.#blobs = blobs;
   }
 
-  /** The first record of a line wins. */
+  /** Adds records; the first record of a line wins. */
   add(
     segment: Segment,
     { bytes, records }: { readonly bytes: Buffer; readonly records: readonly RecordExtent[] },
@@ -189,7 +195,7 @@ class ChunkRecords {
     return new Set(this.#records.keys());
   }
 
-  /** All rows in order, together when they are small enough to be kept. */
+  /** Yields all rows in order, together when they are small enough to be kept. */
   async *rows(): AsyncGenerator<readonly Row[]> {
     const records = [...this.#records.values()].sort((a, b) => a.lineNumber - b.lineNumber);
     const kept: Row[] = [];

@@ -1,8 +1,10 @@
 /**
- * A segment: a run of records, written as one blob and never changed. A record is a header line
- * `<line number> <o|e> <bytes>\n`, then that many bytes, which are the finished row of the output (`o`) or the error
- * (`e`) file. The row of the segment in the store has its length and its CRC-32, so every reader knows what it holds:
- * all that was written, or nothing it may use. A part of a damaged segment is never used.
+ * Reads and checks segments. A segment is a run of records, written as one blob and never changed. A record is a
+ * header line `<line number> <o|e> <bytes>\n`, then that many bytes, which are the finished row of the output (`o`)
+ * or the error (`e`) file.
+ *
+ * The row of the segment in the store has its length and its CRC-32, so every reader can tell a whole segment from a
+ * damaged one. No part of a damaged segment may be used.
  */
 import { crc32 } from "node:zlib";
 import { BlobNotFound, type Blobs, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
@@ -19,7 +21,7 @@ export interface RecordExtent {
 
 export type SegmentReading =
   | { readonly ok: true; readonly bytes: Buffer; readonly records: readonly RecordExtent[] }
-  /** It will never be readable: `problem` is for the log. */
+  /** The segment will never be readable: `problem` is for the log. */
   | { readonly ok: false; readonly problem: string };
 
 export const recordHeader = (
@@ -27,7 +29,7 @@ export const recordHeader = (
   rowBytes: number,
 ): Buffer => Buffer.from(`${lineNumber} ${succeeded ? "o" : "e"} ${rowBytes}\n`);
 
-/** In slices: a segment may hold several answers of 60 MB. */
+/** Computes the checksum in slices: a segment may hold several answers of 60 MB. */
 export async function crc32Of(parts: readonly Buffer[]): Promise<number> {
   let sum = 0;
   let bytesInSlice = 0;
@@ -45,7 +47,7 @@ export async function crc32Of(parts: readonly Buffer[]): Promise<number> {
 
 export interface SegmentReader {
   readonly blobs: Blobs;
-  /** Whether an error that might pass, such as EIO, counts as damage: after enough tries it will not pass. */
+  /** Whether an error that might pass, such as EIO, counts as damage. After enough tries it will not pass. */
   readonly isLastTry: boolean;
 }
 
@@ -82,7 +84,7 @@ export async function isGone(error: unknown, blobs: Blobs): Promise<boolean> {
 
 const NEWLINE = 0x0a;
 
-/** The records in the order in which they were written; null when the bytes are something else. */
+/** Returns the records in the order in which they were written; null when the bytes are not records. */
 function recordsIn(segment: Buffer): RecordExtent[] | null {
   const records: RecordExtent[] = [];
   let at = 0;

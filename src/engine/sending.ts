@@ -1,6 +1,7 @@
 /**
- * The lines of a chunk that are under way: each is read, gets a slot, is sent, and ends as a record in the journal. A chunk is
- * worked on by `chunk-runner.ts`; this is its hot path, so what is the same for all lines is made once.
+ * Sends the lines of a chunk: each is read, gets a slot, is sent, and ends as a record in the journal.
+ * `chunk-runner.ts` works on a chunk as a whole. This file is its hot path, so values that are the same for all lines
+ * are made once.
  */
 import { type Batch, NO_USAGE } from "../batch/batch.ts";
 import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
@@ -21,7 +22,10 @@ import { parsedLine } from "./parsed-line.ts";
 export interface ChunkRun {
   readonly claimed: ClaimedChunk;
   readonly route: Route;
-  /** Of one of its models, as it may have moved since the file was read; null when nothing serves it any more. */
+  /**
+   * Finds the current route of a model, which may have moved since the file was read; null when no target serves it
+   * any more.
+   */
   readonly routeOf: (model: string) => Route | null;
   readonly run: Run;
   readonly handOut: HandOut;
@@ -37,7 +41,10 @@ interface SendingParts {
   readonly commonFailures: CommonFailures;
 }
 
-/** The lines of a chunk that are under way. Made for tens of thousands of lines a second: one promise each. */
+/**
+ * The lines of a chunk that are under way. Tens of thousands of lines a second pass here, so each may make one
+ * promise only.
+ */
 export class Sending {
   readonly #chunkRun: ChunkRun;
   readonly #journal: Journal;
@@ -45,7 +52,7 @@ export class Sending {
   readonly #log: Log;
   readonly #commonFailures: CommonFailures;
   readonly #memory: MemoryBudget;
-  /** What most of its lines ask for: a chunk may hold lines for several names of one route. */
+  /** The request kind of most of its lines: a chunk may hold lines for several names of one route. */
   readonly #kind: RequestKind;
   #underWayCount = 0;
   #resolveSettled: (() => void) | null = null;
@@ -65,7 +72,9 @@ export class Sending {
     this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.model };
   }
 
-  /** Sends the lines that are not answered yet, each as soon as it has a slot. False when the run ends first. */
+  /**
+   * Sends the lines that are not answered yet, each as soon as it has a slot. Returns false when the run ends first.
+   */
   async takeOn(lines: Iterable<SplitLine>, answered: ReadonlySet<number>): Promise<boolean> {
     const { handOut, route, run } = this.#chunkRun;
     for (const line of lines) {
@@ -75,7 +84,7 @@ export class Sending {
         const reading = this.#read(line);
         const ready = reading instanceof Promise ? await reading : reading;
         if (ready !== null) {
-          // What the line waits for where it goes another way, it must not keep a place here.
+          // A line that goes another way must not keep a place here while it waits.
           const asked = ready.route === route ? handOut.acquire(ready.request) : null;
           const slot = asked instanceof Promise ? await asked : asked;
           this.#underWayCount++;
@@ -88,13 +97,16 @@ export class Sending {
     return true;
   }
 
-  /** A chunk of lines that every target refuses keeps them: they need no memory of their own, and no place. */
+  /**
+   * Returns a wait while every target refuses the lines of the chunk. They stay in the chunk, so they take no memory
+   * of their own and no place.
+   */
   #held(): Promise<void> | null {
     const { route, run } = this.#chunkRun;
     return run.stop.aborted ? null : route.held(this.#kind, run.stop);
   }
 
-  /** Resolves once none is under way. */
+  /** Resolves once no line is under way. */
   async settled(): Promise<void> {
     if (this.#underWayCount === 0) return;
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -102,7 +114,10 @@ export class Sending {
     await promise;
   }
 
-  /** Null when the line cannot be sent, which fails the run after its last line. A promise only for a long line. */
+  /**
+   * Returns null when the line cannot be sent, which fails the run after its last line. Only a long line makes a
+   * promise.
+   */
   #read(line: SplitLine): ReadyLine | null | Promise<ReadyLine | null> {
     try {
       const parsed = line.bytes === null ? null : parsedLine(line.bytes);
@@ -161,7 +176,7 @@ export class Sending {
     }
   }
 
-  /** The journal has the room of the answer from then on. */
+  /** Records the outcome. The journal has the room of the answer from then on. */
   #record({ lineNumber, customId, room }: ReadyLine, outcome: FinalOutcome): Promise<void> | null {
     const succeeded = isSuccess(outcome);
     this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
@@ -181,7 +196,7 @@ export class Sending {
 const RECORDED = "line.recorded";
 const INTERRUPTED: Outcome = { kind: "interrupted" };
 
-/** A line that intake accepted; that it cannot be read any more means that the blob changed. */
+/** Returns a line that intake accepted. A line that cannot be read any more means that the blob changed. */
 function checked(line: SplitLine, parsed: ParsedLine | null) {
   if (line.bytes === null || parsed === null || parsed.customId === null) {
     throw new Error(`line ${line.number} of the input file is not what was validated`);
@@ -197,7 +212,7 @@ interface ReadyLine {
   readonly room: Room;
   readonly span: Span;
   readonly request: UpstreamRequest;
-  /** Null when nothing serves its model any more. */
+  /** Null when no target serves its model any more. */
   readonly route: Route | null;
 }
 

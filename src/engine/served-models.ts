@@ -1,4 +1,6 @@
-/** Which models the lines of a batch may ask for: asked once for each batch, and the same for all its lines. */
+/**
+ * Finds which models the lines of a batch may ask for: asked once for each batch, and the same for all its lines.
+ */
 import type { ModelRules } from "../batch/file-models.ts";
 import { listed } from "../batch/truncate.ts";
 import type { TargetModels, Upstreams } from "../upstream/upstream.ts";

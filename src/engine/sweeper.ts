@@ -1,13 +1,13 @@
 /**
- * Removes what nobody needs: journals of final batches, content of deleted files, parts of uploads that have
- * ended, old idempotency keys, and garbage, which is a blob without a row that can never get one. Each
- * step deletes the blob first and the row last, so a sweep that is cut short is simply done again. What
- * cannot be removed is told and left for the next sweep; it holds up nothing else.
+ * Removes what is no longer needed: journals of final batches, content of deleted files, parts of ended uploads, old
+ * idempotency keys, and garbage. Garbage is a blob without a row that can never get one. Each step deletes the blob
+ * first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is logged
+ * and left for the next sweep; it holds up no other.
  *
- * The age of a blob says nothing: while the database is locked or the disk is full, the row of a blob may be hours
- * behind. The store knows which blobs are garbage (`findGarbage`), and garbage stays garbage, because the commit
- * that would name the blob is refused from then on. So nothing happens between that answer and the deletion that could
- * make the deletion wrong, whichever process carries it out.
+ * The sweeper must never delete by age: while the database is locked or the disk is full, the row of a blob may be
+ * hours behind. The store knows which blobs are garbage (`findGarbage`), and garbage stays garbage, because the store
+ * refuses the commit that would name the blob. The deletion is therefore safe at any later time, whichever process
+ * carries it out.
  */
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -24,12 +24,15 @@ export interface SweeperDeps {
 
 const PAGE = 100;
 const LOOKUP_PAGE = 500;
-/** Where blobs stand whose rows are written after them. */
+/** The prefixes of blobs whose rows are written after them. */
 const ORPHAN_PREFIXES = ["files/", "parts/", "journal/"];
-/** Looking at every blob costs most where there are many, and a crash leaves few. */
+/**
+ * The time between two sweeps of all blobs. A sweep costs most where there are many blobs, and a crash leaves few
+ * orphans.
+ */
 export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 
-/** Clears one page of what is finished with; true when there may be more. */
+/** Clears one page of finished data; returns true when there may be more. */
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
   const counts = [
@@ -72,17 +75,17 @@ async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
   });
 }
 
-/** What writers that are gone had declared. */
+/** Removes the blobs that vanished writers had declared. */
 async function sweepGivenUp(deps: SweeperDeps): Promise<number> {
   const { store, intents } = deps;
-  // After a pause of the machine this process must not give up its own blobs.
+  // The renewal comes first: after a pause of the machine this process must not give up its own blobs.
   await intents.renew();
   const keys = await store.giveUpExpiredBlobs(PAGE);
   await deleteGarbage(keys, deps);
   return keys.length;
 }
 
-/** How many could be removed. */
+/** Returns how many could be removed. */
 async function removeEach<T>(
   things: readonly T[],
   log: Log,
