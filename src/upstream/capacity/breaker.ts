@@ -33,7 +33,7 @@ export type Evidence = "good" | "down" | "refused" | "doubtful" | "full" | "noth
 export interface Ended {
   readonly startedAtMs: number;
   readonly nowMs: number;
-  /** From 0 up to 1. */
+  /** A number from 0 up to 1. */
   readonly random: number;
 }
 
@@ -55,14 +55,14 @@ const JITTER = 0.2;
 export class CircuitBreaker<Failure extends Outcome = Outcome> {
   #circuit: Circuit = "closed";
   #weight = 0;
-  /** Backoffs in a row, without a good answer between them. */
+  /** The number of backoffs in a row, without a good answer between them. */
   #backoffCount = 0;
   #backoffUntilMs = Number.NEGATIVE_INFINITY;
   #openedAtMs = Number.NEGATIVE_INFINITY;
   #probedAtMs = 0;
-  /** Until then answers may come that were in flight together with the last good one. */
+  /** Answers may come until then that were in flight together with the last good one. */
   #goodUntilMs = Number.NEGATIVE_INFINITY;
-  /** In a row, without a good answer between them. */
+  /** The number of failures in a row, without a good answer between them. */
   #failureCount = 0;
   #lastFailure: Failure | null = null;
 
@@ -80,23 +80,23 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     return this.#failureCount >= FAILURES_IN_A_ROW;
   }
 
-  /** When the latest backoff is over. While the circuit is open, the probe may go then. */
+  /** The end of the latest backoff. While the circuit is open, the probe may go then. */
   get backoffUntilMs(): number {
     return this.#backoffUntilMs;
   }
 
-  /** When it opened last. */
+  /** The instant at which the circuit opened last. */
   get openedAtMs(): number {
     return this.#openedAtMs;
   }
 
-  /** When an attempt may start. Infinity while a probe is under way. */
+  /** Returns when an attempt may start. Infinity means that a probe is under way. */
   readyAtMs(): number {
     if (this.#circuit === "closed") return Number.NEGATIVE_INFINITY;
     return this.#circuit === "open" ? this.#backoffUntilMs : Number.POSITIVE_INFINITY;
   }
 
-  /** An attempt starts; true when it is the probe. */
+  /** Lets an attempt start; returns true when it is the probe. */
   pass(nowMs: number): boolean {
     if (this.#circuit !== "open") return false;
     this.#circuit = "half_open";
@@ -104,7 +104,10 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     return true;
   }
 
-  /** Learns from an attempt; true when the circuit is another one now. `failure` is kept unless it was none. */
+  /**
+   * Learns from an attempt; returns true when the state of the circuit has changed. `failure` is kept unless it was
+   * none.
+   */
   note(evidence: Evidence, ended: Ended, failure: Failure | null): boolean {
     const before = this.#circuit;
     if (evidence === "good") this.#close(ended);
@@ -121,7 +124,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     this.#failureCount = 0;
   }
 
-  /** After a probe that told nothing the next one may go at once. */
+  /** The next probe may go at once after a probe that told nothing. */
   #noteNothing({ startedAtMs, nowMs }: Ended): void {
     if (!this.#isProbe(startedAtMs)) return;
     this.#circuit = "open";
@@ -133,7 +136,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     this.#failureCount++;
     this.#lastFailure = failure;
     if (this.#isProbe(startedAtMs)) this.#open(ended);
-    // An attempt that started before the circuit opened tells nothing that is not known.
+    // An attempt that started before the circuit opened tells nothing new.
     if (this.#circuit !== "closed" || startedAtMs < this.#openedAtMs) return;
     if (evidence !== "doubtful") this.#backOff(ended);
     if (evidence === "full" && nowMs <= this.#goodUntilMs) return;
@@ -151,7 +154,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     this.#openedAtMs = ended.nowMs;
   }
 
-  /** Requests that were in flight together fail together: they are one backoff. */
+  /** Begins a backoff. Requests that were in flight together fail together, and count as one backoff. */
   #backOff({ nowMs, random }: Ended): void {
     if (nowMs >= this.#backoffUntilMs || this.#backoffCount === 0) this.#backoffCount++;
     const ms = Math.min(BACKOFF.firstMs * 2 ** (this.#backoffCount - 1), BACKOFF.maxMs);

@@ -1,5 +1,5 @@
 /**
- * How much a target can take at this moment, put together from everything that has a say in it:
+ * Decides how much a target can take at this moment, from five sources:
  *
  * | | decides | learns from |
  * |---|---|---|
@@ -9,8 +9,8 @@
  * | `breaker.ts` | whether any may go | failures in a row |
  * | the pause | nothing before its end | `Retry-After`, which is obeyed for the target as a whole |
  *
- * The policies are pure; this is where they meet the clock, the dice and the slots of the limiter. The schedule goes
- * by dates, everything else by elapsed time.
+ * The policies are pure; this file gives them the clock, the random numbers and the slots of the limiter. The
+ * schedule goes by dates, everything else by elapsed time.
  */
 import type { Outcome } from "../../batch/outcome.ts";
 import { type Clock, sleep } from "../../clock.ts";
@@ -26,11 +26,11 @@ import { Schedule } from "./schedule.ts";
 
 /** With fewer slots than this, none is kept free for interactive requests unless the operator says so. */
 const RESERVE_FROM_CONCURRENCY = 8;
-/** A prompt is read faster than an answer is written: what a token of it counts as work. */
+/** The work of one input token, compared with an output token: a prompt is read faster than an answer is written. */
 const INPUT_TOKEN_WORK = 0.1;
-/** The window of a batch: a target that asks for a longer pause is as good as gone. */
+/** The bound equals the window of a batch: a target that asks for a longer pause is as good as gone. */
 const MAX_PAUSE_MS = 24 * 60 * 60 * 1000;
-/** The date may be set, and days are not all of the same length: a schedule is looked at again after this. */
+/** A schedule is read again after this, because the date may be set and days differ in length. */
 const MAX_SCHEDULE_SLEEP_MS = 60_000;
 
 export interface CapacityOptions {
@@ -70,14 +70,14 @@ export class Capacity implements Gate {
     this.#followSchedule();
   }
 
-  /** Other limits from now on; what was learned stays. */
+  /** Takes other limits from now on, and keeps what was learned. */
   reconfigure(config: UpstreamConfig): void {
     this.#config = config;
     this.#concurrency.setBounds(boundsOf(config));
     this.#quota.setLimits(quotaLimitsOf(config));
     this.limiter.setBatchShare(config.batch_share);
     this.#followSchedule();
-    // A higher quota lets lines go that wait for the former one.
+    // A higher quota frees lines that wait for the former one.
     this.limiter.recheck();
   }
 
@@ -85,29 +85,31 @@ export class Capacity implements Gate {
     return this.#breaker.circuit;
   }
 
-  /** Until then requests that have a choice go elsewhere. */
+  /** Requests that have a choice go elsewhere until then. */
   get backoffUntilMs(): number {
     return this.#breaker.backoffUntilMs;
   }
 
-  /** The failure for which it takes nothing now, or the latest of several in a row; null while it answers. */
+  /**
+   * The failure for which the target takes nothing now, or the latest of several in a row; null while it answers.
+   */
   get failure(): Outcome | null {
     const isPaused = this.backAtMs > this.#options.clock.elapsedMs();
     return isPaused || this.#breaker.isFailing ? this.#breaker.lastFailure : null;
   }
 
-  /** Whether it has been found down at that instant or since. */
+  /** Whether the target has been found down at that instant or since. */
   hasBeenDownSince(atMs: number): boolean {
     return this.#breaker.openedAtMs >= atMs;
   }
 
-  /** Whether it may be asked, also to find out whether it works again. */
+  /** Whether the target may be asked, also to find out whether it works again. */
   isOpen(nowMs: number): boolean {
     if (this.limiter.isClosed) return false;
     return this.#pausedUntilMs <= nowMs && this.#breaker.readyAtMs() <= nowMs;
   }
 
-  /** The date at which it may take lines of batches again; one that has passed when it does. */
+  /** The date at which the target may take lines of batches again; one that has passed when it does. */
   get opensAtMs(): number {
     const { clock } = this.#options;
     const nowMs = clock.nowMs();
@@ -116,12 +118,12 @@ export class Capacity implements Gate {
     return backInMs > 0 ? Math.max(nowMs + backInMs, scheduledAtMs) : scheduledAtMs;
   }
 
-  /** When so much work is done that starts then, with the hours at which it takes no lines. */
+  /** Returns when so much work is done that starts then, including the hours in which the target takes no lines. */
   endOfWork(startAtMs: number, workMs: number): number {
     return this.#schedule?.endOfWork(startAtMs, workMs) ?? startAtMs + workMs;
   }
 
-  /** When it may be asked again at all; an instant that has passed when it may. */
+  /** The instant at which the target may be asked again at all; one that has passed when it may. */
   get backAtMs(): number {
     return Math.max(this.#pausedUntilMs, this.circuit === "open" ? this.backoffUntilMs : 0);
   }
@@ -136,7 +138,7 @@ export class Capacity implements Gate {
     return Math.max(openAtMs, this.#quota.readyAtMs(this.#tokensOf(request), nowMs));
   }
 
-  /** In tokens where those are limited, and else every request costs the same. */
+  /** Returns the cost in tokens where those are limited; otherwise every request costs the same. */
   costOf(request: SlotRequest): number {
     return this.#quota.needsTokens ? request.tokens : 1;
   }
@@ -172,7 +174,7 @@ export class Capacity implements Gate {
     if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.redirect();
   }
 
-  /** True when the circuit is another one now. */
+  /** Returns true when the state of the circuit has changed. */
   #noteOutcome(outcome: Outcome, startedAtMs: number, nowMs: number): boolean {
     const ended = { startedAtMs, nowMs, random: this.#options.random() };
     if (!this.#breaker.note(evidenceOf(outcome), ended, outcome)) return false;
@@ -181,7 +183,7 @@ export class Capacity implements Gate {
     return true;
   }
 
-  /** True when a pause begins. */
+  /** Returns true when a pause begins. */
   #pauseIfAsked(outcome: Outcome, nowMs: number): boolean {
     if (outcome.kind !== "overloaded" || outcome.retryAfterMs === null) return false;
     const wasPaused = this.#pausedUntilMs > nowMs;
@@ -195,13 +197,13 @@ export class Capacity implements Gate {
     this.limiter.close();
   }
 
-  /** Of a target with a known limit, a 429 that says nothing else is about that. */
+  /** A bare 429 from a target with a known limit counts as rate limiting. */
   #isAboutRate(status: number, hints: RateLimitHints | null): boolean {
     if (hints === null) return status === 429 && this.#quota.isLimited;
     return isAboutRate(status, hints);
   }
 
-  /** Those that are kept free are used too: as long as lines have no more, the limit is what holds them. */
+  /** The slots in use, reserved ones included: as long as lines may have no more, the limit is what holds them. */
   get #usedSlots(): number {
     const { limit, totalInFlight, inFlight } = this.limiter;
     return Math.max(totalInFlight, inFlight.batch + limit - this.#slotsForLines(limit));
@@ -285,7 +287,7 @@ function evidenceOf(outcome: Outcome): Evidence {
     case "broken":
     case "timed_out":
       return "doubtful";
-    // It answers, if only to turn us away: that is for `holds.ts`.
+    // The target answers, if only with a refusal, which is the task of `holds.ts`.
     case "refused":
       return "good";
     case "answered":
@@ -293,7 +295,7 @@ function evidenceOf(outcome: Outcome): Evidence {
   }
 }
 
-/** Null for what says nothing about how much the target can take. */
+/** Returns null for an outcome that says nothing about how much the target can take. */
 function signalOf(outcome: Outcome, { lane }: Passed["request"]): Sample["signal"] | null {
   switch (outcome.kind) {
     case "interrupted":
@@ -308,7 +310,7 @@ function signalOf(outcome: Outcome, { lane }: Passed["request"]): Sample["signal
       return "unclear";
     case "answered":
       if (outcome.status >= 500) return "unclear";
-      // A refusal comes sooner than an answer, and a stream ends when its reader has read it.
+      // A refusal comes sooner than an answer, and a stream ends only when its reader has read it.
       return outcome.status >= 400 || lane === "interactive" ? null : "good";
   }
 }
@@ -319,7 +321,7 @@ function workOf(outcome: Outcome): number {
   return outputTokens + INPUT_TOKEN_WORK * inputTokens || 1;
 }
 
-/** Null when nobody knows. A request that was found wrong cost none, whatever it asked for. */
+/** Returns null when the usage is unknown. A request that was found wrong used no tokens, whatever its estimate. */
 function usedTokens(outcome: Outcome): number | null {
   if (outcome.kind !== "answered") return null;
   const { status, usage } = outcome;

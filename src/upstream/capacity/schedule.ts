@@ -1,10 +1,10 @@
 /**
- * When a target takes batch lines, and how many at once: windows by the clock on the wall of its time zone.
+ * Decides when a target takes batch lines, and how many at once, by windows of local time in its time zone.
  *
- * An instant is inside a window when that clock shows a time between `from` and `to`, whatever daylight saving
- * does: an hour that a zone leaves out is in no window, and one that it has twice is inside twice. What
- * holds at an instant holds until the clock reaches the next edge of a window, or is changed before; so
- * it is worked out once and kept until then. Asking for the time on a wall takes some microseconds.
+ * An instant is inside a window when the local clock shows a time between `from` and `to`. Daylight saving does not
+ * change that: an hour that a zone leaves out is in no window, and an hour that it has twice is inside twice. The
+ * result holds until the clock reaches the next edge of a window or is changed. It is worked out once and kept until
+ * then, because a look-up of local time takes some microseconds.
  */
 import type { ScheduleConfig, Weekday } from "../../config/upstreams.ts";
 
@@ -23,9 +23,9 @@ const WEEK = [
   "sat",
   "sun",
 ] as const satisfies readonly Weekday[];
-/** Of windows ahead that are looked at: no batch has as many. */
+/** The number of windows ahead that are examined: no batch has as many. */
 const MAX_HOPS = 100;
-/** A window opens at least once a week, but clocks that are changed may swallow it. */
+/** A window opens at least once a week, but a change of the clock may skip it. */
 const MAX_LOOK_AHEAD_MS = 60 * DAY_MS;
 
 /** Minutes of a week that begins on Monday; `end` may lie in the week after. */
@@ -34,7 +34,7 @@ interface Span {
   readonly end: number;
 }
 
-/** What holds from an instant on, up to but not including another. */
+/** The concurrency from an instant on, up to but not including another. */
 interface Stretch {
   readonly fromMs: number;
   readonly untilMs: number;
@@ -44,7 +44,7 @@ interface Stretch {
 export class Schedule {
   readonly #wall: WallClock;
   readonly #spans: readonly Span[];
-  /** Where a day's or a window's begin or end may change what holds. */
+  /** The minutes at which a day or a window begins or ends, and the concurrency may change. */
   readonly #edges: readonly number[];
   readonly #inside: number;
   readonly #outside: number;
@@ -62,12 +62,12 @@ export class Schedule {
     return this.#stretchAt(nowMs).concurrency;
   }
 
-  /** When {@link concurrencyAt} may next differ. */
+  /** Returns when {@link concurrencyAt} may next differ. */
   changesAtMs(nowMs: number): number {
     return this.#stretchAt(nowMs).untilMs;
   }
 
-  /** Now, or the next instant with a concurrency above 0; Infinity if there is none. */
+  /** Returns now, or the next instant with a concurrency above 0; Infinity if there is none. */
   opensAtMs(nowMs: number): number {
     if (this.concurrencyAt(nowMs) > 0) return nowMs;
     const closed = this.#stretch;
@@ -80,7 +80,7 @@ export class Schedule {
     return stretch.fromMs;
   }
 
-  /** When so much work is done that starts then and rests while there is no concurrency. */
+  /** Returns when so much work is done that starts then and rests while there is no concurrency. */
   endOfWork(startAtMs: number, workMs: number): number {
     const known = this.#stretch;
     let leftMs = workMs;
@@ -117,7 +117,10 @@ export class Schedule {
     };
   }
 
-  /** If the clock is not changed before. At the most a day ahead, lest it is changed there and back unnoticed. */
+  /**
+   * Returns the next edge if the clock is not changed before. It looks a day ahead at the most, so that two changes
+   * of the clock cannot cancel each other unnoticed.
+   */
   #nextEdgeMs(nowMs: number, offsetMs: number): number {
     const minute = minuteOfWeek(nowMs + offsetMs);
     const minutesAhead = this.#edges.reduce((least, edge) => {
@@ -130,7 +133,7 @@ export class Schedule {
 
 type Window = ScheduleConfig["windows"][number];
 
-/** One for each day on which the window begins. */
+/** Returns one span for each day on which the window begins. */
 function spansOf({ days, from, to }: Window): Span[] {
   const fromMinute = minuteOfDay(from);
   const toMinute = minuteOfDay(to);
@@ -139,7 +142,7 @@ function spansOf({ days, from, to }: Window): Span[] {
     const midnight = WEEK.indexOf(day) * DAY_MINUTES;
     const start = midnight + fromMinute;
     const end = midnight + lastMinutes;
-    // From 24:00 on Sunday is from 00:00 on Monday.
+    // A window from 24:00 on Sunday begins at 00:00 on Monday.
     return start < WEEK_MINUTES
       ? { start, end }
       : { start: start - WEEK_MINUTES, end: end - WEEK_MINUTES };
@@ -153,7 +156,7 @@ function minuteOfWeek(wallMs: number): number {
   return ((minutes % WEEK_MINUTES) + WEEK_MINUTES) % WEEK_MINUTES;
 }
 
-/** What a clock on the wall shows, as the milliseconds that it is ahead of UTC. */
+/** The local clock of a zone, as the milliseconds that it is ahead of UTC. */
 class WallClock {
   readonly #format: Intl.DateTimeFormat;
 
@@ -174,7 +177,9 @@ class WallClock {
     return Date.UTC(year, month - 1, day, hour, minute, second) - Math.floor(atMs / 1_000) * 1_000;
   }
 
-  /** The minute after `fromMs` in which the clock is changed, or `toMs` when that is not before it. */
+  /**
+   * Returns the minute after `fromMs` in which the clock is changed, or `toMs` when there is no change before it.
+   */
   firstChangeMs(fromMs: number, toMs: number): number {
     const offsetMs = this.offsetMsAt(fromMs);
     if (this.offsetMsAt(toMs - 1) === offsetMs) return toMs;

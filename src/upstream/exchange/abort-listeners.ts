@@ -1,8 +1,8 @@
 /**
- * Many short waits on one long-lived signal, through a single listener.
+ * Serves many short waits on one long-lived signal through a single listener.
  *
- * An AbortSignal walks the list of its listeners to add one and to remove one: with thousands of lines in
- * flight on the signal of one run, that walk would cost more than the requests.
+ * An AbortSignal walks the list of its listeners to add one and to remove one. With thousands of lines in flight on
+ * the signal of one run, that walk would cost more than the requests.
  */
 
 export interface Interruptible {
@@ -39,7 +39,7 @@ class AbortListeners {
 
 const listenersOf = new WeakMap<AbortSignal, AbortListeners>();
 
-/** Interrupts the wait when the signal aborts; the caller has seen that it has not yet. */
+/** Interrupts the wait when the signal aborts. The caller must have seen that it has not aborted yet. */
 export function onAbort(signal: AbortSignal, wait: Interruptible): void {
   let existing = listenersOf.get(signal);
   if (existing === undefined) {

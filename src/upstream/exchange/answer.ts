@@ -1,9 +1,9 @@
 /**
- * What an HTTP answer means: the edge where statuses, headers and bytes become an {@link Outcome}.
+ * Turns an HTTP answer into an {@link Outcome}: the edge at which statuses, headers and bytes get a meaning.
  *
- * The engine may rely on every answer being one JSON value in UTF-8. A success that is not (a login page, a
- * cut stream, server-sent events) is no answer at all; an error that is not still has a status worth
- * showing, so its text is put into the error envelope.
+ * The engine may rely on every answer being one JSON value in UTF-8. A success that is anything else (a login page, a
+ * cut stream, server-sent events) counts as no answer at all. An error that is anything else still has a useful
+ * status, so its text is put into the error envelope.
  */
 import { isUtf8 } from "node:buffer";
 import { NO_USAGE, type Usage } from "../../batch/batch.ts";
@@ -29,7 +29,7 @@ export interface RawAnswer {
 
 const OVERLOADED = new Set([429, 503, 529]);
 
-/** Whether a server would answer, only not now. */
+/** Whether a server would answer, but cannot at this moment. */
 export const isOverload = (status: number): boolean => OVERLOADED.has(status);
 
 const MAX_EXCERPT_CHARACTERS = 120;
@@ -75,15 +75,18 @@ export function outcomeOf(
 }
 
 /**
- * What an answer reports of its tokens; null when it is not one JSON value in UTF-8. A promise only for a long one, which
- * loses its secrets on the way.
+ * Returns the usage that an answer reports; null when the answer is not one JSON value in UTF-8. Only a long one
+ * makes a promise, and its secrets are redacted on the way.
  */
 export function usageOf(body: Buffer, redactor: Redactor): Usage | null | Promise<Usage | null> {
   if (isLong(body)) return usageOfLong(body, redactor);
   return isUtf8(body) ? usageIfJson(body) : null;
 }
 
-/** Puts the answer on one line on its way: it goes into a file of lines, and is not to be gone through once more. */
+/**
+ * Also puts the answer on one line: it goes into a file of lines, and a second pass over a long answer would cost too
+ * much.
+ */
 async function usageOfLong(body: Buffer, redactor: Redactor): Promise<Usage | null> {
   const reading = new UsageReading();
   const utf8 = new Utf8Check();
@@ -95,7 +98,7 @@ async function usageOfLong(body: Buffer, redactor: Redactor): Promise<Usage | nu
     const isRead = reading.advance(STEP_BYTES);
     redactor.mask(body, at, at + STEP_BYTES);
     if (isRead && reading.result() === null) return null;
-    // Only after they were read: within a string they are an error.
+    // The line breaks may go only after the reading: within a string they are an error, which it must see.
     putOnOneLine(piece);
   }
   while (!reading.advance(STEP_BYTES));
@@ -108,7 +111,7 @@ const WORDS: Readonly<Record<RefusalReason, string>> = {
   address: "what batchd is configured with is not the address of this API",
 };
 
-/** Why an answer is not about the line, in words that anybody may read; null when it is. */
+/** Says why an answer is not about the line, in words that any client may read; null when it is about the line. */
 export function refusalIn(
   { status, headers, body }: RawAnswer,
   redactor: Redactor,
@@ -124,7 +127,7 @@ export function refusalIn(
 
 const MAX_STATUS = 599;
 
-/** Why an answer with this head is none, whatever follows; null when it is one. */
+/** Says why an answer with this head is no answer, whatever follows; null when it is one. */
 export function problemOfHead({ status, headers }: Omit<RawAnswer, "body">): string | null {
   if (status > MAX_STATUS) return `status ${status}, which HTTP does not have`;
   const encoding = header(headers, "content-encoding");
@@ -137,7 +140,7 @@ function header(headers: RawAnswer["headers"], name: string): string | null {
   return (typeof value === "string" ? value : value?.[0]) ?? null;
 }
 
-/** `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. */
+/** Reads `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. */
 export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
   const ms = nonNegative(header(headers, "retry-after-ms"));
   if (ms !== null) return ms;

@@ -1,8 +1,8 @@
 /**
- * One HTTP exchange whose answer is wanted whole. Whatever ends it first (the answer, an error, the timer,
- * an abort) settles it; whatever comes later is ignored.
+ * One HTTP exchange that gathers the whole answer. The first ending (the answer, an error, the timer, an abort)
+ * settles it; all later events must be ignored.
  *
- * This is the hot path: per attempt one object that undici calls back, one timer and one promise.
+ * This is the hot path: each attempt makes one object that undici calls back, one timer and one promise.
  */
 import type { Usage } from "../../batch/batch.ts";
 import { Gathered } from "../../batch/gathered.ts";
@@ -15,7 +15,7 @@ import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
 import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
 
-/** What became of an attempt, and what the answer said of rate limits. */
+/** The outcome of an attempt, and the rate limits that the answer reports. */
 export interface Attempted {
   readonly outcome: Outcome;
   readonly hints: RateLimitHints | null;
@@ -23,16 +23,16 @@ export interface Attempted {
 
 export type AnswerHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/** undici's hold on a request, as far as it is needed. */
+/** The part of undici's controller of a request that is needed here. */
 export interface Controller {
   abort(reason: Error): void;
   pause(): void;
   resume(): void;
 }
 
-/** The same for every attempt at a target. */
+/** The rules shared by every attempt at a target. */
 export interface AttemptRules extends AnswerRules {
-  /** Asked when an attempt begins. */
+  /** Read when an attempt begins. */
   readonly maxAnswerBytes: () => number;
 }
 
@@ -71,14 +71,14 @@ export class Attempt implements Interruptible, Impatient {
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller;
-    // Of the attempt before this one.
+    // The room belongs to the attempt before this one.
     this.#options.room?.release();
-    // It was given up while it waited for a connection.
+    // The attempt was given up while it waited for a connection.
     if (this.#isSettled) controller.abort(ABANDONED);
     else this.#timeout.await("first_byte");
   }
 
-  /** Informational answers (1xx) come through here too; the final one comes last. */
+  /** Handles the head of an answer. Informational answers (1xx) come through here too; the final one comes last. */
   onResponseStart(_controller: Controller, status: number, headers: AnswerHeaders): void {
     this.#status = status;
     this.#headers = headers;
@@ -101,7 +101,10 @@ export class Attempt implements Interruptible, Impatient {
     this.#drop({ kind: "broken", detail });
   }
 
-  /** That there is no room is not the server's fault: meanwhile only the time for the whole answer counts. */
+  /**
+   * Pauses the answer. The server is not at fault for the lack of room, so only the time for the whole answer counts
+   * meanwhile.
+   */
   #pauseUntil(room: Promise<void>, controller: Controller): void {
     controller.pause();
     this.#timeout.await("reader");
@@ -114,7 +117,7 @@ export class Attempt implements Interruptible, Impatient {
 
   onResponseEnd(): void {
     if (this.#isSettled) return;
-    // The answer is there: nothing is waited for any more.
+    // The answer is complete, so no timeout may pass any more.
     this.#timeout.stop();
     const { redactor } = this.#rules;
     const raw = this.#body?.take() ?? NOTHING;
@@ -146,7 +149,7 @@ export class Attempt implements Interruptible, Impatient {
     this.#drop({ kind: "interrupted" });
   }
 
-  /** Settles an attempt whose answer is not complete: its connection is of no more use. */
+  /** Settles an attempt whose answer is not complete, and drops its connection, which is of no more use. */
   #drop(outcome: Outcome): void {
     if (this.#isSettled) return;
     this.#settle(outcome);
@@ -155,7 +158,7 @@ export class Attempt implements Interruptible, Impatient {
 
   #settle(outcome: Outcome, hints: RateLimitHints | null = null): void {
     this.#isSettled = true;
-    // What another attempt follows is kept for hours perhaps, and is short.
+    // Such a result is short and may be kept for hours, until another attempt follows.
     if (outcome.kind !== "answered") this.#options.room?.release();
     this.#body = null;
     this.#timeout.stop();
@@ -166,7 +169,7 @@ export class Attempt implements Interruptible, Impatient {
 
 export const NO_CONNECTION = { kind: "unreachable", detail: "no connection in time" } as const;
 
-/** What a wait that was too long comes to, once the request is out. */
+/** Returns the outcome of a wait that was too long, once the request is out. */
 export function timedOut(
   waitedFor: Awaited | "answer",
   { firstByteMs, idleMs, totalMs }: Timeouts,

@@ -1,9 +1,9 @@
 /**
- * HTTP to one target: one request is one attempt, and its promise always resolves.
+ * The HTTP client of one target: one request is one attempt, and its promise always resolves.
  *
- * Connections are undici's, spoken to through its handler interface, which costs the least: what happens to
- * a request is told to one object, an `Attempt` that wants the answer whole or a `ProxiedAnswer` that passes it on.
- * Nothing here bounds how many requests are in flight; whoever sends holds a slot of the target.
+ * It uses the connections of undici through the handler interface, which costs the least. undici reports each request
+ * to one object: an `Attempt` that wants the answer whole, or a `ProxiedAnswer` that passes it on. Nothing here
+ * bounds the requests in flight; each sender holds a slot of the target.
  */
 import { readFileSync } from "node:fs";
 import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
@@ -30,7 +30,7 @@ export interface ClientOptions {
   readonly clock: Clock;
 }
 
-/** Idle connections go before the 5 s after which uvicorn and Node close theirs, so none is used as it dies. */
+/** Idle connections close before the 5 s after which uvicorn and Node close theirs, so none is used as it dies. */
 const KEEP_ALIVE_MS = 4_000;
 
 const INTERRUPTED = { kind: "interrupted" } as const;
@@ -41,7 +41,7 @@ export class Client {
   readonly #timeouts: Timeouts;
   readonly #rules: AttemptRules;
   #inFlightCount = 0;
-  /** Ends the wait for the last one in flight. Null while it takes requests. */
+  /** Ends the wait for the last request in flight. Null while the client takes requests. */
   #onIdle: (() => void) | null = null;
 
   constructor({ config, dialect, maxAnswerBytes, clock }: ClientOptions) {
@@ -72,8 +72,8 @@ export class Client {
   }
 
   /**
-   * Resolves when the answer begins. Destroying its body, or `abort` at any moment, gives the connection up; the
-   * body fails when the answer breaks off or takes too long.
+   * Resolves when the answer begins. The connection is dropped when the body is destroyed, or when `abort` aborts at
+   * any moment. The body fails when the answer breaks off or takes too long.
    */
   proxy(exchange: Exchange, abort: AbortSignal): Promise<Proxied | Unproxied> {
     if (abort.aborted || this.#onIdle !== null) return Promise.resolve(INTERRUPTED);
@@ -108,7 +108,7 @@ export class Client {
     if (this.#inFlightCount === 0) this.#onIdle?.();
   }
 
-  /** Takes nothing more, and lets what is in flight end. Resolves when all of it has. */
+  /** Takes no new request. Resolves when all requests in flight have ended. */
   async drain(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     const before = this.#onIdle;
@@ -121,7 +121,7 @@ export class Client {
     await this.#connections.destroy();
   }
 
-  /** Ends what is under way, as interrupted. */
+  /** Ends the requests under way, as interrupted. */
   async close(): Promise<void> {
     await this.#connections.destroy();
   }
@@ -142,12 +142,12 @@ function connect(config: UpstreamConfig): Dispatcher {
   const secureContext = secureContextOf(config.ca_file);
   const tls = {
     timeout: Math.min(config.connect_timeout_seconds, config.timeout_seconds) * 1000,
-    // One connection, one request: with HTTP/2 a single reset would break a hundred lines at once.
+    // One connection carries one request: with HTTP/2 a single reset would break a hundred lines at once.
     allowH2: false,
     ...(secureContext === null ? {} : { secureContext }),
   };
   const limits = {
-    // One more than there are slots: a question for the models must not wait behind lines.
+    // There is one connection more than slots: a request for the models must not wait behind lines.
     connections: config.max_concurrency + 1,
     pipelining: 1,
     allowH2: false,
@@ -173,7 +173,7 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
   return new ProxyAgent({
     uri: proxy.origin,
     ...(isOpen ? {} : { token: basicAuthorization(proxy) }),
-    // Left to itself the agent opens a connection for each request, and waits minutes for the proxy's word.
+    // The agent's own default opens a connection for each request, and waits minutes for an answer of the proxy.
     factory: (to, options: PoolOptions) => {
       const { connect } = options;
       const skipping = typeof connect === "function" ? { connect: skippingContinue(connect) } : {};
@@ -187,8 +187,9 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
 }
 
 /**
- * Made once, since it takes milliseconds; null trusts what Node trusts. The file was there when the configuration was
- * checked. If it has gone since, the server is not trusted, and its lines wait for it as for any that is down.
+ * Makes the context once, since it takes milliseconds; null trusts the authorities that Node trusts. The file was
+ * there when the configuration was checked. If it has gone since, the server is not trusted, and its lines wait as
+ * for any target that is down.
  */
 function secureContextOf(caFile: string | undefined): SecureContext | null {
   if (caFile === undefined) return null;

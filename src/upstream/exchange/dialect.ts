@@ -1,8 +1,8 @@
 /**
- * How a request becomes an HTTP exchange with one target: its path, its headers, its body. There are two ways
- * to speak. An OpenAI-style target takes the endpoint below its base address. An Azure resource has a path for each
- * deployment, which is what it calls a model; it gets its key in a header of its own, and cannot be asked for its models.
- * Whatever does not differ between two requests is made once for each target.
+ * Turns a request into an HTTP exchange with one target: its path, its headers, its body. There are two dialects. An
+ * OpenAI-style target takes the endpoint below its base address. An Azure resource has a path for each deployment,
+ * which is its word for a model. It gets its key in a header of its own, and has no list of its models. Parts that do
+ * not differ between requests are made once for each target.
  */
 import { BodyRewriting, type BodyRules, type FieldTexts, isRewritten } from "../../batch/body.ts";
 import { upstreamSecrets } from "../../config/secrets.ts";
@@ -15,15 +15,15 @@ import type { AnswerRoom, UpstreamRequest } from "../upstream.ts";
 
 export interface Exchange {
   readonly method: "GET" | "POST";
-  /** From the slash on, with its query. */
+  /** The path from the first slash on, with its query. */
   readonly path: string;
   /** Names and values in turn. */
   readonly headers: readonly string[];
   readonly body: Buffer | null;
   readonly room?: AnswerRoom | undefined;
-  /** Shorter than the target's own timeouts, where it matters. */
+  /** A limit shorter than the target's own timeouts, where it matters. */
   readonly timeoutMs?: number;
-  /** Less than any answer may have. */
+  /** A limit smaller than the one for all answers. */
   readonly maxAnswerBytes?: number;
 }
 
@@ -35,15 +35,15 @@ const DEPLOYMENT_PATHS = new Set([
   "/images/generations",
   "/images/edits",
 ]);
-/** A version without a date, such as `preview`, is of the API that names the deployment in the body alone. */
+/** A version without a date, such as `preview`, belongs to the API that names the deployment in the body alone. */
 const DATED_VERSION = /^\d{4}-\d{2}-\d{2}/;
 
 export class Dialect {
-  /** Where to ask for the models that the target serves; null when it cannot be asked. */
+  /** The path of the list of models; null when the target has none. */
   readonly modelListPath: string | null;
-  /** Of every exchange. */
+  /** The headers of every exchange. */
   readonly headers: readonly string[];
-  /** Knows what the target may echo and nobody else may read. */
+  /** Redacts secrets that the target may echo and clients must not read. */
   readonly redactor: Redactor;
   readonly #pathOf: (path: string, model: string) => string;
   /** Whether the model is a segment of this path. */
@@ -65,7 +65,7 @@ export class Dialect {
     this.#extra = textsOf(config.extra_body);
   }
 
-  /** Whether a request for this model has a path at all: what no path can name, the target does not have. */
+  /** Whether a request for this model has a path at all. The target cannot have a model that no path can name. */
   canName(
     { endpoint, model }: Pick<UpstreamRequest, "endpoint" | "model">,
     upstreamModel: string | null,
@@ -73,7 +73,10 @@ export class Dialect {
     return !this.#namesModelIn(endpoint.slice("/v1".length)) || isSegment(upstreamModel ?? model);
   }
 
-  /** `upstreamModel` is what the target calls the model; null when it calls it the same. A promise only for a long body. */
+  /**
+   * Makes the exchange. `upstreamModel` is the target's name for the model; null when it uses the public name. Only a
+   * long body makes a promise.
+   */
   exchangeOf(request: UpstreamRequest, upstreamModel: string | null): Exchange | Promise<Exchange> {
     const { endpoint, model, traceparent } = request;
     const body = rewritten(request.body, {
@@ -93,7 +96,10 @@ export class Dialect {
   }
 }
 
-/** Servers take `.` and `..` for steps, also between slashes that were encoded, and cannot take half of a character. */
+/**
+ * Whether a server takes the name for one segment. Servers read `.` and `..` as steps, also between encoded slashes,
+ * and reject half of a character.
+ */
 function isSegment(name: string): boolean {
   if (name === "" || !name.isWellFormed() || CONTROL.test(name)) return false;
   if (Buffer.byteLength(name) > MAX_MODEL_BYTES) return false;
@@ -101,7 +107,7 @@ function isSegment(name: string): boolean {
 }
 
 const CONTROL = /\p{Cc}/u;
-/** Also as somebody writes it who hopes that it is decoded twice. */
+/** The pattern also matches steps with percent signs, which a server may decode a second time. */
 const STEP = /^(?:\.|%2e){1,2}$/i;
 
 const rewritten = (body: Buffer, rules: BodyRules): Buffer | Promise<Buffer> =>
@@ -131,7 +137,7 @@ function headersOf(config: UpstreamConfig, url: URL): Header[] {
   const ours: Header[] = [
     ["content-type", "application/json"],
     ["accept", "application/json"],
-    // Bodies pass through as bytes, so they must come as they are.
+    // Bodies pass through as bytes, so the server must not compress them.
     ["accept-encoding", "identity"],
     ["user-agent", `batchd/${version}`],
     ...credentialsOf(config, url),
@@ -152,7 +158,7 @@ function credentialsOf({ api_key: key, azure }: UpstreamConfig, url: URL): Heade
     : [["authorization", basicAuthorization({ username, password })]];
 }
 
-/** As they stand in an address: with percent signs. */
+/** Credentials as they stand in an address: with percent signs. */
 interface Credentials {
   readonly username: string;
   readonly password: string;

@@ -1,4 +1,7 @@
-/** Why there was no HTTP answer, in words that a client may read: no addresses of ours, no credentials. */
+/**
+ * Says why there was no HTTP answer, in words that a client may read. They must hold no internal addresses and no
+ * credentials.
+ */
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Redactor } from "../../redactor.ts";
 
@@ -22,17 +25,19 @@ const WORDS: Readonly<Record<string, string>> = {
   UND_ERR_PRX_TLS: "TLS with the proxy failed",
 };
 
-/** undici's parser errors have a name, and not always a code. */
+/** The parser errors of undici have a name, but not always a code. */
 const isHttpError = (error: Error) => error.name === "HTTPParserError";
 const isCertificateError = (code: string) =>
   code.startsWith("ERR_TLS_") || code.startsWith("ERR_SSL_") || code.includes("CERT");
 
-/** undici tells of a proxy that refuses in words only. */
+/** undici reports a refusal by a proxy in words only. */
 const REFUSED_BY_PROXY = /^Proxy (?:Authentication Required|response) \((\d+)\)/;
 
 type Failure = Extract<Outcome, { kind: "unreachable" | "broken" | "interrupted" }>;
 
-/** `isSent`: a connection took the request. Without one the target never saw it. */
+/**
+ * `isSent` is true when a connection took the request. Without one the target never saw it.
+ */
 export function failureOf(error: Error, { isSent }: { readonly isSent: boolean }): Failure {
   const code = codeOf(error);
   if (code === "UND_ERR_DESTROYED" || code === "UND_ERR_CLOSED") return { kind: "interrupted" };
@@ -58,7 +63,10 @@ function describeFailure(error: Error): string {
   return error.message === "" ? code : `${error.message} (${code})`;
 }
 
-/** A connection that was tried over IPv6 and IPv4 fails with an AggregateError, which has a code too. */
+/**
+ * Returns the code of an error. A connection tried over IPv6 and IPv4 fails with an AggregateError, which has a code
+ * too.
+ */
 function codeOf(error: Error): string | null {
   const { code } = error as NodeJS.ErrnoException;
   return typeof code === "string" ? code : null;

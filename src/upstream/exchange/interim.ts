@@ -1,16 +1,16 @@
 /**
- * Takes `100 Continue` out of what a connection reads.
+ * Takes `100 Continue` out of the bytes that a connection reads.
  *
- * Nobody asked for it (requests go out without `expect`), but some servers and proxies send it all the same, HTTP allows
- * it (RFC 9110, 15.2), and undici gives the connection up at it. Other interim answers undici skips by itself. Only
- * what comes between a request and the head of its answer is looked at: the same words within a body are the body's.
+ * Requests go out without `expect`, but some servers and proxies send this answer all the same. HTTP allows it (RFC
+ * 9110, 15.2), and undici drops the connection when it comes. undici skips other interim answers by itself. Only the
+ * bytes between a request and the head of its answer may be changed: the same words within a body belong to the body.
  */
 import type { Socket } from "node:net";
 import type { Connector } from "./undici.ts";
 
 const CONTINUE = /^HTTP\/1\.[01] 100[ \r]/;
 const CONTINUE_CHARACTERS = "HTTP/1.1 100 ".length;
-/** The parser is to judge what is longer. */
+/** The parser judges a longer head. */
 const MAX_HEAD_BYTES = 8 * 1024;
 const HEAD_END = "\r\n\r\n";
 const NOTHING = Buffer.alloc(0);
@@ -46,7 +46,7 @@ function skipContinueOn(socket: Socket): void {
   };
 }
 
-/** Null while it may still become one. */
+/** Returns null while the bytes may still become one. */
 function afterContinue(bytes: Buffer): Buffer | null {
   let rest = bytes;
   while (rest.length > 0) {

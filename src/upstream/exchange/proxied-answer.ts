@@ -1,12 +1,12 @@
 /**
- * One HTTP exchange whose answer goes on as it comes.
+ * One HTTP exchange that passes its answer on as it comes.
  *
  * It resolves once: when the final status and headers are there, or when it is clear that they will not come. From
- * then on the body tells its own story by its events. The upstream is read as fast as the body is: a reader
- * that is slow slows the upstream down, and the time it takes is not held against the upstream.
+ * then on the events of the body report the rest. The upstream is read only as fast as the body is: a slow reader
+ * slows the upstream down, and its time must not count against the upstream.
  *
- * An answer that may be about the operator's own key or address (`refusal.ts`) is read first, as far as it takes to
- * judge it: such an answer is not the client's to read.
+ * An answer that may be about the operator's own key or address (`refusal.ts`) is first read as far as it takes to
+ * judge it. The client must not read such an answer.
  */
 import { Readable } from "node:stream";
 import type { Outcome } from "../../batch/outcome.ts";
@@ -41,7 +41,7 @@ interface ProxiedAnswerOptions {
   readonly onOver: () => void;
 }
 
-/** Error answers are short. Of a longer one the beginning is judged. */
+/** Error answers are short. Only the beginning of a longer one is judged. */
 const MAX_JUDGED_BYTES = 64 * 1024;
 
 interface Head {
@@ -122,7 +122,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
         callback(error);
       },
     });
-    // Whoever reads it hears of its end; that nobody does at the moment is no reason to stop the process.
+    // The reader hears of the end. An error without a reader at the moment must not stop the process.
     return body.on("error", () => {});
   }
 
@@ -141,7 +141,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     else this.#passJudged(controller, judged);
   }
 
-  /** Tells the caller when it is one. */
+  /** Whether the answer is a refusal; the caller is told when it is. */
   #isRefused({ head, chunks }: Judged): boolean {
     const { redactor } = this.#options;
     const body = redactor.bytes(Buffer.concat(chunks));

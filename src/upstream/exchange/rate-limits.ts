@@ -1,15 +1,15 @@
 /**
- * What an upstream says of its rate limits in the headers of an answer.
+ * Reads what an upstream says about its rate limits in the headers of an answer.
  *
  * OpenAI, Azure, Groq and most gateways write `x-ratelimit-limit-requests` and its five siblings; Mistral writes
- * `-req-minute` and `-tokens-minute`, Cerebras `-tokens-minute`. Limits that are a day's by name are left alone:
- * they are no rate. How long until a limit is whole again is a duration as Go prints it (`6m0s`, `60ms`) or
- * bare seconds; an instant in its place is no duration and counts as nothing said.
+ * `-req-minute` and `-tokens-minute`, Cerebras `-tokens-minute`. Limits named after a day must be left out: they are
+ * no rate. The time until a limit is whole again is a duration as Go prints it (`6m0s`, `60ms`) or bare seconds. A
+ * date in its place is no duration and is ignored.
  */
 export interface RateLimitHint {
   readonly limit: number | null;
   readonly remaining: number | null;
-  /** Until the whole limit is there again. */
+  /** The time until the whole limit is there again. */
   readonly resetMs: number | null;
 }
 
@@ -36,7 +36,7 @@ const TOKENS = ["tokens", "tokens-minute"].map(spelling);
 
 const NOTHING: RateLimitHint = { limit: null, remaining: null, resetMs: null };
 
-/** Null when the headers (names in lower case) say nothing of limits. Each answer comes by here. */
+/** Returns null when the headers (names in lower case) say nothing about limits. Each answer passes here. */
 export function rateLimitHints(headers: Headers): RateLimitHints | null {
   const requests = spellingIn(headers, REQUESTS);
   const tokens = spellingIn(headers, TOKENS);
@@ -54,7 +54,7 @@ function spellingIn(headers: Headers, spellings: readonly Spelling[]): Spelling 
 function readHint(headers: Headers, names: Spelling | null): RateLimitHint {
   if (names === null) return NOTHING;
   return {
-    // Zero is how some gateways say that there is no limit.
+    // Some gateways write zero when there is no limit.
     limit: countIn(headers[names.limit]) || null,
     remaining: countIn(headers[names.remaining]),
     resetMs: durationMsIn(headers[names.reset]),
@@ -80,7 +80,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
   ns: 1e-6,
 };
 const PIECES = /^(?:\d+(?:\.\d+)?(?:d|h|ms|m|s|us|µs|ns))+$/;
-/** Above this, bare seconds are a time of day since 1970. */
+/** Bare seconds above this are a date, counted since 1970. */
 const MAX_BARE_SECONDS = 100_000_000;
 
 function durationMsIn(value: string | string[] | undefined): number | null {

@@ -1,16 +1,16 @@
 /**
- * Whose fault an answer is that is no success: the line's, or that of what the operator configured.
+ * Decides whose fault an unsuccessful answer is: the line's, or the operator's configuration.
  *
- * A model server that refuses the operator's own key, account or address answers every line so. Taken as answers to
- * the lines, a revoked key would end a batch of 50,000 in seconds. What an answer says of the line's own model or content
- * is the line's, in whatever status it comes. `docs/architecture.md` has the whole table.
+ * A model server that refuses the operator's own key, account or address answers every line so. If these answers were
+ * charged to the lines, a revoked key would end a batch of 50,000 in seconds. An answer about the line's own model or
+ * content belongs to the line, whatever its status. `docs/architecture.md` has the whole table.
  *
- * The words are those of OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM, OpenRouter, Groq and DeepSeek. A server with other
- * words is judged by its status alone; that this cannot hold up other tenants is the business of `holds.ts`.
+ * The patterns cover OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM, OpenRouter, Groq and DeepSeek. A server with
+ * other words is judged by its status alone; `holds.ts` keeps such a judgement from holding up other tenants.
  */
 import type { RefusalReason } from "../../batch/outcome.ts";
 
-/** The head of an answer, and of its body as much as there is. */
+/** The head of an answer, and as much of its body as there is. */
 export interface JudgedAnswer {
   readonly status: number;
   readonly contentType: string | null;
@@ -19,25 +19,25 @@ export interface JudgedAnswer {
 
 export interface Refusal {
   readonly reason: RefusalReason;
-  /** What the server calls it, as far as that is one plain word. */
+  /** The server's code for the refusal, if it is one plain word. */
   readonly code: string | null;
 }
 
 const MAX_JUDGED_BYTES = 16 * 1024;
 
-/** In `error.code` or `error.type`, under any status below 500: the account cannot pay. */
+/** The codes, in `error.code` or `error.type` under any status below 500, of an account that cannot pay. */
 const QUOTA_CODE =
   /^(?:insufficient_(?:quota|balance|credits|funds)|billing_\w+|payment_required|credit_balance_\w+|budget_exceeded|(?:organization|project)_(?:usage|spend)_limit_exceeded|quota_exceeded|access_terminated\w*)$/i;
-/** The same: the key or the account is not accepted. */
+/** The codes, in the same places, of a key or an account that is not accepted. */
 const CREDENTIALS_CODE =
   /^(?:invalid_api_key|invalid_key|expired_key|token_not_found_in_db|authentication_error|auth_error|account_deactivated|organization_(?:deactivated|restricted)|unsupported_country_region_territory|invalid_organization|ip_not_authorized|unauthorized)$/i;
 const QUOTA_TEXT =
   /exceeded your current quota|insufficient (?:quota|balance|credits|funds)|credit balance is too low|billing hard limit|budget has been exceeded|account is not active/i;
-/** A key that lacks a right says so in words that look like those about a model (`model.request`). */
+/** A key that lacks a right gets a text that looks like one about a model (`model.request`). */
 const KEY_RIGHTS_TEXT = /missing scopes|insufficient permissions|api key not valid/i;
 
 const MODEL_CODE = /model|deployment/i;
-/** Not as a part of a path that is echoed. */
+/** The pattern skips words that are part of an echoed path. */
 const MODEL_TEXT = /(?<![\w/])(?:models?|deployments?|no endpoints found)(?![\w/])/i;
 const MODEL_ACCESS_TEXT =
   /(?:not allowed|no access|does not have access|not have access|not available|not permitted)\b.{0,80}\bmodel|\bmodel\b.{0,300}\b(?:does not exist|not found|not allowed|not available for this api key|no access)/is;
@@ -45,7 +45,7 @@ const CONTENT_CODE = /content|moderation|policy_violation|safety|guardrail/i;
 const CONTENT_TEXT =
   /moderation|flagged|usage polic|content polic|content management polic|content filter|safety (?:system|filter|polic)|guardrail|violat\w+ .{0,40}polic|prohibited content/i;
 
-/** Null when the answer is about the line, or about the load. */
+/** Returns null when the answer is about the line, or about the load. */
 export function refusalOf(answer: JudgedAnswer): Refusal | null {
   if (!isWorthJudging(answer)) return null;
   const { status } = answer;
@@ -81,7 +81,7 @@ export function refusalOf(answer: JudgedAnswer): Refusal | null {
   }
 }
 
-/** By the head alone: whether the body has to be read to know. */
+/** Whether the body has to be read to judge the answer. The head alone decides. */
 export function isWorthJudging({ status, contentType }: Omit<JudgedAnswer, "body">): boolean {
   if (status >= 200 && status < 300) return isPageType(contentType);
   return status >= 300 && status < 500;
@@ -94,11 +94,11 @@ interface Words {
   readonly code: string | null;
   readonly codes: readonly string[];
   readonly text: string;
-  /** A page for people: of a proxy, a login, or a web interface beside the API. */
+  /** Whether the body is a page for people, from a proxy, a login, or a web interface beside the API. */
   readonly isPage: boolean;
 }
 
-/** Statuses under which a page says nothing of the line. What a 400 or 413 is about does not depend on its looks. */
+/** Statuses under which a page says nothing about the line. A 400 or a 413 is about the line even as a page. */
 const PAGE_STATUSES = new Set([401, 403, 404, 405, 407]);
 
 function wordsOf({ status, contentType, body }: JudgedAnswer): Words {
@@ -111,7 +111,7 @@ function wordsOf({ status, contentType, body }: JudgedAnswer): Words {
 
 const isPlainWord = (code: string) => /^[a-z][\w.-]{0,63}$/i.test(code);
 
-/** `error.code` and `error.type`, or both at the top, or those of the first in a list. */
+/** Returns `error.code` and `error.type`, or both from the top level, or from the first error of a list. */
 function codesIn(text: string): string[] {
   let value: unknown;
   try {
@@ -129,7 +129,7 @@ function codesIn(text: string): string[] {
 const isAboutModel = ({ codes, text }: Words) =>
   codes.some((code) => MODEL_CODE.test(code)) || MODEL_TEXT.test(text);
 
-/** A key without access to one model; LiteLLM says so with 401. */
+/** Whether a key has no access to one model; LiteLLM reports that with 401. */
 const isAboutModelAccess = ({ codes, text }: Words) =>
   codes.some((code) => MODEL_CODE.test(code)) || MODEL_ACCESS_TEXT.test(text);
 

@@ -1,26 +1,26 @@
 /**
- * The patience for one attempt: a bound for each thing it waits for, and one for the whole.
+ * The timeouts of one attempt: a bound for each thing it waits for, and one for the whole.
  *
- * Thousands run at once, so each has one timer. It is set for the earliest instant at which any bound can
- * have passed; when it rings, the bound that counts by then is looked up, and if there is time left the timer
- * is set again. An attempt that moves on therefore only notes when it did.
+ * Thousands run at once, so each has one timer only. The timer is set for the earliest instant at which any bound can
+ * have passed. When it rings, it looks up the bound that counts by then, and is set again if there is time left. An
+ * attempt that moves on therefore only notes the time.
  */
 import type { Cancel, Clock } from "../../clock.ts";
 
 export interface Timeouts {
   readonly connectMs: number;
-  /** From the request to the status and the headers; infinite when only the total counts. */
+  /** The time from the request to the status and the headers; infinite when only the total counts. */
   readonly firstByteMs: number;
-  /** Between two pieces of an answer; infinite when only the total counts. */
+  /** The time between two pieces of an answer; infinite when only the total counts. */
   readonly idleMs: number;
   readonly totalMs: number;
 }
 
-/** What an attempt waits for. While its `reader` is slow, only the total counts. */
+/** The thing that an attempt waits for. While its `reader` is slow, only the total counts. */
 export type Awaited = "connection" | "first_byte" | "more" | "reader";
 
 export interface Impatient {
-  /** `answer`: the time for the whole attempt is over. */
+  /** Called with `answer` when the time for the whole attempt is over. */
   expire(waitedFor: Awaited | "answer"): void;
 }
 
@@ -48,7 +48,7 @@ export class TimeoutTimer {
     this.#cancel = clock.after(firstMs, this.#ring);
   }
 
-  /** From now on it waits for this; for the next one, if it is the same as before. */
+  /** Begins the wait for this, or for the next one of the same kind. */
   await(awaited: Awaited): void {
     this.#awaited = awaited;
     if (boundOf(awaited, this.#timeouts) !== Number.POSITIVE_INFINITY) {

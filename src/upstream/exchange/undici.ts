@@ -1,6 +1,6 @@
 /**
- * The connections of undici, loaded one by one. The package as a whole brings fetch, WebSocket, caches and mocks
- * with it, 8 MB of memory for which nothing here has a use.
+ * The connections of undici, loaded one by one. The package as a whole brings fetch, WebSocket, caches and mocks with
+ * it: 8 MB of memory that nothing here uses.
  */
 import { createRequire } from "node:module";
 import type * as undici from "undici";

@@ -1,35 +1,36 @@
 /**
- * How many requests a target is given at once: samples of attempts go in, a number comes out. No clock and no
- * timer; what time it is, the samples say.
+ * Decides how many requests a target is given at once: samples of attempts go in, a number comes out. It must use no
+ * clock and no timer; the samples carry the time.
  *
- * **The question** is what batch work wants: does the target finish more work with more requests in flight? The
- * answer comes from experiments, each a comparison of two limits. In between the limit is held, and nothing that a
- * single answer does can move it.
+ * **The question** of batch work is: does the target finish more work with more requests in flight? The answer comes
+ * from experiments, each a comparison of two limits. Between experiments the limit is held, and no single answer can
+ * move it.
  *
  * | Phase | What is tried | Then |
  * |---|---|---|
- * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough more work; else, if a second round says so too, what is enough |
- * | hold | nothing: latency is averaged, and its noise | some rounds, more each time the limit proved right; then climb and look in turns |
- * | look | a fifth less | what is enough, if that finishes nearly as much, beyond the noise; else back |
+ * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough more work; else, if a second round agrees, the limit that is enough |
+ * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right; then climb and look in turns |
+ * | look | a fifth less | the limit that is enough, if the lower one finishes nearly as much, beyond the noise; else back |
  *
  * **Enough** is throughput × the latency at the lower of the two limits, which is bandwidth × base delay.
  *
- * **Refusals** (`refusals.ts`) set a ceiling at once. Near a ceiling nothing waits, so latency says nothing about the
- * limit there. Scattered refusals set none, nor do broken connections.
+ * **Refusals** (`refusals.ts`) set a ceiling at once. Near a ceiling no request waits, so latency says nothing about
+ * the limit there. Scattered refusals set no ceiling, and broken connections set none either.
  *
- * **Sharing.** Each of two that share a target gains by taking more, at the cost of the other, and neither can tell that
- * from a server that slows down gently. So there is an end to how slow answers may become: beyond it nobody climbs, and
- * whoever makes them faster by a look gives up a fifth. Whoever does not, looks deeper; if the deepest look changes
- * nothing either, the target has become slower, and its pace is normal from then on.
+ * **Sharing.** Two clients that share a target each gain by taking more, at the cost of the other. Neither can tell
+ * that from a server that slows down gently. Answers may therefore slow down only so far: beyond that bound no client
+ * climbs, and a client whose look makes answers faster gives up a fifth. A client whose look changes nothing looks
+ * deeper. If the deepest look changes nothing either, the target has become slower, and its latency counts as normal
+ * from then on.
  *
- * Nothing grows that is not used, and nothing leaves the bounds.
+ * An unused limit must not grow, and the limit must not leave its bounds.
  *
  * Sources:
  * - J. Little, "A Proof for the Queuing Formula: L = λW", Operations Research 9(3), 1961.
- * - N. Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016: bandwidth × base delay, and
- *   to learn each of the two while the other does not disturb it.
+ * - N. Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016: bandwidth × base delay,
+ *   and to learn each of the two while the other does not disturb it.
  * - M. Dong et al., "PCC: Re-architecting Congestion Control for Consistent High Performance", NSDI 2015: to try a
- *   rate, see what comes of it, and move only then.
+ *   rate, measure its effect, and move only then.
  * - D.-M. Chiu, R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
  *   Networks", Computer Networks and ISDN Systems 17, 1989: proportional steps down make shares equal.
  */
@@ -43,22 +44,22 @@ export interface ConcurrencyBounds {
   readonly max: number;
 }
 
-/** Why the limit has moved last. */
+/** The reason for the last move of the limit. */
 export type MoveReason =
   | "start"
   /** More requests in flight are tried. */
   | "climb"
-  /** More of them finished too little more work. */
+  /** More requests finished too little more work. */
   | "no_gain"
-  /** Fewer are tried, to see what an answer takes when none waits. */
+  /** Fewer requests are tried, to learn how long an answer takes when none waits. */
   | "look"
-  /** Back from a look, to what is enough. */
+  /** The limit went from a look to the number that is enough. */
   | "looked"
   /** Answers take too long with so many. */
   | "slow"
   | "refused"
   | "timed_out"
-  /** Too little work to say anything. */
+  /** Too little work came to say anything. */
   | "unused"
   | "configured";
 
@@ -71,27 +72,33 @@ const LOOK = 0.8;
 const MIN_ELASTICITY = 0.35;
 /** No answer shall take so many times as long as the fastest, whatever work gets done. */
 const MAX_SLOWDOWN = 2.5;
-/** Rounds before the next experiment; twice as many each time the limit was right. */
+/** The rounds before the next experiment; twice as many each time the limit was right. */
 const PATIENCE = { min: 2, max: 16 };
-/** Looks in a row that make slow answers no faster, until they are taken for normal. */
+/** After so many looks in a row that make slow answers no faster, slow answers count as normal. */
 const MAX_LOOKS_IN_VAIN = 4;
-/** Given up when refused without having tried more: then there are others, who shall have it. */
+/**
+ * The limit keeps this part when it is refused without a probe: other clients then share the target, and get the
+ * rest.
+ */
 const REFUSED = 0.9;
-/** Times the square root of the limit: a first step beyond a ceiling, so that few are refused. */
+/** A first step beyond a ceiling, in square roots of the limit. It is small so that few requests are refused. */
 const STEP_AT_CEILING = 0.4;
-/** Of a round in the averages of latency and of noise: the last dozen of rounds. */
+/** The weight of a round in the averages of latency and of noise: about the last dozen rounds count. */
 const WEIGHT = { latency: 1 / 4, noise: 1 / 8 };
-/** A look that makes answers faster by less than this and the noise, as a logarithm, was in vain. */
+/** A look was in vain when it makes answers faster by less than this and the noise, as a logarithm. */
 const IN_VAIN = 0.05;
 
 const isNear = (a: number, b: number) => Math.abs(a - b) <= Math.max(1, 0.1 * b);
 
-/** The logarithm of how far `upper` is slower than more requests may be. Above 0: they gain too little. */
+/**
+ * Returns by how much `upper` is slower than more requests may be, as a logarithm. More requests gain too little
+ * above 0.
+ */
 const lossOf = (lower: Level, upper: Level) =>
   Math.log(upper.unitMs / lower.unitMs) -
   (1 - MIN_ELASTICITY) * Math.log(upper.limit / lower.limit);
 
-/** How many requests finish as much as `upper` does, if each takes what it takes at `lower`. */
+/** Returns how many requests finish as much as `upper` does, if each takes as long as at `lower`. */
 const enoughFor = (lower: Level, upper: Level) =>
   Math.max(lower.limit, upper.limit * Math.min(1, lower.unitMs / upper.unitMs));
 
@@ -106,7 +113,7 @@ export class AdaptiveConcurrency {
   #refusals = new Refusals();
   /** The limit that proved right last, as it is measured now; null at the start. */
   #held: Level | null = null;
-  /** How far two rounds at the same limit differ, as a logarithm. */
+  /** The difference between two rounds at the same limit, as a logarithm. */
   #noise = 0;
   #fastestMs = Number.POSITIVE_INFINITY;
   #step = START_LIMIT;
@@ -114,7 +121,7 @@ export class AdaptiveConcurrency {
   #roundsHeld = 0;
   #isLookNext = false;
   #looksInVain = 0;
-  /** A climb that gained too little, and is measured again: one round may have been a bad one. */
+  /** A climb that gained too little and is measured again, because one round may have been a bad one. */
   #doubted: Level | null = null;
   #inFlight = 1;
   #nowMs: number | null = null;
@@ -125,7 +132,7 @@ export class AdaptiveConcurrency {
     this.restart();
   }
 
-  /** An integer within the bounds. */
+  /** Always an integer within the bounds. */
   get limit(): number {
     return this.#limit;
   }
@@ -134,7 +141,7 @@ export class AdaptiveConcurrency {
     return this.#reason;
   }
 
-  /** After an outage: forgets everything, and starts small again. */
+  /** Forgets everything after an outage, and starts small again. */
   restart(): void {
     this.#refusals = new Refusals();
     this.#held = null;
@@ -146,7 +153,7 @@ export class AdaptiveConcurrency {
     this.#move(START_LIMIT, "start");
   }
 
-  /** Keeps what was learned, as far as it lies within them. */
+  /** Keeps what was learned, as far as it lies within the new bounds. */
   setBounds(bounds: ConcurrencyBounds): void {
     this.#bounds = bounds;
     if (this.#within(this.#limit) !== this.#limit) this.#hold(this.#limit, "configured");
@@ -174,7 +181,8 @@ export class AdaptiveConcurrency {
     let { limit } = verdict;
     if (verdict.isNew) {
       const { pauseMs } = sample;
-      // A pause is dear enough to stay below the ceiling for, and who shares it pays as well.
+      // A pause costs enough by itself, and other clients of the target pay it too. Without one, the limit gives up a
+      // part.
       if (!isOurs && pauseMs === 0) limit = Math.max(1, Math.round(limit * REFUSED));
       const cost = { nowMs: sample.endedAtMs, latencyMs: this.#latencyMs, pauseMs, isOurs };
       this.#refusals.hold(Math.max(limit, proven ?? 0), cost);
@@ -223,7 +231,7 @@ export class AdaptiveConcurrency {
     return unitMs > MAX_SLOWDOWN * this.#fastestMs;
   }
 
-  /** False when there is nowhere to go. */
+  /** Begins a climb; returns false when there is nowhere to go. */
   #climb(): boolean {
     const most = this.#refusals.mostAt(this.#nowMs ?? 0, this.#limit);
     const next = this.#within(Math.min(this.#limit + this.#step, most));
@@ -260,7 +268,7 @@ export class AdaptiveConcurrency {
 
   #experiment(held: Level, canGrow: boolean): boolean {
     const isTooSlow = this.#isTooSlow(held);
-    // Where a target refuses, nothing waits.
+    // No request waits where a target refuses, so a look would learn nothing.
     const isLookDue = this.#isLookNext && !this.#refusals.isNear(held.limit);
     if (isTooSlow || isLookDue) {
       this.#isLookNext = false;
@@ -283,7 +291,7 @@ export class AdaptiveConcurrency {
     if (lossOf(lower, held) > this.#noise) {
       this.#looksInVain = 0;
       this.#hold(enoughFor(lower, held), "looked");
-      // And perhaps fewer are enough, too.
+      // Fewer requests may be enough, too.
       this.#isLookNext = true;
       return;
     }
@@ -295,7 +303,7 @@ export class AdaptiveConcurrency {
     this.#looksInVain = isTooSlow ? this.#looksInVain + 1 : 0;
     if (this.#looksInVain >= MAX_LOOKS_IN_VAIN) {
       this.#looksInVain = 0;
-      // Less than what the slowdown may be, or else it would be too slow again at once.
+      // The bound must leave a margin, or the limit would be too slow again at once.
       this.#fastestMs = held.unitMs / (0.8 * MAX_SLOWDOWN);
     }
     this.#hold(held.limit, "looked");

@@ -1,30 +1,33 @@
 /**
- * Where a target refuses, and when to try again beyond that.
+ * Finds where a target refuses, and decides when to try again beyond that ceiling.
  *
- * Refusals fall into a leaky bucket: scattered errors leak away, and a target that is full makes it overflow at
- * once, because what is refused is replaced and refused again. The overflow tells the ceiling: what was in
- * flight at the first refusal, less what was refused of it. A whole burst is therefore one event.
+ * Refusals fill a leaky bucket. Scattered errors leak away. A full target makes the bucket overflow at once, because
+ * each refused request is replaced and refused again. The overflow tells the ceiling: the requests in flight at the
+ * first refusal, less those of them that were refused. A whole burst is therefore one event.
  *
- * A probe beyond a known ceiling costs what its refusal costs, which is the pause that the target asks for. So
- * the wait before it is a multiple of that pause, and longer each time the ceiling is found where it was.
+ * A probe beyond a known ceiling costs as much as its refusal, which is the pause that the target asks for. The wait
+ * before a probe is therefore a multiple of that pause. The wait grows each time the ceiling is found where it was.
  */
 import type { Sample } from "./round.ts";
 
-/** Answers that make up for one refusal: up to 4 % of errors never overflow. */
+/** So many answers make up for one refusal: up to 4 % of errors never overflow. */
 const ANSWERS_PER_REFUSAL = 25;
-/** Chance does not gather so many; beyond a level that is known to be good, fewer are proof. */
+/** Chance does not gather so many refusals. Beyond a level that is known to be good, fewer are proof. */
 const OVERFLOW = { known: 6, probe: 2 };
-/** A server that says when to come back means it. */
+/** A refusal with a pause counts for more: the server knows when to come back. */
 const WEIGHT_WITH_PAUSE = 2;
-/** Probes may take so much of the time as pauses. */
+/** Pauses after probes may take this part of the time. */
 const PROBE_SHARE = 0.03;
-/** And without a pause: refused requests stay far below one in a hundred. */
+/** The wait between probes without a pause, in latencies: refused requests stay far below one in a hundred. */
 const LATENCIES_PER_PROBE = 20;
-/** So far from the ceiling it is still what holds the limit. */
+/** A limit within this factor of the ceiling is still held by it. */
 const NEAR = 1.2;
-/** How often the wait doubles while the ceiling stays. */
+/** The number of times that the wait doubles while the ceiling stays. */
 const MAX_PATIENCE = 4;
-/** A refusal without a probe comes from others who are growing: then nobody waits long, so that shares become equal. */
+/**
+ * A refusal without a probe comes from other clients that grow. The wait is then short, so that all shares become
+ * equal.
+ */
 const SHARED_PATIENCE = 0.25;
 
 interface Judged {
@@ -36,7 +39,7 @@ interface Judged {
 
 export interface Verdict {
   readonly limit: number;
-  /** False when it goes on with the burst that was judged before. */
+  /** False when the sample belongs to the burst that was judged before. */
   readonly isNew: boolean;
 }
 
@@ -53,18 +56,21 @@ export class Refusals {
     if (this.#bucket === 0) this.#burst = null;
   }
 
-  /** The highest limit to go to from `limit`: never past the ceiling in one step. */
+  /** Returns the highest limit to go to from `limit`: never past the ceiling in one step. */
   mostAt(nowMs: number, limit: number): number {
     const isBelow = limit < this.#ceiling;
     return isBelow || nowMs < this.#waitUntilMs ? this.#ceiling : Number.POSITIVE_INFINITY;
   }
 
-  /** Whether it refuses about there. */
+  /** Whether the target refuses at about this limit. */
   isNear(limit: number): boolean {
     return NEAR * limit >= this.#ceiling && limit <= NEAR * this.#ceiling;
   }
 
-  /** Another limit, once the bucket overflows. `proven` is one that the target has taken; null without a probe. */
+  /**
+   * Returns another limit once the bucket overflows. `proven` is a limit that the target has taken; null without a
+   * probe.
+   */
   note(sample: Sample, limit: number, proven: number | null): Verdict | null {
     const { startedAtMs, endedAtMs, signal, inFlight, pauseMs } = sample;
     if (startedAtMs <= this.#judged.atMs) return this.#noteLate(sample, limit);
@@ -73,7 +79,7 @@ export class Refusals {
     this.#bucket += pauseMs > 0 ? WEIGHT_WITH_PAUSE : 1;
     if (this.#bucket < (proven === null ? OVERFLOW.known : OVERFLOW.probe)) return null;
     const { atMs: burstAtMs, refused, inFlight: present } = this.#burst;
-    // All time out together when they waited too long: that tells nothing about how many would be right.
+    // Requests that waited too long all time out together, which says nothing about the right number.
     const floor = signal === "timed_out" ? Math.ceil(limit / 2) : Math.min(limit, proven ?? 1);
     this.#judged = { atMs: endedAtMs, burstAtMs, floor };
     this.#bucket = 0;
@@ -88,7 +94,7 @@ export class Refusals {
     return { limit: limit - 1, isNew: false };
   }
 
-  /** The limit is the ceiling from now on, for a while. */
+  /** Takes the limit as the ceiling from now on, for a while. */
   hold(
     limit: number,
     cost: { nowMs: number; latencyMs: number; pauseMs: number; isOurs: boolean },

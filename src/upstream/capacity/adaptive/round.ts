@@ -1,4 +1,4 @@
-/** What one attempt tells about how much its target can take. */
+/** The report of one attempt about how much its target can take. */
 export interface Sample {
   readonly startedAtMs: number;
   readonly endedAtMs: number;
@@ -9,61 +9,62 @@ export interface Sample {
    * - `unclear`: a broken connection and the like; says nothing about latency, but is no reason to grow.
    */
   readonly signal: "good" | "overloaded" | "timed_out" | "unclear";
-  /** How much work the answer was, above 0; 1 where unknown. */
+  /** The amount of work in the answer, above 0; 1 where unknown. */
   readonly work: number;
   /** Requests in flight at the target when this one ended, itself included. */
   readonly inFlight: number;
-  /** For how long a refusal asks everybody to stay away; 0 when it does not. */
+  /** The time for which a refusal asks all requests to stay away; 0 when it does not. */
   readonly pauseMs: number;
 }
 
-/** What was measured with so many requests in flight. */
+/** The measurements with so many requests in flight. */
 export interface Level {
   readonly limit: number;
   /** Latency ÷ work. By Little's law, `limit ÷ unitMs` is the work that is finished in a millisecond. */
   readonly unitMs: number;
 }
 
-/** Added to each latency: what the event loop may delay an answer by shall not count, on very fast targets. */
+/** Added to each latency, so that delays of the event loop do not count on very fast targets. */
 const SLACK_MS = 10;
 /** A mean of fewer answers says little. */
 const MIN_ANSWERS = 8;
-/** So much of the limit must have been in flight to say anything about it. */
+/** A round says something about a limit only when this part of it was in flight. */
 const USED_SHARE = 0.8;
-/** With more broken connections than this, nothing grows. */
+/** Nothing grows with more broken connections than this. */
 const MAX_UNCLEAR_SHARE = 0.05;
-/** Nearly all requests of a generation must end: short answers come first, and would flatter the mean. */
+/** Nearly all requests of a generation must end: short answers come first, and would make the mean too good. */
 const ENDED_SHARE = 0.95;
 
-/** A generation is over, too, when so many times as many requests have ended as are in flight. */
+/** A generation is also over when so many times as many requests have ended as are in flight. */
 const PATIENCE = 20;
 
-/** Where a round begins. */
+/** The point at which a round begins. */
 export interface RoundStart {
   readonly inFlight: number;
-  /** Null: with the first request. */
+  /** Null when the round begins with the first request. */
   readonly nowMs: number | null;
   /**
    * - `held`: the limit was the same before, so nothing has to settle.
-   * - `moved`: what is in flight was sent under another limit, and has to end first.
-   * - `start`: so has that, but nobody waits for it. Sooner, and a little in favour of more.
+   * - `moved`: requests in flight were sent under another limit, and have to end first.
+   * - `start`: the limit has moved too, but the round does not wait. It ends sooner, and slightly favours more
+   *   requests.
    */
   readonly kind: "held" | "moved" | "start";
 }
 
 /**
- * Measures one limit: first the requests end that started under the limit before, then one generation is counted.
- * It counts requests and looks at no clock, so a round lasts about two latencies, whatever those are.
+ * Measures one limit. First the requests end that started under the limit before, then one generation is counted. It
+ * counts requests and must read no clock, so a round lasts about two latencies, however long they are.
  */
 export class Round {
   readonly #limit: number;
   #isSettling: boolean;
   readonly #isStart: boolean;
-  /** A generation is what was in flight at this instant; so many of it have not ended yet. */
+  /** A generation is the requests in flight at this instant. `#generationLeft` of them have not ended yet. */
   #generationAtMs: number | null;
   #generationLeft: number;
   #noted = 0;
-  /** Nothing was sent before. */
+  /** Whether no request was sent before. */
   #isFirst = false;
   #answers = 0;
   #unclear = 0;
@@ -82,7 +83,7 @@ export class Round {
   note(sample: Sample): void {
     const { startedAtMs, endedAtMs, signal, inFlight } = sample;
     if (this.#generationAtMs === null) {
-      // Not those that are sent in place of the first answers.
+      // The generation excludes the requests that are sent in place of the first answers.
       this.#generationAtMs = endedAtMs - 1;
       this.#generationLeft = Math.floor(inFlight * ENDED_SHARE);
       this.#isFirst = true;
@@ -90,7 +91,7 @@ export class Round {
     const isOlder = startedAtMs <= this.#generationAtMs;
     if (this.#isStart && isOlder && !this.#isFirst) return;
     if (isOlder || this.#isStart) this.#generationLeft--;
-    // Some endings are never told, such as those of interactive requests.
+    // Some endings are never reported, such as those of interactive requests.
     if (++this.#noted > PATIENCE * Math.max(inFlight, MIN_ANSWERS)) this.#generationLeft = 0;
     if (this.#isSettling) {
       if (this.#generationLeft > 0) return;
@@ -116,7 +117,7 @@ export class Round {
     return this.#generationLeft <= 0 && this.#answers >= least;
   }
 
-  /** Of one answer, on average. */
+  /** The latency of one answer, on average. */
   get latencyMs(): number {
     return this.#latencyMs / this.#answers;
   }

@@ -1,10 +1,10 @@
 /**
- * The rate limits of one target: when a request may go so that the target need not refuse it.
+ * The rate limits of one target: they decide when a request may go so that the target need not refuse it.
  *
- * A limit is configured, or learned from the answers, or both, and then the lower one counts; how each is kept is
- * told in `rate-limiter.ts`. Tokens are estimated before and known after. Estimates may be wrong by the same factor for
- * hours (another language, images in the body), so they are multiplied by what they turned out to be
- * worth lately; the rest of the error is charged or given back when the answer says what was used.
+ * A limit is configured, or learned from the answers, or both, and then the lower one counts; `rate-limiter.ts`
+ * enforces each. Tokens are estimated before an attempt and known after it. Estimates may be wrong by the same factor
+ * for hours (another language, images in the body). They are therefore multiplied by the factor of recent answers.
+ * The rest of the error is charged or given back when the answer reports its usage.
  */
 
 import type { RateLimitHint, RateLimitHints } from "../../exchange/rate-limits.ts";
@@ -16,22 +16,25 @@ export interface QuotaLimits {
 }
 
 export interface QuotaResult {
-  /** What the request has taken; null when nothing was, because no limit was known yet. */
+  /** The units that the request has taken; null when it took none, because no limit was known yet. */
   readonly reservation: Reservation | null;
   /** Null when the answer does not say. */
   readonly usedTokens: number | null;
   readonly hints: RateLimitHints | null;
-  /** A refusal that is about the rate. */
+  /** Whether the target refused the request for its rate. */
   readonly isRefused: boolean;
 }
 
-/** How many of the latest answers say what estimates are worth. */
+/** The number of recent answers from which the factor of the estimates is learned. */
 const MEMORY_COUNT = 50;
 
-/** What a request under way has taken from a quota. Its slot keeps it until the quota settles it. */
+/**
+ * The units that a request under way has taken from a quota. Its slot keeps the reservation until the quota settles
+ * it.
+ */
 export interface Reservation {
   readonly estimatedTokens: number;
-  /** What the estimate was held to be worth then. */
+  /** The corrected estimate of the tokens, as it was then. */
   readonly tokens: number;
   readonly atMs: number;
 }
@@ -40,7 +43,7 @@ export class Quota {
   readonly #requests: RateLimiter;
   readonly #tokens: RateLimiter;
   readonly #worth = new EstimateWorth();
-  /** Of the requests under way. */
+  /** The reservations of the requests under way. */
   readonly #reservations = new Set<Reservation>();
 
   constructor(configured: QuotaLimits) {
@@ -53,19 +56,19 @@ export class Quota {
     this.#tokens.configure(configured.tokensPerMinute);
   }
 
-  /** Whether any limit is known, of requests or tokens: else nothing here needs to be asked. */
+  /** Whether any limit is known, for requests or tokens. Without one this file need not be asked. */
   get isLimited(): boolean {
     return this.#requests.limit !== null || this.needsTokens;
   }
 
-  /** Whether tokens are limited: only then does anybody need an estimate. */
+  /** Whether tokens are limited. Estimates are needed only then. */
   get needsTokens(): boolean {
     return this.#tokens.limit !== null;
   }
 
-  /** When a request of so many tokens may go; an instant not after `nowMs` means now. */
+  /** Returns when a request with so many tokens may go; an instant not after `nowMs` means now. */
   readyAtMs(estimatedTokens: number, nowMs: number): number {
-    // Errors of the estimates under way add up as independent ones do.
+    // The errors of the estimates under way add up as independent errors do.
     const doubtTokens = this.#worth.errorTokens * Math.sqrt(this.#reservations.size);
     const tokens = estimatedTokens * this.#worth.factor + doubtTokens;
     return Math.max(this.#requests.readyAtMs(1, nowMs), this.#tokens.readyAtMs(tokens, nowMs));
@@ -80,9 +83,9 @@ export class Quota {
     return reservation;
   }
 
-  /** What became of it. */
+  /** Settles the charge of a request that has ended. */
   settle({ reservation, usedTokens, hints, isRefused }: QuotaResult, nowMs: number): void {
-    // A quota that started anew meanwhile does not know it.
+    // A quota that started anew meanwhile does not know the reservation.
     if (reservation !== null && this.#reservations.delete(reservation)) {
       const { estimatedTokens, tokens, atMs } = reservation;
       if (isRefused) {
@@ -100,7 +103,7 @@ export class Quota {
     if (isRefused) this.#cut(hints, nowMs);
   }
 
-  /** Both, when the answer does not say which limit it was about. */
+  /** Cuts both limits when the answer does not say which one it was about. */
   #cut(hints: RateLimitHints | null, nowMs: number): void {
     const isAboutRequests = hints !== null && areRequestsSpent(hints.requests);
     const isAboutTokens = hints !== null && areTokensSpent(hints.tokens);
@@ -109,7 +112,7 @@ export class Quota {
   }
 }
 
-/** What estimated tokens turn out to be worth: used to estimated, over the latest answers and by their size. */
+/** The factor between used and estimated tokens, over the latest answers and weighted by their size. */
 class EstimateWorth {
   #estimated = 0;
   #used = 0;
@@ -119,7 +122,7 @@ class EstimateWorth {
     return this.#estimated > 0 ? this.#used / this.#estimated : 1;
   }
 
-  /** How far off a corrected estimate is, as a standard deviation. */
+  /** The error of a corrected estimate, as a standard deviation. */
   get errorTokens(): number {
     return Math.sqrt(this.#squaredError);
   }
@@ -135,14 +138,14 @@ class EstimateWorth {
   }
 }
 
-/** A request with more tokens than are left is refused while some are left. */
+/** A request that needs more tokens than are left is refused while some are left. */
 const FEW_TOKENS = 0.05;
 
 const areRequestsSpent = ({ remaining }: RateLimitHint) => remaining === 0;
 const areTokensSpent = ({ remaining, limit }: RateLimitHint) =>
   remaining !== null && remaining <= FEW_TOKENS * (limit ?? 0);
 
-/** Whether a refusal is a matter of rate, as far as the answer says, and not of requests in flight. */
+/** Whether a refusal is about the rate, as far as the answer says, and not about requests in flight. */
 export const isAboutRate = (status: number, hints: RateLimitHints | null): boolean =>
   status === 429 &&
   hints !== null &&

@@ -1,16 +1,17 @@
 /**
- * Which part of a limit is ours, as refusals tell: somebody else, another batchd perhaps, may spend of it too.
+ * Learns from refusals which part of a limit is ours. Another client, perhaps another batchd, may spend from the same
+ * limit.
  *
- * Additive up, multiplicative down: all who do that come to equal parts (Chiu and Jain, 1989). A refusal while
- * nearly the whole limit is our own spending is no sign of others; then estimates were a little wrong, and a
- * nudge will do. The share grows slowly at first, so that it stays near what was found to be too much, and then faster,
- * in case that whoever took the rest has gone.
+ * The part grows by addition and shrinks by multiplication: all clients that do so come to equal parts (Chiu and
+ * Jain, 1989). A refusal while nearly the whole limit is our own spending is no sign of others. The estimates were
+ * then a little wrong, and a small cut is enough. The part grows slowly at first, to stay near the level that proved
+ * too high. Then it grows faster, in case the other client has gone.
  */
 const MINUTE_MS = 60_000;
 const MIN_SHARE = 0.05;
 const CUT = 0.7;
 const NUDGE = 0.97;
-/** Requests in flight together are refused together. */
+/** One cut serves all refusals of so long, because requests in flight together are refused together. */
 const CUT_EVERY_MS = 1_000;
 
 const SLOW_GROWTH_MS = 30_000;
@@ -22,7 +23,7 @@ export class RateFraction {
   #atMs = 0;
   #cutAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Above 0 and up to 1. Never shrinks but by {@link cut}. */
+  /** Returns a part above 0 and up to 1. Only {@link cut} makes it smaller. */
   partAt(nowMs: number): number {
     if (this.#part < 1 && nowMs > this.#atMs) {
       const slowUntilMs = this.#cutAtMs + SLOW_GROWTH_MS;

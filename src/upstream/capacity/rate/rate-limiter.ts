@@ -1,58 +1,58 @@
 /**
- * One limit of so many units a minute, and the rate at which they are spent.
+ * Enforces one limit of so many units a minute.
  *
  * Three rules stand side by side, and the strictest counts:
- * - *Evenly.* What was spent is a debt that is paid off at the limit's rate, and the next one goes when it is
- *   paid: the generic cell rate algorithm (ITU-T I.371), counted in units so that the rate may change. Upstreams
- *   that look at a second or ten at a time are content too.
- * - *Never more than the limit in any sixty seconds*, wherever the upstream lets its minute begin. Of single
- *   requests the first rule takes care; large ones need the sum.
- * - *Leave room for others.* When less is left than our own spending explains, somebody else spends too: what
- *   is left is then spread over the time until the limit is whole again. All who do that come to the same
- *   rate, with hardly a refusal. Where nothing is said of what is left, refusals must tell: `rate-fraction.ts`.
+ * - *Evenly.* Spent units are a debt that is paid off at the limit's rate, and the next request goes when it is paid.
+ *   This is the generic cell rate algorithm (ITU-T I.371), counted in units so that the rate may change. It also
+ *   satisfies upstreams that measure a second or ten at a time.
+ * - *Never more than the limit in any sixty seconds*, wherever the upstream lets its minute begin. The first rule
+ *   ensures it for single requests; large ones need the sum.
+ * - *Leave room for others.* When less is left than our own spending explains, another client spends too. The rest is
+ *   then spread over the time until the limit is whole again. All clients that do so come to the same rate, with
+ *   hardly a refusal. Where the upstream does not report the rest, refusals must tell: `rate-fraction.ts`.
  *
- * What the headers of a slow answer say is old. It is compared with what was spent up to now, which is more
- * than what was spent then, so that our own spending is not taken for somebody else's.
+ * The headers of a slow answer are old. They are compared with our spending up to now, which is more than at their
+ * time. Our own spending must not be taken for another client's.
  */
 import type { RateLimitHint } from "../../exchange/rate-limits.ts";
 import { RateFraction } from "./rate-fraction.ts";
 import { RollingMinute } from "./rolling-minute.ts";
 
 const MINUTE_MS = 60_000;
-/** A hair below the limit: requests that leave evenly do not arrive evenly. */
+/** The aim lies just below the limit: requests that leave evenly do not arrive evenly. */
 const AIM = 0.98;
-/** How much may go early, as time at the limit's rate: timers are late. */
+/** Requests may go early by this time at the limit's rate, because timers are late. */
 const TOLERANCE_MS = 200;
-/** What is given back may be spent again at once, up to this part of the limit. */
+/** Units given back may be spent again at once, up to this part of the limit. */
 const MAX_CREDIT = 0.1;
 /** Debts this small are errors of rounding. */
 const PAID = 1e-6;
 
-/** A limit of a minute is whole again after a minute. One that takes longer is of an hour or a day. */
+/** A limit per minute is whole again after a minute. A limit that takes longer covers an hour or a day. */
 const MAX_RESET_MS = 65_000;
-/** This part of the limit may be missing before somebody else must have taken it. */
+/** This part of the limit may be missing before another client must have taken it. */
 const UNEXPLAINED = 0.1;
-/** When so much of the limit is our own spending, a refusal is nobody else's doing. */
+/** A refusal is no sign of other clients when so much of the limit is our own spending. */
 const NEARLY_ALL = 0.9;
 const MIN_SPREAD_MS = 1_000;
-/** What was said to be left is forgotten after this, when no answer says it anew. */
+/** The reported rest is forgotten after this, unless another answer reports it anew. */
 const MAX_SPREAD_MS = 10_000;
-/** How far off the time may be that a bucket needs to fill. */
+/** The possible error in the time that a bucket needs to fill. */
 const REFILL_ERROR_MS = 6_000;
 
 export class RateLimiter {
   #configured: number | null;
   #learned: number | null = null;
-  /** A limit that turned out to be of more than a minute: nothing to limit by. */
+  /** A limit that turned out to cover more than a minute, and so cannot be enforced here. */
   #otherLimit: number | null = null;
   readonly #minute = new RollingMinute();
   readonly #share = new RateFraction();
-  /** Below zero: credit. */
+  /** A debt below zero is credit. */
   #debt = 0;
   #debtAtMs = 0;
   #spreadPerMs = 0;
   #spreadUntilMs = 0;
-  /** Whether what is left and the time until it is whole go together as in a bucket that fills all the time. */
+  /** Whether the rest and the time until it is whole fit together as in a bucket that fills all the time. */
   #isBucket = true;
 
   constructor(configuredPerMinute: number | null) {
@@ -63,7 +63,7 @@ export class RateLimiter {
     this.#configured = perMinute;
   }
 
-  /** Units a minute: what is configured or what the upstream says, the lower of them. */
+  /** The units a minute: the configured limit or the upstream's, whichever is lower. */
   get limit(): number | null {
     if (this.#configured === null || this.#learned === null) {
       return this.#configured ?? this.#learned;
@@ -87,13 +87,16 @@ export class RateLimiter {
     this.#owe(amount);
   }
 
-  /** What was spent then has turned out to be `amount` more, or less when it is negative. */
+  /** Corrects the units spent at that instant by `amount`, which is negative when there were fewer. */
   correct(amount: number, spentAtMs: number): void {
     this.#minute.correct(amount, spentAtMs);
     this.#owe(amount);
   }
 
-  /** What was refused is not spent. It is still paid off, for a minute at the most: a rush must not follow a refusal. */
+  /**
+   * Gives back the units of a refused request, which spent nothing. They are still paid off, for a minute at the
+   * most: a rush must not follow a refusal.
+   */
   forgive(amount: number, spentAtMs: number): void {
     this.#minute.correct(-amount, spentAtMs);
     const { limit } = this;
@@ -111,7 +114,7 @@ export class RateLimiter {
     this.#leaveRoom(hint, nowMs);
   }
 
-  /** A refusal that this limit is the reason for. */
+  /** Handles a refusal for which this limit is the reason. */
   cut(nowMs: number): void {
     const { limit } = this;
     if (limit === null) return;
@@ -121,9 +124,10 @@ export class RateLimiter {
   }
 
   /**
-   * In a bucket that fills by itself, our own spending at our rate leaves it full: there, what is missing is always
-   * somebody else's. Its rate needs no more than what is left over the time to fill. Other upstreams give back
-   * all at once or what was spent a minute ago, so that twice as much can be had.
+   * Lowers the rate when another client spends too. In a bucket that fills by itself, our own spending at our rate
+   * leaves it full, so the missing part is always another client's. Its rate needs no more than the rest over the
+   * time to fill. Other upstreams give back everything at once, or the units spent a minute ago, so that twice as
+   * much can be had.
    */
   #leaveRoom({ remaining, resetMs }: RateLimitHint, nowMs: number): void {
     const whole = this.#learned ?? this.#configured;
@@ -142,7 +146,10 @@ export class RateLimiter {
     if (limit !== null) this.#debt = Math.max(this.#debt + amount, -limit * MAX_CREDIT);
   }
 
-  /** Never falls but by a refusal or a new limit: who waits for an instant finds it kept. */
+  /**
+   * Returns the rate. Only a refusal or a new limit makes it fall, so a request that waits for an instant can go at
+   * it.
+   */
   #ratePerMs(limit: number, nowMs: number): number {
     return (limit * AIM * this.#share.partAt(nowMs)) / MINUTE_MS;
   }
@@ -163,7 +170,7 @@ export class RateLimiter {
     this.#debtAtMs = nowMs;
     const { limit } = this;
     if (limit === null || this.#debt <= 0) return;
-    // The rate of the beginning, as whoever waits was told.
+    // The rate is the one from the beginning, which the waiting request was promised.
     const rate = this.#ratePerMs(limit, sinceMs);
     const spreadMs = Math.max(0, Math.min(nowMs, this.#spreadUntilMs) - sinceMs);
     const paid = Math.min(rate, this.#spreadPerMs) * spreadMs + rate * (nowMs - sinceMs - spreadMs);

@@ -1,7 +1,10 @@
-/** How much was spent in the last sixty seconds, and when there is room for more. Never says too little. */
+/**
+ * Counts how much was spent in the last sixty seconds, and when there is room for more. The count must never be too
+ * low.
+ */
 const WINDOW_MS = 60_000;
 const CELL_MS = 250;
-/** One more than a minute takes: the first and the last are seldom whole. */
+/** One cell more than a minute takes: the first and the last are seldom whole. */
 const CELL_COUNT = WINDOW_MS / CELL_MS + 1;
 /** Sums of fractions are not exact. */
 const SLACK = 1e-6;
@@ -10,7 +13,7 @@ const indexOf = (cell: number) => (cell + CELL_COUNT) % CELL_COUNT;
 
 export class RollingMinute {
   readonly #cells = new Float64Array(CELL_COUNT);
-  /** Cells are numbered as time elapses; below zero before it began. */
+  /** Cells are numbered as time elapses; the number is below zero for the time before the start. */
   #newest = 0;
   #spent = 0;
 
@@ -19,7 +22,7 @@ export class RollingMinute {
     this.#addTo(this.#newest, amount);
   }
 
-  /** Says later what was spent then: `amount` more, or less when it is negative. */
+  /** Corrects the units spent at that instant by `amount`, which is negative when there were fewer. */
   correct(amount: number, spentAtMs: number): void {
     const cell = Math.floor(spentAtMs / CELL_MS);
     if (cell > this.#newest - CELL_COUNT) this.#addTo(Math.min(cell, this.#newest), amount);
@@ -30,7 +33,7 @@ export class RollingMinute {
     return this.#spent;
   }
 
-  /** When so much fits below `limit`. What is larger than the limit goes when nothing else was spent. */
+  /** Returns when so much fits below `limit`. An amount larger than the limit goes when nothing else was spent. */
   roomAtMs(amount: number, { limit, nowMs }: { limit: number; nowMs: number }): number {
     this.#advance(nowMs);
     const most = limit - Math.min(amount, limit) + SLACK;
