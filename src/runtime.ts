@@ -1,6 +1,6 @@
 /**
- * The composition root: the one place that knows every part. Starts them in order, closes them in
- * reverse: first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
+ * The composition root: the one place that knows every part. It starts them in order and closes them in reverse:
+ * first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
 
 import { Batches } from "./api/batches.ts";
@@ -36,16 +36,19 @@ export interface RuntimeOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** For tests of several replicas on one storage, of which each would lock out the others. */
+  /** Replaced in tests of several replicas on one storage, each of which would lock out the others. */
   readonly openStorage?: typeof openStorage;
 }
 
 export interface Runtime {
-  /** Where requests are accepted, such as `http://127.0.0.1:8080`. */
+  /** The address at which requests are accepted, such as `http://127.0.0.1:8080`. */
   readonly url: string;
-  /** Takes on what needs no restart (`config/changes.ts`); requests under way keep what they began with. */
+  /**
+   * Applies settings that need no restart (`config/changes.ts`); requests under way keep the settings they began
+   * with.
+   */
   reconfigure(config: Config): void;
-  /** As {@link checkUpstreams}, of the upstreams that it runs with. */
+  /** Runs {@link checkUpstreams} on the upstreams in use. */
   checkUpstreams(): Promise<string[]>;
   /** Stops taking requests, lets work in flight end within the configured grace, and closes everything. */
   close(): Promise<void>;
@@ -55,7 +58,7 @@ export type StartResult =
   | { readonly ok: true; readonly runtime: Runtime }
   | { readonly ok: false; readonly problem: string };
 
-/** What was opened, to be closed in reverse. */
+/** The parts that were opened, to be closed in reverse. */
 class Closers {
   readonly #closers: { name: string; close: () => Promise<void> }[] = [];
 
@@ -74,7 +77,7 @@ class Closers {
   }
 }
 
-/** Brings the tables of the data folder up to date and closes it again; a problem, or null. */
+/** Brings the tables of the data folder up to date and closes it again; returns a problem, or null. */
 export async function migrate(config: Config, clock: Clock): Promise<string | null> {
   const closers = new Closers();
   const opened = await openStorage(config, { clock, closers });
@@ -82,7 +85,7 @@ export async function migrate(config: Config, clock: Clock): Promise<string | nu
   return opened.ok ? null : opened.problem;
 }
 
-/** What upstreams say when they are asked for their models that an operator should know, one sentence each. */
+/** Asks upstreams for their models and returns what an operator should know, one sentence each. */
 export async function checkUpstreams(options: RuntimeOptions): Promise<string[]> {
   const { config, clock, log, metrics } = options;
   const upstreams = openUpstreams({
@@ -150,7 +153,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
-  // Not before the port is ours: a start that fails must not have sent anything.
+  // The engine starts only now that the port is ours: a start that fails must not have sent anything.
   engine.start();
   webhooks.start();
   const runtime = {
@@ -172,7 +175,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   return { ok: true, runtime };
 }
 
-/** By what is open before anything is connected. */
+/** Counts the descriptors that are open before anything is connected. */
 function descriptorPlans() {
   const descriptors = readDescriptors();
   const planFor = (config: Config) => planDescriptors(descriptors, config);
@@ -189,7 +192,7 @@ const intakeLimits = ({ limits }: Config): IntakeLimits => ({
   chunk: DEFAULT_CHUNK_LIMITS,
 });
 
-/** What the engine and the use cases are made of. */
+/** The parts of which the engine and the use cases are made. */
 interface Parts {
   readonly store: Store;
   readonly blobs: Blobs;
@@ -290,7 +293,7 @@ function appDeps(parts: Parts, engine: Engine): AppDeps {
   };
 }
 
-/** Loads what makes spans only where somebody wants them. */
+/** Loads the code for spans only when tracing is configured. */
 async function openTracing({ config, clock, log }: RuntimeOptions): Promise<Tracing> {
   if (config.tracing === undefined) return NO_TRACING;
   const { openOtlpTracing } = await import("./telemetry/tracing-otlp.ts");

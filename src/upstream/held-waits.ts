@@ -3,7 +3,7 @@ import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
 import { keyOf } from "./holds.ts";
 import type { RequestKind } from "./upstream.ts";
 
-/** Given as a reason, because without one each abort would make an error with a stack. */
+/** A reason must be given, because each abort without one would make an error with a stack. */
 const WOKEN = "woken";
 
 /** Lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. */
@@ -16,7 +16,7 @@ export class HeldWaits {
     this.#clock = clock;
   }
 
-  /** Lines, as opposed to chunks that wait with all their lines. */
+  /** Counts lines, but not the chunks that wait with all their lines. */
   lineCountOf(kind: RequestKind): number {
     return this.#lineCounts.size === 0 ? 0 : (this.#lineCounts.get(keyOf(kind)) ?? 0);
   }

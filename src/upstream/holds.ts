@@ -25,9 +25,9 @@ const NEVER = Number.NEGATIVE_INFINITY;
 
 export class Holds {
   readonly #breakers = new Map<string, CircuitBreaker<Refused>>();
-  /** When the latest request started that was served. */
+  /** The latest start of a request that was served. */
   #servedAtMs = NEVER;
-  /** The same for kinds that were refused before. */
+  /** The latest start of a served request for each kind that was refused before. */
   readonly #servedByKind = new Map<string, number>();
   readonly #listeners = new Set<() => void>();
 
@@ -40,13 +40,13 @@ export class Holds {
     this.#listeners.delete(listener);
   }
 
-  /** The answer for which nothing of this kind goes out; null when it does. */
+  /** Returns the answer for which nothing of this kind goes out; null when requests go out. */
   heldFor(kind: RequestKind): Refused | null {
     const breaker = this.#find(kind);
     return breaker === null || breaker.circuit === "closed" ? null : breaker.lastFailure;
   }
 
-  /** The same for any endpoint. */
+  /** Returns such an answer for any endpoint. */
   heldAnywhere({ project, model }: Pick<RequestKind, "project" | "model">): Refused | null {
     for (const endpoint of BATCH_ENDPOINTS) {
       const refused = this.heldFor({ project, endpoint, model });
@@ -59,31 +59,31 @@ export class Holds {
     return this.#breakers.values().some(({ circuit }) => circuit !== "closed");
   }
 
-  /** When a request of this kind may start. Infinity while a probe is under way. */
+  /** Returns when a request of this kind may start. Infinity means that a probe is under way. */
   readyAtMs(kind: RequestKind): number {
     return this.#find(kind)?.readyAtMs() ?? NEVER;
   }
 
-  /** Until then requests of this kind that have a choice go elsewhere. */
+  /** Requests of this kind that have a choice go elsewhere until then. */
   backoffUntilMs(kind: RequestKind): number {
     return this.#find(kind)?.backoffUntilMs ?? NEVER;
   }
 
-  /** An attempt starts, if it may. */
+  /** Lets an attempt start, if it may. */
   pass(kind: RequestKind, nowMs: number): boolean {
     if (this.readyAtMs(kind) > nowMs) return false;
     this.#find(kind)?.pass(nowMs);
     return true;
   }
 
-  /** Whether the target has served a request that started after that, so that this refusal is the request's own fault. */
+  /** Whether the target has served a request that started later, so that this refusal is the request's own fault. */
   hasServedSince(startedAtMs: number, { kind, outcome }: { kind: RequestKind; outcome: Outcome }) {
     const isAboutCredit = outcome.kind === "refused" && outcome.reason === "quota";
     const servedAtMs = isAboutCredit ? this.#servedByKind.get(keyOf(kind)) : this.#servedAtMs;
     return servedAtMs !== undefined && servedAtMs > startedAtMs;
   }
 
-  /** Learns from an attempt; true when requests of its kind are held because of it. */
+  /** Learns from an attempt; returns true when requests of its kind are held because of it. */
   note(kind: RequestKind, outcome: Outcome, ended: Ended): boolean {
     if (outcome.kind === "refused") return this.#noteRefused(kind, outcome, ended);
     const isServed = outcome.kind === "answered" && outcome.status < 300;
@@ -98,7 +98,7 @@ export class Holds {
   #noteRefused(kind: RequestKind, refused: Refused, ended: Ended): boolean {
     const breaker = this.#find(kind) ?? new CircuitBreaker<Refused>();
     setLatest(this.#breakers, keyOf(kind), breaker);
-    // A refusal while others are served says something about the request only.
+    // A refusal while other requests are served says something about this request only.
     const evidence = this.#servedAtMs > ended.startedAtMs ? "nothing" : "refused";
     const hasChanged = breaker.note(evidence, ended, refused);
     if (hasChanged) this.#notify();
@@ -116,7 +116,7 @@ export class Holds {
     this.#notify();
   }
 
-  /** Ends the holds that began before a request started that was served. */
+  /** Ends the holds that a served request contradicts, because it started after they began. */
   #endContradicted(startedAtMs: number): void {
     let hasEnded = false;
     for (const [key, { openedAtMs, lastFailure }] of this.#breakers) {
@@ -127,13 +127,13 @@ export class Holds {
     if (hasEnded) this.#notify();
   }
 
-  /** Ends all of them: the operator may have corrected what was wrong. */
+  /** Ends all holds: the operator may have corrected the cause. */
   release(): void {
     this.#breakers.clear();
     this.#notify();
   }
 
-  /** Most targets refuse nothing: then no key is made. */
+  /** Most targets refuse nothing, so no key is made for them. */
   #find(kind: RequestKind): CircuitBreaker<Refused> | null {
     return this.#breakers.size === 0 ? null : (this.#breakers.get(keyOf(kind)) ?? null);
   }

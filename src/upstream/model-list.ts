@@ -1,22 +1,22 @@
 /**
- * Which models a target says it has (`GET /models`): asked when somebody wants to know, shared by all who ask
- * meanwhile, and good for a while. A target that is down, slow or says something else has no list, and nothing may
- * depend on there being one.
+ * Keeps the list of models that a target reports (`GET /models`). The list is asked for when it is needed, shared by
+ * all callers meanwhile, and kept for a while. A target that is down, slow or gives another answer has no list. No
+ * caller may depend on a list.
  */
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { ModelListing } from "./upstream.ts";
 
-/** A model that was pulled a moment ago must not be missing for long. */
+/** The time is short because a model that was pulled a moment ago must not be missing for long. */
 const GOOD_FOR_MS = 5_000;
-/** A list that does not come costs whoever asks two seconds. */
+/** The time is long because each try at a list that does not come costs its caller two seconds. */
 const MISSING_FOR_MS = 30_000;
 
 export interface ModelListOptions {
-  /** Of the target. */
+  /** The name of the target. */
   readonly name: string;
-  /** Null when the target cannot be asked. Never rejects. */
+  /** Resolves to null when the target cannot be asked. Never rejects. */
   readonly ask: () => Promise<Outcome | null>;
   readonly clock: Clock;
   readonly log: Log;
@@ -40,7 +40,7 @@ export class ModelList {
     return this.#latest;
   }
 
-  /** The target is configured in another way now. */
+  /** Forgets the list, because the configuration of the target has changed. */
   forget(): void {
     this.#latest = null;
   }
@@ -77,7 +77,7 @@ function listingOf(outcome: Outcome | null): ModelListing {
   }
 }
 
-/** `{"data": [{"id", "aliases"}]}`, as far as it is that. */
+/** Reads `{"data": [{"id", "aliases"}]}`, and skips parts of any other shape. */
 function namesIn(list: unknown): { ids: string[]; aliases: string[] } {
   const { data } = (list ?? {}) as { data?: unknown };
   const models = (Array.isArray(data) ? data : []).map(
@@ -91,10 +91,12 @@ function namesIn(list: unknown): { ids: string[]; aliases: string[] } {
   };
 }
 
-/** One spelling for the names that a server takes for one: Ollama adds `:latest`, Google lists `models/…`. */
+/**
+ * Returns one spelling for the names that a server treats as one: Ollama adds `:latest`, Google lists `models/…`.
+ */
 const canonical = (name: string) => name.replace(/^models\//, "").replace(/:latest$/, "");
 
-/** Whether a target with this list takes a name. Where there is no list, or an empty one, it may take any. */
+/** Whether a target with this list takes a name. A target without a list, or with an empty one, may take any. */
 export function mayServe(listing: ModelListing, upstreamName: string): boolean {
   if (listing.kind !== "listed" || listing.ids.length === 0) return true;
   const wanted = canonical(upstreamName);

@@ -1,9 +1,9 @@
 /**
- * An interactive request on its way through a route, ahead of all lines of batches.
+ * Sends an interactive request through a route, ahead of all lines of batches.
  *
- * Somebody waits for it, so it is not tried again and again: each target is asked once, the next one when the
- * one before could not be reached or was full, and the last word is the client's to read. It waits for a slot,
- * but not for a target that is down or has asked to be left alone.
+ * A person waits for it, so it must not be tried again and again. Each target is asked once: the next one when the
+ * one before could not be reached or was full. The client gets the last answer. The request waits for a slot, but not
+ * for a target that is down or has asked for a pause.
  */
 import type { Clock } from "../clock.ts";
 import { isOverload } from "./exchange/answer.ts";
@@ -18,7 +18,7 @@ interface ProxyOptions {
   readonly clock: Clock;
 }
 
-/** Of a gateway that does not reach its server. */
+/** Statuses of a gateway that does not reach its server. */
 const BEHIND_GATEWAY = new Set([502, 504]);
 
 export async function proxyThrough(
@@ -61,11 +61,11 @@ export const mayAsk = (
   target.capacity.isOpen(nowMs) &&
   target.holds.readyAtMs(request) <= nowMs;
 
-/** The refusal for which a target is not asked; null when there is none. */
+/** Returns the refusal for which a target is not asked; null when there is none. */
 const heldBy = (targets: readonly Target[], request: UpstreamRequest): ProxyResult | null =>
   targets.map(({ holds }) => holds.heldFor(request)).find((refused) => refused !== null) ?? null;
 
-/** Another target may do better: this one is full, cannot be reached, or does not accept us. */
+/** Whether another target may do better: this one is full, cannot be reached, or does not accept us. */
 const isWorthAnother = (result: ProxyResult) =>
   result.kind === "unreachable" ||
   result.kind === "refused" ||

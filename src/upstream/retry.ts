@@ -1,28 +1,28 @@
 /**
- * What to do after an attempt, as a pure function: time and dice are arguments.
+ * Decides what to do after an attempt. It is a pure function: the time and the random number are arguments.
  *
  * | Outcome | Then |
  * |---|---|
  * | overloaded (429, 503, 529), unreachable | more time cures it: again, until the deadline |
  * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
- * | 502, 504, broken, while the target serves nobody | the target's fault for now: again, for a few hours |
+ * | 502, 504, broken, while the target serves no request | the target's fault for now: again, for a few hours |
  * | the same, although the target has served others since; other 5xx but 501; timed out | may be the line's fault: again, a few times |
  * | any of these, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |
  * | any other status | final |
  * | interrupted | given back; it costs the line nothing |
  *
- * The wait before the next attempt is drawn from nothing up to an exponential bound ("full jitter"), on top
- * of what the upstream asked for, so that lines that failed together do not come back together.
+ * The wait before the next attempt is drawn from nothing up to an exponential bound ("full jitter"). It comes on top
+ * of the wait that the upstream asked for. Lines that failed together must not come back together.
  */
 import type { FinalOutcome, Outcome } from "../batch/outcome.ts";
 
 export interface RetryPolicy {
-  /** Attempts at a line that may be failing by its own fault, the first one included. */
+  /** The number of attempts at a line that may be failing by its own fault, the first one included. */
   readonly maxAttempts: number;
   readonly baseMs: number;
   readonly capMs: number;
-  /** How long a target that fails every line is believed to be down, and not to be met by bad lines only. */
+  /** The time for which a target that fails every line counts as down. After it, bad lines count as the cause. */
   readonly patienceMs: number;
 }
 
@@ -35,11 +35,11 @@ export const DEFAULT_RETRY_POLICY: RetryPolicy = {
 
 /** The attempts at a line that ended without a final outcome. */
 export interface Tally {
-  /** Those that may be the line's fault: only they are limited. */
+  /** Attempts whose failure may be the line's fault. Only their number is limited. */
   readonly failures: number;
-  /** Those that say nothing about the line. */
+  /** Attempts that say nothing about the line. */
   readonly overloads: number;
-  /** When the first of them ended; null while there is none. */
+  /** The time at which the first of them ended; null while there is none. */
   readonly sinceMs: number | null;
 }
 
@@ -48,13 +48,13 @@ export const NO_ATTEMPTS: Tally = { failures: 0, overloads: 0, sinceMs: null };
 export interface Moment {
   readonly nowMs: number;
   readonly deadlineAtMs: number;
-  /** From 0 up to 1. */
+  /** A number from 0 up to 1. */
   readonly random: number;
-  /** Whether the target fails everybody, as its circuit breaker has it. */
+  /** Whether the circuit breaker of the target is not closed, so that every request fails there. */
   readonly isTargetDown: boolean;
   /**
-   * Whether the target has served another request that started after the line's own last attempt, or, for one that is
-   * refused, after its first refusal: a key that was good then is not what is wrong with the line.
+   * Whether the target has served another request that started after the line's own last attempt. For a refused line
+   * the first refusal counts: a key that worked after it is not the cause.
    */
   readonly hasServedOthers: boolean;
 }
@@ -62,10 +62,12 @@ export interface Moment {
 export type Next =
   | { readonly do: "record"; readonly outcome: FinalOutcome }
   | { readonly do: "give_back" }
-  /** At the deadline, when the wait would outlast it: the line is then left as one that never ran. */
+  /** The time is the deadline when the wait would outlast it: the line then counts as one that never ran. */
   | { readonly do: "retry"; readonly atMs: number; readonly tally: Tally };
 
-/** The `tally` is of the attempts before this one. */
+/**
+ * `tally` counts the attempts before this one.
+ */
 export function decide(
   outcome: Outcome,
   { tally, ...moment }: Moment & { readonly tally: Tally },
@@ -101,22 +103,24 @@ const isTargetsFault = (outcome: Outcome, { isTargetDown, hasServedOthers }: Mom
   isTargetDown || (isDoubtful(outcome) && !hasServedOthers);
 
 /**
- * Whether it may be the target's fault as well as the line's. A timeout is not: it has given the target minutes, and a
- * line that asks for too long an answer times out wherever it goes.
+ * Whether the failure may be the target's fault as well as the line's. A timeout is the line's: it has given the
+ * target minutes, and a line that asks for too long an answer times out at every target.
  */
 const isDoubtful = (outcome: Outcome) =>
   outcome.kind === "broken" ||
   (outcome.kind === "answered" && (outcome.status === 502 || outcome.status === 504));
 
-/** The tally of a line whose target was found down after the line had failed there: that was not its fault. */
+/**
+ * Returns the tally without the failures of a line whose target was found down afterwards: the line was not at fault.
+ */
 export function forgiven(tally: Tally, nowMs: number, { patienceMs }: RetryPolicy): Tally {
   const isPatient = tally.sinceMs !== null && nowMs - tally.sinceMs < patienceMs;
   return isPatient ? { ...tally, failures: 0 } : tally;
 }
 
-/** 501 is a statement about the request; no repetition changes it. */
+/** A 501 is a statement about the request, which no repetition changes. */
 const isWorthRepeating = (status: number) => status >= 500 && status !== 501;
 
-/** The wait after `before` earlier ones. */
+/** Draws the wait after `before` earlier ones. */
 const jitter = (before: number, random: number, { baseMs, capMs }: RetryPolicy) =>
   random * Math.min(baseMs * 2 ** before, capMs);

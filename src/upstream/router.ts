@@ -1,8 +1,8 @@
 /**
- * Which targets serve a public model name, and by which name each of them knows it.
+ * Decides which targets serve a public model name, and under which name each of them knows it.
  *
- * Targets that list a name serve it; only a name that no target lists goes to those with `"*"`. Listing a
- * model is therefore also how it is kept away from a catch-all target.
+ * Targets that list a name serve it; only a name that no target lists goes to those with `"*"`. An operator therefore
+ * keeps a model away from a catch-all target by listing it elsewhere.
  */
 import type { UpstreamConfig } from "../config/upstreams.ts";
 
@@ -18,7 +18,7 @@ export type ModelEntry = UpstreamConfig["models"][number];
 
 const publicName = (entry: ModelEntry): string => (typeof entry === "string" ? entry : entry.name);
 
-/** Public model name → what the target calls it; null for the same name. */
+/** Maps each public model name to the target's name for it; null for the same name. */
 export const upstreamNames = (entries: readonly ModelEntry[]): Map<string, string | null> =>
   new Map(
     entries.map((entry) => [
@@ -47,12 +47,12 @@ export class Router {
     return this.#byModel.get(model) ?? this.#any;
   }
 
-  /** Public names that targets list, each with its route. */
+  /** The public names that targets list, each with its route. */
   get listed(): ReadonlyMap<string, RoutePlan> {
     return this.#byModel;
   }
 
-  /** One plan for each set of targets. */
+  /** Holds one plan for each set of targets. */
   get plans(): RoutePlan[] {
     const all = [...this.#byModel.values(), ...(this.#any === null ? [] : [this.#any])];
     return [...new Map(all.map((plan) => [plan.key, plan])).values()];

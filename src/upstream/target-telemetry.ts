@@ -16,7 +16,10 @@ export interface TargetTelemetryOptions {
   readonly tracing: Tracing;
 }
 
-/** What metrics and traces say of the attempts at one target. On the hot path: without traces it makes nothing. */
+/**
+ * Writes the metrics and traces of the attempts at one target. It is on the hot path and must make no object without
+ * traces.
+ */
 export class TargetTelemetry {
   readonly #name: string;
   readonly #metrics: TargetMetrics;
@@ -28,7 +31,7 @@ export class TargetTelemetry {
     this.#tracing = tracing;
   }
 
-  /** A request got its slot. */
+  /** Reports the wait of a request for its slot. */
   waited(lane: keyof TargetStatus["inFlight"], ms: number): void {
     this.#metrics.waited(lane, ms);
   }
@@ -52,13 +55,13 @@ export class TargetTelemetry {
     span.end({ ...ending, attributes: { ...attributes, ...usage } });
   }
 
-  /** The line is to go out again. */
+  /** Reports that the line is to go out again. */
   retried(outcome: Outcome): void {
     this.#metrics.retried(outcome);
   }
 }
 
-/** The names of the semantic conventions, for what they have a name for. */
+/** The operation names of the semantic conventions, where they have one. */
 const OPERATIONS: Readonly<Partial<Record<BatchEndpoint, string>>> = {
   "/v1/chat/completions": "chat",
   "/v1/responses": "chat",
@@ -66,7 +69,7 @@ const OPERATIONS: Readonly<Partial<Record<BatchEndpoint, string>>> = {
   "/v1/embeddings": "embeddings",
 };
 
-/** Of an answer that is passed through nobody reads it. */
+/** A proxied answer has no usage, because its body is not read here. */
 const usageOf = ({ usage }: Answered): Attributes =>
   usage === NO_USAGE
     ? {}

@@ -30,7 +30,7 @@ import type {
 } from "./upstream.ts";
 
 const MODEL_LIST_TIMEOUT_MS = 2_000;
-/** Read as one value, during which nothing else runs. Of the known ones the longest has some 600 kB. */
+/** The list is read as one value, which blocks the event loop. The longest list known has some 600 kB. */
 const MODEL_LIST_MAX_BYTES = 2 * 1024 * 1024;
 const NEVER = new AbortController().signal;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
@@ -47,13 +47,13 @@ interface Settled {
   readonly attempted: Attempted;
 }
 
-/** One upstream endpoint: how to talk to it, how much it can take, and its condition. */
+/** One upstream endpoint: how to send requests to it, how much it can take, and its condition. */
 export class Target {
   readonly name: string;
   readonly capacity: Capacity;
   readonly holds: Holds;
   readonly telemetry: TargetTelemetry;
-  /** What it says it has. */
+  /** The models that the target lists. */
   readonly models: ModelList;
   readonly #log: TargetLog;
   readonly #options: TargetOptions;
@@ -61,7 +61,7 @@ export class Target {
   #dialect: Dialect;
   #client: Client;
   #names: ReadonlyMap<string, string | null>;
-  /** What models went by that are not listed any more. */
+  /** The upstream names of models that are not listed any more. */
   #formerNames: ReadonlyMap<string, string | null> = new Map();
   /** Former clients, on which requests are ending. */
   readonly #draining = new Set<Client>();
@@ -100,18 +100,18 @@ export class Target {
     return this.#names.has(ANY_MODEL);
   }
 
-  /** Whether a line that has a choice does well to come here. */
+  /** Whether a line that has a choice should come here. */
   isFit(kind: RequestKind, nowMs: number): boolean {
     if (!this.isOpenToLines(nowMs) || this.holds.readyAtMs(kind) > nowMs) return false;
     return this.capacity.backoffUntilMs <= nowMs && this.holds.backoffUntilMs(kind) <= nowMs;
   }
 
-  /** Whether it takes lines now, as far as it is not just full. */
+  /** Whether the target takes lines now, even if it is full at the moment. */
   isOpenToLines(nowMs: number): boolean {
     return this.limiter.batchLimit > 0 && this.capacity.isOpen(nowMs);
   }
 
-  /** Null while it takes lines of this project and model, as far as it is not just full. */
+  /** Null while the target takes lines of this project and model, even if it is full at the moment. */
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null {
     if (this.limiter.batchLimit === 0) return { reason: "outside_hours", upstreamError: null };
     const failure = this.holds.heldAnywhere(kind) ?? this.capacity.failure;
@@ -126,8 +126,8 @@ export class Target {
   }
 
   /**
-   * Another configuration from now on. What is in flight ends as it began; a line on its way that asks for a
-   * model which is listed no more goes out under the name that the model had.
+   * Takes another configuration from now on. Requests in flight end as they began. A line on its way to a model that
+   * is no longer listed goes out under the model's former name.
    */
   reconfigure(config: UpstreamConfig): void {
     const former = this.#client;
@@ -142,13 +142,13 @@ export class Target {
     this.#drain(former);
   }
 
-  /** Tries again at once what the target refused: the operator may have mended it, here or there. */
+  /** Tries again at once what the target refused: the operator may have mended the cause on either side. */
   releaseHolds(): void {
     this.holds.release();
     this.#log.forget();
   }
 
-  /** Gives a slot back that is not used. */
+  /** Gives an unused slot back. */
   decline(slot: Slot<Target>): void {
     this.capacity.settle(slot, this.#options.clock.elapsedMs(), INTERRUPTED);
     slot.release();
@@ -176,7 +176,7 @@ export class Target {
     }
   }
 
-  /** The same for an interactive request: the slot is given back when the last byte has been read. */
+  /** Sends an interactive request. The slot is given back when the last byte has been read. */
   async proxy(
     slot: Slot<Target>,
     request: UpstreamRequest,
@@ -203,18 +203,18 @@ export class Target {
       return answer;
     } finally {
       this.#settle(slot, { request, startedAtMs, attempted });
-      // What the head has told may let others go, long before the last byte comes.
+      // The head of the answer may free other requests, long before the last byte comes.
       if (answer?.kind === "proxied") this.limiter.recheck();
       else slot.release();
     }
   }
 
-  /** Whether a model has to be on its list to be asked for. */
+  /** Whether a model must be on the target's list to be asked for. */
   get checksModels(): boolean {
     return this.#config.check_models;
   }
 
-  /** Whether it may have a model, of a public name, when this is its list. */
+  /** Whether a target with this list may have a model of a public name. */
   mayServe(model: string, listing: ModelListing): boolean {
     return mayServe(listing, this.#nameOf(model) ?? model);
   }
@@ -228,13 +228,13 @@ export class Target {
     return (await this.#client.send(exchange, NEVER)).outcome;
   }
 
-  /** Takes nothing more; what is in flight may end. */
+  /** Takes nothing new; requests in flight may end. */
   async drain(): Promise<void> {
     this.capacity.close();
     await this.#client.drain();
   }
 
-  /** Ends what is in flight, as interrupted. */
+  /** Ends the requests in flight, as interrupted. */
   async close(): Promise<void> {
     this.capacity.close();
     await Promise.all([this.#client, ...this.#draining].map((client) => client.close()));
@@ -276,7 +276,7 @@ export class Target {
   }
 }
 
-/** As a server answers that is asked for a model which it does not have. */
+/** Makes the answer of a server that is asked for a model which it does not have. */
 function unknownModel(model: string): Outcome {
   const message = `The model \`${truncate(model)}\` does not exist or you do not have access to it.`;
   const error = { message, type: "invalid_request_error", param: null, code: "model_not_found" };
@@ -284,11 +284,11 @@ function unknownModel(model: string): Outcome {
   return { kind: "answered", status: 404, requestId: null, body, usage: NO_USAGE };
 }
 
-/** Of an answer that was not read to its end. */
+/** Makes the outcome of an answer that was not read to its end. */
 const cutShort = ({ aborted }: AbortSignal): Outcome =>
   aborted ? { kind: "interrupted" } : { kind: "broken", detail: "the answer broke off" };
 
-/** What the head of an answer tells; the rest of it is its reader's. */
+/** Returns what the head of an answer tells; the reader of the answer gets the rest. */
 function beginningOf(answer: Proxied | Unproxied, nowMs: number): Attempted {
   if (answer.kind !== "proxied") return { outcome: answer, hints: null };
   const { status, headers } = answer;

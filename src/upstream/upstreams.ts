@@ -1,4 +1,4 @@
-/** Everything there is to talk to, made from the configuration. */
+/** Makes all targets and routes from the configuration, and keeps them in step with it. */
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
@@ -19,26 +19,26 @@ import type {
 
 export interface UpstreamsOptions extends TargetTelemetryOptions {
   readonly upstreams: readonly UpstreamConfig[];
-  /** Longest answer to one line. */
+  /** The longest answer to one line. */
   readonly maxAnswerBytes: () => number;
   readonly clock: Clock;
   readonly log: Log;
-  /** From 0 up to 1; spreads retries over time. */
+  /** A number from 0 up to 1, which spreads retries over time. */
   readonly random?: () => number;
 }
 
-/** Connects to nothing yet: a target that is down is found out, and waited for, by the lines meant for it. */
+/** Opens no connection yet: lines find out that their target is down, and wait for it. */
 export const openUpstreams = (options: UpstreamsOptions): Upstreams =>
   new ConfiguredUpstreams({ random: Math.random, ...options });
 
 class ConfiguredUpstreams implements Upstreams {
   readonly #options: Required<UpstreamsOptions>;
-  /** By name. */
+  /** The targets by their names. */
   #targets: ReadonlyMap<string, Target> = new Map();
-  /** By key. */
+  /** The routes by their keys. */
   #routes: ReadonlyMap<string, TargetRoute> = new Map();
   #router = new Router([]);
-  /** What each target was last told. */
+  /** The configuration last given to each target. */
   #configs: ReadonlyMap<string, UpstreamConfig> = new Map();
   /** Targets that are gone from the configuration, on which requests may still be ending. */
   readonly #left = new Set<Target>();
@@ -122,13 +122,13 @@ class ConfiguredUpstreams implements Upstreams {
     const known = this.#targets.get(config.name);
     if (known === undefined) return new Target(config, this.#options);
     if (!isDeepStrictEqual(this.#configs.get(config.name), config)) known.reconfigure(config);
-    // What was wrong may have been mended elsewhere: an account that has credit again.
+    // The cause may have been mended elsewhere: an account may have credit again.
     else known.releaseHolds();
     return known;
   }
 }
 
-/** Listed names first; a name that several targets have is shown once, as the first one's. */
+/** Lists listed names first. A name that several targets have is shown once, for the first of them. */
 async function listModels(router: Router, targets: readonly Target[]): Promise<UpstreamModel[]> {
   const models = new Map<string, UpstreamModel>();
   for (const [id, { targets: names }] of router.listed) {

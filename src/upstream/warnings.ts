@@ -1,4 +1,4 @@
-/** What upstreams say when they are asked for their models that an operator should know, one sentence each. */
+/** Turns the model lists of upstreams into warnings for the operator, one sentence each. */
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { AskedForModels, ModelListing } from "./upstream.ts";
 
