@@ -217,7 +217,7 @@ test("without auth in the file no key is asked for any more, and the log warns w
   expect((await fetch(`${url}/v1/files`)).status).toBe(401);
 
   await configure(stringify({ server: { host: "0.0.0.0" } }));
-  await server.loggedLike(/"warning":"anybody who can reach 0\.0\.0\.0.*"config.warning"/);
+  await server.loggedLike(/"warning":"every client that can reach 0\.0\.0\.0.*"config.warning"/);
 
   expect((await fetch(`${url}/v1/files`)).status).toBe(200);
 });

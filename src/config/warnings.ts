@@ -14,7 +14,7 @@ export function configWarnings(config: Config): string[] {
   const { host } = config.server;
   if (config.auth === undefined && !isLoopback(host)) {
     warnings.push(
-      `anybody who can reach ${host} can read and run everything: no keys are configured (auth.keys)`,
+      `every client that can reach ${host} can read and run everything: no keys are configured (auth.keys)`,
     );
   }
   if (config.upstreams.length === 0) {

@@ -58,7 +58,7 @@ const CreateBatchExtension = z
       .min(1)
       .nullable()
       .optional()
-      .describe("For lines whose `model` is empty. Left out: what the server is configured with."),
+      .describe("The model for lines whose `model` is empty. Left out, the server's configured default counts."),
     priority: z
       .int()
       .min(PRIORITIES.min)
@@ -131,15 +131,15 @@ const BatchWaiting = z
       .string()
       .nullable()
       .describe(
-        "What was wrong at the upstream, shortened and without secrets; null when nothing is.",
+        "The problem at the upstream, shortened and without secrets; null when there is none.",
       ),
   })
   .meta({ id: "BatchWaiting" });
 
 const BatchCommonFailure = z
   .object({
-    lines: z.int().describe("How many lines have failed alike before any other result."),
-    status_code: z.int().nullable().describe("Of the answers; null without one."),
+    lines: z.int().describe("The number of lines that have failed alike before any other result."),
+    status_code: z.int().nullable().describe("The status of the answers; null without one."),
     code: z.string().nullable().describe("`error.code` of the answers, or of the rows."),
     message: z.string().nullable().describe("`error.message` of the first one, shortened."),
   })
@@ -155,11 +155,11 @@ const BatchExtension = z
     default_model: z
       .string()
       .nullable()
-      .describe("What lines whose `model` is empty ask for; null as long as nobody said."),
+      .describe("The model for lines whose `model` is empty; null as long as none is set."),
     eta: UnixSeconds.nullable().describe(
-      "Unix seconds at which its last line will be answered, judged by what was measured; null when that is not known.",
+      "Unix seconds at which the last line will be answered, estimated from measurements; null when that is not known.",
     ),
-    at_risk: z.boolean().describe("Whether it may not be done before `expires_at`."),
+    at_risk: z.boolean().describe("Whether the batch may not be done before `expires_at`."),
     queue_position: z
       .int()
       .nullable()
@@ -167,7 +167,7 @@ const BatchExtension = z
         "0 while its lines are being sent, else its place among the batches that wait; null when it is final.",
       ),
     waiting: BatchWaiting.nullable().describe(
-      "Why no line of it goes on now; null while one does.",
+      "The reason why no line of the batch goes on now; null while one does.",
     ),
     common_failure: BatchCommonFailure.nullable().describe(
       "Set when its first 50 lines have all failed in the same way; kept until the server is started again.",
@@ -183,7 +183,7 @@ export const BatchObject = z
     model: z.string().nullable().describe("The model of its first line; null until validated."),
     errors: z.object({ object: z.literal("list"), data: z.array(BatchError) }).nullable(),
     input_file_id: z.string(),
-    completion_window: z.string().describe("As it was asked for."),
+    completion_window: z.string().describe("The window as it was asked for."),
     status: BatchStatus,
     output_file_id: z.string().nullable(),
     error_file_id: z.string().nullable(),

@@ -10,6 +10,6 @@ export const ErrorEnvelope = z
       code: z.string().nullable(),
     }),
   })
-  .meta({ id: "Error", description: "The one shape in which every failure is told." });
+  .meta({ id: "Error", description: "The one shape of every error." });
 
 export type ErrorEnvelope = z.infer<typeof ErrorEnvelope>;

@@ -10,18 +10,18 @@ import { BATCH_EXAMPLES } from "./openapi-examples.ts";
 export const BatchEventObject = z
   .object({
     object: z.literal("event"),
-    id: z.string().describe("The same in every attempt to deliver the event."),
+    id: z.string().describe("The id of the event, the same in every attempt to deliver it."),
     type: z.enum(EVENT_TYPES),
     created_at: z.int().describe("Unix seconds at which the batch became final."),
     data: z.object({
-      id: z.string().describe("Of the batch."),
+      id: z.string().describe("The id of the batch."),
       x_batchd: z
         .object({
           request_counts: z
             .object({ total: z.int(), completed: z.int(), failed: z.int() })
-            .describe("Of the lines of the batch."),
+            .describe("The counts of the lines of the batch."),
         })
-        .describe("What batchd adds to OpenAI's event."),
+        .describe("The fields that batchd adds to OpenAI's event."),
     }),
   })
   .meta({ id: "BatchEvent" }) satisfies z.ZodType<BatchEvent>;
@@ -35,7 +35,7 @@ const SUMMARIES: Readonly<Record<EventType, string>> = {
 
 const DeliveryHeaders = z.object({
   "webhook-id": z.string().meta({
-    description: "The same in every attempt to deliver the event.",
+    description: "The id of the event, the same in every attempt to deliver it.",
     example: "wh_0f7c2b9ae1d34c5896a1b20c3d4e5f60",
   }),
   "webhook-timestamp": z.string().meta({
@@ -76,7 +76,7 @@ export const WEBHOOKS: ZodOpenApiPathsObject = Object.fromEntries(
           content: { [JSON_TYPE]: { schema: BatchEventObject, example: eventExample(type) } },
         },
         responses: {
-          "2XX": { description: "Taken. Anything else is tried again, for up to 72 hours." },
+          "2XX": { description: "The event was taken. After any other answer it is tried again, for up to 72 hours." },
         },
       },
     },

@@ -25,7 +25,7 @@ export const CreateUpload = z
       .int()
       .min(0)
       .describe(
-        "Of the whole file. At most 8589934592, and 209715200 for the input of a batch, unless the server is set up otherwise.",
+        "The size of the whole file. At most 8589934592, and 209715200 for the input of a batch, unless the server is set up otherwise.",
       ),
     mime_type: boundedText(MIME_TYPE_MAX_LENGTH).describe("Any; only its length is checked."),
     expires_after: ExpiresAfter.nullable().optional(),
@@ -36,7 +36,7 @@ export const CompleteUpload = z
   .strictObject({
     part_ids: z
       .array(boundedText(ID_MAX_LENGTH))
-      .describe("The parts that make the file, in their order in it."),
+      .describe("The parts that make the file, in their order."),
     md5: boundedText(MD5_LENGTH)
       .nullable()
       .optional()

@@ -4,7 +4,7 @@ export const LOG_EVENTS = {
     "batch.failing_alike": "The first 50 lines of a batch have all failed in the same way.",
     "chunk.failed": "A chunk could not be worked on; it is tried again when its lease has run out.",
     "chunk.given_up":
-      "The lines that are left of a chunk failed in every try; they get rows in the error file.",
+      "The remaining lines of a chunk failed in every try; they get rows in the error file.",
     "batch.given_up":
       "The results of a batch, or its validation, failed in every try; it ends without them.",
     "config.refused": "The configuration was loaded again and has problems; the old one stays.",
@@ -41,7 +41,7 @@ export const LOG_EVENTS = {
     "traces.not_sent": "Traces are lost, as their receiver does not take them.",
     "upstream.failed": "A target answered with a 5xx, with nothing of use, or not in time.",
     "upstream.overloaded": "A target asked to be left alone (429, 503, 529).",
-    "upstream.unreachable": "No connection to a target.",
+    "upstream.unreachable": "A target could not be connected to.",
     "webhook.attempt_failed": "An event was not taken at the first attempt; it is tried again.",
   },
   info: {

@@ -65,9 +65,7 @@ export type Next =
   /** The time is the deadline when the wait would outlast it: the line then counts as one that never ran. */
   | { readonly do: "retry"; readonly atMs: number; readonly tally: Tally };
 
-/**
- * `tally` counts the attempts before this one.
- */
+/** `tally` counts the attempts before this one. */
 export function decide(
   outcome: Outcome,
   { tally, ...moment }: Moment & { readonly tally: Tally },

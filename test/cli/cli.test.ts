@@ -77,7 +77,7 @@ describe("batchd serve", () => {
 
     const exit = await server.kill("SIGTERM");
 
-    expect(exit.stderr).toContain("batchd: warning: anybody who can reach 0.0.0.0");
+    expect(exit.stderr).toContain("batchd: warning: every client that can reach 0.0.0.0");
   });
 
   test("refuses a role that one process with SQLite cannot have", async () => {

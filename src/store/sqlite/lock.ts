@@ -58,9 +58,7 @@ export function lockDataDir(dir: string, databasePath: string): (() => void) | n
   }
 }
 
-/**
- * `user_version` of the database holds its owner; nothing else uses it.
- */
+/** `user_version` of the database holds its owner; nothing else uses it. */
 const NO_OWNER = 0;
 
 /** Returns the inode, cut to the 32 bits of `user_version` and never `NO_OWNER`. */

@@ -18,9 +18,7 @@ export class WalSync {
   /** The next sync begins when the running one has ended, which may have begun before the latest commits. */
   #next: Promise<void> | null = null;
 
-  /**
-   * `databasePath` names a database in WAL mode, to which the process holds a connection.
-   */
+  /** `databasePath` names a database in WAL mode, to which the process holds a connection. */
   constructor(databasePath: string) {
     this.#path = `${databasePath}-wal`;
   }

@@ -35,9 +35,7 @@ const REFUSED_BY_PROXY = /^Proxy (?:Authentication Required|response) \((\d+)\)/
 
 type Failure = Extract<Outcome, { kind: "unreachable" | "broken" | "interrupted" }>;
 
-/**
- * `isSent` is true when a connection took the request. Without one the target never saw it.
- */
+/** `isSent` is true when a connection took the request. Without one the target never saw it. */
 export function failureOf(error: Error, { isSent }: { readonly isSent: boolean }): Failure {
   const code = codeOf(error);
   if (code === "UND_ERR_DESTROYED" || code === "UND_ERR_CLOSED") return { kind: "interrupted" };
