@@ -7,7 +7,7 @@
  * next holder of the lease writes them again from the same journals.
  *
  * Every batch must get to its end. Lines with unreadable answers are sent again while the window lasts, which takes
- * the batch back to `in_progress`; after that they get rows in the error file. A failed finalization is tried again.
+ * the batch back to `in_progress`. After that they get rows in the error file. A failed finalization is tried again.
  * After `MAX_FAILURES` of them all unreadable data counts as lost, and after twice as many the batch ends without
  * results. The finalizer waits for a full disk or a locked database, however long that takes.
  */

@@ -1,10 +1,10 @@
 /**
  * Reads and checks segments. A segment is a run of records, written as one blob and never changed. A record is a
- * header line `<line number> <o|e> <bytes>\n`, then that many bytes, which are the finished row of the output (`o`)
- * or the error (`e`) file.
+ * header line `<line number> <o|e> <bytes>\n`, then that many bytes. They are the finished row of the output (`o`) or
+ * the error (`e`) file.
  *
- * The row of the segment in the store has its length and its CRC-32, so every reader can tell a whole segment from a
- * damaged one. No part of a damaged segment may be used.
+ * The row of the segment in the store has its length and its CRC-32. Every reader can therefore tell a whole segment
+ * from a damaged one. No part of a damaged segment may be used.
  */
 import { crc32 } from "node:zlib";
 import { BlobNotFound, type Blobs, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";

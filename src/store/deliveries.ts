@@ -24,7 +24,7 @@ export interface Delivery {
   readonly status: BatchStatus;
   /** The counts of the lines of the batch. */
   readonly counts: Counts;
-  /** When the batch became final. */
+  /** The time at which the batch became final. */
   readonly createdAtMs: number;
   /** The number of attempts begun before this claim. */
   readonly attemptCount: number;

@@ -6,11 +6,11 @@
  * The circuit of the whole target must never open for refusals: one tenant whose requests make a server answer 401 or 404
  * in odd words could then stop the target for all others.
  *
- * The answers to other requests are the evidence that tells a refused line from a target that refuses everyone. A success
- * of a request that started later than the hold ends the hold. A line that is refused although the target has served a
- * request that started later than the line's own first refusal is charged for it (`retry.ts`). The start counts and not the
- * end: an answer may take minutes, and proves only that the key was good when it began. For credit only requests of the
- * same kind are evidence, since a small or free request may be served when a larger one is not paid for.
+ * The answers to other requests are the evidence that tells a refused line from a target that refuses everyone. A
+ * success of a request that started later than the hold ends the hold. A refused line is charged when the target has
+ * served a request that started later than the line's own first refusal (`retry.ts`). The start counts and not the
+ * end: an answer may take minutes, and proves only that the key was good when it began. Only requests of the same
+ * kind are evidence about credit. A small or free request may be served when a larger one is not paid for.
  *
  * All instants here are of elapsed time.
  */

@@ -1,7 +1,7 @@
 /**
- * Conditions on rows, for the schema (CHECKs, partial indexes) and for queries. SQLite uses a partial
- * index only where a query repeats its condition word for word and without parameters, so each is
- * written once, as plain text, from the one table of moves.
+ * Conditions on rows, for the schema (CHECKs, partial indexes) and for queries. SQLite uses a partial index only
+ * where a query repeats its condition word for word and without parameters. Each condition is therefore written once,
+ * as plain text, from the one table of moves.
  */
 
 import type { StopReason } from "../../batch/batch.ts";

@@ -2,8 +2,8 @@
  * The move of a batch from `validating` to `in_progress` or `failed`.
  *
  * A batch may have thousands of chunks, and where its routes alternate each lists 512 extents. Writing them takes 0.7
- * s for a million lines. So the chunks are written page by page, each page a commit and a turn of the event loop,
- * before the commit that starts the batch.
+ * s for a million lines. The chunks are therefore written page by page, before the commit that starts the batch. Each
+ * page is a commit and a turn of the event loop.
  *
  * Chunks written before that commit are a draft, which nothing may read. The next validation of the batch removes an
  * unfinished draft first. A draft whose batch ends without a start is tidied away.

@@ -2,8 +2,8 @@
  * Syncs the write-ahead log of SQLite without blocking the event loop.
  *
  * A commit of SQLite that syncs its log blocks the only thread for as long as the disk takes. The journal commits
- * many times a second, so its commits skip the sync and wait for this one, which runs on a thread of its own. One
- * sync covers every commit before it, so commits that wait together share it (group commit: J. Gray, A. Reuter,
+ * many times a second. Its commits therefore skip the sync and wait for this one, which runs on a thread of its own.
+ * One sync covers every commit before it, so commits that wait together share it (group commit: J. Gray, A. Reuter,
  * "Transaction Processing", 1993, section 9.5).
  *
  * A sync through another handle is as good as SQLite's own: it concerns the file, and SQLite deletes the log only

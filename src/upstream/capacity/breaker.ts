@@ -10,15 +10,16 @@
  *     └────────────────────────── a good answer ───────────────────────────────────┘
  * ```
  *
- * A failure that is certainly the target's own begins a *backoff*, which doubles with each one in a row. While the circuit
- * is closed the backoff is a preference: requests that have a choice go elsewhere. While it is open nothing goes out before
- * the backoff is over, so that a target that is down costs no line an attempt and is not hammered when it comes back.
+ * A failure that is certainly the target's own begins a *backoff*, which doubles with each one in a row. While the
+ * circuit is closed the backoff is a preference: requests that have a choice go elsewhere. While it is open nothing
+ * goes out before the backoff is over. A target that is down must cost no line an attempt, and must not be hammered
+ * when it comes back.
  *
- * Failures have two weights. A target without a connection is *down*, and a few such failures in a row open the circuit.
- * As few answers that *refused* the operator do the same. Gateway errors and resets are *doubtful*, since a line may cause
- * them: they begin no backoff, and only many in a row open the circuit, more than a small batch of bad lines makes. A
- * target that is *full* refuses many at once while it serves the others. Such an answer has weight, the lower one, only
- * when the answers that were in flight together with the last good one should have come and have not.
+ * Failures have two weights. A target without a connection is *down*, and a few such failures in a row open the
+ * circuit. As few answers that *refused* the operator do the same. Gateway errors and resets are *doubtful*, since a
+ * line may cause them: they begin no backoff, and only many in a row open the circuit, more than a small batch of bad
+ * lines makes. A target that is *full* refuses many at once while it serves the others. Such an answer has the lower
+ * weight, and only when the answers in flight together with the last good one are overdue.
  *
  * The breaker must read neither clock nor dice: both are arguments. After M. Nygard, "Release It!" (2007), ch. 5.
  */
@@ -26,10 +27,10 @@ import type { Outcome } from "../../batch/outcome.ts";
 
 export type Circuit = "closed" | "open" | "half_open";
 
-/** What an attempt says about its target. One that batchd ended itself says `nothing`. */
+/** The verdict of an attempt on its target. An attempt that batchd ended itself says `nothing`. */
 export type Evidence = "good" | "down" | "refused" | "doubtful" | "full" | "nothing";
 
-/** When an attempt ran. */
+/** The time at which an attempt ran. */
 export interface Ended {
   readonly startedAtMs: number;
   readonly nowMs: number;

@@ -36,11 +36,11 @@ const MAX_SCHEDULE_SLEEP_MS = 60_000;
 export interface CapacityOptions {
   readonly clock: Clock;
   readonly log: Log;
-  /** From 0 up to 1. */
+  /** A number from 0 up to 1. */
   readonly random: () => number;
 }
 
-/** What an attempt that has ended went out with. */
+/** The facts with which an ended attempt went out. */
 interface Passed {
   readonly request: { readonly lane: Lane };
   readonly reservation: Reservation | null;

@@ -39,7 +39,7 @@ interface Judged {
 
 export interface Verdict {
   readonly limit: number;
-  /** False when the sample belongs to the burst that was judged before. */
+  /** The flag is false when the sample belongs to the burst that was judged before. */
   readonly isNew: boolean;
 }
 

@@ -18,7 +18,7 @@ export interface QuotaLimits {
 export interface QuotaResult {
   /** The units that the request has taken; null when it took none, because no limit was known yet. */
   readonly reservation: Reservation | null;
-  /** Null when the answer does not say. */
+  /** The tokens that the answer reports; null when it reports none. */
   readonly usedTokens: number | null;
   readonly hints: RateLimitHints | null;
   /** Whether the target refused the request for its rate. */
