@@ -58,7 +58,9 @@ const CreateBatchExtension = z
       .min(1)
       .nullable()
       .optional()
-      .describe("The model for lines whose `model` is empty. Left out, the server's configured default counts."),
+      .describe(
+        "The model for lines whose `model` is empty. Left out, the server's configured default counts.",
+      ),
     priority: z
       .int()
       .min(PRIORITIES.min)

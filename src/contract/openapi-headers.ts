@@ -21,10 +21,7 @@ export const HEADERS = {
     "The header is present, and `true`, when an earlier request with this `Idempotency-Key` got the same answer.",
     "true",
   ),
-  ShouldRetry: header(
-    "Whether a client should try again.",
-    "false",
-  ),
+  ShouldRetry: header("Whether a client should try again.", "false"),
   RetryAfter: header("The seconds to wait before another try.", 1),
   RetryAfterMs: header("The milliseconds to wait before another try.", 1_000),
   UpstreamRequestId: header(

@@ -76,7 +76,10 @@ export const WEBHOOKS: ZodOpenApiPathsObject = Object.fromEntries(
           content: { [JSON_TYPE]: { schema: BatchEventObject, example: eventExample(type) } },
         },
         responses: {
-          "2XX": { description: "The event was taken. After any other answer it is tried again, for up to 72 hours." },
+          "2XX": {
+            description:
+              "The event was taken. After any other answer it is tried again, for up to 72 hours.",
+          },
         },
       },
     },
