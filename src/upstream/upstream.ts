@@ -33,7 +33,7 @@ export interface UpstreamRequest {
 /** Requests that a target accepts or refuses alike, as far as it is not about what they say. */
 export type RequestKind = Pick<UpstreamRequest, "project" | "endpoint" | "model">;
 
-/** Of the memory, for an answer. */
+/** The memory that an answer may take. */
 export interface AnswerRoom {
   /** So many bytes have come. Null when more may come, else when it may. */
   add(bytes: number): Promise<void> | null;
@@ -54,7 +54,7 @@ export type ProxyResult =
   | Proxied
   /** The target has no such model, and there was nothing to ask it for. */
   | { readonly kind: "unknown_model" }
-  /** Every target is down or asks to be left alone; `retryAfterMs` is null when nobody knows for how long. */
+  /** Every target is down or asks to be left alone; `retryAfterMs` is null when the time is not known. */
   | { readonly kind: "unavailable"; readonly retryAfterMs: number | null }
   | Extract<Outcome, { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }>;
 
@@ -71,7 +71,7 @@ export interface Proxied {
 /** What sends lines of a batch, one after the other: a chunk. */
 export interface LineSender {
   readonly flow: Flow;
-  /** Of the new lines of one batch, those with the lowest rank go first: so one chunk is done before the next. */
+  /** The new lines of a batch go by rank, lowest first, so one chunk is done before the next. */
   readonly rank: number;
   /** Ends its waits. */
   readonly stop: AbortSignal;
@@ -172,7 +172,7 @@ export interface TargetStatus {
   readonly inFlight: { readonly batch: number; readonly interactive: number };
   /** Requests that wait for it (each waits for every target that would do). */
   readonly waiting: number;
-  /** Of its circuit breaker. */
+  /** The state of its circuit breaker. */
   readonly circuit: "closed" | "open" | "half_open";
 }
 
@@ -188,7 +188,7 @@ export interface Upstreams {
   checkModels(): Promise<ModelCheck>;
   /**
    * Takes on another configuration. Targets keep what they have learned; what is in flight at one that goes
-   * ends there. Routes may change: whoever holds one asks for it again.
+   * ends there. Routes may change, so a caller that keeps one asks for it again.
    */
   reconfigure(upstreams: readonly UpstreamConfig[]): void;
   close(): Promise<void>;

@@ -86,7 +86,7 @@ export class Forecaster {
     return waiting;
   }
 
-  /** Null when nothing is known of the batch. Of one that is final only what was noticed. */
+  /** Null when nothing is known of the batch. A final batch has only what was noticed about it. */
   forecastFor({ id, status }: Batch): Forecast | null {
     const commonFailure = this.#deps.commonFailureOf(id);
     const open = isFinal(status) ? null : (this.#forecasts.get(id) ?? null);

@@ -52,7 +52,7 @@ export class RouteQueue {
   /** By project: chunks that are open here, handing out lines or waiting for the answers. */
   readonly #openChunkCounts = new Map<string, number>();
   readonly #entries = new Map<BatchId, Entry>();
-  /** Of all batches. */
+  /** Counts the open chunks of all batches. */
   #atHandCount = 0;
   /** Lists of what there is to claim, until now. */
   #listCount = 0;

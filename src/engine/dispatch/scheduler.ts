@@ -1,6 +1,6 @@
 /**
  * Which chunk next, and when. Every open route has a {@link RouteQueue}, at which the batches that have lines for it
- * contend; a chunk is claimed for the batch whose turn it is, and whoever claims it can start at once. Nothing is
+ * contend; a chunk is claimed for the batch whose turn it is, and its worker can start at once. Nothing is
  * claimed for a route that takes no lines at the moment: the work stays where any replica can take it. Chunks in
  * memory are bounded by the bytes of their input.
  *
@@ -32,7 +32,7 @@ const LIST_AGE_FACTOR = 4;
 export interface ChunkStart {
   readonly claimed: ClaimedChunk;
   readonly route: Route;
-  /** Of one of its models, as it may have moved since the file was read; null when nothing serves it any more. */
+  /** The route of one of its models, which may have moved since the file was read; null when nothing serves it any more. */
   readonly routeOf: (model: string) => Route | null;
   /** The chunk hands out its lines from now on, until `stop` aborts. */
   readonly handOut: (stop: AbortSignal) => HandOut;
@@ -139,7 +139,7 @@ export class Scheduler {
     this.#deps.nudge.now();
   }
 
-  /** Of every route that has had lines, since this was asked last. */
+  /** The throughput of every route that has had lines since the last call. */
   measure(): ReadonlyMap<string, ThroughputEstimator> {
     const nowMs = this.#deps.clock.elapsedMs();
     const full = new Set<string>();
@@ -208,7 +208,7 @@ export class Scheduler {
     this.#unserved = unserved;
   }
 
-  /** Of the routes that take lines, one with the fewest chunks open: none is to have the memory of the others. */
+  /** A route that takes lines and has the fewest chunks open, so that no route takes the memory of the others. */
   #choose(): { queue: RouteQueue; runnable: RunnableChunks } | null {
     const nowMs = this.#deps.clock.nowMs();
     // One chunk of each project is let through anyway, at each route.

@@ -1,7 +1,7 @@
 /**
  * How many lines a second a route answers, while it has lines at all: time without work is not slowness.
  *
- * A window of measuring is as long as it takes to see a line end, and a second at least. While nobody has to wait for
+ * A window of measuring is as long as it takes to see a line end, and a second at least. While no line has to wait for
  * a place, the work is what holds the route back, so such a window can only show that more is possible. What is known
  * after many windows changes slowly; a window in which nothing ends lowers it as far as it proves.
  */
@@ -12,13 +12,13 @@ const MIN_WINDOW_MS = 1_000;
 
 export interface Throughput {
   readonly linesPerSecond: number;
-  /** Nobody has had to wait yet: it may be capable of any number. */
+  /** No line has had to wait yet, so the route may be capable of any number. */
   readonly isLowerBound: boolean;
 }
 
 export class ThroughputEstimator {
   #known: Throughput | null = null;
-  /** Of work that went into what is known. */
+  /** The work that went into the estimate. */
   #measuredMs = 0;
   #openCount = 0;
   #busySinceMs = 0;

@@ -44,7 +44,7 @@ export class BatchShare {
     this.#credit = Math.min(this.#credit + this.#share * cost, lineCost);
   }
 
-  /** A line goes out, in its turn or because nobody else waits: then lines get on without credit. */
+  /** A line goes out, in its turn or because no other request waits: then lines need no credit. */
   spend(cost: number): void {
     this.#credit = Math.max(0, this.#credit - this.#priceOf(cost));
   }

@@ -80,7 +80,7 @@ export class Limiter {
     this.#clock = clock;
   }
 
-  /** Of both lanes together. */
+  /** The requests of both lanes together. */
   get limit(): number {
     return this.#limit;
   }
