@@ -53,6 +53,10 @@ describe("without any configuration", () => {
       config: {
         server: { host: "127.0.0.1", port: 8080 },
         data_dir: "./data",
+        storage: {
+          ...{ type: "folder", prefix: "batchd/", checksums: true, force_path_style: false },
+          ...{ part_bytes: 8_388_608, timeout_seconds: 30 },
+        },
         log_level: "info",
         limits: {
           max_file_bytes: 209_715_200,
