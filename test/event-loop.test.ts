@@ -329,7 +329,7 @@ const BATCHES = `
     ('batch_s', 'p', '/v1/chat/completions', 'file-x', 'completed', 1, 2, 1, 1, 1, 1, 30000, 30000),
     ('batch_f', 'p', '/v1/chat/completions', 'file-x', 'finalizing', 1, ${Date.now() + 3_600_000},
       1, 1, null, 1, 30000, 30000);
-  insert into chunks (batch_id, number, route, line_count, extents, closed_at_ms, lease_epoch)
+  insert into chunks (batch_id, number, model, line_count, extents, closed_at_ms, lease_epoch)
   values ('batch_s', 0, 'm', 30000, '[]', 1, 1), ('batch_f', 0, 'm', 30000, '[]', 1, 1);`;
 
 /** The rows of a server that has stopped, or that runs: then another connection may have to wait for its commits. */
@@ -363,7 +363,7 @@ const openBatches = (fileId: string, inputBytes: number) => `
     ${Date.now() + 24 * 60 * 60 * 1000} + n, 1, 1, 1
   from numbers, files where files.id = '${fileId}';
   ${NUMBERS}
-  insert into chunks (batch_id, number, route, line_count, extents)
+  insert into chunks (batch_id, number, model, line_count, extents)
   select 'batch_' || n, 0, 'm', 1, '[{"start":0,"end":${inputBytes},"firstLine":1}]' from numbers;`;
 
 test("no turn of the event loop is long with 30,000 open batches, nor when they expire together", async () => {

@@ -56,6 +56,8 @@ export class Sending {
   readonly #kind: RequestKind;
   #underWayCount = 0;
   #resolveSettled: (() => void) | null = null;
+  /** Resolves when the journal has room again; null while it has. */
+  #journalFull: Promise<void> | null = null;
   recordedCount = 0;
   isAnyUnserved = false;
   failure: Error | null = null;
@@ -79,6 +81,8 @@ export class Sending {
     const { handOut, route, run } = this.#chunkRun;
     for (const line of lines) {
       if (!answered.has(line.number)) {
+        // Answers that cannot be written hold back the lines behind them.
+        if (this.#journalFull !== null) await this.#journalFull;
         for (let held = this.#held(); held !== null; held = this.#held()) await held;
         if (run.stop.aborted) return false;
         const reading = this.#read(line);
@@ -189,7 +193,8 @@ export class Sending {
     const { batchId: batch, chunkNumber: chunk } = lease;
     const { kind } = outcome;
     this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
-    return this.#journal.append({ lineNumber, succeeded, row, room }, usage);
+    this.#journalFull = this.#journal.append({ lineNumber, succeeded, row, room }, usage);
+    return this.#journalFull;
   }
 }
 

@@ -324,9 +324,9 @@ class StubbornBlobs extends GatedBlobs {
     this.#isStubborn = false;
   }
 
-  override async delete(key: string): Promise<void> {
+  override async delete(...keys: string[]): Promise<void> {
     this.#refuse();
-    await super.delete(key);
+    await super.delete(...keys);
   }
 
   override async deleteAll(prefix: string): Promise<void> {
@@ -367,4 +367,4 @@ test("bytes that cannot be removed keep their rows, so that the next sweep remov
 });
 
 const isAbout = ({ event, thing }: LoggedEvent, fileId: string) =>
-  event === "sweep.failed" && (thing as { id?: string }).id === fileId;
+  event === "sweep.failed" && thing === `files/${fileId}`;

@@ -184,7 +184,7 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
     const blobs = openBlobs({ endpoint: proxy.url });
     proxy.trouble = { kind: "slow_down" };
     const stored = putText(blobs, "files/a");
-    await expect.poll(() => proxy.requests.length).toBe(2);
+    await expect.poll(() => proxy.requests.length).toBeGreaterThanOrEqual(2);
     proxy.trouble = null;
     await stored;
     expect((await buffer(blobs.read("files/a"))).toString()).toBe("files/a");

@@ -25,14 +25,14 @@ async function server(options: UpstreamOptions) {
   return upstream;
 }
 
-test("models that the same targets serve share one route, and its room", async () => {
+test("models that the same targets serve share one route", async () => {
   const upstreams = open([
     config("a", "http://127.0.0.1:9/v1", ["x", "y", "z"]),
     config("b", "http://127.0.0.1:9/v1", ["y", { name: "x", upstream_model: "other" }]),
   ]);
   expect(upstreams.findRoute("x")).toBe(upstreams.findRoute("y"));
-  expect(upstreams.findRoute("x")).toMatchObject({ key: "a,b", room: 16 });
-  expect(upstreams.findRoute("z")).toMatchObject({ key: "a", room: 8 });
+  expect(upstreams.findRoute("x")).toMatchObject({ key: "a,b" });
+  expect(upstreams.findRoute("z")).toMatchObject({ key: "a" });
   expect(upstreams.findRoute("unlisted")).toBeNull();
 });
 
