@@ -244,8 +244,15 @@ function appDeps(parts: Parts, engine: Engine): AppDeps {
   const nudge = () => engine.nudge();
   const nudgeStopping = () => engine.nudgeStopping();
   const files = new Files({
-    ...{ store, blobs, intents, memory, clock, log, tracing },
-    ...{ maxFileBytes, nudge },
+    store,
+    blobs,
+    intents,
+    memory,
+    clock,
+    log,
+    tracing,
+    maxFileBytes,
+    nudge,
   });
   return {
     files,

@@ -80,15 +80,19 @@ async function open(dir: string, places: Places, deps: StorageDeps): Promise<Ope
   const database = await openSqliteStore({ path, clock });
   if (!database.ok) return database;
   closers.add("store", () => database.store.close());
-  if (places.storage.type === "s3") {
-    writeFileSync(join(dir, PLACE), placeOf(places.storage), { mode: FILE_MODE });
-  }
+  const place = placeOf(places.storage);
+  // A power cut may empty a file that is written anew, so it is written only when it has to change.
+  if (readPlace(dir) !== place) writeFileSync(join(dir, PLACE), place, { mode: FILE_MODE });
   return { ok: true, store: database.store, blobs: opened.blobs };
 }
 
 /** Returns the text of the file {@link PLACE}. */
 const placeOf = (storage: StorageConfig) =>
   storage.type === "s3" ? `s3://${storage.bucket}/${storage.prefix}` : BLOBS;
+
+/** Returns what the file {@link PLACE} says, which is missing as long as the blobs are in the folder. */
+const readPlace = (dir: string) =>
+  existsSync(join(dir, PLACE)) ? readFileSync(join(dir, PLACE), "utf8").trim() : BLOBS;
 
 /** Returns the reason for which database and blobs do not belong together, or null. Together they would lose all data. */
 function misplacedBlobs(dir: string, storage: StorageConfig, hasDatabase: boolean): string | null {
@@ -98,9 +102,7 @@ function misplacedBlobs(dir: string, storage: StorageConfig, hasDatabase: boolea
       ? `${join(dir, DATABASE)} is missing, but there are files in ${blobs}: restore the database, or remove that folder to begin anew`
       : null;
   }
-  const before = existsSync(join(dir, PLACE))
-    ? readFileSync(join(dir, PLACE), "utf8").trim()
-    : BLOBS;
+  const before = readPlace(dir);
   const now = placeOf(storage);
   if (before === now || (before === BLOBS && !hasFiles(blobs))) return null;
   return `the files of this database are in ${before}, and storage now names ${now}: change it back, or copy all files and then remove ${join(dir, PLACE)}`;

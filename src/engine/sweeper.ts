@@ -68,8 +68,11 @@ async function sweepFiles(deps: SweeperDeps): Promise<number> {
 
 async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
   return removeEach(await store.listUploadsToTidy(PAGE), log, async (uploadId) => {
-    const parts = await store.listParts(uploadId);
-    await blobs.delete(...parts.map(({ blobKey }) => blobKey));
+    const keys = (await store.listParts(uploadId)).map(({ blobKey }) => blobKey);
+    // A call takes only so many arguments, and an upload may have more parts.
+    for (let at = 0; at < keys.length; at += LOOKUP_PAGE) {
+      await blobs.delete(...keys.slice(at, at + LOOKUP_PAGE));
+    }
     await store.forgetParts(uploadId);
     log.debug({ upload: uploadId }, "upload.parts_removed");
   });

@@ -96,6 +96,10 @@ export class SlotQueue<Target extends Eligible> {
     const mayGo = ({ request }: Waiter<Target>) =>
       !this.#isHeldBack(request) && this.#options.choices(request, nowMs).includes(target);
     if (lane === "interactive") return this.#interactive.first(mayGo);
+    // A batch that has the route for itself is the usual case, and every slot that is granted comes by here.
+    if (this.#lines.size === 1) {
+      for (const group of this.#lines.values()) return group.first(mayGo);
+    }
     const ready: Flow[] = [];
     for (const [flow, group] of this.#lines) if (group.first(mayGo) !== null) ready.push(flow);
     const flow = this.#options.flows.next(ready);

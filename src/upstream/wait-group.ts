@@ -61,7 +61,7 @@ class WaitList<Target extends Eligible> {
     else next.previous = waiter;
   }
 
-  /** The links of the waiter itself stay: who goes through the list comes on. */
+  /** The waiter keeps its own links, so a loop that is at this waiter finds the next one. */
   remove(waiter: Waiter<Target>): void {
     if (waiter.previous === null) this.first = waiter.next;
     else waiter.previous.next = waiter.next;
