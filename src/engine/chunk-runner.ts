@@ -10,9 +10,9 @@
  * - Closed: every line has its record, or the batch is stopping and the finalizer writes rows for lines without one.
  * - Released: the process drains, the lines are to go another way, or the window has ended and the batch is not yet
  *   marked. The next holder goes on.
- * - Left: no target serves the model of some lines any more. The lease runs out, so that the chunk does not come back
- *   in a tight loop.
- * - Abandoned: the lease was lost. The run must then write nothing.
+ * - Kept until its lease runs out: no target serves the model of some lines any more. A chunk that was released would
+ *   come back in a tight loop.
+ * - Discarded: the lease was lost. The run must then write nothing.
  */
 import { NO_USAGE } from "../batch/batch.ts";
 import { noAnswerLine } from "../batch/outcome.ts";
@@ -122,8 +122,8 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
 }
 
 /**
- * Reads the numbers of the lines that the journal holds, and whether the other lines are to be given up. Unreadable
- * segments are dropped, which makes a new beginning: their lines are sent again.
+ * Reads the numbers of the lines that the journal holds, and whether the other lines have failed too often.
+ * Unreadable segments are discarded, which makes a new beginning: their lines are sent again.
  */
 async function readJournal({ claimed, run }: ChunkRun, { store, blobs, log }: ChunkRunnerDeps) {
   const isLastTry = claimed.failureCount >= MAX_FAILURES;

@@ -33,7 +33,7 @@ export interface JournalRecord {
   readonly succeeded: boolean;
   /** The finished row, newline included, in pieces. */
   readonly row: readonly Buffer[];
-  /** The memory that the answer holds, released when the record is written or given up. */
+  /** The memory that the answer holds, released when the record is written or discarded. */
   readonly room?: Room | undefined;
 }
 
@@ -51,7 +51,7 @@ export interface JournalLimits {
 
 const FLUSH_MS = 500;
 
-/** Follows the pace of the storage. */
+/** Derives the limits from the write intervals that suit the storage. */
 export const journalLimits = ({ minIntervalMs, fullBytes }: WritePace): JournalLimits => ({
   flushMs: Math.max(FLUSH_MS, minIntervalMs),
   flushLines: 32,
@@ -71,11 +71,11 @@ export interface JournalOptions {
   readonly lease: ChunkLease;
   /** The labels of its lines, for metrics. */
   readonly labels: LineLabels;
-  /** Called once, when a write finds that another worker has the lease. */
+  /** The callback for a write that finds that another worker has the lease. It is called once. */
   readonly onLeaseLost: () => void;
   /** The journals that cannot be written at the moment: while there is one, no chunk is started. */
   readonly failingJournals: Set<Journal>;
-  /** When this aborts, a failing flush is given up: its lines will be sent again. */
+  /** The signal that ends a failing flush. Its lines will be sent again. */
   readonly giveUp: AbortSignal;
 }
 
@@ -109,7 +109,7 @@ export class Journal {
   #cancelFlush: Cancel | null = null;
   /** Flushes run one after another; this is the end of the last one. */
   #flushed: Promise<void> = Promise.resolve();
-  /** The journal must not be written any more: the lease is lost, or a flush was given up. */
+  /** The journal must not be written any more: the lease is lost, or the records of a flush were discarded. */
   #isOver = false;
   #refusal: Error | null = null;
   #flushBeganAtMs: number;

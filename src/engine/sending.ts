@@ -29,7 +29,7 @@ export interface ChunkRun {
   readonly routeOf: (model: string) => Route | null;
   readonly run: Run;
   readonly handOut: HandOut;
-  /** Called for each line that has its outcome. */
+  /** The callback for each line that has its outcome. */
   readonly onRecorded: () => void;
 }
 
@@ -217,7 +217,7 @@ interface ReadyLine {
   readonly room: Room;
   readonly span: Span;
   readonly request: UpstreamRequest;
-  /** Null when no target serves its model any more. */
+  /** The current route; null when no target serves the model any more. */
   readonly route: Route | null;
 }
 

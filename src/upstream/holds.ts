@@ -1,10 +1,11 @@
 /**
- * The circuit breakers of a target for the kinds of requests in which it refuses the operator's own key, account or
- * address (`exchange/refusal.ts`). A *kind* is one project, endpoint and model; its requests are *held* while its circuit is
- * not closed. Another configuration closes it, and so does an answer that is neither a refusal nor an overload nor a 5xx.
+ * Keeps the circuit breakers of a target for the kinds of requests in which it refuses the operator's own key, account
+ * or address (`exchange/refusal.ts`). A *kind* is one project, endpoint and model. Its requests are *held* while its
+ * circuit is not closed. Another configuration closes it, and so does an answer that is neither a refusal nor an
+ * overload nor a 5xx.
  *
- * The circuit of the whole target must never open for refusals: one tenant whose requests make a server answer 401 or 404
- * in odd words could then stop the target for all others.
+ * The circuit of the whole target must never open for refusals: one tenant whose requests make a server answer 401 or
+ * 404 in odd words could then stop the target for all others.
  *
  * The answers to other requests are the evidence that tells a refused line from a target that refuses everyone. A
  * success of a request that started later than the hold ends the hold. A refused line is charged when the target has
@@ -19,7 +20,7 @@ import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { CircuitBreaker, type Ended } from "./capacity/breaker.ts";
 import type { RequestKind } from "./upstream.ts";
 
-/** The oldest are forgotten when a client asks for ever new models. */
+/** The number of kinds that are kept. A client that asks for ever new models makes the oldest go. */
 const MAX_KINDS = 1_000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
@@ -31,7 +32,7 @@ export class Holds {
   readonly #servedByKind = new Map<string, number>();
   readonly #listeners = new Set<() => void>();
 
-  /** Called when held requests may go again, or a probe has ended. */
+  /** Adds a listener for the moments at which held requests may go again, or a probe has ended. */
   onChange(listener: () => void): void {
     this.#listeners.add(listener);
   }
@@ -64,7 +65,7 @@ export class Holds {
     return this.#find(kind)?.readyAtMs() ?? NEVER;
   }
 
-  /** Requests of this kind that have a choice go elsewhere until then. */
+  /** Returns the time until which requests of this kind that have a choice go elsewhere. */
   backoffUntilMs(kind: RequestKind): number {
     return this.#find(kind)?.backoffUntilMs ?? NEVER;
   }
@@ -133,7 +134,7 @@ export class Holds {
     this.#notify();
   }
 
-  /** Most targets refuse nothing, so no key is made for them. */
+  /** Finds the circuit breaker of a kind. Most targets refuse nothing, so no key is made for them. */
   #find(kind: RequestKind): CircuitBreaker<Refused> | null {
     return this.#breakers.size === 0 ? null : (this.#breakers.get(keyOf(kind)) ?? null);
   }

@@ -1,19 +1,20 @@
 /**
- * Which target of a route: the first priority that has one with room; among those, the less loaded of two that are
- * drawn at random, each with a chance in proportion to its weight. Two draws are enough to keep the load even, and
- * spare the herd that runs to the one best target whenever there are several callers: M. Mitzenmacher, "The Power of Two Choices in
- * Randomized Load Balancing" (IEEE TPDS 12/10, 2001).
+ * Chooses a target of a route. The first priority that has a target with room is used. Within it the less loaded of two
+ * targets is taken, which are drawn at random with a chance in proportion to their weights.
+ *
+ * Two draws are enough to keep the load even. A choice of the one best target would send all callers there at the same
+ * moment: M. Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing" (IEEE TPDS 12/10, 2001).
  */
 import type { Limiter } from "./capacity/limiter.ts";
 
 export interface Eligible {
   readonly limiter: Limiter;
-  /** Lower goes first. */
+  /** The lowest number goes first. */
   readonly priority: number;
   readonly weight: number;
 }
 
-/** Null when there is none. */
+/** Returns null when no target has room. */
 export function chooseTarget<Target extends Eligible>(
   withRoom: readonly Target[],
   random: () => number,

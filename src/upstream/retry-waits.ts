@@ -1,30 +1,30 @@
 /**
- * The lines of a route that wait for their next attempt.
+ * Counts the lines of a route that wait for their next attempt, and holds new lines back while there are too many.
  *
- * Such a line holds no slot, so another one may take its place. That must not go on without end while a full target
- * refuses one line after the other. So new lines are held back while too many wait that were refused since the last
- * answer of another kind: then the targets are full or down, and those lines come back by themselves. A few lines
- * that are refused for ever must not hold the others back, so one more new line is tried after some refusals.
+ * A line that waits holds no slot, so another one may take its place. A full target would otherwise refuse one line
+ * after the other without end. New lines are therefore held back while too many lines wait that were refused since the
+ * last answer of another kind: the targets are full or down, and those lines come back by themselves. A few lines that
+ * are refused for ever must not hold the others back, so one more new line is tried after some refusals.
  */
 import type { Outcome } from "../batch/outcome.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { Tally } from "./retry.ts";
 
 const WAITING_PER_SLOT = 2;
-/** So many lines have to be refused again before one more is tried. */
+/** The number of repeated refusals after which one more new line is tried. */
 const REFUSALS_PER_TRIAL = 3;
 
 interface RetryWaitsOptions {
   readonly clock: Clock;
   readonly slotCount: () => number;
-  /** Called when new lines may go again. */
+  /** The callback for room: new lines may go again. */
   readonly onRoom: () => void;
 }
 
 export class RetryWaits {
   readonly #options: RetryWaitsOptions;
   #count = 0;
-  /** How many of them hold no new line back. A fraction is on its way to one more. */
+  /** The number of them that hold no new line back. Each refusal adds a fraction. */
   #uncounted = 0;
 
   constructor(options: RetryWaitsOptions) {
@@ -45,7 +45,7 @@ export class RetryWaits {
     this.#change(() => this.#count--);
   }
 
-  /** What became of an attempt; `tally` is of those before it. */
+  /** Learns from the outcome of an attempt. `tally` counts the attempts before it. */
   note({ kind }: Outcome, { overloads }: Tally): void {
     const isRefusal = kind === "overloaded" || kind === "unreachable" || kind === "refused";
     if (isRefusal && overloads > 0) this.#change(() => (this.#uncounted += 1 / REFUSALS_PER_TRIAL));

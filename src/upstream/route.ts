@@ -1,11 +1,11 @@
 /**
- * The way of a line to an answer: a slot, an attempt, perhaps a wait, and again.
+ * Takes a line to its answer: a slot, an attempt, perhaps a wait, and again.
  *
  * Lines and interactive requests wait for slots in one queue (`slot-queue.ts`). A line that waits for its next attempt
- * holds no slot and stands in no queue (`retry-waits.ts`), so lines that are refused for ever keep no others from their turn. After a failure the line goes to another target where there
- * is one in good condition, and waits for its slot rather than go back; when the target was full or down, without the
- * wait between attempts. Where a line may go is decided when a slot is free, not when it was asked for: so no line waits
- * for a target that has closed meanwhile.
+ * holds no slot and stands in no queue (`retry-waits.ts`), so lines that are refused for ever must not delay others.
+ * After a failure the line goes to another target in good condition if there is one, and waits for a slot there rather
+ * than go back. If the failed target was full or down, the line goes without the wait between attempts. The choice of
+ * a target is made when a slot is free, so no line waits for a target that has closed meanwhile.
  */
 import { FairQueue } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
@@ -40,20 +40,20 @@ const INTERRUPTED: Outcome = { kind: "interrupted" };
 export interface RouteOptions {
   readonly targets: readonly Target[];
   readonly clock: Clock;
-  /** From 0 up to 1. */
+  /** Draws a number from 0 up to 1. */
   readonly random: () => number;
 }
 
-/** What is known after an attempt of a line, besides its outcome. */
+/** The circumstances of an attempt that has ended, besides its outcome. */
 interface Attempted {
   readonly tally: Tally;
   readonly target: Target;
-  /** As elapsed time. */
+  /** The deadline as elapsed time. */
   readonly deadlineAtMs: number;
   readonly hasServedOthers: boolean;
 }
 
-/** Whether it is the trouble of this target, and another one may do better at once. */
+/** Whether the failure is certainly the target's own, so that another target may do better at once. */
 const isBeyondDoubt = ({ kind }: Outcome, { capacity }: Target) =>
   kind === "overloaded" ||
   kind === "unreachable" ||
@@ -92,7 +92,7 @@ export class TargetRoute implements Route {
     for (const { holds } of targets) holds.onChange(this.#wakeHeld);
   }
 
-  /** The route is replaced by another one. Lines on their way may end here. */
+  /** Closes the route, because another one replaces it. Lines on their way may end here. */
   close(): void {
     for (const { holds } of this.#targets) holds.offChange(this.#wakeHeld);
     this.#held.wake();
@@ -132,7 +132,7 @@ export class TargetRoute implements Route {
   held(kind: RequestKind, stop: AbortSignal): Promise<void> | null {
     const readyAtMs = this.#readyAtMs(kind);
     if (readyAtMs === Number.NEGATIVE_INFINITY) return null;
-    // Lines that wait already are to probe first.
+    // Lines that wait already must probe first.
     const hasProbe = this.#held.lineCountOf(kind) > 0;
     if (readyAtMs <= this.#clock.elapsedMs() && !hasProbe) return null;
     return this.#held.wait(hasProbe ? Number.POSITIVE_INFINITY : readyAtMs, stop);
@@ -149,7 +149,7 @@ export class TargetRoute implements Route {
     let failed: Target | null = null;
     let failedAtMs = 0;
     let failedStartAtMs = 0;
-    /** When its first attempt started that was refused. */
+    /** The start of the first attempt that was refused. */
     let refusedStartAtMs: number | null = null;
     while (!signals.stop.aborted && this.#clock.nowMs() < request.deadlineAtMs) {
       const slot: Slot<Target> | null = unused ?? (await this.#nextSlot(asking, signals.stop));
@@ -202,7 +202,7 @@ export class TargetRoute implements Route {
     return proxyThrough(this.#targets, request, { queue: this.#queue, abort, clock: this.#clock });
   }
 
-  /** Null when it has waited for something else than a slot, when `stop` aborts, or when no target would do. */
+  /** Resolves to null after a wait for anything but a slot, when `stop` aborts, or when no target would do. */
   async #nextSlot(asking: SlotRequest<Target>, stop: AbortSignal): Promise<Slot<Target> | null> {
     if (this.#areAllClosed) return null;
     const { request } = asking;
@@ -217,7 +217,7 @@ export class TargetRoute implements Route {
     return this.#targets.every(({ limiter }) => limiter.isClosed);
   }
 
-  /** When the first of the targets may be asked, as far as holds decide it. */
+  /** Returns when the first of the targets may be asked, as far as holds decide it. */
   #readyAtMs(kind: RequestKind): number {
     let readyAtMs = Number.POSITIVE_INFINITY;
     for (const { holds, limiter } of this.#targets) {
@@ -229,8 +229,8 @@ export class TargetRoute implements Route {
   readonly #wakeHeld = (): void => this.#held.wake();
 
   /**
-   * Where a line may go: to targets in good condition, and not where it just failed, if that is possible. When all
-   * are down, paused or outside their hours, to the first that comes back.
+   * Returns the targets to which a request may go: those in good condition where it has not just failed, if there are
+   * any. When all are down, paused or outside their hours, it may go to the first that comes back.
    */
   #choices(asking: SlotRequest<Target>, nowMs: number): readonly Target[] {
     const [only] = this.#targets;
@@ -249,7 +249,7 @@ export class TargetRoute implements Route {
     return openOthers.length > 0 ? openOthers : willing;
   }
 
-  /** In good condition, and not where it just failed. */
+  /** Returns the targets in good condition at which the request has not just failed. */
   #fitTargets({ request, avoided }: SlotRequest<Target>, nowMs: number): readonly Target[] {
     return this.#targets.filter(
       (target) => !avoided.includes(target) && target.isFit(request, nowMs),

@@ -3,13 +3,13 @@
  *
  * A request that finds a target with a free slot takes it at once. Otherwise it waits here, and the limiter of each
  * target that has room asks for the request that is next. Interactive requests are a class of their own, first come
- * first served; how they and lines share a target is the limiter's decision. Which batch sends the next line is decided by
- * the {@link FairQueue} of the route. A batch has few new lines here, one for each of its open chunks, since a chunk
- * asks for its next line when the one before has its slot; and besides those, lines that are sent again. Within a
- * batch the line that has waited longest goes first, so neither kind can keep the other waiting.
+ * first served. The limiter decides how they and lines share a target. The {@link FairQueue} of the route decides which
+ * batch sends the next line. A batch has few new lines here, one for each of its open chunks: a chunk asks for its next
+ * line when the line before has its slot. Lines that are sent again wait here too. Within a batch the line that has
+ * waited longest goes first, so neither kind can keep the other waiting.
  *
- * A request may avoid targets at which it has failed. Requests of a batch that avoid the same ones wait in one list, of
- * which only the first is looked at, so a grant costs the same however many wait.
+ * A request may avoid targets at which it has failed. Requests of a batch that avoid the same targets wait in one list,
+ * and only the first of a list is examined. A grant must cost the same however many requests wait.
  */
 import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Clock } from "../clock.ts";
@@ -23,12 +23,12 @@ import { Waiter, WaitGroup } from "./wait-group.ts";
 export interface SlotQueueOptions<Target> {
   readonly targets: readonly Target[];
   readonly flows: FairQueue;
-  /** Where the request may go now, as far as a target is not just full. It waits where that is not empty. */
+  /** Returns the targets to which the request may go now, full or not. The request waits unless there are none. */
   readonly choices: (request: SlotRequest<Target>, nowMs: number) => readonly Target[];
   /** Whether no line goes out for the first time at the moment. */
   readonly holdsNewLinesBack: () => boolean;
   readonly clock: Clock;
-  /** From 0 up to 1. */
+  /** Draws a number from 0 up to 1. */
   readonly random: () => number;
 }
 
@@ -37,9 +37,9 @@ export class SlotQueue<Target extends Eligible> {
   readonly #sources: readonly TargetView<Target>[];
   readonly #interactive = new WaitGroup<Target>();
   readonly #groups = new WeakMap<Flow, WaitGroup<Target>>();
-  /** Flows with lines that wait. */
+  /** The waiting lines by their flows. */
   readonly #lines = new Map<Flow, WaitGroup<Target>>();
-  /** For lines without a flow of their own. */
+  /** The flow of lines that have none of their own. */
   readonly #guest: Flow;
   #waitingCount = 0;
   #order = 0;
@@ -63,8 +63,8 @@ export class SlotQueue<Target extends Eligible> {
   }
 
   /**
-   * A slot of the best target that has one free, at once and without a promise; otherwise the first that comes
-   * when it is this request's turn. Null once `signal` has aborted, or when no target would do any more.
+   * Returns a free slot of the best target at once, without a promise. Otherwise it resolves to the first slot that is
+   * free when it is this request's turn; null once `signal` has aborted, or when no target would do any more.
    */
   acquire(
     request: SlotRequest<Target>,
@@ -91,12 +91,12 @@ export class SlotQueue<Target extends Eligible> {
     });
   }
 
-  /** The next request that may go to the target. */
+  /** Returns the next request that may go to the target. */
   first(lane: Lane, target: Target, nowMs: number): Waiter<Target> | null {
     const mayGo = ({ request }: Waiter<Target>) =>
       !this.#isHeldBack(request) && this.#options.choices(request, nowMs).includes(target);
     if (lane === "interactive") return this.#interactive.first(mayGo);
-    // A batch that has the route for itself is the usual case, and every slot that is granted comes by here.
+    // One batch has the route for itself most of the time, and every grant passes here.
     if (this.#lines.size === 1) {
       for (const group of this.#lines.values()) return group.first(mayGo);
     }
@@ -106,7 +106,7 @@ export class SlotQueue<Target extends Eligible> {
     return flow === null ? null : (this.#lines.get(flow)?.first(mayGo) ?? null);
   }
 
-  /** New lines may go again. */
+  /** Offers free slots again, because new lines may go. */
   recheck(): void {
     this.#recheckAll(null);
   }
@@ -117,11 +117,11 @@ export class SlotQueue<Target extends Eligible> {
     this.#remove(waiter);
     const waitedMs = clock.elapsedMs() - waiter.sinceMs;
     waiter.resolve(new Slot(target, waiter.request, { reservation, waitedMs }));
-    // The next one may need less of the others than this one.
+    // The next request may need less of the other targets than this one.
     this.#recheckAll(target);
   }
 
-  /** A target takes nothing for a while: a request that no other one would take ends its wait, the rest may go elsewhere. */
+  /** Redirects what waits for a target that takes nothing for a while. Without another target a request stops waiting. */
   redirect(): void {
     const nowMs = this.#options.clock.elapsedMs();
     for (const group of [this.#interactive, ...this.#lines.values()]) {
@@ -133,11 +133,11 @@ export class SlotQueue<Target extends Eligible> {
   readonly #interrupt = (waiter: Waiter<Target>): void => {
     this.#remove(waiter);
     waiter.resolve(null);
-    // The next one may need less than this one.
+    // The next request may need less than this one.
     this.#recheckAll(null);
   };
 
-  /** From this one on, for as long as no target would take them. */
+  /** Removes requests from this one on, for as long as no target would take them. */
   #removeFrom(first: Waiter<Target> | null, nowMs: number): void {
     for (let waiter = first; waiter !== null; waiter = waiter.next) {
       if (this.#options.choices(waiter.request, nowMs).length > 0) return;
@@ -155,7 +155,7 @@ export class SlotQueue<Target extends Eligible> {
       for (const source of this.#sources) source.target.limiter.add(source);
     }
     onAbort(waiter.signal, waiter);
-    // What it waits for may be a matter of time alone.
+    // The request may wait for a moment in time alone.
     this.#recheckAll(null);
   }
 
@@ -189,7 +189,7 @@ export class SlotQueue<Target extends Eligible> {
   }
 }
 
-/** What the limiter of a target sees of the queue. */
+/** The queue as the limiter of one target sees it. */
 class TargetView<Target extends Eligible> implements SlotSource {
   readonly #queue: SlotQueue<Target>;
   readonly target: Target;

@@ -10,9 +10,9 @@ export class SlotRequest<Target> {
   readonly request: UpstreamRequest;
   /** The batch that a line counts for; null for interactive requests, and for lines that count for none. */
   readonly flow: Flow | null;
-  /** Lower goes first among the lines of a batch that avoid no target; infinite for a line that is sent again. */
+  /** The place among the lines of a batch that avoid no target, lowest first; infinite for lines that are sent again. */
   rank: number;
-  /** Targets at which it has failed: a line would rather not go there, an interactive request must not. */
+  /** The targets at which the request has failed. A line avoids them if it can; an interactive request must. */
   avoided: readonly Target[] = [];
   #tokens: number | null = null;
 
@@ -27,14 +27,14 @@ export class SlotRequest<Target> {
     this.rank = sender?.rank ?? Number.POSITIVE_INFINITY;
   }
 
-  /** An estimate, made when it is first asked for: most targets do not count tokens. */
+  /** An estimate, made at the first call: most targets do not count tokens. */
   get tokens(): number {
     this.#tokens ??= estimateTokens(this.request.body);
     return this.#tokens;
   }
 }
 
-/** The right to one request in flight at `target`, with what that has taken from the rate limit. */
+/** The right to one request in flight at `target`, with its reservation of the rate limit. */
 export class Slot<Target extends { readonly limiter: Limiter }> {
   readonly target: Target;
   readonly request: SlotRequest<Target>;
@@ -53,7 +53,7 @@ export class Slot<Target extends { readonly limiter: Limiter }> {
     this.waitedMs = taken.waitedMs;
   }
 
-  /** Gives the slot back; once, however often it is called. */
+  /** Gives the slot back. Further calls do nothing. */
   release(): void {
     if (!this.#isHeld) return;
     this.#isHeld = false;

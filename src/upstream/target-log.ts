@@ -14,7 +14,7 @@ const REFUSAL_LOG_EVERY_MS = 600_000;
 /** A tenant who makes a healthy target refuse now and then must not fill the log with it. */
 const REFUSAL_LOG_PAUSE_MS = 60_000;
 
-/** What the operator has to do, by what was refused. */
+/** The remedies that the operator is told, by what was refused. */
 const REMEDIES: Readonly<Record<RefusalReason, string>> = {
   credentials:
     "check api_key and headers of this upstream; a changed file is loaded by itself, and SIGHUP tries again at once",
@@ -65,7 +65,7 @@ export class TargetLog {
     }
   }
 
-  /** Requests are held because of this answer, or a probe has had it again. */
+  /** Notes an answer for which requests are held, also when a probe has had it again. */
   noteHeld({ reason, status, said }: Refused): void {
     const nowMs = this.#clock.elapsedMs();
     const loggedAtMs = this.#loggedAtMs.get(reason) ?? Number.NEGATIVE_INFINITY;
@@ -76,7 +76,7 @@ export class TargetLog {
     this.#log.error({ ...fields, todo: REMEDIES[reason] }, "upstream.refused");
   }
 
-  /** The next refusal is logged, however soon it comes. */
+  /** Lets the next refusal be logged, however soon it comes. */
   forget(): void {
     for (const reason of Object.keys(REMEDIES)) this.#loggedAtMs.delete(reason);
   }

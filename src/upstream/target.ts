@@ -63,7 +63,7 @@ export class Target {
   #names: ReadonlyMap<string, string | null>;
   /** The upstream names of models that are not listed any more. */
   #formerNames: ReadonlyMap<string, string | null> = new Map();
-  /** Former clients, on which requests are ending. */
+  /** The former clients, on which requests are ending. */
   readonly #draining = new Set<Client>();
 
   constructor(config: UpstreamConfig, options: TargetOptions) {
@@ -111,7 +111,7 @@ export class Target {
     return this.limiter.batchLimit > 0 && this.capacity.isOpen(nowMs);
   }
 
-  /** Null while the target takes lines of this project and model, even if it is full at the moment. */
+  /** Returns null while the target takes lines of this project and model, even if it is full at the moment. */
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null {
     if (this.limiter.batchLimit === 0) return { reason: "outside_hours", upstreamError: null };
     const failure = this.holds.heldAnywhere(kind) ?? this.capacity.failure;
@@ -154,7 +154,7 @@ export class Target {
     slot.release();
   }
 
-  /** One attempt; never rejects. Learns from it and gives the slot back. */
+  /** Makes one attempt, learns from it and gives the slot back. Never rejects. */
   async send(slot: Slot<Target>, request: UpstreamRequest, abort: AbortSignal): Promise<Outcome> {
     const { clock } = this.#options;
     const startedAtMs = clock.elapsedMs();

@@ -1,8 +1,8 @@
-/** Why a target does not take lines now, in words that any tenant may read: nothing of an answer but its status. */
+/** Says why a target takes no lines now, in words for any tenant. They may hold only the status of an answer. */
 import type { Outcome, RefusalReason } from "../batch/outcome.ts";
 import type { Unavailability } from "./upstream.ts";
 
-/** The first one is shown when the targets of a route differ. */
+/** The order of importance: the first reason is reported when the targets of a route differ. */
 const ORDER: readonly Unavailability["reason"][] = [
   "refused_credentials",
   "out_of_quota",
@@ -18,7 +18,7 @@ const OF_REFUSALS: Readonly<Record<RefusalReason, Unavailability["reason"]>> = {
   address: "wrong_address",
 };
 
-/** By the latest failure of a target. */
+/** Derives the reason from the latest failure of a target. */
 export function unavailabilityOf(outcome: Outcome): Unavailability {
   switch (outcome.kind) {
     case "refused":
@@ -38,13 +38,13 @@ export function unavailabilityOf(outcome: Outcome): Unavailability {
   }
 }
 
-/** The detail may go on to quote an answer, which is a line's and not everybody's. */
+/** Keeps the first words of a detail. The rest may quote an answer, which only the owner of the line may read. */
 const describeBroken = (detail: string) =>
   /^status \d{3}/.test(detail)
     ? `${detail.slice(0, "status 200".length)} with no usable answer`
     : detail;
 
-/** The one to show for a route; null when one of its targets takes lines. */
+/** Returns the reason to report for a route; null when one of its targets takes lines. */
 export function worstOf(all: readonly (Unavailability | null)[]): Unavailability | null {
   const known = all.filter((each) => each !== null);
   if (known.length < all.length) return null;

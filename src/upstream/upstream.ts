@@ -1,9 +1,8 @@
 /**
- * The port to the models. A *target* is one upstream endpoint; a *route* is the set of targets that
- * serve a public model name. The batches that have lines for a route join its fair queue; the engine acquires a slot for
- * each line when it is the turn of its batch, and sends the line with that slot. How a line is retried, and on which
- * target, is decided behind this port. Beside the lines of batches a route passes interactive requests through, which go
- * first.
+ * The port to the models. A *target* is one upstream endpoint; a *route* is the set of targets that serve a public
+ * model name. The batches that have lines for a route join its fair queue. The engine acquires a slot for each line
+ * when it is the turn of its batch, and sends the line with that slot. The retries of a line and the choice of its
+ * targets stay behind this port. A route also passes interactive requests through, ahead of the lines of batches.
  */
 import type { Readable } from "node:stream";
 import type { FairQueue, Flow } from "../batch/fair-queue.ts";
@@ -13,43 +12,43 @@ import type { BatchEndpoint, WaitingReason } from "../contract/batch.ts";
 
 /** One line or one request of a client, ready to go out. */
 export interface UpstreamRequest {
-  /** Whose it is. */
+  /** The project of the client. */
   readonly project: string;
   readonly endpoint: BatchEndpoint;
   /** The public model name that is asked for. */
   readonly model: string;
-  /** Whether the body says so itself. If not, the name is written into it. */
+  /** Whether the body names the model itself. If not, the name is written into it. */
   readonly isModelInBody: boolean;
   /** One JSON object, as the client wrote it. */
   readonly body: Buffer;
-  /** No attempt starts at or after this instant. */
+  /** The instant from which on no attempt starts. */
   readonly deadlineAtMs: number;
-  /** What holds the answer while it comes, and as long as its sender wants it. Left out where it is passed on. */
+  /** The memory of the answer, from its first byte until its sender releases it. A proxied answer has none. */
   readonly room?: AnswerRoom | undefined;
   /** The trace it belongs to, as W3C `traceparent`; null without one. */
   readonly traceparent: string | null;
 }
 
-/** Requests that a target accepts or refuses alike, as far as it is not about what they say. */
+/** The requests that a target accepts or refuses alike, apart from their content. */
 export type RequestKind = Pick<UpstreamRequest, "project" | "endpoint" | "model">;
 
 /** The memory that an answer may take. */
 export interface AnswerRoom {
-  /** So many bytes have come. Null when more may come, else when it may. */
+  /** Adds bytes that have come. Returns null when more may come, else a promise that resolves when they may. */
   add(bytes: number): Promise<void> | null;
-  /** The answer is dropped. */
+  /** Releases the memory, because the answer is not needed any more. */
   release(): void;
 }
 
-/** Two questions, two signals. */
+/** Two signals, because the start of another attempt and the end of this one are different questions. */
 export interface SendSignals {
-  /** "May I start another attempt?" Ends every wait. */
+  /** Aborts when no further attempt may start. It also ends every wait. */
   readonly stop: AbortSignal;
-  /** "Must I drop the attempt that is under way?" Aborts after `stop`, or never. */
+  /** Aborts when the attempt under way must end: after `stop`, or never. */
   readonly abort: AbortSignal;
 }
 
-/** What becomes of an interactive request. */
+/** The result of an interactive request. */
 export type ProxyResult =
   | Proxied
   /** The target has no such model, and there was nothing to ask it for. */
@@ -62,18 +61,18 @@ export type ProxyResult =
 export interface Proxied {
   readonly kind: "proxied";
   readonly status: number;
-  /** As the upstream sent them, names in lower case. */
+  /** The headers as the upstream sent them, names in lower case. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  /** Byte for byte. Destroying it gives the connection up; it fails when the answer breaks off. */
+  /** The body, byte for byte. Destroying it closes the connection. It fails when the answer breaks off. */
   readonly body: Readable;
 }
 
-/** What sends lines of a batch, one after the other: a chunk. */
+/** The sender of lines of a batch, one after the other: a chunk. */
 export interface LineSender {
   readonly flow: Flow;
-  /** The new lines of a batch go by rank, lowest first, so one chunk is done before the next. */
+  /** The rank of its new lines within their batch: lowest first, so one chunk is done before the next. */
   readonly rank: number;
-  /** Ends its waits. */
+  /** The signal that ends its waits. */
   readonly stop: AbortSignal;
 }
 
@@ -83,36 +82,38 @@ export interface Slot {
 }
 
 export interface Route {
-  /** Equal for two models that the same targets serve. */
+  /** The key of the route, equal for two models that the same targets serve. */
   readonly key: string;
-  /** The batches that share it. A batch that joins has a share until it leaves. */
+  /** The flows of the batches that share the route. */
   readonly flows: FairQueue;
-  /** How many lines its targets may have in flight now. */
+  /** The number of lines that its targets may have in flight now. */
   readonly slotCount: number;
-  /** Whether a line had to wait for a slot since this was asked last: the route was as busy as it can be. */
+  /** Returns whether a line had to wait for a slot since the last call: the route was as busy as it can be. */
   takeHadToWait(): boolean;
   /** The date at which it may take lines: one that has passed, or the end of a pause or the start of a window. */
   readonly opensAtMs: number;
-  /** Null while one of its targets takes lines of this project and model, as far as it is not just full. */
+  /** Returns null while one of its targets takes lines of this project and model, even if it is full at the moment. */
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null;
-  /** When so much work is done that starts then, with all the hours at which no target takes lines. */
+  /** Returns when so much work is done that starts then. It rests in the hours at which no target takes lines. */
   endOfWork(startAtMs: number, workMs: number): number;
   /**
-   * The right to send this line, at once where a slot is free, or when the turn of its batch has come. Null when its `stop`
-   * aborts first, or when no target would take it now: {@link send} waits for that. A slot must be sent with or released.
+   * Acquires the right to send this line: at once where a slot is free, or when it is the turn of its batch. Null means
+   * that its `stop` has aborted, or that no target would take it now, for which {@link send} waits. The caller must
+   * send with the slot or release it.
    */
   acquire(request: UpstreamRequest, sender: LineSender): Slot | null | Promise<Slot | null>;
   /**
-   * Null while requests of this kind may go out; otherwise resolves when that may have changed, or when `stop` aborts.
-   * They are held where every target refuses the operator's own key or address.
+   * Returns null while requests of this kind may go out. Otherwise every target refuses the operator's own key or
+   * address, and the promise resolves when that may have changed, or when `stop` aborts.
    */
   held(kind: RequestKind, stop: AbortSignal): Promise<void> | null;
   /**
-   * Attempts until an outcome is final, or `interrupted` when a signal or the deadline ends it first. The first attempt
-   * uses the slot of {@link acquire}, and gives it back in any case; without one the line waits for a slot as its retries do.
+   * Attempts a line until its outcome is final, or `interrupted` when a signal or the deadline ends it first. The first
+   * attempt uses the slot of {@link acquire} and always gives it back. Without one the line waits for a slot, as its
+   * retries do.
    */
   send(request: UpstreamRequest, signals: SendSignals, slot?: Slot | null): Promise<Outcome>;
-  /** Passes a request through, ahead of all lines. `abort` gives it up at any moment, its body included. */
+  /** Passes a request through, ahead of all lines. `abort` ends it at any moment, its body included. */
   proxy(request: UpstreamRequest, abort: AbortSignal): Promise<ProxyResult>;
 }
 
@@ -121,21 +122,21 @@ export interface UpstreamModel {
   readonly ownedBy: string;
 }
 
-/** What a target answers when it is asked for its models. */
+/** The answer of a target that is asked for its models. */
 export type ModelListing =
   | {
       readonly kind: "listed";
       readonly ids: readonly string[];
-      /** Other names of these. */
+      /** Other names of the same models. */
       readonly aliases: readonly string[];
     }
   /** A status other than 200. */
   | { readonly kind: "refused"; readonly status: number }
   | { readonly kind: "silent"; readonly detail: string }
-  /** It has no list to ask for, or batchd is stopping. */
+  /** The target has no list to ask for, or batchd is stopping. */
   | { readonly kind: "unasked" };
 
-/** What is known of a target beyond its configuration. */
+/** The models of a target beyond its configuration. */
 export interface TargetModels {
   readonly name: string;
   readonly listing: ModelListing;
@@ -149,7 +150,7 @@ export interface AskedForModels {
   readonly check: ModelCheck;
 }
 
-/** Why none of the targets of a route takes lines now. */
+/** The reason for which none of the targets of a route takes lines now. */
 export interface Unavailability {
   readonly reason: Extract<
     WaitingReason,
@@ -160,17 +161,17 @@ export interface Unavailability {
     | "wrong_address"
     | "outside_hours"
   >;
-  /** Without anything of an answer but its status and code, and without secrets. */
+  /** A description for tenants. It must hold nothing of an answer but its status and code, and no secrets. */
   readonly upstreamError: string | null;
 }
 
-/** How a target is doing at the moment. */
+/** The condition of a target at the moment. */
 export interface TargetStatus {
   readonly name: string;
-  /** Requests in flight that it may have now. */
+  /** The number of requests that it may have in flight now. */
   readonly limit: number;
   readonly inFlight: { readonly batch: number; readonly interactive: number };
-  /** Requests that wait for it (each waits for every target that would do). */
+  /** The number of requests that wait for it. Each waits for every target that would do. */
   readonly waiting: number;
   /** The state of its circuit breaker. */
   readonly circuit: "closed" | "open" | "half_open";
@@ -184,11 +185,11 @@ export interface Upstreams {
   listTargets(): TargetStatus[];
   /** Asks every target for its models, within some seconds. Never rejects. */
   askForModels(): Promise<AskedForModels>;
-  /** The same for those with `check_models` alone. */
+  /** Asks only the targets with `check_models`. Never rejects. */
   checkModels(): Promise<ModelCheck>;
   /**
-   * Takes on another configuration. Targets keep what they have learned; what is in flight at one that goes
-   * ends there. Routes may change, so a caller that keeps one asks for it again.
+   * Takes on another configuration. Targets keep what they have learned. A target that is removed ends its requests in
+   * flight. Routes may change, so a caller that keeps one must ask for it again.
    */
   reconfigure(upstreams: readonly UpstreamConfig[]): void;
   close(): Promise<void>;

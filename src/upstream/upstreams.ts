@@ -40,7 +40,7 @@ class ConfiguredUpstreams implements Upstreams {
   #router = new Router([]);
   /** The configuration last given to each target. */
   #configs: ReadonlyMap<string, UpstreamConfig> = new Map();
-  /** Targets that are gone from the configuration, on which requests may still be ending. */
+  /** The targets that were removed from the configuration, on which requests may still be ending. */
   readonly #left = new Set<Target>();
 
   constructor(options: Required<UpstreamsOptions>) {
@@ -128,7 +128,7 @@ class ConfiguredUpstreams implements Upstreams {
   }
 }
 
-/** Lists listed names first. A name that several targets have is shown once, for the first of them. */
+/** Lists the models, listed names first. A name that several targets have stands once, for the first of them. */
 async function listModels(router: Router, targets: readonly Target[]): Promise<UpstreamModel[]> {
   const models = new Map<string, UpstreamModel>();
   for (const [id, { targets: names }] of router.listed) {

@@ -1,8 +1,8 @@
 /**
  * The requests of one batch that wait for a slot, or all interactive ones, in the order in which they came.
  *
- * Requests that avoid the same targets wait in one list. The others of a list may go nowhere that its first may not, so
- * only the first of each list is looked at. A list is linked, because a request may leave from its middle.
+ * Requests that avoid the same targets wait in one list. The first of a list may go wherever the others may, so only
+ * the first of each list is examined. A list is linked, because a request may be removed from its middle.
  */
 import type { Interruptible } from "./exchange/abort-listeners.ts";
 import type { Eligible } from "./load-balancer.ts";
@@ -22,7 +22,7 @@ export class Waiter<Target extends Eligible> implements Interruptible {
   readonly sinceMs: number;
   readonly resolve: (slot: Slot<Target> | null) => void;
   readonly #onAbort: (waiter: Waiter<Target>) => void;
-  /** Lower came first. */
+  /** The order of arrival: the lowest came first. */
   order = 0;
   list: WaitList<Target> | null = null;
   previous: Waiter<Target> | null = null;
@@ -45,7 +45,7 @@ class WaitList<Target extends Eligible> {
   first: Waiter<Target> | null = null;
   #last: Waiter<Target> | null = null;
 
-  /** At the end, but before those with a higher rank: only new lines have one, and of these there are few. */
+  /** Adds a waiter at the end, but before higher ranks. Only new lines have a rank, and there are few of them. */
   add(waiter: Waiter<Target>): void {
     let previous = this.#last;
     while (previous !== null && previous.request.rank > waiter.request.rank) {
@@ -61,7 +61,7 @@ class WaitList<Target extends Eligible> {
     else next.previous = waiter;
   }
 
-  /** The waiter keeps its own links, so a loop that is at this waiter finds the next one. */
+  /** Removes a waiter. It keeps its own links, so a loop that is at this waiter finds the next one. */
   remove(waiter: Waiter<Target>): void {
     if (waiter.previous === null) this.first = waiter.next;
     else waiter.previous.next = waiter.next;
@@ -71,16 +71,16 @@ class WaitList<Target extends Eligible> {
 }
 
 export class WaitGroup<Target extends Eligible> {
-  /** Those that avoid no target. */
+  /** The waiters that avoid no target. */
   readonly #free = new WaitList<Target>();
-  /** The others, by the targets that they avoid. */
+  /** The other waiters, by the targets that they avoid. */
   readonly #avoiding = new Map<string, WaitList<Target>>();
 
   get isEmpty(): boolean {
     return this.#free.first === null && this.#avoiding.size === 0;
   }
 
-  /** Its position among `targets` names a target. */
+  /** Adds a waiter. A target is named by its position among `targets`. */
   add(waiter: Waiter<Target>, targets: readonly Target[]): void {
     const { avoided } = waiter.request;
     if (avoided.length === 0) {
@@ -101,7 +101,7 @@ export class WaitGroup<Target extends Eligible> {
     }
   }
 
-  /** The one that has waited longest, of the first ones of each list that may go. */
+  /** Returns the waiter that has waited longest, among the first of each list that may go. */
   first(mayGo: (waiter: Waiter<Target>) => boolean): Waiter<Target> | null {
     const { first } = this.#free;
     let longest = first !== null && mayGo(first) ? first : null;

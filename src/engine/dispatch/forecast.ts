@@ -1,11 +1,13 @@
 /**
- * When every open batch will be done, if nothing else comes and everything goes on as it goes now.
+ * Calculates when every open batch will be done, if no other batch comes and the routes stay as fast as they are.
  *
- * What the scheduler does line by line is taken for the ideal that it follows (`batch/fair-queue.ts`): a route's throughput
- * is divided equally between the projects with lines for it, and in each project between its batches by weight. In
- * that ideal a batch ends when its project has had so much service that each unit of weight got what this batch
- * needs per unit; and all projects that still have work have had the same service at any moment. So two sorted lists
- * are enough to know all ends exactly.
+ * The scheduler follows an ideal line by line (`batch/fair-queue.ts`), and the forecast takes it for granted. The
+ * throughput of a route is divided equally between the projects with lines for it, and within a project between its
+ * batches by weight. A batch ends when each unit of weight in its project has got as much service as the batch needs
+ * per unit. All projects that still have work have had the same service at any moment. Two sorted lists are therefore
+ * enough to know all ends exactly.
+ *
+ * The forecast must never hold up the event loop: tens of thousands of batches are worked through in slices.
  */
 import type { BatchId } from "../../batch/batch.ts";
 import { weightOf } from "../../batch/fair-queue.ts";
@@ -18,7 +20,7 @@ import { END_IS_KNOWN, isUnanswered } from "./waiting.ts";
 
 export type OpenForecast = Omit<Forecast, "commonFailure">;
 
-/** Lines of one batch for one route. */
+/** The lines of one batch for one route. */
 export interface Demand {
   readonly batchId: BatchId;
   readonly project: string;
@@ -26,7 +28,7 @@ export interface Demand {
   readonly lineCount: number;
 }
 
-/** What is known of a route. */
+/** The throughput, pauses and hours of a route, as far as they are known. */
 export interface RouteOutlook {
   readonly key: string;
   readonly throughput: Throughput | null;
@@ -35,10 +37,10 @@ export interface RouteOutlook {
   readonly route: Pick<Route, "endOfWork">;
 }
 
-/** Part of the time to go by which an estimate may be wrong before a deadline is in danger. */
+/** A deadline is in danger when it would be missed with an estimate wrong by this part of the time to go. */
 const SAFETY_MARGIN = 0.1;
 
-/** How many lines the route has served, in all, when each batch has its last one. */
+/** Returns the number of lines that the route has served in all when each batch has its last one. */
 export async function linesUntilDone(demands: readonly Demand[]): Promise<Map<BatchId, number>> {
   const projects = new Map<string, ProjectDemand>();
   for await (const group of inSlices(await sortedInSlices(demands, byNeed))) {
@@ -59,9 +61,9 @@ export async function linesUntilDone(demands: readonly Demand[]): Promise<Map<Ba
   return done;
 }
 
-/** What the batches of one project need, and how far along the project is. */
+/** The needs of the batches of one project, and the progress of the calculation through them. */
 interface ProjectDemand {
-  /** The batch that needs least for its weight first. */
+  /** The demands, sorted by need for their weight: the smallest first. */
   readonly demands: Demand[];
   lineCount: number;
   weightLeft: number;
@@ -83,7 +85,7 @@ function addDemand(demand: Demand, projects: Map<string, ProjectDemand>): void {
   project.weightLeft += weight;
 }
 
-/** How many lines its project has had when the batch has its last one; asked for each batch in order. */
+/** Returns the lines that the project has had when the batch has its last one. It must be called in order of need. */
 function serviceUntilDone(demand: Demand, project: ProjectDemand): number {
   const service = project.doneLines + project.weightLeft * needOf(demand);
   project.doneLines += demand.lineCount;
@@ -91,7 +93,7 @@ function serviceUntilDone(demand: Demand, project: ProjectDemand): number {
   return service;
 }
 
-/** From what one project has had, as long as it has work, to what all have had; `totals` are sorted. */
+/** Returns the function from the service of a project that has work to the service of all. `totals` must be sorted. */
 function serviceOfAll(totals: readonly number[]): (service: number) => number {
   const doneBefore = [0];
   for (const total of totals) doneBefore.push((doneBefore.at(-1) ?? 0) + total);
@@ -109,13 +111,13 @@ function serviceOfAll(totals: readonly number[]): (service: number) => number {
 
 export interface ForecastInput {
   readonly batches: readonly OpenBatch[];
-  /** Null when no target serves the model. */
+  /** Returns null when no target serves the model. */
   readonly outlookOf: (model: string) => RouteOutlook | null;
   readonly nowMs: number;
   readonly waiting: ReadonlyMap<BatchId, Waiting>;
 }
 
-/** In slices, because one client may have 30,000 open batches. */
+/** Forecasts all batches. It works in slices, because one client may have 30,000 open batches. */
 export async function forecastAll(input: ForecastInput): Promise<Map<BatchId, OpenForecast>> {
   const routes = await groupByRoute(input);
   const positions = await queuePositions(input.batches);
@@ -146,14 +148,14 @@ function expectedOf(
   };
 }
 
-/** What is to be done at a route, and how far along it is when each batch is done. */
+/** The work for a route, and its progress when each batch is done. */
 interface RoutePlan {
   readonly outlook: RouteOutlook;
   readonly demands: Demand[];
   linesUntilDone: ReadonlyMap<BatchId, number>;
 }
 
-/** By model; models of one route share its plan. Left out are those that no target serves. */
+/** Groups the work by model. The models of one route share its plan; models that no target serves have none. */
 async function groupByRoute(input: ForecastInput): Promise<Map<string, RoutePlan>> {
   const byModel = new Map<string, RoutePlan>();
   const byKey = new Map<string, RoutePlan>();
@@ -175,7 +177,7 @@ function addDemands(
 ): void {
   const openLineCount = work.reduce((sum, { lineCount }) => sum + lineCount, 0);
   for (const { model, lineCount } of work) {
-    // Some lines of open chunks have their answers: how many is known for the batch as a whole.
+    // Some lines of open chunks have their answers. Their number is known only for the batch as a whole.
     const toGo = (lineCount * remainingLineCount) / openLineCount;
     const demand = { batchId, project, weight: weightOf(priority), lineCount: toGo };
     planOf(model)?.demands.push(demand);
@@ -191,7 +193,7 @@ function planFor(outlook: RouteOutlook | null, byKey: Map<string, RoutePlan>): R
   return plan;
 }
 
-/** How a batch fares at one of its routes. */
+/** Returns the prospect of a batch at one of its routes. */
 function prospectOf(
   { batchId, deadlineAtMs }: OpenBatch,
   plan: RoutePlan | undefined,
@@ -209,7 +211,7 @@ function prospectOf(
   return { etaAtMs, isAtRisk };
 }
 
-/** Validated batches come first: they could begin at any moment. */
+/** Numbers the batches that wait. Validated ones come first, since they could begin at any moment. */
 async function queuePositions(batches: readonly OpenBatch[]): Promise<Map<BatchId, number>> {
   const waiting = await sortedInSlices(
     batches.filter(({ isSending }) => !isSending),

@@ -1,6 +1,7 @@
 /**
- * Keeps the forecasts of the open batches, made anew about once a second and not for each who asks. With thousands of
- * open batches that takes long, so it is done in slices and less often.
+ * Keeps the forecasts of the open batches. They are made anew about once a second, and not for each request that asks.
+ * With thousands of open batches a refresh takes long, so it is done in slices and less often. A forecast must never
+ * hold up a request: callers read the latest one.
  */
 import type { Batch, BatchId } from "../../batch/batch.ts";
 import type { CommonFailure, Forecast, Waiting } from "../../batch/forecast.ts";
@@ -13,7 +14,7 @@ import { forecastAll, type OpenForecast } from "./forecast.ts";
 import type { ThroughputEstimator } from "./throughput-estimator.ts";
 import { waitOf } from "./waiting.ts";
 
-/** After a refresh no other is made for so many times as long: it takes at most a quarter of the time. */
+/** A refresh is followed by a rest of so many times its length, so it takes at most a quarter of the time. */
 const REST_FACTOR = 3;
 
 const NOTHING_EXPECTED: OpenForecast = {
@@ -27,11 +28,11 @@ export interface ForecasterDeps {
   readonly store: Store;
   readonly upstreams: Upstreams;
   readonly clock: Clock;
-  /** What the routes have done until now, by their keys. */
+  /** Returns the measured throughputs by the keys of the routes. */
   readonly measure: () => ReadonlyMap<string, ThroughputEstimator>;
-  /** Journals that cannot be written at the moment. */
+  /** The journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
-  /** How the first lines of a batch have failed, if all did alike. */
+  /** Returns the failure that the first lines of a batch have in common; null when they have none. */
   readonly commonFailureOf: (batchId: BatchId) => CommonFailure | null;
 }
 
@@ -86,7 +87,7 @@ export class Forecaster {
     return waiting;
   }
 
-  /** Null when nothing is known of the batch. A final batch has only what was noticed about it. */
+  /** Returns null for an unknown batch. A final batch has no forecast, but it keeps its common failure. */
   forecastFor({ id, status }: Batch): Forecast | null {
     const commonFailure = this.#deps.commonFailureOf(id);
     const open = isFinal(status) ? null : (this.#forecasts.get(id) ?? null);

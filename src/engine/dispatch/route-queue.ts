@@ -1,13 +1,13 @@
 /**
- * The batches that have lines for one route, as the scheduler sees them: which of them have lines at hand, and which is to
- * have its next chunk claimed.
+ * Decides for one route which batch has its next chunk claimed. It knows the batches with lines for the route, and
+ * which of them have lines at hand.
  *
  * The fair queue of the route decides whose line gets the next slot, and a batch without a chunk here has no part in
- * it. So a chunk is claimed for every batch before there is room for its lines. So that the chunks at hand stay few, a
- * batch gets its next one when all lines of the former have their slots, and of each project only some batches have
- * one. Half of these places are for batches with few lines left: they are in and out again while the others wait for
- * the end of a long chunk. While all lines at hand are fewer than the slots, the next chunk is claimed ahead, so that no
- * slot stays free until it is there.
+ * it. A chunk is therefore claimed for every batch before there is room for its lines. Two rules keep the chunks at
+ * hand few. A batch gets its next chunk when all lines of the former have their slots, and only some batches of each
+ * project have one. Half of these places are for batches with few lines left, which end soon while the others wait for
+ * the end of a long chunk. While the lines at hand are fewer than the slots, the next chunk is claimed ahead: no slot
+ * must stay free until it is there.
  */
 import type { BatchId, Chunk } from "../../batch/batch.ts";
 import type { Contender, Flow } from "../../batch/fair-queue.ts";
@@ -15,16 +15,16 @@ import { inSlices } from "../../resources/time-slice.ts";
 import type { RunnableChunks } from "../../store/store.ts";
 import type { Route, Slot, UpstreamRequest } from "../../upstream/upstream.ts";
 
-/** Batches of a project that hand out lines to one route at the same time; as many again with few lines left. */
+/** The number of batches of a project that hand out lines to one route at a time. As many with few lines may join. */
 const MAX_HANDING_OUT = 16;
 const FEW_LINES = 64;
 
 /** A batch that contends for the route. */
 interface Entry {
   readonly flow: Flow;
-  /** Null when there is nothing to claim. */
+  /** The chunks that can be claimed; null when there are none. */
   runnable: RunnableChunks | null;
-  /** Lines of its open chunks that have not had a slot yet. */
+  /** The number of lines in its open chunks that have not had a slot yet. */
   atHandCount: number;
   /** The list that named it last. */
   listNumber: number;
@@ -32,29 +32,29 @@ interface Entry {
 
 /** A chunk that hands out its lines. */
 export interface HandOut {
-  /** As {@link Route.acquire}, for its batch. */
+  /** Acquires a slot as {@link Route.acquire} does, for the batch of the chunk. */
   acquire(request: UpstreamRequest): Slot | null | Promise<Slot | null>;
-  /** A line has its slot, or needs none. */
+  /** Records that a line has its slot, or needs none. */
   lineTaken(): void;
-  /** No more of its lines go out. */
+  /** Ends the handing out: no more lines of the chunk go out. */
   end(): void;
 }
 
 interface HandOutOptions {
   readonly chunk: Pick<Chunk, "number" | "lineCount">;
   readonly stop: AbortSignal;
-  /** Called when another chunk may be claimed. */
+  /** The callback for room: another chunk may be claimed. */
   readonly onRoom: () => void;
 }
 
 export class RouteQueue {
   readonly route: Route;
-  /** By project: chunks that are open here, handing out lines or waiting for the answers. */
+  /** The number of chunks that are open here, by project: they hand out lines or wait for answers. */
   readonly #openChunkCounts = new Map<string, number>();
   readonly #entries = new Map<BatchId, Entry>();
-  /** Counts the open chunks of all batches. */
+  /** The lines at hand of all batches together. */
   #atHandCount = 0;
-  /** Lists of what there is to claim, until now. */
+  /** The number of lists of claimable chunks that came so far. */
   #listCount = 0;
 
   constructor(route: Route) {
@@ -79,7 +79,7 @@ export class RouteQueue {
     else this.#openChunkCounts.delete(project);
   }
 
-  /** What there is to claim, as far as the store knows; in slices. */
+  /** Takes on a new list of the claimable chunks, in slices. */
   async update(
     listed: readonly RunnableChunks[],
     isAtRisk: (batchId: BatchId) => boolean,
@@ -95,7 +95,7 @@ export class RouteQueue {
     }
     for await (const group of inSlices([...this.#entries])) {
       for (const [batchId, entry] of group) {
-        // Until here what the last list named stays: a batch that is named again keeps its place in the share.
+        // Entries of the last list stay until here, so that a batch that is named again keeps its share.
         if (entry.listNumber !== this.#listCount) entry.runnable = null;
         entry.flow.isAtRisk = isAtRisk(batchId);
         this.#leaveIfDone(batchId);
@@ -104,8 +104,8 @@ export class RouteQueue {
   }
 
   /**
-   * The batch that is to have its next chunk claimed; null when none may now. While the memory for open chunks is full,
-   * only of a project that has none here: it is not to wait until large chunks of others have ended.
+   * Returns the batch that is to have its next chunk claimed; null when none may now. While the memory for open chunks
+   * is full, only a project without a chunk here may have one: it must not wait for the large chunks of others.
    */
   next(memory: "free" | "full"): RunnableChunks | null {
     const handingOut = new Map<string, number>();
@@ -128,7 +128,7 @@ export class RouteQueue {
     return flow === null ? null : (this.#entries.get(flow.contender.batchId)?.runnable ?? null);
   }
 
-  /** It turned out that the batch has nothing to claim. */
+  /** Forgets the chunks of a batch, of which a claim has found none. */
   forget({ batchId }: RunnableChunks): void {
     const entry = this.#entries.get(batchId);
     if (entry === undefined) return;
@@ -136,7 +136,7 @@ export class RouteQueue {
     this.#leaveIfDone(batchId);
   }
 
-  /** A chunk of the batch hands out its lines from now on, until `stop` aborts. */
+  /** Lets a chunk of the batch hand out its lines from now on, until `stop` aborts. */
   startHandOut(contender: Contender, { chunk, stop, onRoom }: HandOutOptions): HandOut {
     const entry = this.#entryOf(contender);
     const { route } = this;

@@ -1,11 +1,11 @@
 /**
- * Which chunk next, and when. Every open route has a {@link RouteQueue}, at which the batches that have lines for it
- * contend; a chunk is claimed for the batch whose turn it is, and its worker can start at once. Nothing is
- * claimed for a route that takes no lines at the moment: the work stays where any replica can take it. Chunks in
- * memory are bounded by the bytes of their input.
+ * Decides which chunk is claimed next, and when. Every open route has a {@link RouteQueue}, in which the batches with
+ * lines for it contend. The scheduler claims a chunk for the batch whose turn it is, and starts its run. It must claim
+ * nothing for a route that takes no lines at the moment, so that any replica can take the work. The bytes of their
+ * input bound the chunks in memory.
  *
- * What there is to claim is asked of the store once a second, or when something has changed. In between the list may
- * be behind: then a claim comes to nothing, which costs no more than the attempt.
+ * The store lists the claimable chunks once a second, or when something has changed. The list may be out of date in
+ * between. A claim then finds nothing, which costs no more than the attempt.
  */
 import type { BatchId } from "../../batch/batch.ts";
 import type { Contender } from "../../batch/fair-queue.ts";
@@ -19,32 +19,32 @@ import type { Route, Upstreams } from "../../upstream/upstream.ts";
 import { type HandOut, RouteQueue } from "./route-queue.ts";
 import { ThroughputEstimator } from "./throughput-estimator.ts";
 
-/** How old the list of what can be claimed may be. */
+/** The age at which the list of claimable chunks is made anew. */
 const LIST_EVERY_MS = 1_000;
-/** With thousands of batches a list takes tens of milliseconds, in which nothing else is claimed. */
+/** A list that takes longer is slow. With thousands of batches it takes tens of milliseconds, and delays all claims. */
 const SLOW_LIST_MS = 10;
-/** After a slow list no other is made for so many times as long, unless the list is too old. */
+/** A slow list is followed by a rest of so many times its length, unless the list is too old. */
 const SLOW_LIST_RESTS = 9;
-/** With tens of thousands of batches a list may be older: it takes a quarter of the time at the most. */
+/** The list may become so many times as old as it took to make, so that lists take at most a quarter of the time. */
 const LIST_AGE_FACTOR = 4;
 
-/** What a chunk needs to be worked on. */
+/** The parts that a run of a chunk needs. */
 export interface ChunkStart {
   readonly claimed: ClaimedChunk;
   readonly route: Route;
-  /** The route of one of its models, which may have moved since the file was read; null when nothing serves it any more. */
+  /** Finds the route of a model, which may have moved since the file was read; null when no target serves the model. */
   readonly routeOf: (model: string) => Route | null;
-  /** The chunk hands out its lines from now on, until `stop` aborts. */
+  /** Lets the chunk hand out its lines from now on, until `stop` aborts. */
   readonly handOut: (stop: AbortSignal) => HandOut;
-  /** Called for each line that has its outcome. */
+  /** The callback for each line that has its outcome. */
   readonly onRecorded: () => void;
 }
 
 /** A chunk that is worked on. */
 export interface RunningChunk {
-  /** Never rejects. Resolves to whether the chunk ended before its time, and has work left. */
+  /** Resolves to `early` when the chunk has work left. Never rejects. */
   readonly ended: Promise<"done" | "early">;
-  /** Its lines are to go another way: it ends when those in flight have ended. */
+  /** Ends the run once the lines in flight have ended: its other lines take another route. */
   reroute(): void;
 }
 
@@ -55,15 +55,15 @@ export interface SchedulerDeps {
   readonly log: Log;
   /** Whether the memory for lines is used up. */
   readonly isMemoryFull: () => boolean;
-  /** Journals that cannot be written at the moment. */
+  /** The journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
   readonly isAtRisk: (batchId: BatchId) => boolean;
-  /** A bid for a chunk in this process's name. */
+  /** Makes a claim in the name of this process. */
   readonly bid: () => Promise<Claim>;
   readonly startChunk: (start: ChunkStart) => RunningChunk;
-  /** Wakes this scheduler. */
+  /** The signal that wakes this scheduler. */
   readonly nudge: Nudge;
-  /** Called when a chunk has ended: its batch may be ready for its files. */
+  /** The callback for a chunk that has ended: its batch may be ready for its files. */
   readonly onChunkEnded: () => void;
 }
 
@@ -85,23 +85,23 @@ const contenderOf = ({ batch }: ClaimedChunk): Contender => ({
 export class Scheduler {
   readonly #deps: SchedulerDeps;
   readonly #queues = new Map<Route, RouteQueue>();
-  /** By the keys of their routes. */
+  /** The throughput estimators by the keys of the routes. */
   readonly #meters = new Map<string, ThroughputEstimator>();
   readonly #open = new Map<Promise<void>, OpenChunk>();
-  /** Models of waiting chunks that no target serves any more, logged once each. */
+  /** The models of waiting chunks that no target serves any more, logged once each. */
   #unserved: ReadonlySet<string> = new Set();
   #listedAtMs = Number.NEGATIVE_INFINITY;
   #listEveryMs = LIST_EVERY_MS;
-  /** Something has changed since then. */
+  /** Whether something has changed since the list was made. */
   #isListBehind = false;
-  /** When it may be made anew because of that. */
+  /** The time from which a change may have the list made anew. */
   #listRestsUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(deps: SchedulerDeps) {
     this.#deps = deps;
   }
 
-  /** Claims one chunk and sets it going; false when nothing can be claimed now. */
+  /** Claims one chunk and starts its run; returns false when nothing can be claimed now. */
   async startNext(): Promise<boolean> {
     const { store, bid, failingJournals, upstreams } = this.#deps;
     // Answers that cannot be kept must not be asked for.
@@ -121,25 +121,25 @@ export class Scheduler {
     return true;
   }
 
-  /** What can be claimed has changed, and not by what happens here. */
+  /** Notes a change from outside in what can be claimed. */
   recheck(): void {
     this.#isListBehind = true;
     this.#deps.nudge.now();
   }
 
-  /** Ends the runs whose route is another one now; their chunks go on under that. */
+  /** Ends the runs whose route has changed. Their chunks go on under the new route. */
   reroute(): void {
     const { upstreams } = this.#deps;
     for (const { running, routes } of this.#open.values()) {
       const hasMoved = [...routes].some(([model, route]) => upstreams.findRoute(model) !== route);
       if (hasMoved) running.reroute();
     }
-    // Whatever it costs: nothing goes by the old list any more.
+    // The old routes are no longer valid, so the list is made anew however slow it is.
     this.#listedAtMs = Number.NEGATIVE_INFINITY;
     this.#deps.nudge.now();
   }
 
-  /** The throughput of every route that has had lines since the last call. */
+  /** Returns the throughput of every route that has had lines since the last call. */
   measure(): ReadonlyMap<string, ThroughputEstimator> {
     const nowMs = this.#deps.clock.elapsedMs();
     const full = new Set<string>();
@@ -158,7 +158,7 @@ export class Scheduler {
     const { store, clock, upstreams, isAtRisk } = this.#deps;
     const startedAtMs = clock.elapsedMs();
     if (!this.#isListDue(startedAtMs)) return;
-    // Before the store is asked: what changes meanwhile calls for another look.
+    // The time is noted before the store is asked: a change meanwhile calls for another list.
     this.#listedAtMs = startedAtMs;
     this.#isListBehind = false;
     const byRoute = new Map<Route, RunnableChunks[]>();
@@ -208,10 +208,10 @@ export class Scheduler {
     this.#unserved = unserved;
   }
 
-  /** A route that takes lines and has the fewest chunks open, so that no route takes the memory of the others. */
+  /** Chooses the open route with the fewest open chunks, so that no route takes the memory of the others. */
   #choose(): { queue: RouteQueue; runnable: RunnableChunks } | null {
     const nowMs = this.#deps.clock.nowMs();
-    // One chunk of each project is let through anyway, at each route.
+    // A full memory still admits one chunk of each project at each route.
     const memory = this.#deps.isMemoryFull() ? "full" : "free";
     const queues = [...this.#queues.values()]
       .filter((queue) => queue.route.opensAtMs <= nowMs)

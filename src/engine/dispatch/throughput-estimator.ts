@@ -1,24 +1,24 @@
 /**
- * How many lines a second a route answers, while it has lines at all: time without work is not slowness.
+ * Estimates how many lines a second a route answers while it has lines. Time without work must not count as slowness.
  *
- * A window of measuring is as long as it takes to see a line end, and a second at least. While no line has to wait for
- * a place, the work is what holds the route back, so such a window can only show that more is possible. What is known
- * after many windows changes slowly; a window in which nothing ends lowers it as far as it proves.
+ * A window lasts until a line ends, and a second at least. While no line has to wait for a slot, the lack of work
+ * limits the route, so such a window can only raise the estimate. The estimate changes slowly after many windows. A
+ * window in which no line ends lowers it only as far as the window proves.
  */
 
-/** After so much work an old measurement counts for a third. */
+/** The time of work after which an old measurement counts for a third. */
 const MEMORY_MS = 60_000;
 const MIN_WINDOW_MS = 1_000;
 
 export interface Throughput {
   readonly linesPerSecond: number;
-  /** No line has had to wait yet, so the route may be capable of any number. */
+  /** Whether the route may be faster: no line has had to wait yet. */
   readonly isLowerBound: boolean;
 }
 
 export class ThroughputEstimator {
   #known: Throughput | null = null;
-  /** The work that went into the estimate. */
+  /** The time of work that went into the estimate. */
   #measuredMs = 0;
   #openCount = 0;
   #busySinceMs = 0;
@@ -26,7 +26,7 @@ export class ThroughputEstimator {
   #windowLines = 0;
   #wasFull = false;
 
-  /** There is a chunk more at work. */
+  /** Counts one more chunk at work. */
   begin(nowMs: number): void {
     if (this.#openCount++ === 0) this.#busySinceMs = nowMs;
   }
@@ -36,12 +36,12 @@ export class ThroughputEstimator {
     this.#openCount--;
   }
 
-  /** A line has its outcome. */
+  /** Counts a line that has its outcome. */
   count(): void {
     this.#windowLines++;
   }
 
-  /** To be called now and then; `load` is whether lines had to wait since the last call. */
+  /** Takes a measurement. `load` says whether lines had to wait since the last call. */
   sample(nowMs: number, load: "full" | "idling"): void {
     this.#addBusy(nowMs);
     if (load === "full") this.#wasFull = true;

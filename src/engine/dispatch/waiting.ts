@@ -1,10 +1,10 @@
-/** Why no line of a batch goes on: at its upstreams, in the queue, or because answers cannot be kept. */
+/** Finds why no line of a batch goes on: its upstreams, the queue, or a journal that cannot be written. */
 import type { Waiting } from "../../batch/forecast.ts";
 import type { WaitingReason } from "../../contract/batch.ts";
 import type { OpenBatch } from "../../store/store.ts";
 import type { Upstreams } from "../../upstream/upstream.ts";
 
-/** Reasons that end by themselves, and when is known as well as anything. */
+/** The reasons that end by themselves at a time that can be forecast. */
 export const END_IS_KNOWN: ReadonlySet<WaitingReason> = new Set(["no_room", "outside_hours"]);
 
 /** Whether something has to be mended before any line goes on. */
@@ -19,7 +19,7 @@ interface Surroundings {
 
 type Wait = Omit<Waiting, "sinceMs">;
 
-/** Null while lines go on, before they are known, and after the last one. */
+/** Returns null while lines go on, before they are known, and after the last one. */
 export function waitOf(
   { project, isValidated, isSending, work }: OpenBatch,
   { upstreams, canWrite }: Surroundings,

@@ -47,10 +47,10 @@ const WEIGHTS: Readonly<Record<Evidence, number>> = {
   nothing: 0,
 };
 const OPENS_AT_WEIGHT = 50;
-/** Fewer failures in a row may be chance. */
+/** The number of failures in a row that cannot be chance. */
 const FAILURES_IN_A_ROW = 3;
 const BACKOFF = { firstMs: 500, maxMs: 30_000 };
-/** Several processes that lost the same target must not all probe it at the same moment. */
+/** The spread of a backoff: several processes that lost the same target must not probe it at the same moment. */
 const JITTER = 0.2;
 
 export class CircuitBreaker<Failure extends Outcome = Outcome> {
@@ -61,7 +61,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   #backoffUntilMs = Number.NEGATIVE_INFINITY;
   #openedAtMs = Number.NEGATIVE_INFINITY;
   #probedAtMs = 0;
-  /** Answers may come until then that were in flight together with the last good one. */
+  /** The time until which answers may come that were in flight together with the last good one. */
   #goodUntilMs = Number.NEGATIVE_INFINITY;
   /** The number of failures in a row, without a good answer between them. */
   #failureCount = 0;
@@ -125,7 +125,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     this.#failureCount = 0;
   }
 
-  /** The next probe may go at once after a probe that told nothing. */
+  /** Lets the next probe go at once after a probe that proved nothing. */
   #noteNothing({ startedAtMs, nowMs }: Ended): void {
     if (!this.#isProbe(startedAtMs)) return;
     this.#circuit = "open";
@@ -137,7 +137,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     this.#failureCount++;
     this.#lastFailure = failure;
     if (this.#isProbe(startedAtMs)) this.#open(ended);
-    // An attempt that started before the circuit opened tells nothing new.
+    // An attempt that started before the circuit opened proves nothing new.
     if (this.#circuit !== "closed" || startedAtMs < this.#openedAtMs) return;
     if (evidence !== "doubtful") this.#backOff(ended);
     if (evidence === "full" && nowMs <= this.#goodUntilMs) return;

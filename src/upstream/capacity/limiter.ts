@@ -1,22 +1,22 @@
 /**
- * How many requests a target may have in flight, and when it takes the next one.
+ * Decides how many requests a target may have in flight, and when it takes the next one.
  *
  * A limiter has no queue of its own. Requests wait in the queues of their routes (`slot-queue.ts`), and a limiter that
  * has a free slot asks these, in turn, for the next request that may come to its target. Two classes ask: single
  * requests whose client waits for the answer (*interactive*), and the lines of batches. Interactive requests go first,
- * and a few slots may be kept for them alone; but while both wait, lines keep a share (`batch-share.ts`). A target can
- * also be paused, cut off, or out of its quota for the minute, which its {@link Gate} knows.
+ * and a few slots may be kept for them alone. While both wait, lines keep a share (`batch-share.ts`). A target can also
+ * be paused, cut off, or out of its quota for the minute, which its {@link Gate} knows.
  *
  * One invariant must never break: **while a target could take the request that is next, no request waits there** for
- * longer than a microtask. Whatever makes room (a release, a higher limit, the time at which the gate opens) looks for the
- * next request at once, so no wake-up can be lost. Between two grants the flow that was served has a microtask to
- * ask for its next line: slots that become free together are shared as fairly as those that come one by one.
+ * longer than a microtask. Every event that makes room (a release, a higher limit, the time at which the gate opens)
+ * grants slots at once, so no wake-up can be lost. Between two grants the flow that was served has a microtask to ask
+ * for its next line: slots that become free together are shared as fairly as those that come one by one.
  */
 import type { Cancel, Clock } from "../../clock.ts";
 import { BatchShare } from "./batch-share.ts";
 import type { Reservation } from "./rate/quota.ts";
 
-/** Who asks for a slot: an interactive request, or a line of a batch. */
+/** The kind of request that asks for a slot: an interactive request, or a line of a batch. */
 export type Lane = "interactive" | "batch";
 
 export interface SlotRequest {
@@ -25,15 +25,15 @@ export interface SlotRequest {
   readonly tokens: number;
 }
 
-/** What decides, besides the slots, whether a target may be asked now. Its instants are of elapsed time. */
+/** The part that decides, besides the slots, whether a target may be asked now. Its instants are of elapsed time. */
 export interface Gate {
-  /** When any request may go out; it may now, if that has passed. Infinity: not before something else changes. */
+  /** Returns when any request may go out: now, if that has passed. Infinity means not before something else changes. */
   openAtMs(): number;
-  /** The same for this request, with what it takes of the rate limit. */
+  /** Returns when this request may go out, with the units that it takes from the rate limit. */
   readyAtMs(request: SlotRequest, nowMs: number): number;
-  /** What this takes of the rate limit, in whatever unit; more than 0. */
+  /** Returns the cost of the request by the rate limit, in any unit, above 0. */
   costOf(request: SlotRequest): number;
-  /** The request goes out now. Its slot keeps what it has taken from the rate limit, null for nothing. */
+  /** Lets the request go out now. Returns what its slot keeps of the rate limit; null for nothing. */
   pass(request: SlotRequest, nowMs: number): Reservation | null;
 }
 
@@ -44,11 +44,11 @@ interface SlotWaiter {
 /** The requests of one route that wait, as one of its targets sees them. */
 export interface SlotSource {
   readonly waitingCount: number;
-  /** The next that may come to this target; null when none may. */
+  /** Returns the next request that may come to this target; null when none may. */
   first(lane: Lane, nowMs: number): SlotWaiter | null;
-  /** Gives a slot of this target to the one that {@link first} has named. */
+  /** Gives a slot of this target to the request that {@link first} has named. */
   grant(waiter: SlotWaiter, reservation: Reservation | null): void;
-  /** The target takes nothing for a while, or for good: its requests may have to go elsewhere. */
+  /** Lets requests go elsewhere, because the target takes nothing for a while, or for good. */
   redirect(): void;
 }
 
@@ -68,7 +68,7 @@ export class Limiter {
   #limit = 0;
   #batchLimit = 0;
   readonly #inFlight: Record<Lane, number> = { interactive: 0, batch: 0 };
-  /** Routes with requests that wait. The first is asked first. */
+  /** The routes with requests that wait. The first is asked first. */
   readonly #sources = new Set<SlotSource>();
   readonly #batchShare = new BatchShare();
   #isClosed = false;
@@ -80,17 +80,17 @@ export class Limiter {
     this.#clock = clock;
   }
 
-  /** The requests of both lanes together. */
+  /** The limit on the requests of both lanes together. */
   get limit(): number {
     return this.#limit;
   }
 
-  /** Whether it takes nothing any more. */
+  /** Whether the target takes no more requests. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
 
-  /** How many of them may be lines of batches. */
+  /** The part of the limit that lines of batches may take. */
   get batchLimit(): number {
     return this.#batchLimit;
   }
@@ -109,7 +109,7 @@ export class Limiter {
     return count;
   }
 
-  /** Lower limits take no slot away: they are reached as slots come back. Once it is closed they stay at none. */
+  /** Sets the limits. Lower ones take no slot away, but apply as slots come back. A closed limiter stays at 0. */
   setLimits(limit: number, batchLimit: number): void {
     if (this.#isClosed) return;
     this.#limit = limit;
@@ -117,13 +117,13 @@ export class Limiter {
     this.recheck();
   }
 
-  /** What lines keep while interactive requests wait too, from 0 to 1. */
+  /** Sets the share that lines keep while interactive requests wait too, from 0 to 1. */
   setBatchShare(share: number): void {
     this.#batchShare.set(share);
     this.recheck();
   }
 
-  /** The source has requests that wait. */
+  /** Adds a source that has requests waiting. */
   add(source: SlotSource): void {
     this.#sources.add(source);
   }
@@ -132,32 +132,32 @@ export class Limiter {
     this.#sources.delete(source);
   }
 
-  /** Whether the request could go out now without overtaking one whose turn it is. */
+  /** Returns whether the request could go out now without overtaking one whose turn it is. */
   canTake(request: SlotRequest, nowMs: number): boolean {
     if (!this.#hasSlotFor(request.lane) || this.#gate.readyAtMs(request, nowMs) > nowMs)
       return false;
     return this.#sources.size === 0 || this.#next(nowMs) === null;
   }
 
-  /** Counts a slot as taken; only when it {@link canTake} the request. */
+  /** Takes a slot. The caller has checked with {@link canTake}. */
   take(request: SlotRequest, nowMs: number): Reservation | null {
     this.#inFlight[request.lane]++;
     if (this.#sources.size > 0 || request.lane === "batch") this.#countTurn(request, nowMs);
     return this.#gate.pass(request, nowMs);
   }
 
-  /** Called by the release of a slot, which sees to it that it happens once. */
+  /** Frees a slot. The slot makes sure that it is freed once. */
   release(lane: Lane): void {
     this.#inFlight[lane]--;
     this.recheck();
   }
 
-  /** Grants what there is to those who wait. To be called when the gate may have opened. */
+  /** Grants free slots to the requests that wait. It must be called when the gate may have opened. */
   recheck(): void {
     if (!this.#isGranting) this.#grantNext();
   }
 
-  /** One at a time: the flow that is served asks for its next line before another one is. */
+  /** Grants one slot at a time, so that the flow that was served can ask for its next line before the next grant. */
   readonly #grantNext = (): void => {
     this.#isGranting = false;
     if (this.#sources.size === 0 || this.totalInFlight >= this.#limit) return;
@@ -185,7 +185,7 @@ export class Limiter {
     queueMicrotask(this.#grantNext);
   };
 
-  /** The request whose turn it is, as far as slots decide it; null when none waits that there is a slot for. */
+  /** Returns the request whose turn it is, as far as slots decide it; null when there is a slot for none. */
   #next(nowMs: number): Next | null {
     const interactive = this.#hasSlotFor("interactive") ? this.#first("interactive", nowMs) : null;
     const line = this.#hasSlotFor("batch") ? this.#first("batch", nowMs) : null;
@@ -213,7 +213,7 @@ export class Limiter {
     this.#batchShare.earn(this.#gate.costOf(request), this.#gate.costOf(line.waiter.request));
   }
 
-  /** Takes nothing any more, and sends away what waits for it alone. */
+  /** Closes the limiter for good, and redirects the requests that wait for it alone. */
   close(): void {
     this.#isClosed = true;
     this.#limit = 0;
@@ -222,7 +222,7 @@ export class Limiter {
     this.redirect();
   }
 
-  /** The target takes nothing for a while: requests that need not wait for it are to go elsewhere. */
+  /** Sends requests elsewhere that need not wait for this target, which takes nothing for a while. */
   redirect(): void {
     for (const source of [...this.#sources]) source.redirect();
   }

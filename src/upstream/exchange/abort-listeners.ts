@@ -6,7 +6,7 @@
  */
 
 export interface Interruptible {
-  /** Called once, when the signal aborts. */
+  /** Ends the wait. It is called once, when the signal aborts. */
   interrupt(): void;
 }
 

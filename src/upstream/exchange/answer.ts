@@ -84,8 +84,8 @@ export function usageOf(body: Buffer, redactor: Redactor): Usage | null | Promis
 }
 
 /**
- * Also puts the answer on one line: it goes into a file of lines, and a second pass over a long answer would cost too
- * much.
+ * Returns the usage, and puts the answer on one line, because it goes into a file of lines. A second pass over a long
+ * answer would cost too much.
  */
 async function usageOfLong(body: Buffer, redactor: Redactor): Promise<Usage | null> {
   const reading = new UsageReading();

@@ -32,14 +32,14 @@ export interface Controller {
 
 /** The rules shared by every attempt at a target. */
 export interface AttemptRules extends AnswerRules {
-  /** Read when an attempt begins. */
+  /** Returns the limit. It is read when an attempt begins. */
   readonly maxAnswerBytes: () => number;
 }
 
 interface AttemptOptions {
   readonly timeouts: Timeouts;
   readonly abort: AbortSignal;
-  /** Left out for an answer that is short. */
+  /** The memory for the answer; left out where the answer is short. */
   readonly room?: AnswerRoom | undefined;
   readonly resolve: (attempted: Attempted) => void;
 }
@@ -54,11 +54,11 @@ export class Attempt implements Interruptible, Impatient {
   readonly #options: AttemptOptions;
   readonly #timeout: TimeoutTimer;
   #isSettled = false;
-  /** Null until a connection takes the request. */
+  /** The controller of the exchange; null until a connection takes the request. */
   #controller: Controller | null = null;
   #status = 0;
   #headers: AnswerHeaders = {};
-  /** Null until the answer begins. */
+  /** The body so far; null until the answer begins. */
   #body: Gathered | null = null;
 
   constructor(rules: AttemptRules, options: AttemptOptions) {

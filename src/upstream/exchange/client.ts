@@ -30,7 +30,7 @@ export interface ClientOptions {
   readonly clock: Clock;
 }
 
-/** Idle connections close before the 5 s after which uvicorn and Node close theirs, so none is used as it dies. */
+/** The lifetime of an idle connection. uvicorn and Node close theirs after 5 s, and none may be used as it closes. */
 const KEEP_ALIVE_MS = 4_000;
 
 const INTERRUPTED = { kind: "interrupted" } as const;

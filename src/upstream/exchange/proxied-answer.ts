@@ -37,11 +37,11 @@ interface ProxiedAnswerOptions {
   readonly clock: Clock;
   readonly redactor: Redactor;
   readonly resolve: (result: Proxied | Unproxied) => void;
-  /** Called once, when nothing more comes from the upstream. */
+  /** The callback for the end of the exchange. It is called once, when nothing more comes from the upstream. */
   readonly onOver: () => void;
 }
 
-/** Error answers are short. Only the beginning of a longer one is judged. */
+/** The limit of the bytes that are judged. Error answers are short, and only the beginning of a longer one counts. */
 const MAX_JUDGED_BYTES = 64 * 1024;
 
 interface Head {
@@ -60,11 +60,11 @@ export class ProxiedAnswer implements Interruptible, Impatient {
   readonly #options: ProxiedAnswerOptions;
   readonly #timeout: TimeoutTimer;
   #isOver = false;
-  /** Null until a connection takes the request. */
+  /** The controller of the exchange; null until a connection takes the request. */
   #controller: Controller | null = null;
   #judged: Judged | null = null;
   readonly #redacted: RedactedStream;
-  /** Null until the answer goes on. */
+  /** The body that the client reads; null until the answer goes on. */
   #body: Readable | null = null;
 
   constructor(options: ProxiedAnswerOptions) {
@@ -141,7 +141,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     else this.#passJudged(controller, judged);
   }
 
-  /** Whether the answer is a refusal; the caller is told when it is. */
+  /** Returns whether the answer is a refusal, which the caller then gets instead of a body. */
   #isRefused({ head, chunks }: Judged): boolean {
     const { redactor } = this.#options;
     const body = redactor.bytes(Buffer.concat(chunks));

@@ -80,7 +80,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
   ns: 1e-6,
 };
 const PIECES = /^(?:\d+(?:\.\d+)?(?:d|h|ms|m|s|us|µs|ns))+$/;
-/** Bare seconds above this are a date, counted since 1970. */
+/** The bound above which bare seconds are a date, counted since 1970. */
 const MAX_BARE_SECONDS = 100_000_000;
 
 function durationMsIn(value: string | string[] | undefined): number | null {

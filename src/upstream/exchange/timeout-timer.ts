@@ -20,7 +20,7 @@ export interface Timeouts {
 export type Awaited = "connection" | "first_byte" | "more" | "reader";
 
 export interface Impatient {
-  /** Called with `answer` when the time for the whole attempt is over. */
+  /** Ends the attempt. `answer` means that the time for the whole attempt is over. */
   expire(waitedFor: Awaited | "answer"): void;
 }
 

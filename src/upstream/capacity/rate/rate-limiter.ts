@@ -21,7 +21,7 @@ import { RollingMinute } from "./rolling-minute.ts";
 const MINUTE_MS = 60_000;
 /** The aim lies just below the limit: requests that leave evenly do not arrive evenly. */
 const AIM = 0.98;
-/** Requests may go early by this time at the limit's rate, because timers are late. */
+/** The time by which requests may go early at the limit's rate, because timers are late. */
 const TOLERANCE_MS = 200;
 /** Units given back may be spent again at once, up to this part of the limit. */
 const MAX_CREDIT = 0.1;
