@@ -68,7 +68,7 @@ interface LeftSource {
 
 /**
  * Lists the lines of a chunk that are not `answered`, in order, for the rows that say why. There are as many as the
- * chunk has lines without a record, even when the input is damaged: unreadable lines get the next free numbers.
+ * chunk has lines without a record, even when the input is damaged: unreadable lines get numbers from their extents.
  */
 export async function findLeftLines(
   chunk: Chunk,
@@ -76,17 +76,37 @@ export async function findLeftLines(
   source: LeftSource,
 ): Promise<LeftLine[]> {
   const left: LeftLine[] = [];
+  const read = new Set<number>();
   const leftCount = chunk.lineCount - answered.size;
   for (const group of groupsOf(chunk.extents)) {
     for (const line of await readIfPossible(group, source)) {
+      read.add(line.number);
       if (!answered.has(line.number) && left.length < leftCount) left.push(line);
     }
   }
   const taken = new Set([...answered, ...left.map(({ number }) => number)]);
-  for (let number = chunk.extents[0]?.firstLine ?? 1; left.length < leftCount; number++) {
+  for (const number of numbersOfUnread(chunk.extents, read)) {
+    if (left.length === leftCount) break;
     if (!taken.has(number)) left.push({ number, customId: null });
+    taken.add(number);
   }
   return left.sort((a, b) => a.number - b.number);
+}
+
+/** Yields the numbers that unread lines may have, without end. Each unread extent has one line or more. */
+function* numbersOfUnread(
+  extents: readonly InputExtent[],
+  read: ReadonlySet<number>,
+): Generator<number> {
+  const unread = extents.flatMap(({ firstLine }, i) =>
+    read.has(firstLine) ? [] : [{ firstLine, until: extents[i + 1]?.firstLine ?? Infinity }],
+  );
+  for (const { firstLine } of unread) yield firstLine;
+  for (const { firstLine, until } of unread) {
+    for (let number = firstLine; number < until; number++) yield number;
+  }
+  // Damaged bytes may also look like fewer lines than there were.
+  for (let number = extents[0]?.firstLine ?? 1; ; number++) yield number;
 }
 
 /** Reads the lines of all extents, or only of the readable ones when one cannot be read. */

@@ -91,6 +91,47 @@ describe.each(Object.entries(DAMAGES))("a segment that is %s", (_name, damage) =
   });
 });
 
+test.each([
+  { which: "first", damagedIndex: 0, lostIds: ids(8).slice(0, 4) },
+  { which: "last", damagedIndex: 1, lostIds: ids(8).slice(4) },
+])(
+  "of two segments of a chunk the $which is damaged: only its lines are sent again",
+  async (each) => {
+    using dir = temporaryFolder("batchd-damage-");
+    await using upstream = await startUpstream();
+    const options = {
+      upstreamUrl: upstream.url,
+      dataDir: dir.path,
+      config: { engine: { drain_grace_seconds: 0 } },
+    };
+    const before = await startTestService(options);
+    // Four lines are answered at the first start, four at the second, and four at the third.
+    const { id } = await before.submit(
+      chatLines(12, (n) => (n <= 4 ? "fine" : `[[hang x${n <= 8 ? 1 : 2}]]`)),
+    );
+    await upstream.reached(12);
+    await before.events.reached("line.recorded", { count: 4 });
+    await before.close();
+    const between = await startTestService(options);
+    await upstream.reached(12 + 8);
+    await between.events.reached("line.recorded", { count: 4 });
+    await between.close();
+    const segments = await segmentsOf(dir.path, id);
+    expect(segments).toHaveLength(2);
+    await truncate(segments[each.damagedIndex]!, 100);
+
+    await using after = await startTestService(options);
+    await after.ended(id);
+
+    expect(after.events.count("journal.damaged", { batch: id })).toBe(1);
+    await expectAllAnswered(after, id, 12);
+    // Lines that hung were sent once more before.
+    const timesSent = ids(8).map((line, i) => upstream.received.get(line)! - (i < 4 ? 1 : 2));
+    expect(ids(8).filter((_, i) => timesSent[i] === 1)).toEqual(each.lostIds);
+    expect(timesSent.filter((times) => times > 1)).toEqual([]);
+  },
+);
+
 test("a damaged segment of an older version is noticed too, and its counts are put right", async () => {
   await using setup = await twoModels();
   const { service, slow, id } = setup;
@@ -149,6 +190,41 @@ test("a batch whose input is lost while it runs ends, with a row for each line",
     ids(4).map(() => [null, "input_unreadable"]),
   );
   expect(rows.map(({ error }) => error?.message.match(/\d+/)?.[0])).toEqual(["1", "2", "3", "4"]);
+});
+
+test("where the end of a mixed input is lost, the lines before it are named in their rows", async () => {
+  const clock = new FakeClock();
+  using dir = temporaryFolder("batchd-damage-");
+  await using upstream = await startUpstream();
+  const options = {
+    ...{ clock, dataDir: dir.path },
+    config: {
+      engine: { drain_grace_seconds: 0 },
+      limits: { allow_mixed_models: true },
+      upstreams: ["one", "two"].map((name) => ({ name, base_url: upstream.url, models: [name] })),
+    },
+  };
+  const before = await startTestService(options);
+  upstream.hold();
+  const { id, input_file_id } = await before.submit(
+    ids(6).map((line, i) => chatLine(line, "fine", { model: ["one", "two"][i % 2]! })),
+  );
+  await upstream.reached(6);
+  await before.close();
+  const path = blobPath(dir.path, `files/${input_file_id}`);
+  const text = await readFile(path, "utf8");
+  await truncate(path, text.indexOf("line-5"));
+
+  await using after = await startTestService(options);
+  const batch = await endsAfterTries(after, { id, clock, chunkCount: 2 });
+
+  expect(batch.request_counts).toEqual({ total: 6, completed: 0, failed: 6 });
+  const rows = await after.rows(batch.error_file_id);
+  expect(rows.map(({ custom_id, error }) => [custom_id, error?.code])).toEqual([
+    ...ids(4).map((line) => [line, "internal_error"]),
+    [null, "input_unreadable"],
+    [null, "input_unreadable"],
+  ]);
 });
 
 test("a line that fails in every try gets a row, and the others of its chunk their answers", async () => {
@@ -236,11 +312,11 @@ const tokensIn = (rows: Awaited<ReturnType<TestService["rows"]>>) =>
 /** Lets the lease of each failed try run out. */
 async function endsAfterTries(
   service: TestService,
-  { id, clock }: { id: string; clock: FakeClock },
+  { id, clock, chunkCount = 1 }: { id: string; clock: FakeClock; chunkCount?: number },
 ) {
   const end = service.ended(id);
   for (let failed = 1; failed <= 5; failed++) {
-    await service.events.reached("chunk.failed", { batch: id, count: failed });
+    await service.events.reached("chunk.failed", { batch: id, count: failed * chunkCount });
     // The lease is free again only once the run is over in every respect.
     await clock.asleep(1, clock.nowMs());
     clock.advance(31_000);

@@ -10,8 +10,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
-  // The faults of each line are facts of conformance/.
-  "intake.ts": "test/engine/validation-extremes.test.ts",
   // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
   "sending.ts": "test/engine/pass-through.test.ts",
