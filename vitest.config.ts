@@ -37,6 +37,8 @@ export default defineConfig(({ mode }) => ({
   test: {
     include: ["test/**/*.test.ts"],
     setupFiles: ["test/support/watchdog.ts"],
+    // The longest turns are simulations of some seconds, and coverage makes them several times longer.
+    provide: { maxTurnMs: process.argv.includes("--coverage") ? 60_000 : 10_000 },
     exclude: [...configDefaults.exclude, ...(mode === "fast" ? SLOW : [])],
     // Real processes: some tests send signals, count sockets or watch memory.
     pool: "forks",
