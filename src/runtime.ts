@@ -2,7 +2,6 @@
  * The composition root: the one place that knows every part. It starts them in order and closes them in reverse:
  * first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
-
 import { Batches } from "./api/batches.ts";
 import { Files } from "./api/files.ts";
 import { Idempotency } from "./api/idempotency.ts";
@@ -13,9 +12,10 @@ import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
+import { Closers } from "./closers.ts";
 import type { Config } from "./config/schema.ts";
 import { Engine } from "./engine/engine.ts";
-import type { IntakeLimits } from "./engine/intake.ts";
+import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
 import { type AppDeps, createApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
@@ -36,7 +36,7 @@ export interface RuntimeOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Replaced in tests of several replicas on one storage, each of which would lock out the others. */
+  /** The opening of the storage. Tests of several replicas replace it, because each would lock out the others. */
   readonly openStorage?: typeof openStorage;
 }
 
@@ -57,25 +57,6 @@ export interface Runtime {
 export type StartResult =
   | { readonly ok: true; readonly runtime: Runtime }
   | { readonly ok: false; readonly problem: string };
-
-/** The parts that were opened, to be closed in reverse. */
-class Closers {
-  readonly #closers: { name: string; close: () => Promise<void> }[] = [];
-
-  add(name: string, close: () => Promise<void>): void {
-    this.#closers.push({ name, close });
-  }
-
-  async closeAll(): Promise<void> {
-    const failures: Error[] = [];
-    for (const { name, close } of this.#closers.splice(0).reverse()) {
-      await close().catch((cause: unknown) => {
-        failures.push(new Error(`closing ${name} failed`, { cause }));
-      });
-    }
-    if (failures.length > 0) throw new AggregateError(failures, "unclean shutdown");
-  }
-}
 
 /** Brings the tables of the data folder up to date and closes it again; returns a problem, or null. */
 export async function migrate(config: Config, clock: Clock): Promise<string | null> {

@@ -1,6 +1,7 @@
 /** Finds the model in a request body, and checks in the same pass that the body is one JSON object in UTF-8. */
 import { type Extent, indexOfKey, isObjectAt, quoted } from "./json.ts";
-import { JsonScan, skipSpace } from "./json-scan.ts";
+import { JsonScan } from "./json-scan.ts";
+import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
 import { Utf8Check } from "./utf8.ts";
 

@@ -8,7 +8,8 @@
  * once.
  */
 import { decodeString, isObjectAt, isSame, isSpelled } from "./json.ts";
-import { JsonScan, type Member, skipSpace } from "./json-scan.ts";
+import { JsonScan, type Member } from "./json-scan.ts";
+import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
 
 /** The JSON texts of values, by the name of their field. */

@@ -1,6 +1,7 @@
 /** Judges the first line of an upload, and gives a hint when it is not the JSON object that a batch needs. */
 import { isArrayAt, isObjectAt } from "./json.ts";
-import { isJson, skipSpace } from "./json-scan.ts";
+import { isJson } from "./json-scan.ts";
+import { skipSpace } from "./json-tokens.ts";
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 

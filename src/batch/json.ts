@@ -1,5 +1,5 @@
 /** Reads keys and strings of JSON text at known offsets, escapes resolved. `json-scan.ts` finds the offsets. */
-import { BACKSLASH, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "./json-scan.ts";
+import { BACKSLASH, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "./json-tokens.ts";
 
 /** A half-open range of byte offsets. */
 export interface Extent {

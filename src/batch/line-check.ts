@@ -13,7 +13,7 @@ import {
   isSpelled,
   isStringAt,
 } from "./json.ts";
-import { skipSpace } from "./json-scan.ts";
+import { skipSpace } from "./json-tokens.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
 import { truncate } from "./truncate.ts";
 

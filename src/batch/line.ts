@@ -14,7 +14,8 @@ import {
   isStringAt,
   quoted,
 } from "./json.ts";
-import { JsonScan, type Member, skipSpace } from "./json-scan.ts";
+import { JsonScan, type Member } from "./json-scan.ts";
+import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
 
 /** The extents of the parts of a line; null for a part that is missing. */

@@ -11,15 +11,11 @@
  * After `MAX_FAILURES` of them all unreadable data counts as lost, and after twice as many the batch ends without
  * results. The finalizer waits for a full disk or a locked database, however long that takes.
  */
-import { createHash } from "node:crypto";
-import { once } from "node:events";
-import { PassThrough } from "node:stream";
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
-import { piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type {
   BatchLease,
@@ -32,11 +28,12 @@ import type {
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";
-import { isPassing, MAX_FAILURES, NotWritten } from "./failure.ts";
+import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Merge } from "./merge.ts";
+import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
 
-/** Result files expire after 30 days unless the client chose otherwise. */
+/** The lifetime of result files, 30 days, unless the client chose otherwise. */
 const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
 
 export interface FinalizerDeps {
@@ -49,13 +46,13 @@ export interface FinalizerDeps {
   readonly tracing: Tracing;
   readonly leases: Leases;
   readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** Called when a batch is final and its journal may go. */
+  /** The callback for a batch that is final: its journal may be removed. */
   readonly onFinal: () => void;
-  /** Called when lines of a batch have to be sent again. */
+  /** The callback for lines of a batch that have to be sent again. */
   readonly onReopened: () => void;
 }
 
-/** The bytes of an input are gone when its row is gone. */
+/** The key of an input whose row was deleted. Its bytes are deleted too. */
 const NO_SUCH_BLOB = "files/none";
 /** The wait before results that could not be published are tried again. */
 const COMMIT_RETRY_MS = 1_000;
@@ -114,7 +111,7 @@ async function publish(
   for (;;) {
     try {
       const isPublished = await store.finishBatchIfLeased(lease, result);
-      // Without this the loss would be counted nowhere: the lease is dropped before its next renewal.
+      // Without this the loss would be counted nowhere: the lease is released before its next renewal.
       if (!isPublished) run.loseLease();
       return isPublished;
     } catch (err) {
@@ -189,7 +186,7 @@ async function writeResults(
       }
     }
     if (run.stop.aborted || (canSendAgain && merge.incomplete.length > 0)) {
-      await Promise.all([output.abandon(), error.abandon()]);
+      await Promise.all([output.discard(), error.discard()]);
       await giveBack(lease, run.stop.aborted ? [] : merge.incomplete, deps);
       return null;
     }
@@ -201,7 +198,7 @@ async function writeResults(
       lostBlobKeys: merge.incomplete.flatMap(({ lostBlobKeys }) => lostBlobKeys),
     };
   } catch (cause) {
-    await Promise.all([output.abandon(), error.abandon()]);
+    await Promise.all([output.discard(), error.discard()]);
     throw cause;
   }
 }
@@ -233,13 +230,6 @@ async function giveBack(
   metrics.leaseChanged("batch", "released");
 }
 
-interface WrittenBlob {
-  readonly id: FileId;
-  readonly blobKey: string;
-  readonly bytes: number;
-  readonly sha256: string;
-}
-
 function resultFile(
   batch: Batch,
   kind: "output" | "error",
@@ -256,81 +246,3 @@ function resultFile(
     traceparent: batch.traceparent,
   };
 }
-
-/** Rows gather to this size before they are written: small writes cost more than the copy. */
-const WRITE_BYTES = 256 * 1024;
-
-/** The writer of one result blob. It begins with the first row, so that an empty file is never made. */
-class ResultWriter {
-  readonly #blobs: Blobs;
-  readonly #id: FileId;
-  readonly #hash = createHash("sha256");
-  #stream: PassThrough | null = null;
-  #stored: Promise<{ bytes: number }> | null = null;
-  #gathered: Buffer[] = [];
-  #gatheredBytes = 0;
-
-  constructor(blobs: Blobs, id: FileId) {
-    this.#blobs = blobs;
-    this.#id = id;
-  }
-
-  /** Returns null when there is room for more right away. */
-  write(row: Buffer): Promise<void> | null {
-    this.#gathered.push(row);
-    this.#gatheredBytes += row.length;
-    return this.#gatheredBytes < WRITE_BYTES ? null : this.#pass();
-  }
-
-  async finish(describe: (blob: WrittenBlob) => StoredFile): Promise<StoredFile | null> {
-    if (this.#gatheredBytes > 0) await this.#pass();
-    if (this.#stream === null || this.#stored === null) return null;
-    this.#stream.end();
-    const { bytes } = await this.#stored;
-    const blobKey = resultBlobKey(this.#id);
-    return describe({ id: this.#id, blobKey, bytes, sha256: this.#hash.digest("hex") });
-  }
-
-  /** Stops writing; a finished blob is removed with its intent. */
-  async abandon(): Promise<void> {
-    this.#stream?.destroy(new Error("abandoned"));
-    await this.#stored?.catch(() => {});
-  }
-
-  async #pass(): Promise<void> {
-    const rows = this.#gathered;
-    this.#gathered = [];
-    this.#gatheredBytes = 0;
-    // A long row comes last. To copy and hash it at once would block the event loop for 70 ms with 64 MB.
-    const last = rows.at(-1);
-    const long = last !== undefined && last.length > WRITE_BYTES ? rows.pop() : undefined;
-    if (rows.length > 0) await this.#put(Buffer.concat(rows));
-    if (long === undefined) return;
-    for (const piece of piecesOf(long)) {
-      await timeForMore();
-      await this.#put(piece);
-    }
-  }
-
-  async #put(bytes: Buffer): Promise<void> {
-    this.#hash.update(bytes);
-    const stream = this.#open();
-    if (!stream.write(bytes)) await Promise.race([once(stream, "drain"), this.#stored]);
-  }
-
-  #open(): PassThrough {
-    if (this.#stream === null) {
-      this.#stream = new PassThrough({ highWaterMark: 4 * WRITE_BYTES });
-      const stored = this.#blobs.put(resultBlobKey(this.#id), this.#stream);
-      this.#stored = stored.catch((cause: unknown) => {
-        throw new NotWritten("a result file could not be written", { cause });
-      });
-      // `finish` awaits the promise; a failure before that surfaces in `#pass`.
-      this.#stored.catch(() => {});
-      this.#stream.on("error", () => {});
-    }
-    return this.#stream;
-  }
-}
-
-const resultBlobKey = (id: FileId) => `files/${id}`;

@@ -5,42 +5,28 @@
  * the longest line, the custom ids and the plan. The verdict is one guarded commit, so it changes nothing when the
  * batch was cancelled, or its lease was lost, during the read.
  */
-import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
-import type { FaultCode } from "../batch/codes.ts";
+import type { Batch, StoredFile } from "../batch/batch.ts";
 import { servedBy } from "../batch/file-models.ts";
-import { LineChecker, type LineFault, modelNotFound } from "../batch/line-check.ts";
-import { type ChunkLimits, Planner } from "../batch/plan.ts";
+import { modelNotFound } from "../batch/line-check.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
 import type { Announcement } from "../store/deliveries.ts";
-import type { BatchPlan, ClaimedBatch, Store } from "../store/store.ts";
+import type { ClaimedBatch, Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
+import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases } from "./lease.ts";
-import { parsedLine } from "./parsed-line.ts";
 import { isGone } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 
-/** The number of faults that a failed batch lists. */
-const MAX_FAULTS = 100;
 /** The fixed cost of a line besides its bytes, however short it is. */
 const LINE_COST_BYTES = 256;
-
-export interface IntakeLimits {
-  readonly maxFileBytes: number;
-  readonly maxRequestsPerBatch: number;
-  readonly maxLineBytes: number;
-  readonly maxEmbeddingInputsPerBatch: number;
-  /** Whether the lines of one batch may name several models. */
-  readonly allowMixedModels: boolean;
-  readonly chunk: ChunkLimits;
-}
 
 export interface IntakeDeps {
   readonly store: Store;
@@ -59,13 +45,9 @@ export interface IntakeDeps {
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
   readonly turn: { project: string };
-  /** Called when a batch has failed. */
+  /** The callback for a batch that has failed. */
   readonly onFinal: () => void;
 }
-
-type Verdict =
-  | { readonly ok: true; readonly plan: BatchPlan }
-  | { readonly ok: false; readonly faults: readonly Fault[] };
 
 /** Validates one waiting batch; returns false when there is none. */
 export async function validateNext(deps: IntakeDeps): Promise<boolean> {
@@ -130,11 +112,6 @@ async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps)
   metrics.leaseChanged("batch", "closed");
   log.info({ batch: batch.id, lines: total, chunks: chunks.length }, "batch.started");
 }
-
-const fileFault = (code: FaultCode, message: string, param: string | null = null): Verdict => ({
-  ok: false,
-  faults: [{ code, message, param, line: null }],
-});
 
 /** Returns null when `stop` ended the reading. */
 async function judge(
@@ -231,97 +208,4 @@ function defaultModelFault(
   if (defaultModel === null || servedBy(routeKeyOf, defaultModel) !== null) return null;
   const fault = modelNotFound(defaultModel, "x_batchd.default_model", hintFor(defaultModel));
   return { ok: false, faults: [{ ...fault, line: null }] };
-}
-
-/** The rules for the lines of a batch. */
-interface Rules {
-  readonly limits: IntakeLimits;
-  readonly models: ServedModels;
-  /** The model for lines without one in a batch without a default of its own. */
-  readonly defaultModel: string | null;
-}
-
-/** The result of one pass over the lines of an input file. */
-class InputReading {
-  readonly #limits: IntakeLimits;
-  /** The model is settled here and kept with the batch, so that a line asks for the same one whenever it is sent. */
-  readonly #defaultModel: string | null;
-  readonly #checker: LineChecker;
-  readonly #planner: Planner;
-  readonly #faults: Fault[] = [];
-  #lineCount = 0;
-
-  constructor(batch: Batch, { limits, models, defaultModel }: Rules) {
-    this.#limits = limits;
-    this.#defaultModel = batch.defaultModel ?? defaultModel;
-    this.#checker = new LineChecker(batch.endpoint, {
-      ...models,
-      defaultModel: this.#defaultModel,
-      allowsMixedModels: limits.allowMixedModels,
-    });
-    this.#planner = new Planner(limits.chunk);
-  }
-
-  /** Adds a line. Returns null when it is added already; only a long line takes its time. */
-  add(line: SplitLine): Promise<void> | null {
-    this.#lineCount++;
-    if (this.#lineCount > this.#limits.maxRequestsPerBatch) return null;
-    const { bytes } = line;
-    if (bytes === null) {
-      this.#judge(line, {
-        code: "line_too_long",
-        message: `This line is longer than the ${this.#limits.maxLineBytes} bytes that a request may have.`,
-        param: null,
-      });
-      return null;
-    }
-    const parsed = parsedLine(bytes);
-    if (parsed instanceof Promise) {
-      return parsed.then((found) => this.#judge(line, this.#checker.findFault(bytes, found)));
-    }
-    this.#judge(line, this.#checker.findFault(bytes, parsed));
-    return null;
-  }
-
-  #judge(line: SplitLine, fault: LineFault | null): void {
-    if (fault !== null) {
-      if (this.#faults.length < MAX_FAULTS) this.#faults.push({ ...fault, line: line.number });
-    } else if (this.#faults.length === 0) {
-      this.#plan(line);
-    }
-  }
-
-  verdict(): Verdict {
-    const { maxRequestsPerBatch, maxEmbeddingInputsPerBatch } = this.#limits;
-    const { model, inputCount } = this.#checker;
-    if (this.#lineCount > maxRequestsPerBatch) {
-      return fileFault(
-        "too_many_requests",
-        `The input file holds ${this.#lineCount} requests. A batch may hold at most ${maxRequestsPerBatch}.`,
-      );
-    }
-    if (inputCount > maxEmbeddingInputsPerBatch) {
-      return fileFault(
-        "too_many_inputs",
-        `The input file holds ${inputCount} inputs. The requests of an embeddings batch may hold at most ${maxEmbeddingInputsPerBatch} together.`,
-      );
-    }
-    if (this.#faults.length > 0) return { ok: false, faults: this.#faults };
-    if (this.#lineCount === 0 || model === null) {
-      return fileFault(
-        "empty_file",
-        "The input file is empty. Please ensure that the batch contains at least one request.",
-      );
-    }
-    const chunks = this.#planner.finish();
-    const defaultModel = this.#defaultModel;
-    return { ok: true, plan: { model, defaultModel, total: this.#lineCount, chunks } };
-  }
-
-  #plan(line: SplitLine): void {
-    const asked = this.#checker.latestModel;
-    if (asked === null) throw new Error("a line without a model was accepted");
-    const { number, start, end } = line;
-    this.#planner.add({ number, start, end, model: asked.name, routeKey: asked.routeKey });
-  }
 }

@@ -3,8 +3,8 @@
  * process.
  *
  * A scrape asks other parts for the values that they have ({@link Metrics.scrape}). All other values are counted where
- * they arise. An attempt must not cost more than three calls with resolved labels. Lines are counted in groups, when
- * they become durable.
+ * they arise. Lines are counted in groups, when they become durable. The metrics of a target are in
+ * `target-metrics.ts`.
  */
 import {
   Counter,
@@ -15,13 +15,13 @@ import {
   Registry,
 } from "prom-client";
 import type { Batch, Usage } from "../batch/batch.ts";
-import type { Outcome } from "../batch/outcome.ts";
 import type { BatchStatus } from "../contract/batch.ts";
 import type { OpenWork } from "../store/store.ts";
 import type { TargetStatus } from "../upstream/upstream.ts";
 import { version } from "../version.ts";
-import { AttemptHistogram, type Observations } from "./attempt-histogram.ts";
+import { AttemptHistogram } from "./attempt-histogram.ts";
 import { type LabelOf, METRICS, type NameOfType } from "./metric-table.ts";
+import { TargetMetrics } from "./target-metrics.ts";
 
 export interface Answered {
   readonly method: string;
@@ -189,8 +189,8 @@ export class Metrics {
     for (const [purpose, bytes] of Object.entries(heldBytes ?? {})) {
       this.#memoryHeld.set({ purpose }, bytes);
     }
-    this.#showTargets(targets);
-    this.#showOpenWork(openWork, nowMs);
+    this.#setTargets(targets);
+    this.#setOpenWork(openWork, nowMs);
     return this.#registry.metrics();
   }
 
@@ -198,7 +198,7 @@ export class Metrics {
     return this.#registry.contentType;
   }
 
-  #showTargets(targets: readonly TargetStatus[]): void {
+  #setTargets(targets: readonly TargetStatus[]): void {
     for (const gauge of [this.#limit, this.#inFlight, this.#waiting, this.#circuit]) gauge.reset();
     for (const { name: target, limit, inFlight, waiting, circuit } of targets) {
       this.#limit.set({ target }, limit);
@@ -209,7 +209,7 @@ export class Metrics {
     }
   }
 
-  #showOpenWork(work: OpenWork | null, nowMs: number): void {
+  #setOpenWork(work: OpenWork | null, nowMs: number): void {
     this.#batchesOpen.reset();
     this.#linesOpen.set(work?.lineCount ?? Number.NaN);
     const firstAtMs =
@@ -247,60 +247,5 @@ export class Metrics {
   #described<Name extends keyof typeof METRICS>(name: Name) {
     const { help, labels } = METRICS[name];
     return { help, labelNames: [...labels] as LabelOf<Name>[], registers: [this.#registry] };
-  }
-}
-
-/** The metrics of all targets. */
-interface TargetFamilies {
-  readonly attempts: Counter<LabelOf<"batchd_upstream_attempts_total">>;
-  readonly seconds: AttemptHistogram;
-  readonly waitSeconds: AttemptHistogram;
-  readonly retries: Counter<LabelOf<"batchd_upstream_retries_total">>;
-}
-
-/** The metrics of one target, fast enough for tens of thousands of attempts a second. */
-export class TargetMetrics {
-  readonly #name: string;
-  readonly #families: TargetFamilies;
-  readonly #seconds: Observations;
-  readonly #waitSeconds: Readonly<Record<keyof TargetStatus["inFlight"], Observations>>;
-  /** The counters by outcome, then by the first digit of the status. */
-  readonly #counts = new Map<Outcome["kind"], Counter.Internal[]>();
-
-  constructor(name: string, families: TargetFamilies) {
-    const { seconds, waitSeconds } = families;
-    this.#name = name;
-    this.#families = families;
-    this.#seconds = seconds.labels(name);
-    this.#waitSeconds = {
-      batch: waitSeconds.labels(name, "batch"),
-      interactive: waitSeconds.labels(name, "interactive"),
-    };
-  }
-
-  waited(lane: keyof TargetStatus["inFlight"], ms: number): void {
-    this.#waitSeconds[lane].observe(ms / 1000);
-  }
-
-  attempted(outcome: Outcome, ms: number): void {
-    this.#seconds.observe(ms / 1000);
-    const statusClass = "status" in outcome ? Math.floor(outcome.status / 100) : 0;
-    const count = this.#counts.get(outcome.kind)?.[statusClass];
-    if (count === undefined) this.#firstOf(outcome.kind, statusClass).inc();
-    else count.inc();
-  }
-
-  retried({ kind }: Outcome): void {
-    const reason = kind === "answered" ? "server_error" : kind;
-    this.#families.retries.inc({ target: this.#name, reason });
-  }
-
-  #firstOf(kind: Outcome["kind"], statusClass: number): Counter.Internal {
-    const status = statusClass === 0 ? "none" : `${statusClass}xx`;
-    const count = this.#families.attempts.labels(this.#name, kind, status);
-    const counts = this.#counts.get(kind) ?? [];
-    counts[statusClass] = count;
-    this.#counts.set(kind, counts);
-    return count;
   }
 }

@@ -1,7 +1,8 @@
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Answered, Outcome } from "../batch/outcome.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
-import type { Metrics, TargetMetrics } from "../telemetry/metrics.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
+import type { TargetMetrics } from "../telemetry/target-metrics.ts";
 import {
   type Attributes,
   endingOf,

@@ -29,7 +29,12 @@ const TIME =
   /\bDate\.now\b|\bDate\(\)|\bnew Date\b(?!\()|\bperformance\b|\bhrtime\b|(?<!\.)\bset(?:Timeout|Interval)\b|\bglobalThis\.set(?:Timeout|Interval)\b|\bAbortSignal\.timeout\b|\bscheduler\.wait\b/g;
 
 /** The files to which all parts report. */
-const TELEMETRY = ["telemetry/log.ts", "telemetry/metrics.ts", "telemetry/tracing.ts"];
+const TELEMETRY = [
+  "telemetry/log.ts",
+  "telemetry/metrics.ts",
+  "telemetry/target-metrics.ts",
+  "telemetry/tracing.ts",
+];
 
 /** The files that every part with side effects may use. */
 const BASE = ["contract/", "batch/", "clock.ts", ...TELEMETRY, "resources/time-slice.ts"];
@@ -45,6 +50,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "version.ts": { may: [] },
   "clock.ts": { may: [] },
   "redactor.ts": { may: [] },
+  "closers.ts": { may: [] },
   "errors.ts": { may: ["batch/truncate.ts"] },
   "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
   "telemetry/": { may: ["clock.ts", "version.ts"], mayKnow: ["batch/", "contract/"] },
@@ -52,6 +58,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
   },
+  "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", UPSTREAM] },
   "loop.ts": { may: ["clock.ts", "telemetry/log.ts"] },
   "config/": { may: ["contract/", "telemetry/log.ts"], mayKnow: ["telemetry/metrics.ts"] },
   "config/config-watcher.ts": { may: ["clock.ts", "telemetry/log.ts", "loop.ts"] },
@@ -124,7 +131,11 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   yaml: ["config/file.ts", "contract/openapi.ts"],
   leven: ["config/problems.ts"],
   pino: ["telemetry/log.ts"],
-  "prom-client": ["telemetry/metrics.ts", "telemetry/attempt-histogram.ts"],
+  "prom-client": [
+    "telemetry/metrics.ts",
+    "telemetry/target-metrics.ts",
+    "telemetry/attempt-histogram.ts",
+  ],
   "@opentelemetry/api": ["telemetry/tracing-otlp.ts"],
   "@opentelemetry/exporter-trace-otlp-http": ["telemetry/tracing-otlp.ts"],
   "@opentelemetry/exporter-trace-otlp-proto": ["telemetry/tracing-otlp.ts"],

@@ -10,8 +10,11 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
+  "input-reading.ts": "test/engine/validation-extremes.test.ts",
   // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
+  // Results that are given up are removed, also while they are being written.
+  "result-writer.ts": "test/engine/finalizer.test.ts",
   "sending.ts": "test/engine/pass-through.test.ts",
   "served-models.ts": "test/engine/check-models.test.ts",
 };

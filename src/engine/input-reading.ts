@@ -1,0 +1,133 @@
+/**
+ * One pass over the lines of an input file: checks each line, plans its chunk, and gives the verdict on the file.
+ *
+ * It must keep no line: memory holds the custom ids, the plan and the first `MAX_FAULTS` faults. `intake.ts` reads the
+ * bytes and records the verdict.
+ */
+import type { Batch, Fault } from "../batch/batch.ts";
+import type { FaultCode } from "../batch/codes.ts";
+import { LineChecker, type LineFault } from "../batch/line-check.ts";
+import { type ChunkLimits, Planner } from "../batch/plan.ts";
+import type { SplitLine } from "../batch/split.ts";
+import type { BatchPlan } from "../store/store.ts";
+import { parsedLine } from "./parsed-line.ts";
+import type { ServedModels } from "./served-models.ts";
+
+/** The number of faults that a failed batch lists. */
+const MAX_FAULTS = 100;
+
+export interface IntakeLimits {
+  readonly maxFileBytes: number;
+  readonly maxRequestsPerBatch: number;
+  readonly maxLineBytes: number;
+  readonly maxEmbeddingInputsPerBatch: number;
+  /** Whether the lines of one batch may name several models. */
+  readonly allowMixedModels: boolean;
+  readonly chunk: ChunkLimits;
+}
+
+export type Verdict =
+  | { readonly ok: true; readonly plan: BatchPlan }
+  | { readonly ok: false; readonly faults: readonly Fault[] };
+
+export const fileFault = (
+  code: FaultCode,
+  message: string,
+  param: string | null = null,
+): Verdict => ({
+  ok: false,
+  faults: [{ code, message, param, line: null }],
+});
+
+/** The rules for the lines of a batch. */
+interface Rules {
+  readonly limits: IntakeLimits;
+  readonly models: ServedModels;
+  /** The model for lines without one in a batch without a default of its own. */
+  readonly defaultModel: string | null;
+}
+
+/** The result of one pass over the lines of an input file. */
+export class InputReading {
+  readonly #limits: IntakeLimits;
+  /** The model is settled here and kept with the batch, so that a line asks for the same one whenever it is sent. */
+  readonly #defaultModel: string | null;
+  readonly #checker: LineChecker;
+  readonly #planner: Planner;
+  readonly #faults: Fault[] = [];
+  #lineCount = 0;
+
+  constructor(batch: Batch, { limits, models, defaultModel }: Rules) {
+    this.#limits = limits;
+    this.#defaultModel = batch.defaultModel ?? defaultModel;
+    this.#checker = new LineChecker(batch.endpoint, {
+      ...models,
+      defaultModel: this.#defaultModel,
+      allowsMixedModels: limits.allowMixedModels,
+    });
+    this.#planner = new Planner(limits.chunk);
+  }
+
+  /** Adds a line. Returns null when it is added already; only a long line takes its time. */
+  add(line: SplitLine): Promise<void> | null {
+    this.#lineCount++;
+    if (this.#lineCount > this.#limits.maxRequestsPerBatch) return null;
+    const { bytes } = line;
+    if (bytes === null) {
+      this.#judge(line, {
+        code: "line_too_long",
+        message: `This line is longer than the ${this.#limits.maxLineBytes} bytes that a request may have.`,
+        param: null,
+      });
+      return null;
+    }
+    const parsed = parsedLine(bytes);
+    if (parsed instanceof Promise) {
+      return parsed.then((found) => this.#judge(line, this.#checker.findFault(bytes, found)));
+    }
+    this.#judge(line, this.#checker.findFault(bytes, parsed));
+    return null;
+  }
+
+  #judge(line: SplitLine, fault: LineFault | null): void {
+    if (fault !== null) {
+      if (this.#faults.length < MAX_FAULTS) this.#faults.push({ ...fault, line: line.number });
+    } else if (this.#faults.length === 0) {
+      this.#plan(line);
+    }
+  }
+
+  verdict(): Verdict {
+    const { maxRequestsPerBatch, maxEmbeddingInputsPerBatch } = this.#limits;
+    const { model, inputCount } = this.#checker;
+    if (this.#lineCount > maxRequestsPerBatch) {
+      return fileFault(
+        "too_many_requests",
+        `The input file holds ${this.#lineCount} requests. A batch may hold at most ${maxRequestsPerBatch}.`,
+      );
+    }
+    if (inputCount > maxEmbeddingInputsPerBatch) {
+      return fileFault(
+        "too_many_inputs",
+        `The input file holds ${inputCount} inputs. The requests of an embeddings batch may hold at most ${maxEmbeddingInputsPerBatch} together.`,
+      );
+    }
+    if (this.#faults.length > 0) return { ok: false, faults: this.#faults };
+    if (this.#lineCount === 0 || model === null) {
+      return fileFault(
+        "empty_file",
+        "The input file is empty. Please ensure that the batch contains at least one request.",
+      );
+    }
+    const chunks = this.#planner.finish();
+    const defaultModel = this.#defaultModel;
+    return { ok: true, plan: { model, defaultModel, total: this.#lineCount, chunks } };
+  }
+
+  #plan(line: SplitLine): void {
+    const asked = this.#checker.latestModel;
+    if (asked === null) throw new Error("a line without a model was accepted");
+    const { number, start, end } = line;
+    this.#planner.add({ number, start, end, model: asked.name, routeKey: asked.routeKey });
+  }
+}
