@@ -1,10 +1,13 @@
 /**
- * Stores blobs as files under one folder, which one process owns.
+ * Stores blobs as files under one folder, which one process owns or several share.
  *
  * A blob is written under a temporary name in `.tmp/` and synced. Then it is renamed to its key, and its folder is
  * synced. The order must stay. After a crash a key names all of its bytes or does not exist, and a resolved `put`
- * survives a power cut. The next opening removes the remains of a crash from `.tmp/`. No part of a key begins with a
- * dot, so a key cannot reach `.tmp/` or a place outside the folder.
+ * survives a power cut. No part of a key begins with a dot, so a key cannot reach `.tmp/` or a place outside the folder.
+ *
+ * The only owner of a folder removes the remains of a crash from `.tmp/` when it opens the folder. In a shared folder
+ * they may be blobs that others are writing. A temporary name therefore contains the key, and the sweep removes the
+ * names whose keys are garbage.
  */
 import { randomUUID } from "node:crypto";
 import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
@@ -18,6 +21,7 @@ import {
   type Blobs,
   BlobTooShort,
   type ByteRange,
+  type FindGarbage,
   type WritePace,
 } from "./blobs.ts";
 import {
@@ -41,26 +45,40 @@ const TEMPORARY = ".tmp";
 /** A write costs some syncs, which take milliseconds. */
 const PACE: WritePace = { minIntervalMs: 80, fullBytes: 1024 * 1024 };
 const DELETED_AT_ONCE = 32;
+const LOOKUP_PAGE = 500;
+
+export interface DiskOptions {
+  /** Whether other processes write to the folder at the same time. */
+  readonly isShared: boolean;
+}
 
 /** Opens the folder, and creates a missing one. */
-export async function openDiskBlobs(root: string): Promise<DiskBlobs> {
+export async function openDiskBlobs(
+  root: string,
+  options: DiskOptions = { isShared: false },
+): Promise<DiskBlobs> {
   const folder = resolve(root);
-  await removeFolder(join(folder, TEMPORARY));
+  if (!options.isShared) await removeFolder(join(folder, TEMPORARY));
   await makeFolder(join(folder, TEMPORARY));
   await closeToOthers(folder);
-  return new DiskBlobs(folder);
+  return new DiskBlobs(folder, options);
 }
 
 export class DiskBlobs implements Blobs {
   readonly pace = PACE;
   readonly heldByPutBytes = 0;
   readonly #root: string;
-  /** The folders whose own names are durable. A folder that may be removed must not be here. */
+  readonly #isShared: boolean;
+  /**
+   * The folders whose own names are durable. A folder that may be removed must not be here, so the set stays empty
+   * while other processes remove folders too.
+   */
   readonly #durableFolders = new Set<string>();
 
   /** Callers use {@link openDiskBlobs}. */
-  constructor(root: string) {
+  constructor(root: string, { isShared }: DiskOptions) {
     this.#root = root;
+    this.#isShared = isShared;
   }
 
   async put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> {
@@ -121,11 +139,23 @@ export class DiskBlobs implements Blobs {
     await this.#removeEmptyFolders(dirname(folder));
   }
 
-  /** Does nothing, because {@link openDiskBlobs} has removed them before the first write. */
-  async removeUnfinished(): Promise<void> {}
+  async removeUnfinished(findGarbage: FindGarbage): Promise<void> {
+    const folder = join(this.#root, TEMPORARY);
+    let names: string[] = [];
+    const removePage = async () => {
+      const garbage = new Set(await findGarbage([...new Set(names.map(keyOfTemporary))]));
+      const dead = names.filter((name) => garbage.has(keyOfTemporary(name)));
+      await Promise.all(dead.map((name) => orNull(unlink(join(folder, name)), "ENOENT")));
+      names = [];
+    };
+    for await (const { name } of entriesOf(folder)) {
+      if (names.push(name) === LOOKUP_PAGE) await removePage();
+    }
+    await removePage();
+  }
 
   async ping(): Promise<void> {
-    const path = join(this.#root, TEMPORARY, randomUUID());
+    const path = join(this.#root, temporaryFor(PING));
     try {
       await writeFile(path, "ping", { flag: "wx", mode: FILE_MODE });
     } finally {
@@ -135,7 +165,7 @@ export class DiskBlobs implements Blobs {
 
   async #publish(key: string, write: (file: FileHandle) => Promise<void>): Promise<void> {
     const path = this.#pathOf(key);
-    const temporary = join(this.#root, TEMPORARY, randomUUID());
+    const temporary = join(this.#root, temporaryFor(key));
     try {
       await using file = await open(temporary, "wx", FILE_MODE);
       await write(file);
@@ -157,7 +187,7 @@ export class DiskBlobs implements Blobs {
     if (folder === this.#root || this.#durableFolders.has(folder)) return;
     await syncFoldersAbove(folder, this.#root);
     // The folder cannot have been removed since, because the new blob is in it.
-    this.#durableFolders.add(folder);
+    if (!this.#isShared) this.#durableFolders.add(folder);
   }
 
   async #removeEmptyFolders(from: string): Promise<void> {
@@ -174,6 +204,16 @@ export class DiskBlobs implements Blobs {
     return join(this.#root, prefix.slice(0, -1));
   }
 }
+
+/** The key of the probe that {@link DiskBlobs.ping} writes. No row ever names it. */
+const PING = "ping";
+/** This character is in no key, and stands for `/` in temporary names. */
+const SEPARATOR = "+";
+
+const temporaryFor = (key: string): string =>
+  join(TEMPORARY, [...key.split("/"), randomUUID()].join(SEPARATOR));
+
+const keyOfTemporary = (name: string): string => name.split(SEPARATOR).slice(0, -1).join("/");
 
 async function openBlob(key: string, path: string): Promise<FileHandle> {
   const file = await orNull(open(path, "r"), "ENOENT", "ENOTDIR");

@@ -2,7 +2,7 @@
  * The file operations of disk.ts. A new name is durable only after a sync of its folder, and a new folder only after a
  * sync of its parent.
  */
-import type { Dirent } from "node:fs";
+import { type Dirent, existsSync, opendirSync } from "node:fs";
 import {
   chmod,
   type FileHandle,
@@ -30,6 +30,16 @@ export const orNull = <T>(operation: Promise<T>, ...codes: string[]): Promise<T 
     if (hasCode(error, codes)) return null;
     throw error;
   });
+
+/** Whether there is a file in the folder, at any depth. It stops at the first one, as there may be a million. */
+export function hasFiles(folder: string): boolean {
+  if (!existsSync(folder)) return false;
+  using entries = opendirSync(folder);
+  for (let entry = entries.readSync(); entry !== null; entry = entries.readSync()) {
+    if (entry.isDirectory() ? hasFiles(join(folder, entry.name)) : entry.isFile()) return true;
+  }
+  return false;
+}
 
 /** The mode of files. Other users must not read what clients send. */
 export const FILE_MODE = 0o600;

@@ -37,6 +37,42 @@ describe("disk blobs", () => {
     expect((await buffer(blobs.read("files/a"))).toString()).toBe("kept");
   });
 
+  test("in a shared folder leave alone what another process writes, and drop what no row can name", async () => {
+    const root = newRoot();
+    const first = await openDiskBlobs(root, { isShared: true });
+    const entered = Promise.withResolvers<void>();
+    const rest = Promise.withResolvers<Uint8Array>();
+    const put = first.put(
+      "journal/b1/1-1-0",
+      (async function* () {
+        yield Buffer.from("half");
+        entered.resolve();
+        yield await rest.promise;
+      })(),
+    );
+    await entered.promise;
+    const dead = first.put(
+      "files/dead",
+      (async function* () {
+        yield Buffer.from("half");
+        await new Promise(() => {});
+      })(),
+    );
+    await expect.poll(() => readdirSync(join(root, ".tmp"))).toHaveLength(2);
+    const second = await openDiskBlobs(root, { isShared: true });
+    const asked: string[] = [];
+    await second.removeUnfinished(async (keys) => {
+      asked.push(...keys);
+      return ["files/dead"];
+    });
+    expect(asked.sort()).toEqual(["files/dead", "journal/b1/1-1-0"]);
+    expect(readdirSync(join(root, ".tmp"))).toHaveLength(1);
+    rest.resolve(Buffer.from(" and half"));
+    await put;
+    expect((await buffer(second.read("journal/b1/1-1-0"))).toString()).toBe("half and half");
+    void dead;
+  });
+
   test("leave no empty folders behind", async () => {
     const root = newRoot();
     const blobs = await openDiskBlobs(root);
