@@ -5,6 +5,7 @@ const SLOW = [
   "test/cli/**",
   "test/crash/**",
   "test/dispatch/**",
+  "test/ports/postgres.test.ts",
   "test/ports/s3.test.ts",
   "test/ports/sqlite.test.ts",
   "test/engine/damage.test.ts",

@@ -206,6 +206,7 @@ async function migrateDatabase(config: Config): Promise<number> {
     complain(problem);
     return FAILED;
   }
-  say(`the database in ${resolve(config.data_dir)} is up to date`);
+  const { database_url: url, data_dir: dir } = config;
+  say(`the database ${url === undefined ? `in ${resolve(dir)}` : "on PostgreSQL"} is up to date`);
   return OK;
 }

@@ -1,53 +1,38 @@
 /**
- * Opens the data folder, to which only this process and this user may have access, and the bucket if the configuration
- * names one.
+ * Opens the database and the place of the blobs, which is the data folder or a bucket. Only this user may have access to
+ * the data folder.
  */
-import {
-  accessSync,
-  constants,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { accessSync, constants, existsSync, readdirSync, statSync } from "node:fs";
 import { chmod } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { type Blobs, BlobsUnavailable } from "./blobs/blobs.ts";
 import { openDiskBlobs } from "./blobs/disk.ts";
-import { FILE_MODE, FOLDER_MODE, isOpenToOthers, makeFolder } from "./blobs/file-system.ts";
+import { FOLDER_MODE, hasFiles, isOpenToOthers, makeFolder } from "./blobs/file-system.ts";
 import type { S3Options } from "./blobs/s3-client.ts";
-import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
 import type { StorageConfig } from "./config/storage.ts";
-import { lockDataDir } from "./store/sqlite/lock.ts";
-import { openSqliteStore } from "./store/sqlite/store.ts";
+import {
+  BLOBS,
+  type Database,
+  type DatabaseDeps,
+  databaseIn,
+  FOLDER_PLACE,
+  type Refusal,
+} from "./database.ts";
 import type { Store } from "./store/store.ts";
 
 export type OpenedStorage =
   | { readonly ok: true; readonly store: Store; readonly blobs: Blobs }
-  | { readonly ok: false; readonly problem: string };
+  | Refusal;
 
-interface Closing {
-  add(name: string, close: () => Promise<void>): void;
-}
+export type StorageDeps = DatabaseDeps;
 
-export interface StorageDeps {
-  readonly clock: Clock;
-  /** Gets what closes the parts. */
-  readonly closers: Closing;
-}
-
-const DATABASE = "batchd.sqlite";
-const BLOBS = "blobs";
-/** The file that names the place of the blobs. Without it a changed configuration would make every blob look lost. */
-const PLACE = "batchd.storage";
 /** Matches the names in a folder that only batchd uses. */
 const OWN_NAMES =
-  /^(?:batchd\.(?:sqlite(?:-wal|-shm)?|lock(?:-journal)?|storage)|blobs|lost\+found)$/;
+  /^(?:batchd\.(?:sqlite(?:-wal|-shm)?|lock(?:-journal)?|database|storage)|blobs|lost\+found)$/;
 
 /** The part of the configuration that names the places. */
-type Places = Pick<Config, "data_dir" | "storage">;
+type Places = Pick<Config, "data_dir" | "database" | "database_url" | "storage">;
 
 /** Opens the stores. Creates a missing folder, but no bucket. Every open part is added to `closers`. */
 export async function openStorage(places: Places, deps: StorageDeps): Promise<OpenedStorage> {
@@ -62,92 +47,88 @@ export async function openStorage(places: Places, deps: StorageDeps): Promise<Op
 }
 
 async function open(dir: string, places: Places, deps: StorageDeps): Promise<OpenedStorage> {
-  const { clock, closers } = deps;
-  const path = join(dir, DATABASE);
-  const hasDatabase = existsSync(path);
-  const misplaced = misplacedBlobs(dir, places.storage, hasDatabase);
-  if (misplaced !== null) return { ok: false, problem: misplaced };
-  const unlock = lockDataDir(dir, path);
-  if (unlock === null) {
-    return {
-      ok: false,
-      problem: `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`,
-    };
-  }
-  closers.add("lock", async () => unlock());
-  const opened = await openBlobs(dir, places.storage, { hasDatabase, clock, closers });
+  const database = databaseIn(dir, places, deps);
+  const place =
+    places.storage.type === "s3"
+      ? await bucketOf(places.storage, deps)
+      : folderIn(dir, database.isShared);
+  const problem = await misplacement(database, place);
+  if (problem !== null) return { ok: false, problem };
+  // SQLite locks the folder here, so nothing in the folder may be touched before.
+  const opened = await database.open(place.name);
   if (!opened.ok) return opened;
-  const database = await openSqliteStore({ path, clock });
-  if (!database.ok) return database;
-  closers.add("store", () => database.store.close());
-  const place = placeOf(places.storage);
-  // A power cut may empty a file that is written anew, so it is written only when it has to change.
-  if (readPlace(dir) !== place) writeFileSync(join(dir, PLACE), place, { mode: FILE_MODE });
-  return { ok: true, store: database.store, blobs: opened.blobs };
+  return { ok: true, store: opened.store, blobs: await place.open() };
 }
 
-/** Returns the text of the file {@link PLACE}. */
-const placeOf = (storage: StorageConfig) =>
-  storage.type === "s3" ? `s3://${storage.bucket}/${storage.prefix}` : BLOBS;
-
-/** Returns what the file {@link PLACE} says, which is missing as long as the blobs are in the folder. */
-const readPlace = (dir: string) =>
-  existsSync(join(dir, PLACE)) ? readFileSync(join(dir, PLACE), "utf8").trim() : BLOBS;
-
-/** Returns the reason for which database and blobs do not belong together, or null. Together they would lose all data. */
-function misplacedBlobs(dir: string, storage: StorageConfig, hasDatabase: boolean): string | null {
-  const blobs = join(dir, BLOBS);
-  if (!hasDatabase) {
-    return hasFiles(blobs)
-      ? `${join(dir, DATABASE)} is missing, but there are files in ${blobs}: restore the database, or remove that folder to begin anew`
-      : null;
-  }
-  const before = readPlace(dir);
-  const now = placeOf(storage);
-  if (before === now || (before === BLOBS && !hasFiles(blobs))) return null;
-  return `the files of this database are in ${before}, and storage now names ${now}: change it back, or copy all files and then remove ${join(dir, PLACE)}`;
+/** A place for blobs, before it is used. */
+interface BlobPlace {
+  /** Identifies the place to a database. */
+  readonly name: string;
+  /** For messages. */
+  readonly path: string;
+  /** Says what an operator can change to begin anew. */
+  readonly howToBeginAnew: string;
+  isEmpty(): Promise<boolean>;
+  open(): Promise<Blobs>;
 }
 
-type OpenedBlobs =
-  | { readonly ok: true; readonly blobs: Blobs }
-  | { readonly ok: false; readonly problem: string };
-
-interface BlobsOpening extends StorageDeps {
-  readonly hasDatabase: boolean;
-}
-
-async function openBlobs(
-  dir: string,
-  storage: StorageConfig,
-  opening: BlobsOpening,
-): Promise<OpenedBlobs> {
-  if (storage.type === "s3") return openBucket(dir, storage, opening);
-  return { ok: true, blobs: await openDiskBlobs(join(dir, BLOBS)) };
+function folderIn(dir: string, isShared: boolean): BlobPlace {
+  const path = join(dir, BLOBS);
+  return {
+    name: FOLDER_PLACE,
+    path,
+    howToBeginAnew: "remove that folder",
+    isEmpty: async () => !hasFiles(path),
+    open: () => openDiskBlobs(path, { isShared }),
+  };
 }
 
 /** Loads the SDK only if there is a bucket, because of its memory. */
-async function openBucket(
-  dir: string,
+async function bucketOf(
   storage: StorageConfig,
-  { hasDatabase, clock, closers }: BlobsOpening,
-): Promise<OpenedBlobs> {
+  { clock, closers }: StorageDeps,
+): Promise<BlobPlace> {
   const { S3Blobs } = await import("./blobs/s3.ts");
   const blobs = new S3Blobs(s3Options(storage), clock);
   closers.add("bucket", () => blobs.close());
-  const place = placeOf(storage);
-  try {
-    if ((await blobs.isEmpty()) || hasDatabase) return { ok: true, blobs };
-  } catch (cause) {
-    // A server with a database waits for a bucket that does not answer. A new one must first see that the bucket is empty.
-    if (hasDatabase && cause instanceof BlobsUnavailable && !cause.isRefusal) {
-      return { ok: true, blobs };
-    }
-    return { ok: false, problem: `cannot use ${place}: ${(cause as Error).message}` };
-  }
+  const path = `s3://${storage.bucket}/${storage.prefix}`;
   return {
-    ok: false,
-    problem: `${join(dir, DATABASE)} is missing, but there are files in ${place}: restore the database, or choose another storage.prefix to begin anew`,
+    name: path,
+    path,
+    howToBeginAnew: "choose another storage.prefix",
+    isEmpty: () => blobs.isEmpty(),
+    open: async () => blobs,
   };
+}
+
+/** Returns the reason for which database and blobs do not belong together, or null. Together they would lose all data. */
+async function misplacement(database: Database, place: BlobPlace): Promise<string | null> {
+  const found = await database.findPlace();
+  if (!found.ok) return found.problem;
+  if (found.place !== null && found.place !== place.name) {
+    return `the files of this database are in ${found.place}, and storage now names ${place.name}: change it back, or copy all files and then ${database.howToMove}`;
+  }
+  const reached = await reach(place, found.isNew);
+  if (reached.problem !== null) return reached.problem;
+  if (!found.isNew || reached.isEmpty) return null;
+  // Another replica may have started meanwhile.
+  const foundAgain = await database.findPlace();
+  if (foundAgain.ok && !foundAgain.isNew && foundAgain.place === place.name) return null;
+  return `${database.name} is missing, but there are files in ${place.path}: restore the database, or ${place.howToBeginAnew} to begin anew`;
+}
+
+/**
+ * A server with a database waits for a place that does not answer. A new one must first see that the place is empty.
+ */
+async function reach(place: BlobPlace, isNew: boolean) {
+  try {
+    return { isEmpty: await place.isEmpty(), problem: null };
+  } catch (cause) {
+    if (!isNew && cause instanceof BlobsUnavailable && !cause.isRefusal) {
+      return { isEmpty: false, problem: null };
+    }
+    return { isEmpty: false, problem: `cannot use ${place.path}: ${(cause as Error).message}` };
+  }
 }
 
 function s3Options(storage: StorageConfig): S3Options {
@@ -191,7 +172,3 @@ async function closeToOthers(dir: string): Promise<void> {
   }
   await chmod(dir, FOLDER_MODE).catch(() => {});
 }
-
-const hasFiles = (blobs: string) =>
-  existsSync(blobs) &&
-  readdirSync(blobs, { recursive: true, withFileTypes: true }).some((entry) => entry.isFile());

@@ -6,10 +6,13 @@ import type { Config } from "./schema.ts";
 const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
 
 /** Returns one sentence for each file that cannot be used. */
-export const certificateProblems = ({ upstreams }: Config): string[] =>
-  upstreams.flatMap(({ ca_file: path }, i) => {
+export const certificateProblems = ({ upstreams, database }: Config): string[] =>
+  [
+    { key: "database.ca_file", path: database.ca_file },
+    ...upstreams.map(({ ca_file: path }, i) => ({ key: `upstreams[${i}].ca_file`, path })),
+  ].flatMap(({ key, path }) => {
     const problem = path === undefined ? null : problemWith(path);
-    return problem === null ? [] : [`upstreams[${i}].ca_file: ${problem}`];
+    return problem === null ? [] : [`${key}: ${problem}`];
   });
 
 function problemWith(path: string): string | null {

@@ -23,6 +23,8 @@ export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   server: "after_restart",
   data_dir: "after_restart",
   storage: "after_restart",
+  database_url: "after_restart",
+  database: "after_restart",
   log_level: "at_once",
   limits: "at_once",
   auth: "at_once",

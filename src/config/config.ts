@@ -50,7 +50,8 @@ const isRecord = (value: unknown): value is Record<string, unknown> =>
 function merge(file: unknown, overrides: Overrides, problems: string[]): unknown {
   if (!isRecord(file)) return file;
   const merged: Record<string, unknown> = { ...file };
-  const { host, port, dataDir, upstream, tracingEndpoint, tracingProtocol } = overrides;
+  const { host, port, dataDir, databaseUrl, upstream, tracingEndpoint, tracingProtocol } =
+    overrides;
   if (host !== undefined || port !== undefined) {
     merged["server"] = {
       ...(isRecord(file["server"]) ? file["server"] : {}),
@@ -59,6 +60,7 @@ function merge(file: unknown, overrides: Overrides, problems: string[]): unknown
     };
   }
   if (dataDir !== undefined) merged["data_dir"] = dataDir;
+  if (databaseUrl !== undefined) merged["database_url"] = databaseUrl;
   if (tracingEndpoint !== undefined) merged["tracing"] ??= { endpoint: tracingEndpoint };
   if (tracingProtocol !== undefined && isRecord(merged["tracing"])) {
     merged["tracing"] = { protocol: tracingProtocol, ...merged["tracing"] };

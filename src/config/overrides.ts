@@ -37,6 +37,12 @@ export const OVERRIDES = {
     key: "data_dir",
     text: "folder for the database and all files",
   },
+  databaseUrl: {
+    flag: "--database-url <url>",
+    variable: "BATCHD_DATABASE_URL",
+    key: "database_url",
+    text: "PostgreSQL database, in place of SQLite",
+  },
   upstream: {
     flag: "--upstream <url>",
     variable: "BATCHD_UPSTREAM",

@@ -36,9 +36,9 @@ function addressOnly(text: string): string {
 /** Redacts the name and password in front of a host, and the values of the query. */
 const redactAddress = (text: string) =>
   text
-    .replace(/^(https?:\/\/)[^/?#]*@/i, `$1${REDACTED}@`)
+    .replace(/^([a-z][a-z0-9+.-]*:\/\/)[^/?#]*@/i, `$1${REDACTED}@`)
     .replace(
-      /^(https?:\/\/[^?#]*)([?#].*)$/i,
+      /^([a-z][a-z0-9+.-]*:\/\/[^?#]*)([?#].*)$/i,
       (_, address: string, rest: string) =>
         address + rest.replaceAll(/(^#|=)[^&#]+/g, `$1${REDACTED}`),
     );

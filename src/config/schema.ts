@@ -12,7 +12,7 @@ import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/windo
 import { LOG_LEVELS } from "../telemetry/log.ts";
 import { STORAGE } from "./storage.ts";
 import { UpstreamEntry } from "./upstreams.ts";
-import { bytes, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
+import { bytes, databaseUrl, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
 
 /** The protocols by their OpenTelemetry names. Every collector accepts both; protobuf is smaller. */
 const TRACING_PROTOCOLS = ["http/protobuf", "http/json"] as const;
@@ -181,6 +181,26 @@ const ENGINE = z.strictObject({
     .describe("How long requests in flight may run on after a batch is cancelled or expires."),
 });
 
+const DATABASE = z.strictObject({
+  pool_size: int(1, 1_000)
+    .default(10)
+    .describe(
+      "Connections to PostgreSQL at most. Each costs the server some 10 MB; calls that find none free wait for 5 seconds.",
+    ),
+  tls: z.enum(["off", "encrypt", "verify"]).optional().meta({
+    description:
+      "Whether connections are encrypted, and whether the certificate of the server is checked. It comes before what `database_url` says.",
+    left_out:
+      "as `sslmode` in `database_url` says, and not encrypted without it; `verify` with `ca_file`",
+  }),
+  ca_file: z.string().min(1).optional().meta({
+    description:
+      "File with the certificates, in PEM, that the certificate of the server is checked against.",
+    left_out: "the usual authorities",
+    example: "/etc/batchd/postgres-ca.pem",
+  }),
+});
+
 /** The whole file. `docs/configuration.md` is generated from the descriptions, defaults and bounds. */
 export const ConfigFile = z.strictObject({
   server: SERVER.prefault({}).describe("Where batchd listens."),
@@ -194,6 +214,13 @@ export const ConfigFile = z.strictObject({
   storage: STORAGE.prefault({}).describe(
     "Where files, results and journals are kept. [`storage.md`](storage.md) says what a bucket needs.",
   ),
+  database_url: databaseUrl.optional().meta({
+    description:
+      "A PostgreSQL database, version 15 or later, in place of the SQLite file in `data_dir`. Take the password, or all of it, from the environment.",
+    left_out: "SQLite in `data_dir`",
+    example: "postgres://batchd:${DATABASE_PASSWORD}@db.internal:5432/batchd",
+  }),
+  database: DATABASE.prefault({}).describe("How PostgreSQL is reached."),
   log_level: z
     .enum(LOG_LEVELS)
     .default("info")

@@ -35,12 +35,18 @@ export const configSecrets = (config: Config): string[] =>
     ...[config.storage.secret_access_key, config.storage.session_token].filter(
       (text) => text !== undefined,
     ),
+    ...databaseSecrets(config),
     ...(config.auth?.keys ?? []).map(({ key }) => key).filter((key) => !key.startsWith("sha256:")),
     ...config.webhooks.endpoints.flatMap(({ secret, url }) => {
       const parsed = URL.parse(url);
       return parsed === null ? [secret] : [secret, ...secretsInUrl(parsed)];
     }),
   ]);
+
+function databaseSecrets({ database_url: url }: Config): string[] {
+  const parsed = url === undefined ? null : URL.parse(url);
+  return parsed === null ? [] : secretsInUrl(parsed);
+}
 
 const unique = (secrets: readonly string[]) => [...new Set(secrets)].filter((text) => text !== "");
 

@@ -70,3 +70,8 @@ export const httpUrl = z.url({
   protocol: /^https?$/,
   error: "expected an http:// or https:// address",
 });
+
+export const databaseUrl = z.url({
+  protocol: /^postgres(?:ql)?$/,
+  error: "expected an address such as postgres://user:password@host:5432/database",
+});

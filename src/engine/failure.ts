@@ -28,6 +28,7 @@ const PASSING_CODES = new Set([
   "SQLITE_LOCKED",
   "SQLITE_NOMEM",
   "SQLITE_READONLY",
+  "STORE_UNAVAILABLE",
 ]);
 
 /** Whether it is the machine that failed, not the work. */
@@ -41,7 +42,7 @@ export class NotWritten extends Error {
 
 /** Whether the store will never take the write: a rule of the database forbids it. */
 export const isRefusal = (thrown: unknown): boolean =>
-  codesOf(thrown).includes("SQLITE_CONSTRAINT");
+  codesOf(thrown).some((code) => code === "SQLITE_CONSTRAINT" || code === "STORE_REFUSAL");
 
 /**
  * Returns the codes of an error and its causes. SQLite has longer codes below each family, such as

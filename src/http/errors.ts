@@ -13,6 +13,9 @@ const NO_STORAGE_CODES = ["BLOBS_UNAVAILABLE"];
 const NO_STORAGE_RETRY_MS = 5_000;
 /** The codes of SQLite while another process, perhaps a backup, holds the database. */
 const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
+/** The code of a database on another machine that is away. */
+const AWAY_CODES = ["STORE_UNAVAILABLE"];
+const AWAY_RETRY_MS = 2_000;
 
 export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelope => {
   const { type, code } = CATALOGUE[error];
@@ -74,6 +77,13 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
       "unavailable",
       "The storage of the server does not answer as it should. Nothing is lost; please try again in some seconds.",
       { cause: thrown, retryAfterMs: NO_STORAGE_RETRY_MS },
+    );
+  }
+  if (hasCode(thrown, AWAY_CODES)) {
+    return new PublicError(
+      "unavailable",
+      "The server cannot reach its database at the moment. Please try again.",
+      { cause: thrown, retryAfterMs: AWAY_RETRY_MS },
     );
   }
   if (hasCode(thrown, BUSY_CODES)) {

@@ -157,8 +157,8 @@ test("a chunk that is claimed just when its model moves is given back at once, n
   await using service = await startTestService({
     clock,
     config: config(before, "before"),
-    openStorage: async (dataDir, closers) => {
-      const opened = await openStorage(dataDir, closers);
+    openStorage: async (places, closers) => {
+      const opened = await openStorage(places, closers);
       if (!opened.ok) return opened;
       const { store } = opened;
       const claimChunk: Store["claimChunk"] = async (claim) => {

@@ -10,12 +10,14 @@ import { lockDataDir } from "../../src/store/sqlite/lock.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
+  AFTER_LEASES_MS,
   aFile,
   anAnnouncement,
   anUpload,
   aPlan,
   aResult,
   aSegment,
+  at,
   claimBy,
   claimChunk,
   claimToFinalize,
@@ -129,6 +131,13 @@ describe("SQLite: opening", () => {
     expect(state).toEqual({ kind: "new" });
   });
 
+  test("whoever opens the store alone gives up all intents: their writers are gone", async () => {
+    await using opened = await open();
+    await opened.store.declareBlobs(["files/a"], 1_000);
+    const store = await opened.reopen();
+    expect(await store.findGarbage(["files/a"])).toEqual(["files/a"]);
+  });
+
   test("commits survive a power cut: write-ahead log, synced in full", async () => {
     using folder = aFolder();
     const path = join(folder.path, "batchd.db");
@@ -163,6 +172,38 @@ describe("SQLite: opening", () => {
     writeFileSync(path, "a letter to the operator, long enough to be a header of something else");
     await expect(openSqliteStore({ path, clock: storeClock })).rejects.toThrow();
     expect(readFileSync(path, "utf8")).toContain("a letter");
+  });
+});
+
+describe("SQLite: a batch that starts page by page", () => {
+  test("a large batch that is cancelled or overtaken while it starts has none of the chunks written so far", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const large = aPlan(Array.from({ length: 2_000 }, () => "llama"));
+    const [cancelled, overtaken] = [await insertBatch(store), await insertBatch(store)];
+    const [first, second] = [claimBy("a"), claimBy("a")];
+    const starting = [
+      store.startBatchIfLeased((await store.claimBatchToValidate(first))!.lease, large),
+      store.startBatchIfLeased((await store.claimBatchToValidate(second))!.lease, large),
+    ];
+    await store.cancelBatchIfOpen(cancelled.batch);
+    const next = await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("b"));
+    expect(next?.batch.id).toBe(overtaken.batch.id);
+    expect(await Promise.all(starting)).toEqual([false, false]);
+    expect(await store.listRunnable()).toEqual([]);
+    expect((await store.listOpenBatches()).map(({ work }) => work)).toEqual([[]]);
+    const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, model: "llama" };
+    expect(await store.claimChunk(toClaim)).toBeNull();
+
+    await at(store, AFTER_LEASES_MS).closeAbandonedChunks();
+    const toFinalize = await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("c"));
+    expect(toFinalize?.batch.id).toBe(cancelled.batch.id);
+    expect(await store.listChunkJournals(cancelled.batch.id)).toEqual([]);
+
+    const small = aPlan(["qwen", "llama"]);
+    expect(await at(store, AFTER_LEASES_MS).startBatchIfLeased(next!.lease, small)).toBe(true);
+    const journals = await store.listChunkJournals(overtaken.batch.id);
+    expect(journals.map(({ chunk }) => chunk.model)).toEqual(["qwen", "llama"]);
   });
 });
 

@@ -49,13 +49,6 @@ export function testIntents(open: OpenStore): void {
     expect(await at(store, later).giveUpExpiredBlobs(1)).toEqual(["files/late"]);
   });
 
-  test("whoever opens the store alone gives up all intents: their writers are gone", async () => {
-    await using opened = await open();
-    await opened.store.declareBlobs(["files/a"], 1_000);
-    const store = await opened.reopen();
-    expect(await store.findGarbage(["files/a"])).toEqual(["files/a"]);
-  });
-
   test("a file, a part or a result whose blob was given up is not stored, and changes nothing else", async () => {
     await using opened = await open();
     const { store } = opened;

@@ -151,36 +151,6 @@ export function testValidation(open: OpenStore): void {
     expect(await opened.store.listChunkJournals(batch.id)).toHaveLength(6_000);
   });
 
-  test("a large batch that is cancelled or overtaken while it starts has none of the chunks written so far", async () => {
-    await using opened = await open();
-    const { store } = opened;
-    const large = aPlan(Array.from({ length: 2_000 }, () => "llama"));
-    const [cancelled, overtaken] = [await insertBatch(store), await insertBatch(store)];
-    const [first, second] = [claimBy("a"), claimBy("a")];
-    const starting = [
-      store.startBatchIfLeased((await store.claimBatchToValidate(first))!.lease, large),
-      store.startBatchIfLeased((await store.claimBatchToValidate(second))!.lease, large),
-    ];
-    await store.cancelBatchIfOpen(cancelled.batch);
-    const next = await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("b"));
-    expect(next?.batch.id).toBe(overtaken.batch.id);
-    expect(await Promise.all(starting)).toEqual([false, false]);
-    expect(await store.listRunnable()).toEqual([]);
-    expect((await store.listOpenBatches()).map(({ work }) => work)).toEqual([[]]);
-    const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, model: "llama" };
-    expect(await store.claimChunk(toClaim)).toBeNull();
-
-    await at(store, AFTER_LEASES_MS).closeAbandonedChunks();
-    const toFinalize = await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("c"));
-    expect(toFinalize?.batch.id).toBe(cancelled.batch.id);
-    expect(await store.listChunkJournals(cancelled.batch.id)).toEqual([]);
-
-    const small = aPlan(["qwen", "llama"]);
-    expect(await at(store, AFTER_LEASES_MS).startBatchIfLeased(next!.lease, small)).toBe(true);
-    const journals = await store.listChunkJournals(overtaken.batch.id);
-    expect(journals.map(({ chunk }) => chunk.model)).toEqual(["qwen", "llama"]);
-  });
-
   test("a validator that was overtaken can neither start nor fail the batch", async () => {
     await using opened = await open();
     const { store } = opened;

@@ -63,6 +63,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "config/": { may: ["contract/", "telemetry/log.ts"], mayKnow: ["telemetry/metrics.ts"] },
   "config/config-watcher.ts": { may: ["clock.ts", "telemetry/log.ts", "loop.ts"] },
   "store/": { may: [], mayKnow: ["batch/", "contract/"] },
+  "store/postgres/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
   "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
   "blobs/": { may: [] },
   "blobs/s3.ts": { may: [], mayKnow: ["clock.ts"] },
@@ -97,7 +98,11 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     may: [...BASE, "api/", "errors.ts"],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
-  "storage.ts": { may: ["blobs/", "store/"], mayKnow: ["clock.ts", "config/"] },
+  "database.ts": {
+    may: ["store/", "blobs/file-system.ts"],
+    mayKnow: ["clock.ts", "config/schema.ts"],
+  },
+  "storage.ts": { may: ["blobs/", "store/", "database.ts"], mayKnow: ["clock.ts", "config/"] },
   "runtime.ts": { may: [""] },
   "cli.ts": {
     may: [
@@ -124,8 +129,9 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "ipaddr.js": ["webhooks/address-guard.ts"],
   "@aws-sdk/client-s3": ["blobs/s3"],
   "@aws-sdk/lib-storage": ["blobs/s3"],
-  "drizzle-orm": ["store/sqlite/"],
+  "drizzle-orm": ["store/sqlite/", "store/postgres/"],
   "better-sqlite3": ["store/sqlite/"],
+  pg: ["store/postgres/"],
   zod: ["contract/", "config/", "http/"],
   "zod-openapi": ["contract/"],
   yaml: ["config/file.ts", "contract/openapi.ts"],

@@ -23,9 +23,11 @@ export function migrateIfKnown(db: Db, migrationsDir: string): boolean {
   return true;
 }
 
+export const isMigrated = (db: Db): boolean =>
+  db.get(sql`select 1 from sqlite_schema where type = 'table' and name = ${TABLE}`) !== undefined;
+
 function appliedHashes(db: Db): string[] {
-  const exists = db.get(sql`select 1 from sqlite_schema where type = 'table' and name = ${TABLE}`);
-  if (exists === undefined) return [];
+  if (!isMigrated(db)) return [];
   return db
     .all<{ hash: string }>(sql`select hash from ${sql.identifier(TABLE)}`)
     .map(({ hash }) => hash);

@@ -6,6 +6,7 @@
  * done in pages, each a transaction and a turn of the loop.
  */
 
+import { existsSync } from "node:fs";
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { DeliveryStore } from "../deliveries.ts";
@@ -21,7 +22,7 @@ import { SqliteFinalizing } from "./finalizing.ts";
 import { SqliteIdempotency } from "./idempotency.ts";
 import { SqliteIntents } from "./intents.ts";
 import { SqliteLeases } from "./leases.ts";
-import { MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
+import { isMigrated, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
 import { SqliteSegments } from "./segments.ts";
 import { SqliteStopping } from "./stopping.ts";
@@ -59,6 +60,17 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
     ok: false,
     problem: `${path} was written by a newer version of batchd; start that version, or restore a copy from before the upgrade`,
   };
+}
+
+/** Whether a server has used the database at `path`. The lock of a data folder alone makes an empty one. */
+export function hasTables(path: string): boolean {
+  if (!existsSync(path)) return false;
+  const db = openDatabase(path);
+  try {
+    return isMigrated(db);
+  } finally {
+    db.$client.close();
+  }
 }
 
 /** The one place of the store that reads the clock: everything behind it takes the time as an argument. */

@@ -1,0 +1,196 @@
+/**
+ * Chooses the database that the configuration names: a SQLite file in the data folder, which one process owns, or
+ * PostgreSQL, which any number of processes share. Each knows where the blobs of its rows are. A server that finds them
+ * elsewhere must not start, because it would take all blobs for lost and those that it finds for garbage.
+ */
+import { randomUUID } from "node:crypto";
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { FILE_MODE, hasFiles } from "./blobs/file-system.ts";
+import type { Clock } from "./clock.ts";
+import type { Config } from "./config/schema.ts";
+import { lockDataDir } from "./store/sqlite/lock.ts";
+import { hasTables, openSqliteStore } from "./store/sqlite/store.ts";
+import type { Store } from "./store/store.ts";
+
+/** The folder of the blobs in the data folder. */
+export const BLOBS = "blobs";
+/** The name of that place. */
+export const FOLDER_PLACE = "blobs";
+
+export interface Refusal {
+  readonly ok: false;
+  readonly problem: string;
+}
+
+interface Closing {
+  add(name: string, close: () => Promise<void>): void;
+}
+
+export interface DatabaseDeps {
+  readonly clock: Clock;
+  /** Gets what closes the parts. */
+  readonly closers: Closing;
+}
+
+export interface FoundPlace {
+  readonly ok: true;
+  /** Whether the database has never been opened. */
+  readonly isNew: boolean;
+  /** The place of the blobs; null when the database does not know it. */
+  readonly place: string | null;
+}
+
+export interface Database {
+  /** For messages. */
+  readonly name: string;
+  /** Whether other processes may use the same database and the same blobs. */
+  readonly isShared: boolean;
+  /** Tells an operator how to move the blobs to another place. */
+  readonly howToMove: string;
+  findPlace(): Promise<FoundPlace | Refusal>;
+  /** Opens the database, whose blobs are in `place` from now on. */
+  open(place: string): Promise<{ readonly ok: true; readonly store: Store } | Refusal>;
+}
+
+type Places = Pick<Config, "database" | "database_url">;
+
+const SQLITE_FILE = "batchd.sqlite";
+/** The file that names the place of the blobs. It belongs to a SQLite database. */
+const PLACE_FILE = "batchd.storage";
+/** The file in a folder with blobs that names their database on PostgreSQL. */
+const INSTALLATION_FILE = "batchd.database";
+
+export function databaseIn(
+  dir: string,
+  { database_url: url, database }: Places,
+  deps: DatabaseDeps,
+): Database {
+  if (url === undefined) return sqliteIn(dir, deps);
+  const { pool_size: poolSize, tls, ca_file: caFile } = database;
+  return postgresWith(dir, { url, poolSize, tls, caFile, clock: deps.clock }, deps);
+}
+
+const readOrNull = (path: string) => (existsSync(path) ? readFileSync(path, "utf8").trim() : null);
+
+function sqliteIn(dir: string, { clock, closers }: DatabaseDeps): Database {
+  const path = join(dir, SQLITE_FILE);
+  const placePath = join(dir, PLACE_FILE);
+  return {
+    name: path,
+    isShared: false,
+    howToMove: `remove ${placePath}`,
+    findPlace: async () => {
+      if (existsSync(join(dir, INSTALLATION_FILE))) {
+        const problem = `the files in ${dir} belong to a database on PostgreSQL: set database_url, or choose another folder with --data-dir`;
+        return { ok: false, problem };
+      }
+      // The file of the place is missing as long as the blobs are in the folder.
+      const inFolder = hasFiles(join(dir, BLOBS)) ? FOLDER_PLACE : null;
+      return { ok: true, isNew: !hasTables(path), place: readOrNull(placePath) ?? inFolder };
+    },
+    open: async (place) => {
+      const unlock = lockDataDir(dir, path);
+      if (unlock === null) {
+        const problem = `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`;
+        return { ok: false, problem };
+      }
+      closers.add("lock", async () => unlock());
+      const opened = await openSqliteStore({ path, clock });
+      if (!opened.ok) return opened;
+      closers.add("store", () => opened.store.close());
+      // A power cut may empty a file that is written anew, so it is written only when it has to change.
+      if ((readOrNull(placePath) ?? FOLDER_PLACE) !== place) {
+        writeFileSync(placePath, place, { mode: FILE_MODE });
+      }
+      return opened;
+    },
+  };
+}
+
+/** Loads the driver only here, because a server on SQLite has no use for it. */
+const loadPostgres = () => import("./store/postgres/store.ts");
+
+type Postgres = Awaited<ReturnType<typeof loadPostgres>>;
+type PostgresOptions = Parameters<Postgres["openPostgresStore"]>[0];
+type OpenedPostgres = Extract<
+  Awaited<ReturnType<Postgres["openPostgresStore"]>>,
+  { readonly ok: true }
+>;
+
+function postgresWith(dir: string, options: PostgresOptions, { closers }: DatabaseDeps): Database {
+  let opened: OpenedPostgres | null = null;
+  const open = async () => {
+    if (opened !== null) return opened;
+    const { openPostgresStore } = await loadPostgres();
+    const result = await openPostgresStore(options);
+    if (!result.ok) return result;
+    opened = result;
+    closers.add("store", () => result.store.close());
+    return opened;
+  };
+  return {
+    name: "the database on PostgreSQL",
+    isShared: true,
+    howToMove: "write the new place into `installation.blob_place`",
+    findPlace: () =>
+      refusing(async () => {
+        const sqlitePath = join(dir, SQLITE_FILE);
+        if (existsSync(sqlitePath)) {
+          const problem = `database_url is set, but ${sqlitePath} is the database of this folder: leave database_url out, or choose another data_dir`;
+          return { ok: false, problem } as const;
+        }
+        const facts = await open();
+        if (!facts.ok) return facts;
+        const { id, blobPlace } = await facts.installation.read();
+        const problem = foreignFolder(dir, id, blobPlace);
+        if (problem !== null) return { ok: false, problem };
+        return { ok: true, isNew: blobPlace === null, place: blobPlace };
+      }),
+    open: (place) =>
+      refusing(async () => {
+        const facts = await open();
+        if (!facts.ok) return facts;
+        const { id } = await facts.installation.read();
+        if (place === FOLDER_PLACE) markFolder(dir, id);
+        await facts.installation.setBlobPlaceIfNone(place);
+        return facts;
+      }),
+  };
+}
+
+/** Returns the reason for which the folder does not belong to the installation `id`, or null. */
+function foreignFolder(dir: string, id: string, place: string | null): string | null {
+  const path = join(dir, INSTALLATION_FILE);
+  const owner = readOrNull(path);
+  if (owner !== null && owner !== id) {
+    return `the files in ${dir} belong to another database on PostgreSQL: correct database_url, or choose another folder with --data-dir`;
+  }
+  if (owner === null && place === FOLDER_PLACE) {
+    return `the files of this database are in another folder: there is no ${path}. Replicas need a folder that all of them share`;
+  }
+  return null;
+}
+
+/** The rename comes last, because another replica may read the file at any moment. */
+function markFolder(dir: string, id: string): void {
+  const path = join(dir, INSTALLATION_FILE);
+  if (existsSync(path)) return;
+  const temporary = `${path}-${randomUUID()}`;
+  writeFileSync(temporary, id, { mode: FILE_MODE, flush: true });
+  renameSync(temporary, path);
+}
+
+async function refusing<T>(work: () => Promise<T>): Promise<T | Refusal> {
+  try {
+    return await work();
+  } catch (cause) {
+    return { ok: false, problem: `cannot open the database on PostgreSQL: ${reasonOf(cause)}` };
+  }
+}
+
+/** An error with several addresses that refused has no message of its own. */
+function reasonOf(cause: unknown): string {
+  const { message, code } = cause as NodeJS.ErrnoException;
+  return message || code || String(cause);
+}

@@ -1,0 +1,82 @@
+/** Batches as clients see them: created, read, listed. */
+
+import type { Batch, ScopedId } from "../../batch/batch.ts";
+import type { Receipt } from "../idempotency.ts";
+import type { BatchQuery, OpenWork, Page } from "../store.ts";
+import { isOpenBatch, mayExpire } from "./conditions.ts";
+import type { Database } from "./database.ts";
+import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
+import type { PostgresIdempotency } from "./idempotency.ts";
+import { batchFromRow, rowFromBatch } from "./rows.ts";
+import { batches } from "./schema.ts";
+import { isScopedBatch } from "./scope.ts";
+
+export class PostgresBatches {
+  readonly #db: Database;
+  readonly #idempotency: PostgresIdempotency;
+
+  constructor(db: Database, idempotency: PostgresIdempotency) {
+    this.#db = db;
+    this.#idempotency = idempotency;
+  }
+
+  insert(batch: Batch, receipt?: Receipt): Promise<void> {
+    return this.#db.transaction(async (db) => {
+      await db.insert(batches).values(rowFromBatch(batch));
+      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+    });
+  }
+
+  async find(batch: ScopedId<"batch">): Promise<Batch | null> {
+    const [row] = await this.#db.read((db) =>
+      db.select().from(batches).where(isScopedBatch(batch)),
+    );
+    return row === undefined ? null : batchFromRow(row);
+  }
+
+  list({ project, limit, after }: BatchQuery): Promise<Page<Batch> | null> {
+    return this.#db.read(async (db) => {
+      let start: SQL | undefined;
+      if (after !== null) {
+        const [cursor] = await db
+          .select({ sequence: batches.sequence })
+          .from(batches)
+          .where(isScopedBatch({ project, id: after }));
+        if (cursor === undefined) return null;
+        start = lt(batches.sequence, cursor.sequence);
+      }
+      const rows = await db
+        .select()
+        .from(batches)
+        .where(and(eq(batches.project, project), start))
+        .orderBy(desc(batches.sequence))
+        .limit(limit + 1);
+      return { data: rows.slice(0, limit).map(batchFromRow), hasMore: rows.length > limit };
+    });
+  }
+
+  async countOpenWork(): Promise<OpenWork> {
+    const rows = await this.#db.read((db) =>
+      db
+        .select({
+          status: batches.status,
+          batchCount: sql`count(*)`.mapWith(Number),
+          lineCount: sql`
+            coalesce(sum(total_count - completed_count - failed_count) filter (where stop_reason is null), 0)
+          `.mapWith(Number),
+          firstExpiresAtMs: sql<
+            number | null
+          >`min(expires_at_ms) filter (where ${mayExpire})`.mapWith(batches.expiresAtMs),
+        })
+        .from(batches)
+        .where(isOpenBatch)
+        .groupBy(batches.status),
+    );
+    const ends = rows.map((row) => row.firstExpiresAtMs).filter((atMs) => atMs !== null);
+    return {
+      batchCounts: Object.fromEntries(rows.map((row) => [row.status, row.batchCount])),
+      lineCount: rows.reduce((sum, row) => sum + row.lineCount, 0),
+      firstExpiresAtMs: ends.length === 0 ? null : Math.min(...ends),
+    };
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * Chunks while their batch is in progress: leased, journaled, closed.
+ *
+ * Every transaction locks a chunk before its batch. A transaction that begins with the batch passes over locked chunks
+ * (`skip locked`), and a later pass finds them.
+ */
+
+import type { BatchId } from "../../batch/batch.ts";
+import { statusesBefore } from "../../batch/status.ts";
+import type { ChunkLease, ClaimedChunk, Segment, SegmentEntry } from "../store.ts";
+import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
+import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
+import { batches, chunks, files, segments } from "./schema.ts";
+import { isInputOf } from "./scope.ts";
+import { addSegment, closedChunk, dropSegments, heldChunk } from "./segments.ts";
+
+export class PostgresChunks {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  claim(
+    claim: Bid & { readonly batchId: BatchId; readonly model: string },
+  ): Promise<ClaimedChunk | null> {
+    const { batchId, model } = claim;
+    const { now } = claim;
+    return this.#db.transaction(async (db) => {
+      const [row] = await db
+        .update(chunks)
+        .set(claimedBy(claim))
+        .where(
+          sql`sequence = (
+            select sequence from chunks
+            where batch_id = ${batchId} and model = ${sql.param(model, chunks.model)}
+              and ${isOpenChunk} and ${isFree(now)}
+            order by number limit 1 for update skip locked)
+          and exists (
+            select 1 from batches
+            where id = ${batchId} and ${mayExpire} and ${hasStarted} and expires_at_ms > ${now})`,
+        )
+        .returning();
+      if (row === undefined) return null;
+      const [batch] = await db.select().from(batches).where(eq(batches.id, row.batchId));
+      const [input] = batch === undefined ? [] : await findInput(db, batch);
+      // An open chunk keeps both rows: `forgetChunks` and `listUnusedFiles` leave them alone.
+      if (batch === undefined || input === undefined) {
+        throw new Error(`chunk ${row.number} of ${row.batchId} has lost its batch or its input`);
+      }
+      return {
+        lease: { batchId: row.batchId, chunkNumber: row.number, epoch: row.leaseEpoch },
+        chunk: chunkFromRow(row),
+        batch: batchFromRow(batch),
+        inputBlobKey: input.blobKey,
+        failureCount: row.failureCount,
+        segments: await segmentsOf(db, row.batchId, row.number),
+      };
+    });
+  }
+
+  recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean> {
+    return this.#db.change((db) => addSegment(db, heldChunk(lease), entry));
+  }
+
+  dropSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean> {
+    return this.#db.transaction(async (db) => {
+      const held = await db
+        .select({ number: chunks.number })
+        .from(chunks)
+        .where(isHeldChunk(lease))
+        .for("no key update");
+      if (held.length === 0) return false;
+      await dropSegments(db, lease.batchId, blobKeys);
+      return true;
+    });
+  }
+
+  async countFailureIfLeased(lease: ChunkLease): Promise<boolean> {
+    const { rowCount } = await this.#db.change((db) =>
+      db.update(chunks).set({ failureCount: sql`failure_count + 1` }).where(isHeldChunk(lease)),
+    );
+    return rowCount === 1;
+  }
+
+  closeIfLeased(lease: ChunkLease, lastEntry: SegmentEntry | null, now: SQL): Promise<boolean> {
+    const closed = closedChunk(lease, now);
+    return this.#db.transaction(async (db) => {
+      const isClosed =
+        lastEntry === null
+          ? (await db.execute(closed)).rowCount === 1
+          : await addSegment(db, closed, lastEntry);
+      if (!isClosed) return false;
+      await finalizeBatchIfDone(db, lease.batchId, now);
+      return true;
+    });
+  }
+}
+
+const findInput = (db: Db, batch: typeof batches.$inferSelect) =>
+  db.select({ blobKey: files.blobKey }).from(files).where(isInputOf(batch));
+
+async function segmentsOf(db: Db, batchId: BatchId, number: number): Promise<Segment[]> {
+  const rows = await db
+    .select()
+    .from(segments)
+    .where(and(eq(segments.batchId, batchId), eq(segments.chunkNumber, number)))
+    .orderBy(segments.sequence);
+  return rows.map(segmentFromRow);
+}
+
+/**
+ * Two workers may close the last two chunks at once, and neither sees the commit of the other. Each therefore locks the
+ * batch first. The second one waits, and its next statement sees the chunk that the first one has closed.
+ */
+async function finalizeBatchIfDone(db: Db, batchId: BatchId, now: SQL): Promise<void> {
+  const isBatch = eq(batches.id, batchId);
+  await db.select({ id: batches.id }).from(batches).where(isBatch).for("no key update");
+  await db
+    .update(batches)
+    .set({ status: "finalizing", finalizingAtMs: now })
+    .where(
+      and(
+        isBatch,
+        statusIn(...statusesBefore("finalizing")),
+        sql`stop_reason is null`,
+        sql`not exists (select 1 from chunks where batch_id = ${batchId} and ${isOpenChunk})`,
+      ),
+    );
+}

@@ -1,0 +1,56 @@
+/**
+ * Conditions on rows, for the schema (CHECKs, partial indexes) and for queries. PostgreSQL uses a partial index only
+ * where it can prove its condition from the query, which must repeat it without parameters. Each condition is
+ * therefore written once, as plain text, from the one table of moves.
+ */
+
+import type { StopReason } from "../../batch/batch.ts";
+import { FINAL_STATUSES, isFinal, statusesBefore } from "../../batch/status.ts";
+import { BATCH_STATUSES, type BatchStatus } from "../../contract/batch.ts";
+import { UPLOAD_STATUSES } from "../../contract/upload.ts";
+import type { UploadStatus } from "../uploads.ts";
+import { type SQL, sql } from "./drizzle.ts";
+
+const STOP_REASONS: readonly StopReason[] = ["cancelled", "expired"];
+
+const listed = (names: readonly string[]): SQL =>
+  sql.raw(`(${names.map((name) => `'${name}'`).join(", ")})`);
+export const statusIn = (...statuses: readonly BatchStatus[]): SQL =>
+  sql`status in ${listed(statuses)}`;
+const uploadStatusIn = (...statuses: readonly UploadStatus[]): SQL =>
+  sql`status in ${listed(statuses)}`;
+
+export const isFinalBatch = statusIn(...FINAL_STATUSES);
+export const isOpenBatch = statusIn(...BATCH_STATUSES.filter((status) => !isFinal(status)));
+export const waitsForValidation = sql`${statusIn("validating")} and stop_reason is null`;
+export const hasStarted = sql.raw("in_progress_at_ms is not null");
+export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
+/** The finalizer claims such a batch once none of its chunks is open. */
+export const isEnding = sql`${isOpenBatch} and (stop_reason is not null or ${statusIn("finalizing")})`;
+export const isToTidy = sql`${isFinalBatch} and has_chunks`;
+export const isOpenChunk = sql.raw("closed_at_ms is null");
+export const isListedFile = sql.raw("deleted_at_ms is null");
+export const isDeletedFile = sql.raw("deleted_at_ms is not null");
+export const isFileThatMayExpire = sql`${isListedFile} and expires_at_ms is not null`;
+export const isPendingUpload = uploadStatusIn("pending");
+/** The upload may still have parts, and blobs for them, that nothing needs any more. */
+export const isUploadToTidy = sql`not (${isPendingUpload}) and has_parts`;
+export const isKeyInProgress = sql.raw("answer is null");
+
+export const isKnownStatus = statusIn(...BATCH_STATUSES);
+export const isKnownStopReason = sql`stop_reason is null or stop_reason in ${listed(STOP_REASONS)}`;
+export const finalStatusHasFinalTime = sql.join(
+  FINAL_STATUSES.map((status) => {
+    const time = sql.raw(`${status}_at_ms`);
+    return sql`(${statusIn(status)}) = (${time} is not null)`;
+  }),
+  sql` and `,
+);
+export const startedBatchHasStartTime = sql`not (${statusIn("in_progress", "finalizing", "completed")}) or in_progress_at_ms is not null`;
+export const finalizingBatchHasFinalizingTime = sql`not (${statusIn("finalizing", "completed")}) or finalizing_at_ms is not null`;
+export const cancelledBatchHasReasonAndTime = sql`(${statusIn("cancelling", "cancelled")}) = (stop_reason is not distinct from 'cancelled') and (stop_reason is not distinct from 'cancelled') = (cancelling_at_ms is not null)`;
+export const expiredBatchHasReason = sql`not (${statusIn("expired")}) or stop_reason is not distinct from 'expired'`;
+export const doneLinesWithinTotal = sql`least(completed_count, failed_count) >= 0 and completed_count + failed_count <= total_count`;
+export const isKnownUploadStatus = uploadStatusIn(...UPLOAD_STATUSES);
+export const completedUploadHasFile = sql`(${uploadStatusIn("completed")}) = (file_id is not null)`;
+export const keyIsInProgressOrAnswered = sql`(${isKeyInProgress}) = (lease_owner is not null) and (answer is null) = (fingerprint is null)`;

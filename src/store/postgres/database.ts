@@ -1,0 +1,137 @@
+/**
+ * The pool of connections, and the three ways to use one.
+ *
+ * A failure that passes by itself is repeated a few times if the call has certainly changed nothing: a read, a deadlock, a
+ * serialisation failure, or a connection that was lost before the commit was sent. A connection that is lost during a
+ * commit leaves its result unknown. Such a call fails with `StoreUnavailable`, and its caller decides. A caller may
+ * repeat it. A released lease, a newer epoch, a consumed intent or a segment that has its row makes the second call
+ * change nothing.
+ *
+ * No statement is prepared under a name, and nothing but transactions keeps state on a connection, so a pooler in
+ * transaction mode may stand between.
+ */
+import type { Clock } from "../../clock.ts";
+import { StoreRefusal, StoreUnavailable } from "../failures.ts";
+import { isForbidden, isPassing, isRolledBack, isUnavailable, unwrapped } from "./driver-errors.ts";
+import { drizzle, type NodePgDatabase, Pool, type PoolClient, type PoolConfig } from "./drizzle.ts";
+
+/** Runs statements on one connection. */
+export type Db = NodePgDatabase;
+
+/** The timeout exists because a process may stop in the middle of a transaction (SIGSTOP, a partition). Its locks must end. */
+const BEGIN =
+  "begin isolation level read committed; set local idle_in_transaction_session_timeout = '15s'";
+
+const CONNECT_TIMEOUT_MS = 5_000;
+const STATEMENT_TIMEOUT_MS = 30_000;
+
+const ATTEMPTS = 4;
+const FIRST_PAUSE_MS = 20;
+
+type Attempt<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly cause: unknown; readonly changedNothing: boolean };
+
+export class Database {
+  readonly #pool: InstanceType<typeof Pool>;
+  readonly #wrapped = new WeakMap<PoolClient, Db>();
+  readonly #clock: Pick<Clock, "after">;
+  #closed: Promise<void> | null = null;
+
+  constructor(config: PoolConfig, clock: Pick<Clock, "after">) {
+    this.#clock = clock;
+    this.#pool = new Pool({
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      query_timeout: STATEMENT_TIMEOUT_MS,
+      keepAlive: true,
+      ...config,
+    });
+    // An unhandled error of an idle connection would end the process. The next statement finds the connection closed.
+    this.#pool.on("error", () => {});
+    this.#pool.on("connect", (client) => client.on("error", () => {}));
+  }
+
+  /** Runs statements that change nothing. */
+  read<T>(work: (db: Db) => Promise<T>): Promise<T> {
+    return this.#repeat(async (client) => ({ value: await work(this.#on(client)) }), "read");
+  }
+
+  /** Runs one statement, which is a transaction by itself. */
+  change<T>(work: (db: Db) => Promise<T>): Promise<T> {
+    return this.#repeat(async (client, commits) => {
+      commits();
+      return { value: await work(this.#on(client)) };
+    }, "write");
+  }
+
+  /** Runs several statements as one transaction. */
+  transaction<T>(work: (db: Db) => Promise<T>): Promise<T> {
+    return this.#repeat(async (client, commits) => {
+      await client.query(BEGIN);
+      try {
+        const value = await work(this.#on(client));
+        commits();
+        await client.query("commit");
+        return { value };
+      } catch (thrown) {
+        // If there was no answer, the connection is closed, which rolls back too.
+        if (isRolledBack(unwrapped(thrown))) await client.query("rollback");
+        throw thrown;
+      }
+    }, "write");
+  }
+
+  /** May be called twice. */
+  close(): Promise<void> {
+    this.#closed ??= this.#pool.end();
+    return this.#closed;
+  }
+
+  async #repeat<T>(
+    work: (client: PoolClient, commits: () => void) => Promise<{ readonly value: T }>,
+    kind: "read" | "write",
+  ): Promise<T> {
+    for (let n = 1; ; n++) {
+      const attempt = await this.#attempt(work);
+      if (attempt.ok) return attempt.value;
+      const { cause, changedNothing } = attempt;
+      const isHarmless = changedNothing || kind === "read";
+      if (n === ATTEMPTS || !isHarmless || !isPassing(cause)) throw errorFor(cause);
+      const pauseMs = Math.random() * FIRST_PAUSE_MS * 4 ** n;
+      await new Promise<void>((resolve) => void this.#clock.after(pauseMs, resolve));
+    }
+  }
+
+  async #attempt<T>(
+    work: (client: PoolClient, commits: () => void) => Promise<{ readonly value: T }>,
+  ): Promise<Attempt<T>> {
+    let client: PoolClient | undefined;
+    let isCommitting = false;
+    try {
+      client = await this.#pool.connect();
+      const { value } = await work(client, () => {
+        isCommitting = true;
+      });
+      client.release();
+      return { ok: true, value };
+    } catch (thrown) {
+      const cause = unwrapped(thrown);
+      const wasAnswered = isRolledBack(cause);
+      client?.release(!wasAnswered);
+      return { ok: false, cause, changedNothing: wasAnswered || !isCommitting };
+    }
+  }
+
+  #on(client: PoolClient): Db {
+    const known = this.#wrapped.get(client);
+    if (known !== undefined) return known;
+    const db = drizzle(client);
+    this.#wrapped.set(client, db);
+    return db;
+  }
+}
+
+function errorFor(cause: unknown): unknown {
+  if (isUnavailable(cause)) return new StoreUnavailable(cause);
+  return isForbidden(cause) ? new StoreRefusal(cause) : cause;
+}

@@ -1,0 +1,49 @@
+/** Classifies the errors of PostgreSQL and of its driver: what they mean for a call. */
+import { DatabaseError, DrizzleQueryError } from "./drizzle.ts";
+
+/** Codes of a serialisation failure and of a deadlock: another transaction was in the way. */
+const IN_THE_WAY = /^(?:40001|40P01)$/;
+/**
+ * Codes of lost connections, missing resources, shutdowns, failovers (a standby takes no writes), refused logins, canceled
+ * statements, and transactions that were ended because they did nothing.
+ */
+const AWAY = /^(?:08|53|57|28)|^(?:25006|25P03|55P03)$/;
+const CONSTRAINT = /^23/;
+const NETWORK =
+  /^(?:ECONNREFUSED|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENETDOWN|ENOENT)$/;
+/** Messages of the driver for errors that have no code. */
+const NO_CONNECTION =
+  /^(?:Connection terminated|timeout expired|timeout exceeded|Query read timeout|Client has encountered a connection error|Client was closed)/;
+
+/** Drizzle wraps every error of the driver, in a text that has the values of the statement. */
+export const unwrapped = (thrown: unknown): unknown =>
+  thrown instanceof DrizzleQueryError && thrown.cause !== undefined ? thrown.cause : thrown;
+
+const codeOf = (cause: unknown): string =>
+  (cause instanceof Error ? (cause as NodeJS.ErrnoException).code : undefined) ?? "";
+
+const isAnswer = (cause: unknown): boolean => cause instanceof DatabaseError;
+
+const hasNoConnection = (cause: unknown): boolean =>
+  cause instanceof Error &&
+  !isAnswer(cause) &&
+  (NETWORK.test(codeOf(cause)) || NO_CONNECTION.test(cause.message));
+
+/**
+ * Returns whether the transaction has certainly changed nothing and the connection can be used again: the server refused
+ * a statement, or our own code threw. A fatal answer ends the connection, perhaps after a commit.
+ */
+export const isRolledBack = (cause: unknown): boolean =>
+  cause instanceof DatabaseError ? cause.severity === "ERROR" : !hasNoConnection(cause);
+
+export const isUnavailable = (cause: unknown): boolean =>
+  hasNoConnection(cause) || (isAnswer(cause) && (isInTheWay(cause) || AWAY.test(codeOf(cause))));
+
+const isInTheWay = (cause: unknown): boolean => IN_THE_WAY.test(codeOf(cause));
+
+/** Returns whether the next attempt may succeed within a second. */
+export const isPassing = (cause: unknown): boolean =>
+  isUnavailable(cause) && !/^28/.test(codeOf(cause));
+
+export const isForbidden = (cause: unknown): boolean =>
+  isAnswer(cause) && CONSTRAINT.test(codeOf(cause));

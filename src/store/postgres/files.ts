@@ -1,0 +1,141 @@
+/** Files: what clients uploaded and what batches ended with. */
+
+import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import type { Receipt } from "../idempotency.ts";
+import type { FileQuery, Page } from "../store.ts";
+import {
+  isDeletedFile,
+  isFileThatMayExpire,
+  isListedFile,
+  isOpenBatch,
+  statusIn,
+} from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import type { PostgresIdempotency } from "./idempotency.ts";
+import { consumeIntent } from "./intents.ts";
+import { fileFromRow } from "./rows.ts";
+import { files } from "./schema.ts";
+import { isFile } from "./scope.ts";
+
+const EXPIRY_PAGE = 500;
+
+export class PostgresFiles {
+  readonly #db: Database;
+  readonly #idempotency: PostgresIdempotency;
+
+  constructor(db: Database, idempotency: PostgresIdempotency) {
+    this.#db = db;
+    this.#idempotency = idempotency;
+  }
+
+  insertIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean> {
+    return this.#db.transaction(async (db) => {
+      if (!(await consumeIntent(db, file.blobKey))) return false;
+      await db.insert(files).values(file);
+      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      return true;
+    });
+  }
+
+  async find(file: ScopedId<"file">): Promise<StoredFile | null> {
+    const [row] = await this.#db.read((db) =>
+      db
+        .select()
+        .from(files)
+        .where(and(isFile(file), isListedFile)),
+    );
+    return row === undefined ? null : fileFromRow(row);
+  }
+
+  list(query: FileQuery, now: SQL): Promise<Page<StoredFile> | null> {
+    return this.#db.read(async (db) => {
+      const start = query.after === null ? undefined : await positionAfter(db, query, query.after);
+      if (start === null) return null;
+      const rows = await db
+        .select()
+        .from(files)
+        .where(
+          and(
+            eq(files.project, query.project),
+            query.purpose === null ? undefined : eq(files.purpose, query.purpose),
+            isListedFile,
+            or(isNull(files.expiresAtMs), gt(files.expiresAtMs, now)),
+            start,
+          ),
+        )
+        .orderBy(query.order === "asc" ? asc(files.sequence) : desc(files.sequence))
+        .limit(query.limit + 1);
+      return {
+        data: rows.slice(0, query.limit).map(fileFromRow),
+        hasMore: rows.length > query.limit,
+      };
+    });
+  }
+
+  async deleteIfPresent(file: ScopedId<"file">, now: SQL): Promise<boolean> {
+    const { rowCount } = await this.#db.change((db) =>
+      db
+        .update(files)
+        .set({ deletedAtMs: now })
+        .where(and(isFile(file), isListedFile)),
+    );
+    return rowCount === 1;
+  }
+
+  async deleteExpired(now: SQL): Promise<FileId[]> {
+    const deleted = await this.#db.change((db) =>
+      db
+        .update(files)
+        .set({ deletedAtMs: now })
+        .where(
+          sql`sequence in (
+            select sequence from files
+            where ${isFileThatMayExpire} and expires_at_ms <= ${now}
+            order by expires_at_ms limit ${EXPIRY_PAGE} for update skip locked)`,
+        )
+        .returning({ id: files.id }),
+    );
+    return deleted.map(({ id }) => id);
+  }
+
+  /**
+   * A batch reads its input from its start to its end, and during its validation. A batch that waits for validation does
+   * not count: its claimer will find the file deleted.
+   */
+  async listUnused(limit: number): Promise<StoredFile[]> {
+    const isRead = sql`exists (
+      select 1 from batches
+      where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
+        and (not (${statusIn("validating")}) or lease_owner is not null))`;
+    const rows = await this.#db.read((db) =>
+      db
+        .select()
+        .from(files)
+        .where(and(isDeletedFile, sql`not ${isRead}`))
+        .orderBy(files.sequence)
+        .limit(limit),
+    );
+    return rows.map(fileFromRow);
+  }
+
+  async forget(id: FileId): Promise<void> {
+    await this.#db.change((db) => db.delete(files).where(and(eq(files.id, id), isDeletedFile)));
+  }
+}
+
+/** A deleted file still marks a place until it is forgotten: scripts delete each file of a page, then ask for the next. */
+async function positionAfter(
+  db: Db,
+  { project, order }: FileQuery,
+  after: UntrustedId<"file">,
+): Promise<SQL | null> {
+  const [cursor] = await db
+    .select({ sequence: files.sequence })
+    .from(files)
+    .where(isFile({ project, id: after }));
+  if (cursor === undefined) return null;
+  return order === "asc"
+    ? gt(files.sequence, cursor.sequence)
+    : lt(files.sequence, cursor.sequence);
+}

@@ -1,0 +1,104 @@
+/** Keys of requests that may be repeated: a key is held during the work on the answer, and then remembered with it. */
+
+import {
+  IDEMPOTENCY_KEY_KEPT_MS,
+  IdempotencyKeyLost,
+  type IdempotencyState,
+  type Receipt,
+} from "../idempotency.ts";
+import type { Database, Db } from "./database.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { type Bid, heldBy, NO_LEASE } from "./leases.ts";
+import { idempotencyKeys } from "./schema.ts";
+
+const FORGETTING_PAGE = 10_000;
+
+interface Held {
+  readonly project: string;
+  readonly key: string;
+  readonly owner: string;
+}
+
+const isKey = (project: string, key: string) =>
+  and(eq(idempotencyKeys.project, project), eq(idempotencyKeys.key, key));
+
+/** An answered key has no owner. */
+const isHeld = ({ project, key, owner }: Held) =>
+  and(isKey(project, key), eq(idempotencyKeys.leaseOwner, owner));
+
+export class PostgresIdempotency {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  claim(project: string, key: string, claim: Bid): Promise<IdempotencyState> {
+    const { now } = claim;
+    const fresh = { createdAtMs: now, ...heldBy(claim) };
+    return this.#db.transaction(async (db) => {
+      const { rowCount } = await db
+        .insert(idempotencyKeys)
+        .values({ project, key, ...fresh })
+        .onConflictDoUpdate({
+          target: [idempotencyKeys.project, idempotencyKeys.key],
+          set: { ...fresh, fingerprint: null, answer: null },
+          // An answered key has no lease, so it cannot run out before its time.
+          setWhere: sql`
+            ${idempotencyKeys.createdAtMs} <= ${now} - ${IDEMPOTENCY_KEY_KEPT_MS}::bigint
+            or ${idempotencyKeys.leaseExpiresAtMs} <= ${now}`,
+        });
+      return rowCount === 1 ? { kind: "new" } : stateOf(db, project, key);
+    });
+  }
+
+  /** Takes part in the transaction that stores the object, and fails it when another request has the key. */
+  async record(db: Db, { fingerprint, answer, ...held }: Receipt): Promise<void> {
+    const { rowCount } = await db
+      .update(idempotencyKeys)
+      .set({ fingerprint, answer, ...NO_LEASE })
+      .where(isHeld(held));
+    if (rowCount === 0) throw new IdempotencyKeyLost();
+  }
+
+  async renewIfHeld(project: string, key: string, claim: Bid): Promise<boolean> {
+    const { leaseExpiresAtMs } = heldBy(claim);
+    const { rowCount } = await this.#db.change((db) =>
+      db
+        .update(idempotencyKeys)
+        .set({ createdAtMs: claim.now, leaseExpiresAtMs })
+        .where(isHeld({ project, key, owner: claim.owner })),
+    );
+    return rowCount === 1;
+  }
+
+  async releaseIfHeld(held: Held): Promise<boolean> {
+    const { rowCount } = await this.#db.change((db) =>
+      db.delete(idempotencyKeys).where(isHeld(held)),
+    );
+    return rowCount === 1;
+  }
+
+  async forgetOld(now: SQL): Promise<void> {
+    const forgetPage = async () => {
+      const { rowCount } = await this.#db.change((db) =>
+        db.delete(idempotencyKeys).where(
+          sql`sequence in (
+            select sequence from idempotency_keys
+            where created_at_ms <= ${now} - ${IDEMPOTENCY_KEY_KEPT_MS}::bigint
+            limit ${FORGETTING_PAGE} for update skip locked)`,
+        ),
+      );
+      return rowCount;
+    };
+    while ((await forgetPage()) === FORGETTING_PAGE);
+  }
+}
+
+async function stateOf(db: Db, project: string, key: string): Promise<IdempotencyState> {
+  const [row] = await db.select().from(idempotencyKeys).where(isKey(project, key));
+  const { fingerprint, answer } = row ?? {};
+  // A key has both or neither: see the CHECK `key_is_in_progress_or_answered`.
+  if (fingerprint == null || answer == null) return { kind: "in_progress" };
+  return { kind: "answered", fingerprint, answer };
+}

@@ -1,0 +1,106 @@
+/** Blobs that are being written, and blobs that nothing can name any more: see `../intents.ts`. */
+
+import { leaseOfSegment } from "../segment-key.ts";
+import type { Database, Db } from "./database.ts";
+import { eq, type SQL, sql } from "./drizzle.ts";
+import { arrayOf } from "./leases.ts";
+import { blobIntents } from "./schema.ts";
+
+/** Takes part in the commit that writes the row. Returns false when the blob was given up: no row may name it. */
+export async function consumeIntent(db: Db, blobKey: string): Promise<boolean> {
+  const { rowCount } = await db.delete(blobIntents).where(eq(blobIntents.blobKey, blobKey));
+  return rowCount === 1;
+}
+
+/** Returns whether the blob may still get a row, and keeps it so until the end of the transaction. */
+export async function hasIntent(db: Db, blobKey: string): Promise<boolean> {
+  const found = await db
+    .select({ blobKey: blobIntents.blobKey })
+    .from(blobIntents)
+    .where(eq(blobIntents.blobKey, blobKey))
+    .for("update");
+  return found.length === 1;
+}
+
+export class PostgresIntents {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  async declare(blobKeys: readonly string[], expiresAt: SQL): Promise<void> {
+    await this.#db.change((db) =>
+      db.execute(sql`
+        insert into blob_intents (blob_key, expires_at_ms)
+        select blob_key, ${expiresAt} from unnest(${arrayOf(blobKeys, "text")}) as asked(blob_key)`),
+    );
+  }
+
+  async renew(blobKeys: readonly string[], expiresAt: SQL): Promise<void> {
+    await this.#db.change((db) =>
+      db
+        .update(blobIntents)
+        .set({ expiresAtMs: expiresAt })
+        .where(sql`blob_key = any(${arrayOf(blobKeys, "text")})`),
+    );
+  }
+
+  giveUp(blobKey: string): Promise<boolean> {
+    return this.#db.change((db) => consumeIntent(db, blobKey));
+  }
+
+  async giveUpExpired(now: SQL, limit: number): Promise<string[]> {
+    const ended = await this.#db.change((db) =>
+      db
+        .delete(blobIntents)
+        .where(
+          sql`sequence in (
+            select sequence from blob_intents where expires_at_ms <= ${now}
+            order by expires_at_ms limit ${limit} for update skip locked)`,
+        )
+        .returning({ blobKey: blobIntents.blobKey }),
+    );
+    return ended.map(({ blobKey }) => blobKey);
+  }
+
+  /**
+   * One statement asks everything, because it sees one moment of the database. The conditions of a lease are the same as
+   * in `isHeldChunk`: a write that they refuse now, they will refuse for ever.
+   */
+  async findGarbage(blobKeys: readonly string[]): Promise<string[]> {
+    const leases = blobKeys.map(leaseOfSegment);
+    const { rows } = await this.#db.read((db) =>
+      db.execute<{ key: string }>(sql`
+        select key from unnest(
+          ${arrayOf(blobKeys, "text")},
+          ${arrayOf(
+            leases.map((lease) => lease?.batchId ?? null),
+            "text",
+          )},
+          ${arrayOf(
+            leases.map((lease) => storable(lease?.chunkNumber)),
+            "bigint",
+          )},
+          ${arrayOf(
+            leases.map((lease) => storable(lease?.epoch)),
+            "bigint",
+          )}
+        ) with ordinality as asked(key, batch_id, number, epoch, position)
+        where not exists (select 1 from files where blob_key = key)
+          and not exists (select 1 from segments where blob_key = key)
+          and not exists (select 1 from upload_parts where blob_key = key)
+          and not exists (select 1 from blob_intents where blob_key = key)
+          and not exists (
+            select 1 from chunks
+            where chunks.batch_id = asked.batch_id and chunks.number = asked.number
+              and lease_epoch = asked.epoch and lease_owner is not null)
+        order by position`),
+    );
+    return rows.map(({ key }) => key);
+  }
+}
+
+/** A file that is not ours may have any digits in its name. */
+const storable = (number: number | undefined): number | null =>
+  number !== undefined && Number.isSafeInteger(number) ? number : null;

@@ -1,0 +1,170 @@
+/**
+ * Leases on batches (to validate, to finalize) and on chunks. Deliveries are claimed with an owner and an expiry too,
+ * but without an epoch: at worst an event is sent twice. The claim of an idempotency key needs none, because each request
+ * claims under a name of its own.
+ *
+ * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is the current one and the row
+ * still has an owner. A release, the end of the chunk and the end of the batch remove the owner, and another claim
+ * raises the epoch. A lease that ran out stays held until another worker claims, so a slow holder loses nothing.
+ *
+ * A start takes no leases back as it does on SQLite, because other replicas may hold them.
+ */
+
+import type { BatchId, StopReason } from "../../batch/batch.ts";
+import type { Claim } from "../claim.ts";
+import type { BatchLease, ChunkLease, Renewal } from "../store.ts";
+import type { Database, Db } from "./database.ts";
+import { and, eq, inArray, isNotNull, type SQL, sql } from "./drizzle.ts";
+import { batches, chunks } from "./schema.ts";
+
+export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
+
+/** A claim, and the present time by the clock of the database. */
+export interface Bid extends Claim {
+  readonly now: SQL;
+}
+
+/** Returns the moment `ms` later. */
+export const later = (now: SQL, ms: number): SQL => sql`${now} + ${ms}::bigint`;
+
+const expiry = ({ now, ttlMs }: Bid): SQL => later(now, ttlMs);
+
+/** The owner and the expiry that a claim sets. */
+export const heldBy = (claim: Bid) => ({
+  leaseOwner: claim.owner,
+  leaseExpiresAtMs: expiry(claim),
+});
+
+export const claimedBy = (claim: Bid) => ({
+  ...heldBy(claim),
+  leaseEpoch: sql`lease_epoch + 1`,
+});
+
+/** Holds for a row that any worker may claim. */
+export const isFree = (now: SQL): SQL =>
+  sql`(lease_expires_at_ms is null or lease_expires_at_ms <= ${now})`;
+
+export const isHeldBatch = ({ batchId, epoch }: BatchLease) =>
+  and(eq(batches.id, batchId), eq(batches.leaseEpoch, epoch), isNotNull(batches.leaseOwner));
+
+export const isHeldChunk = ({ batchId, chunkNumber, epoch }: ChunkLease) =>
+  and(
+    eq(chunks.batchId, batchId),
+    eq(chunks.number, chunkNumber),
+    eq(chunks.leaseEpoch, epoch),
+    isNotNull(chunks.leaseOwner),
+  );
+
+/** Makes an array one parameter, because a statement may have only 65,535 of them. */
+export const arrayOf = (values: readonly unknown[], type: "text" | "bigint"): SQL =>
+  sql`${sql.param(values)}::${sql.raw(type)}[]`;
+
+export class PostgresLeases {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  async releaseBatchIfLeased(lease: BatchLease): Promise<boolean> {
+    return (
+      (await this.#db.change((db) => db.update(batches).set(NO_LEASE).where(isHeldBatch(lease))))
+        .rowCount === 1
+    );
+  }
+
+  async releaseChunkIfLeased(lease: ChunkLease): Promise<boolean> {
+    return (
+      (await this.#db.change((db) => db.update(chunks).set(NO_LEASE).where(isHeldChunk(lease))))
+        .rowCount === 1
+    );
+  }
+
+  async countBatchFailureIfLeased(lease: BatchLease): Promise<boolean> {
+    const { rowCount } = await this.#db.change((db) =>
+      db.update(batches).set({ failureCount: sql`failure_count + 1` }).where(isHeldBatch(lease)),
+    );
+    return rowCount === 1;
+  }
+
+  renew(
+    held: { readonly batches: readonly BatchLease[]; readonly chunks: readonly ChunkLease[] },
+    claim: Bid,
+  ): Promise<Renewal> {
+    return this.#db.transaction(async (db) => {
+      const renewedBatches = await renewBatches(db, held.batches, claim);
+      const renewedChunks = await renewChunks(db, held.chunks, claim);
+      const isKept = (lease: BatchLease | ChunkLease) =>
+        "chunkNumber" in lease
+          ? renewedChunks.has(chunkKey(lease))
+          : renewedBatches.has(batchKey(lease));
+      const kept = [...held.batches, ...held.chunks].filter(isKept);
+      return {
+        lostBatches: held.batches.filter((lease) => !isKept(lease)),
+        lostChunks: held.chunks.filter((lease) => !isKept(lease)),
+        stopping: await findStopping(db, [...new Set(kept.map(({ batchId }) => batchId))]),
+      };
+    });
+  }
+}
+
+const batchKey = ({ batchId, epoch }: BatchLease) => `${batchId} ${epoch}`;
+const chunkKey = ({ batchId, chunkNumber, epoch }: ChunkLease) =>
+  `${batchId} ${chunkNumber} ${epoch}`;
+
+async function renewBatches(
+  db: Db,
+  leases: readonly BatchLease[],
+  claim: Bid,
+): Promise<Set<string>> {
+  if (leases.length === 0) return new Set();
+  const ids = leases.map(({ batchId }) => batchId);
+  const epochs = leases.map(({ epoch }) => epoch);
+  const renewed = await db
+    .update(batches)
+    .set({ leaseExpiresAtMs: expiry(claim) })
+    .from(sql`unnest(${arrayOf(ids, "text")}, ${arrayOf(epochs, "bigint")}) as held(id, epoch)`)
+    .where(sql`batches.id = held.id and lease_epoch = held.epoch and lease_owner is not null`)
+    .returning({ batchId: batches.id, epoch: batches.leaseEpoch });
+  return new Set(renewed.map(batchKey));
+}
+
+async function renewChunks(
+  db: Db,
+  leases: readonly ChunkLease[],
+  claim: Bid,
+): Promise<Set<string>> {
+  if (leases.length === 0) return new Set();
+  const ids = leases.map(({ batchId }) => batchId);
+  const numbers = leases.map(({ chunkNumber }) => chunkNumber);
+  const epochs = leases.map(({ epoch }) => epoch);
+  const held = sql`unnest(
+    ${arrayOf(ids, "text")}, ${arrayOf(numbers, "bigint")}, ${arrayOf(epochs, "bigint")}
+  ) as held(batch_id, number, epoch)`;
+  const renewed = await db
+    .update(chunks)
+    .set({ leaseExpiresAtMs: expiry(claim) })
+    .from(held)
+    .where(
+      sql`chunks.batch_id = held.batch_id and chunks.number = held.number
+        and lease_epoch = held.epoch and lease_owner is not null`,
+    )
+    .returning({ batchId: chunks.batchId, chunkNumber: chunks.number, epoch: chunks.leaseEpoch });
+  return new Set(renewed.map(chunkKey));
+}
+
+async function findStopping(
+  db: Db,
+  ids: readonly BatchId[],
+): Promise<{ batchId: BatchId; reason: StopReason }[]> {
+  if (ids.length === 0) return [];
+  const found = await db
+    .select({ id: batches.id, reason: batches.stopReason })
+    .from(batches)
+    .where(and(inArray(batches.id, [...ids]), isNotNull(batches.stopReason)));
+  const reasons = new Map(found.map(({ id, reason }) => [id, reason]));
+  return ids.flatMap((batchId) => {
+    const reason = reasons.get(batchId) ?? null;
+    return reason === null ? [] : [{ batchId, reason }];
+  });
+}

@@ -1,0 +1,151 @@
+/**
+ * Lists the open batches, and the chunks that can be claimed. The scheduler and the forecast ask for both about once a
+ * second, and one client may have 30,000 open batches. A list is therefore read page by page, in the order of the
+ * deadlines, and the event loop takes its turns in between. A page is one statement, which sees one moment of the
+ * database. The list of claimable chunks reads a few index entries for each batch and model, however many chunks it has.
+ */
+import type { BatchId } from "../../batch/batch.ts";
+import type { OpenBatch, RunnableChunks } from "../store.ts";
+import { hasStarted, isOpenChunk, mayExpire } from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { type SQL, sql } from "./drizzle.ts";
+import { isFree } from "./leases.ts";
+
+const PAGE_BATCHES = 500;
+
+/** A position among the open batches. */
+interface Position {
+  readonly deadlineAtMs: number;
+  readonly sequence: number;
+}
+
+const START: Position = { deadlineAtMs: -1, sequence: 0 };
+
+/** A row as the driver returns it: a `bigint` is a text. */
+interface BatchRow {
+  readonly sequence: string;
+  readonly id: BatchId;
+  readonly project: string;
+  readonly priority: number;
+  readonly created_at_ms: string;
+  readonly expires_at_ms: string;
+  readonly remaining: string;
+}
+
+interface RunnableRow extends BatchRow, Record<string, unknown> {
+  /** Null in the row of a batch without a chunk that can be claimed. */
+  readonly model: string | null;
+  readonly line_count: string;
+}
+
+interface OpenRow extends BatchRow, Record<string, unknown> {
+  readonly has_started: boolean;
+  readonly is_sending: boolean;
+  readonly work: readonly { readonly model: string; readonly lineCount: number }[];
+}
+
+const batchesAfter = ({ deadlineAtMs, sequence }: Position, isChosen: SQL): SQL => sql`
+  select
+    sequence, id, project, priority, created_at_ms, expires_at_ms, ${hasStarted} as has_started,
+    total_count - completed_count - failed_count as remaining
+  from batches
+  where ${mayExpire} and ${isChosen}
+    and (expires_at_ms, sequence) > (${deadlineAtMs}::bigint, ${sequence}::bigint)
+  order by expires_at_ms, sequence limit ${PAGE_BATCHES}`;
+
+/** Goes through the index from each model of a batch to the next (a loose index scan). */
+const runnable = (after: Position, now: SQL): SQL => sql`
+  select page.*, next.model, next.line_count
+  from (${batchesAfter(after, sql`${hasStarted} and expires_at_ms > ${now}`)}) as page
+  left join lateral (
+    with recursive open(model) as (
+      select min(model) from chunks where batch_id = page.id and ${isOpenChunk}
+      union all
+      select (
+        select min(chunks.model) from chunks
+        where batch_id = page.id and ${isOpenChunk} and chunks.model > open.model)
+      from open where open.model is not null)
+    select open.model, first.line_count
+    from open
+    cross join lateral (
+      select line_count from chunks
+      where batch_id = page.id and chunks.model = open.model and ${isOpenChunk} and ${isFree(now)}
+      order by number limit 1) as first
+  ) as next on true
+  order by page.expires_at_ms, page.sequence`;
+
+const openBatches = (after: Position): SQL => sql`
+  select page.*, coalesce(chunks.is_sending, false) as is_sending, coalesce(chunks.work, '[]') as work
+  from (${batchesAfter(after, sql`true`)}) as page
+  left join lateral (
+    select
+      bool_or(is_held) as is_sending,
+      json_agg(json_build_object('model', model, 'lineCount', line_count)) as work
+    from (
+      select model, sum(line_count) as line_count, count(lease_expires_at_ms) > 0 as is_held
+      from chunks where batch_id = page.id and ${isOpenChunk} group by model) as of_model
+  ) as chunks on true
+  order by page.expires_at_ms, page.sequence`;
+
+const positionOf = (row: BatchRow): Position => ({
+  deadlineAtMs: Number(row.expires_at_ms),
+  sequence: Number(row.sequence),
+});
+
+const batchOf = (row: BatchRow) => ({
+  batchId: row.id,
+  project: row.project,
+  priority: row.priority,
+  createdAtMs: Number(row.created_at_ms),
+  deadlineAtMs: Number(row.expires_at_ms),
+  remainingLineCount: Number(row.remaining),
+});
+
+export class PostgresOpenLists {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  async listRunnable(now: SQL): Promise<RunnableChunks[]> {
+    const rows = await this.#gather(async (db, after) => {
+      return (await db.execute<RunnableRow>(runnable(after, now))).rows;
+    });
+    return rows.flatMap(({ model, line_count, ...batch }) =>
+      model === null ? [] : [{ ...batchOf(batch), model, nextLineCount: Number(line_count) }],
+    );
+  }
+
+  async listOpenBatches(): Promise<OpenBatch[]> {
+    const rows = await this.#gather(async (db, after) => {
+      return (await db.execute<OpenRow>(openBatches(after))).rows;
+    });
+    return rows.map((row) => ({
+      ...batchOf(row),
+      isValidated: row.has_started,
+      isSending: row.is_sending,
+      work: row.work,
+    }));
+  }
+
+  /** Reads page after page. A page has all rows of its batches, and at least one of each. */
+  #gather<Row extends BatchRow>(
+    readAfter: (db: Db, after: Position) => Promise<readonly Row[]>,
+  ): Promise<Row[]> {
+    return this.#db.read(async (db) => {
+      const gathered: Row[] = [];
+      let after = START;
+      for (;;) {
+        const page = await readAfter(db, after);
+        for (const row of page) gathered.push(row);
+        const last = page.at(-1);
+        if (last === undefined || countBatches(page) < PAGE_BATCHES) return gathered;
+        after = positionOf(last);
+      }
+    });
+  }
+}
+
+const countBatches = (rows: readonly BatchRow[]): number =>
+  new Set(rows.map(({ sequence }) => sequence)).size;

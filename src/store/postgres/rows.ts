@@ -1,0 +1,134 @@
+/** Conversions from rows to objects, and from a batch to its row. */
+import type { Batch, Chunk, StoredFile } from "../../batch/batch.ts";
+import type { Delivery } from "../deliveries.ts";
+import type { Segment } from "../store.ts";
+import type { Upload, UploadPart } from "../uploads.ts";
+import type {
+  batches,
+  chunks,
+  deliveries,
+  files,
+  segments,
+  uploadParts,
+  uploads,
+} from "./schema.ts";
+
+type FileRow = typeof files.$inferSelect;
+type BatchRow = typeof batches.$inferSelect;
+type ChunkRow = typeof chunks.$inferSelect;
+type SegmentRow = typeof segments.$inferSelect;
+/** A delivery with the counts of its batch. */
+type ClaimedDeliveryRow = typeof deliveries.$inferSelect &
+  Pick<typeof batches.$inferSelect, "totalCount" | "completedCount" | "failedCount">;
+type UploadRow = typeof uploads.$inferSelect;
+type PartRow = typeof uploadParts.$inferSelect;
+
+export const fileFromRow = (row: FileRow): StoredFile => ({
+  id: row.id,
+  project: row.project,
+  purpose: row.purpose,
+  filename: row.filename,
+  bytes: row.bytes,
+  sha256: row.sha256,
+  blobKey: row.blobKey,
+  createdAtMs: row.createdAtMs,
+  expiresAtMs: row.expiresAtMs,
+  traceparent: row.traceparent,
+});
+
+export const batchFromRow = (row: BatchRow): Batch => ({
+  id: row.id,
+  project: row.project,
+  endpoint: row.endpoint,
+  inputFileId: row.inputFileId,
+  completionWindow: row.completionWindow,
+  status: row.status,
+  stopReason: row.stopReason,
+  model: row.model,
+  faults: row.faults,
+  outputFileId: row.outputFileId,
+  errorFileId: row.errorFileId,
+  createdAtMs: row.createdAtMs,
+  expiresAtMs: row.expiresAtMs,
+  inProgressAtMs: row.inProgressAtMs,
+  finalizingAtMs: row.finalizingAtMs,
+  completedAtMs: row.completedAtMs,
+  failedAtMs: row.failedAtMs,
+  expiredAtMs: row.expiredAtMs,
+  cancellingAtMs: row.cancellingAtMs,
+  cancelledAtMs: row.cancelledAtMs,
+  counts: { total: row.totalCount, completed: row.completedCount, failed: row.failedCount },
+  usage: {
+    inputTokens: row.inputTokens,
+    cachedTokens: row.cachedTokens,
+    outputTokens: row.outputTokens,
+    reasoningTokens: row.reasoningTokens,
+    totalTokens: row.totalTokens,
+  },
+  metadata: row.metadata,
+  outputExpiresAfterSeconds: row.outputExpiresAfterSeconds,
+  priority: row.priority,
+  defaultModel: row.defaultModel,
+  traceparent: row.traceparent,
+});
+
+export function rowFromBatch({ counts, usage, ...batch }: Batch): typeof batches.$inferInsert {
+  return {
+    ...batch,
+    ...usage,
+    totalCount: counts.total,
+    completedCount: counts.completed,
+    failedCount: counts.failed,
+  };
+}
+
+export const chunkFromRow = (row: ChunkRow): Chunk => ({
+  batchId: row.batchId,
+  number: row.number,
+  model: row.model,
+  lineCount: row.lineCount,
+  extents: row.extents,
+});
+
+export const segmentFromRow = (row: SegmentRow): Segment => ({
+  blobKey: row.blobKey,
+  bytes: row.bytes,
+  crc32: row.crc32,
+});
+
+/**
+ * Converts a row as its claim left it. The row already counts the attempt of the claim, which is not an attempt
+ * before it.
+ */
+export const deliveryFromClaimedRow = (row: ClaimedDeliveryRow): Delivery => ({
+  webhookId: row.webhookId,
+  eventId: row.eventId,
+  webhook: row.webhook,
+  batchId: row.batchId,
+  status: row.status,
+  counts: { total: row.totalCount, completed: row.completedCount, failed: row.failedCount },
+  createdAtMs: row.createdAtMs,
+  attemptCount: row.attemptCount - 1,
+});
+
+export const uploadFromRow = (row: UploadRow): Upload => ({
+  id: row.id,
+  project: row.project,
+  filename: row.filename,
+  purpose: row.purpose,
+  bytes: row.bytes,
+  mimeType: row.mimeType,
+  status: row.status,
+  createdAtMs: row.createdAtMs,
+  expiresAtMs: row.expiresAtMs,
+  fileExpiresAfterSeconds: row.fileExpiresAfterSeconds,
+  fileId: row.fileId,
+});
+
+export const partFromRow = (row: PartRow): UploadPart => ({
+  id: row.id,
+  uploadId: row.uploadId,
+  bytes: row.bytes,
+  blobKey: row.blobKey,
+  createdAtMs: row.createdAtMs,
+});

@@ -1,0 +1,358 @@
+/**
+ * The tables. `migrations/postgres` is generated from this file.
+ *
+ * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists,
+ * cursors and journals need one order. A batch names its files without foreign keys, because it shows the ids of deleted
+ * files too. Every rule that a row must never break is a CHECK with the name of the rule.
+ *
+ * Moments are milliseconds since 1970, as everywhere in batchd. JSON is stored as `json`, which keeps the text of a
+ * client as it is: `jsonb` refuses NUL characters and sorts keys.
+ */
+
+import type {
+  BatchId,
+  Fault,
+  FileId,
+  InputExtent,
+  PartId,
+  StopReason,
+  UntrustedId,
+  UploadId,
+} from "../../batch/batch.ts";
+import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
+import type { FilePurpose } from "../../contract/file.ts";
+import type { UploadStatus } from "../uploads.ts";
+import {
+  cancelledBatchHasReasonAndTime,
+  completedUploadHasFile,
+  doneLinesWithinTotal,
+  expiredBatchHasReason,
+  finalizingBatchHasFinalizingTime,
+  finalStatusHasFinalTime,
+  isDeletedFile,
+  isEnding,
+  isFileThatMayExpire,
+  isFinalBatch,
+  isKeyInProgress,
+  isKnownStatus,
+  isKnownStopReason,
+  isKnownUploadStatus,
+  isListedFile,
+  isOpenBatch,
+  isOpenChunk,
+  isPendingUpload,
+  isToTidy,
+  isUploadToTidy,
+  keyIsInProgressOrAnswered,
+  mayExpire,
+  startedBatchHasStartTime,
+  waitsForValidation,
+} from "./conditions.ts";
+import {
+  bigint,
+  boolean,
+  check,
+  customType,
+  foreignKey,
+  index,
+  integer,
+  json,
+  pgTable,
+  sql,
+  unique,
+} from "./drizzle.ts";
+
+/** PostgreSQL stores no NUL in a text. A client that sends one gets the sign for an unreadable character back. */
+const text = customType<{ data: string; driverData: string }>({
+  dataType: () => "text",
+  toDriver: (value) => value.replaceAll("\0", "\ufffd"),
+});
+
+const big = (name: string) => bigint(name, { mode: "number" });
+const sequence = () => big("sequence").primaryKey().generatedAlwaysAsIdentity();
+const count = (name: string) => big(name).notNull().default(0);
+
+/** The sums over the lines with an answer, for a segment and for a batch. */
+const results = () => ({
+  completedCount: count("completed_count"),
+  failedCount: count("failed_count"),
+  inputTokens: count("input_tokens"),
+  cachedTokens: count("cached_tokens"),
+  outputTokens: count("output_tokens"),
+  reasoningTokens: count("reasoning_tokens"),
+  totalTokens: count("total_tokens"),
+});
+
+const holder = () => ({
+  leaseOwner: text("lease_owner"),
+  leaseExpiresAtMs: big("lease_expires_at_ms"),
+});
+/** The right to write. The epoch outlives the lease, so that a former holder differs from the present one. */
+const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
+const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
+
+export const files = pgTable(
+  "files",
+  {
+    sequence: sequence(),
+    id: text("id").$type<FileId>().notNull(),
+    project: text("project").notNull(),
+    purpose: text("purpose").$type<FilePurpose>().notNull(),
+    filename: text("filename").notNull(),
+    bytes: big("bytes").notNull(),
+    sha256: text("sha256").notNull(),
+    blobKey: text("blob_key").notNull(),
+    createdAtMs: big("created_at_ms").notNull(),
+    expiresAtMs: big("expires_at_ms"),
+    /** Clients no longer see a file with this date, but a batch may still read its bytes. */
+    deletedAtMs: big("deleted_at_ms"),
+    traceparent: text("traceparent"),
+  },
+  (file) => [
+    unique("files_id").on(file.id),
+    unique("files_blob_key").on(file.blobKey),
+    index("files_listed").on(file.project, file.sequence).where(isListedFile),
+    index("files_listed_by_purpose")
+      .on(file.project, file.purpose, file.sequence)
+      .where(isListedFile),
+    index("files_deleted").on(file.sequence).where(isDeletedFile),
+    index("files_that_may_expire").on(file.expiresAtMs).where(isFileThatMayExpire),
+    check("file_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+export const batches = pgTable(
+  "batches",
+  {
+    sequence: sequence(),
+    id: text("id").$type<BatchId>().notNull(),
+    project: text("project").notNull(),
+    endpoint: text("endpoint").$type<BatchEndpoint>().notNull(),
+    inputFileId: text("input_file_id").$type<UntrustedId<"file">>().notNull(),
+    completionWindow: text("completion_window").notNull().default("24h"),
+    status: text("status").$type<BatchStatus>().notNull(),
+    stopReason: text("stop_reason").$type<StopReason>(),
+    model: text("model"),
+    faults: json("faults").$type<readonly Fault[]>(),
+    outputFileId: text("output_file_id").$type<FileId>(),
+    errorFileId: text("error_file_id").$type<FileId>(),
+    createdAtMs: big("created_at_ms").notNull(),
+    expiresAtMs: big("expires_at_ms").notNull(),
+    inProgressAtMs: big("in_progress_at_ms"),
+    finalizingAtMs: big("finalizing_at_ms"),
+    completedAtMs: big("completed_at_ms"),
+    failedAtMs: big("failed_at_ms"),
+    expiredAtMs: big("expired_at_ms"),
+    cancellingAtMs: big("cancelling_at_ms"),
+    cancelledAtMs: big("cancelled_at_ms"),
+    totalCount: count("total_count"),
+    ...results(),
+    metadata: json("metadata").$type<Readonly<Record<string, string>>>(),
+    outputExpiresAfterSeconds: big("output_expires_after_seconds"),
+    priority: integer("priority").notNull().default(0),
+    defaultModel: text("default_model"),
+    traceparent: text("traceparent"),
+    /** True until the batch is tidied: there may be chunk rows, and so journal blobs. */
+    hasChunks: boolean("has_chunks").notNull().default(false),
+    /** The number of failed validations, and later of failed finalizations. */
+    failureCount: count("failure_count"),
+    ...lease(),
+  },
+  (batch) => [
+    unique("batches_id").on(batch.id),
+    index("batches_listed").on(batch.project, batch.sequence),
+    index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
+    index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
+    index("batches_ending").on(batch.sequence).where(isEnding),
+    index("batches_to_tidy").on(batch.sequence).where(isToTidy),
+    index("batches_open_by_input").on(batch.inputFileId).where(isOpenBatch),
+    check("status_is_known", isKnownStatus),
+    check("stop_reason_is_known", isKnownStopReason),
+    check("final_status_has_final_time", finalStatusHasFinalTime),
+    check("started_batch_has_start_time", startedBatchHasStartTime),
+    check("finalizing_batch_has_finalizing_time", finalizingBatchHasFinalizingTime),
+    check("cancelled_batch_has_reason_and_time", cancelledBatchHasReasonAndTime),
+    check("expired_batch_has_reason", expiredBatchHasReason),
+    check("done_lines_within_total", doneLinesWithinTotal),
+    check(
+      "usage_not_negative",
+      sql`least(input_tokens, cached_tokens, output_tokens, reasoning_tokens, total_tokens) >= 0`,
+    ),
+    check("batch_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+    check("final_batch_has_no_lease", sql`not (${isFinalBatch}) or lease_owner is null`),
+  ],
+);
+
+export const chunks = pgTable(
+  "chunks",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id")
+      .$type<BatchId>()
+      .notNull()
+      .references(() => batches.id),
+    number: integer("number").notNull(),
+    model: text("model").notNull(),
+    lineCount: big("line_count").notNull(),
+    extents: json("extents").$type<readonly InputExtent[]>().notNull(),
+    closedAtMs: big("closed_at_ms"),
+    /** The number of runs that failed since the last segment. */
+    failureCount: count("failure_count"),
+    ...lease(),
+  },
+  (chunk) => [
+    unique("chunks_batch_id_number").on(chunk.batchId, chunk.number),
+    index("chunks_open_by_batch")
+      // The lease is left out, so that a renewal changes no index.
+      .on(chunk.batchId, chunk.model, chunk.number)
+      .where(isOpenChunk),
+    check("chunk_has_lines", sql`line_count > 0`),
+    check("chunk_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+    check("closed_chunk_has_no_lease", sql`closed_at_ms is null or lease_owner is null`),
+  ],
+);
+
+export const segments = pgTable(
+  "segments",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id").$type<BatchId>().notNull(),
+    chunkNumber: integer("chunk_number").notNull(),
+    blobKey: text("blob_key").notNull(),
+    bytes: big("bytes").notNull(),
+    crc32: big("crc32").notNull(),
+    ...results(),
+  },
+  (segment) => [
+    unique("segments_blob_key").on(segment.blobKey),
+    index("segments_by_chunk").on(segment.batchId, segment.chunkNumber, segment.sequence),
+    foreignKey({
+      name: "segment_belongs_to_chunk",
+      columns: [segment.batchId, segment.chunkNumber],
+      foreignColumns: [chunks.batchId, chunks.number],
+    }),
+    check("segment_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+/** Blobs that are being written and whose row is to follow: see `../intents.ts`. */
+export const blobIntents = pgTable(
+  "blob_intents",
+  {
+    sequence: sequence(),
+    blobKey: text("blob_key").notNull(),
+    expiresAtMs: big("expires_at_ms").notNull(),
+  },
+  (intent) => [
+    unique("blob_intents_blob_key").on(intent.blobKey),
+    index("blob_intents_by_expiry").on(intent.expiresAtMs),
+  ],
+);
+
+/** The outbox: events of final batches that are still to be sent. */
+export const deliveries = pgTable(
+  "deliveries",
+  {
+    sequence: sequence(),
+    webhookId: text("webhook_id").notNull(),
+    eventId: text("event_id").notNull(),
+    webhook: text("webhook").notNull(),
+    batchId: text("batch_id")
+      .$type<BatchId>()
+      .notNull()
+      .references(() => batches.id),
+    status: text("status").$type<BatchStatus>().notNull(),
+    createdAtMs: big("created_at_ms").notNull(),
+    nextAttemptAtMs: big("next_attempt_at_ms").notNull(),
+    attemptCount: count("attempt_count"),
+    ...holder(),
+  },
+  (delivery) => [
+    unique("deliveries_webhook_id").on(delivery.webhookId),
+    index("deliveries_due").on(delivery.nextAttemptAtMs, delivery.sequence),
+    check("delivery_tells_final_status", isFinalBatch),
+    check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+  ],
+);
+
+export const uploads = pgTable(
+  "uploads",
+  {
+    sequence: sequence(),
+    id: text("id").$type<UploadId>().notNull(),
+    project: text("project").notNull(),
+    filename: text("filename").notNull(),
+    purpose: text("purpose").$type<FilePurpose>().notNull(),
+    bytes: big("bytes").notNull(),
+    mimeType: text("mime_type").notNull(),
+    status: text("status").$type<UploadStatus>().notNull(),
+    createdAtMs: big("created_at_ms").notNull(),
+    expiresAtMs: big("expires_at_ms").notNull(),
+    fileExpiresAfterSeconds: big("file_expires_after_seconds"),
+    fileId: text("file_id").$type<FileId>(),
+    /** True from the first part until the upload is tidied: there may be part rows, and so their blobs. */
+    hasParts: boolean("has_parts").notNull().default(false),
+  },
+  (upload) => [
+    unique("uploads_id").on(upload.id),
+    index("uploads_pending").on(upload.expiresAtMs).where(isPendingUpload),
+    index("uploads_to_tidy").on(upload.sequence).where(isUploadToTidy),
+    check("upload_status_is_known", isKnownUploadStatus),
+    check("completed_upload_has_file", completedUploadHasFile),
+    check("upload_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+export const uploadParts = pgTable(
+  "upload_parts",
+  {
+    sequence: sequence(),
+    id: text("id").$type<PartId>().notNull(),
+    uploadId: text("upload_id")
+      .$type<UploadId>()
+      .notNull()
+      .references(() => uploads.id),
+    bytes: big("bytes").notNull(),
+    blobKey: text("blob_key").notNull(),
+    createdAtMs: big("created_at_ms").notNull(),
+  },
+  (part) => [
+    unique("upload_parts_id").on(part.id),
+    unique("upload_parts_blob_key").on(part.blobKey),
+    index("upload_parts_by_upload").on(part.uploadId, part.sequence),
+    check("part_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+/** The one row that says which installation of batchd the database belongs to. */
+export const installation = pgTable(
+  "installation",
+  {
+    isOnly: boolean("is_only").primaryKey().default(true),
+    id: text("id").notNull(),
+    /** Null until the first start has found an empty place for the blobs. */
+    blobPlace: text("blob_place"),
+  },
+  () => [check("installation_has_one_row", sql`is_only`)],
+);
+
+/** Keys of requests that the client may repeat. A key without an answer is held by the request that works on it. */
+export const idempotencyKeys = pgTable(
+  "idempotency_keys",
+  {
+    sequence: sequence(),
+    project: text("project").notNull(),
+    key: text("key").notNull(),
+    createdAtMs: big("created_at_ms").notNull(),
+    fingerprint: text("fingerprint"),
+    answer: text("answer"),
+    ...holder(),
+  },
+  (row) => [
+    unique("idempotency_keys_project_key").on(row.project, row.key),
+    index("idempotency_keys_by_age").on(row.createdAtMs),
+    index("idempotency_keys_in_progress").on(row.sequence).where(isKeyInProgress),
+    check("key_is_in_progress_or_answered", keyIsInProgressOrAnswered),
+    check("key_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+  ],
+);

@@ -1,0 +1,90 @@
+/**
+ * Changes segment rows together with the counters of their batch, because the counters are the sum of the segments.
+ */
+
+import type { BatchId } from "../../batch/batch.ts";
+import type { ChunkLease, SegmentEntry } from "../store.ts";
+import type { Db } from "./database.ts";
+import { type SQL, sql } from "./drizzle.ts";
+import { arrayOf } from "./leases.ts";
+
+/** The counters, as columns, and what a segment adds to each. */
+const resultsOf = ({ completed, failed, usage }: SegmentEntry): readonly [string, number][] => [
+  ["completed_count", completed],
+  ["failed_count", failed],
+  ["input_tokens", usage.inputTokens],
+  ["cached_tokens", usage.cachedTokens],
+  ["output_tokens", usage.outputTokens],
+  ["reasoning_tokens", usage.reasoningTokens],
+  ["total_tokens", usage.totalTokens],
+];
+
+const COLUMNS = [
+  "completed_count",
+  "failed_count",
+  "input_tokens",
+  "cached_tokens",
+  "output_tokens",
+  "reasoning_tokens",
+  "total_tokens",
+] as const;
+
+const listed = (parts: readonly SQL[]): SQL => sql.join([...parts], sql`, `);
+const named = (column: string): SQL => sql.identifier(column) as unknown as SQL;
+
+/**
+ * Adds a segment in one statement. `held` gives the chunk of the segment, as `batch_id` and `number`, or nothing. Returns
+ * false when it gives nothing. A segment that has its row already is not counted again: its first commit was reported as
+ * failed.
+ */
+export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promise<boolean> {
+  const results = resultsOf(entry);
+  const { rows } = await db.execute(sql`
+    with held as (${held}),
+    added as (
+      insert into segments (
+        batch_id, chunk_number, blob_key, bytes, crc32, ${listed(results.map(([column]) => named(column)))})
+      select
+        batch_id, number, ${entry.blobKey}, ${entry.bytes}::bigint, ${entry.crc32}::bigint,
+        ${listed(results.map(([, value]) => sql`${value}::bigint`))}
+      from held
+      on conflict (blob_key) do nothing
+      returning batch_id),
+    counted as (
+      update batches set
+        ${listed(results.map(([column, value]) => sql`${named(column)} = ${named(column)} + ${value}::bigint`))}
+      from added where batches.id = added.batch_id)
+    select 1 from held`);
+  return rows.length === 1;
+}
+
+/** Takes part in a transaction that holds the lease. */
+export async function dropSegments(
+  db: Db,
+  batchId: BatchId,
+  blobKeys: readonly string[],
+): Promise<void> {
+  if (blobKeys.length === 0) return;
+  const columns = COLUMNS.map(named);
+  await db.execute(sql`
+    with dropped as (
+      delete from segments where batch_id = ${batchId} and blob_key = any(${arrayOf(blobKeys, "text")})
+      returning ${listed(columns)}),
+    total as (
+      select ${listed(columns.map((column) => sql`coalesce(sum(${column}), 0)::bigint as ${column}`))} from dropped)
+    update batches set ${listed(columns.map((column) => sql`${column} = batches.${column} - total.${column}`))}
+    from total where id = ${batchId}`);
+}
+
+/** Gives {@link addSegment} the chunk of a held lease. Its run has got further than the failed ones before, which count no more. */
+export const heldChunk = ({ batchId, chunkNumber, epoch }: ChunkLease): SQL => sql`
+  update chunks set failure_count = 0
+  where batch_id = ${batchId} and number = ${chunkNumber} and lease_epoch = ${epoch} and lease_owner is not null
+  returning batch_id, number`;
+
+/** Gives {@link addSegment} the same chunk, and closes it. */
+export const closedChunk = (lease: ChunkLease, now: SQL): SQL => sql`
+  update chunks set closed_at_ms = ${now}, lease_owner = null, lease_expires_at_ms = null
+  where batch_id = ${lease.batchId} and number = ${lease.chunkNumber} and lease_epoch = ${lease.epoch}
+    and lease_owner is not null
+  returning batch_id, number`;

@@ -1,0 +1,104 @@
+/**
+ * Stops batches before their last line, because their client cancelled them or their window is over.
+ *
+ * A stop never waits for a worker. Chunks without a holder are closed at once. A very large batch has the others closed by
+ * later passes. A holder closes its own chunk when it learns of the stop, and a later pass does so if the holder is gone.
+ * The validator of such a batch loses its lease here, so that its commit changes nothing.
+ */
+
+import type { BatchId, ScopedId } from "../../batch/batch.ts";
+import { statusesBefore } from "../../batch/status.ts";
+import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { and, type SQL, sql } from "./drizzle.ts";
+import { arrayOf, isFree, NO_LEASE } from "./leases.ts";
+import { batches, chunks } from "./schema.ts";
+import { isScopedBatch } from "./scope.ts";
+
+/** A finalizer keeps its lease, because the batch ends with the files that it has written. */
+const WITHOUT_VALIDATOR = {
+  leaseOwner: sql`case when ${statusIn("validating")} then null else lease_owner end`,
+  leaseExpiresAtMs: sql`case when ${statusIn("validating")} then null else lease_expires_at_ms end`,
+  leaseEpoch: sql`lease_epoch + (${statusIn("validating")})::int`,
+};
+
+const PAGE_BATCHES = 100;
+const PAGE_CHUNKS = 1_000;
+
+export class PostgresStopping {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  cancelIfOpen(batch: ScopedId<"batch">, now: SQL): Promise<boolean> {
+    return this.#db.transaction(async (db) => {
+      const cancelled = await db
+        .update(batches)
+        .set({
+          status: "cancelling",
+          stopReason: "cancelled",
+          cancellingAtMs: now,
+          ...WITHOUT_VALIDATOR,
+        })
+        .where(
+          and(
+            isScopedBatch(batch),
+            statusIn(...statusesBefore("cancelling")),
+            sql`stop_reason is null`,
+          ),
+        )
+        .returning({ id: batches.id });
+      if (cancelled.length === 0) return false;
+      await closeFreeChunks(db, cancelled, now);
+      return true;
+    });
+  }
+
+  expire(now: SQL): Promise<BatchId[]> {
+    return this.#db.transaction(async (db) => {
+      const expired = await db
+        .update(batches)
+        .set({ stopReason: "expired", ...WITHOUT_VALIDATOR })
+        .where(
+          sql`sequence in (
+            select sequence from batches
+            where ${mayExpire} and expires_at_ms <= ${now}
+            order by expires_at_ms limit ${PAGE_BATCHES} for update skip locked)`,
+        )
+        .returning({ id: batches.id });
+      if (expired.length > 0) await closeFreeChunks(db, expired, now);
+      return expired.map(({ id }) => id);
+    });
+  }
+
+  async closeAbandonedChunks(now: SQL): Promise<number> {
+    const isAbandoned = sql`batch_id in (select id from batches where ${isEnding})`;
+    let closedCount = 0;
+    for (;;) {
+      const page = await this.#db.change((db) => closePage(db, isAbandoned, now));
+      closedCount += page;
+      if (page < PAGE_CHUNKS) return closedCount;
+    }
+  }
+}
+
+const closeFreeChunks = (db: Db, stopped: readonly { readonly id: BatchId }[], now: SQL) => {
+  const ids = stopped.map(({ id }) => id);
+  return closePage(db, sql`batch_id = any(${arrayOf(ids, "text")})`, now);
+};
+
+/** Returns the number of open chunks that had no holder, up to {@link PAGE_CHUNKS}. */
+async function closePage(db: Db, isChosen: ReturnType<typeof sql>, now: SQL): Promise<number> {
+  const { rowCount } = await db
+    .update(chunks)
+    .set({ closedAtMs: now, ...NO_LEASE })
+    .where(
+      sql`sequence in (
+        select sequence from chunks
+        where ${isChosen} and ${isOpenChunk} and ${isFree(now)}
+        limit ${PAGE_CHUNKS} for update skip locked)`,
+    );
+  return rowCount ?? 0;
+}

@@ -1,0 +1,175 @@
+/**
+ * The store on PostgreSQL, for any number of processes.
+ *
+ * Each method is one transaction, and most are one statement. A statement sees what was committed before it began (`read
+ * committed`). A condition that has to hold until the commit therefore stands in the statement that changes the row, or
+ * the row is locked first. Claims pass over rows that another process is about to take (`for update skip locked`).
+ */
+
+import type { Clock } from "../../clock.ts";
+import type { Claim } from "../claim.ts";
+import type { IntentStore } from "../intents.ts";
+import type { Store } from "../store.ts";
+import { PostgresBatches } from "./batches.ts";
+import { PostgresChunks } from "./chunks.ts";
+import { type ConnectionOptions, connectionOf } from "./connection.ts";
+import { Database } from "./database.ts";
+import { PostgresDeliveries } from "./deliveries.ts";
+import { type SQL, sql } from "./drizzle.ts";
+import { PostgresFiles } from "./files.ts";
+import { PostgresFinalizing } from "./finalizing.ts";
+import { PostgresIdempotency } from "./idempotency.ts";
+import { Installation } from "./installation.ts";
+import { PostgresIntents } from "./intents.ts";
+import { later, PostgresLeases } from "./leases.ts";
+import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
+import { PostgresOpenLists } from "./open-lists.ts";
+import { PostgresStopping } from "./stopping.ts";
+import { PostgresUploads } from "./uploads.ts";
+import { PostgresValidation } from "./validation.ts";
+
+export interface PostgresOptions extends ConnectionOptions {
+  readonly migrationsDir?: string;
+  /** Times the pauses between attempts. */
+  readonly clock: Pick<Clock, "after">;
+  /** Replaces the clock of the database in tests. */
+  readonly nowMs?: () => number;
+}
+
+export type OpenResult =
+  | { readonly ok: true; readonly store: Store; readonly installation: Installation }
+  | { readonly ok: false; readonly problem: string };
+
+const NEWER =
+  "the database was changed by a newer version of batchd; start that version, or restore a copy from before the upgrade";
+
+/** Connects to the database and brings its tables up to date. Refuses a database that a newer version has changed. */
+export async function openPostgresStore(options: PostgresOptions): Promise<OpenResult> {
+  const { migrationsDir = MIGRATIONS_DIR, clock, nowMs } = options;
+  const connection = connectionOf(options);
+  const migrated = await migrate({ connection, migrationsDir });
+  if (migrated === "newer") return { ok: false, problem: NEWER };
+  const db = new Database(connection, clock);
+  return { ok: true, store: composeStore(db, nowFrom(nowMs)), installation: new Installation(db) };
+}
+
+type Now = () => SQL;
+
+/**
+ * Returns the present time for a statement. The clock of the database decides, because the clocks of replicas differ. It
+ * stands still within a transaction.
+ */
+function nowFrom(nowMs: (() => number) | undefined): Now {
+  const ofDatabase = sql`(extract(epoch from now()) * 1000)::bigint`;
+  return nowMs === undefined ? () => ofDatabase : () => sql`${nowMs()}::bigint`;
+}
+
+const timed =
+  (now: Now) =>
+  <C extends Claim>(claim: C) => ({ ...claim, now: now() });
+
+function composeStore(db: Database, now: Now): Store {
+  const bid = timed(now);
+  const idempotency = new PostgresIdempotency(db);
+  const deliveries = new PostgresDeliveries(db);
+  const intents = new PostgresIntents(db);
+  const files = new PostgresFiles(db, idempotency);
+  const uploads = new PostgresUploads(db, idempotency);
+  const batches = new PostgresBatches(db, idempotency);
+  const validation = new PostgresValidation(db);
+  const leases = new PostgresLeases(db);
+  const stopping = new PostgresStopping(db);
+  const finalizing = new PostgresFinalizing(db);
+  return {
+    ...intentMethods(intents, now),
+    insertFileIfDeclared: (file, receipt) => files.insertIfDeclared(file, receipt),
+    findFile: (file) => files.find(file),
+    listFiles: (query) => files.list(query, now()),
+    deleteFileIfPresent: (file) => files.deleteIfPresent(file, now()),
+    deleteExpiredFiles: () => files.deleteExpired(now()),
+    listUnusedFiles: (limit) => files.listUnused(limit),
+    forgetFile: (id) => files.forget(id),
+
+    insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
+    findUpload: (upload) => uploads.find(upload),
+    insertPartIfPending: (part) => uploads.insertPartIfPending(part, now()),
+    listParts: (uploadId) => uploads.listParts(uploadId),
+    completeUploadIfPending: (upload, file) => uploads.completeIfPending(upload, file, now()),
+    cancelUploadIfPending: (upload) => uploads.cancelIfPending(upload),
+    expireUploads: () => uploads.expire(now()),
+    listUploadsToTidy: (limit) => uploads.listToTidy(limit),
+    forgetParts: (uploadId) => uploads.forgetParts(uploadId),
+
+    claimIdempotencyKey: (project, key, claim) => idempotency.claim(project, key, bid(claim)),
+    renewIdempotencyKeyIfHeld: (project, key, claim) =>
+      idempotency.renewIfHeld(project, key, bid(claim)),
+    releaseIdempotencyKeyIfHeld: (project, key, owner) =>
+      idempotency.releaseIfHeld({ project, key, owner }),
+    forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
+
+    insertBatch: (batch, receipt) => batches.insert(batch, receipt),
+    findBatch: (batch) => batches.find(batch),
+    listBatches: (query) => batches.list(query),
+    countOpenWork: () => batches.countOpenWork(),
+    cancelBatchIfOpen: (batch) => stopping.cancelIfOpen(batch, now()),
+
+    claimBatchToValidate: (claim, formerProject) => validation.claim(bid(claim), formerProject),
+    failBatchIfLeased: (lease, failure) => validation.failIfLeased(lease, failure, now()),
+    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
+
+    ...openListMethods(new PostgresOpenLists(db), now),
+    ...chunkMethods(new PostgresChunks(db), now),
+    countBatchFailureIfLeased: (lease) => leases.countBatchFailureIfLeased(lease),
+    releaseChunkIfLeased: (lease) => leases.releaseChunkIfLeased(lease),
+    releaseBatchIfLeased: (lease) => leases.releaseBatchIfLeased(lease),
+    renewLeases: (held, claim) => leases.renew(held, bid(claim)),
+
+    stopExpiredBatches: () => stopping.expire(now()),
+    closeAbandonedChunks: () => stopping.closeAbandonedChunks(now()),
+
+    ...finalizingMethods(finalizing, now),
+
+    claimDeliveries: (claim) => deliveries.claim(bid(claim)),
+    forgetDelivery: (webhookId) => deliveries.forget(webhookId),
+    postponeDelivery: (webhookId, ms) => deliveries.postpone(webhookId, later(now(), ms)),
+
+    ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
+    close: () => db.close(),
+  };
+}
+
+const intentMethods = (intents: PostgresIntents, now: Now) =>
+  ({
+    declareBlobs: (blobKeys, ttlMs) => intents.declare(blobKeys, later(now(), ttlMs)),
+    renewIntents: (blobKeys, ttlMs) => intents.renew(blobKeys, later(now(), ttlMs)),
+    giveUpBlobIfDeclared: (blobKey) => intents.giveUp(blobKey),
+    giveUpExpiredBlobs: (limit) => intents.giveUpExpired(now(), limit),
+    findGarbage: (blobKeys) => intents.findGarbage(blobKeys),
+  }) satisfies IntentStore;
+
+const openListMethods = (open: PostgresOpenLists, now: Now) =>
+  ({
+    listRunnable: () => open.listRunnable(now()),
+    listOpenBatches: () => open.listOpenBatches(),
+  }) satisfies Partial<Store>;
+
+const chunkMethods = (chunks: PostgresChunks, now: Now) =>
+  ({
+    claimChunk: (claim) => chunks.claim(timed(now)(claim)),
+    recordSegmentIfLeased: (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
+    dropSegmentsIfLeased: (lease, keys) => chunks.dropSegmentsIfLeased(lease, keys),
+    countChunkFailureIfLeased: (lease) => chunks.countFailureIfLeased(lease),
+    closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
+  }) satisfies Partial<Store>;
+
+const finalizingMethods = (finalizing: PostgresFinalizing, now: Now) =>
+  ({
+    claimBatchToFinalize: (claim) => finalizing.claim(timed(now)(claim)),
+    listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
+    reopenChunksIfLeased: (lease, incomplete) => finalizing.reopenChunksIfLeased(lease, incomplete),
+    endWithoutResultsIfLeased: (lease, failure) =>
+      finalizing.endWithoutResultsIfLeased(lease, failure, now()),
+    finishBatchIfLeased: (lease, result) => finalizing.finishIfLeased(lease, result, now()),
+    listBatchesToTidy: (limit) => finalizing.listToTidy(limit),
+    forgetChunks: (batchId) => finalizing.forgetChunks(batchId),
+  }) satisfies Partial<Store>;

@@ -1,0 +1,138 @@
+/**
+ * Uploads and their parts. Only an upload that is pending and has time left takes a part, and the same condition guards
+ * its end. A part that is stored later is garbage, which the sweep finds through `has_parts`.
+ */
+
+import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
+import type { Receipt } from "../idempotency.ts";
+import type { Upload, UploadPart } from "../uploads.ts";
+import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
+import type { Database } from "./database.ts";
+import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
+import type { PostgresIdempotency } from "./idempotency.ts";
+import { consumeIntent, hasIntent } from "./intents.ts";
+import { partFromRow, uploadFromRow } from "./rows.ts";
+import { files, uploadParts, uploads } from "./schema.ts";
+import { isUpload } from "./scope.ts";
+
+const hasTime = (now: SQL) => and(isPendingUpload, gt(uploads.expiresAtMs, now));
+
+const EXPIRY_PAGE = 500;
+/** The number of parts that are read at a time: an upload may have as many as it has bytes. */
+const PARTS_PAGE = 1_000;
+
+export class PostgresUploads {
+  readonly #db: Database;
+  readonly #idempotency: PostgresIdempotency;
+
+  constructor(db: Database, idempotency: PostgresIdempotency) {
+    this.#db = db;
+    this.#idempotency = idempotency;
+  }
+
+  insert(upload: Upload, receipt?: Receipt): Promise<void> {
+    return this.#db.transaction(async (db) => {
+      await db.insert(uploads).values(upload);
+      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+    });
+  }
+
+  async find(upload: ScopedId<"upload">): Promise<Upload | null> {
+    const [row] = await this.#db.read((db) => db.select().from(uploads).where(isUpload(upload)));
+    return row === undefined ? null : uploadFromRow(row);
+  }
+
+  insertPartIfPending(part: UploadPart, now: SQL): Promise<boolean> {
+    return this.#db.transaction(async (db) => {
+      if (!(await hasIntent(db, part.blobKey))) return false;
+      const { rowCount } = await db
+        .update(uploads)
+        .set({ hasParts: true })
+        .where(and(eq(uploads.id, part.uploadId), hasTime(now)));
+      if (rowCount === 0) return false;
+      await consumeIntent(db, part.blobKey);
+      await db.insert(uploadParts).values(part);
+      return true;
+    });
+  }
+
+  listParts(uploadId: UploadId): Promise<UploadPart[]> {
+    return this.#db.read(async (db) => {
+      const parts: UploadPart[] = [];
+      let after = 0;
+      for (;;) {
+        const page = await db
+          .select()
+          .from(uploadParts)
+          .where(and(eq(uploadParts.uploadId, uploadId), gt(uploadParts.sequence, after)))
+          .orderBy(uploadParts.sequence)
+          .limit(PARTS_PAGE);
+        for (const row of page) parts.push(partFromRow(row));
+        if (page.length < PARTS_PAGE) return parts;
+        after = page.at(-1)?.sequence ?? after;
+      }
+    });
+  }
+
+  completeIfPending(upload: ScopedId<"upload">, file: StoredFile, now: SQL): Promise<boolean> {
+    return this.#db.transaction(async (db) => {
+      if (!(await hasIntent(db, file.blobKey))) return false;
+      const { rowCount } = await db
+        .update(uploads)
+        .set({ status: "completed", fileId: file.id })
+        .where(and(isUpload(upload), hasTime(now)));
+      if (rowCount === 0) return false;
+      await consumeIntent(db, file.blobKey);
+      await db.insert(files).values(file);
+      return true;
+    });
+  }
+
+  async cancelIfPending(upload: ScopedId<"upload">): Promise<boolean> {
+    const { rowCount } = await this.#db.change((db) =>
+      db
+        .update(uploads)
+        .set({ status: "cancelled" })
+        .where(and(isUpload(upload), isPendingUpload)),
+    );
+    return rowCount === 1;
+  }
+
+  async expire(now: SQL): Promise<UploadId[]> {
+    const expired = await this.#db.change((db) =>
+      db
+        .update(uploads)
+        .set({ status: "expired" })
+        .where(
+          sql`sequence in (
+            select sequence from uploads
+            where ${isPendingUpload} and expires_at_ms <= ${now}
+            order by expires_at_ms limit ${EXPIRY_PAGE} for update skip locked)`,
+        )
+        .returning({ id: uploads.id }),
+    );
+    return expired.map(({ id }) => id);
+  }
+
+  async listToTidy(limit: number): Promise<UploadId[]> {
+    const rows = await this.#db.read((db) =>
+      db
+        .select({ id: uploads.id })
+        .from(uploads)
+        .where(isUploadToTidy)
+        .orderBy(uploads.sequence)
+        .limit(limit),
+    );
+    return rows.map(({ id }) => id);
+  }
+
+  forgetParts(uploadId: UploadId): Promise<void> {
+    return this.#db.transaction(async (db) => {
+      const { rowCount } = await db
+        .update(uploads)
+        .set({ hasParts: false })
+        .where(and(eq(uploads.id, uploadId), sql`not (${isPendingUpload})`));
+      if (rowCount === 1) await db.delete(uploadParts).where(eq(uploadParts.uploadId, uploadId));
+    });
+  }
+}

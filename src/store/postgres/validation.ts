@@ -1,0 +1,139 @@
+/** Moves batches from `validating` to `in_progress` or `failed`. */
+
+import type { BatchId } from "../../batch/batch.ts";
+import type { PlannedChunk } from "../../batch/plan.ts";
+import type { BatchFailure, BatchLease, BatchPlan, ClaimedBatch } from "../store.ts";
+import { isListedFile, waitsForValidation } from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { insertDeliveries } from "./deliveries.ts";
+import { and, type SQL, sql } from "./drizzle.ts";
+import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { batchFromRow, fileFromRow } from "./rows.ts";
+import { batches, chunks, files } from "./schema.ts";
+import { isInputOf } from "./scope.ts";
+
+/** The number of chunks and extents that one statement writes. The event loop takes a turn between two statements. */
+const PAGE_CHUNKS = 500;
+const PAGE_EXTENTS = 16 * 1024;
+
+/** Finds the first waiting batch of the first eligible project. */
+const firstWaiting = (isEligible: SQL, now: SQL): SQL => sql`(
+  select sequence from batches
+  where ${waitsForValidation} and ${isFree(now)} and ${isEligible}
+  order by project, sequence limit 1 for update skip locked)`;
+
+export class PostgresValidation {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  claim(claim: Bid, formerProject = ""): Promise<ClaimedBatch | null> {
+    const { now } = claim;
+    const next = firstWaiting(sql`project > ${formerProject}`, now);
+    return this.#db.transaction(async (db) => {
+      const [row] = await db
+        .update(batches)
+        .set(claimedBy(claim))
+        .where(sql`sequence = coalesce(${next}, ${firstWaiting(sql`true`, now)})`)
+        .returning();
+      if (row === undefined) return null;
+      // The lock makes a delete wait until it sees that the batch reads the file.
+      const [input] = await db
+        .select()
+        .from(files)
+        .where(
+          and(isInputOf(row), isListedFile, sql`(expires_at_ms is null or expires_at_ms > ${now})`),
+        )
+        .for("share");
+      return {
+        lease: { batchId: row.id, epoch: row.leaseEpoch },
+        batch: batchFromRow(row),
+        input: input === undefined ? null : fileFromRow(input),
+        failureCount: row.failureCount,
+      };
+    });
+  }
+
+  failIfLeased(
+    lease: BatchLease,
+    { faults, announcements }: BatchFailure,
+    now: SQL,
+  ): Promise<boolean> {
+    const { batchId } = lease;
+    return this.#db.transaction(async (db) => {
+      const { rowCount } = await db
+        .update(batches)
+        .set({ status: "failed", faults, failedAtMs: now, ...NO_LEASE })
+        .where(and(isHeldBatch(lease), waitsForValidation));
+      if (rowCount === 0) return false;
+      await insertDeliveries(db, announcements, { batchId, status: "failed", createdAtMs: now });
+      return true;
+    });
+  }
+
+  startIfLeased(lease: BatchLease, plan: BatchPlan, now: SQL): Promise<boolean> {
+    const { batchId } = lease;
+    return this.#db.transaction(async (db) => {
+      const { rowCount } = await db
+        .update(batches)
+        .set({
+          status: "in_progress",
+          model: plan.model,
+          defaultModel: plan.defaultModel,
+          totalCount: plan.total,
+          inProgressAtMs: now,
+          hasChunks: true,
+          failureCount: 0,
+          ...NO_LEASE,
+        })
+        .where(and(isHeldBatch(lease), waitsForValidation));
+      if (rowCount === 0) return false;
+      for (const page of pagesOf(plan.chunks)) {
+        await insertChunks(db, batchId, page);
+      }
+      return true;
+    });
+  }
+}
+
+/** Passes arrays, because a statement with thousands of parameters takes long to make and to parse. */
+async function insertChunks(
+  db: Db,
+  batchId: BatchId,
+  planned: readonly PlannedChunk[],
+): Promise<void> {
+  const models = planned.map(({ model }) => chunks.model.mapToDriverValue(model));
+  await db.execute(sql`
+    insert into chunks (batch_id, number, model, line_count, extents)
+    select ${batchId}, number, model, line_count, extents::json from unnest(
+      ${arrayOf(
+        planned.map(({ number }) => number),
+        "bigint",
+      )},
+      ${arrayOf(models, "text")},
+      ${arrayOf(
+        planned.map(({ lineCount }) => lineCount),
+        "bigint",
+      )},
+      ${arrayOf(
+        planned.map(({ extents }) => JSON.stringify(extents)),
+        "text",
+      )}
+    ) as planned(number, model, line_count, extents)`);
+}
+
+function* pagesOf(planned: readonly PlannedChunk[]): Generator<PlannedChunk[]> {
+  let page: PlannedChunk[] = [];
+  let extentCount = 0;
+  for (const chunk of planned) {
+    page.push(chunk);
+    extentCount += chunk.extents.length;
+    if (page.length < PAGE_CHUNKS && extentCount < PAGE_EXTENTS) continue;
+    yield page;
+    page = [];
+    extentCount = 0;
+  }
+  if (page.length > 0) yield page;
+}

@@ -1,0 +1,227 @@
+/** The whole server on PostgreSQL and a folder: killed in the middle of a batch, and with the database away for a while. */
+import { once } from "node:events";
+import { readdirSync, rmSync } from "node:fs";
+import { request as httpRequest } from "node:http";
+import { join } from "node:path";
+import { json } from "node:stream/consumers";
+import OpenAI from "openai";
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import { PASSWORD, startPostgres } from "../support/postgres.ts";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLines, type ResultRow } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const LINES = 600;
+/** On a machine that is busy with other work. */
+const TIME_LIMIT_MS = 180_000;
+
+const postgres = await startPostgres("the server on PostgreSQL");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+interface Setting {
+  readonly dataDir: string;
+  readonly databaseUrl: string;
+  readonly upstream?: TestUpstream;
+}
+
+async function start({ dataDir, databaseUrl, upstream }: Setting) {
+  const args = ["serve", "--port", "0", "--data-dir", dataDir];
+  if (upstream !== undefined) args.push("--upstream", upstream.url);
+  const server = new BatchdProcess(args, { BATCHD_DATABASE_URL: databaseUrl });
+  const url = await server.listening();
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
+  return { server, openai, url };
+}
+
+const INPUT = `${chatLines(LINES, (n) => `[[delay ${(n * 37) % 60}]] Say ${n}`).join("\n")}\n`;
+
+async function submit(openai: OpenAI): Promise<string> {
+  const file = new File([INPUT], "input.jsonl");
+  const input = await openai.files.create({ file, purpose: "batch" });
+  return create(openai, input.id);
+}
+
+async function create(openai: OpenAI, fileId: string): Promise<string> {
+  const { id } = await openai.batches.create({
+    input_file_id: fileId,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  return id;
+}
+
+/** Begins to upload the input. `finish` sends the rest and returns the id of the file. */
+async function slowUpload(url: string) {
+  const boundary = "the-boundary";
+  const part = (name: string) => `--${boundary}\r\nContent-Disposition: form-data; name="${name}"`;
+  const head = `${part("purpose")}\r\n\r\nbatch\r\n${part("file")}; filename="input.jsonl"\r\n\r\n`;
+  const request = httpRequest(`${url}/v1/files`, {
+    method: "POST",
+    headers: { "content-type": `multipart/form-data; boundary=${boundary}` },
+  });
+  request.write(head + INPUT.slice(0, INPUT.length / 2));
+  return {
+    finish: async () => {
+      const answered = once(request, "response");
+      request.end(`${INPUT.slice(INPUT.length / 2)}\r\n--${boundary}--\r\n`);
+      const [response] = await answered;
+      return ((await json(response)) as { id: string }).id;
+    },
+  };
+}
+
+/** Every line has one row, with the answer to that line. */
+async function checkOutput(openai: OpenAI, id: string): Promise<void> {
+  const batch = await openai.batches.retrieve(id);
+  expect(batch.status).toBe("completed");
+  expect(batch.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
+  const text = await (await openai.files.content(batch.output_file_id!)).text();
+  const rows = text
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as ResultRow);
+  const numbers = rows.map((row) => Number(row.custom_id.slice(5)));
+  expect(numbers).toEqual(Array.from({ length: LINES }, (_, i) => i + 1));
+  for (const row of rows) {
+    expect(JSON.stringify(row.response?.body)).toContain(`Say ${row.custom_id.slice(5)}`);
+  }
+}
+
+/** Nobody is left to renew them: the half minute until they run out passes at once. */
+async function endLeases(databaseUrl: string): Promise<void> {
+  const client = new Client(databaseUrl);
+  await client.connect();
+  for (const table of ["chunks", "batches"]) {
+    await client.query(
+      `update ${table} set lease_expires_at_ms = 0 where lease_expires_at_ms is not null`,
+    );
+  }
+  await client.end();
+}
+
+describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
+  test(
+    "killed in the middle, a batch loses no line and doubles none",
+    async () => {
+      using folder = temporaryFolder("batchd-postgres-crash-");
+      await using upstream = await startUpstream();
+      const databaseUrl = await postgres!.createDatabase();
+      const setting = { dataDir: join(folder.path, "data"), databaseUrl, upstream };
+      const first = await start(setting);
+      const id = await submit(first.openai);
+      await upstream.reachedLines(LINES / 2);
+      await first.server.kill();
+      await endLeases(databaseUrl);
+
+      const second = await start(setting);
+      await second.server.batchEnded(id);
+      await checkOutput(second.openai, id);
+      const { stderr } = await second.server.kill("SIGTERM");
+      expect(stderr).not.toContain(PASSWORD);
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test.skipIf(postgres?.server === null)(
+    "while the database is away requests get a 503 and the batch waits; then it goes on",
+    async () => {
+      using folder = temporaryFolder("batchd-postgres-away-");
+      await using upstream = await startUpstream();
+      const databaseUrl = await postgres!.createDatabase();
+      const { server, openai, url } = await start({
+        ...{ dataDir: join(folder.path, "data"), databaseUrl, upstream },
+      });
+      const id = await submit(openai);
+      await upstream.reachedLines(LINES / 3);
+      await postgres!.server!.stop();
+      const answer = await fetch(`${url}/v1/batches/${id}`);
+      expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "2"]);
+      await postgres!.server!.start();
+      await endLeases(databaseUrl);
+      await server.batchEnded(id);
+      await checkOutput(openai, id);
+      const { stderr } = await server.kill("SIGTERM");
+      expect(stderr).not.toContain(PASSWORD);
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test("a data folder and a database that do not belong together are not used, with files or without", async () => {
+    using folder = temporaryFolder("batchd-postgres-folder-");
+    const dataDir = join(folder.path, "data");
+    const databaseUrl = await postgres!.createDatabase();
+    const refused = async (dir: string, env: Record<string, string>) => {
+      const args = ["serve", "--port", "0", "--data-dir", dir];
+      const { code, stderr } = await new BatchdProcess(args, env).exited();
+      expect(code).toBe(1);
+      return stderr;
+    };
+    const empty = await start({ dataDir, databaseUrl });
+    const another = { BATCHD_DATABASE_URL: await postgres!.createDatabase() };
+    for (const running of [empty, null]) {
+      // Nothing that an operator may take for a stale lock keeps the others out.
+      rmSync(join(dataDir, "batchd.lock"), { force: true });
+      expect(await refused(dataDir, {})).toContain("belong to a database on PostgreSQL");
+      expect(await refused(dataDir, another)).toContain("belong to another database on PostgreSQL");
+      expect(
+        await refused(join(folder.path, "other"), { BATCHD_DATABASE_URL: databaseUrl }),
+      ).toMatch(
+        /the files of this database are in another folder: there is no \S+other\/batchd\.database/,
+      );
+      await running?.server.kill("SIGTERM");
+    }
+    const lost = { BATCHD_DATABASE_URL: await postgres!.createDatabase() };
+    const full = await start({
+      dataDir: join(folder.path, "full"),
+      databaseUrl: lost.BATCHD_DATABASE_URL,
+    });
+    await submit(full.openai);
+    await full.server.kill("SIGTERM");
+    rmSync(join(folder.path, "full/batchd.database"));
+    for (const [env, name] of [
+      [{}, "batchd.sqlite"],
+      [another, "the database on PostgreSQL"],
+    ] as const) {
+      expect(await refused(join(folder.path, "full"), env)).toContain(
+        `${name} is missing, but there are files in`,
+      );
+    }
+  });
+
+  test("two servers share a database and its folder, and one that starts leaves the blobs of the other alone", async () => {
+    using folder = temporaryFolder("batchd-postgres-two-");
+    await using upstream = await startUpstream();
+    const setting = {
+      dataDir: join(folder.path, "data"),
+      databaseUrl: await postgres!.createDatabase(),
+      upstream,
+    };
+    const [first, early] = await Promise.all([start(setting), start(setting)]);
+    const upload = await slowUpload(first.url);
+    await expect.poll(() => readdirSync(join(setting.dataDir, "blobs/.tmp"))).toHaveLength(1);
+    const second = await start(setting);
+    const file = await upload.finish();
+    const id = await create(second.openai, file);
+    await Promise.race([first, second, early].map(({ server }) => server.batchEnded(id)));
+    await checkOutput(early.openai, id);
+    for (const { server } of [first, early, second]) await server.kill("SIGTERM");
+  });
+
+  test("a database that is away at the start is reported without its password, and so it is by check", async () => {
+    using folder = temporaryFolder("batchd-postgres-none-");
+    const env = { BATCHD_DATABASE_URL: `postgres://batchd:${PASSWORD}@127.0.0.1:1/facts` };
+    const args = ["--data-dir", folder.path];
+    const served = await new BatchdProcess(["serve", ...args], env).exited();
+    expect([served.code, served.stderr]).toEqual([
+      1,
+      expect.stringContaining("cannot open the database on PostgreSQL"),
+    ]);
+    const checked = await new BatchdProcess(["check", ...args], env).exited();
+    expect(checked.stdout).toContain("@127.0.0.1:1/facts");
+    expect(served.stderr + checked.stdout + checked.stderr).not.toContain(PASSWORD);
+  });
+});

@@ -1,0 +1,241 @@
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, relative } from "node:path";
+import { sql } from "drizzle-orm";
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
+import { Database } from "../../src/store/postgres/database.ts";
+import { openPostgresStore, type PostgresOptions } from "../../src/store/postgres/store.ts";
+import type { Store } from "../../src/store/store.ts";
+import { startPostgres } from "../support/postgres.ts";
+import {
+  aFile,
+  aReceipt,
+  aSegment,
+  claimBy,
+  claimChunk,
+  insertBatch,
+  insertFile,
+  openRoutes,
+  PROJECT,
+  startBatch,
+  storeClock,
+} from "../support/store-builders.ts";
+import type { OpenedStore } from "./opened-store.ts";
+import { describeStore } from "./store.ts";
+
+const postgres = await startPostgres("the tests of the PostgreSQL store");
+afterAll(async () => {
+  await (await shared)?.admin.end();
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+const ROOT = join(import.meta.dirname, "../..");
+const MIGRATIONS_DIR = join(ROOT, "migrations/postgres");
+
+async function openStore(
+  url: string,
+  options: Pick<PostgresOptions, "migrationsDir"> = {},
+): Promise<Store> {
+  const opened = await openPostgresStore({
+    ...{ url, poolSize: 4, clock: systemClock, nowMs: () => storeClock.nowMs() },
+    ...options,
+  });
+  if (!opened.ok) throw new Error(opened.problem);
+  return opened.store;
+}
+
+/** Each after those that name it. */
+const TABLES = [
+  ...["segments", "chunks", "deliveries", "batches", "files"],
+  ...["upload_parts", "uploads", "blob_intents", "idempotency_keys"],
+];
+
+/** One database for the file, emptied for each test: to make one takes longer than most tests. */
+let shared: Promise<{ url: string; admin: Client }> | null = null;
+
+async function makeShared() {
+  const url = await postgres!.createDatabase();
+  await (await openStore(url)).close();
+  const admin = new Client(url);
+  await admin.connect();
+  return { url, admin };
+}
+
+async function open(): Promise<OpenedStore> {
+  shared ??= makeShared();
+  const { url, admin } = await shared;
+  await admin.query(TABLES.map((table) => `delete from ${table}`).join("; "));
+  let store = await openStore(url);
+  return {
+    get store() {
+      return store;
+    },
+    reopen: async () => {
+      await store.close();
+      store = await openStore(url);
+      return store;
+    },
+    [Symbol.asyncDispose]: () => store.close(),
+  };
+}
+
+function aFolder() {
+  const path = mkdtempSync(join(tmpdir(), "batchd-migrations-"));
+  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** A copy of the migrations with one more. */
+function migrationsOfNextVersion(dir: string): string {
+  cpSync(MIGRATIONS_DIR, dir, { recursive: true });
+  const journalPath = join(dir, "meta/_journal.json");
+  const journal = JSON.parse(readFileSync(journalPath, "utf8"));
+  const last = journal.entries.at(-1);
+  journal.entries.push({ ...last, idx: last.idx + 1, when: last.when + 1, tag: "9999_mood" });
+  writeFileSync(journalPath, JSON.stringify(journal));
+  writeFileSync(join(dir, "9999_mood.sql"), "alter table batches add column mood text;");
+  return dir;
+}
+
+async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
+  const client = new Client(url);
+  await client.connect();
+  const { rows } = await client.query(text);
+  await client.end();
+  return rows;
+}
+
+function testOpening(): void {
+  test("of replicas that start together on an empty database one makes the tables, once", async () => {
+    const url = await postgres!.createDatabase();
+    const stores = await Promise.all(Array.from({ length: 4 }, () => openStore(url)));
+    await Promise.all(stores.map((store) => store.ping()));
+    await Promise.all(stores.map((store) => store.close()));
+    const steps = readdirSync(MIGRATIONS_DIR).filter((name) => name.endsWith(".sql"));
+    const [applied] = await query(url, "select count(*)::int as count from batchd_migrations");
+    expect(applied).toEqual({ count: steps.length });
+  });
+
+  test("an older database is brought up to date, and then refused by the older version", async () => {
+    using folder = aFolder();
+    const migrationsDir = migrationsOfNextVersion(folder.path);
+    const url = await postgres!.createDatabase();
+    const store = await openStore(url);
+    const { batch } = await insertBatch(store);
+    await store.close();
+    const upgraded = await openStore(url, { migrationsDir });
+    expect(await upgraded.findBatch(batch)).toEqual(batch);
+    await upgraded.close();
+    expect(await openPostgresStore({ url, poolSize: 1, clock: systemClock })).toMatchObject({
+      ok: false,
+      problem: expect.stringContaining("newer version"),
+    });
+  });
+
+  test("the leases of others outlive the start of a replica", async () => {
+    await using opened = await open();
+    await startBatch(opened.store);
+    const chunk = await claimChunk(opened.store);
+    await opened.store.claimIdempotencyKey(PROJECT, "key-1", claimBy("other"));
+    const store = await opened.reopen();
+    expect(await openRoutes(store)).toEqual([]);
+    expect(await store.claimIdempotencyKey(PROJECT, "key-1", claimBy("late"))).toEqual({
+      kind: "in_progress",
+    });
+    expect(await store.recordSegmentIfLeased(chunk.lease, aSegment())).toBe(true);
+  });
+
+  test("the migrations make the schema: generating again finds nothing to change", () => {
+    using folder = aFolder();
+    cpSync(MIGRATIONS_DIR, folder.path, { recursive: true });
+    const drizzleKit = join(ROOT, "node_modules/drizzle-kit/bin.cjs");
+    const args = ["--dialect=postgresql", "--schema=./src/store/postgres/schema.ts"];
+    // drizzle-kit takes every path for a relative one, and exits with 0 whatever happens.
+    const out = `--out=${relative(ROOT, folder.path)}`;
+    const said = execFileSync(process.execPath, [drizzleKit, "generate", ...args, out], {
+      cwd: ROOT,
+      encoding: "utf8",
+    });
+    expect(said).toContain("No schema changes");
+  });
+}
+
+function testTexts(): void {
+  test("a text with a NUL character, which PostgreSQL cannot store, is no reason to fail", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const file = aFile({ filename: "a\0b" });
+    await insertFile(store, file);
+    expect((await store.findFile(file))?.filename).toBe("a\ufffdb");
+    expect(
+      await store.findFile({ project: PROJECT, id: `${file.id}\0` as typeof file.id }),
+    ).toBeNull();
+    const { batch } = await insertBatch(store, { metadata: { "a\0": "\0" } });
+    expect((await store.findBatch(batch))?.metadata).toEqual({ "a\0": "\0" });
+  });
+}
+
+/** A table that counts what was committed, and how often each way to use the database ran. */
+async function openCounter() {
+  const url = await postgres!.createDatabase();
+  await query(url, "create table runs (n int)");
+  const db = new Database({ connectionString: url, max: 2 }, systemClock);
+  const committed = async () => (await query(url, "select n from runs")).length;
+  return { url, db, committed, [Symbol.asyncDispose]: () => db.close() };
+}
+
+function testRepeating(): void {
+  test.each([
+    ["a serialisation failure", "do $$ begin raise exception using errcode = '40001'; end $$"],
+    ["a deadlock", "do $$ begin raise exception using errcode = '40P01'; end $$"],
+    ["a connection that is lost", "select pg_terminate_backend(pg_backend_pid())"],
+  ])("after %s the transaction runs again, and counts once", async (_name, trouble) => {
+    await using counter = await openCounter();
+    let runCount = 0;
+    const result = await counter.db.transaction(async (db) => {
+      await db.execute(sql`insert into runs values (1)`);
+      if (++runCount < 3) await db.execute(sql.raw(trouble));
+      return "done";
+    });
+    expect([result, runCount, await counter.committed()]).toEqual(["done", 3, 1]);
+  });
+
+  test("when the connection is lost during the commit, nothing is repeated: it may have counted", async () => {
+    await using counter = await openCounter();
+    await query(
+      counter.url,
+      `create function die() returns trigger language plpgsql as
+         $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
+       create constraint trigger die after insert on runs deferrable initially deferred
+         for each row execute function die()`,
+    );
+    let runCount = 0;
+    const running = counter.db.transaction(async (db) => {
+      runCount++;
+      await db.execute(sql`insert into runs values (1)`);
+    });
+    await expect(running).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    expect(runCount).toBe(1);
+    expect(await counter.db.read(async (db) => (await db.execute(sql`select 1`)).rowCount)).toBe(1);
+  });
+
+  test("what the code itself throws rolls back, comes out as it is, and leaves the connection usable", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store);
+    const again = { ...batch, id: `${batch.id}x` as typeof batch.id };
+    await expect(store.insertBatch(again, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
+    expect(await store.findBatch(again)).toBeNull();
+    await expect(store.insertBatch(batch)).rejects.toMatchObject({ code: "STORE_REFUSAL" });
+  });
+}
+
+describe.skipIf(postgres === null)("on PostgreSQL", () => {
+  describeStore("PostgreSQL", open);
+  describe("opening", testOpening);
+  describe("texts", testTexts);
+  describe("repeating", testRepeating);
+});

