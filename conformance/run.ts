@@ -2,11 +2,13 @@
  * `npm run conformance`: checks a running batchd against every fact of the contract and writes docs/conformance.md.
  *
  * `--check` writes nothing and fails when the page is out of date. `--requests N` makes the fuzzer send N requests, and
- * `--seed N` the same ones again. `--only 2.6` runs the facts whose ids begin with it.
+ * `--seed N` the same ones again. `--only 2.6` runs the facts whose ids begin with it. `--postgres` runs everything on
+ * PostgreSQL.
  */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { startPostgres } from "../test/support/postgres.ts";
 import { Context } from "./context.ts";
 import { type Fact, NotHere, type Section } from "./fact.ts";
 import { failFirstDelivery } from "./facts/webhooks.ts";
@@ -15,6 +17,7 @@ import { FuzzRun } from "./fuzz.ts";
 import { type PythonSetup, setUpPython } from "./python.ts";
 import { type Result, scoreOf, toLines, toMarkdown, withoutUnknown } from "./report.ts";
 import { SchemaRun } from "./schema.ts";
+import { useDatabasesOf } from "./server.ts";
 
 const PAGE = fileURLToPath(new URL("../docs/conformance.md", import.meta.url));
 
@@ -24,12 +27,21 @@ const { values: options } = parseArgs({
     requests: { type: "string", default: "5000" },
     seed: { type: "string", default: "1" },
     only: { type: "string", default: "" },
+    postgres: { type: "boolean", default: false },
   },
 });
 
 const say = (text: string) => process.stdout.write(`${text}\n`);
 
 async function main(): Promise<void> {
+  if (!options.postgres) return run();
+  await using postgres = await startPostgres("the conformance of a server on PostgreSQL");
+  if (postgres === null) return;
+  useDatabasesOf(postgres);
+  await run();
+}
+
+async function run(): Promise<void> {
   const seed = Number(options.seed);
   const schema = new SchemaRun({ seed });
   const fuzz = new FuzzRun({ requestCount: Number(options.requests), seed });

@@ -4,6 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
+import type { TestPostgres } from "../test/support/postgres.ts";
 import { BatchdProcess } from "../test/support/process.ts";
 import { jsonl } from "./lines.ts";
 
@@ -60,6 +61,13 @@ export async function until<T>(
   }
 }
 
+/** The PostgreSQL on which every server gets a database of its own; null for SQLite. */
+let postgres: Pick<TestPostgres, "createDatabase"> | null = null;
+
+export function useDatabasesOf(server: typeof postgres): void {
+  postgres = server;
+}
+
 export interface ServerOptions {
   readonly name: string;
   /** The folder for its configuration and its data. */
@@ -91,7 +99,9 @@ export class Server implements AsyncDisposable {
     const dataDir = join(folder, `${name}-data`);
     const path = join(folder, `${name}.yaml`);
     mkdirSync(folder, { recursive: true });
-    writeFileSync(path, JSON.stringify({ server: { port: 0 }, data_dir: dataDir, ...config }));
+    const database = postgres === null ? {} : { database_url: await postgres.createDatabase() };
+    const places = { server: { port: 0 }, data_dir: dataDir, ...database };
+    writeFileSync(path, JSON.stringify({ ...places, ...config }));
     const batchd = new BatchdProcess(["serve", "--config", path]);
     // No server may outlive this program, however it ends.
     process.once("exit", () => batchd.signal("SIGKILL"));
