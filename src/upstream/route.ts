@@ -8,7 +8,7 @@
  * a target is made when a slot is free, so no line waits for a target that has closed meanwhile.
  */
 import { FairQueue } from "../batch/fair-queue.ts";
-import type { Outcome } from "../batch/outcome.ts";
+import { isSuccess, type Outcome } from "../batch/outcome.ts";
 import { type Clock, elapsedAt } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
 import { mayAsk, proxyThrough } from "./proxy.ts";
@@ -169,6 +169,7 @@ export class TargetRoute implements Route {
       }
       const outcome = await target.send(slot, request, signals.abort);
       this.#retryWaits.note(outcome, tally);
+      if (outcome.kind === "answered" && isSuccess(outcome)) return outcome;
       if (outcome.kind === "refused") refusedStartAtMs ??= startAtMs;
       const sinceMs = outcome.kind === "refused" ? (refusedStartAtMs ?? startAtMs) : startAtMs;
       const attempt = { kind: request, outcome };

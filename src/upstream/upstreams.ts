@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
+import { TurnBudget } from "../resources/turn-budget.ts";
 import type { Log } from "../telemetry/log.ts";
 import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";
@@ -33,6 +34,7 @@ export const openUpstreams = (options: UpstreamsOptions): Upstreams =>
 
 class ConfiguredUpstreams implements Upstreams {
   readonly #options: Required<UpstreamsOptions>;
+  readonly #turn: TurnBudget;
   /** The targets by their names. */
   #targets: ReadonlyMap<string, Target> = new Map();
   /** The routes by their keys. */
@@ -45,6 +47,7 @@ class ConfiguredUpstreams implements Upstreams {
 
   constructor(options: Required<UpstreamsOptions>) {
     this.#options = options;
+    this.#turn = new TurnBudget(options.clock);
     this.reconfigure(options.upstreams);
   }
 
@@ -120,7 +123,9 @@ class ConfiguredUpstreams implements Upstreams {
 
   #targetOf(config: UpstreamConfig): Target {
     const known = this.#targets.get(config.name);
-    if (known === undefined) return new Target(config, this.#options);
+    if (known === undefined) {
+      return new Target(config, { ...this.#options, turn: this.#turn });
+    }
     if (!isDeepStrictEqual(this.#configs.get(config.name), config)) known.reconfigure(config);
     // The cause may have been mended elsewhere: an account may have credit again.
     else known.releaseHolds();

@@ -75,9 +75,12 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "upstream/capacity/": {
     may: [...BASE, "upstream/capacity/"],
-    mayKnow: ["config/upstreams.ts", "upstream/exchange/"],
+    mayKnow: ["config/upstreams.ts", "resources/turn-budget.ts", "upstream/exchange/"],
   },
-  "upstream/": { may: [...BASE, "version.ts", "upstream/"], mayKnow: ["config/upstreams.ts"] },
+  "upstream/": {
+    may: [...BASE, "resources/turn-budget.ts", "version.ts", "upstream/"],
+    mayKnow: ["config/upstreams.ts"],
+  },
   "engine/": {
     may: [...BASE, STORE, BLOBS, "blobs/blob-intents.ts", UPSTREAM, "loop.ts", "engine/"],
     mayKnow: ["resources/memory-budget.ts"],

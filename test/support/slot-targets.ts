@@ -1,5 +1,6 @@
 /** Targets that are nothing but a limiter, and the queue of a route of them. */
 import { FairQueue, type Flow } from "../../src/batch/fair-queue.ts";
+import { TurnBudget } from "../../src/resources/turn-budget.ts";
 import { type Gate, type Lane, Limiter } from "../../src/upstream/capacity/limiter.ts";
 import type { Eligible } from "../../src/upstream/load-balancer.ts";
 import { type Slot, SlotRequest } from "../../src/upstream/slot.ts";
@@ -33,7 +34,7 @@ export class SlotTarget implements Eligible {
     this.name = name;
     this.priority = priority;
     this.weight = weight;
-    this.limiter = new Limiter({ gate, clock });
+    this.limiter = new Limiter({ gate, clock, turn: new TurnBudget(clock) });
     this.limiter.setBatchShare(share);
     this.limiter.setLimits(limit, batchLimit);
   }

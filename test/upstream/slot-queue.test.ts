@@ -97,14 +97,16 @@ describe("a limiter", () => {
     expect(gate.free).toBe(1);
   });
 
-  test("removes its listener when the wait ends with a slot", async () => {
+  test("has one listener on a signal, however many waits have ended with a slot", async () => {
     const gate = new SlotTarget("a", 1);
-    const held = acquire([gate]) as TestSlot;
     const stop = new AbortController();
-    const waiting = acquire([gate], { signal: stop.signal });
-    held.release();
-    (await waiting)?.release();
-    expect(getEventListeners(stop.signal, "abort")).toHaveLength(0);
+    for (let i = 0; i < 10; i++) {
+      const held = acquire([gate]) as TestSlot;
+      const waiting = acquire([gate], { signal: stop.signal });
+      held.release();
+      (await waiting)?.release();
+    }
+    expect(getEventListeners(stop.signal, "abort")).toHaveLength(1);
   });
 
   test("lets waiters in when its limit rises, and nobody until it is under a lower one", async () => {
@@ -518,4 +520,36 @@ test("whoever comes and goes: no slot stays free, no line waits for more than it
     }),
     { numRuns: 150 },
   );
+});
+
+describe("a turn of the event loop", () => {
+  test("sends lines for some milliseconds, and the others follow in the next turns", async () => {
+    const target = new SlotTarget("a", 40);
+    const sentInTurns: number[] = [];
+    let sentCount = 0;
+    const send = () => {
+      sentCount++;
+      clock.advance(1);
+    };
+    for (let i = 0; i < 40; i++) {
+      const asked = acquire([target]);
+      if (asked instanceof Promise) void asked.then(send);
+      else send();
+    }
+    for (let before = 0; before < 40; ) {
+      sentInTurns.push(sentCount - before);
+      before = sentCount;
+      await settle();
+    }
+    expect(Math.max(...sentInTurns)).toBe(4);
+    expect(takenAt(target)).toBe(40);
+  });
+
+  test("has no end for interactive requests", () => {
+    const target = new SlotTarget("a", 40);
+    for (let i = 0; i < 40; i++) {
+      expect(acquire([target], { lane: "interactive" })).not.toBeInstanceOf(Promise);
+      clock.advance(1);
+    }
+  });
 });

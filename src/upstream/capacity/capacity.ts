@@ -15,6 +15,7 @@
 import type { Outcome } from "../../batch/outcome.ts";
 import { type Clock, sleep } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
+import type { TurnBudget } from "../../resources/turn-budget.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Attempted } from "../exchange/attempt.ts";
 import type { RateLimitHints } from "../exchange/rate-limits.ts";
@@ -38,6 +39,8 @@ export interface CapacityOptions {
   readonly log: Log;
   /** A number from 0 up to 1. */
   readonly random: () => number;
+  /** Shared by all targets. */
+  readonly turn: TurnBudget;
 }
 
 /** The facts with which an ended attempt went out. */
@@ -65,7 +68,7 @@ export class Capacity implements Gate {
     this.#config = config;
     this.#concurrency = new AdaptiveConcurrency(boundsOf(config));
     this.#quota = new Quota(quotaLimitsOf(config));
-    this.limiter = new Limiter({ gate: this, clock: options.clock });
+    this.limiter = new Limiter({ gate: this, clock: options.clock, turn: options.turn });
     this.limiter.setBatchShare(config.batch_share);
     this.#followSchedule();
   }

@@ -13,6 +13,7 @@
  * for its next line: slots that become free together are shared as fairly as those that come one by one.
  */
 import type { Cancel, Clock } from "../../clock.ts";
+import type { TurnBudget } from "../../resources/turn-budget.ts";
 import { BatchShare } from "./batch-share.ts";
 import type { Reservation } from "./rate/quota.ts";
 
@@ -60,11 +61,13 @@ interface Next {
 export interface LimiterOptions {
   readonly gate: Gate;
   readonly clock: Clock;
+  readonly turn: TurnBudget;
 }
 
 export class Limiter {
   readonly #gate: Gate;
   readonly #clock: Clock;
+  readonly #turn: TurnBudget;
   #limit = 0;
   #batchLimit = 0;
   readonly #inFlight: Record<Lane, number> = { interactive: 0, batch: 0 };
@@ -75,9 +78,10 @@ export class Limiter {
   #isGranting = false;
   #alarm: { readonly atMs: number; readonly cancel: Cancel } | null = null;
 
-  constructor({ gate, clock }: LimiterOptions) {
+  constructor({ gate, clock, turn }: LimiterOptions) {
     this.#gate = gate;
     this.#clock = clock;
+    this.#turn = turn;
   }
 
   /** The limit on the requests of both lanes together. */
@@ -229,7 +233,8 @@ export class Limiter {
 
   #hasSlotFor(lane: Lane): boolean {
     if (this.totalInFlight >= this.#limit) return false;
-    return lane === "interactive" || this.#inFlight.batch < this.#batchLimit;
+    if (lane === "interactive") return true;
+    return this.#inFlight.batch < this.#batchLimit && this.#turn.hasTime(this.#grantNext);
   }
 
   #recheckAt(atMs: number, nowMs: number): void {

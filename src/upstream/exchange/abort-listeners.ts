@@ -2,7 +2,9 @@
  * Serves many short waits on one long-lived signal through a single listener.
  *
  * An AbortSignal walks the list of its listeners to add one and to remove one. With thousands of lines in flight on
- * the signal of one run, that walk would cost more than the requests.
+ * the signal of one run, that walk would cost more than the requests. The one listener stays for as long as the signal
+ * lives, because most waits are the only one of their moment. So a signal of `AbortSignal.any` must not come here: Node
+ * keeps one with a listener for ever.
  */
 
 export interface Interruptible {
@@ -11,30 +13,26 @@ export interface Interruptible {
 }
 
 class AbortListeners {
-  readonly #signal: AbortSignal;
   readonly #waits = new Set<Interruptible>();
 
   constructor(signal: AbortSignal) {
-    this.#signal = signal;
+    signal.addEventListener("abort", () => this.#interruptAll(), { once: true });
   }
 
   add(wait: Interruptible): void {
-    if (this.#waits.size === 0) this.#signal.addEventListener("abort", this.#interruptAll);
     this.#waits.add(wait);
   }
 
   delete(wait: Interruptible): void {
-    if (this.#waits.delete(wait) && this.#waits.size === 0) {
-      this.#signal.removeEventListener("abort", this.#interruptAll);
-    }
+    this.#waits.delete(wait);
   }
 
-  readonly #interruptAll = () => {
+  #interruptAll(): void {
     for (const wait of [...this.#waits]) {
       this.delete(wait);
       wait.interrupt();
     }
-  };
+  }
 }
 
 const listenersOf = new WeakMap<AbortSignal, AbortListeners>();

@@ -1,0 +1,41 @@
+/**
+ * Bounds the time for which lines are sent within one turn of the event loop.
+ *
+ * A fast upstream answers hundreds of lines before the loop comes round. If each answer sent the next line at once, a
+ * turn would last for as long as all of them, and a client that asks for a status would wait for two or three such
+ * turns. With this bound a line may have to wait for the next turn, which begins as soon as the sockets have been read.
+ */
+import type { Clock } from "../clock.ts";
+
+/** Some 50 lines. A shorter time costs throughput, since each turn has a price of its own. */
+const SENDING_MS = 4;
+
+export class TurnBudget {
+  readonly #clock: Pick<Clock, "elapsedMs">;
+  /** Null until the first line of a turn. */
+  #endsAtMs: number | null = null;
+  readonly #onNextTurn = new Set<() => void>();
+
+  constructor(clock: Pick<Clock, "elapsedMs">) {
+    this.#clock = clock;
+  }
+
+  /** Whether another line may go out in this turn. When it may not, `onNextTurn` is called in the next one. */
+  hasTime(onNextTurn: () => void): boolean {
+    const nowMs = this.#clock.elapsedMs();
+    if (this.#endsAtMs === null) {
+      this.#endsAtMs = nowMs + SENDING_MS;
+      setImmediate(this.#startTurn);
+    }
+    if (nowMs < this.#endsAtMs) return true;
+    this.#onNextTurn.add(onNextTurn);
+    return false;
+  }
+
+  readonly #startTurn = (): void => {
+    this.#endsAtMs = null;
+    const waiting = [...this.#onNextTurn];
+    this.#onNextTurn.clear();
+    for (const call of waiting) call();
+  };
+}
