@@ -1,6 +1,7 @@
 /** An upstream that refuses the operator's own key, account or address is sick; the lines are not wrong. */
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
 import { type Given, GOOD, refusal } from "../support/given.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -293,7 +294,9 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
       await using upstream = await startUpstream({
         answers: ({ model }) => (model === "odd" ? odd(status) : GOOD),
       });
+      const clock = new FakeClock();
       await using service = await startTestService({
+        clock,
         config: configFor(upstream, { max_concurrency: 4 }, { auth: { keys } }),
       });
       const [attacker, other] = [clientOf(service, "a"), clientOf(service, "b")];
@@ -307,12 +310,16 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
       const chat = { model: "fine", messages: [{ role: "user" as const, content: "Hi" }] };
       expect((await other.chat.completions.create(chat)).object).toBe("chat.completion");
       const { id } = await submitAs(other, chatLines(100));
-      await service.events.reached("batch.completed", { batch: id });
+      while (service.events.count("batch.completed", { batch: id }) === 0) {
+        await other.chat.completions.create(chat);
+        clock.advance(100);
+      }
       expect((await other.batches.retrieve(id)).request_counts?.completed).toBe(100);
 
       // As long as the server serves others, it is known to be well: the odd lines are at fault.
       while (service.events.count("batch.completed", { batch: attack.id }) === 0) {
         await other.chat.completions.create(chat);
+        clock.advance(500);
       }
       const ended = await attacker.batches.retrieve(attack.id);
       expect(ended.request_counts).toEqual({ total: 40, completed: 0, failed: 40 });

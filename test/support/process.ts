@@ -9,6 +9,10 @@ import { killAtTestEnd } from "./leftovers.ts";
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 /** The script that `npm start` runs. */
 export const START = fileURLToPath(new URL("../../scripts/start.js", import.meta.url));
+/** The sources without their types, kept between starts: a start then takes 0.5 s of processor time instead of 1. */
+const COMPILE_CACHE = fileURLToPath(
+  new URL("../../node_modules/.cache/batchd-test", import.meta.url),
+);
 
 export interface Exit {
   readonly code: number | null;
@@ -43,7 +47,11 @@ export class BatchdProcess implements AsyncDisposable {
   ) {
     const command = [process.execPath, script, ...args];
     this.#child = spawn("sh", ["-c", `${limitOf(env)}exec ${tracerOf(env)}"$0" "$@"`, ...command], {
-      env: { ...process.env, ...env },
+      env: {
+        ...process.env,
+        ...(script === MAIN && { NODE_COMPILE_CACHE: COMPILE_CACHE }),
+        ...env,
+      },
       stdio: ["ignore", "pipe", "pipe"],
     });
     killAtTestEnd(this.#child);

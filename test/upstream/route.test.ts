@@ -56,7 +56,7 @@ describe("a line", () => {
     ["[[status 401]]", "refused"],
   ])("that is told %s ends while the server serves others, and not before", async (prompt, end) => {
     const upstream = await modelServer();
-    const { route } = open([targetAt(upstream, "a", { timeout_seconds: 0.2 })], () => 0.1);
+    const { route } = open([targetAt(upstream, "a")], () => 0.02);
     let isOver = false;
     const failing = send(route, prompt).finally(() => {
       isOver = true;
@@ -69,7 +69,7 @@ describe("a line", () => {
 
   test("that is never answered in time ends after five tries, though nobody else is served", async () => {
     const upstream = await modelServer();
-    const { route } = open([targetAt(upstream, "a", { timeout_seconds: 0.1 })], () => 0.1);
+    const { route } = open([targetAt(upstream, "a", { timeout_seconds: 0.1 })], () => 0.02);
     expect(statusOf(await send(route, "[[hang]]"))).toBe("timed_out");
     expect(upstream.total).toBe(5);
   });
