@@ -15,8 +15,10 @@ import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "../contra
 import { characterCount } from "../contract/text.ts";
 import { completionWindowMs } from "../contract/window.ts";
 import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
+import type { BatchQuery } from "../store/batches.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
-import type { BatchQuery, Page, Store } from "../store/store.ts";
+import type { Page } from "../store/page.ts";
+import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";

@@ -5,7 +5,7 @@
  * into records. A run that fails is logged and counted against its chunk. Its lease must run out, so that a chunk
  * that fails again and again is not tried in a tight loop.
  */
-import type { ClaimedChunk } from "../store/store.ts";
+import type { ClaimedChunk } from "../store/chunks.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
 import type { ChunkStart, RunningChunk } from "./dispatch/scheduler.ts";
 import { isPassing } from "./failure.ts";

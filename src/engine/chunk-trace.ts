@@ -1,4 +1,4 @@
-import type { ClaimedChunk } from "../store/store.ts";
+import type { ClaimedChunk } from "../store/chunks.ts";
 import { NO_SPAN, type Span, type Tracing } from "../telemetry/tracing.ts";
 
 /** The spans of a chunk and of its lines. */

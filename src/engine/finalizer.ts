@@ -17,14 +17,9 @@ import type { Blobs } from "../blobs/blobs.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import type { Announcement } from "../store/deliveries.ts";
-import type {
-  BatchLease,
-  BatchResult,
-  ClaimedBatch,
-  IncompleteChunk,
-  ResultFiles,
-  Store,
-} from "../store/store.ts";
+import type { BatchResult, IncompleteChunk, ResultFiles } from "../store/finalizing.ts";
+import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
+import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";

@@ -9,7 +9,7 @@ import type { FaultCode } from "../batch/codes.ts";
 import { LineChecker, type LineFault } from "../batch/line-check.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import type { SplitLine } from "../batch/split.ts";
-import type { BatchPlan } from "../store/store.ts";
+import type { BatchPlan } from "../store/validation.ts";
 import { parsedLine } from "./parsed-line.ts";
 import type { ServedModels } from "./served-models.ts";
 

@@ -10,7 +10,8 @@
 import type { BatchId } from "../batch/batch.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import type { Claim } from "../store/claim.ts";
-import type { BatchLease, ChunkLease, Renewal, Store } from "../store/store.ts";
+import type { BatchLease, ChunkLease, Renewal } from "../store/leases.ts";
+import type { Store } from "../store/store.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 
 /**

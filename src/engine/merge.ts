@@ -13,7 +13,8 @@
 import type { Chunk, StopReason } from "../batch/batch.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { ChunkJournal, IncompleteChunk, Segment } from "../store/store.ts";
+import type { Segment } from "../store/chunks.ts";
+import type { ChunkJournal, IncompleteChunk } from "../store/finalizing.ts";
 import { findLeftLines, type LeftLine } from "./chunk-input.ts";
 import { ANSWER_LOST, unreadableLine } from "./failure.ts";
 import { type RecordExtent, readSegment } from "./segment.ts";

@@ -9,7 +9,7 @@
 import { crc32 } from "node:zlib";
 import { BlobNotFound, type Blobs, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import { PIECE_BYTES, piecesOf, timeForMore } from "../resources/time-slice.ts";
-import type { Segment } from "../store/store.ts";
+import type { Segment } from "../store/chunks.ts";
 
 /** Where a record lies in a segment. */
 export interface RecordExtent {

@@ -8,7 +8,7 @@ import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
-import type { ClaimedChunk } from "../store/store.ts";
+import type { ClaimedChunk } from "../store/chunks.ts";
 import type { Log } from "../telemetry/log.ts";
 import { endingOf, NO_SPAN, type Span } from "../telemetry/tracing.ts";
 import type { RequestKind, Route, Slot, UpstreamRequest } from "../upstream/upstream.ts";

@@ -5,7 +5,7 @@ import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
-import type { BatchQuery } from "../store/store.ts";
+import type { BatchQuery } from "../store/batches.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
 import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";

@@ -6,7 +6,7 @@ import type { StoredFile, UntrustedId } from "../batch/batch.ts";
 import { FILE_PAGE, FILENAME_MAX_LENGTH, FilePurpose } from "../contract/file.ts";
 import { characterCount } from "../contract/text.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
-import type { FileQuery } from "../store/store.ts";
+import type { FileQuery } from "../store/files.ts";
 import type { Log } from "../telemetry/log.ts";
 import { stringTooLong } from "./body.ts";
 import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";

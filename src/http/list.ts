@@ -5,7 +5,7 @@
  */
 import { PublicError } from "../errors.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
-import type { Page } from "../store/store.ts";
+import type { Page } from "../store/page.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText, toAsciiJson } from "./json.ts";
 

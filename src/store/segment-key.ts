@@ -4,7 +4,7 @@
  * can still follow.
  */
 import type { BatchId } from "../batch/batch.ts";
-import type { ChunkLease } from "./store.ts";
+import type { ChunkLease } from "./leases.ts";
 
 export const journalPrefix = (batchId: BatchId) => `journal/${batchId}/`;
 

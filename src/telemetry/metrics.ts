@@ -16,7 +16,7 @@ import {
 } from "prom-client";
 import type { Batch, Usage } from "../batch/batch.ts";
 import type { BatchStatus } from "../contract/batch.ts";
-import type { OpenWork } from "../store/store.ts";
+import type { OpenWork } from "../store/batches.ts";
 import type { TargetStatus } from "../upstream/upstream.ts";
 import { version } from "../version.ts";
 import { AttemptHistogram } from "./attempt-histogram.ts";

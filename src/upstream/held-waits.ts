@@ -1,15 +1,13 @@
-import { type Clock, sleep } from "../clock.ts";
+import type { Clock } from "../clock.ts";
 import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
 import { keyOf } from "./holds.ts";
 import type { RequestKind } from "./upstream.ts";
 
-/** A reason must be given, because each abort without one would make an error with a stack. */
-const WOKEN = "woken";
-
-/** Lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. */
+/** The lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. */
 export class HeldWaits {
   readonly #clock: Clock;
-  readonly #waiting = new Set<AbortController>();
+  /** Each ends one wait. */
+  readonly #ends = new Set<() => void>();
   readonly #lineCounts = new Map<string, number>();
 
   constructor(clock: Clock) {
@@ -33,17 +31,18 @@ export class HeldWaits {
   /** Resolves when so much time has elapsed, when {@link wake} is called, or when `stop` aborts. */
   async wait(untilMs: number, stop: AbortSignal): Promise<void> {
     if (stop.aborted) return;
-    const waiting = new AbortController();
-    const interruptible = { interrupt: () => waiting.abort(WOKEN) };
+    const { promise, resolve: end } = Promise.withResolvers<void>();
+    const interruptible = { interrupt: end };
     onAbort(stop, interruptible);
-    this.#waiting.add(waiting);
-    const waitMs = Math.max(1, untilMs - this.#clock.elapsedMs());
-    await sleep(this.#clock, waitMs, waiting.signal);
-    this.#waiting.delete(waiting);
+    this.#ends.add(end);
+    const cancel = this.#clock.after(Math.max(1, untilMs - this.#clock.elapsedMs()), end);
+    await promise;
+    cancel();
+    this.#ends.delete(end);
     offAbort(stop, interruptible);
   }
 
   wake(): void {
-    for (const waiting of [...this.#waiting]) waiting.abort(WOKEN);
+    for (const end of [...this.#ends]) end();
   }
 }

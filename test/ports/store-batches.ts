@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { type Batch, newBatchId } from "../../src/batch/batch.ts";
-import type { BatchQuery } from "../../src/store/store.ts";
+import type { BatchQuery } from "../../src/store/batches.ts";
 import {
   aBatch,
   aSegment,

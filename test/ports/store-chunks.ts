@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Batch, Usage } from "../../src/batch/batch.ts";
-import type { Segment } from "../../src/store/store.ts";
+import type { Segment } from "../../src/store/chunks.ts";
 import {
   AFTER_LEASES_MS,
   aPlan,

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { newFileId, type StoredFile } from "../../src/batch/batch.ts";
-import type { FileQuery } from "../../src/store/store.ts";
+import type { FileQuery } from "../../src/store/files.ts";
 import {
   aFile,
   anUpload,

@@ -13,19 +13,15 @@ import {
   type UploadId,
 } from "../../src/batch/batch.ts";
 import type { PlannedChunk } from "../../src/batch/plan.ts";
+import type { ClaimedChunk, SegmentEntry } from "../../src/store/chunks.ts";
 import type { Claim } from "../../src/store/claim.ts";
 import type { Announcement } from "../../src/store/deliveries.ts";
+import type { BatchResult } from "../../src/store/finalizing.ts";
 import type { Receipt } from "../../src/store/idempotency.ts";
-import type {
-  BatchFailure,
-  BatchLease,
-  BatchPlan,
-  BatchResult,
-  ClaimedChunk,
-  SegmentEntry,
-  Store,
-} from "../../src/store/store.ts";
+import type { BatchLease } from "../../src/store/leases.ts";
+import type { Store } from "../../src/store/store.ts";
 import type { Upload, UploadPart } from "../../src/store/uploads.ts";
+import type { BatchFailure, BatchPlan } from "../../src/store/validation.ts";
 import { FakeClock } from "./fake-clock.ts";
 
 export function temporaryFolder(prefix: string) {

@@ -13,7 +13,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { weightOf } from "../../batch/fair-queue.ts";
 import type { Forecast, Waiting } from "../../batch/forecast.ts";
 import { inSlices, sortedInSlices } from "../../resources/time-slice.ts";
-import type { OpenBatch } from "../../store/store.ts";
+import type { OpenBatch } from "../../store/batches.ts";
 import type { Route } from "../../upstream/upstream.ts";
 import type { Throughput } from "./throughput-estimator.ts";
 import { END_IS_KNOWN, isUnanswered } from "./waiting.ts";

@@ -12,7 +12,7 @@
 import type { BatchId, Chunk } from "../../batch/batch.ts";
 import type { Contender, Flow } from "../../batch/fair-queue.ts";
 import { inSlices } from "../../resources/time-slice.ts";
-import type { RunnableChunks } from "../../store/store.ts";
+import type { RunnableChunks } from "../../store/chunks.ts";
 import type { Route, Slot, UpstreamRequest } from "../../upstream/upstream.ts";
 
 /** The number of batches of a project that hand out lines to one route at a time. As many with few lines may join. */

@@ -1,7 +1,7 @@
 /** Finds why no line of a batch goes on: its upstreams, the queue, or a journal that cannot be written. */
 import type { Waiting } from "../../batch/forecast.ts";
 import type { WaitingReason } from "../../contract/batch.ts";
-import type { OpenBatch } from "../../store/store.ts";
+import type { OpenBatch } from "../../store/batches.ts";
 import type { Upstreams } from "../../upstream/upstream.ts";
 
 /** The reasons that end by themselves at a time that can be forecast. */

@@ -1,8 +1,9 @@
 /** Batches as clients see them: created, read, listed. */
 
 import type { Batch, ScopedId } from "../../batch/batch.ts";
+import type { BatchQuery, OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { BatchQuery, OpenWork, Page } from "../store.ts";
+import type { Page } from "../page.ts";
 import { isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";

@@ -7,7 +7,8 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { ChunkLease, ClaimedChunk, Segment, SegmentEntry } from "../store.ts";
+import type { ClaimedChunk, Segment, SegmentEntry } from "../chunks.ts";
+import type { ChunkLease } from "../leases.ts";
 import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";

@@ -1,8 +1,9 @@
 /** Files: what clients uploaded and what batches ended with. */
 
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { FileQuery, Page } from "../store.ts";
+import type { Page } from "../page.ts";
 import {
   isDeletedFile,
   isFileThatMayExpire,

@@ -2,16 +2,11 @@
 
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
+import type { Segment } from "../chunks.ts";
 import type { Announcement } from "../deliveries.ts";
-import type {
-  BatchFailure,
-  BatchLease,
-  BatchResult,
-  ChunkJournal,
-  ClaimedBatch,
-  IncompleteChunk,
-  Segment,
-} from "../store.ts";
+import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
+import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import type { BatchFailure } from "../validation.ts";
 import { isEnding, isFinalBatch, isOpenChunk, isToTidy, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";

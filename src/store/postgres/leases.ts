@@ -12,7 +12,7 @@
 
 import type { BatchId, StopReason } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
-import type { BatchLease, ChunkLease, Renewal } from "../store.ts";
+import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, inArray, isNotNull, type SQL, sql } from "./drizzle.ts";
 import { batches, chunks } from "./schema.ts";

@@ -5,7 +5,8 @@
  * database. The list of claimable chunks reads a few index entries for each batch and model, however many chunks it has.
  */
 import type { BatchId } from "../../batch/batch.ts";
-import type { OpenBatch, RunnableChunks } from "../store.ts";
+import type { OpenBatch } from "../batches.ts";
+import type { RunnableChunks } from "../chunks.ts";
 import { hasStarted, isOpenChunk, mayExpire } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";

@@ -3,7 +3,8 @@
  */
 
 import type { BatchId } from "../../batch/batch.ts";
-import type { ChunkLease, SegmentEntry } from "../store.ts";
+import type { SegmentEntry } from "../chunks.ts";
+import type { ChunkLease } from "../leases.ts";
 import type { Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { arrayOf } from "./leases.ts";

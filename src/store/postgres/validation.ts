@@ -2,7 +2,8 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
-import type { BatchFailure, BatchLease, BatchPlan, ClaimedBatch } from "../store.ts";
+import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import type { BatchFailure, BatchPlan } from "../validation.ts";
 import { isListedFile, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";

@@ -8,7 +8,8 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { ChunkLease, ClaimedChunk, SegmentEntry } from "../store.ts";
+import type { ClaimedChunk, SegmentEntry } from "../chunks.ts";
+import type { ChunkLease } from "../leases.ts";
 import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";

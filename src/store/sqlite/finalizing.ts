@@ -6,14 +6,9 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { Announcement } from "../deliveries.ts";
-import type {
-  BatchFailure,
-  BatchLease,
-  BatchResult,
-  ChunkJournal,
-  ClaimedBatch,
-  IncompleteChunk,
-} from "../store.ts";
+import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
+import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import type { BatchFailure } from "../validation.ts";
 import {
   hasStarted,
   isEnding,

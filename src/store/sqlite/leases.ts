@@ -14,7 +14,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
-import type { BatchLease, ChunkLease, Renewal } from "../store.ts";
+import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";

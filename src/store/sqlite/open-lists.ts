@@ -11,7 +11,8 @@
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
-import type { OpenBatch, RunnableChunks } from "../store.ts";
+import type { OpenBatch } from "../batches.ts";
+import type { RunnableChunks } from "../chunks.ts";
 import { hasStarted, isOpenChunk, mayExpire } from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";

@@ -1,7 +1,7 @@
 /** Conversions from rows to objects, and from a batch to its row. */
 import type { Batch, Chunk, StoredFile } from "../../batch/batch.ts";
+import type { Segment } from "../chunks.ts";
 import type { Delivery } from "../deliveries.ts";
-import type { Segment } from "../store.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import type {
   batches,

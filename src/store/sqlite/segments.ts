@@ -5,7 +5,8 @@
 
 import { type BatchId, NO_USAGE, type Usage } from "../../batch/batch.ts";
 import { addUsage } from "../../batch/usage.ts";
-import type { ChunkLease, Segment, SegmentEntry } from "../store.ts";
+import type { Segment, SegmentEntry } from "../chunks.ts";
+import type { ChunkLease } from "../leases.ts";
 import type { Db } from "./database.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { segmentFromRow } from "./rows.ts";

@@ -11,7 +11,8 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
-import type { BatchFailure, BatchLease, BatchPlan, ClaimedBatch } from "../store.ts";
+import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import type { BatchFailure, BatchPlan } from "../validation.ts";
 import { isListedFile, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";

@@ -7,7 +7,7 @@ import {
   linesUntilDone,
   type RouteOutlook,
 } from "../../../src/engine/dispatch/forecast.ts";
-import type { OpenBatch } from "../../../src/store/store.ts";
+import type { OpenBatch } from "../../../src/store/batches.ts";
 
 const NOW_MS = 1_800_000_000_000;
 const HOUR_MS = 3_600_000;

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
 import { FairQueue } from "../../../src/batch/fair-queue.ts";
 import { RouteQueue } from "../../../src/engine/dispatch/route-queue.ts";
-import type { RunnableChunks } from "../../../src/store/store.ts";
+import type { RunnableChunks } from "../../../src/store/chunks.ts";
 import type { LineSender, Route, UpstreamRequest } from "../../../src/upstream/upstream.ts";
 import { seededRandom } from "../../support/seeded-random.ts";
 

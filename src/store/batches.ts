@@ -1,0 +1,61 @@
+/** The part of the store for batches as clients see them: creation, lists, cancelling, and the end of windows. */
+import type { Batch, BatchId, ScopedId, UntrustedId } from "../batch/batch.ts";
+import type { BatchStatus } from "../contract/batch.ts";
+import type { Receipt } from "./idempotency.ts";
+import type { Page } from "./page.ts";
+
+export interface BatchQuery {
+  readonly project: string;
+  readonly limit: number;
+  readonly after: UntrustedId<"batch"> | null;
+}
+
+/** A batch with lines that are still to be sent, and their number. */
+export interface OpenBatch {
+  readonly batchId: BatchId;
+  readonly project: string;
+  readonly priority: number;
+  readonly createdAtMs: number;
+  readonly deadlineAtMs: number;
+  /** The lines of a batch are not known before it is validated. */
+  readonly isValidated: boolean;
+  /** Whether a worker holds one of its chunks. */
+  readonly isSending: boolean;
+  readonly remainingLineCount: number;
+  /** The lines of its open chunks, those with an answer included. */
+  readonly work: readonly { readonly model: string; readonly lineCount: number }[];
+}
+
+/** The work that is left, in all batches that are not final. */
+export interface OpenWork {
+  readonly batchCounts: Readonly<Partial<Record<BatchStatus, number>>>;
+  /** The number of lines without an answer in the journal, over all validated batches. */
+  readonly lineCount: number;
+  /** The first end of a window that a batch may still miss; null when there is none. */
+  readonly firstExpiresAtMs: number | null;
+}
+
+/** The part of the {@link Store} port for batches. */
+export interface BatchStore {
+  /** Stores a batch, with the receipt of its idempotency key, if it came with one. */
+  insertBatch(batch: Batch, receipt?: Receipt): Promise<void>;
+  findBatch(batch: ScopedId<"batch">): Promise<Batch | null>;
+  /** Returns null when `after` names no batch of the project. */
+  listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
+  countOpenWork(): Promise<OpenWork>;
+  /** Lists every batch that is to be validated or has lines still to be sent. */
+  listOpenBatches(): Promise<OpenBatch[]>;
+  /**
+   * Moves an open batch to `cancelling` and closes its chunks without a holder. A batch with many such chunks has its
+   * first page closed, and {@link closeAbandonedChunks} closes the others. Returns false when the batch belongs to
+   * another project, is final, or is already stopping.
+   */
+  cancelBatchIfOpen(batch: ScopedId<"batch">): Promise<boolean>;
+  /**
+   * Marks batches whose window is over to stop, and closes their free chunks as {@link cancelBatchIfOpen} does. A
+   * call handles one page of batches, and returns none when none are left.
+   */
+  stopExpiredBatches(): Promise<BatchId[]>;
+  /** Closes the chunks of stopping batches that have no holder any more. */
+  closeAbandonedChunks(): Promise<number>;
+}

@@ -1,0 +1,33 @@
+/** The part of the store for files. A deleted file keeps its bytes as long as an open batch reads them. */
+import type { FileId, ScopedId, StoredFile, UntrustedId } from "../batch/batch.ts";
+import type { FilePurpose } from "../contract/file.ts";
+import type { Receipt } from "./idempotency.ts";
+import type { Page } from "./page.ts";
+
+export interface FileQuery {
+  readonly project: string;
+  readonly purpose: FilePurpose | null;
+  readonly order: "asc" | "desc";
+  readonly limit: number;
+  readonly after: UntrustedId<"file"> | null;
+}
+
+/** The part of the {@link Store} port for files. */
+export interface FileStore {
+  /**
+   * Publishes a file whose blob is durable, with the receipt of its idempotency key, if it came with one. Returns
+   * false when the blob was given up: the file does not exist, and never will.
+   */
+  insertFileIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean>;
+  findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
+  /** Lists files that have not expired. Returns null when `after` names no file of the project. */
+  listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
+  /** Deletes the file for clients at once; its bytes stay while an open batch reads them. */
+  deleteFileIfPresent(file: ScopedId<"file">): Promise<boolean>;
+  /** Deletes expired files as {@link deleteFileIfPresent} does, one page a call. Returns none when none are left. */
+  deleteExpiredFiles(): Promise<FileId[]>;
+  /** Lists deleted files that no open batch reads any more. */
+  listUnusedFiles(limit: number): Promise<StoredFile[]>;
+  /** Forgets a deleted file whose blob is gone. */
+  forgetFile(id: FileId): Promise<void>;
+}

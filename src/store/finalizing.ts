@@ -1,0 +1,60 @@
+/** The part of the store for the end of a batch: from its last closed chunk to its files, and the removal of its chunks. */
+import type { BatchId, Chunk, Counts, StoredFile } from "../batch/batch.ts";
+import type { Segment } from "./chunks.ts";
+import type { Claim } from "./claim.ts";
+import type { Announcement } from "./deliveries.ts";
+import type { BatchLease, ClaimedBatch } from "./leases.ts";
+import type { BatchFailure } from "./validation.ts";
+
+export interface ChunkJournal {
+  readonly chunk: Chunk;
+  readonly segments: readonly Segment[];
+}
+
+/** The files with which a batch ends; null in place of an empty file. */
+export interface ResultFiles {
+  readonly output: StoredFile | null;
+  readonly error: StoredFile | null;
+}
+
+export interface BatchResult extends ResultFiles {
+  readonly announcements: readonly Announcement[];
+  /** The rows of the files, without the rows of lines that never ran. */
+  readonly counts: Pick<Counts, "completed" | "failed">;
+  /** The segments that could not be read. The files do not have their part of the usage. */
+  readonly lostBlobKeys: readonly string[];
+}
+
+/** A chunk with lines that have no readable record, in a batch without open chunks. */
+export interface IncompleteChunk {
+  readonly chunkNumber: number;
+  /** The keys of its segments that cannot be read. */
+  readonly lostBlobKeys: readonly string[];
+}
+
+/** The part of the {@link Store} port for the end of a batch. */
+export interface FinalizingStore {
+  /** Leases a batch that is not final, is past validation or stopping, and has no open chunk. */
+  claimBatchToFinalize(claim: Claim): Promise<ClaimedBatch | null>;
+  /** Lists the chunks of a batch with their segments, in the order of their numbers. */
+  listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]>;
+  /**
+   * Opens chunks again, without their unreadable segments, and moves `finalizing → in_progress`. Returns false also
+   * when the batch is to stop.
+   */
+  reopenChunksIfLeased(lease: BatchLease, chunks: readonly IncompleteChunk[]): Promise<boolean>;
+  /**
+   * Publishes the files, moves the batch to the final status that its stop reason calls for (`completed` without
+   * one), and records its announcements. Returns false also when the blob of a file was given up.
+   */
+  finishBatchIfLeased(lease: BatchLease, result: BatchResult): Promise<boolean>;
+  /**
+   * Ends a batch whose results cannot be written. Its status follows its stop reason, and is `failed` without one.
+   * The batch has no files, counts or usage.
+   */
+  endWithoutResultsIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
+  /** Lists final batches that still have chunk rows, and so may have journal blobs. */
+  listBatchesToTidy(limit: number): Promise<BatchId[]>;
+  /** Drops the chunk and segment rows of a final batch. */
+  forgetChunks(batchId: BatchId): Promise<void>;
+}

@@ -1,0 +1,33 @@
+/** The part of the store for the validation of a batch, which either fails the batch or creates its chunks. */
+import type { Fault } from "../batch/batch.ts";
+import type { PlannedChunk } from "../batch/plan.ts";
+import type { Claim } from "./claim.ts";
+import type { Announcement } from "./deliveries.ts";
+import type { BatchLease, ClaimedBatch } from "./leases.ts";
+
+/** The end of a batch whose lines are not accepted. */
+export interface BatchFailure {
+  readonly faults: readonly Fault[];
+  readonly announcements: readonly Announcement[];
+}
+
+/** The plan of a batch whose lines are accepted. */
+export interface BatchPlan {
+  readonly model: string;
+  /** The model is settled once, and later configurations do not change it. */
+  readonly defaultModel: string | null;
+  readonly total: number;
+  readonly chunks: readonly PlannedChunk[];
+}
+
+/** The part of the {@link Store} port for validation. */
+export interface ValidationStore {
+  /**
+   * Leases the oldest batch that waits for validation, from the project whose name follows `formerProject`, or else
+   * from the first project. Projects take turns when a caller passes the project of its former claim.
+   */
+  claimBatchToValidate(claim: Claim, formerProject?: string): Promise<ClaimedBatch | null>;
+  failBatchIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
+  /** Moves `validating → in_progress` and creates the chunks. */
+  startBatchIfLeased(lease: BatchLease, plan: BatchPlan): Promise<boolean>;
+}
