@@ -138,7 +138,7 @@ export const METRICS = {
   },
   batchd_upstream_waiting: {
     type: "gauge",
-    help: "Requests that wait for the target. One that several targets would do for is counted at each.",
+    help: "Requests that wait for a slot of the target. A request that may go to several targets counts at each of them.",
     labels: ["target"],
   },
   batchd_upstream_circuit_state: {

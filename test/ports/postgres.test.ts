@@ -152,7 +152,7 @@ function testOpening(): void {
     using folder = aFolder();
     cpSync(MIGRATIONS_DIR, folder.path, { recursive: true });
     const drizzleKit = join(ROOT, "node_modules/drizzle-kit/bin.cjs");
-    const args = ["--dialect=postgresql", "--schema=./src/store/postgres/schema.ts"];
+    const args = ["--dialect=postgresql", "--schema=./src/store/postgres/*schema.ts"];
     // drizzle-kit takes every path for a relative one, and exits with 0 whatever happens.
     const out = `--out=${relative(ROOT, folder.path)}`;
     const said = execFileSync(process.execPath, [drizzleKit, "generate", ...args, out], {

@@ -220,7 +220,7 @@ describe("SQLite: migrations", () => {
     using folder = aFolder();
     cpSync(MIGRATIONS_DIR, folder.path, { recursive: true });
     const drizzleKit = join(ROOT, "node_modules/drizzle-kit/bin.cjs");
-    const args = ["--dialect=sqlite", "--schema=./src/store/sqlite/schema.ts"];
+    const args = ["--dialect=sqlite", "--schema=./src/store/sqlite/*schema.ts"];
     // drizzle-kit takes every path for a relative one, and exits with 0 whatever happens.
     const out = `--out=${relative(ROOT, folder.path)}`;
     const said = execFileSync(process.execPath, [drizzleKit, "generate", ...args, out], {

@@ -12,9 +12,10 @@ import type { ChunkLease } from "../leases.ts";
 import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
 import { type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
-import { batches, chunks, files, segments } from "./schema.ts";
+import { batches, chunks, segments } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { addSegment, closedChunk, dropSegments, heldChunk } from "./segments.ts";
 

@@ -13,10 +13,10 @@ import {
 } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent } from "./intents.ts";
 import { fileFromRow } from "./rows.ts";
-import { files } from "./schema.ts";
 import { isFile } from "./scope.ts";
 
 const EXPIRY_PAGE = 500;

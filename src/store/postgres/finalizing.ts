@@ -1,4 +1,4 @@
-/** From the last closed chunk to a final status, and what is tidied up after it. */
+/** The end of a batch: from its last closed chunk to its final status. */
 
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
@@ -7,14 +7,15 @@ import type { Announcement } from "../deliveries.ts";
 import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import type { BatchFailure } from "../validation.ts";
-import { isEnding, isFinalBatch, isOpenChunk, isToTidy, statusIn } from "./conditions.ts";
+import { isEnding, isOpenChunk, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";
 import { and, eq, gt, lte, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
 import { consumeIntent, hasIntent } from "./intents.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
-import { batches, chunks, files, segments } from "./schema.ts";
+import { batches, chunks, segments } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { dropSegments } from "./segments.ts";
 
@@ -144,30 +145,6 @@ export class PostgresFinalizing {
       if (final === null) return false;
       await end(db, lease.batchId, { final, changed, announcements, now });
       return true;
-    });
-  }
-
-  async listToTidy(limit: number): Promise<BatchId[]> {
-    const rows = await this.#db.read((db) =>
-      db
-        .select({ id: batches.id })
-        .from(batches)
-        .where(isToTidy)
-        .orderBy(batches.sequence)
-        .limit(limit),
-    );
-    return rows.map(({ id }) => id);
-  }
-
-  forgetChunks(batchId: BatchId): Promise<void> {
-    return this.#db.transaction(async (db) => {
-      const { rowCount } = await db
-        .update(batches)
-        .set({ hasChunks: false })
-        .where(and(eq(batches.id, batchId), isFinalBatch));
-      if (rowCount === 0) return;
-      await db.delete(segments).where(eq(segments.batchId, batchId));
-      await db.delete(chunks).where(eq(chunks.batchId, batchId));
     });
   }
 }

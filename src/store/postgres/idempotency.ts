@@ -8,8 +8,8 @@ import {
 } from "../idempotency.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { idempotencyKeys } from "./file-schema.ts";
 import { type Bid, heldBy, NO_LEASE } from "./leases.ts";
-import { idempotencyKeys } from "./schema.ts";
 
 const FORGETTING_PAGE = 10_000;
 

@@ -5,7 +5,7 @@
 import { randomUUID } from "node:crypto";
 import type { Database } from "./database.ts";
 import { isNull } from "./drizzle.ts";
-import { installation } from "./schema.ts";
+import { installation } from "./file-schema.ts";
 
 export interface InstallationFacts {
   /** A name that no other installation has. */

@@ -3,8 +3,8 @@
 import { leaseOfSegment } from "../segment-key.ts";
 import type { Database, Db } from "./database.ts";
 import { eq, type SQL, sql } from "./drizzle.ts";
+import { blobIntents } from "./file-schema.ts";
 import { arrayOf } from "./leases.ts";
-import { blobIntents } from "./schema.ts";
 
 /** Takes part in the commit that writes the row. Returns false when the blob was given up: no row may name it. */
 export async function consumeIntent(db: Db, blobKey: string): Promise<boolean> {

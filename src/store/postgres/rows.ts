@@ -3,15 +3,8 @@ import type { Batch, Chunk, StoredFile } from "../../batch/batch.ts";
 import type { Segment } from "../chunks.ts";
 import type { Delivery } from "../deliveries.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
-import type {
-  batches,
-  chunks,
-  deliveries,
-  files,
-  segments,
-  uploadParts,
-  uploads,
-} from "./schema.ts";
+import type { files, uploadParts, uploads } from "./file-schema.ts";
+import type { batches, chunks, deliveries, segments } from "./schema.ts";
 
 type FileRow = typeof files.$inferSelect;
 type BatchRow = typeof batches.$inferSelect;

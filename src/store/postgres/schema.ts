@@ -1,5 +1,6 @@
 /**
- * The tables. `migrations/postgres` is generated from this file.
+ * The tables of batches: chunks, segments and deliveries. `migrations/postgres` is generated from this file and
+ * `file-schema.ts`.
  *
  * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists,
  * cursors and journals need one order. A batch names its files without foreign keys, because it shows the ids of deleted
@@ -14,45 +15,40 @@ import type {
   Fault,
   FileId,
   InputExtent,
-  PartId,
   StopReason,
   UntrustedId,
-  UploadId,
 } from "../../batch/batch.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
-import type { FilePurpose } from "../../contract/file.ts";
-import type { UploadStatus } from "../uploads.ts";
+import {
+  big,
+  count,
+  holder,
+  lease,
+  leaseHasOwnerAndExpiry,
+  results,
+  sequence,
+  text,
+} from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
-  completedUploadHasFile,
   doneLinesWithinTotal,
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
-  isDeletedFile,
   isEnding,
-  isFileThatMayExpire,
   isFinalBatch,
-  isKeyInProgress,
   isKnownStatus,
   isKnownStopReason,
-  isKnownUploadStatus,
-  isListedFile,
   isOpenBatch,
   isOpenChunk,
-  isPendingUpload,
   isToTidy,
-  isUploadToTidy,
-  keyIsInProgressOrAnswered,
   mayExpire,
   startedBatchHasStartTime,
   waitsForValidation,
 } from "./conditions.ts";
 import {
-  bigint,
   boolean,
   check,
-  customType,
   foreignKey,
   index,
   integer,
@@ -61,65 +57,6 @@ import {
   sql,
   unique,
 } from "./drizzle.ts";
-
-/** PostgreSQL stores no NUL in a text. A client that sends one gets the sign for an unreadable character back. */
-const text = customType<{ data: string; driverData: string }>({
-  dataType: () => "text",
-  toDriver: (value) => value.replaceAll("\0", "\ufffd"),
-});
-
-const big = (name: string) => bigint(name, { mode: "number" });
-const sequence = () => big("sequence").primaryKey().generatedAlwaysAsIdentity();
-const count = (name: string) => big(name).notNull().default(0);
-
-/** The sums over the lines with an answer, for a segment and for a batch. */
-const results = () => ({
-  completedCount: count("completed_count"),
-  failedCount: count("failed_count"),
-  inputTokens: count("input_tokens"),
-  cachedTokens: count("cached_tokens"),
-  outputTokens: count("output_tokens"),
-  reasoningTokens: count("reasoning_tokens"),
-  totalTokens: count("total_tokens"),
-});
-
-const holder = () => ({
-  leaseOwner: text("lease_owner"),
-  leaseExpiresAtMs: big("lease_expires_at_ms"),
-});
-/** The right to write. The epoch outlives the lease, so that a former holder differs from the present one. */
-const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
-const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
-
-export const files = pgTable(
-  "files",
-  {
-    sequence: sequence(),
-    id: text("id").$type<FileId>().notNull(),
-    project: text("project").notNull(),
-    purpose: text("purpose").$type<FilePurpose>().notNull(),
-    filename: text("filename").notNull(),
-    bytes: big("bytes").notNull(),
-    sha256: text("sha256").notNull(),
-    blobKey: text("blob_key").notNull(),
-    createdAtMs: big("created_at_ms").notNull(),
-    expiresAtMs: big("expires_at_ms"),
-    /** Clients no longer see a file with this date, but a batch may still read its bytes. */
-    deletedAtMs: big("deleted_at_ms"),
-    traceparent: text("traceparent"),
-  },
-  (file) => [
-    unique("files_id").on(file.id),
-    unique("files_blob_key").on(file.blobKey),
-    index("files_listed").on(file.project, file.sequence).where(isListedFile),
-    index("files_listed_by_purpose")
-      .on(file.project, file.purpose, file.sequence)
-      .where(isListedFile),
-    index("files_deleted").on(file.sequence).where(isDeletedFile),
-    index("files_that_may_expire").on(file.expiresAtMs).where(isFileThatMayExpire),
-    check("file_bytes_not_negative", sql`bytes >= 0`),
-  ],
-);
 
 export const batches = pgTable(
   "batches",
@@ -235,20 +172,6 @@ export const segments = pgTable(
   ],
 );
 
-/** Blobs that are being written and whose row is to follow: see `../intents.ts`. */
-export const blobIntents = pgTable(
-  "blob_intents",
-  {
-    sequence: sequence(),
-    blobKey: text("blob_key").notNull(),
-    expiresAtMs: big("expires_at_ms").notNull(),
-  },
-  (intent) => [
-    unique("blob_intents_blob_key").on(intent.blobKey),
-    index("blob_intents_by_expiry").on(intent.expiresAtMs),
-  ],
-);
-
 /** The outbox: events of final batches that are still to be sent. */
 export const deliveries = pgTable(
   "deliveries",
@@ -272,87 +195,5 @@ export const deliveries = pgTable(
     index("deliveries_due").on(delivery.nextAttemptAtMs, delivery.sequence),
     check("delivery_tells_final_status", isFinalBatch),
     check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
-  ],
-);
-
-export const uploads = pgTable(
-  "uploads",
-  {
-    sequence: sequence(),
-    id: text("id").$type<UploadId>().notNull(),
-    project: text("project").notNull(),
-    filename: text("filename").notNull(),
-    purpose: text("purpose").$type<FilePurpose>().notNull(),
-    bytes: big("bytes").notNull(),
-    mimeType: text("mime_type").notNull(),
-    status: text("status").$type<UploadStatus>().notNull(),
-    createdAtMs: big("created_at_ms").notNull(),
-    expiresAtMs: big("expires_at_ms").notNull(),
-    fileExpiresAfterSeconds: big("file_expires_after_seconds"),
-    fileId: text("file_id").$type<FileId>(),
-    /** True from the first part until the upload is tidied: there may be part rows, and so their blobs. */
-    hasParts: boolean("has_parts").notNull().default(false),
-  },
-  (upload) => [
-    unique("uploads_id").on(upload.id),
-    index("uploads_pending").on(upload.expiresAtMs).where(isPendingUpload),
-    index("uploads_to_tidy").on(upload.sequence).where(isUploadToTidy),
-    check("upload_status_is_known", isKnownUploadStatus),
-    check("completed_upload_has_file", completedUploadHasFile),
-    check("upload_bytes_not_negative", sql`bytes >= 0`),
-  ],
-);
-
-export const uploadParts = pgTable(
-  "upload_parts",
-  {
-    sequence: sequence(),
-    id: text("id").$type<PartId>().notNull(),
-    uploadId: text("upload_id")
-      .$type<UploadId>()
-      .notNull()
-      .references(() => uploads.id),
-    bytes: big("bytes").notNull(),
-    blobKey: text("blob_key").notNull(),
-    createdAtMs: big("created_at_ms").notNull(),
-  },
-  (part) => [
-    unique("upload_parts_id").on(part.id),
-    unique("upload_parts_blob_key").on(part.blobKey),
-    index("upload_parts_by_upload").on(part.uploadId, part.sequence),
-    check("part_bytes_not_negative", sql`bytes >= 0`),
-  ],
-);
-
-/** The one row that says which installation of batchd the database belongs to. */
-export const installation = pgTable(
-  "installation",
-  {
-    isOnly: boolean("is_only").primaryKey().default(true),
-    id: text("id").notNull(),
-    /** Null until the first start has found an empty place for the blobs. */
-    blobPlace: text("blob_place"),
-  },
-  () => [check("installation_has_one_row", sql`is_only`)],
-);
-
-/** Keys of requests that the client may repeat. A key without an answer is held by the request that works on it. */
-export const idempotencyKeys = pgTable(
-  "idempotency_keys",
-  {
-    sequence: sequence(),
-    project: text("project").notNull(),
-    key: text("key").notNull(),
-    createdAtMs: big("created_at_ms").notNull(),
-    fingerprint: text("fingerprint"),
-    answer: text("answer"),
-    ...holder(),
-  },
-  (row) => [
-    unique("idempotency_keys_project_key").on(row.project, row.key),
-    index("idempotency_keys_by_age").on(row.createdAtMs),
-    index("idempotency_keys_in_progress").on(row.sequence).where(isKeyInProgress),
-    check("key_is_in_progress_or_answered", keyIsInProgressOrAnswered),
-    check("key_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
   ],
 );

@@ -5,7 +5,8 @@
 
 import type { ScopedId } from "../../batch/batch.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
-import { batches, files, uploads } from "./schema.ts";
+import { files, uploads } from "./file-schema.ts";
+import { batches } from "./schema.ts";
 
 type Column = typeof files.id | typeof batches.id | typeof uploads.id;
 

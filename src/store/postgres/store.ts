@@ -25,6 +25,7 @@ import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
 import { PostgresStopping } from "./stopping.ts";
+import { PostgresTidying } from "./tidying.ts";
 import { PostgresUploads } from "./uploads.ts";
 import { PostgresValidation } from "./validation.ts";
 
@@ -127,7 +128,7 @@ function composeStore(db: Database, now: Now): Store {
     stopExpiredBatches: () => stopping.expire(now()),
     closeAbandonedChunks: () => stopping.closeAbandonedChunks(now()),
 
-    ...finalizingMethods(finalizing, now),
+    ...finalizingMethods(finalizing, new PostgresTidying(db), now),
 
     claimDeliveries: (claim) => deliveries.claim(bid(claim)),
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
@@ -162,7 +163,7 @@ const chunkMethods = (chunks: PostgresChunks, now: Now) =>
     closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
   }) satisfies Partial<Store>;
 
-const finalizingMethods = (finalizing: PostgresFinalizing, now: Now) =>
+const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidying, now: Now) =>
   ({
     claimBatchToFinalize: (claim) => finalizing.claim(timed(now)(claim)),
     listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
@@ -170,6 +171,6 @@ const finalizingMethods = (finalizing: PostgresFinalizing, now: Now) =>
     endWithoutResultsIfLeased: (lease, failure) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, now()),
     finishBatchIfLeased: (lease, result) => finalizing.finishIfLeased(lease, result, now()),
-    listBatchesToTidy: (limit) => finalizing.listToTidy(limit),
-    forgetChunks: (batchId) => finalizing.forgetChunks(batchId),
+    listBatchesToTidy: (limit) => tidying.listToTidy(limit),
+    forgetChunks: (batchId) => tidying.forgetChunks(batchId),
   }) satisfies Partial<Store>;

@@ -9,10 +9,10 @@ import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
+import { files, uploadParts, uploads } from "./file-schema.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent, hasIntent } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
-import { files, uploadParts, uploads } from "./schema.ts";
 import { isUpload } from "./scope.ts";
 
 const hasTime = (now: SQL) => and(isPendingUpload, gt(uploads.expiresAtMs, now));

@@ -8,9 +8,10 @@ import { isListedFile, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";
 import { and, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
-import { batches, chunks, files } from "./schema.ts";
+import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 
 /** The number of chunks and extents that one statement writes. The event loop takes a turn between two statements. */

@@ -13,10 +13,10 @@ import {
 } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { fileFromRow } from "./rows.ts";
-import { files } from "./schema.ts";
 import { isFile } from "./scope.ts";
 
 /** One statement deletes so many files: some 5 ms. */

@@ -1,6 +1,4 @@
-/**
- * The end of a batch: from its last closed chunk to its final status, and the removal of its chunk and segment rows.
- */
+/** The end of a batch: from its last closed chunk to its final status. */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
@@ -9,29 +7,22 @@ import type { Announcement } from "../deliveries.ts";
 import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import type { BatchFailure } from "../validation.ts";
-import {
-  hasStarted,
-  isEnding,
-  isFinalBatch,
-  isOpenChunk,
-  isToTidy,
-  statusIn,
-} from "./conditions.ts";
+import { hasStarted, isEnding, isOpenChunk, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, gt, placeholder, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow } from "./rows.ts";
-import { batches, chunks, files, segments } from "./schema.ts";
+import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
 
 /** One turn of the event loop reads the segments of so many chunks: a slow upstream makes a segment of each line. */
 const JOURNAL_PAGE = 8;
-/** One commit deletes so many rows. It takes some 5 ms, and 20 ms for chunks that list 512 extents. */
+/** One commit deletes so many rows, which takes some 5 ms. */
 const SEGMENT_PAGE = 1_000;
-const CHUNK_PAGE = 200;
 
 const prepareStatements = (db: Db) => ({
   claim: db
@@ -81,33 +72,6 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-const prepareForgetting = (db: Db) => ({
-  findFinal: db
-    .select({ id: batches.id })
-    .from(batches)
-    .where(and(eq(batches.id, placeholder("batchId")), isFinalBatch))
-    .prepare(),
-  forgetSegments: db
-    .delete(segments)
-    .where(
-      sql`sequence in (
-        select sequence from segments where batch_id = ${placeholder("batchId")} limit ${sql.raw(String(SEGMENT_PAGE))})`,
-    )
-    .prepare(),
-  forgetChunks: db
-    .delete(chunks)
-    .where(
-      sql`sequence in (
-        select sequence from chunks where batch_id = ${placeholder("batchId")} limit ${sql.raw(String(CHUNK_PAGE))})`,
-    )
-    .prepare(),
-  forgetDone: db
-    .update(batches)
-    .set({ hasChunks: false })
-    .where(and(eq(batches.id, placeholder("batchId")), isFinalBatch))
-    .prepare(),
-});
-
 /** Returns the final status that a stop reason calls for; `unstopped` is the status of a batch without one. */
 function ending(stopReason: StopReason | null, unstopped: "completed" | "failed", nowMs: number) {
   switch (stopReason) {
@@ -150,7 +114,6 @@ export class SqliteFinalizing {
   readonly #segments: SqliteSegments;
   readonly #intents: SqliteIntents;
   readonly #statements: ReturnType<typeof prepareStatements>;
-  readonly #forgetting: ReturnType<typeof prepareForgetting>;
 
   constructor(db: Db, { deliveries, segments, intents }: FinalizingParts) {
     this.#db = db;
@@ -158,7 +121,6 @@ export class SqliteFinalizing {
     this.#segments = segments;
     this.#intents = intents;
     this.#statements = prepareStatements(db);
-    this.#forgetting = prepareForgetting(db);
   }
 
   claim(claim: Bid): ClaimedBatch | null {
@@ -278,31 +240,8 @@ export class SqliteFinalizing {
       .prepare()
       .run({ ...lease });
     if (changes === 0) return false;
-    const told = { batchId: lease.batchId, status: end.status, createdAtMs: nowMs };
-    this.#deliveries.insert(announcements, told);
+    const event = { batchId: lease.batchId, status: end.status, createdAtMs: nowMs };
+    this.#deliveries.insert(announcements, event);
     return true;
-  }
-
-  listToTidy(limit: number): BatchId[] {
-    return this.#db
-      .select({ id: batches.id })
-      .from(batches)
-      .where(isToTidy)
-      .orderBy(batches.sequence)
-      .limit(limit)
-      .all()
-      .map(({ id }) => id);
-  }
-
-  /**
-   * Deletes the segments first, then the chunks, and clears the flag last. A deletion that is cut short is then found
-   * again.
-   */
-  async forgetChunks(batchId: BatchId): Promise<void> {
-    const { findFinal, forgetSegments, forgetChunks, forgetDone } = this.#forgetting;
-    if (findFinal.get({ batchId }) === undefined) return;
-    while (forgetSegments.run({ batchId }).changes === SEGMENT_PAGE) await nextTurn();
-    while (forgetChunks.run({ batchId }).changes === CHUNK_PAGE) await nextTurn();
-    forgetDone.run({ batchId });
   }
 }

@@ -12,8 +12,8 @@ import {
 } from "../idempotency.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, lte, sql } from "./drizzle.ts";
+import { idempotencyKeys } from "./file-schema.ts";
 import { type Bid, claimValues, NO_LEASE } from "./leases.ts";
-import { idempotencyKeys } from "./schema.ts";
 
 /** One statement deletes so many keys: some 5 ms. */
 const FORGETTING_PAGE = 2_000;

@@ -3,7 +3,7 @@
 import { leaseOfSegment } from "../segment-key.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { eq, placeholder, sql } from "./drizzle.ts";
-import { blobIntents } from "./schema.ts";
+import { blobIntents } from "./file-schema.ts";
 
 const prepareStatements = (db: Db) => ({
   insert: db

@@ -18,7 +18,8 @@ import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
-import { batches, blobIntents, chunks, deliveries, idempotencyKeys } from "./schema.ts";
+import { blobIntents, idempotencyKeys } from "./file-schema.ts";
+import { batches, chunks, deliveries } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 

@@ -1,5 +1,6 @@
 /**
- * The tables. `migrations/sqlite` is generated from this file.
+ * The tables of batches: chunks, segments and deliveries. `migrations/sqlite` is generated from this file and
+ * `file-schema.ts`.
  *
  * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists, cursors
  * and journals need one order. A batch names its files without foreign keys, because it still shows the ids of
@@ -11,37 +12,25 @@ import type {
   Fault,
   FileId,
   InputExtent,
-  PartId,
   StopReason,
   UntrustedId,
-  UploadId,
   Usage,
 } from "../../batch/batch.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
-import type { FilePurpose } from "../../contract/file.ts";
-import type { UploadStatus } from "../uploads.ts";
+import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
-  completedUploadHasFile,
   doneLinesWithinTotal,
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
-  isDeletedFile,
   isEnding,
-  isFileThatMayExpire,
   isFinalBatch,
-  isKeyInProgress,
   isKnownStatus,
   isKnownStopReason,
-  isKnownUploadStatus,
-  isListedFile,
   isOpenBatch,
   isOpenChunk,
-  isPendingUpload,
   isToTidy,
-  isUploadToTidy,
-  keyIsInProgressOrAnswered,
   mayExpire,
   startedBatchHasStartTime,
   waitsForValidation,
@@ -56,47 +45,6 @@ import {
   text,
   uniqueIndex,
 } from "./drizzle.ts";
-
-const sequence = () => integer("sequence").primaryKey({ autoIncrement: true });
-const count = (name: string) => integer(name).notNull().default(0);
-
-const holder = () => ({
-  leaseOwner: text("lease_owner"),
-  leaseExpiresAtMs: integer("lease_expires_at_ms"),
-});
-/** The right to write. The epoch outlives the lease, so that a former holder cannot pass for the present one. */
-const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
-const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
-
-export const files = sqliteTable(
-  "files",
-  {
-    sequence: sequence(),
-    id: text("id").$type<FileId>().notNull(),
-    project: text("project").notNull(),
-    purpose: text("purpose").$type<FilePurpose>().notNull(),
-    filename: text("filename").notNull(),
-    bytes: integer("bytes").notNull(),
-    sha256: text("sha256").notNull(),
-    blobKey: text("blob_key").notNull(),
-    createdAtMs: integer("created_at_ms").notNull(),
-    expiresAtMs: integer("expires_at_ms"),
-    /** A file with this date is gone for clients, while a batch may still read its bytes. */
-    deletedAtMs: integer("deleted_at_ms"),
-    traceparent: text("traceparent"),
-  },
-  (file) => [
-    uniqueIndex("files_id").on(file.id),
-    uniqueIndex("files_blob_key").on(file.blobKey),
-    index("files_listed").on(file.project, file.sequence).where(isListedFile),
-    index("files_listed_by_purpose")
-      .on(file.project, file.purpose, file.sequence)
-      .where(isListedFile),
-    index("files_deleted").on(file.sequence).where(isDeletedFile),
-    index("files_that_may_expire").on(file.expiresAtMs).where(isFileThatMayExpire),
-    check("file_bytes_not_negative", sql`bytes >= 0`),
-  ],
-);
 
 export const batches = sqliteTable(
   "batches",
@@ -220,20 +168,6 @@ export const segments = sqliteTable(
   ],
 );
 
-/** Blobs that are being written and whose row is to follow: see `../intents.ts`. */
-export const blobIntents = sqliteTable(
-  "blob_intents",
-  {
-    sequence: sequence(),
-    blobKey: text("blob_key").notNull(),
-    expiresAtMs: integer("expires_at_ms").notNull(),
-  },
-  (intent) => [
-    uniqueIndex("blob_intents_blob_key").on(intent.blobKey),
-    index("blob_intents_by_expiry").on(intent.expiresAtMs),
-  ],
-);
-
 /** The outbox: events of final batches that are still to be delivered. */
 export const deliveries = sqliteTable(
   "deliveries",
@@ -262,75 +196,5 @@ export const deliveries = sqliteTable(
     ),
     check("delivery_tells_final_status", isFinalBatch),
     check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
-  ],
-);
-
-export const uploads = sqliteTable(
-  "uploads",
-  {
-    sequence: sequence(),
-    id: text("id").$type<UploadId>().notNull(),
-    project: text("project").notNull(),
-    filename: text("filename").notNull(),
-    purpose: text("purpose").$type<FilePurpose>().notNull(),
-    bytes: integer("bytes").notNull(),
-    mimeType: text("mime_type").notNull(),
-    status: text("status").$type<UploadStatus>().notNull(),
-    createdAtMs: integer("created_at_ms").notNull(),
-    expiresAtMs: integer("expires_at_ms").notNull(),
-    fileExpiresAfterSeconds: integer("file_expires_after_seconds"),
-    fileId: text("file_id").$type<FileId>(),
-    /** The flag is set from the first part until tidying: there may be part rows, and so blobs for them. */
-    hasParts: integer("has_parts", { mode: "boolean" }).notNull().default(false),
-  },
-  (upload) => [
-    uniqueIndex("uploads_id").on(upload.id),
-    index("uploads_pending").on(upload.expiresAtMs).where(isPendingUpload),
-    index("uploads_to_tidy").on(upload.sequence).where(isUploadToTidy),
-    check("upload_status_is_known", isKnownUploadStatus),
-    check("completed_upload_has_file", completedUploadHasFile),
-    check("upload_bytes_not_negative", sql`bytes >= 0`),
-  ],
-);
-
-export const uploadParts = sqliteTable(
-  "upload_parts",
-  {
-    sequence: sequence(),
-    id: text("id").$type<PartId>().notNull(),
-    uploadId: text("upload_id")
-      .$type<UploadId>()
-      .notNull()
-      .references(() => uploads.id),
-    bytes: integer("bytes").notNull(),
-    blobKey: text("blob_key").notNull(),
-    createdAtMs: integer("created_at_ms").notNull(),
-  },
-  (part) => [
-    uniqueIndex("upload_parts_id").on(part.id),
-    uniqueIndex("upload_parts_blob_key").on(part.blobKey),
-    index("upload_parts_by_upload").on(part.uploadId, part.sequence),
-    check("part_bytes_not_negative", sql`bytes >= 0`),
-  ],
-);
-
-/** Keys of requests that the client may repeat. The request at work holds a key that has no answer yet. */
-export const idempotencyKeys = sqliteTable(
-  "idempotency_keys",
-  {
-    sequence: sequence(),
-    project: text("project").notNull(),
-    key: text("key").notNull(),
-    createdAtMs: integer("created_at_ms").notNull(),
-    fingerprint: text("fingerprint"),
-    answer: text("answer"),
-    ...holder(),
-  },
-  (row) => [
-    uniqueIndex("idempotency_keys_project_key").on(row.project, row.key),
-    index("idempotency_keys_by_age").on(row.createdAtMs),
-    index("idempotency_keys_in_progress").on(row.sequence).where(isKeyInProgress),
-    check("key_is_in_progress_or_answered", keyIsInProgressOrAnswered),
-    check("key_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
   ],
 );

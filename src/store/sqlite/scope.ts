@@ -6,7 +6,8 @@
 
 import type { ScopedId } from "../../batch/batch.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
-import { batches, files, uploads } from "./schema.ts";
+import { files, uploads } from "./file-schema.ts";
+import { batches } from "./schema.ts";
 
 export const isFile = ({ project, id }: ScopedId<"file">) =>
   and(eq(files.project, project), sql`${files.id} = ${id}`);

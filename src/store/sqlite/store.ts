@@ -26,6 +26,7 @@ import { isMigrated, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
 import { SqliteSegments } from "./segments.ts";
 import { SqliteStopping } from "./stopping.ts";
+import { SqliteTidying } from "./tidying.ts";
 import { SqliteUploads } from "./uploads.ts";
 import { SqliteValidation } from "./validation.ts";
 import { WalSync } from "./wal-sync.ts";
@@ -138,7 +139,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     stopExpiredBatches: async () => stopping.expire(now()),
     closeAbandonedChunks: () => stopping.closeAbandonedChunks(now()),
 
-    ...finalizingMethods(finalizing, now),
+    ...finalizingMethods(finalizing, new SqliteTidying(db), now),
 
     ...deliveryMethods(deliveries, now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
@@ -184,7 +185,7 @@ const chunkMethods = (chunks: SqliteChunks, now: Now) =>
     closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
   }) satisfies Partial<Store>;
 
-const finalizingMethods = (finalizing: SqliteFinalizing, now: Now) =>
+const finalizingMethods = (finalizing: SqliteFinalizing, tidying: SqliteTidying, now: Now) =>
   ({
     claimBatchToFinalize: async (claim) => finalizing.claim(timed(now)(claim)),
     listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
@@ -192,6 +193,6 @@ const finalizingMethods = (finalizing: SqliteFinalizing, now: Now) =>
     endWithoutResultsIfLeased: async (lease, failure) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, now()),
     finishBatchIfLeased: (lease, result) => finalizing.finishIfLeased(lease, result, now()),
-    listBatchesToTidy: async (limit) => finalizing.listToTidy(limit),
-    forgetChunks: (batchId) => finalizing.forgetChunks(batchId),
+    listBatchesToTidy: async (limit) => tidying.listToTidy(limit),
+    forgetChunks: (batchId) => tidying.forgetChunks(batchId),
   }) satisfies Partial<Store>;

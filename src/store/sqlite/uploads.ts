@@ -10,10 +10,10 @@ import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
+import { files, uploadParts, uploads } from "./file-schema.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
-import { files, uploadParts, uploads } from "./schema.ts";
 import { isUpload } from "./scope.ts";
 
 const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, nowMs));

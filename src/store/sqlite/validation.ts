@@ -17,9 +17,10 @@ import { isListedFile, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
 import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
-import { batches, chunks, files } from "./schema.ts";
+import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 
 /** One commit writes so many chunks with their extents: some 10 ms. */

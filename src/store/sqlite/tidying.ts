@@ -1,0 +1,71 @@
+/** The removal of the chunk and segment rows of final batches. */
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { BatchId } from "../../batch/batch.ts";
+import { isFinalBatch, isToTidy } from "./conditions.ts";
+import type { Db } from "./database.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
+import { batches, chunks, segments } from "./schema.ts";
+
+/** One commit deletes so many rows. It takes some 5 ms, and 20 ms for chunks that list 512 extents. */
+const SEGMENT_PAGE = 1_000;
+const CHUNK_PAGE = 200;
+
+const prepareStatements = (db: Db) => ({
+  findFinal: db
+    .select({ id: batches.id })
+    .from(batches)
+    .where(and(eq(batches.id, placeholder("batchId")), isFinalBatch))
+    .prepare(),
+  forgetSegments: db
+    .delete(segments)
+    .where(
+      sql`sequence in (
+        select sequence from segments where batch_id = ${placeholder("batchId")} limit ${sql.raw(String(SEGMENT_PAGE))})`,
+    )
+    .prepare(),
+  forgetChunks: db
+    .delete(chunks)
+    .where(
+      sql`sequence in (
+        select sequence from chunks where batch_id = ${placeholder("batchId")} limit ${sql.raw(String(CHUNK_PAGE))})`,
+    )
+    .prepare(),
+  forgetDone: db
+    .update(batches)
+    .set({ hasChunks: false })
+    .where(and(eq(batches.id, placeholder("batchId")), isFinalBatch))
+    .prepare(),
+});
+
+export class SqliteTidying {
+  readonly #db: Db;
+  readonly #statements: ReturnType<typeof prepareStatements>;
+
+  constructor(db: Db) {
+    this.#db = db;
+    this.#statements = prepareStatements(db);
+  }
+
+  listToTidy(limit: number): BatchId[] {
+    return this.#db
+      .select({ id: batches.id })
+      .from(batches)
+      .where(isToTidy)
+      .orderBy(batches.sequence)
+      .limit(limit)
+      .all()
+      .map(({ id }) => id);
+  }
+
+  /**
+   * Deletes the segments first, then the chunks, and clears the flag last. A deletion that is cut short is then found
+   * again.
+   */
+  async forgetChunks(batchId: BatchId): Promise<void> {
+    const { findFinal, forgetSegments, forgetChunks, forgetDone } = this.#statements;
+    if (findFinal.get({ batchId }) === undefined) return;
+    while (forgetSegments.run({ batchId }).changes === SEGMENT_PAGE) await nextTurn();
+    while (forgetChunks.run({ batchId }).changes === CHUNK_PAGE) await nextTurn();
+    forgetDone.run({ batchId });
+  }
+}
