@@ -16,6 +16,7 @@ import { measureLargeFiles } from "./figures/large-files.ts";
 import { measureResent } from "./figures/resent.ts";
 import { measureRestart } from "./figures/restart.ts";
 import { measureSteady } from "./figures/steady.ts";
+import { measureStore } from "./figures/store.ts";
 import { measureThroughput } from "./figures/throughput.ts";
 import { measureValidation } from "./figures/validation.ts";
 import { printJson, printTable } from "./report.ts";
@@ -33,6 +34,7 @@ const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>
   dispatch: measureDispatch,
   "first-request": measureFirstRequest,
   restart: measureRestart,
+  store: measureStore,
 };
 
 async function bench(): Promise<void> {

@@ -25,6 +25,9 @@ export interface Sizes {
   readonly firstRequestCount: number;
   readonly openBatchCount: number;
   readonly startRounds: number;
+  /** The open batches, and their open chunks, in the database of `store`. */
+  readonly storeBatchCount: number;
+  readonly storeChunkCount: number;
 }
 
 export const LARGE_LINE_BYTES = 20_000;
@@ -47,6 +50,8 @@ export const FULL: Sizes = {
   firstRequestCount: 20,
   openBatchCount: 100,
   startRounds: 3,
+  storeBatchCount: 10_000,
+  storeChunkCount: 1_000_000,
 };
 
 export const QUICK: Sizes = {
@@ -67,4 +72,6 @@ export const QUICK: Sizes = {
   firstRequestCount: 8,
   openBatchCount: 100,
   startRounds: 1,
+  storeBatchCount: 100,
+  storeChunkCount: 10_000,
 };

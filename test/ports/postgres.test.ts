@@ -5,6 +5,7 @@ import { join, relative } from "node:path";
 import { sql } from "drizzle-orm";
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
+import type { UntrustedId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
 import { Database } from "../../src/store/postgres/database.ts";
@@ -39,13 +40,14 @@ const MIGRATIONS_DIR = join(ROOT, "migrations/postgres");
 async function openStore(
   url: string,
   options: Pick<PostgresOptions, "migrationsDir"> = {},
-): Promise<Store> {
+): Promise<Store & AsyncDisposable> {
   const opened = await openPostgresStore({
     ...{ url, poolSize: 4, clock: systemClock, nowMs: () => storeClock.nowMs() },
     ...options,
   });
   if (!opened.ok) throw new Error(opened.problem);
-  return opened.store;
+  const { store } = opened;
+  return { ...store, [Symbol.asyncDispose]: () => store.close() };
 }
 
 /** Each after those that name it. */
@@ -89,15 +91,21 @@ function aFolder() {
 }
 
 /** A copy of the migrations with one more. */
-function migrationsOfNextVersion(dir: string): string {
+function migrationsOfNextVersion(dir: string, name: string): string {
   cpSync(MIGRATIONS_DIR, dir, { recursive: true });
   const journalPath = join(dir, "meta/_journal.json");
   const journal = JSON.parse(readFileSync(journalPath, "utf8"));
   const last = journal.entries.at(-1);
-  journal.entries.push({ ...last, idx: last.idx + 1, when: last.when + 1, tag: "9999_mood" });
+  journal.entries.push({ ...last, idx: last.idx + 1, when: last.when + 1, tag: name });
   writeFileSync(journalPath, JSON.stringify(journal));
-  writeFileSync(join(dir, "9999_mood.sql"), "alter table batches add column mood text;");
+  writeFileSync(join(dir, `${name}.sql`), "alter table batches add column mood text;");
   return dir;
+}
+
+async function connect(url: string) {
+  const client = new Client(url);
+  await client.connect();
+  return Object.assign(client, { [Symbol.asyncDispose]: () => client.end() });
 }
 
 async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
@@ -119,20 +127,62 @@ function testOpening(): void {
     expect(applied).toEqual({ count: steps.length });
   });
 
-  test("an older database is brought up to date, and then refused by the older version", async () => {
+  test("replicas of the version before run on, and start again, beside an upgraded one", async () => {
     using folder = aFolder();
-    const migrationsDir = migrationsOfNextVersion(folder.path);
+    const migrationsDir = migrationsOfNextVersion(folder.path, "9999_mood");
     const url = await postgres!.createDatabase();
-    const store = await openStore(url);
-    const { batch } = await insertBatch(store);
-    await store.close();
-    const upgraded = await openStore(url, { migrationsDir });
+    await using older = await openStore(url);
+    const { batch } = await insertBatch(older);
+    await using upgraded = await openStore(url, { migrationsDir });
     expect(await upgraded.findBatch(batch)).toEqual(batch);
-    await upgraded.close();
+    const { batch: later } = await insertBatch(older);
+    expect(await upgraded.findBatch(later)).toEqual(later);
+    await using again = await openStore(url);
+    expect(await again.findBatch(later)).toEqual(later);
+  });
+
+  test("a version that does not know of a contraction refuses to start", async () => {
+    using folder = aFolder();
+    const migrationsDir = migrationsOfNextVersion(folder.path, "9999_contract_mood");
+    const url = await postgres!.createDatabase();
+    await (await openStore(url, { migrationsDir })).close();
     expect(await openPostgresStore({ url, poolSize: 1, clock: systemClock })).toMatchObject({
       ok: false,
       problem: expect.stringContaining("newer version"),
     });
+  });
+
+  test("a list that is read on behind its last row shows every row, in whatever order they commit", async () => {
+    const url = await postgres!.createDatabase();
+    await using store = await openStore(url);
+    await using admin = await connect(url);
+    // The commit of the first file waits until the test lets it go.
+    await admin.query(
+      `create or replace function wait_for_test() returns trigger language plpgsql as
+         $$ begin perform pg_advisory_xact_lock(42); return null; end $$;
+       create constraint trigger slow after insert on files deferrable initially deferred
+         for each row when (new.filename = 'slow') execute function wait_for_test();
+       select pg_advisory_lock(42)`,
+    );
+    const slow = insertFile(store, aFile({ filename: "slow" }));
+    const isWaiting = "select 1 from pg_locks where locktype = 'advisory' and not granted";
+    await expect.poll(async () => (await admin.query(isWaiting)).rowCount).toBe(1);
+    const fast = insertFile(store, aFile({ filename: "fast" }));
+    await insertFile(store, aFile({ project: "other" }));
+    await expect.poll(async () => (await admin.query(isWaiting)).rowCount).toBe(2);
+
+    const seen: string[] = [];
+    const readOn = async (after: UntrustedId<"file"> | null) => {
+      const query = { project: PROJECT, purpose: null, order: "asc", limit: 10 } as const;
+      const page = await store.listFiles({ ...query, after });
+      seen.push(...page!.data.map(({ filename }) => filename));
+      return (page!.data.at(-1)?.id ?? after) as UntrustedId<"file"> | null;
+    };
+    const last = await readOn(null);
+    await admin.query("select pg_advisory_unlock(42)");
+    await Promise.all([slow, fast]);
+    await readOn(last);
+    expect(seen).toEqual(["slow", "fast"]);
   });
 
   test("the leases of others outlive the start of a replica", async () => {

@@ -8,6 +8,7 @@ import { isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
+import { lockLists } from "./order.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
@@ -23,8 +24,9 @@ export class PostgresBatches {
 
   insert(batch: Batch, receipt?: Receipt): Promise<void> {
     return this.#db.transaction(async (db) => {
-      await db.insert(batches).values(rowFromBatch(batch));
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      await lockLists(db, batch.project);
+      await db.insert(batches).values(rowFromBatch(batch));
     });
   }
 

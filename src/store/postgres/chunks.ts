@@ -14,9 +14,8 @@ import type { Database, Db } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
-import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
-import { batches, chunks, segments } from "./schema.ts";
-import { isInputOf } from "./scope.ts";
+import { batchFromRow, chunkFromRow } from "./rows.ts";
+import { batches, chunks } from "./schema.ts";
 import { addSegment, closedChunk, dropSegments, heldChunk } from "./segments.ts";
 
 export class PostgresChunks {
@@ -26,42 +25,25 @@ export class PostgresChunks {
     this.#db = db;
   }
 
-  claim(
+  /** One statement, because a round trip for each part of the answer would make up most of its time. */
+  async claim(
     claim: Bid & { readonly batchId: BatchId; readonly model: string },
   ): Promise<ClaimedChunk | null> {
-    const { batchId, model } = claim;
-    const { now } = claim;
-    return this.#db.transaction(async (db) => {
-      const [row] = await db
-        .update(chunks)
-        .set(claimedBy(claim))
-        .where(
-          sql`sequence = (
-            select sequence from chunks
-            where batch_id = ${batchId} and model = ${sql.param(model, chunks.model)}
-              and ${isOpenChunk} and ${isFree(now)}
-            order by number limit 1 for update skip locked)
-          and exists (
-            select 1 from batches
-            where id = ${batchId} and ${mayExpire} and ${hasStarted} and expires_at_ms > ${now})`,
-        )
-        .returning();
-      if (row === undefined) return null;
-      const [batch] = await db.select().from(batches).where(eq(batches.id, row.batchId));
-      const [input] = batch === undefined ? [] : await findInput(db, batch);
-      // An open chunk keeps both rows: `forgetChunks` and `listUnusedFiles` leave them alone.
-      if (batch === undefined || input === undefined) {
-        throw new Error(`chunk ${row.number} of ${row.batchId} has lost its batch or its input`);
-      }
-      return {
-        lease: { batchId: row.batchId, chunkNumber: row.number, epoch: row.leaseEpoch },
-        chunk: chunkFromRow(row),
-        batch: batchFromRow(batch),
-        inputBlobKey: input.blobKey,
-        failureCount: row.failureCount,
-        segments: await segmentsOf(db, row.batchId, row.number),
-      };
-    });
+    const [row] = await this.#db.change((db) => claimFirst(db, claim));
+    if (row === undefined) return null;
+    const { chunk, batch, inputBlobKey } = row;
+    // An open chunk keeps both rows: `forgetChunks` and `listUnusedFiles` leave them alone.
+    if (batch === null || inputBlobKey === null) {
+      throw new Error(`chunk ${chunk.number} of ${chunk.batchId} has lost its batch or its input`);
+    }
+    return {
+      lease: { batchId: chunk.batchId, chunkNumber: chunk.number, epoch: chunk.leaseEpoch },
+      chunk: chunkFromRow(chunk),
+      batch: batchFromRow(batch),
+      inputBlobKey,
+      failureCount: chunk.failureCount,
+      segments: row.segments,
+    };
   }
 
   recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean> {
@@ -102,16 +84,45 @@ export class PostgresChunks {
   }
 }
 
-const findInput = (db: Db, batch: typeof batches.$inferSelect) =>
-  db.select({ blobKey: files.blobKey }).from(files).where(isInputOf(batch));
-
-async function segmentsOf(db: Db, batchId: BatchId, number: number): Promise<Segment[]> {
-  const rows = await db
-    .select()
-    .from(segments)
-    .where(and(eq(segments.batchId, batchId), eq(segments.chunkNumber, number)))
-    .orderBy(segments.sequence);
-  return rows.map(segmentFromRow);
+function claimFirst(db: Db, claim: Bid & { readonly batchId: BatchId; readonly model: string }) {
+  const { batchId, model, now } = claim;
+  const claimed = db.$with("claimed").as(
+    db
+      .update(chunks)
+      .set(claimedBy(claim))
+      .where(
+        sql`sequence = (
+          select sequence from chunks
+          where batch_id = ${batchId} and model = ${sql.param(model, chunks.model)}
+            and ${isOpenChunk} and ${isFree(now)}
+          order by number limit 1 for update skip locked)
+        and exists (
+          select 1 from batches
+          where id = ${batchId} and ${mayExpire} and ${hasStarted} and expires_at_ms > ${now})`,
+      )
+      .returning(),
+  );
+  const { batchId: ofBatch, number, model: ofModel, lineCount, extents } = claimed;
+  const { failureCount, leaseEpoch } = claimed;
+  return db
+    .with(claimed)
+    .select({
+      chunk: {
+        ...{ batchId: ofBatch, number, model: ofModel, lineCount, extents },
+        ...{ failureCount, leaseEpoch },
+      },
+      batch: batches,
+      inputBlobKey: files.blobKey,
+      segments: sql<readonly Segment[]>`(
+        select coalesce(
+          json_agg(
+            json_build_object('blobKey', blob_key, 'bytes', bytes, 'crc32', crc32) order by sequence),
+          '[]')
+        from segments where batch_id = ${ofBatch} and chunk_number = ${number})`,
+    })
+    .from(claimed)
+    .leftJoin(batches, eq(batches.id, ofBatch))
+    .leftJoin(files, and(eq(files.project, batches.project), eq(files.id, batches.inputFileId)));
 }
 
 /**

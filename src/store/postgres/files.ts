@@ -16,6 +16,7 @@ import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle
 import { files } from "./file-schema.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent } from "./intents.ts";
+import { lockLists } from "./order.ts";
 import { fileFromRow } from "./rows.ts";
 import { isFile } from "./scope.ts";
 
@@ -33,8 +34,8 @@ export class PostgresFiles {
   insertIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean> {
     return this.#db.transaction(async (db) => {
       if (!(await consumeIntent(db, file.blobKey))) return false;
-      await db.insert(files).values(file);
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      await insertFile(db, file);
       return true;
     });
   }
@@ -123,6 +124,12 @@ export class PostgresFiles {
   async forget(id: FileId): Promise<void> {
     await this.#db.change((db) => db.delete(files).where(and(eq(files.id, id), isDeletedFile)));
   }
+}
+
+/** Inserts the row of a file, as the last step of a transaction. */
+export async function insertFile(db: Db, file: StoredFile): Promise<void> {
+  await lockLists(db, file.project);
+  await db.insert(files).values(file);
 }
 
 /** A deleted file still marks a place until it is forgotten: scripts delete each file of a page, then ask for the next. */

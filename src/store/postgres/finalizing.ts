@@ -12,6 +12,7 @@ import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";
 import { and, eq, gt, lte, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
+import { insertFile } from "./files.ts";
 import { consumeIntent, hasIntent } from "./intents.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
@@ -126,10 +127,8 @@ export class PostgresFinalizing {
       if (final === null) return false;
       await dropSegments(db, lease.batchId, lostBlobKeys);
       await end(db, lease.batchId, { final, changed, announcements, now });
-      for (const file of published) {
-        await consumeIntent(db, file.blobKey);
-        await db.insert(files).values(file);
-      }
+      for (const { blobKey } of published) await consumeIntent(db, blobKey);
+      for (const file of published) await insertFile(db, file);
       return true;
     });
   }

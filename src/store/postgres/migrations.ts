@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Client, type PoolConfig, readMigrationFiles } from "./drizzle.ts";
 
@@ -9,6 +11,8 @@ export const MIGRATIONS_DIR = fileURLToPath(
 /** The number of the advisory lock. Nothing else in the database may use it. */
 const LOCK = 0x6261_7463;
 const TABLE = "batchd_migrations";
+/** Marks the name of a migration that the version before cannot live with: see CONTRIBUTING.md. */
+const CONTRACT = /^\d+_contract_/;
 
 export type Migrated = "done" | "newer";
 
@@ -19,8 +23,11 @@ interface MigrationOptions {
 
 /**
  * Brings the database up to date, in one transaction under a lock. If several replicas start together, one of them does
- * it, and the others wait and find it done. A database with migrations that this version does not know stays as it is,
- * because a newer version wrote its rows.
+ * it, and the others wait and find it done.
+ *
+ * Replicas of two versions run side by side during an upgrade, and the older ones may start again. So migrations that this
+ * version does not know are no obstacle, unless one of their names says that it takes something away. This version would
+ * not understand the rows then, and the database stays as it is.
  */
 export async function migrate(options: MigrationOptions): Promise<Migrated> {
   // The connections of the pool limit the time of a statement, and another replica may take long.
@@ -45,16 +52,33 @@ async function migrateUnderLock(
 ): Promise<Migrated> {
   await client.query("select pg_advisory_xact_lock($1)", [LOCK]);
   await client.query(
-    `create table if not exists ${TABLE} (hash text primary key, made_at timestamptz not null default now())`,
+    `create table if not exists ${TABLE} (
+      hash text primary key, name text not null, made_at timestamptz not null default now())`,
   );
-  const { rows } = await client.query<{ hash: string }>(`select hash from ${TABLE}`);
+  const { rows } = await client.query<Applied>(`select hash, name from ${TABLE}`);
   const applied = new Set(rows.map(({ hash }) => hash));
-  const known = readMigrationFiles({ migrationsFolder: migrationsDir });
+  const known = readMigrations(migrationsDir);
   const isKnown = new Set(known.map(({ hash }) => hash));
-  if (![...applied].every((hash) => isKnown.has(hash))) return "newer";
-  for (const { hash, sql } of known.filter((migration) => !applied.has(migration.hash))) {
+  if (rows.some(({ hash, name }) => !isKnown.has(hash) && CONTRACT.test(name))) return "newer";
+  for (const { hash, name, sql } of known.filter((migration) => !applied.has(migration.hash))) {
     for (const statement of sql) await client.query(statement);
-    await client.query(`insert into ${TABLE} (hash) values ($1)`, [hash]);
+    await client.query(`insert into ${TABLE} (hash, name) values ($1, $2)`, [hash, name]);
   }
   return "done";
+}
+
+/** A migration that the database has had. */
+interface Applied {
+  readonly hash: string;
+  readonly name: string;
+}
+
+/** Adds the names, which drizzle leaves out. Both lists have the order of the journal. */
+function readMigrations(migrationsFolder: string) {
+  const journal = readFileSync(join(migrationsFolder, "meta/_journal.json"), "utf8");
+  const { entries } = JSON.parse(journal) as { entries: readonly { readonly tag: string }[] };
+  return readMigrationFiles({ migrationsFolder }).map(({ hash, sql }, i) => ({
+    ...{ hash, sql },
+    name: entries[i]?.tag ?? "",
+  }));
 }

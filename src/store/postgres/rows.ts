@@ -75,7 +75,7 @@ export function rowFromBatch({ counts, usage, ...batch }: Batch): typeof batches
   };
 }
 
-export const chunkFromRow = (row: ChunkRow): Chunk => ({
+export const chunkFromRow = (row: Pick<ChunkRow, keyof Chunk>): Chunk => ({
   batchId: row.batchId,
   number: row.number,
   model: row.model,

@@ -9,7 +9,8 @@ import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
-import { files, uploadParts, uploads } from "./file-schema.ts";
+import { uploadParts, uploads } from "./file-schema.ts";
+import { insertFile } from "./files.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent, hasIntent } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
@@ -83,7 +84,7 @@ export class PostgresUploads {
         .where(and(isUpload(upload), hasTime(now)));
       if (rowCount === 0) return false;
       await consumeIntent(db, file.blobKey);
-      await db.insert(files).values(file);
+      await insertFile(db, file);
       return true;
     });
   }
