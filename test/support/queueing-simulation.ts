@@ -39,6 +39,8 @@ export interface SimulationOptions {
   readonly unitMs?: (serving: number) => number;
   /** The pause that a refusal asks for; none when it is left out. */
   readonly pauseMs?: number;
+  /** The time in which one request reaches the server; others wait for it. Requests arrive at once when left out. */
+  readonly arrivalMs?: number;
   /** Returns the ending of a served request; success when it is left out. */
   readonly fate?: () => Sample["signal"];
 }
@@ -57,6 +59,8 @@ interface Ending {
   /** True when it takes a place at the server until then. */
   readonly isServed: boolean;
   readonly wasRefused?: boolean;
+  /** True when the request reaches the server. */
+  readonly isArrival?: boolean;
 }
 
 /** The measurements between two calls of {@link Simulation.measure}. */
@@ -83,7 +87,7 @@ class Client {
   readonly startsAtMs: number;
   readonly demand: number;
   pausedUntilMs = 0;
-  inFlight = 0;
+  readonly started = new Set<InFlight>();
   limitMs = 0;
   min = Number.POSITIVE_INFINITY;
   max = 0;
@@ -96,7 +100,7 @@ class Client {
 
   mayStart(nowMs: number): boolean {
     const sendsFromMs = Math.max(this.startsAtMs, this.pausedUntilMs);
-    return nowMs >= sendsFromMs && this.inFlight < Math.min(this.policy.limit, this.demand);
+    return nowMs >= sendsFromMs && this.started.size < Math.min(this.policy.limit, this.demand);
   }
 }
 
@@ -113,6 +117,7 @@ export class Simulation {
   #nowMs = 0;
   #serving = 0;
   #order = 0;
+  #arrivesAtMs = 0;
   #usedMs = 0;
   #usableMs = 0;
   #ended = 0;
@@ -209,7 +214,18 @@ export class Simulation {
   #start(client: Client): void {
     const service = this.#options.service(this.#nowMs);
     const request = { client, startedAtMs: this.#nowMs, service };
-    client.inFlight++;
+    client.started.add(request);
+    const { arrivalMs } = this.#options;
+    if (arrivalMs === undefined) {
+      this.#arrive(request);
+      return;
+    }
+    this.#arrivesAtMs = Math.max(this.#arrivesAtMs, this.#nowMs) + arrivalMs;
+    const [atMs, order] = [this.#arrivesAtMs, this.#order++];
+    this.#endings.add({ atMs, order, request, signal: "good", isServed: false, isArrival: true });
+  }
+
+  #arrive(request: InFlight): void {
     if (this.#serving < this.#options.capacity(this.#nowMs)) this.#serve(request);
     else if (this.#options.beyond === "waits") this.#waiting.push(request);
     else {
@@ -235,7 +251,11 @@ export class Simulation {
     this.#endings.add({ atMs, order: this.#order++, request, signal, isServed: true });
   }
 
-  #end({ request, signal, isServed, wasRefused = !isServed }: Ending): void {
+  #end({ request, signal, isServed, wasRefused = !isServed, isArrival = false }: Ending): void {
+    if (isArrival) {
+      this.#arrive(request);
+      return;
+    }
     if (isServed) {
       this.#serving--;
       const atMs = this.#nowMs + TURNAROUND_MS;
@@ -245,8 +265,9 @@ export class Simulation {
       return;
     }
     const { client, startedAtMs, service } = request;
-    const { inFlight } = client;
-    client.inFlight--;
+    const inFlight = client.started.size;
+    const ahead = wasRefused ? [...client.started].indexOf(request) : 0;
+    client.started.delete(request);
     this.#ended++;
     if (wasRefused) this.#refused++;
     if (signal === "good") this.#work += trueWorkOf(service);
@@ -258,6 +279,7 @@ export class Simulation {
       signal,
       work: service.work,
       inFlight,
+      ahead,
       pauseMs,
     });
   }

@@ -19,16 +19,15 @@ import type { TurnBudget } from "../../resources/turn-budget.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Attempted } from "../exchange/attempt.ts";
 import type { RateLimitHints } from "../exchange/rate-limits.ts";
-import { AdaptiveConcurrency, type Sample } from "./adaptive/concurrency.ts";
-import { CircuitBreaker, type Evidence } from "./breaker.ts";
+import { AdaptiveConcurrency } from "./adaptive/concurrency.ts";
+import { CircuitBreaker } from "./breaker.ts";
+import { evidenceOf, signalOf, usedTokens, workOf } from "./evidence.ts";
 import { type Gate, type Lane, Limiter, type SlotRequest } from "./limiter.ts";
 import { isAboutRate, Quota, type Reservation } from "./rate/quota.ts";
 import { Schedule } from "./schedule.ts";
 
 /** With fewer slots than this, none is kept free for interactive requests unless the operator says so. */
 const RESERVE_FROM_CONCURRENCY = 8;
-/** The work of one input token, compared with an output token: a prompt is read faster than an answer is written. */
-const INPUT_TOKEN_WORK = 0.1;
 /** The bound equals the window of a batch: a target that asks for a longer pause is as good as gone. */
 const MAX_PAUSE_MS = 24 * 60 * 60 * 1000;
 /** A schedule is read again after this, because the date may be set and days differ in length. */
@@ -59,6 +58,8 @@ export class Capacity implements Gate {
   #config: UpstreamConfig;
   #schedule: Schedule | null = null;
   #pausedUntilMs = Number.NEGATIVE_INFINITY;
+  /** The requests without an outcome, in the order of their start. */
+  readonly #started = new Set<object>();
   /** Ends the wait for the next window. */
   #following = new AbortController();
 
@@ -147,6 +148,7 @@ export class Capacity implements Gate {
   }
 
   pass(request: SlotRequest, nowMs: number): Reservation | null {
+    this.#started.add(request);
     if (this.#breaker.pass(nowMs)) this.#recordCircuit();
     return this.#quota.isLimited ? this.#quota.take(this.#tokensOf(request), nowMs) : null;
   }
@@ -166,13 +168,16 @@ export class Capacity implements Gate {
     }
     const hasTurned = this.#noteOutcome(outcome, startedAtMs, nowMs);
     const hasPaused = this.#pauseIfAsked(outcome, nowMs);
-    const signal = isRefusedForRate ? null : signalOf(outcome, request);
+    const signal = isRefusedForRate ? null : signalOf(outcome, request.lane);
     if (signal !== null) {
       const inFlight = this.#usedSlots;
       const work = workOf(outcome);
       const pauseMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
-      this.#concurrency.note({ startedAtMs, endedAtMs: nowMs, signal, work, inFlight, pauseMs });
+      const ahead = signal === "overloaded" ? this.#aheadOf(request) : 0;
+      const sample = { startedAtMs, endedAtMs: nowMs, signal, work, inFlight, ahead, pauseMs };
+      this.#concurrency.note(sample);
     }
+    this.#started.delete(request);
     this.#setLimits();
     if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.redirect();
   }
@@ -210,6 +215,16 @@ export class Capacity implements Gate {
   get #usedSlots(): number {
     const { limit, totalInFlight, inFlight } = this.limiter;
     return Math.max(totalInFlight, inFlight.batch + limit - this.#slotsForLines(limit));
+  }
+
+  /** The slots in use by requests that started before this one; all slots that are not requests' count as such. */
+  #aheadOf(request: object): number {
+    let count = this.#usedSlots - this.#started.size;
+    for (const each of this.#started) {
+      if (each === request) break;
+      count++;
+    }
+    return count;
   }
 
   #slotsForLines(limit: number): number {
@@ -278,56 +293,3 @@ const quotaLimitsOf = (config: UpstreamConfig) => ({
   requestsPerMinute: config.requests_per_minute ?? null,
   tokensPerMinute: config.tokens_per_minute ?? null,
 });
-
-function evidenceOf(outcome: Outcome): Evidence {
-  switch (outcome.kind) {
-    case "interrupted":
-      return "nothing";
-    case "unreachable":
-      return "down";
-    case "overloaded":
-      return "full";
-    case "broken":
-    case "timed_out":
-      return "doubtful";
-    // The target answers, if only with a refusal, which is the task of `holds.ts`.
-    case "refused":
-      return "good";
-    case "answered":
-      return outcome.status === 502 || outcome.status === 504 ? "doubtful" : "good";
-  }
-}
-
-/** Returns null for an outcome that says nothing about how much the target can take. */
-function signalOf(outcome: Outcome, { lane }: Passed["request"]): Sample["signal"] | null {
-  switch (outcome.kind) {
-    case "interrupted":
-    case "unreachable":
-    case "refused":
-      return null;
-    case "overloaded":
-      return "overloaded";
-    case "timed_out":
-      return "timed_out";
-    case "broken":
-      return "unclear";
-    case "answered":
-      if (outcome.status >= 500) return "unclear";
-      // A refusal comes sooner than an answer, and a stream ends only when its reader has read it.
-      return outcome.status >= 400 || lane === "interactive" ? null : "good";
-  }
-}
-
-function workOf(outcome: Outcome): number {
-  if (outcome.kind !== "answered") return 1;
-  const { inputTokens, outputTokens } = outcome.usage;
-  return outputTokens + INPUT_TOKEN_WORK * inputTokens || 1;
-}
-
-/** Returns null when the usage is unknown. A request that was found wrong used no tokens, whatever its estimate. */
-function usedTokens(outcome: Outcome): number | null {
-  if (outcome.kind !== "answered") return null;
-  const { status, usage } = outcome;
-  if (usage.totalTokens > 0) return usage.totalTokens;
-  return status >= 400 && status < 500 ? 0 : null;
-}

@@ -169,7 +169,8 @@ export class AdaptiveConcurrency {
       this.#noteRefusal(sample, signal === "overloaded" ? "refused" : "timed_out");
       return;
     }
-    if (signal === "good") this.#refusals.noteAnswer();
+    const verdict = signal === "good" ? this.#refusals.noteAnswer(sample, this.#limit) : null;
+    if (verdict !== null) this.#hold(verdict.limit, "refused");
     if (this.#round.isComplete) this.#endRound();
   }
 

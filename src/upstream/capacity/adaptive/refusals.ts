@@ -2,13 +2,16 @@
  * Finds where a target refuses, and decides when to try again beyond that ceiling.
  *
  * Refusals fill a leaky bucket. Scattered errors leak away. A full target makes the bucket overflow at once, because
- * each refused request is replaced and refused again. The overflow tells the ceiling: the requests in flight at the
- * first refusal, less those of them that were refused. A whole burst is therefore one event.
+ * each refused request is replaced and refused again. A whole burst is therefore one event.
+ *
+ * The burst tells the ceiling, within two bounds. The requests that were present and not refused are too many: some
+ * reach the target after it has served others. The requests that started before a refused one may be too few: others
+ * overtake them.
  *
  * A probe beyond a known ceiling costs as much as its refusal, which is the pause that the target asks for. The wait
  * before a probe is therefore a multiple of that pause. The wait grows each time the ceiling is found where it was.
  */
-import type { Sample } from "./round.ts";
+import { type Sample, SLACK_MS } from "./round.ts";
 
 /** So many answers make up for one refusal: up to 4 % of errors never overflow. */
 const ANSWERS_PER_REFUSAL = 25;
@@ -30,11 +33,52 @@ const MAX_PATIENCE = 4;
  */
 const SHARED_PATIENCE = 0.25;
 
+/** Refusals of one moment, and what they tell about the ceiling. */
+class Burst {
+  readonly #startMs: number;
+  readonly #present: number;
+  #refused = 0;
+  /** In ascending order. */
+  readonly #ahead: number[] = [];
+  #lastMs = 0;
+
+  constructor({ endedAtMs, inFlight }: Sample) {
+    this.#startMs = endedAtMs;
+    this.#present = inFlight;
+  }
+
+  note({ startedAtMs, endedAtMs, ahead }: Sample): void {
+    if (startedAtMs <= this.#startMs) this.#refused++;
+    const at = this.#ahead.findIndex((each) => each > ahead);
+    this.#ahead.splice(at === -1 ? this.#ahead.length : at, 0, ahead);
+    this.#lastMs = endedAtMs;
+  }
+
+  /** The requests that were present at the first refusal, less the refused ones. */
+  get most(): number {
+    return this.#present - this.#refused;
+  }
+
+  /** The requests ahead of a refused one, in the middle: some overtake others on their way. */
+  get middle(): number {
+    return this.#ahead[this.#ahead.length >> 1] ?? 0;
+  }
+
+  /** Whether answers that end then were not on their way already when the last request was refused. */
+  isOverAt(nowMs: number): boolean {
+    return nowMs > this.#lastMs + SLACK_MS;
+  }
+}
+
 interface Judged {
   readonly atMs: number;
-  readonly burstAtMs: number;
-  /** The burst may not take the limit below this. */
+  readonly burst: Burst;
+  /** The burst may not take the limit out of these. */
   readonly floor: number;
+  readonly limit: number;
+  readonly hasPause: boolean;
+  /** The requests that the target had certainly accepted; null until the burst is over. */
+  accepted: number | null;
 }
 
 export interface Verdict {
@@ -45,15 +89,22 @@ export interface Verdict {
 
 export class Refusals {
   #bucket = 0;
-  #burst: { readonly atMs: number; readonly inFlight: number; refused: number } | null = null;
-  #judged: Judged = { atMs: Number.NEGATIVE_INFINITY, burstAtMs: 0, floor: 0 };
+  #burst: Burst | null = null;
+  #judged: Judged | null = null;
   #ceiling = Number.POSITIVE_INFINITY;
   #waitUntilMs = Number.NEGATIVE_INFINITY;
   #patience = 1;
 
-  noteAnswer(): void {
+  /** Returns another limit when the answer shows that a burst was judged too low. */
+  noteAnswer({ startedAtMs, endedAtMs, inFlight }: Sample, limit: number): Verdict | null {
     this.#bucket = Math.max(0, this.#bucket - 1 / ANSWERS_PER_REFUSAL);
     if (this.#bucket === 0) this.#burst = null;
+    const judged = this.#judged;
+    if (judged?.hasPause !== true || judged.accepted !== null) return null;
+    if (!judged.burst.isOverAt(endedAtMs)) return null;
+    // No request has started since, so all that are in flight were accepted.
+    judged.accepted = startedAtMs <= judged.atMs ? inFlight : 0;
+    return this.#correct(judged, limit);
   }
 
   /** Returns the highest limit to go to from `limit`: never past the ceiling in one step. */
@@ -72,26 +123,34 @@ export class Refusals {
    * probe.
    */
   note(sample: Sample, limit: number, proven: number | null): Verdict | null {
-    const { startedAtMs, endedAtMs, signal, inFlight, pauseMs } = sample;
-    if (startedAtMs <= this.#judged.atMs) return this.#noteLate(sample, limit);
-    this.#burst ??= { atMs: endedAtMs, inFlight, refused: 0 };
-    if (startedAtMs <= this.#burst.atMs) this.#burst.refused++;
+    const { startedAtMs, endedAtMs, signal, pauseMs } = sample;
+    if (startedAtMs <= (this.#judged?.atMs ?? Number.NEGATIVE_INFINITY))
+      return this.#noteLate(sample, limit);
+    this.#burst ??= new Burst(sample);
+    const burst = this.#burst;
+    burst.note(sample);
     this.#bucket += pauseMs > 0 ? WEIGHT_WITH_PAUSE : 1;
     if (this.#bucket < (proven === null ? OVERFLOW.known : OVERFLOW.probe)) return null;
-    const { atMs: burstAtMs, refused, inFlight: present } = this.#burst;
     // Requests that waited too long all time out together, which says nothing about the right number.
     const floor = signal === "timed_out" ? Math.ceil(limit / 2) : Math.min(limit, proven ?? 1);
-    this.#judged = { atMs: endedAtMs, burstAtMs, floor };
+    const hasPause = pauseMs > 0;
+    this.#judged = { atMs: endedAtMs, burst, floor, limit, hasPause, accepted: null };
     this.#bucket = 0;
     this.#burst = null;
-    return { limit: Math.min(limit, Math.max(floor, present - refused)), isNew: true };
+    return { limit: limitOf(this.#judged), isNew: true };
   }
 
-  #noteLate({ startedAtMs, signal }: Sample, limit: number): Verdict | null {
-    const { burstAtMs, floor } = this.#judged;
-    if (startedAtMs > burstAtMs || signal === "timed_out" || limit <= floor) return null;
-    this.#ceiling = limit - 1;
-    return { limit: limit - 1, isNew: false };
+  #noteLate(sample: Sample, limit: number): Verdict | null {
+    if (this.#judged === null || sample.signal === "timed_out") return null;
+    this.#judged.burst.note(sample);
+    return this.#correct(this.#judged, limit);
+  }
+
+  #correct(judged: Judged, limit: number): Verdict | null {
+    const next = limitOf(judged);
+    if (next === limit) return null;
+    this.#ceiling = next;
+    return { limit: next, isNew: false };
   }
 
   /** Takes the limit as the ceiling from now on, for a while. */
@@ -107,4 +166,13 @@ export class Refusals {
     const waitMs = LATENCIES_PER_PROBE * latencyMs + pauseMs / PROBE_SHARE;
     this.#waitUntilMs = nowMs + this.#patience * waitMs;
   }
+}
+
+/**
+ * The upper bound counts without a pause, because one more refusal costs little then. The lower one counts with a
+ * pause, or the number of requests that were served after it if that is higher.
+ */
+function limitOf({ burst, floor, limit, hasPause, accepted }: Judged): number {
+  const ceiling = hasPause ? Math.max(burst.middle, accepted ?? 0) : burst.most;
+  return Math.min(limit, Math.max(floor, ceiling));
 }

@@ -13,6 +13,8 @@ export interface Sample {
   readonly work: number;
   /** Requests in flight at the target when this one ended, itself included. */
   readonly inFlight: number;
+  /** The requests in flight that had started before a refused one; 0 for other signals. */
+  readonly ahead: number;
   /** The time for which a refusal asks all requests to stay away; 0 when it does not. */
   readonly pauseMs: number;
 }
@@ -25,7 +27,7 @@ export interface Level {
 }
 
 /** Added to each latency, so that delays of the event loop do not count on very fast targets. */
-const SLACK_MS = 10;
+export const SLACK_MS = 10;
 /** A mean of fewer answers says little. */
 const MIN_ANSWERS = 8;
 /** A round says something about a limit only when this part of it was in flight. */

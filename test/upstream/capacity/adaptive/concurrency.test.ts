@@ -104,6 +104,22 @@ describe("from the first request to the last", () => {
     expect(seen.refusedShare).toBeLessThan(0.01);
   });
 
+  test.each([
+    { capacity: 40, arrivalMs: 0.4 },
+    { capacity: 40, arrivalMs: 1.5 },
+    { capacity: 100, arrivalMs: 0.8 },
+  ])("finds $capacity in one pause, $arrivalMs ms for a request to arrive", (row) => {
+    const { capacity, arrivalMs } = row;
+    const service = () => ({ ms: 100, work: 1 });
+    const refusing = { beyond: "is_refused", capacity: () => capacity, pauseMs: SECOND } as const;
+    const simulation = simulate("constant", { ...refusing, service, arrivalMs });
+    expect(simulation.measure(1.6 * SECOND).refusedShare).toBeGreaterThan(0);
+    // A second pause would fall into this time.
+    const seen = simulation.measure(SECOND);
+    expect(seen.refusedShare).toBe(0);
+    expect(seen.utilisation).toBeGreaterThan(0.5);
+  });
+
   test("keeps 40 busy that queue, where all answers are alike", () => {
     const service = () => ({ ms: 100, work: 1 });
     const simulation = simulate("constant", { beyond: "waits", capacity: () => 40, service });
@@ -290,7 +306,15 @@ function answers(policy: AdaptiveConcurrency, count: number, change: Partial<Sam
     const startedAtMs = nowMs + 1;
     nowMs = startedAtMs + 100;
     const sample: Sample = {
-      ...{ startedAtMs, endedAtMs: nowMs, signal: "good", work: 1, pauseMs: 0 },
+      ...{
+        startedAtMs,
+        sentAtMs: startedAtMs,
+        endedAtMs: nowMs,
+        signal: "good",
+        work: 1,
+        ahead: 0,
+        pauseMs: 0,
+      },
       inFlight: policy.limit,
       ...change,
     };
@@ -317,7 +341,7 @@ describe("the limit", () => {
     const startedAtMs = nowMs + 1_000;
     // 40 were admitted; those that are refused end one after the other.
     for (let i = 0; i < 24; i++) {
-      const end = { endedAtMs: startedAtMs + 5, inFlight: 64 - i };
+      const end = { endedAtMs: startedAtMs + 5, inFlight: 64 - i, ahead: 40 };
       answers(policy, 1, { startedAtMs, ...end, signal: "overloaded", pauseMs: 1_000 });
     }
     expect(policy.limit).toBe(40);
@@ -371,6 +395,7 @@ describe("the limit", () => {
       signal: fc.constantFrom("good", "good", "good", "overloaded", "timed_out", "unclear"),
       work: fc.constantFrom(1, 0.5, 700),
       inFlight: fc.integer({ min: 1, max: 600 }),
+      ahead: fc.nat(600),
       pauseMs: fc.constantFrom(0, 0, 1_000),
     }) as fc.Arbitrary<Sample>;
     fc.assert(
