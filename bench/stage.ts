@@ -20,7 +20,7 @@ const NODE_FLAGS = START_SCRIPT.slice(
   START_SCRIPT.indexOf("node") + 1,
   START_SCRIPT.indexOf("scripts/start.js"),
 );
-const LOOK_EVERY_MS = 10;
+const POLL_EVERY_MS = 10;
 const MAX_FILE_BYTES = 2_000_000_000;
 
 export interface UpstreamOptions {
@@ -165,7 +165,7 @@ export class UpstreamClient {
     for (;;) {
       const { received } = await this.stats();
       if (received >= count) return { received, atMs: performance.now() };
-      await delay(LOOK_EVERY_MS);
+      await delay(POLL_EVERY_MS);
     }
   }
 

@@ -131,7 +131,7 @@ async function serve(flags: Overrides): Promise<number> {
     },
     "server.started",
   );
-  dropStartupGarbage();
+  collectStartupGarbage();
   say(`batchd listening on ${runtime.url}`);
   const drain = new AbortController();
   const load = () => loadConfig(flags);
@@ -163,7 +163,7 @@ const storageText = ({ storage: { type, bucket, prefix } }: Config) =>
  * Collects the 20 MB of garbage that the start leaves, which V8 would keep until it is busy. A collection blocks the
  * process for some 100 ms. No client waits yet, because the address is not printed before.
  */
-function dropStartupGarbage(): void {
+function collectStartupGarbage(): void {
   // A script that runs everywhere cannot have a flag for Node.js in its first line.
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as NodeJS.GCFunction;

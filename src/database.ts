@@ -42,7 +42,7 @@ export interface FoundPlace {
 }
 
 export interface Database {
-  /** For messages. */
+  /** The name of the database in messages. */
   readonly name: string;
   /** Whether other processes may use the same database and the same blobs. */
   readonly isShared: boolean;

@@ -206,7 +206,7 @@ function newEngine(parts: Parts): Engine {
     tracing,
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),
-    journalLimits: journalLimits(blobs.pace),
+    journalLimits: journalLimits(blobs.writeHints),
     stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
     announcementsFor: (batch) => webhooks.announcementsFor(batch),
     onFinal: () => webhooks.nudge(),

@@ -64,7 +64,7 @@ async function open(dir: string, places: Places, deps: StorageDeps): Promise<Ope
 interface BlobPlace {
   /** Identifies the place to a database. */
   readonly name: string;
-  /** For messages. */
+  /** The name of the place in messages. */
   readonly path: string;
   /** Says what an operator can change to begin anew. */
   readonly howToBeginAnew: string;

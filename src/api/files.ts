@@ -8,7 +8,7 @@ import type { Readable } from "node:stream";
 import { type FileId, newFileId, type ScopedId, type StoredFile } from "../batch/batch.ts";
 import { ContentCheck, type ContentReport } from "../batch/content.ts";
 import { truncate } from "../batch/truncate.ts";
-import { BlobGivenUp, type BlobIntents } from "../blobs/blob-intents.ts";
+import { type BlobIntents, IntentRevoked } from "../blobs/blob-intents.ts";
 import { BlobNotFound, type Blobs, type ByteRange } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "../contract/file.ts";
@@ -41,7 +41,7 @@ export interface FilesDeps {
 /** The fields that a client sends with a file. */
 export interface FileDetails {
   readonly purpose: FilePurpose;
-  /** Seconds from the creation of the file; null leaves it to the server. */
+  /** The seconds from the creation of the file to its expiry; null means the server's default. */
   readonly expiresAfterSeconds: number | null;
 }
 
@@ -86,7 +86,7 @@ export class Files {
       maxBytes: maxFileBytes(),
       publish: async (file) => {
         const isPublished = await store.insertFileIfDeclared(file, receiptFor?.(file));
-        if (!isPublished) throw blobGivenUp(file.blobKey);
+        if (!isPublished) throw intentRevoked(file.blobKey);
       },
     });
   }
@@ -230,9 +230,9 @@ export class Files {
  * The error for a blob whose intent ran out, after minutes without access to the store. The client may send the file
  * again.
  */
-export const blobGivenUp = (blobKey: string) =>
+export const intentRevoked = (blobKey: string) =>
   new PublicError("unavailable", "The server could not store this in time. Please try again.", {
-    cause: new BlobGivenUp(blobKey),
+    cause: new IntentRevoked(blobKey),
   });
 
 const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>

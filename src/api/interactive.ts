@@ -46,8 +46,8 @@ export interface InteractiveDeps {
   readonly defaultModel: () => string | null;
 }
 
-/** The answer in progress; `gone` when the client disconnected before it began. */
-export type InteractiveAnswer = Proxied | { readonly kind: "gone" };
+/** The answer in progress; `disconnected` when the client disconnected before it began. */
+export type InteractiveAnswer = Proxied | { readonly kind: "disconnected" };
 
 /** The longest wait for the beginning of an answer. A client that waits for less disconnects earlier. */
 const WINDOW_MS = 6 * 60 * 60 * 1000;
@@ -59,8 +59,8 @@ export class Interactive {
     this.#deps = deps;
   }
 
-  /** Answers a request. `gone` aborts when the client has disconnected, which ends the request at once. */
-  async answer(request: InteractiveRequest, gone: AbortSignal): Promise<InteractiveAnswer> {
+  /** Answers a request. `disconnected` aborts when the client has disconnected, which ends the request at once. */
+  async answer(request: InteractiveRequest, disconnected: AbortSignal): Promise<InteractiveAnswer> {
     const { upstreams, defaultModel } = this.#deps;
     const named = modelNamedIn(request.body, await read(new BodyModelReading(), request.body));
     const model = named ?? request.deployment ?? defaultModel();
@@ -74,10 +74,10 @@ export class Interactive {
     const result = await this.#proxy(
       route,
       { ...request, model, isModelInBody: named !== null },
-      gone,
+      disconnected,
     );
     if (result.kind === "proxied") return result;
-    if (gone.aborted) return { kind: "gone" };
+    if (disconnected.aborted) return { kind: "disconnected" };
     throw failureOf(result, model);
   }
 
@@ -85,7 +85,7 @@ export class Interactive {
   async #proxy(
     route: Route,
     { origin, project, endpoint, model, isModelInBody, body }: Resolved,
-    gone: AbortSignal,
+    disconnected: AbortSignal,
   ): Promise<ProxyResult> {
     const { clock, tracing } = this.#deps;
     const span = tracing.start("interactive.request", {
@@ -100,9 +100,10 @@ export class Interactive {
     const traceparent = span.traceparent ?? origin.traceparent;
     const deadlineAtMs = clock.nowMs() + WINDOW_MS;
     const request = { project, endpoint, model, isModelInBody, body, deadlineAtMs, traceparent };
-    const result = await route.proxy(request, gone);
-    if (result.kind !== "proxied") span.end({ problem: gone.aborted ? CLIENT_LEFT : result.kind });
-    else finished(result.body, (error) => span.end(endingOf(result, { error, gone })));
+    const result = await route.proxy(request, disconnected);
+    if (result.kind !== "proxied")
+      span.end({ problem: disconnected.aborted ? CLIENT_DISCONNECTED : result.kind });
+    else finished(result.body, (error) => span.end(endingOf(result, { error, disconnected })));
     return result;
   }
 }
@@ -110,14 +111,17 @@ export class Interactive {
 /** A request with its model. */
 type Resolved = InteractiveRequest & Pick<UpstreamRequest, "model" | "isModelInBody">;
 
-const CLIENT_LEFT = "client_left";
+const CLIENT_DISCONNECTED = "client_disconnected";
 
 function endingOf(
   { status }: Proxied,
-  { error, gone }: { readonly error: Error | null | undefined; readonly gone: AbortSignal },
+  {
+    error,
+    disconnected,
+  }: { readonly error: Error | null | undefined; readonly disconnected: AbortSignal },
 ): Ending {
   const attributes = { "http.response.status_code": status };
-  if (gone.aborted) return { attributes, problem: CLIENT_LEFT };
+  if (disconnected.aborted) return { attributes, problem: CLIENT_DISCONNECTED };
   if (error) return { attributes, problem: "broken" };
   return { attributes, problem: status >= 400 ? String(status) : null };
 }

@@ -27,7 +27,7 @@ import type { Store } from "../store/store.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Origin } from "../telemetry/tracing.ts";
-import { blobGivenUp, type Files } from "./files.ts";
+import { type Files, intentRevoked } from "./files.ts";
 import { countedIn } from "./upload-memory.ts";
 
 export interface UploadsDeps {
@@ -50,7 +50,7 @@ export interface UploadRequest {
   readonly purpose: FilePurpose;
   readonly bytes: number;
   readonly mimeType: string;
-  /** Seconds from the creation of the new file; null leaves it to the server. */
+  /** The seconds from the creation of the new file to its expiry; null means the server's default. */
   readonly fileExpiresAfterSeconds: number | null;
 }
 
@@ -189,7 +189,7 @@ export class Uploads {
   /** Returns the reason for which the store refused a part or the file. */
   async #notTaken(asked: ScopedId<"upload">, blobKey: string): Promise<PublicError> {
     const upload = await this.#find(asked);
-    return upload.status === "pending" ? blobGivenUp(blobKey) : hasEnded(upload);
+    return upload.status === "pending" ? intentRevoked(blobKey) : hasEnded(upload);
   }
 
   /** Finds an upload. Its status follows the clock, because the row may still say `pending` after the expiry. */

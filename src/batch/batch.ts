@@ -106,7 +106,7 @@ export interface Batch {
   readonly counts: Counts;
   readonly usage: Usage;
   readonly metadata: Readonly<Record<string, string>> | null;
-  /** Seconds from the creation of the output files to their expiry; null leaves it to the server. */
+  /** The seconds from the creation of the output files to their expiry; null means the server's default. */
   readonly outputExpiresAfterSeconds: number | null;
   /** A number from −10 to 10. A batch with a higher one gets a larger share of the slots of its project. */
   readonly priority: number;
@@ -116,7 +116,7 @@ export interface Batch {
   readonly traceparent: string | null;
 }
 
-/** Consecutive lines of the input file: the bytes `[start, end)`. `firstLine` is the number of the first of them. */
+/** A run of consecutive lines of the input file: the bytes `[start, end)`. `firstLine` is the number of the first. */
 export interface InputExtent {
   readonly start: number;
   readonly end: number;

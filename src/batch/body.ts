@@ -28,7 +28,7 @@ interface Field {
   readonly name: string;
   /** The key as JSON, in its spelling without unnecessary escapes. */
   readonly key: Buffer;
-  /** True for an ASCII name that JSON writes without escapes. */
+  /** Returns whether a name is ASCII and JSON writes it without escapes. */
   readonly isPlain: boolean;
   readonly text: Buffer;
 }
@@ -120,7 +120,7 @@ export class BodyRewriting implements Reading<Buffer> {
   }
 }
 
-/** True when the rules make it necessary to read the body. */
+/** Returns whether the rules make it necessary to read the body. */
 export const isRewritten = ({ model, defaults, extra }: BodyRules): boolean =>
   model !== null || defaults.size > 0 || extra.size > 0;
 

@@ -28,7 +28,7 @@ export interface Contender {
 }
 
 const URGENT_TURNS_IN_A_ROW = 3;
-/** So many steps of priority double a share: from −10 to 10 it grows sixteenfold. */
+/** The steps of priority that double a share: from −10 to 10 it grows sixteenfold. */
 const PRIORITY_STEPS_PER_DOUBLING = 5;
 
 export const weightOf = (priority: number): number => 2 ** (priority / PRIORITY_STEPS_PER_DOUBLING);
@@ -76,7 +76,7 @@ export class Flow {
   isAtRisk = false;
   /** Whether it has a share. Lines that are retried may outlast it. */
   isJoined = false;
-  /** How long the next chunk is that it asks for. */
+  /** The number of lines in the next chunk that it asks for. */
   chunkLineCount = 0;
 
   constructor(contender: Contender, project: Project) {
@@ -108,7 +108,7 @@ export class FairQueue {
   #virtualTime = 0;
   #activeProjectCount = 0;
 
-  /** From now on the contender has a share, until it leaves. */
+  /** Gives the contender a share from now on, until it is removed. */
   join(contender: Contender): Flow {
     const project = this.#projectOf(contender.project);
     if (project.flowCount === 0) {
@@ -122,7 +122,7 @@ export class FairQueue {
     return flow;
   }
 
-  leave(flow: Flow): void {
+  remove(flow: Flow): void {
     const { project, weight } = flow;
     flow.isJoined = false;
     project.flowCount--;

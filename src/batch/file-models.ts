@@ -15,7 +15,7 @@ export interface ModelRules {
   readonly hintFor?: (model: string) => string | null;
   /** The model for lines that name none. */
   readonly defaultModel: string | null;
-  /** True when the lines of one batch may name different models. */
+  /** Whether the lines of one batch may name different models. */
   readonly allowsMixedModels: boolean;
 }
 

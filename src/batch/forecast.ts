@@ -23,7 +23,7 @@ export interface CommonFailure {
 export interface Forecast {
   /** The time at which the last line will have its answer; null until it can be measured. */
   readonly etaAtMs: number | null;
-  /** True when the batch may not be done at the end of its window. */
+  /** Whether the batch may not be done at the end of its window. */
   readonly isAtRisk: boolean;
   /** The place among the batches that wait; 0 for a batch whose lines are in flight, null when it is not known. */
   readonly queuePosition: number | null;

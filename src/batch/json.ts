@@ -32,7 +32,7 @@ export function indexOfKey(
   return NOT_FOUND;
 }
 
-/** True when the extent holds exactly these bytes. */
+/** Returns whether the extent holds exactly these bytes. */
 export function isSame(bytes: Uint8Array, start: number, end: number, text: Buffer): boolean {
   if (end - start !== text.length) return false;
   for (let i = 0; i < text.length; i++) if (bytes[start + i] !== text[i]) return false;

@@ -17,7 +17,7 @@ import { skipSpace } from "./json-tokens.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
 import { truncate } from "./truncate.ts";
 
-/** True when a string value equals `text`, which is ASCII and has its quotes. */
+/** Returns whether a string value equals `text`, which is ASCII and has its quotes. */
 const says = (bytes: Buffer, { start, end }: Extent, text: Buffer): boolean =>
   isSame(bytes, start, end, text) || isSpelled(bytes, start, end, text);
 

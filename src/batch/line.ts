@@ -131,7 +131,7 @@ const MAX_TEXT_BYTES = 16 * 1024;
 const NULL = Buffer.from("null");
 const EMPTY = Buffer.from('""');
 
-/** True for a line that leaves its model to the batch: it has none, or `null`, or `""`. */
+/** Returns whether a line takes the model of its batch: it has none itself, or `null`, or `""`. */
 export const leavesModelOpen = (bytes: Buffer, { model }: ParsedLine): boolean =>
   model === null ||
   isSame(bytes, model.start, model.end, EMPTY) ||

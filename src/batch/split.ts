@@ -70,7 +70,7 @@ export class LineSplitter {
         if (lineBytes > this.#maxLineBytes) break;
         this.#number++;
         this.#start += lineBytes + 1;
-        this.#drop();
+        this.#discard();
         lineStart = at + 1;
       } else if (!isBlank(byte)) {
         this.#isBlank = false;
@@ -92,12 +92,12 @@ export class LineSplitter {
     const isTooLong = this.#lineBytes > this.#maxLineBytes;
     const bytes = isTooLong ? null : this.#gathered.take();
     this.#start = start + this.#lineBytes + newlineBytes;
-    this.#drop();
+    this.#discard();
     this.#isBlank = true;
     return { number, start, end: this.#start, bytes };
   }
 
-  #drop() {
+  #discard() {
     this.#lineBytes = 0;
     if (this.#gathered.length > 0) this.#gathered.take();
   }

@@ -36,10 +36,10 @@ export class BlobIntents {
     for (const key of blobKeys) this.#live.add(key);
     try {
       const made = await work();
-      if (made === null) for (const key of blobKeys) await this.#giveUp(key);
+      if (made === null) for (const key of blobKeys) await this.#revoke(key);
       return made;
     } catch (error) {
-      for (const key of blobKeys) await this.#giveUp(key);
+      for (const key of blobKeys) await this.#revoke(key);
       throw error;
     } finally {
       for (const key of blobKeys) this.#live.delete(key);
@@ -47,7 +47,7 @@ export class BlobIntents {
   }
 
   /**
-   * Renews all intents. Call this several times within the lifetime of an intent, and before expired ones are given up.
+   * Renews all intents. Call this several times within the lifetime of an intent, and before expired ones are revoked.
    */
   async renew(): Promise<void> {
     const { store } = this.#deps;
@@ -55,10 +55,10 @@ export class BlobIntents {
     await store.renewIntents([...this.#live], INTENT_TTL_MS);
   }
 
-  async #giveUp(blobKey: string): Promise<void> {
+  async #revoke(blobKey: string): Promise<void> {
     const { store, blobs, log } = this.#deps;
     try {
-      if (await store.giveUpBlobIfDeclared(blobKey)) await blobs.delete(blobKey);
+      if (await store.revokeIntentIfDeclared(blobKey)) await blobs.delete(blobKey);
     } catch (err) {
       log.warn({ blob: blobKey, err }, "blob.left_behind");
     }
@@ -66,10 +66,10 @@ export class BlobIntents {
 }
 
 /** The error for a writer that renewed its intent too late. The sweep has taken its blob for garbage. */
-export class BlobGivenUp extends Error {
-  override readonly name = "BlobGivenUp";
+export class IntentRevoked extends Error {
+  override readonly name = "IntentRevoked";
 
   constructor(blobKey: string) {
-    super(`the blob ${blobKey} was given up before its row could be written`);
+    super(`the intent of the blob ${blobKey} was revoked before its row could be written`);
   }
 }

@@ -18,7 +18,7 @@ export interface ByteRange {
 }
 
 /** The best times to write small blobs that gather their bytes, such as segments of a journal. */
-export interface WritePace {
+export interface WriteHints {
   /** The least time between two writes. More writes cost more than the work that a crash would repeat. */
   readonly minIntervalMs: number;
   /** A blob of this size is worth a write at once. */
@@ -29,7 +29,7 @@ export interface WritePace {
 export type FindGarbage = (keys: readonly string[]) => Promise<readonly string[]>;
 
 export interface Blobs {
-  readonly pace: WritePace;
+  readonly writeHints: WriteHints;
   /** The most bytes of its source that one {@link put} holds in memory; 0 if they are too few to count. */
   readonly heldByPutBytes: number;
   /** Stores the bytes under a new key. An error of `source` is thrown on, and nothing is stored. */
@@ -85,7 +85,7 @@ export class BlobTooShort extends Error {
 export class BlobsUnavailable extends Error {
   override readonly name = "BlobsUnavailable";
   readonly code = "BLOBS_UNAVAILABLE";
-  /** True if the operator has to correct the credentials, the bucket or the region. */
+  /** Whether the operator has to correct the credentials, the bucket or the region. */
   readonly isRefusal: boolean;
 
   constructor(message: string, options: ErrorOptions & { readonly isRefusal: boolean }) {

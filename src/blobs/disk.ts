@@ -22,7 +22,7 @@ import {
   BlobTooShort,
   type ByteRange,
   type FindGarbage,
-  type WritePace,
+  type WriteHints,
 } from "./blobs.ts";
 import {
   closeToOthers,
@@ -43,7 +43,7 @@ const READ_BYTES = 512 * 1024;
 
 const TEMPORARY = ".tmp";
 /** A write costs some syncs, which take milliseconds. */
-const PACE: WritePace = { minIntervalMs: 80, fullBytes: 1024 * 1024 };
+const WRITE_HINTS: WriteHints = { minIntervalMs: 80, fullBytes: 1024 * 1024 };
 const DELETED_AT_ONCE = 32;
 const LOOKUP_PAGE = 500;
 
@@ -65,7 +65,7 @@ export async function openDiskBlobs(
 }
 
 export class DiskBlobs implements Blobs {
-  readonly pace = PACE;
+  readonly writeHints = WRITE_HINTS;
   readonly heldByPutBytes = 0;
   readonly #root: string;
   readonly #isShared: boolean;

@@ -17,7 +17,7 @@ import {
 } from "node:fs/promises";
 import { dirname, join, sep } from "node:path";
 
-/** Small pieces are gathered up to this size, because a call costs as much as a copy of 64 KiB. */
+/** The size up to which small pieces are gathered, because a call costs as much as a copy of 64 KiB. */
 const WRITE_BYTES = 1024 * 1024;
 const MOVE_ATTEMPTS = 6;
 
@@ -45,7 +45,7 @@ export function hasFiles(folder: string): boolean {
 export const FILE_MODE = 0o600;
 export const FOLDER_MODE = 0o700;
 
-/** True for a mode that gives other users any right. */
+/** Returns whether the mode gives other users any right. */
 export const isOpenToOthers = async (path: string): Promise<boolean> =>
   ((await stat(path)).mode & 0o077) !== 0;
 

@@ -14,7 +14,7 @@ export interface S3Options {
   /** The SDK looks for missing credentials where the AWS tools do. */
   readonly credentials?: S3Credentials | undefined;
   readonly encryption?: S3Encryption | undefined;
-  /** True if uploads have a checksum for the server to check. Some older servers refuse such requests. */
+  /** Whether uploads have a checksum for the server to check. Some older servers refuse such requests. */
   readonly sendsChecksums: boolean;
   readonly partBytes: number;
   /** The longest silence on a connection. */

@@ -27,7 +27,7 @@ import {
   type Blobs,
   type ByteRange,
   type FindGarbage,
-  type WritePace,
+  type WriteHints,
 } from "./blobs.ts";
 import {
   isMissing,
@@ -39,8 +39,8 @@ import {
 import { readObject } from "./s3-reading.ts";
 
 /** Each write is a request, which takes tens of milliseconds and costs money. */
-const PACE: WritePace = { minIntervalMs: 2_000, fullBytes: 4 * 1024 * 1024 };
-/** Two parts of a blob may be on their way. One uploads while the next one fills. */
+const WRITE_HINTS: WriteHints = { minIntervalMs: 2_000, fullBytes: 4 * 1024 * 1024 };
+/** The number of parts of a blob on their way: one uploads while the next one fills. */
 const PARTS_AT_ONCE = 2;
 /** The most keys that S3 takes in one request. */
 const DELETED_AT_ONCE = 1_000;
@@ -48,7 +48,7 @@ const PING_NAME = ".ping";
 const PING_TIMEOUT_MS = 5_000;
 
 export class S3Blobs implements Blobs {
-  readonly pace = PACE;
+  readonly writeHints = WRITE_HINTS;
   readonly heldByPutBytes: number;
   readonly #client: S3Client;
   readonly #clock: Pick<Clock, "after">;

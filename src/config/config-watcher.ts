@@ -14,7 +14,7 @@ import type { Clock } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
 import type { Log } from "../telemetry/log.ts";
 
-const LOOK_EVERY_MS = 1_000;
+const POLL_EVERY_MS = 1_000;
 const MISSING = "missing";
 
 export interface ConfigWatcherDeps {
@@ -58,7 +58,7 @@ export class ConfigWatcher {
       if (await this.#isReloadDue()) reload();
       return false;
     };
-    return loop({ ...deps, name: "config", everyMs: LOOK_EVERY_MS, nudge: this.#nudge, runOnce });
+    return loop({ ...deps, name: "config", everyMs: POLL_EVERY_MS, nudge: this.#nudge, runOnce });
   }
 
   async #isReloadDue(): Promise<boolean> {

@@ -208,5 +208,5 @@ export type BatchObject = z.infer<typeof BatchObject>;
 
 export const BatchPage = pageOf(BatchObject).meta({ id: "BatchPage" });
 
-/** Page sizes of `GET /v1/batches`. */
+/** The page sizes of `GET /v1/batches`. */
 export const BATCH_PAGE = { min: 0, max: 100, default: 20 } as const;

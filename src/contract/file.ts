@@ -54,5 +54,5 @@ export const DeletedFile = z
   .object({ object: z.literal("file"), id: z.string(), deleted: z.literal(true) })
   .meta({ id: "DeletedFile" });
 
-/** Page sizes of `GET /v1/files`. */
+/** The page sizes of `GET /v1/files`. */
 export const FILE_PAGE = { min: 1, max: 10_000, default: 10_000 } as const;

@@ -9,7 +9,7 @@ import type { Chunk, InputExtent } from "../batch/batch.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { parsedLine } from "./parsed-line.ts";
-import { isGone } from "./segment.ts";
+import { isLost } from "./segment.ts";
 
 /** A gap up to this size is read and skipped, which costs less than a second read. */
 const MAX_GAP_BYTES = 64 * 1024;
@@ -118,7 +118,7 @@ async function readIfPossible(
   try {
     return await readLeft(extents, source);
   } catch (error) {
-    if (!(await isGone(error, blobs)) && !isLastTry) throw error;
+    if (!(await isLost(error, blobs)) && !isLastTry) throw error;
   }
   const found: LeftLine[] = [];
   if (extents.length === 1) return found;

@@ -139,7 +139,8 @@ async function readJournal({ claimed, run }: ChunkRun, { store, blobs, log }: Ch
       log.error({ batch, chunk, blob: segment.blobKey, problem }, "journal.damaged");
     }
   }
-  if (lost.length > 0 && !(await store.dropSegmentsIfLeased(claimed.lease, lost))) run.loseLease();
+  if (lost.length > 0 && !(await store.removeSegmentsIfLeased(claimed.lease, lost)))
+    run.loseLease();
   return { answered, isGivenUp: isLastTry && lost.length === 0 };
 }
 

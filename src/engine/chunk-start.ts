@@ -35,7 +35,7 @@ export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChun
       log.error({ ...fields, err }, "chunk.failed");
       if (run.endReason === null) await countFailure(err, claimed, deps);
     } finally {
-      leases.dropChunk(lease);
+      leases.endChunkRun(lease);
       room.release();
     }
     return run.endReason === null ? "done" : "early";

@@ -50,12 +50,12 @@ export interface EngineOptions {
   readonly stopGraceMs: number;
   /** The announcements of a batch, recorded in the commit that makes it final. */
   readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** Called when a batch is final. */
+  /** The callback for a batch that is final. */
   readonly onFinal: () => void;
 }
 
 /** The time after which a loop looks for work without a nudge. */
-const LOOK_EVERY_MS = 1_000;
+const POLL_EVERY_MS = 1_000;
 const SWEEP_EVERY_MS = 60_000;
 /**
  * The number of batches validated, and of batches finalized, side by side: a large one must not hold up the small
@@ -156,12 +156,12 @@ export class Engine {
     const run = (name: LoopName, everyMs: number, runOnce: () => Promise<boolean>) =>
       this.#loops.push(this.#loop(name, { everyMs, drain, runOnce }));
     for (let i = 0; i < SIDE_BY_SIDE; i++) {
-      run("intake", LOOK_EVERY_MS, validate);
-      run("finalize", LOOK_EVERY_MS, finalize);
+      run("intake", POLL_EVERY_MS, validate);
+      run("finalize", POLL_EVERY_MS, finalize);
     }
-    run("chunks", LOOK_EVERY_MS, () => this.#scheduler.startNext());
-    run("forecast", LOOK_EVERY_MS, forecast);
-    run("expiry", LOOK_EVERY_MS, expire);
+    run("chunks", POLL_EVERY_MS, () => this.#scheduler.startNext());
+    run("forecast", POLL_EVERY_MS, forecast);
+    run("expiry", POLL_EVERY_MS, expire);
     run("sweep", SWEEP_EVERY_MS, () => sweep(deps));
     run("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
     const settled = this.#settled.signal;

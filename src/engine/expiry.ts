@@ -7,9 +7,9 @@ export interface ExpiryDeps {
   readonly store: Store;
   readonly log: Log;
   readonly leases: Leases;
-  /** Called when batches are to stop, or chunks were closed. */
+  /** The callback for batches that are to stop, or chunks that were closed. */
   readonly onStopping: () => void;
-  /** Called when there are bytes that no client can ask for any more. */
+  /** The callback for bytes that no client can ask for any more. */
   readonly onExpired: () => void;
 }
 
@@ -20,7 +20,7 @@ export async function expireDue(deps: ExpiryDeps): Promise<boolean> {
   return false;
 }
 
-/** Ends the windows that are over, and closes the chunks of stopping batches whose holder is gone. */
+/** Ends the windows that are over, and closes the chunks of stopping batches that have no holder. */
 async function stopBatches(deps: ExpiryDeps): Promise<void> {
   const { store, log, leases, onStopping } = deps;
   await leases.renewIfLate();
@@ -28,7 +28,7 @@ async function stopBatches(deps: ExpiryDeps): Promise<void> {
     () => store.stopExpiredBatches(),
     (batch) => log.info({ batch }, "batch.window_over"),
   );
-  const closedCount = await store.closeAbandonedChunks();
+  const closedCount = await store.closeUnheldChunks();
   if (expiredCount > 0 || closedCount > 0) onStopping();
 }
 

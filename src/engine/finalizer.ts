@@ -72,7 +72,7 @@ export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
     if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
     throw error;
   } finally {
-    leases.dropBatch(claimed.lease);
+    leases.endBatchRun(claimed.lease);
   }
   return true;
 }

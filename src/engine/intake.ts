@@ -23,7 +23,7 @@ import type { Upstreams } from "../upstream/upstream.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases } from "./lease.ts";
-import { isGone } from "./segment.ts";
+import { isLost } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 
 /** The fixed cost of a line besides its bytes, however short it is. */
@@ -67,7 +67,7 @@ export async function validateNext(deps: IntakeDeps): Promise<boolean> {
     if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
     throw error;
   } finally {
-    leases.dropBatch(claimed.lease);
+    leases.endBatchRun(claimed.lease);
   }
   return true;
 }
@@ -146,7 +146,7 @@ async function judge(
       await holdIn(room, splitter.heldBytes);
     }
   } catch (error) {
-    if (!(await isGone(error, deps.blobs))) throw error;
+    if (!(await isLost(error, deps.blobs))) throw error;
     return unreadable(batch, error, deps);
   }
   await addAll(splitter.end());

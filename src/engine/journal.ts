@@ -17,7 +17,7 @@
 import type { Usage } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
 import { addUsage } from "../batch/usage.ts";
-import type { Blobs, WritePace } from "../blobs/blobs.ts";
+import type { Blobs, WriteHints } from "../blobs/blobs.ts";
 import { type Cancel, type Clock, sleep } from "../clock.ts";
 import type { Room } from "../resources/memory-budget.ts";
 import type { SegmentEntry } from "../store/chunks.ts";
@@ -54,7 +54,7 @@ export interface JournalLimits {
 const FLUSH_MS = 500;
 
 /** Derives the limits from the write intervals that suit the storage. */
-export const journalLimits = ({ minIntervalMs, fullBytes }: WritePace): JournalLimits => ({
+export const journalLimits = ({ minIntervalMs, fullBytes }: WriteHints): JournalLimits => ({
   flushMs: Math.max(FLUSH_MS, minIntervalMs),
   flushLines: 32,
   minIntervalMs,
@@ -181,7 +181,7 @@ export class Journal {
   discard(): void {
     this.#isOver = true;
     this.#cancelFlush?.();
-    this.#drop();
+    this.#discardPending();
   }
 
   /** Takes the records that gathered, and leaves none. */
@@ -191,7 +191,7 @@ export class Journal {
     return pending;
   }
 
-  #drop(): void {
+  #discardPending(): void {
     for (const room of this.#takePending().rooms) room.release();
   }
 
@@ -219,7 +219,7 @@ export class Journal {
   async #writeBlob(): Promise<SegmentEntry | null> {
     this.#cancelFlush?.();
     this.#cancelFlush = null;
-    if (this.#isOver) this.#drop();
+    if (this.#isOver) this.#discardPending();
     if (this.#pending.bytes === 0) return null;
     const { blobs, lease, clock } = this.#options;
     this.#flushBeganAtMs = clock.elapsedMs();

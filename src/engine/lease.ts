@@ -15,15 +15,15 @@ import type { Store } from "../store/store.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 
 /**
- * Another worker may take over after so long without a renewal. A longer time would slow the recovery from a dead
+ * The time without a renewal after which another worker may take over. A longer time would slow the recovery from a dead
  * machine.
  */
 const LEASE_TTL_MS = 30_000;
 export const HEARTBEAT_MS = LEASE_TTL_MS / 3;
 
 /**
- * Why a run ends early: the process drains, the batch ends, its lines are to go another way, or another worker has
- * the lease.
+ * The reason for which a run ends early: the process drains, the batch ends, its lines take another route, or another
+ * worker has the lease.
  */
 export type EndReason = "drain" | "batch" | "reroute" | "lease";
 
@@ -58,22 +58,22 @@ export class Run {
     this.#endReason ??= reason;
     this.#stop.abort();
     if (graceMs === null || this.#abort.signal.aborted) return;
-    this.#graces.push(clock.after(graceMs, () => this.#drop()));
+    this.#graces.push(clock.after(graceMs, () => this.#abortNow()));
   }
 
-  /** Drops all work at once. */
+  /** Aborts all work at once. */
   loseLease(): void {
     this.#endReason = "lease";
     this.#stop.abort();
-    this.#drop();
+    this.#abortNow();
   }
 
   /** Ends the wait for the grace period, as the run is over. */
   finish(): void {
-    this.#drop();
+    this.#abortNow();
   }
 
-  #drop(): void {
+  #abortNow(): void {
     for (const cancel of this.#graces.splice(0)) cancel();
     this.#abort.abort();
   }
@@ -111,7 +111,7 @@ export class Leases {
   readonly #options: LeaseOptions;
   readonly #batches = new Map<BatchId, Held<BatchLease>>();
   readonly #chunks = new Map<string, Held<ChunkLease>>();
-  /** Null until the process drains. */
+  /** The grace of the drain; null until the process drains. */
   #drainGraceMs: number | null = null;
   #renewedAt: Moment;
 
@@ -158,7 +158,7 @@ export class Leases {
     return run;
   }
 
-  dropBatch(lease: BatchLease): void {
+  endBatchRun(lease: BatchLease): void {
     const held = this.#batches.get(lease.batchId);
     const isSuperseded = held?.lease.epoch !== lease.epoch;
     if (isSuperseded || held.run.endReason === "lease") this.#recordLost("batch");
@@ -167,7 +167,7 @@ export class Leases {
     this.#batches.delete(lease.batchId);
   }
 
-  dropChunk(lease: ChunkLease): void {
+  endChunkRun(lease: ChunkLease): void {
     const held = this.#chunks.get(chunkKey(lease));
     const isSuperseded = held?.lease.epoch !== lease.epoch;
     if (isSuperseded || held.run.endReason === "lease") this.#recordLost("chunk");

@@ -137,7 +137,7 @@ class RouteRows {
     this.#groups = groups;
   }
 
-  /** Null at the end, and before the first {@link fill}. */
+  /** The next row; null at the end, and before the first {@link fill}. */
   get head(): Row | null {
     return this.#group[this.#at] ?? null;
   }
@@ -162,7 +162,7 @@ class RouteRows {
 
 interface IndexedRecord extends RecordExtent {
   readonly segment: Segment;
-  /** Null when the chunk's rows are too large to keep. */
+  /** The row; null when the rows of the chunk are too large to keep. */
   readonly bytes: Buffer | null;
 }
 

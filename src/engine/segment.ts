@@ -11,7 +11,7 @@ import { BlobNotFound, type Blobs, BlobsUnavailable, BlobTooShort } from "../blo
 import { PIECE_BYTES, piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { Segment } from "../store/chunks.ts";
 
-/** Where a record lies in a segment. */
+/** The place of a record in a segment. */
 export interface RecordExtent {
   readonly lineNumber: number;
   readonly succeeded: boolean;
@@ -66,7 +66,7 @@ export async function readSegment(
     if (records === null) return damaged("it is not a run of records");
     return { ok: true, bytes: found, records };
   } catch (error) {
-    if (!(await isGone(error, reader.blobs)) && !reader.isLastTry) throw error;
+    if (!(await isLost(error, reader.blobs)) && !reader.isLastTry) throw error;
     return damaged((error as Error).message);
   }
 }
@@ -74,7 +74,7 @@ export async function readSegment(
 const damaged = (problem: string): SegmentReading => ({ ok: false, problem });
 
 /** Whether bytes that were stored will never come back. Throws when the whole storage is away. */
-export async function isGone(error: unknown, blobs: Blobs): Promise<boolean> {
+export async function isLost(error: unknown, blobs: Blobs): Promise<boolean> {
   if (error instanceof BlobsUnavailable) throw error;
   if (error instanceof BlobTooShort) return true;
   if (!(error instanceof BlobNotFound)) return false;

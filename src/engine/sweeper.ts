@@ -83,7 +83,7 @@ async function sweepGivenUp(deps: SweeperDeps): Promise<number> {
   const { store, intents } = deps;
   // The renewal comes first: after a pause of the machine this process must not give up its own blobs.
   await intents.renew();
-  const keys = await store.giveUpExpiredBlobs(PAGE);
+  const keys = await store.revokeExpiredIntents(PAGE);
   await deleteGarbage(keys, deps);
   return keys.length;
 }

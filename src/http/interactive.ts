@@ -44,7 +44,7 @@ async function passThrough(
   { interactive, maxLineBytes, log }: InteractiveRoutesDeps,
 ): Promise<Response> {
   const { incoming, outgoing } = c.env;
-  const gone = abortedByClient(outgoing);
+  const disconnected = abortedByClient(outgoing);
   // The room lasts to the end of the answer, because the connection to the model holds the body until then.
   using room = roomFor(c);
   const limits = { maxBytes: maxLineBytes(), room, clock: c.get("clock") };
@@ -53,24 +53,24 @@ async function passThrough(
   const deployment = deploymentIn(c.req.url);
   const project = c.get("project");
   const request = { project, endpoint, body, deployment, origin: originOf(c) };
-  const answer = await interactive.answer(request, gone);
-  if (answer.kind === "gone") return c.body(null, CLIENT_CLOSED_REQUEST);
+  const answer = await interactive.answer(request, disconnected);
+  if (answer.kind === "disconnected") return c.body(null, CLIENT_CLOSED_REQUEST);
   c.set("upstreamRequestId", headerOf(answer, "x-request-id"));
-  await sendOn(c, answer, { gone, log });
+  await sendOn(c, answer, { disconnected, log });
   return RESPONSE_ALREADY_SENT;
 }
 
 async function sendOn(
   c: AppContext,
   answer: Proxied,
-  { gone, log }: { readonly gone: AbortSignal; readonly log: Log },
+  { disconnected, log }: { readonly disconnected: AbortSignal; readonly log: Log },
 ): Promise<void> {
   const { incoming, outgoing } = c.env;
   const { requestId, upstreamRequestId } = c.var;
   // The side that ends first ends the other one, so only this moment knows which one it was.
   let problem: string | null = null;
   const onBreak = ({ message }: Error) => {
-    if (gone.aborted) return;
+    if (disconnected.aborted) return;
     problem = message;
     // A client of HTTP/1.0 takes the end of the connection for the end of the answer. Only a reset means a failure.
     if (incoming.httpVersion === "1.0") outgoing.socket?.resetAndDestroy();
@@ -80,7 +80,7 @@ async function sendOn(
   outgoing.writeHead(answer.status, { ...passedOn(answer), ...trackingHeaders(c) });
   outgoing.flushHeaders();
   await pipeline(answer.body, outgoing).catch(() => {
-    if (problem === null) log.debug({ requestId, upstreamRequestId }, "proxy.client_left");
+    if (problem === null) log.debug({ requestId, upstreamRequestId }, "proxy.client_disconnected");
     else log.warn({ requestId, upstreamRequestId, problem }, "proxy.broken");
   });
 }
@@ -94,7 +94,7 @@ function abortedByClient(outgoing: ServerResponse): AbortSignal {
   return controller.signal;
 }
 
-/** Lifts the limit on silence, because a model may think for longer. TCP's own probes find clients that are gone. */
+/** Lifts the limit on silence, because a model may think for longer. TCP's own probes find dead clients. */
 function allowSilence({ socket }: IncomingMessage): void {
   socket.setTimeout(0);
   socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);

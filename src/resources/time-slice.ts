@@ -107,7 +107,7 @@ export class SlicedWork {
   }
 }
 
-/** True for a text that takes more than one step to read. */
+/** Returns whether a text takes more than one step to read. */
 export const isLong = ({ length }: Buffer): boolean => length > SHORT_BYTES;
 
 /** Reads a short text at once, and a long one in slices. */

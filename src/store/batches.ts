@@ -47,7 +47,7 @@ export interface BatchStore {
   listOpenBatches(): Promise<OpenBatch[]>;
   /**
    * Moves an open batch to `cancelling` and closes its chunks without a holder. A batch with many such chunks has its
-   * first page closed, and {@link closeAbandonedChunks} closes the others. Returns false when the batch belongs to
+   * first page closed, and {@link closeUnheldChunks} closes the others. Returns false when the batch belongs to
    * another project, is final, or is already stopping.
    */
   cancelBatchIfOpen(batch: ScopedId<"batch">): Promise<boolean>;
@@ -57,5 +57,5 @@ export interface BatchStore {
    */
   stopExpiredBatches(): Promise<BatchId[]>;
   /** Closes the chunks of stopping batches that have no holder any more. */
-  closeAbandonedChunks(): Promise<number>;
+  closeUnheldChunks(): Promise<number>;
 }

@@ -58,7 +58,7 @@ export interface ChunkStore {
   /** Adds a segment and its counts. */
   recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean>;
   /** Takes unreadable segments out of the chunk, and their counts and usage out of the batch. */
-  dropSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean>;
+  removeSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean>;
   /**
    * Adds the last segment, if any, and ends the chunk. It does so only when every line has its record, or the batch
    * is stopping. Its batch moves to `finalizing` when this was its last open chunk and the batch is not stopping.

@@ -16,7 +16,7 @@ export interface FileQuery {
 export interface FileStore {
   /**
    * Publishes a file whose blob is durable, with the receipt of its idempotency key, if it came with one. Returns
-   * false when the blob was given up: the file does not exist, and never will.
+   * false when the intent of the blob was revoked: the file does not exist, and never will.
    */
   insertFileIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean>;
   findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
@@ -28,6 +28,6 @@ export interface FileStore {
   deleteExpiredFiles(): Promise<FileId[]>;
   /** Lists deleted files that no open batch reads any more. */
   listUnusedFiles(limit: number): Promise<StoredFile[]>;
-  /** Forgets a deleted file whose blob is gone. */
+  /** Forgets a deleted file whose blob was deleted. */
   forgetFile(id: FileId): Promise<void>;
 }

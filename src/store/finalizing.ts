@@ -1,4 +1,4 @@
-/** The part of the store for the end of a batch: from its last closed chunk to its files, and the removal of its chunks. */
+/** The part of the store for the end of a batch: from its last closed chunk to its files and its tidying. */
 import type { BatchId, Chunk, Counts, StoredFile } from "../batch/batch.ts";
 import type { Segment } from "./chunks.ts";
 import type { Claim } from "./claim.ts";
@@ -45,7 +45,7 @@ export interface FinalizingStore {
   reopenChunksIfLeased(lease: BatchLease, chunks: readonly IncompleteChunk[]): Promise<boolean>;
   /**
    * Publishes the files, moves the batch to the final status that its stop reason calls for (`completed` without
-   * one), and records its announcements. Returns false also when the blob of a file was given up.
+   * one), and records its announcements. Returns false also when the intent of a file was revoked.
    */
   finishBatchIfLeased(lease: BatchLease, result: BatchResult): Promise<boolean>;
   /**
@@ -55,6 +55,6 @@ export interface FinalizingStore {
   endWithoutResultsIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
   /** Lists final batches that still have chunk rows, and so may have journal blobs. */
   listBatchesToTidy(limit: number): Promise<BatchId[]>;
-  /** Drops the chunk and segment rows of a final batch. */
+  /** Deletes the chunk and segment rows of a final batch. */
   forgetChunks(batchId: BatchId): Promise<void>;
 }

@@ -18,7 +18,7 @@ export interface ChunkLease {
 export interface ClaimedBatch {
   readonly lease: BatchLease;
   readonly batch: Batch;
-  /** Null when the input file was deleted or has expired, which can only be before the batch is in progress. */
+  /** The input file; null when it was deleted or has expired, which can only be before the batch is in progress. */
   readonly input: StoredFile | null;
   /** The number of validations, or finalizations, that failed before this one. */
   readonly failureCount: number;

@@ -38,7 +38,7 @@ export interface UploadPart {
 export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
-  /** Returns false when the upload is not pending, or has expired, or the blob of the part was given up. */
+  /** Returns false when the upload is not pending, or has expired, or the intent of the part was revoked. */
   insertPartIfPending(part: UploadPart): Promise<boolean>;
   /** Lists all parts of an upload, in the order of their arrival. */
   listParts(uploadId: UploadId): Promise<UploadPart[]>;

@@ -81,7 +81,8 @@ export const LOG_EVENTS = {
     "journal.removed": "The journal of a final batch is gone.",
     "line.recorded": "A line has its final outcome.",
     "part.stored": "A part of an upload came in.",
-    "proxy.client_left": "A client left before the end of the answer to its interactive request.",
+    "proxy.client_disconnected":
+      "A client left before the end of the answer to its interactive request.",
     "request.completed": "A request to batchd ended.",
     "target.circuit_half_open": "A target that was left alone is tried with one request.",
     "target.limit_changed":

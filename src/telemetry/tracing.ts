@@ -57,7 +57,7 @@ export interface Span {
 }
 
 export interface Tracing {
-  /** True when spans are made. The hot path checks it before it gathers attributes. */
+  /** Whether spans are made. The hot path checks it before it gathers attributes. */
   readonly isOn: boolean;
   start(name: SpanName, span: SpanStart): Span;
   /** Sends the remaining spans. Never rejects. */

@@ -43,7 +43,7 @@ class ConfiguredUpstreams implements Upstreams {
   /** The configuration last given to each target. */
   #configs: ReadonlyMap<string, UpstreamConfig> = new Map();
   /** The targets that were removed from the configuration, on which requests may still be ending. */
-  readonly #left = new Set<Target>();
+  readonly #draining = new Set<Target>();
 
   constructor(options: Required<UpstreamsOptions>) {
     this.#options = options;
@@ -92,12 +92,12 @@ class ConfiguredUpstreams implements Upstreams {
     }
     this.#routes = routes;
     for (const target of former.values()) {
-      if (targets.get(target.name) !== target) this.#letGo(target);
+      if (targets.get(target.name) !== target) this.#drain(target);
     }
   }
 
   async close(): Promise<void> {
-    const all = [...this.#targets.values(), ...this.#left];
+    const all = [...this.#targets.values(), ...this.#draining];
     await Promise.all(all.map((target) => target.close()));
   }
 
@@ -116,9 +116,9 @@ class ConfiguredUpstreams implements Upstreams {
     return { targets: answers, check };
   }
 
-  #letGo(target: Target): void {
-    this.#left.add(target);
-    void target.drain().then(() => this.#left.delete(target));
+  #drain(target: Target): void {
+    this.#draining.add(target);
+    void target.drain().then(() => this.#draining.delete(target));
   }
 
   #targetOf(config: UpstreamConfig): Target {

@@ -76,7 +76,7 @@ class Simulation {
     this.#stepIdeal();
     if (contending.isDone) {
       this.contending.delete(flow);
-      this.queue.leave(flow);
+      this.queue.remove(flow);
     }
     return contending;
   }
@@ -306,7 +306,7 @@ describe("lines of a batch that has left", () => {
   test("are served in their turn, and take no more than one place of two", () => {
     const queue = new FairQueue();
     const former = queue.join(aJob({ lineCount: 1 }));
-    queue.leave(former);
+    queue.remove(former);
     const other = queue.join(aJob());
     for (let line = 0; line < 1_000; line++) queue.charge(other);
     queue.resume(former);

@@ -9,7 +9,7 @@ import { startUpstream } from "../support/upstream.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 /** How often the engine looks for what has expired. */
-const LOOK_EVERY_MS = 1_000;
+const POLL_EVERY_MS = 1_000;
 const MONTH_MS = 30 * 24 * HOUR_MS;
 const AN_HOUR = { anchor: "created_at", seconds: 3_600 } as const;
 
@@ -57,9 +57,9 @@ test("the bytes of an expired file are removed, and those of others stay", async
   const { id } = await uploadForAnHour(service, chatLines(1));
   const kept = await service.upload(chatLines(1));
 
-  clock.advance(HOUR_MS - LOOK_EVERY_MS);
+  clock.advance(HOUR_MS - POLL_EVERY_MS);
   expect((await service.openai.files.retrieve(id)).id).toBe(id);
-  clock.advance(LOOK_EVERY_MS);
+  clock.advance(POLL_EVERY_MS);
 
   await service.events.reached("file.removed", { file: id });
   expect(service.events.count("file.expired")).toBe(1);
@@ -153,9 +153,9 @@ test("result files expire after 30 days when nothing was said", async () => {
   await using service = await startTestService({ clock, upstreamUrl: upstream.url });
   const batch = await service.run(chatLines(1));
   const file = String(batch.output_file_id);
-  clock.advance(MONTH_MS - LOOK_EVERY_MS);
+  clock.advance(MONTH_MS - POLL_EVERY_MS);
   expect(await service.rows(file)).toHaveLength(1);
-  clock.advance(LOOK_EVERY_MS);
+  clock.advance(POLL_EVERY_MS);
   await service.events.reached("file.removed", { file });
 });
 
@@ -176,9 +176,9 @@ test("an upload expires after an hour, and its parts are removed", async () => {
   const clock = new FakeClock();
   await using service = await startTestService({ clock });
   const { upload, part } = await startUpload(service);
-  clock.advance(HOUR_MS - LOOK_EVERY_MS);
+  clock.advance(HOUR_MS - POLL_EVERY_MS);
   expect(await blobsIn(service, "parts")).toEqual([part]);
-  clock.advance(LOOK_EVERY_MS);
+  clock.advance(POLL_EVERY_MS);
 
   await service.events.reached("upload.parts_removed", { upload });
   expect(service.events.count("upload.expired", { upload })).toBe(1);

@@ -269,7 +269,7 @@ test("a claim of our own that overtakes an earlier one ends the earlier run, and
   clock.advance(LEASE_OVER_MS);
   const later = await claim();
   const current = leases.holdChunk(later!.lease);
-  leases.dropChunk(earlier!.lease);
+  leases.endChunkRun(earlier!.lease);
   await leases.renew();
   expect([run.endReason, run.abort.aborted]).toEqual(["lease", true]);
   expect([current.endReason, current.stop.aborted]).toEqual([null, false]);

@@ -369,7 +369,7 @@ describe("a client that leaves takes its request along", () => {
     await answer;
     leave();
     await closed;
-    await service.events.reached("proxy.client_left");
+    await service.events.reached("proxy.client_disconnected");
   });
 
   test("while it waits for a slot: it never goes out", async () => {

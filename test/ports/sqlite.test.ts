@@ -195,7 +195,7 @@ describe("SQLite: a batch that starts page by page", () => {
     const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, model: "llama" };
     expect(await store.claimChunk(toClaim)).toBeNull();
 
-    await at(store, AFTER_LEASES_MS).closeAbandonedChunks();
+    await at(store, AFTER_LEASES_MS).closeUnheldChunks();
     const toFinalize = await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("c"));
     expect(toFinalize?.batch.id).toBe(cancelled.batch.id);
     expect(await store.listChunkJournals(cancelled.batch.id)).toEqual([]);

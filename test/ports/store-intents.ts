@@ -30,10 +30,10 @@ export function testIntents(open: OpenStore): void {
     const { store } = opened;
     const keys = ["files/a", "parts/b"];
     await store.declareBlobs(keys, 10);
-    expect(await at(store, SOON_MS - 1).giveUpExpiredBlobs(10)).toEqual([]);
+    expect(await at(store, SOON_MS - 1).revokeExpiredIntents(10)).toEqual([]);
     expect(await store.findGarbage(keys)).toEqual([]);
     await store.renewIntents(["parts/b"], 2);
-    expect(await at(store, SOON_MS).giveUpExpiredBlobs(10)).toEqual(["files/a"]);
+    expect(await at(store, SOON_MS).revokeExpiredIntents(10)).toEqual(["files/a"]);
     expect(await store.findGarbage(keys)).toEqual(["files/a"]);
     await store.renewIntents(keys, 1_000);
     expect(await store.findGarbage(keys)).toEqual(["files/a"]);
@@ -45,8 +45,8 @@ export function testIntents(open: OpenStore): void {
     await store.declareBlobs(["files/late"], 11);
     await store.declareBlobs(["files/early"], 10);
     const later = SOON_MS + 5;
-    expect(await at(store, later).giveUpExpiredBlobs(1)).toEqual(["files/early"]);
-    expect(await at(store, later).giveUpExpiredBlobs(1)).toEqual(["files/late"]);
+    expect(await at(store, later).revokeExpiredIntents(1)).toEqual(["files/early"]);
+    expect(await at(store, later).revokeExpiredIntents(1)).toEqual(["files/late"]);
   });
 
   test("a file, a part or a result whose blob was given up is not stored, and changes nothing else", async () => {
@@ -81,7 +81,7 @@ export function testIntents(open: OpenStore): void {
     await store.insertUpload(upload);
     expect(await store.completeUploadIfPending(upload, file)).toBe(false);
     expect(await store.insertFileIfDeclared(file)).toBe(true);
-    expect(await store.giveUpBlobIfDeclared(file.blobKey)).toBe(false);
+    expect(await store.revokeIntentIfDeclared(file.blobKey)).toBe(false);
     expect(await store.findGarbage([file.blobKey])).toEqual([]);
   });
 }
@@ -127,8 +127,8 @@ function testSegments(open: OpenStore): void {
     ];
     for (const each of [kept, lost]) await store.recordSegmentIfLeased(lease, each);
     const stale = { ...lease, epoch: lease.epoch - 1 };
-    expect(await store.dropSegmentsIfLeased(stale, [lost.blobKey])).toBe(false);
-    expect(await store.dropSegmentsIfLeased(lease, [lost.blobKey, lost.blobKey])).toBe(true);
+    expect(await store.removeSegmentsIfLeased(stale, [lost.blobKey])).toBe(false);
+    expect(await store.removeSegmentsIfLeased(lease, [lost.blobKey, lost.blobKey])).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
       counts: { total: 10, completed: 2, failed: 0 },
       usage,

@@ -205,10 +205,10 @@ function testAbandonedChunks(open: OpenStore): void {
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [silent, alive] = [await claimChunk(store), await claimChunk(store)];
     await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
-    expect(await store.closeAbandonedChunks()).toBe(0);
+    expect(await store.closeUnheldChunks()).toBe(0);
     await at(store, SOON_MS).renewLeases({ batches: [], chunks: [alive.lease] }, claimBy("worker"));
 
-    expect(await at(store, AFTER_LEASES_MS).closeAbandonedChunks()).toBe(1);
+    expect(await at(store, AFTER_LEASES_MS).closeUnheldChunks()).toBe(1);
     expect(await store.recordSegmentIfLeased(silent.lease, aSegment())).toBe(false);
     expect(await store.recordSegmentIfLeased(alive.lease, aSegment())).toBe(true);
     expect(await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
@@ -226,7 +226,7 @@ function testAbandonedChunks(open: OpenStore): void {
     expect(
       await store.claimChunk({ ...claimBy("worker"), batchId: batch.id, model: "llama" }),
     ).toBeNull();
-    expect(await store.closeAbandonedChunks()).toBe(1);
+    expect(await store.closeUnheldChunks()).toBe(1);
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).not.toBeNull();
   });
 }

@@ -118,7 +118,7 @@ function testParts(open: OpenStore): void {
     await using opened = await open();
     const part = aPart(anUpload());
     expect(await insertPart(opened.store, part)).toBe(false);
-    expect(await opened.store.giveUpBlobIfDeclared(part.blobKey)).toBe(true);
+    expect(await opened.store.revokeIntentIfDeclared(part.blobKey)).toBe(true);
     expect(await opened.store.findGarbage([part.blobKey])).toEqual([part.blobKey]);
   });
 

@@ -1,6 +1,6 @@
 /** Blobs whose reads and writes can be delayed, so that a test can act between two steps. */
 import { Readable } from "node:stream";
-import type { BlobInfo, Blobs, ByteRange, FindGarbage, WritePace } from "../../src/blobs/blobs.ts";
+import type { BlobInfo, Blobs, ByteRange, FindGarbage, WriteHints } from "../../src/blobs/blobs.ts";
 
 class Gate {
   readonly #waiting: { readonly key: string; readonly open: () => void }[] = [];
@@ -74,8 +74,8 @@ export class GatedBlobs implements Blobs {
     return this.#blobs.heldByPutBytes;
   }
 
-  get pace(): WritePace {
-    return this.#blobs.pace;
+  get writeHints(): WriteHints {
+    return this.#blobs.writeHints;
   }
 
   delete(...keys: readonly string[]): Promise<void> {

@@ -199,7 +199,7 @@ export const AFTER_LEASES_MS = NOW_MS + LEASE_TTL_MS;
 async function declare(store: Store, ...stored: readonly ({ blobKey: string } | null)[]) {
   for (const one of stored) {
     if (one === null) continue;
-    await store.giveUpBlobIfDeclared(one.blobKey);
+    await store.revokeIntentIfDeclared(one.blobKey);
     await store.declareBlobs([one.blobKey], LEASE_TTL_MS);
   }
 }

@@ -13,7 +13,7 @@ declare module "vitest" {
   }
 }
 
-const LOOK_EVERY_MS = 1_000;
+const POLL_EVERY_MS = 1_000;
 
 const turns = new Int32Array(new SharedArrayBuffer(4));
 
@@ -35,10 +35,10 @@ const watcher = new Worker(
     require("node:fs").writeSync(2, "The event loop has stood still for " + maxTurnMs / 1000 + " s of work in: " + test + "\\n");
     process.kill(process.pid, "SIGKILL");
   }, lookEveryMs);`,
-  { eval: true, workerData: { turns, maxTurnMs: inject("maxTurnMs"), lookEveryMs: LOOK_EVERY_MS } },
+  { eval: true, workerData: { turns, maxTurnMs: inject("maxTurnMs"), lookEveryMs: POLL_EVERY_MS } },
 );
 watcher.unref();
-setInterval(() => Atomics.add(turns, 0, 1), LOOK_EVERY_MS).unref();
+setInterval(() => Atomics.add(turns, 0, 1), POLL_EVERY_MS).unref();
 
 beforeEach(() => {
   const { testPath, currentTestName } = expect.getState();

@@ -110,7 +110,7 @@ export class Dispatcher {
       if (slot === null && stop.aborted) break;
       sending.push(route.send(request, { stop, abort: NEVER }, slot));
     }
-    route.flows.leave(flow);
+    route.flows.remove(flow);
     return Promise.all(sending);
   }
 

@@ -118,7 +118,7 @@ describe("the slots of a route", () => {
     void batch("first").sendLines(1);
     const retrying = batch("retrying");
     // The batch has left the shares: all its lines have had a slot once.
-    route.flows.leave(retrying.flow);
+    route.flows.remove(retrying.flow);
     void retrying.sendLines(3);
     void batch("other").sendLines(50);
     for (let i = 0; i < 8; i++) await answer(1);

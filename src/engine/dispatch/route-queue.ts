@@ -181,7 +181,7 @@ export class RouteQueue {
   #leaveIfDone(batchId: BatchId): void {
     const entry = this.#entries.get(batchId);
     if (entry === undefined || entry.runnable !== null || entry.atHandCount > 0) return;
-    this.route.flows.leave(entry.flow);
+    this.route.flows.remove(entry.flow);
     this.#entries.delete(batchId);
   }
 }

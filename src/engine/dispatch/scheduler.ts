@@ -87,7 +87,7 @@ export class Scheduler {
   readonly #deps: SchedulerDeps;
   readonly #queues = new Map<Route, RouteQueue>();
   /** The throughput estimators by the keys of the routes. */
-  readonly #meters = new Map<string, ThroughputEstimator>();
+  readonly #estimators = new Map<string, ThroughputEstimator>();
   readonly #open = new Map<Promise<void>, OpenChunk>();
   /** The models of waiting chunks that no target serves any more, logged once each. */
   #unserved: ReadonlySet<string> = new Set();
@@ -108,16 +108,16 @@ export class Scheduler {
     // Answers that cannot be kept must not be asked for.
     if (failingJournals.size > 0) return false;
     await this.#listIfDue();
-    const choice = this.#choose();
-    if (choice === null) return false;
-    const { batchId, model } = choice.runnable;
+    const chosen = this.#choose();
+    if (chosen === null) return false;
+    const { batchId, model } = chosen.runnable;
     const claimed = await store.claimChunk({ ...(await bid()), batchId, model });
     // The configuration may have changed since the list was made.
-    if (claimed !== null && upstreams.findRoute(model) === choice.queue.route) {
-      this.#start(claimed, choice.queue);
+    if (claimed !== null && upstreams.findRoute(model) === chosen.queue.route) {
+      this.#start(claimed, chosen.queue);
       return true;
     }
-    choice.queue.forget(choice.runnable);
+    chosen.queue.forget(chosen.runnable);
     if (claimed !== null) await store.releaseChunkIfLeased(claimed.lease);
     return true;
   }
@@ -146,8 +146,9 @@ export class Scheduler {
     const full = new Set<string>();
     for (const queue of this.#queues.values())
       if (queue.route.takeHadToWait()) full.add(queue.route.key);
-    for (const [key, meter] of this.#meters) meter.sample(nowMs, full.has(key) ? "full" : "idling");
-    return this.#meters;
+    for (const [key, estimator] of this.#estimators)
+      estimator.sample(nowMs, full.has(key) ? "full" : "idling");
+    return this.#estimators;
   }
 
   /** Resolves when every chunk that was started has ended. */
@@ -233,21 +234,21 @@ export class Scheduler {
   }
 
   #meterOf({ key }: Route): ThroughputEstimator {
-    const known = this.#meters.get(key);
+    const known = this.#estimators.get(key);
     if (known !== undefined) return known;
-    const meter = new ThroughputEstimator();
-    this.#meters.set(key, meter);
-    return meter;
+    const estimator = new ThroughputEstimator();
+    this.#estimators.set(key, estimator);
+    return estimator;
   }
 
   #start(claimed: ClaimedChunk, queue: RouteQueue): void {
     const { clock, nudge, startChunk, onChunkEnded } = this.#deps;
     const { project } = claimed.batch;
     const { route } = queue;
-    const meter = this.#meterOf(route);
+    const estimator = this.#meterOf(route);
     const routes = new Map<string, Route | null>([[claimed.chunk.model, route]]);
     queue.chunkOpened(project);
-    meter.begin(clock.elapsedMs());
+    estimator.begin(clock.elapsedMs());
     const running = startChunk({
       claimed,
       route,
@@ -258,11 +259,11 @@ export class Scheduler {
           stop,
           onRoom: () => nudge.now(),
         }),
-      onRecorded: () => meter.count(),
+      onRecorded: () => estimator.count(),
     });
     const ended = running.ended.then((end) => {
       queue.chunkEnded(project);
-      meter.end(clock.elapsedMs());
+      estimator.end(clock.elapsedMs());
       this.#open.delete(ended);
       if (end === "done") nudge.now();
       else this.recheck();

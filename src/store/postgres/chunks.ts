@@ -16,7 +16,7 @@ import { files } from "./file-schema.ts";
 import { type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
 import { batchFromRow, chunkFromRow } from "./rows.ts";
 import { batches, chunks } from "./schema.ts";
-import { addSegment, closedChunk, dropSegments, heldChunk } from "./segments.ts";
+import { addSegment, closedChunk, heldChunk, removeSegments } from "./segments.ts";
 
 export class PostgresChunks {
   readonly #db: Database;
@@ -50,7 +50,7 @@ export class PostgresChunks {
     return this.#db.change((db) => addSegment(db, heldChunk(lease), entry));
   }
 
-  dropSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean> {
+  removeSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean> {
     return this.#db.transaction(async (db) => {
       const held = await db
         .select({ number: chunks.number })
@@ -58,7 +58,7 @@ export class PostgresChunks {
         .where(isHeldChunk(lease))
         .for("no key update");
       if (held.length === 0) return false;
-      await dropSegments(db, lease.batchId, blobKeys);
+      await removeSegments(db, lease.batchId, blobKeys);
       return true;
     });
   }

@@ -11,7 +11,7 @@ import { deliveries } from "./schema.ts";
 
 type DeliveryClaim = Bid & { readonly limit: number; readonly busyWebhooks: readonly string[] };
 
-/** How and when a batch ended. */
+/** The final status of a batch, and its time. */
 interface BatchEnd {
   readonly batchId: BatchId;
   readonly status: BatchStatus;

@@ -64,7 +64,7 @@ export const uploads = pgTable(
     expiresAtMs: big("expires_at_ms").notNull(),
     fileExpiresAfterSeconds: big("file_expires_after_seconds"),
     fileId: text("file_id").$type<FileId>(),
-    /** True from the first part until the upload is tidied: there may be part rows, and so their blobs. */
+    /** The flag is set from the first part until the upload is tidied: there may be part rows, and so their blobs. */
     hasParts: boolean("has_parts").notNull().default(false),
   },
   (upload) => [
@@ -138,7 +138,7 @@ export const installation = pgTable(
   {
     isOnly: boolean("is_only").primaryKey().default(true),
     id: text("id").notNull(),
-    /** Null until the first start has found an empty place for the blobs. */
+    /** The place of the blobs; null until the first start has found an empty one. */
     blobPlace: text("blob_place"),
   },
   () => [check("installation_has_one_row", sql`is_only`)],

@@ -18,7 +18,7 @@ import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./l
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, segments } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
-import { dropSegments } from "./segments.ts";
+import { removeSegments } from "./segments.ts";
 
 /** Chunks whose segments are read at a time: a slow upstream makes a segment of each line. */
 const JOURNAL_PAGE = 64;
@@ -103,7 +103,7 @@ export class PostgresFinalizing {
           ),
         );
       if (rowCount === 0) return false;
-      await dropSegments(db, batchId, lostBlobKeys);
+      await removeSegments(db, batchId, lostBlobKeys);
       await db
         .update(chunks)
         .set({ closedAtMs: null, failureCount: 0 })
@@ -125,7 +125,7 @@ export class PostgresFinalizing {
       for (const { blobKey } of published) if (!(await hasIntent(db, blobKey))) return false;
       const final = await findEnd(db, lease, { unstopped: "completed", now });
       if (final === null) return false;
-      await dropSegments(db, lease.batchId, lostBlobKeys);
+      await removeSegments(db, lease.batchId, lostBlobKeys);
       await end(db, lease.batchId, { final, changed, announcements, now });
       for (const { blobKey } of published) await consumeIntent(db, blobKey);
       for (const file of published) await insertFile(db, file);

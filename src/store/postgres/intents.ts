@@ -46,11 +46,11 @@ export class PostgresIntents {
     );
   }
 
-  giveUp(blobKey: string): Promise<boolean> {
+  revoke(blobKey: string): Promise<boolean> {
     return this.#db.change((db) => consumeIntent(db, blobKey));
   }
 
-  async giveUpExpired(now: SQL, limit: number): Promise<string[]> {
+  async revokeExpired(now: SQL, limit: number): Promise<string[]> {
     const ended = await this.#db.change((db) =>
       db
         .delete(blobIntents)

@@ -34,7 +34,7 @@ interface BatchRow {
 }
 
 interface RunnableRow extends BatchRow, Record<string, unknown> {
-  /** Null in the row of a batch without a chunk that can be claimed. */
+  /** The model; null in the row of a batch without a chunk that can be claimed. */
   readonly model: string | null;
   readonly line_count: string;
 }

@@ -89,7 +89,7 @@ export const batches = pgTable(
     priority: integer("priority").notNull().default(0),
     defaultModel: text("default_model"),
     traceparent: text("traceparent"),
-    /** True until the batch is tidied: there may be chunk rows, and so journal blobs. */
+    /** The flag is set until the batch is tidied: there may be chunk rows, and so journal blobs. */
     hasChunks: boolean("has_chunks").notNull().default(false),
     /** The number of failed validations, and later of failed finalizations. */
     failureCount: count("failure_count"),

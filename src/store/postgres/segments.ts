@@ -60,7 +60,7 @@ export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promis
 }
 
 /** Takes part in a transaction that holds the lease. */
-export async function dropSegments(
+export async function removeSegments(
   db: Db,
   batchId: BatchId,
   blobKeys: readonly string[],

@@ -73,7 +73,7 @@ export class PostgresStopping {
     });
   }
 
-  async closeAbandonedChunks(now: SQL): Promise<number> {
+  async closeUnheldChunks(now: SQL): Promise<number> {
     const isAbandoned = sql`batch_id in (select id from batches where ${isEnding})`;
     let closedCount = 0;
     for (;;) {

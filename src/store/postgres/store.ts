@@ -126,7 +126,7 @@ function composeStore(db: Database, now: Now): Store {
     renewLeases: (held, claim) => leases.renew(held, bid(claim)),
 
     stopExpiredBatches: () => stopping.expire(now()),
-    closeAbandonedChunks: () => stopping.closeAbandonedChunks(now()),
+    closeUnheldChunks: () => stopping.closeUnheldChunks(now()),
 
     ...finalizingMethods(finalizing, new PostgresTidying(db), now),
 
@@ -143,8 +143,8 @@ const intentMethods = (intents: PostgresIntents, now: Now) =>
   ({
     declareBlobs: (blobKeys, ttlMs) => intents.declare(blobKeys, later(now(), ttlMs)),
     renewIntents: (blobKeys, ttlMs) => intents.renew(blobKeys, later(now(), ttlMs)),
-    giveUpBlobIfDeclared: (blobKey) => intents.giveUp(blobKey),
-    giveUpExpiredBlobs: (limit) => intents.giveUpExpired(now(), limit),
+    revokeIntentIfDeclared: (blobKey) => intents.revoke(blobKey),
+    revokeExpiredIntents: (limit) => intents.revokeExpired(now(), limit),
     findGarbage: (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
@@ -158,7 +158,7 @@ const chunkMethods = (chunks: PostgresChunks, now: Now) =>
   ({
     claimChunk: (claim) => chunks.claim(timed(now)(claim)),
     recordSegmentIfLeased: (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
-    dropSegmentsIfLeased: (lease, keys) => chunks.dropSegmentsIfLeased(lease, keys),
+    removeSegmentsIfLeased: (lease, keys) => chunks.removeSegmentsIfLeased(lease, keys),
     countChunkFailureIfLeased: (lease) => chunks.countFailureIfLeased(lease),
     closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
   }) satisfies Partial<Store>;

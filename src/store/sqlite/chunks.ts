@@ -123,10 +123,10 @@ export class SqliteChunks {
     });
   }
 
-  dropSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): boolean {
+  removeSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): boolean {
     return write(this.#db, () => {
       if (this.#writes.findHeld.get({ ...lease }) === undefined) return false;
-      this.#segments.drop(lease.batchId, blobKeys);
+      this.#segments.remove(lease.batchId, blobKeys);
       return true;
     });
   }

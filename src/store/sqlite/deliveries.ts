@@ -11,7 +11,7 @@ import { deliveries } from "./schema.ts";
 
 type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0] & Bid;
 
-/** How and when a batch ended. */
+/** The final status of a batch, and its time. */
 export interface BatchEnd {
   readonly batchId: BatchId;
   readonly status: BatchStatus;

@@ -157,7 +157,7 @@ export class SqliteFinalizing {
   ): Promise<boolean> {
     const { batchId } = lease;
     const lostBlobKeys = incomplete.flatMap((chunk) => chunk.lostBlobKeys);
-    if (!(await this.#dropSegments(lease, lostBlobKeys))) return false;
+    if (!(await this.#removeSegments(lease, lostBlobKeys))) return false;
     return write(this.#db, () => {
       const { changes } = this.#db
         .update(batches)
@@ -179,7 +179,7 @@ export class SqliteFinalizing {
     const { output, error, counts, lostBlobKeys, announcements } = result;
     const { batchId } = lease;
     const published: StoredFile[] = [output, error].filter((file) => file !== null);
-    if (!(await this.#dropSegments(lease, lostBlobKeys))) return false;
+    if (!(await this.#removeSegments(lease, lostBlobKeys))) return false;
     return write(this.#db, () => {
       if (!published.every(({ blobKey }) => this.#intents.has(blobKey))) return false;
       const ids = { outputFileId: output?.id ?? null, errorFileId: error?.id ?? null };
@@ -202,11 +202,11 @@ export class SqliteFinalizing {
    * between the two, the next finalizer finds lines without a record, whether their segments have rows or not.
    * Returns false when the lease is lost.
    */
-  async #dropSegments(lease: BatchLease, blobKeys: readonly string[]): Promise<boolean> {
+  async #removeSegments(lease: BatchLease, blobKeys: readonly string[]): Promise<boolean> {
     for (let from = 0; from < blobKeys.length; from += SEGMENT_PAGE) {
       const isHeld = write(this.#db, () => {
         if (this.#statements.findHeld.get({ ...lease }) === undefined) return false;
-        this.#segments.drop(lease.batchId, blobKeys.slice(from, from + SEGMENT_PAGE));
+        this.#segments.remove(lease.batchId, blobKeys.slice(from, from + SEGMENT_PAGE));
         return true;
       });
       if (!isHeld) return false;

@@ -73,11 +73,11 @@ export class SqliteIntents {
    * Ends the intent with a sync, because the blob is deleted next. A commit that was reported as failed may still be
    * in the log on the disk. The synced commit takes its place there.
    */
-  giveUp(blobKey: string): boolean {
+  revoke(blobKey: string): boolean {
     return write(this.#db, () => this.consume(blobKey));
   }
 
-  giveUpExpired(nowMs: number, limit: number): string[] {
+  revokeExpired(nowMs: number, limit: number): string[] {
     return write(this.#db, () =>
       this.#statements.endExpired.all({ nowMs, limit }).map(({ blobKey }) => blobKey),
     );

@@ -41,7 +41,7 @@ export const claimValues = ({ owner, nowMs, ttlMs }: Bid) => ({
   leaseExpiresAtMs: nowMs + ttlMs,
 });
 
-/** Any worker may claim the row; for statements prepared with `nowMs`. */
+/** The condition that any worker may claim the row, for statements prepared with `nowMs`. */
 export const isFree = sql`(lease_expires_at_ms is null or lease_expires_at_ms <= ${placeholder("nowMs")})`;
 
 /** The condition serves statements that run with a {@link BatchLease}. */
@@ -151,7 +151,7 @@ export class SqliteLeases {
     return lost;
   }
 
-  /** Takes every lease back when the one owner of the database starts: all former holders are gone. */
+  /** Takes every lease back when the one owner of the database starts: all former holders are dead. */
   takeAllBack(): void {
     write(this.#db, () => {
       this.#db

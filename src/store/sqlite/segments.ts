@@ -107,7 +107,7 @@ export class SqliteSegments {
     this.#statements.addToBatch.run({ ...lease, ...entry, ...entry.usage });
   }
 
-  drop(batchId: BatchId, blobKeys: readonly string[]): void {
+  remove(batchId: BatchId, blobKeys: readonly string[]): void {
     const counts = { completed: 0, failed: 0 };
     let usage = NO_USAGE;
     for (const blobKey of blobKeys) {

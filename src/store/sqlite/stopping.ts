@@ -106,7 +106,7 @@ export class SqliteStopping {
     });
   }
 
-  async closeAbandonedChunks(nowMs: number): Promise<number> {
+  async closeUnheldChunks(nowMs: number): Promise<number> {
     let closedCount = 0;
     let after: number | null = 0;
     while (after !== null) {

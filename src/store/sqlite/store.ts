@@ -137,7 +137,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     renewLeases: (held, claim) => leases.renew(held, bid(claim)),
 
     stopExpiredBatches: async () => stopping.expire(now()),
-    closeAbandonedChunks: () => stopping.closeAbandonedChunks(now()),
+    closeUnheldChunks: () => stopping.closeUnheldChunks(now()),
 
     ...finalizingMethods(finalizing, new SqliteTidying(db), now),
 
@@ -158,8 +158,8 @@ const intentMethods = (intents: SqliteIntents, now: Now) =>
   ({
     declareBlobs: async (blobKeys, ttlMs) => intents.declare(blobKeys, now() + ttlMs),
     renewIntents: async (blobKeys, ttlMs) => intents.renew(blobKeys, now() + ttlMs),
-    giveUpBlobIfDeclared: async (blobKey) => intents.giveUp(blobKey),
-    giveUpExpiredBlobs: async (limit) => intents.giveUpExpired(now(), limit),
+    revokeIntentIfDeclared: async (blobKey) => intents.revoke(blobKey),
+    revokeExpiredIntents: async (limit) => intents.revokeExpired(now(), limit),
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
@@ -180,7 +180,7 @@ const chunkMethods = (chunks: SqliteChunks, now: Now) =>
   ({
     claimChunk: async (claim) => chunks.claim(timed(now)(claim)),
     recordSegmentIfLeased: (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
-    dropSegmentsIfLeased: async (lease, keys) => chunks.dropSegmentsIfLeased(lease, keys),
+    removeSegmentsIfLeased: async (lease, keys) => chunks.removeSegmentsIfLeased(lease, keys),
     countChunkFailureIfLeased: async (lease) => chunks.countFailureIfLeased(lease),
     closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
   }) satisfies Partial<Store>;

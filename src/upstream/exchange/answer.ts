@@ -56,8 +56,8 @@ export function outcomeOf(
   const refused = refusalIn({ status, headers, body }, redactor);
   if (refused !== null) {
     const mayPass = refused.reason === "address" && status >= 400;
-    const shown = mayPass ? (usage === null ? errorBody(status, body) : body) : null;
-    return { kind: "refused", ...refused, status, requestId, body: shown };
+    const passed = mayPass ? (usage === null ? errorBody(status, body) : body) : null;
+    return { kind: "refused", ...refused, status, requestId, body: passed };
   }
   if (status >= 200 && status < 300 && usage === null) {
     return { kind: "broken", detail: `status ${status} with ${describe(body)}` };

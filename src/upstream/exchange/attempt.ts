@@ -46,7 +46,7 @@ interface AttemptOptions {
 
 const NOTHING = Buffer.alloc(0);
 
-export const ABANDONED = new Error("the attempt was given up");
+export const ATTEMPT_ENDED = new Error("the attempt has ended");
 
 export class Attempt implements Interruptible, Impatient {
   readonly #rules: AttemptRules;
@@ -73,8 +73,8 @@ export class Attempt implements Interruptible, Impatient {
     this.#controller = controller;
     // The room belongs to the attempt before this one.
     this.#options.room?.release();
-    // The attempt was given up while it waited for a connection.
-    if (this.#isSettled) controller.abort(ABANDONED);
+    // The attempt has ended while it waited for a connection.
+    if (this.#isSettled) controller.abort(ATTEMPT_ENDED);
     else this.#timeout.await("first_byte");
   }
 
@@ -98,7 +98,7 @@ export class Attempt implements Interruptible, Impatient {
       return;
     }
     const detail = `an answer longer than ${this.#maxAnswerBytes} bytes`;
-    this.#drop({ kind: "broken", detail });
+    this.#breakOff({ kind: "broken", detail });
   }
 
   /**
@@ -140,20 +140,20 @@ export class Attempt implements Interruptible, Impatient {
   }
 
   expire(waitedFor: Awaited | "answer"): void {
-    this.#drop(
+    this.#breakOff(
       this.#controller === null ? NO_CONNECTION : timedOut(waitedFor, this.#options.timeouts),
     );
   }
 
   interrupt(): void {
-    this.#drop({ kind: "interrupted" });
+    this.#breakOff({ kind: "interrupted" });
   }
 
   /** Settles an attempt whose answer is not complete, and drops its connection, which is of no more use. */
-  #drop(outcome: Outcome): void {
+  #breakOff(outcome: Outcome): void {
     if (this.#isSettled) return;
     this.#settle(outcome);
-    this.#controller?.abort(ABANDONED);
+    this.#controller?.abort(ATTEMPT_ENDED);
   }
 
   #settle(outcome: Outcome, hints: RateLimitHints | null = null): void {

@@ -16,8 +16,8 @@ import type { Proxied } from "../upstream.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { problemOfHead, refusalIn } from "./answer.ts";
 import {
-  ABANDONED,
   type AnswerHeaders,
+  ATTEMPT_ENDED,
   type Controller,
   NO_CONNECTION,
   timedOut,
@@ -76,7 +76,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller;
-    if (this.#isOver) controller.abort(ABANDONED);
+    if (this.#isOver) controller.abort(ATTEMPT_ENDED);
     else this.#timeout.await("first_byte");
   }
 
@@ -117,7 +117,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
       destroy: (error, callback) => {
         if (!this.#isOver) {
           this.#release();
-          controller.abort(ABANDONED);
+          controller.abort(ATTEMPT_ENDED);
         }
         callback(error);
       },
@@ -137,7 +137,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     judged.chunks.push(chunk);
     judged.bytes += chunk.length;
     if (judged.bytes <= MAX_JUDGED_BYTES) return;
-    if (this.#isRefused(judged)) this.#controller?.abort(ABANDONED);
+    if (this.#isRefused(judged)) this.#controller?.abort(ATTEMPT_ENDED);
     else this.#passJudged(controller, judged);
   }
 
@@ -201,10 +201,10 @@ export class ProxiedAnswer implements Interruptible, Impatient {
   #fail(outcome: Unproxied): void {
     if (this.#isOver) return;
     this.#release();
-    const told = withoutSecrets(outcome, this.#options.redactor);
-    if (this.#body === null) this.#options.resolve(told);
-    else this.#body.destroy(breakOff(told));
-    this.#controller?.abort(ABANDONED);
+    const outcomeForClient = withoutSecrets(outcome, this.#options.redactor);
+    if (this.#body === null) this.#options.resolve(outcomeForClient);
+    else this.#body.destroy(breakOff(outcomeForClient));
+    this.#controller?.abort(ATTEMPT_ENDED);
   }
 
   #release(): void {
@@ -234,6 +234,6 @@ function breakOff(outcome: Unproxied): Error {
     case "timed_out":
       return new Error(`the answer was not complete within ${outcome.afterMs} ms`);
     case "interrupted":
-      return ABANDONED;
+      return ATTEMPT_ENDED;
   }
 }
