@@ -14,15 +14,17 @@ import type { Config } from "./config/schema.ts";
 import { configSecrets } from "./config/secrets.ts";
 import { configWarnings } from "./config/warnings.ts";
 import { Redactor } from "./redactor.ts";
-import { checkUpstreams, migrate, type Runtime, startRuntime } from "./runtime.ts";
+import {
+  checkUpstreams,
+  migrate,
+  ROLES,
+  type Role,
+  type Runtime,
+  startRuntime,
+} from "./runtime.ts";
 import { createLog, createRedactedLog, type Log } from "./telemetry/log.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { version } from "./version.ts";
-
-/** The roles of a process. SQLite belongs to one process, which then serves the API and runs the batches. */
-const ROLES = ["all", "api", "worker"] as const;
-
-type Role = (typeof ROLES)[number];
 
 const OK = 0;
 const FAILED = 1;
@@ -44,9 +46,13 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     .exitOverride();
   withOptions(program.command("serve", { isDefault: true }))
     .description("Serve the API and run batches.")
-    .addOption(new Option("--role <role>", "what this process does").choices(ROLES).default("all"))
+    .addOption(
+      new Option("--role <role>", "what this process does: serve the API, run batches, or both")
+        .choices(ROLES)
+        .default("all"),
+    )
     .action(async ({ role, ...flags }: Overrides & { readonly role: Role }) => {
-      exitCode = role === "all" ? await serve(flags) : refuseRole(role);
+      exitCode = await serve(flags, role);
     });
   withOptions(program.command("check"))
     .description("Check the configuration and print it, without secrets.")
@@ -84,7 +90,7 @@ const withOptions = (command: Command) =>
 
 function refuseRole(role: Role): number {
   complain(
-    `--role ${role} needs a database that several processes can share: with SQLite one process does everything (--role all)`,
+    `--role ${role} needs a database that several processes can share: set database_url to a PostgreSQL, or let one process do everything on SQLite (--role all)`,
   );
   return FAILED;
 }
@@ -100,27 +106,29 @@ function complainAbout(problems: readonly string[]): number {
   return FAILED;
 }
 
-async function serve(flags: Overrides): Promise<number> {
+async function serve(flags: Overrides, role: Role): Promise<number> {
   const watch = await ConfigWatcher.from(configFile(flags));
   const loaded = loadConfig(flags);
   if (!loaded.ok) return complainAbout(loaded.problems);
   const { config } = loaded;
+  if (role !== "all" && config.database_url === undefined) return refuseRole(role);
   const redactor = new Redactor(configSecrets(config));
   const log = createRedactedLog(config.log_level, (line) => redactor.text(line));
   const firstSignal = nextSignal();
   process.on("SIGHUP", () => watch.ask());
   const metrics = new Metrics();
   metrics.watchProcess();
-  const started = await startRuntime({ config, clock: systemClock, log, metrics });
+  const started = await startRuntime({ config, role, clock: systemClock, log, metrics });
   if (!started.ok) {
     complain(started.problem);
     return FAILED;
   }
   const { runtime } = started;
-  for (const warning of configWarnings(config)) complain(`warning: ${warning}`);
+  for (const warning of configWarnings(config, role)) complain(`warning: ${warning}`);
   log.info(
     {
       version,
+      role,
       url: runtime.url,
       data_dir: resolve(config.data_dir),
       storage: storageText(config),

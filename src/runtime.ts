@@ -17,7 +17,7 @@ import type { Config } from "./config/schema.ts";
 import { Engine } from "./engine/engine.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
-import { type AppDeps, createApp } from "./http/app.ts";
+import { type AppDeps, createApp, createWorkerApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
 import { MEMORY_PURPOSES, MemoryBudget } from "./resources/memory-budget.ts";
@@ -31,8 +31,13 @@ import { openUpstreams } from "./upstream/upstreams.ts";
 import { upstreamWarnings } from "./upstream/warnings.ts";
 import { Webhooks } from "./webhooks/webhooks.ts";
 
+/** Says what a process does: it serves the API (`api`), runs batches (`worker`), or does both. */
+export const ROLES = ["all", "api", "worker"] as const;
+export type Role = (typeof ROLES)[number];
+
 export interface RuntimeOptions {
   readonly config: Config;
+  readonly role?: Role;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -93,7 +98,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 }
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, clock, log, metrics, openStorage: open = openStorage } = options;
+  const { config, role = "all", clock, log, metrics, openStorage: open = openStorage } = options;
   const opened = await open(config, { clock, closers });
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
@@ -130,13 +135,17 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => engine.drain(drainGraceMs);
   closers.add("engine", drain);
-  const app = createApp(appDeps(parts, engine));
+  const makeApp = role === "worker" ? createWorkerApp : createApp;
+  const app = makeApp(appDeps(parts, engine));
   const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
-  engine.start();
-  webhooks.start();
+  if (role === "api") engine.startHeartbeat();
+  else {
+    engine.start();
+    webhooks.start();
+  }
   const runtime = {
     url: listening.url,
     reconfigure: (next: Config) => {
@@ -208,6 +217,7 @@ function newEngine(parts: Parts): Engine {
     defaultModel: () => defaultModelOf(configNow()),
     journalLimits: journalLimits(blobs.writeHints),
     stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
+    leaseTtlMs: configNow().engine.lease_seconds * 1000,
     announcementsFor: (batch) => webhooks.announcementsFor(batch),
     onFinal: () => webhooks.nudge(),
   });

@@ -12,7 +12,16 @@ import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/windo
 import { LOG_LEVELS } from "../telemetry/log.ts";
 import { STORAGE } from "./storage.ts";
 import { UpstreamEntry } from "./upstreams.ts";
-import { bytes, databaseUrl, graceSeconds, httpUrl, int, name, secret } from "./values.ts";
+import {
+  bytes,
+  databaseUrl,
+  graceSeconds,
+  httpUrl,
+  int,
+  leaseSeconds,
+  name,
+  secret,
+} from "./values.ts";
 
 /** The protocols by their OpenTelemetry names. Every collector accepts both; protobuf is smaller. */
 const TRACING_PROTOCOLS = ["http/protobuf", "http/json"] as const;
@@ -179,6 +188,11 @@ const ENGINE = z.strictObject({
   stop_grace_seconds: graceSeconds
     .default(30)
     .describe("How long requests in flight may run on after a batch is cancelled or expires."),
+  lease_seconds: leaseSeconds
+    .default(30)
+    .describe(
+      "How long the work of a process that has died waits until another one takes it over. A process that is cut off from the database for longer loses its work to the others.",
+    ),
 });
 
 const DATABASE = z.strictObject({

@@ -53,6 +53,10 @@ export const seconds = duration(
   (error) => z.number({ error }).positive({ error }).max(86_400, { error }),
   "more than 0 and at most a day",
 );
+export const leaseSeconds = duration(
+  (error) => z.number({ error }).min(3, { error }).max(600, { error }),
+  "at least 3 seconds and at most 10 minutes",
+);
 export const graceSeconds = duration(
   (error) => z.number({ error }).min(0, { error }).max(3_600, { error }),
   "at most an hour",

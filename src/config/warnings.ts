@@ -9,7 +9,8 @@ import type { UpstreamConfig } from "./upstreams.ts";
 const isLoopback = (host: string) =>
   host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
 
-export function configWarnings(config: Config): string[] {
+/** A process with the role `api` needs no upstream to create batches. */
+export function configWarnings(config: Config, role: "all" | "api" | "worker" = "all"): string[] {
   const warnings: string[] = [];
   const { host } = config.server;
   if (config.auth === undefined && !isLoopback(host)) {
@@ -17,7 +18,7 @@ export function configWarnings(config: Config): string[] {
       `every client that can reach ${host} can read and run everything: no keys are configured (auth.keys)`,
     );
   }
-  if (config.upstreams.length === 0) {
+  if (config.upstreams.length === 0 && role !== "api") {
     warnings.push(
       "no upstream is configured, so every batch will fail with model_not_found: start with --upstream URL or --config FILE",
     );

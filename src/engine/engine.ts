@@ -29,7 +29,7 @@ import { finalizeNext } from "./finalizer.ts";
 import type { IntakeLimits } from "./input-reading.ts";
 import { validateNext } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
-import { HEARTBEAT_MS, Leases } from "./lease.ts";
+import { Leases } from "./lease.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
 
 export interface EngineOptions {
@@ -48,6 +48,7 @@ export interface EngineOptions {
   readonly memory: MemoryBudget;
   /** The time that requests in flight of a cancelled or expired batch may still take. */
   readonly stopGraceMs: number;
+  readonly leaseTtlMs: number;
   /** The announcements of a batch, recorded in the commit that makes it final. */
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** The callback for a batch that is final. */
@@ -98,9 +99,9 @@ export class Engine {
 
   constructor(options: EngineOptions) {
     this.#options = options;
-    const { store, clock, metrics, stopGraceMs } = options;
+    const { store, clock, metrics, stopGraceMs, leaseTtlMs } = options;
     const owner = `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`;
-    this.#leases = new Leases({ store, clock, metrics, stopGraceMs, owner });
+    this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
     const commonFailures = new CommonFailures(options.log);
     const runnerDeps = {
       ...options,
@@ -126,7 +127,9 @@ export class Engine {
     });
   }
 
+  /** Starts the loops of a worker. */
   start(): void {
+    this.startHeartbeat();
     const nudges = this.#nudges;
     const onFinal = () => {
       nudges.sweep.now();
@@ -143,11 +146,6 @@ export class Engine {
     const finalize = () => finalizeNext(deps);
     const onStopping = () => this.nudgeStopping();
     const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
-    const renew = async () => {
-      await this.#leases.renew();
-      await this.#options.intents.renew();
-      return false;
-    };
     const forecast = async () => {
       await this.#forecaster.refreshIfDue();
       return false;
@@ -164,12 +162,19 @@ export class Engine {
     run("expiry", POLL_EVERY_MS, expire);
     run("sweep", SWEEP_EVERY_MS, () => sweep(deps));
     run("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
-    const settled = this.#settled.signal;
-    this.#heartbeat = this.#loop("heartbeat", {
-      everyMs: HEARTBEAT_MS,
-      drain: settled,
-      runOnce: renew,
-    });
+  }
+
+  /** Starts the renewal of leases and of the intents of uploads. A process that only serves the API needs no other loop. */
+  startHeartbeat(): void {
+    const { intents } = this.#options;
+    const renew = async () => {
+      await this.#leases.renew();
+      await intents.renew();
+      return false;
+    };
+    const everyMs = this.#leases.heartbeatMs;
+    const drain = this.#settled.signal;
+    this.#heartbeat = this.#loop("heartbeat", { everyMs, drain, runOnce: renew });
   }
 
   /** Reports new work: a batch was created, or a file was deleted. */

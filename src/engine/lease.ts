@@ -14,12 +14,8 @@ import type { BatchLease, ChunkLease, Renewal } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 
-/**
- * The time without a renewal after which another worker may take over. A longer time would slow the recovery from a dead
- * machine.
- */
-const LEASE_TTL_MS = 30_000;
-export const HEARTBEAT_MS = LEASE_TTL_MS / 3;
+/** A renewal that fails twice must not cost a lease. */
+const RENEWALS_IN_TTL = 3;
 
 /**
  * The reason for which a run ends early: the process drains, the batch ends, its lines take another route, or another
@@ -93,6 +89,8 @@ export interface LeaseOptions {
   readonly owner: string;
   /** The time that requests in flight of a cancelled or expired batch may still take. */
   readonly stopGraceMs: number;
+  /** The time without a renewal after which another worker may take over. */
+  readonly leaseTtlMs: number;
 }
 
 interface Moment {
@@ -120,6 +118,11 @@ export class Leases {
     this.#renewedAt = momentOf(options.clock);
   }
 
+  /** The time between two renewals. */
+  get heartbeatMs(): number {
+    return this.#options.leaseTtlMs / RENEWALS_IN_TTL;
+  }
+
   /** Makes a bid for work in this process's name. */
   async claim(): Promise<Claim> {
     await this.renewIfLate();
@@ -134,11 +137,11 @@ export class Leases {
   async renewIfLate(): Promise<void> {
     const { nowMs, elapsedMs } = momentOf(this.#options.clock);
     const lateMs = Math.max(elapsedMs - this.#renewedAt.elapsedMs, nowMs - this.#renewedAt.nowMs);
-    if (lateMs >= LEASE_TTL_MS) await this.renew();
+    if (lateMs >= this.#options.leaseTtlMs) await this.renew();
   }
 
   #bid(): Claim {
-    return { owner: this.#options.owner, ttlMs: LEASE_TTL_MS };
+    return { owner: this.#options.owner, ttlMs: this.#options.leaseTtlMs };
   }
 
   holdBatch(lease: BatchLease): Run {

@@ -55,13 +55,7 @@ export interface AppDeps {
 export type App = Hono<AppEnv>;
 
 export function createApp(deps: AppDeps): App {
-  const app: App = new Hono<AppEnv>({ getPath: canonicalPath });
-  app.onError((error, c) => answerError(c, error));
-  app.notFound((c) => {
-    const message = `Invalid URL (${c.req.method} ${askedPath(c)})${versionHint(app, c)}`;
-    return answerError(c, new PublicError("not_found", message));
-  });
-  app.use(trackRequests(deps));
+  const app = newApp(deps, (c) => versionHint(app, c));
   app.use("/v1/*", authenticate(deps.keys));
   app.use("/v1/*", async (c, next) => {
     c.set("memory", deps.memory);
@@ -75,6 +69,28 @@ export function createApp(deps: AppDeps): App {
   mountInteractive(app, deps);
   mountDocs(app);
   refuseOtherMethods(app);
+  return app;
+}
+
+const WORKER_HINT =
+  " (HINT: This is a worker, which answers /health, /ready and /metrics only. Send requests to a server with --role api or all.)";
+
+/** Makes the app of a process that only runs batches. */
+export function createWorkerApp(deps: AppDeps): App {
+  const app = newApp(deps, () => WORKER_HINT);
+  mountOps(app, deps);
+  refuseOtherMethods(app);
+  return app;
+}
+
+function newApp(deps: AppDeps, hintFor: (c: AppContext) => string): App {
+  const app: App = new Hono<AppEnv>({ getPath: canonicalPath });
+  app.onError((error, c) => answerError(c, error));
+  app.notFound((c) => {
+    const message = `Invalid URL (${c.req.method} ${askedPath(c)})${hintFor(c)}`;
+    return answerError(c, new PublicError("not_found", message));
+  });
+  app.use(trackRequests(deps));
   return app;
 }
 

@@ -204,7 +204,14 @@ async function leasesBench() {
   const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
-  const leases = new Leases({ store, clock, owner: "us", stopGraceMs: 5_000, ...unobserved() });
+  const leases = new Leases({
+    store,
+    clock,
+    owner: "us",
+    stopGraceMs: 5_000,
+    leaseTtlMs: 30_000,
+    ...unobserved(),
+  });
   const { batch } = await startBatch(store, ["a", "b"]);
   const claim = async (route: string) =>
     store.claimChunk({ ...(await leases.claim()), batchId: batch.id, model: route });
@@ -221,7 +228,14 @@ test("a lease is over by the clock of the store, whatever date the machines of i
   await using bench = await leasesBench();
   const { leases, clock, store, batch, claim } = bench;
   const ahead = new FakeClock(NOW_MS + 60 * 60 * 1000);
-  const parts = { store, clock: ahead, owner: "they", stopGraceMs: 5_000, ...unobserved() };
+  const parts = {
+    store,
+    clock: ahead,
+    owner: "they",
+    stopGraceMs: 5_000,
+    leaseTtlMs: 30_000,
+    ...unobserved(),
+  };
   const others = new Leases(parts);
   const claimToo = async () =>
     store.claimChunk({ ...(await others.claim()), batchId: batch.id, model: "a" });

@@ -1,0 +1,147 @@
+/** API servers and workers on one PostgreSQL: the roles, the death of a worker, and the return of one that was stopped. */
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import {
+  answeredLines,
+  Fleet,
+  type Member,
+  numbersTo,
+  submit,
+  type Worker,
+} from "../support/fleet.ts";
+import { startPostgres } from "../support/postgres.ts";
+import { Scrape } from "../support/prometheus.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+
+const LINES = 3_000;
+/** On a machine that is busy with other work. */
+const TIME_LIMIT_MS = 180_000;
+
+const postgres = await startPostgres("the fleet on PostgreSQL");
+const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
+afterAll(async () => {
+  await s3?.[Symbol.asyncDispose]();
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+const completed = ({ openai }: Member, id: string) =>
+  expect
+    .poll(async () => (await openai.batches.retrieve(id)).status, { timeout: TIME_LIMIT_MS })
+    .toBe("completed");
+
+async function expectEveryLineOnce(api: Member, id: string): Promise<void> {
+  const batch = await api.openai.batches.retrieve(id);
+  expect(batch.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
+  expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
+}
+
+/** Resolves once the worker holds lines whose answers it does not get, and has written others down. */
+async function holdLines({ upstream }: Worker): Promise<void> {
+  await upstream.reachedLines(400);
+  upstream.hold();
+  await upstream.reachedLines(upstream.total + 1);
+}
+
+const metric = async ({ url }: Member, name: string, labels: Record<string, string>) =>
+  new Scrape(await (await fetch(`${url}/metrics`)).text()).value(name, labels);
+
+async function rowsOf(databaseUrl: string, id: string): Promise<unknown> {
+  const client = new Client(databaseUrl);
+  await client.connect();
+  const { rows: batches } = await client.query("select * from batches where id = $1", [id]);
+  const { rows: files } = await client.query("select * from files order by sequence");
+  const { rows: segments } = await client.query("select * from segments");
+  await client.end();
+  return { batches, files, segments };
+}
+
+const PLACES: [string, () => Record<string, unknown> | undefined][] = [
+  ["a shared folder", () => undefined],
+  ...(s3 === null
+    ? []
+    : ([["a bucket", () => s3.storage({ prefix: `fleet-${Date.now()}/` })]] as typeof PLACES)),
+];
+
+describe.skipIf(postgres === null)("a fleet", () => {
+  test.each(PLACES)(
+    "on %s works on one batch with all workers, and goes on when one of them is killed",
+    async (_name, storage) => {
+      const place = storage();
+      const databaseUrl = await postgres!.createDatabase();
+      await using fleet = new Fleet({ databaseUrl, ...(place && { storage: place }) });
+      const [first, second] = await Promise.all([fleet.api(), fleet.api()]);
+      const [killed, other] = await Promise.all([fleet.worker(), fleet.worker()]);
+      const id = await submit(first, LINES);
+      await Promise.all([holdLines(killed), other.upstream.reachedLines(400)]);
+      await killed.batchd.kill();
+      await completed(second, id);
+      await expectEveryLineOnce(first, id);
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test(
+    "is not changed by a worker that was stopped beyond its lease and wakes up",
+    async () => {
+      const databaseUrl = await postgres!.createDatabase();
+      await using fleet = new Fleet({ databaseUrl });
+      const api = await fleet.api();
+      const [zombie, other] = await Promise.all([fleet.worker(), fleet.worker()]);
+      const id = await submit(api, LINES);
+      await holdLines(zombie);
+      zombie.batchd.signal("SIGSTOP");
+      await completed(api, id);
+      await expectEveryLineOnce(api, id);
+      // The sweep forgets the segments of the batch, so that later ones would show.
+      await expect
+        .poll(async () => ((await rowsOf(databaseUrl, id)) as { segments: unknown[] }).segments, {
+          timeout: TIME_LIMIT_MS,
+        })
+        .toEqual([]);
+      const before = await rowsOf(databaseUrl, id);
+
+      zombie.upstream.release();
+      zombie.batchd.signal("SIGCONT");
+      const lost = () =>
+        metric(zombie, "batchd_lease_changes_total", { kind: "chunk", change: "lost" });
+      await expect.poll(lost, { timeout: TIME_LIMIT_MS }).toBeGreaterThan(0);
+      expect(await rowsOf(databaseUrl, id)).toEqual(before);
+      await expectEveryLineOnce(api, id);
+
+      // It is a worker like any other again.
+      await other.batchd.kill();
+      const next = await submit(api, LINES);
+      await completed(api, next);
+      await expectEveryLineOnce(api, next);
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test("has workers that serve health and metrics only, and API servers that need no upstream", async () => {
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const [api, worker] = await Promise.all([fleet.api(), fleet.worker()]);
+    for (const path of ["/health", "/ready", "/metrics"]) {
+      expect((await fetch(worker.url + path)).status, path).toBe(200);
+      expect((await fetch(api.url + path)).status, path).toBe(200);
+    }
+    for (const path of [
+      "/v1/batches",
+      "/v1/files",
+      "/v1/models",
+      "/docs",
+      "/v1/chat/completions",
+    ]) {
+      const answer = await fetch(worker.url + path);
+      expect([answer.status, await answer.text()], path).toEqual([
+        404,
+        expect.stringContaining("This is a worker"),
+      ]);
+    }
+    const id = await submit(api, 3);
+    await completed(api, id);
+    expect(await answeredLines(api, id)).toEqual([1, 2, 3]);
+    const { stderr } = await api.batchd.kill("SIGTERM");
+    expect(stderr).not.toContain("no upstream is configured");
+    await worker.batchd.kill("SIGTERM");
+  });
+});

@@ -1,0 +1,109 @@
+/**
+ * Servers of several roles on one PostgreSQL, as processes that a test may kill or stop. Each worker has an upstream of
+ * its own, which shows the lines that it has sent.
+ */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { BatchdProcess } from "./process.ts";
+import { chatLines, type ResultRow } from "./service.ts";
+import { temporaryFolder } from "./store-builders.ts";
+import { startUpstream, type TestUpstream } from "./upstream.ts";
+
+/** The shortest lease that a configuration may name. */
+const LEASE_SECONDS = 3;
+
+export interface FleetOptions {
+  readonly databaseUrl: string;
+  /** The place of the blobs; a shared folder when it is left out. */
+  readonly storage?: Record<string, unknown>;
+  readonly config?: Record<string, unknown>;
+}
+
+export interface Member {
+  readonly batchd: BatchdProcess;
+  readonly url: string;
+  readonly openai: OpenAI;
+}
+
+export interface Worker extends Member {
+  readonly upstream: TestUpstream;
+}
+
+export class Fleet implements AsyncDisposable {
+  readonly #options: FleetOptions;
+  readonly #folder = temporaryFolder("batchd-fleet-");
+  readonly #open: AsyncDisposable[] = [];
+  #count = 0;
+
+  constructor(options: FleetOptions) {
+    this.#options = options;
+  }
+
+  api(): Promise<Member> {
+    return this.#start("api", []);
+  }
+
+  async worker(): Promise<Worker> {
+    const upstream = await startUpstream();
+    this.#open.push({ [Symbol.asyncDispose]: () => upstream.close() });
+    const entry = { name: "model", base_url: upstream.url, models: ["*"], max_concurrency: 32 };
+    return { ...(await this.#start("worker", [entry])), upstream };
+  }
+
+  async #start(role: string, upstreams: readonly unknown[]): Promise<Member> {
+    const { databaseUrl, storage, config } = this.#options;
+    const path = join(this.#folder.path, `member-${++this.#count}.yaml`);
+    const places = {
+      server: { port: 0 },
+      data_dir: join(this.#folder.path, "data"),
+      ...(storage !== undefined && { storage }),
+    };
+    const engine = { lease_seconds: LEASE_SECONDS };
+    // JSON is YAML too.
+    writeFileSync(path, JSON.stringify({ ...places, upstreams, engine, ...config }));
+    const batchd = new BatchdProcess(["serve", "--role", role, "--config", path], {
+      BATCHD_DATABASE_URL: databaseUrl,
+    });
+    this.#open.push(batchd);
+    const url = await batchd.listening();
+    const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
+    return { batchd, url, openai };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const each of this.#open.splice(0).reverse()) await each[Symbol.asyncDispose]();
+    this.#folder[Symbol.dispose]();
+  }
+}
+
+/** Creates a batch of `lineCount` lines. */
+export async function submit({ openai }: Member, lineCount: number): Promise<string> {
+  const text = `${chatLines(lineCount, (n) => `Say ${n}`).join("\n")}\n`;
+  const file = new File([text], "input.jsonl");
+  const input = await openai.files.create({ file, purpose: "batch" });
+  const { id } = await openai.batches.create({
+    input_file_id: input.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  return id;
+}
+
+/** Returns the numbers of the lines in the output, each with the answer to that line. */
+export async function answeredLines({ openai }: Member, id: string): Promise<number[]> {
+  const { output_file_id: fileId } = await openai.batches.retrieve(id);
+  const text = await (await openai.files.content(fileId!)).text();
+  return text
+    .trimEnd()
+    .split("\n")
+    .map((line) => {
+      const row = JSON.parse(line) as ResultRow;
+      const n = Number(row.custom_id.slice("line-".length));
+      if (!JSON.stringify(row.response?.body).includes(`Say ${n}`)) throw new Error(line);
+      return n;
+    });
+}
+
+export const numbersTo = (count: number): number[] =>
+  Array.from({ length: count }, (_, i) => i + 1);
