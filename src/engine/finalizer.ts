@@ -22,7 +22,8 @@ import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
-import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";
+import type { Attributes, Tracing } from "../telemetry/tracing.ts";
+import { runStep } from "./batch-run.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Merge } from "./merge.ts";
@@ -57,23 +58,8 @@ export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
   const { store, leases } = deps;
   const claimed = await store.claimBatchToFinalize(await leases.claim());
   if (claimed === null) return false;
-  const run = leases.holdBatch(claimed.lease);
-  const { id, traceparent: parent } = claimed.batch;
-  const attributes = { "batchd.batch.id": id };
-  const span = deps.tracing.start("batch.finalize", { parent, attributes });
-  try {
-    await during(
-      span,
-      () => finalize(claimed, run, deps),
-      (ended) => ended ?? {},
-    );
-  } catch (error) {
-    // The lease must run out before the next try.
-    if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
-    throw error;
-  } finally {
-    leases.endBatchRun(claimed.lease);
-  }
+  const work = (run: Run) => finalize(claimed, run, deps);
+  await runStep(claimed, { name: "batch.finalize", work, describe: (end) => end ?? {} }, deps);
   return true;
 }
 

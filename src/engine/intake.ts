@@ -18,11 +18,12 @@ import type { ClaimedBatch } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
-import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";
+import type { Attributes, Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
-import { isPassing, MAX_FAILURES } from "./failure.ts";
+import { runStep } from "./batch-run.ts";
+import { MAX_FAILURES } from "./failure.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
-import type { Leases } from "./lease.ts";
+import type { Leases, Run } from "./lease.ts";
 import { isLost } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 
@@ -52,23 +53,12 @@ export interface IntakeDeps {
 
 /** Validates one waiting batch; returns false when there is none. */
 export async function validateNext(deps: IntakeDeps): Promise<boolean> {
-  const { store, leases, tracing, turn } = deps;
+  const { store, leases, turn } = deps;
   const claimed = await store.claimBatchToValidate(await leases.claim(), turn.project);
   if (claimed === null) return false;
   turn.project = claimed.batch.project;
-  const run = leases.holdBatch(claimed.lease);
-  const { id, traceparent: parent } = claimed.batch;
-  const attributes = { "batchd.batch.id": id };
-  const span = tracing.start("batch.validate", { parent, attributes });
-  try {
-    await during(span, () => validate(claimed, run.stop, deps), describe);
-  } catch (error) {
-    // The lease must run out before the next try.
-    if (!isPassing(error)) await store.countBatchFailureIfLeased(claimed.lease);
-    throw error;
-  } finally {
-    leases.endBatchRun(claimed.lease);
-  }
+  const work = (run: Run) => validate(claimed, run.stop, deps);
+  await runStep(claimed, { name: "batch.validate", work, describe }, deps);
   return true;
 }
 

@@ -30,7 +30,6 @@ const chatChecker = (rules: Partial<ModelRules> = {}) =>
 /** What a fresh checker says about one line of a chat batch. */
 const faultOf = (line: unknown) => chatChecker().findFault(bytesOf(line));
 
-const without = (key: keyof typeof good) => ({ ...good, [key]: undefined });
 const withBody = (body: unknown) => ({ ...good, body });
 
 test("a good line has no fault", () => {
@@ -59,22 +58,6 @@ describe("a line that is not one JSON object is invalid_json_line", () => {
     '"text"',
     '{"custom_id":"a","body":{"model":"m",}}',
   ])("%s", (line) => expect(faultOf(line)).toEqual(fault));
-
-  test("with a hint, when it begins with a byte order mark", () => {
-    const { message, ...rest } = faultOf(`\ufeff${JSON.stringify(good)}`) ?? { message: "" };
-    expect({ ...rest, message: fault.message }).toEqual(fault);
-    expect(message).toContain("byte order mark");
-  });
-});
-
-describe("a missing part is named", () => {
-  test.each(["custom_id", "method", "url", "body"] as const)("%s", (key) => {
-    expect(faultOf(without(key))).toEqual({
-      code: "missing_required_parameter",
-      message: `Missing required parameter: '${key}'.`,
-      param: key,
-    });
-  });
 });
 
 describe("a part with a wrong value is named", () => {
@@ -126,19 +109,6 @@ describe("a body that cannot run is refused", () => {
       message: "Model parameter is required.",
       param: "body.model",
     });
-  });
-
-  test("without messages, when it is a chat", () => {
-    for (const messages of [undefined, null]) {
-      expect(faultOf(withBody({ model: "m", messages }))).toEqual({
-        code: "invalid_request",
-        message: "Messages parameter is required.",
-        param: "body.messages",
-      });
-    }
-    const embeddings = new LineChecker("/v1/embeddings", RULES);
-    const line = { ...good, url: "/v1/embeddings", body: { model: "m", input: "x" } };
-    expect(embeddings.findFault(bytesOf(line))).toBeNull();
   });
 
   test("for a model whose name is too long to be one", () => {

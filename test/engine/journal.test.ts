@@ -3,6 +3,7 @@ import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
+import { startHeldBatch } from "../support/held-batch.ts";
 import { LEASE_OVER_MS, startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -78,12 +79,8 @@ test("a lost lease is no fault of the disk: the replica goes on with other work"
 });
 
 test("a segment that cannot be written is tried again until it can, and its lines are sent once", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id } = await service.submit(chatLines(3));
-  await upstream.reached(3);
+  await using held = await startHeldBatch(3);
+  const { clock, upstream, service, id } = held;
   const unblock = await blockJournals(service.dataDir);
   upstream.release();
   for (let tries = 1; tries <= 3; tries++) {
@@ -99,12 +96,8 @@ test("a segment that cannot be written is tried again until it can, and its line
 });
 
 test("while a journal cannot be written no other chunk is started", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id } = await service.submit(chatLines(1));
-  await upstream.reached(1);
+  await using held = await startHeldBatch(1);
+  const { clock, upstream, service, id } = held;
   const unblock = await blockJournals(service.dataDir);
   upstream.release();
   await service.events.reached("journal.write_failed");

@@ -12,6 +12,7 @@ import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { Events, type LoggedEvent } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
+import { startHeldBatch } from "../support/held-batch.ts";
 import { HEARTBEAT_MS, startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { aFile, temporaryFolder } from "../support/store-builders.ts";
@@ -40,12 +41,8 @@ async function sweepAfter(ms: number, service: TestService, clock: FakeClock): P
 }
 
 test("answers whose row has to wait for hours are still there when the database is free again", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id } = await service.submit(chatLines(3));
-  await upstream.reached(3);
+  await using held = await startHeldBatch(3);
+  const { clock, upstream, service, id } = held;
   const unlock = lockDatabase(service);
   upstream.release();
   await service.events.reached("line.recorded", { count: 3 });
@@ -88,12 +85,8 @@ test("a server that cannot write its journals is not ready, and says so until it
 });
 
 test("results that cannot be published for hours are written once, and kept", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id, input_file_id: input } = await service.submit(chatLines(3));
-  await upstream.reached(3);
+  await using held = await startHeldBatch(3);
+  const { clock, upstream, service, id, input } = held;
   const other = new Database(join(service.dataDir, "batchd.sqlite"));
   const finalizer = other
     .prepare("select lease_owner from batches where id = ? and status = 'finalizing'")
@@ -116,12 +109,8 @@ test("results that cannot be published for hours are written once, and kept", as
 });
 
 test("results that the database refuses are removed at once, and written again", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id, input_file_id: input } = await service.submit(chatLines(3));
-  await upstream.reached(3);
+  await using held = await startHeldBatch(3);
+  const { clock, upstream, service, id, input } = held;
   using database = refusing(service, "update of completed_at_ms on batches");
   upstream.release();
   await service.events.reached("loop.pass_failed", { loop: "finalize" });
@@ -137,12 +126,8 @@ test("results that the database refuses are removed at once, and written again",
 });
 
 test("results wait for a disk that takes nothing, and for no count of tries", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id, input_file_id: input } = await service.submit(chatLines(3));
-  await upstream.reached(3);
+  await using held = await startHeldBatch(3);
+  const { clock, upstream, service, id, input } = held;
   const files = join(service.dataDir, "blobs/files");
   await rename(join(files, input), join(service.dataDir, "blobs/input"));
   await rm(files, { recursive: true });
@@ -159,12 +144,8 @@ test("results wait for a disk that takes nothing, and for no count of tries", as
 });
 
 test("a batch whose results can never be written ends all the same, and says why", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id } = await service.submit(chatLines(3));
-  await upstream.reached(3);
+  await using held = await startHeldBatch(3);
+  const { clock, upstream, service, id } = held;
   using _database = refusing(service, "update of completed_at_ms on batches");
   upstream.release();
   for (let failed = 1; failed <= 10; failed++) {
@@ -178,12 +159,8 @@ test("a batch whose results can never be written ends all the same, and says why
 });
 
 test("answers that the database refuses fail their chunk, and hold up no other", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ clock, upstreamUrl: upstream.url });
-  upstream.hold();
-  const { id } = await service.submit(chatLines(2));
-  await upstream.reached(2);
+  await using held = await startHeldBatch(2);
+  const { clock, upstream, service, id } = held;
   using database = refusing(service, `insert on segments when new.batch_id = '${id}'`);
   upstream.release();
   await service.events.reached("chunk.failed", { batch: id });

@@ -108,20 +108,6 @@ describe("inputs to embed are counted over all lines", () => {
   });
 });
 
-describe("lines end", () => {
-  test("in a newline, in CRLF, or with the file, and blank ones are only numbered", async () => {
-    const [a, b, c] = ["a", "b", "c"].map((id) => chatLine(id, "Hello"));
-
-    const batch = await runBytes(`${a}\r\n\r\n  \t\n${b}\n${c}`);
-
-    expect(batch.request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
-    const rows = await service.rows(batch.output_file_id);
-    expect(rows.map((row) => row.custom_id)).toEqual(["a", "b", "c"]);
-    const broken = await runBytes(`${a}\r\n\r\n  \t\n${b}\n{`);
-    expect(faultsOf(broken)).toEqual([[5, "invalid_json_line", null]]);
-  });
-});
-
 describe("bytes that are not text", () => {
   const line = chatLine("a", "Hello");
 

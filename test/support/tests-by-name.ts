@@ -3,6 +3,8 @@ import type { SourceFile } from "./source-tree.ts";
 
 /** The files whose guarantees need others around them, with the tests that hold them. */
 const HELD_BY: Readonly<Record<string, string>> = {
+  // A step that fails counts against its batch, and its lease runs out.
+  "batch-run.ts": "test/engine/intake.test.ts",
   // The tests cover a chunk that is closed, released or lost, after a drain, a cancellation and a crash.
   "chunk-runner.ts": "test/engine/restart.test.ts",
   // A run that fails counts against its chunk, and the lease of the chunk runs out.
