@@ -12,7 +12,7 @@ const SENDING_MS = 4;
 
 export class TurnBudget {
   readonly #clock: Pick<Clock, "elapsedMs">;
-  /** The beginning of the turn; null until its first line. */
+  /** The end of the sending in this turn; null until its first line. */
   #endsAtMs: number | null = null;
   readonly #onNextTurn = new Set<() => void>();
 

@@ -3,6 +3,7 @@ import { Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { answerChat, answerWith } from "../support/given.ts";
+import { waitingCount } from "../support/prometheus.ts";
 import { RawConnection } from "../support/raw-http.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { wireOf } from "../support/test-http.ts";
@@ -35,12 +36,6 @@ const ask = (body: object = CHAT, to = service) =>
 /** A request that somebody waits for, and its arrival at the upstream. */
 async function asked(body: object = CHAT): Promise<[Promise<Response>, Exchange]> {
   return [ask(body), await upstream.next()];
-}
-
-/** Resolves once so many requests and lines wait for a slot of the upstream. */
-async function waitingCount(own: TestService, count: number): Promise<void> {
-  const shown = new RegExp(`^batchd_upstream_waiting\\{.*\\} ${count}$`, "m");
-  while (!shown.test(await (await fetch(`${own.url}/metrics`)).text()));
 }
 
 const sse = (text: string) => `data: ${text}\n\n`;
@@ -385,7 +380,7 @@ describe("a client that leaves takes its request along", () => {
       own,
     );
     const third = ask({ ...CHAT, user: "stays" }, own);
-    await waitingCount(own, 2);
+    await waitingCount(own.url, 2);
     controller.abort();
     await expect(waiting).rejects.toThrow();
     await own.events.reached("request.completed", { status: 499, count: before + 1 });
@@ -451,7 +446,7 @@ describe("while a batch fills every slot", () => {
     const count = upstream.total;
     const answer = ask(INTERACTIVE, own);
     // The next line of the batch waits for a slot, and now the request too.
-    await waitingCount(own, 2);
+    await waitingCount(own.url, 2);
     expect(upstream.total).toBe(count);
     answerChat(held[0] as Exchange);
     const next = await upstream.next();
@@ -478,81 +473,5 @@ describe("while a batch fills every slot", () => {
     expect(await (await answer).json()).toEqual({ ok: true });
     await answerRest(held, 12);
     expect((await own.ended(batch.id)).request_counts?.completed).toBe(12);
-  });
-});
-
-describe("while one tenant has 64 requests open all the time", () => {
-  const [SLOTS, OPEN_COUNT, LINE_COUNT] = [8, 64, 100];
-  const configWith = (batch_share: number, base_url: string) => ({
-    upstreams: [
-      {
-        ...{ name: "test", base_url, models: ["*"], batch_share },
-        ...{ min_concurrency: SLOTS, max_concurrency: SLOTS },
-      },
-    ],
-    auth: {
-      keys: [
-        { name: "alpha", key: "key-alpha", project: "alpha" },
-        // As `TestService.openai` sends it.
-        { name: "beta", key: "test", project: "beta" },
-      ],
-    },
-  });
-
-  /** Asks again whenever it has an answer. */
-  async function askOnAndOn(own: TestService, signal: AbortSignal): Promise<void> {
-    const init = { headers: { authorization: "Bearer key-alpha" }, signal };
-    try {
-      for (;;) {
-        const answer = await post("/v1/chat/completions", JSON.stringify(INTERACTIVE), init, own);
-        expect(answer.status).toBe(200);
-        await answer.text();
-      }
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    }
-  }
-
-  test("the batch of another one goes on with its share, and completes", async () => {
-    await using busy = await startUpstream({ answers: "by_hand" });
-    await using own = await startTestService({ config: configWith(0.25, busy.url) });
-    const stop = new AbortController();
-    const asking = Array.from({ length: OPEN_COUNT }, () => askOnAndOn(own, stop.signal));
-    let held: Exchange[] = [];
-    const fillSlots = async () => {
-      held = [];
-      while (held.length < SLOTS) held.push(await busy.next());
-      return held.filter((exchange) => userOf(exchange) !== "interactive").length;
-    };
-    /** Answers all that is there; so many of the requests that follow are lines. */
-    let heldLineCount = 0;
-    const linesInRounds = async (roundCount: number) => {
-      let lineCount = 0;
-      for (let i = 0; i < roundCount; i++) {
-        // The requests that are not in flight wait, and the next line of the batch.
-        await waitingCount(own, OPEN_COUNT - (SLOTS - heldLineCount) + 1);
-        for (const exchange of held) answerChat(exchange);
-        heldLineCount = await fillSlots();
-        lineCount += heldLineCount;
-      }
-      return lineCount;
-    };
-    expect(await fillSlots()).toBe(0);
-    const batch = await own.submit(chatLines(LINE_COUNT));
-    expect(await linesInRounds(20)).toBe((20 * SLOTS) / 4);
-    own.reconfigure(configWith(0.5, busy.url));
-    expect(await linesInRounds(5)).toBe((5 * SLOTS) / 2);
-
-    let isOver = false;
-    const ended = own.ended(batch.id).finally(() => {
-      isOver = true;
-    });
-    for (const exchange of held) answerChat(exchange);
-    while (!isOver) answerChat(await busy.next());
-    expect((await ended).request_counts).toEqual({
-      ...{ total: LINE_COUNT, completed: LINE_COUNT, failed: 0 },
-    });
-    stop.abort();
-    await Promise.all(asking);
   });
 });

@@ -89,3 +89,9 @@ function numberOf(text: string): number {
   if (text === "" || Number.isNaN(value)) throw new Error(`not a number: ${text}`);
   return value;
 }
+
+/** Resolves once so many requests and lines wait for a slot of the only upstream. */
+export async function waitingCount(url: string, count: number): Promise<void> {
+  const expected = new RegExp(`^batchd_upstream_waiting\\{.*\\} ${count}$`, "m");
+  while (!expected.test(await (await fetch(`${url}/metrics`)).text()));
+}

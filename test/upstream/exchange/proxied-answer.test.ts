@@ -148,7 +148,7 @@ describe("an upstream connection", () => {
     const { request, body } = await setup.begun(abort.signal);
     const failure = failureOf(body);
     abort.abort();
-    expect((await failure).message).toBe("the attempt was given up");
+    expect((await failure).message).toBe("the attempt has ended");
     await once(request.socket, "close");
     expect(getEventListeners(abort.signal, "abort")).toHaveLength(0);
   });
@@ -258,7 +258,7 @@ describe("a client that ends", () => {
     await setup.next();
     const failure = failureOf(body);
     await setup.client.close();
-    expect((await failure).message).toBe("the attempt was given up");
+    expect((await failure).message).toBe("the attempt has ended");
     expect(await waiting).toEqual({ kind: "interrupted" });
     expect(await setup.proxy()).toEqual({ kind: "interrupted" });
   });
