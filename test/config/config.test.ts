@@ -72,7 +72,7 @@ describe("without any configuration", () => {
         },
         upstreams: [],
         webhooks: { endpoints: [], allow_private_hosts: [] },
-        engine: { drain_grace_seconds: 20, stop_grace_seconds: 30 },
+        engine: { drain_grace_seconds: 20, lease_seconds: 30, stop_grace_seconds: 30 },
       },
     });
   });
