@@ -30,7 +30,7 @@ export interface SimulationOptions {
   readonly clients: readonly SimulatedClient[];
   /** Returns the number of requests that are served at an instant. */
   readonly capacity: (nowMs: number) => number;
-  readonly beyond: "waits" | "is_refused";
+  readonly beyond: "waits" | "is_refused" | "is_reset";
   readonly service: (nowMs: number) => Service;
   /**
    * Returns the time for a unit of work while `serving` requests are served, for continuous batching. It overrides
@@ -231,7 +231,8 @@ export class Simulation {
     else {
       const atMs = this.#nowMs + REFUSAL_MS;
       const order = this.#order++;
-      this.#endings.add({ atMs, order, request, signal: "overloaded", isServed: false });
+      const signal = this.#options.beyond === "is_refused" ? "overloaded" : "unclear";
+      this.#endings.add({ atMs, order, request, signal, isServed: false });
     }
   }
 

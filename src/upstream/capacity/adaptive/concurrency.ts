@@ -26,7 +26,6 @@
  * An unused limit must not grow, and the limit must not leave its bounds.
  *
  * Sources:
- * - J. Little, "A Proof for the Queuing Formula: L = λW", Operations Research 9(3), 1961.
  * - N. Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016: bandwidth × base delay,
  *   and to learn each of the two while the other does not disturb it.
  * - M. Dong et al., "PCC: Re-architecting Congestion Control for Consistent High Performance", NSDI 2015: to try a
@@ -34,8 +33,9 @@
  * - D.-M. Chiu, R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
  *   Networks", Computer Networks and ISDN Systems 17, 1989: proportional steps down make shares equal.
  */
+import { areClose, enoughFor, fasterOf, type Level, lossOf } from "./level.ts";
 import { Refusals } from "./refusals.ts";
-import { type Level, Round, type Sample } from "./round.ts";
+import { Round, type Sample } from "./round.ts";
 
 export type { Sample } from "./round.ts";
 
@@ -59,27 +59,20 @@ export type MoveReason =
   | "slow"
   | "refused"
   | "timed_out"
-  /** Too little work came to say anything. */
-  | "unused"
   | "configured";
 
 const START_LIMIT = 16;
 /** A first step up, as a share of the limit: the smallest whose effect stands out from the noise of one round. */
 const STEP = 0.25;
-/** A look goes down to this share of the limit: as far as a first step goes up. */
-const LOOK = 0.8;
-/** `g` times as many requests are worth it if they finish at least `g` to the power of this as much work. */
-const MIN_ELASTICITY = 0.35;
+/** Leads back from a step up. */
+const DOWN = 1 / (1 + STEP);
 /** No answer shall take so many times as long as the fastest, whatever work gets done. */
 const MAX_SLOWDOWN = 2.5;
 /** The rounds before the next experiment; twice as many each time the limit was right. */
 const PATIENCE = { min: 2, max: 16 };
 /** After so many looks in a row that make slow answers no faster, slow answers count as normal. */
 const MAX_LOOKS_IN_VAIN = 4;
-/**
- * The limit keeps this part when it is refused without a probe: other clients then share the target, and get the
- * rest.
- */
+/** The limit keeps this part when it is refused without a probe. */
 const REFUSED = 0.9;
 /** A first step beyond a ceiling, in square roots of the limit. It is small so that few requests are refused. */
 const STEP_AT_CEILING = 0.4;
@@ -87,22 +80,6 @@ const STEP_AT_CEILING = 0.4;
 const WEIGHT = { latency: 1 / 4, noise: 1 / 8 };
 /** A look was in vain when it makes answers faster by less than this and the noise, as a logarithm. */
 const IN_VAIN = 0.05;
-
-const isNear = (a: number, b: number) => Math.abs(a - b) <= Math.max(1, 0.1 * b);
-
-/**
- * Returns by how much `upper` is slower than more requests may be, as a logarithm. More requests gain too little
- * above 0.
- */
-const lossOf = (lower: Level, upper: Level) =>
-  Math.log(upper.unitMs / lower.unitMs) -
-  (1 - MIN_ELASTICITY) * Math.log(upper.limit / lower.limit);
-
-/** Returns how many requests finish as much as `upper` does, if each takes as long as at `lower`. */
-const enoughFor = (lower: Level, upper: Level) =>
-  Math.max(lower.limit, upper.limit * Math.min(1, lower.unitMs / upper.unitMs));
-
-const fasterOf = (a: Level, b: Level) => (a.unitMs < b.unitMs ? a : b);
 
 export class AdaptiveConcurrency {
   #bounds: ConcurrencyBounds;
@@ -178,14 +155,14 @@ export class AdaptiveConcurrency {
     const isOurs = this.#phase === "climb" || this.#phase === "start";
     const proven = this.#phase === "climb" ? (this.#held?.limit ?? null) : null;
     const verdict = this.#refusals.note(sample, this.#limit, proven);
-    if (verdict === null || (verdict.limit >= this.#limit && !isOurs)) return;
+    if (verdict === null) return;
     let { limit } = verdict;
     if (verdict.isNew) {
-      const { pauseMs } = sample;
-      // A pause costs enough by itself, and other clients of the target pay it too. Without one, the limit gives up a
-      // part.
-      if (!isOurs && pauseMs === 0) limit = Math.max(1, Math.round(limit * REFUSED));
-      const cost = { nowMs: sample.endedAtMs, latencyMs: this.#latencyMs, pauseMs, isOurs };
+      if (limit >= this.#limit && !isOurs) return;
+      // Without a probe, other clients fill the target. They get what this one gives up.
+      if (!isOurs) limit = Math.max(1, Math.round(limit * REFUSED));
+      const { endedAtMs: nowMs, pauseMs } = sample;
+      const cost = { nowMs, latencyMs: this.#latencyMs, pauseMs };
       this.#refusals.hold(Math.max(limit, proven ?? 0), cost);
     }
     this.#hold(limit, reason);
@@ -195,21 +172,16 @@ export class AdaptiveConcurrency {
   #endRound(): void {
     const { level, latencyMs, isUsed, canGrow } = this.#round;
     this.#latencyMs = latencyMs;
-    if (!isUsed) {
-      if (this.#phase !== "hold" && this.#held !== null) this.#hold(this.#held.limit, "unused");
-      else this.#beginRound();
-      return;
-    }
-    this.#fastestMs = Math.min(this.#fastestMs, level.unitMs * (1 + this.#noise));
-    if (this.#phase === "hold") this.#goOnHolding(level, canGrow);
+    if (isUsed) this.#fastestMs = Math.min(this.#fastestMs, level.unitMs);
+    if (!isUsed) this.#beginRound();
+    else if (this.#phase === "hold") this.#goOnHolding(level, canGrow);
     else if (this.#phase === "look") this.#endLook(level);
     else this.#goOnClimbing(level, canGrow);
   }
 
   #goOnClimbing(level: Level, canGrow: boolean): void {
     const before = this.#held;
-    const isInDoubt =
-      before !== null && !this.#refusals.isNear(this.#limit) && lossOf(before, level) > 0;
+    const isInDoubt = before !== null && lossOf(before, level) > 0;
     if (isInDoubt && this.#doubted === null) {
       this.#doubted = level;
       this.#beginRound();
@@ -234,7 +206,7 @@ export class AdaptiveConcurrency {
 
   /** Begins a climb; returns false when there is nowhere to go. */
   #climb(): boolean {
-    const most = this.#refusals.mostAt(this.#nowMs ?? 0, this.#limit);
+    const most = this.#refusals.mostAt(this.#nowMs ?? 0);
     const next = this.#within(Math.min(this.#limit + this.#step, most));
     if (next <= this.#limit) return false;
     if (this.#phase !== "start") this.#phase = "climb";
@@ -243,13 +215,13 @@ export class AdaptiveConcurrency {
   }
 
   #hold(limit: number, reason: MoveReason): void {
-    const isRight = isNear(limit, this.#held?.limit ?? 0);
+    const isRight = areClose(limit, this.#held?.limit ?? 0);
     this.#patience = isRight ? Math.min(PATIENCE.max, 2 * this.#patience) : PATIENCE.min;
     this.#phase = "hold";
     this.#roundsHeld = 0;
     this.#doubted = null;
     this.#move(limit, reason);
-    this.#step = this.#refusals.isNear(this.#limit)
+    this.#step = this.#refusals.isAt(this.#limit)
       ? Math.max(1, STEP_AT_CEILING * Math.sqrt(this.#limit))
       : Math.max(1, STEP * this.#limit);
     this.#held = { limit: this.#limit, unitMs: 0 };
@@ -270,11 +242,11 @@ export class AdaptiveConcurrency {
   #experiment(held: Level, canGrow: boolean): boolean {
     const isTooSlow = this.#isTooSlow(held);
     // No request waits where a target refuses, so a look would learn nothing.
-    const isLookDue = this.#isLookNext && !this.#refusals.isNear(held.limit);
+    const isLookDue = this.#isLookNext && !this.#refusals.isAt(held.limit);
     if (isTooSlow || isLookDue) {
       this.#isLookNext = false;
       this.#phase = "look";
-      const lower = this.#within(Math.floor(LOOK ** (1 + this.#looksInVain) * held.limit));
+      const lower = this.#within(Math.floor(DOWN ** (1 + this.#looksInVain) * held.limit));
       if (lower < held.limit) {
         this.#move(lower, "look");
         return true;
@@ -298,14 +270,13 @@ export class AdaptiveConcurrency {
     }
     if (isTooSlow && gain > IN_VAIN + this.#noise) {
       this.#looksInVain = 0;
-      this.#hold(LOOK * held.limit, "slow");
+      this.#hold(DOWN * held.limit, "slow");
       return;
     }
     this.#looksInVain = isTooSlow ? this.#looksInVain + 1 : 0;
     if (this.#looksInVain >= MAX_LOOKS_IN_VAIN) {
       this.#looksInVain = 0;
-      // The bound must leave a margin, or the limit would be too slow again at once.
-      this.#fastestMs = held.unitMs / (0.8 * MAX_SLOWDOWN);
+      this.#fastestMs = held.unitMs / MAX_SLOWDOWN;
     }
     this.#hold(held.limit, "looked");
   }

@@ -11,6 +11,7 @@
  * A probe beyond a known ceiling costs as much as its refusal, which is the pause that the target asks for. The wait
  * before a probe is therefore a multiple of that pause. The wait grows each time the ceiling is found where it was.
  */
+import { areClose } from "./level.ts";
 import { type Sample, SLACK_MS } from "./round.ts";
 
 /** So many answers make up for one refusal: up to 4 % of errors never overflow. */
@@ -23,15 +24,8 @@ const WEIGHT_WITH_PAUSE = 2;
 const PROBE_SHARE = 0.03;
 /** The wait between probes without a pause, in latencies: refused requests stay far below one in a hundred. */
 const LATENCIES_PER_PROBE = 20;
-/** A limit within this factor of the ceiling is still held by it. */
-const NEAR = 1.2;
 /** The number of times that the wait doubles while the ceiling stays. */
 const MAX_PATIENCE = 4;
-/**
- * A refusal without a probe comes from other clients that grow. The wait is then short, so that all shares become
- * equal.
- */
-const SHARED_PATIENCE = 0.25;
 
 /** Refusals of one moment, and what they tell about the ceiling. */
 class Burst {
@@ -107,15 +101,14 @@ export class Refusals {
     return this.#correct(judged, limit);
   }
 
-  /** Returns the highest limit to go to from `limit`: never past the ceiling in one step. */
-  mostAt(nowMs: number, limit: number): number {
-    const isBelow = limit < this.#ceiling;
-    return isBelow || nowMs < this.#waitUntilMs ? this.#ceiling : Number.POSITIVE_INFINITY;
+  /** Returns the highest limit to go to. */
+  mostAt(nowMs: number): number {
+    return nowMs < this.#waitUntilMs ? this.#ceiling : Number.POSITIVE_INFINITY;
   }
 
-  /** Whether the target refuses at about this limit. */
-  isNear(limit: number): boolean {
-    return NEAR * limit >= this.#ceiling && limit <= NEAR * this.#ceiling;
+  /** Whether the target refuses more than this limit. */
+  isAt(limit: number): boolean {
+    return limit >= this.#ceiling;
   }
 
   /**
@@ -148,7 +141,8 @@ export class Refusals {
 
   #correct(judged: Judged, limit: number): Verdict | null {
     const next = limitOf(judged);
-    if (next === limit) return null;
+    // Without a pause the burst goes on, and the limit only falls.
+    if (next === limit || (next > limit && !judged.hasPause)) return null;
     this.#ceiling = next;
     return { limit: next, isNew: false };
   }
@@ -156,12 +150,11 @@ export class Refusals {
   /** Takes the limit as the ceiling from now on, for a while. */
   hold(
     limit: number,
-    cost: { nowMs: number; latencyMs: number; pauseMs: number; isOurs: boolean },
+    { nowMs, latencyMs, pauseMs }: { nowMs: number; latencyMs: number; pauseMs: number },
   ): void {
-    const { nowMs, latencyMs, pauseMs, isOurs } = cost;
-    const isSame = Math.abs(limit - this.#ceiling) <= Math.max(1, 0.1 * limit);
-    if (!isOurs && pauseMs === 0) this.#patience = SHARED_PATIENCE;
-    else this.#patience = isSame ? Math.min(MAX_PATIENCE, 2 * this.#patience) : 1;
+    this.#patience = areClose(this.#ceiling, limit)
+      ? Math.min(MAX_PATIENCE, 2 * this.#patience)
+      : 1;
     this.#ceiling = limit;
     const waitMs = LATENCIES_PER_PROBE * latencyMs + pauseMs / PROBE_SHARE;
     this.#waitUntilMs = nowMs + this.#patience * waitMs;

@@ -1,3 +1,5 @@
+import type { Level } from "./level.ts";
+
 /** The report of one attempt about how much its target can take. */
 export interface Sample {
   readonly startedAtMs: number;
@@ -17,13 +19,6 @@ export interface Sample {
   readonly ahead: number;
   /** The time for which a refusal asks all requests to stay away; 0 when it does not. */
   readonly pauseMs: number;
-}
-
-/** The measurements with so many requests in flight. */
-export interface Level {
-  readonly limit: number;
-  /** Latency ÷ work. By Little's law, `limit ÷ unitMs` is the work that is finished in a millisecond. */
-  readonly unitMs: number;
 }
 
 /** Added to each latency, so that delays of the event loop do not count on very fast targets. */

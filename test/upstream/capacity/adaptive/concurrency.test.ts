@@ -152,6 +152,14 @@ describe("on an upstream that serves so many at once and refuses the others", ()
   });
 });
 
+test("a server that breaks the connections of others gets at most twice what it takes", () => {
+  const simulation = simulate("jittered", { beyond: "is_reset", capacity: () => 20 });
+  simulation.measure(20 * SERVICE_MS);
+  const seen = simulation.measure(20 * SERVICE_MS);
+  expect(seen.utilisation).toBeGreaterThan(0.95);
+  expect(seen.clients[0]?.max).toBeLessThan(40);
+});
+
 const BEYOND = ["waits", "is_refused"] as const;
 const NOISES = BEYOND.flatMap((beyond) => [0.01, 0.019].map((share) => ({ beyond, share })));
 
@@ -166,7 +174,7 @@ describe("with errors that have nothing to do with how many there are", () => {
   test.each(BEYOND)("does not collapse where latencies are mixed as well: %s", (beyond) => {
     const busy: number[] = [];
     for (const share of [0, 0.01]) {
-      for (const seed of SEEDS) {
+      for (const seed of [...SEEDS, 4, 5, 6]) {
         const random = seededRandom(seed);
         // Nothing tells the short ones from the long ones.
         const service = () => ({ ms: random() < 0.8 ? 50 : 500, work: 1 });
@@ -215,6 +223,43 @@ describe("when something changes", () => {
       }
     },
   );
+});
+
+describe("when answers take five times as long for good", () => {
+  test.each(BEYOND)("stays busy, and follows capacity: %s", (beyond) => {
+    const usual = SERVICES.jittered(seededRandom(1));
+    const service = (nowMs: number) => {
+      const { ms, work } = usual();
+      return { ms: nowMs < 300 * SECOND ? ms : 5 * ms, work };
+    };
+    const capacity = (nowMs: number) => (nowMs < 1_000 * SECOND ? 50 : 100);
+    const simulation = simulate("constant", { beyond, capacity, service });
+    simulation.measure(400 * SECOND);
+    expect(simulation.measure(600 * SECOND).utilisation).toBeGreaterThan(0.9);
+    simulation.measure(500 * SECOND);
+    expect(simulation.measure(500 * SECOND).utilisation).toBeGreaterThan(0.9);
+  });
+});
+
+describe("beside interactive requests, whose endings are not reported", () => {
+  class HalfReported extends AdaptiveConcurrency {
+    #count = 0;
+    override note(sample: Sample): void {
+      if (++this.#count % 2 === 0) super.note(sample);
+    }
+  }
+
+  test("follows capacity where requests wait", () => {
+    const simulation = new Simulation({
+      clients: [{ policy: new HalfReported(BOUNDS) }],
+      ...{ beyond: "waits", capacity: (nowMs) => (nowMs < 300 * SECOND ? 50 : 100) },
+      service: SERVICES.jittered(seededRandom(1)),
+    });
+    simulation.measure(100 * SECOND);
+    expect(simulation.measure(200 * SECOND).utilisation).toBeGreaterThan(0.95);
+    simulation.measure(200 * SECOND);
+    expect(simulation.measure(200 * SECOND).utilisation).toBeGreaterThan(0.95);
+  });
 });
 
 interface Batching {
