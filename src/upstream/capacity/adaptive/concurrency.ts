@@ -23,9 +23,7 @@
  * deeper. If the deepest look changes nothing either, the target has become slower, and its latency counts as normal
  * from then on.
  *
- * An unused limit must not grow, and the limit must not leave its bounds.
- *
- * Sources:
+ * An unused limit must not grow, and the limit must not leave its bounds. Sources:
  * - N. Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016: bandwidth × base delay,
  *   and to learn each of the two while the other does not disturb it.
  * - M. Dong et al., "PCC: Re-architecting Congestion Control for Consistent High Performance", NSDI 2015: to try a

@@ -73,6 +73,8 @@ interface Judged {
   readonly hasPause: boolean;
   /** The requests that the target had certainly accepted; null until the burst is over. */
   accepted: number | null;
+  /** The answers to requests that were sent since. */
+  answers: number;
 }
 
 export interface Verdict {
@@ -94,6 +96,7 @@ export class Refusals {
     this.#bucket = Math.max(0, this.#bucket - 1 / ANSWERS_PER_REFUSAL);
     if (this.#bucket === 0) this.#burst = null;
     const judged = this.#judged;
+    if (judged !== null && startedAtMs > judged.atMs) judged.answers++;
     if (judged?.hasPause !== true || judged.accepted !== null) return null;
     if (!judged.burst.isOverAt(endedAtMs)) return null;
     // No request has started since, so all that are in flight were accepted.
@@ -123,14 +126,20 @@ export class Refusals {
     const burst = this.#burst;
     burst.note(sample);
     this.#bucket += pauseMs > 0 ? WEIGHT_WITH_PAUSE : 1;
-    if (this.#bucket < (proven === null ? OVERFLOW.known : OVERFLOW.probe)) return null;
+    if (this.#bucket < (this.#isProven(limit) && proven === null ? OVERFLOW.known : OVERFLOW.probe))
+      return null;
     // Requests that waited too long all time out together, which says nothing about the right number.
     const floor = signal === "timed_out" ? Math.ceil(limit / 2) : Math.min(limit, proven ?? 1);
     const hasPause = pauseMs > 0;
-    this.#judged = { atMs: endedAtMs, burst, floor, limit, hasPause, accepted: null };
+    this.#judged = { atMs: endedAtMs, burst, floor, limit, hasPause, accepted: null, answers: 0 };
     this.#bucket = 0;
     this.#burst = null;
     return { limit: limitOf(this.#judged), isNew: true };
+  }
+
+  /** A limit that is too high by one costs a pause for each refusal, so it must not take many of them to fall again. */
+  #isProven(limit: number): boolean {
+    return this.#judged?.hasPause !== true || this.#judged.answers >= 2 * limit;
   }
 
   #noteLate(sample: Sample, limit: number): Verdict | null {
