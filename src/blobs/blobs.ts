@@ -32,6 +32,8 @@ export interface Blobs {
   readonly writeHints: WriteHints;
   /** The most bytes of its source that one {@link put} holds in memory; 0 if they are too few to count. */
   readonly heldByPutBytes: number;
+  /** The most reads that are worth starting before their bytes are needed; 0 where a read has no latency to hide. */
+  readonly maxReadsAhead: number;
   /** Stores the bytes under a new key. An error of `source` is thrown on, and nothing is stored. */
   put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }>;
   /** Stores one buffer under a new key. */

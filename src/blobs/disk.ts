@@ -67,6 +67,7 @@ export async function openDiskBlobs(
 export class DiskBlobs implements Blobs {
   readonly writeHints = WRITE_HINTS;
   readonly heldByPutBytes = 0;
+  readonly maxReadsAhead = 0;
   readonly #root: string;
   readonly #isShared: boolean;
   /**

@@ -42,6 +42,8 @@ import { readObject } from "./s3-reading.ts";
 const WRITE_HINTS: WriteHints = { minIntervalMs: 2_000, fullBytes: 4 * 1024 * 1024 };
 /** The number of parts of a blob on their way: one uploads while the next one fills. */
 const PARTS_AT_ONCE = 2;
+/** Sixteen reads of half a megabyte, with a latency of 20 ms, are more than a merge can take. */
+const READS_AHEAD = 16;
 /** The most keys that S3 takes in one request. */
 const DELETED_AT_ONCE = 1_000;
 const PING_NAME = ".ping";
@@ -50,6 +52,7 @@ const PING_TIMEOUT_MS = 5_000;
 export class S3Blobs implements Blobs {
   readonly writeHints = WRITE_HINTS;
   readonly heldByPutBytes: number;
+  readonly maxReadsAhead = READS_AHEAD;
   readonly #client: S3Client;
   readonly #clock: Pick<Clock, "after">;
   readonly #bucket: string;

@@ -4,7 +4,7 @@
  * The chunks of one route follow each other in the file, and the chunks of different routes interleave. Each route is
  * therefore one ordered stream, and the streams are merged by line number. Memory holds one chunk of each route at a
  * time: the index of its records, and the rows too when they are small. The rows of a larger chunk are read one by
- * one.
+ * one. Where a read has a latency, the next segments and rows are read ahead, within a limit of bytes.
  *
  * Lines without a record get a row that says why. There are such lines when the batch was stopped, and when a segment
  * cannot be read any more. While the batch has time left, unreadable lines must not get a row. The merge then goes on
@@ -17,12 +17,15 @@ import type { Segment } from "../store/chunks.ts";
 import type { ChunkJournal, IncompleteChunk } from "../store/finalizing.ts";
 import { findLeftLines, type LeftLine } from "./chunk-input.ts";
 import { ANSWER_LOST, unreadableLine } from "./failure.ts";
-import { type RecordExtent, readSegment } from "./segment.ts";
+import { ReadAhead } from "./read-ahead.ts";
+import { type RecordExtent, readSegment, type SegmentReading } from "./segment.ts";
 
 /** The rows of one chunk are kept in memory up to this size. */
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
 /** The limit for all routes together: a batch may have a hundred. */
 const MAX_KEPT_TOTAL_BYTES = 64 * 1024 * 1024;
+/** The limit for what is read ahead of its use. */
+const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 
 export interface Row {
   readonly lineNumber: number;
@@ -60,7 +63,10 @@ export class Merge {
   async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
     const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.model);
     this.#maxKeptBytes = Math.min(MAX_KEPT_BYTES, MAX_KEPT_TOTAL_BYTES / byRoute.size);
-    const routes = [...byRoute.values()].map((chunks) => new RouteRows(this.#routeRows(chunks)));
+    const segments = this.#readAhead(journals);
+    const routes = [...byRoute.values()].map(
+      (chunks) => new RouteRows(this.#routeRows(chunks, segments)),
+    );
     for (const route of routes) await route.fill();
     for (;;) {
       const [first, second] = routes
@@ -73,18 +79,35 @@ export class Merge {
     }
   }
 
-  async *#routeRows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
-    for (const journal of journals) yield* this.#chunkRows(journal);
+  /** Reads the segments in the order of their chunks, which is roughly the order in which the routes need them. */
+  #readAhead(journals: readonly ChunkJournal[]): ReadAhead<Segment, SegmentReading> {
+    const { blobs, isLastTry } = this.#options;
+    const segments = journals.flatMap((journal) => journal.segments);
+    return new ReadAhead(segments, {
+      limits: { maxCount: blobs.maxReadsAhead, maxBytes: MAX_AHEAD_BYTES },
+      bytesOf: ({ bytes }) => bytes,
+      read: (segment) => readSegment(segment, { blobs, isLastTry }),
+    });
   }
 
-  async *#chunkRows({ chunk, segments }: ChunkJournal): AsyncGenerator<readonly Row[]> {
-    const { blobs, isLastTry, onDamaged, canSendAgain, stopReason } = this.#options;
+  async *#routeRows(
+    journals: readonly ChunkJournal[],
+    readings: ReadAhead<Segment, SegmentReading>,
+  ): AsyncGenerator<readonly Row[]> {
+    for (const journal of journals) yield* this.#chunkRows(journal, readings);
+  }
+
+  async *#chunkRows(
+    { chunk, segments }: ChunkJournal,
+    readings: ReadAhead<Segment, SegmentReading>,
+  ): AsyncGenerator<readonly Row[]> {
+    const { blobs, onDamaged, canSendAgain, stopReason } = this.#options;
     const records = new ChunkRecords(blobs);
     const lostBlobKeys: string[] = [];
     const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
     const isKept = totalBytes <= this.#maxKeptBytes;
     for (const segment of segments) {
-      const reading = await readSegment(segment, { blobs, isLastTry });
+      const reading = await readings.take(segment);
       if (reading.ok) records.add(segment, reading, isKept);
       else {
         lostBlobKeys.push(segment.blobKey);
@@ -200,8 +223,13 @@ class ChunkRecords {
   async *rows(): AsyncGenerator<readonly Row[]> {
     const records = [...this.#records.values()].sort((a, b) => a.lineNumber - b.lineNumber);
     const kept: Row[] = [];
+    const rows = new ReadAhead(records, {
+      limits: { maxCount: this.#blobs.maxReadsAhead, maxBytes: MAX_AHEAD_BYTES },
+      bytesOf: ({ start, end }) => end - start,
+      read: (record) => this.#read(record),
+    });
     for (const record of records) {
-      if (record.bytes === null) yield [await this.row(record.lineNumber)];
+      if (record.bytes === null) yield [await rows.take(record)];
       else kept.push(rowOf(record, record.bytes));
     }
     if (kept.length > 0) yield kept;
@@ -210,6 +238,10 @@ class ChunkRecords {
   async row(lineNumber: number): Promise<Row> {
     const record = this.#records.get(lineNumber);
     if (record === undefined) throw new Error(`no record of line ${lineNumber}`);
+    return this.#read(record);
+  }
+
+  async #read(record: IndexedRecord): Promise<Row> {
     const { segment, start, end } = record;
     const bytes = record.bytes ?? (await this.#blobs.readRange(segment.blobKey, { start, end }));
     return rowOf(record, bytes);

@@ -74,6 +74,10 @@ export class GatedBlobs implements Blobs {
     return this.#blobs.heldByPutBytes;
   }
 
+  get maxReadsAhead(): number {
+    return this.#blobs.maxReadsAhead;
+  }
+
   get writeHints(): WriteHints {
     return this.#blobs.writeHints;
   }

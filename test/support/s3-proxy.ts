@@ -13,7 +13,11 @@ export type Trouble =
   /** Breaks each connection once so many bytes of the answer have gone through. */
   | { readonly kind: "cut"; readonly afterBytes: number }
   /** Takes requests and never answers. */
-  | { readonly kind: "silent" };
+  | { readonly kind: "silent" }
+  /** Passes each request on after a while, as a bucket far away does. */
+  | { readonly kind: "far"; readonly delayMs: number }
+  /** Keeps requests for such an object until the trouble ends. */
+  | { readonly kind: "hold"; readonly method: string; readonly path: RegExp };
 
 export interface S3Proxy extends AsyncDisposable {
   readonly url: string;
@@ -21,16 +25,23 @@ export interface S3Proxy extends AsyncDisposable {
   readonly requests: string[];
   /** Null: requests go through. */
   trouble: Trouble | null;
+  /** The paths of the requests that are being kept. */
+  readonly held: readonly string[];
 }
 
 export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
   const requests: string[] = [];
-  const proxy = { requests, trouble: null as Trouble | null };
+  const holding = new Holding();
+  const proxy = { requests, held: holding.paths };
+  let trouble: Trouble | null = null;
   const server = createServer((asked, answer) => {
     requests.push(`${asked.method} ${asked.url?.replace(/^[^?]*/, "")}`);
-    if (proxy.trouble?.kind === "silent") asked.resume();
-    else if (proxy.trouble?.kind === "slow_down") slowDown(asked, answer);
-    else forward(asked, answer, { serverUrl, trouble: proxy.trouble });
+    const pass = () => forward(asked, answer, { serverUrl, trouble });
+    if (trouble?.kind === "silent") asked.resume();
+    else if (trouble?.kind === "slow_down") slowDown(asked, answer);
+    else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
+    else if (trouble?.kind === "hold" && isMatch(asked, trouble)) holding.add(asked, pass);
+    else pass();
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const close = async () => {
@@ -40,10 +51,36 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     await once(server, "close");
   };
   atTestEnd(close);
-  return Object.assign(proxy, {
+  return {
+    ...proxy,
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    get trouble() {
+      return trouble;
+    },
+    set trouble(next) {
+      trouble = next;
+      holding.release();
+    },
     [Symbol.asyncDispose]: close,
-  });
+  };
+}
+
+const isMatch = (asked: IncomingMessage, { method, path }: { method: string; path: RegExp }) =>
+  asked.method === method && path.test(asked.url ?? "");
+
+class Holding {
+  readonly paths: string[] = [];
+  readonly #waiting: (() => void)[] = [];
+
+  add(asked: IncomingMessage, pass: () => void): void {
+    this.paths.push(asked.url ?? "");
+    this.#waiting.push(pass);
+  }
+
+  release(): void {
+    this.paths.length = 0;
+    for (const pass of this.#waiting.splice(0)) pass();
+  }
 }
 
 function slowDown(asked: IncomingMessage, answer: ServerResponse): void {
