@@ -99,7 +99,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
   const { config, role = "all", clock, log, metrics, openStorage: open = openStorage } = options;
-  const opened = await open(config, { clock, closers });
+  const onS3Request = metrics.s3Requested.bind(metrics);
+  const opened = await open(config, { clock, closers, onS3Request });
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
   const { planFor, fitted } = descriptorPlans();

@@ -8,7 +8,7 @@ import { dirname, join, resolve } from "node:path";
 import { type Blobs, BlobsUnavailable } from "./blobs/blobs.ts";
 import { openDiskBlobs } from "./blobs/disk.ts";
 import { FOLDER_MODE, hasFiles, isOpenToOthers, makeFolder } from "./blobs/file-system.ts";
-import type { S3Options } from "./blobs/s3-client.ts";
+import type { OnS3Request, S3Options } from "./blobs/s3-client.ts";
 import type { Config } from "./config/schema.ts";
 import type { StorageConfig } from "./config/storage.ts";
 import {
@@ -25,7 +25,10 @@ export type OpenedStorage =
   | { readonly ok: true; readonly store: Store; readonly blobs: Blobs }
   | Refusal;
 
-export type StorageDeps = DatabaseDeps;
+export interface StorageDeps extends DatabaseDeps {
+  /** The callback for each request to a bucket. */
+  readonly onS3Request?: OnS3Request;
+}
 
 /** Matches the names in a folder that only batchd uses. */
 const OWN_NAMES =
@@ -86,10 +89,10 @@ function folderIn(dir: string, isShared: boolean): BlobPlace {
 /** Loads the SDK only if there is a bucket, because of its memory. */
 async function bucketOf(
   storage: StorageConfig,
-  { clock, closers }: StorageDeps,
+  { clock, closers, onS3Request }: StorageDeps,
 ): Promise<BlobPlace> {
   const { S3Blobs } = await import("./blobs/s3.ts");
-  const blobs = new S3Blobs(s3Options(storage), clock);
+  const blobs = new S3Blobs(s3Options(storage), clock, onS3Request);
   closers.add("bucket", () => blobs.close());
   const path = `s3://${storage.bucket}/${storage.prefix}`;
   return {
@@ -145,6 +148,7 @@ function s3Options(storage: StorageConfig): S3Options {
     sendsChecksums: storage.checksums,
     partBytes: storage.part_bytes,
     timeoutMs: storage.timeout_seconds * 1000,
+    linkSeconds: storage.presigned_downloads ? Math.ceil(storage.presigned_seconds) : undefined,
   };
 }
 

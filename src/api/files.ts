@@ -9,7 +9,13 @@ import { type FileId, newFileId, type ScopedId, type StoredFile } from "../batch
 import { ContentCheck, type ContentReport } from "../batch/content.ts";
 import { truncate } from "../batch/truncate.ts";
 import { type BlobIntents, IntentRevoked } from "../blobs/blob-intents.ts";
-import { BlobNotFound, type Blobs, type ByteRange } from "../blobs/blobs.ts";
+import {
+  BlobNotFound,
+  type BlobPart,
+  type Blobs,
+  type ByteRange,
+  type LinkHeaders,
+} from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
@@ -65,6 +71,8 @@ export type ReceivedFile = Omit<StoredFile, "id" | "blobKey">;
 
 export interface Storing {
   readonly maxBytes: number;
+  /** The blobs that have the content already, one after another. */
+  readonly parts?: readonly BlobPart[];
   /** Publishes the file once its blob is durable. The blob is removed if this throws. */
   readonly publish: (file: StoredFile) => Promise<void>;
 }
@@ -99,11 +107,7 @@ export class Files {
     return this.#received(project, incoming, check);
   }
 
-  async store(
-    project: string,
-    incoming: IncomingFile,
-    { maxBytes, publish }: Storing,
-  ): Promise<StoredFile> {
+  async store(project: string, incoming: IncomingFile, storing: Storing): Promise<StoredFile> {
     const { tracing } = this.#deps;
     const { requestId, traceparent: parent } = incoming.origin;
     const id = newFileId();
@@ -112,7 +116,7 @@ export class Files {
     const origin = { requestId, traceparent: span.traceparent ?? parent };
     return during(
       span,
-      () => this.#store(project, { ...incoming, origin }, { id, maxBytes, publish }),
+      () => this.#store(project, { ...incoming, origin }, { id, ...storing }),
       ({ bytes, purpose }) => ({ "batchd.file.bytes": bytes, "batchd.file.purpose": purpose }),
     );
   }
@@ -120,7 +124,7 @@ export class Files {
   async #store(
     project: string,
     incoming: IncomingFile,
-    { id, maxBytes, publish }: Storing & { readonly id: FileId },
+    { id, maxBytes, parts, publish }: Storing & { readonly id: FileId },
   ): Promise<StoredFile> {
     const { blobs, intents, memory, clock, log } = this.#deps;
     const blobKey = `files/${id}`;
@@ -128,7 +132,9 @@ export class Files {
     using room = memory.open("requests", project);
     const file = await intents.during([blobKey], async () => {
       const content = this.#checked(incoming, check, maxBytes);
-      await blobs.put(blobKey, countedIn(room, content, { maxBytes: blobs.heldByPutBytes, clock }));
+      const counted = countedIn(room, content, { maxBytes: blobs.heldByPutBytes, clock });
+      if (parts === undefined) await blobs.put(blobKey, counted);
+      else await blobs.join(blobKey, parts, counted);
       const stored = { id, blobKey, ...(await this.#received(project, incoming, check)) };
       await publish(stored);
       return stored;
@@ -174,6 +180,11 @@ export class Files {
       throw cause;
     }
     return content;
+  }
+
+  /** Returns an address from which anyone can read the content for a while; null if clients get it from this server. */
+  linkTo(file: StoredFile, headers: LinkHeaders): Promise<string | null> {
+    return this.#deps.blobs.linkTo(file.blobKey, headers);
   }
 
   async delete(asked: ScopedId<"file">): Promise<FileId> {

@@ -1,6 +1,7 @@
 /**
  * The operations of a client on uploads, which bring a large file in parts. Each part is a blob of its own. Completing
- * an upload copies the listed parts, in their order, into the blob of a new file, which passes the usual checks.
+ * an upload joins the listed parts, in their order, to the blob of a new file. All bytes are read for the usual checks,
+ * and the storage copies them by itself where it can.
  *
  * One guarded commit ends the upload and publishes the file. So exactly one of several clients that complete, cancel or
  * come too late can succeed. The sweep removes the parts of an upload that has ended.
@@ -161,7 +162,8 @@ export class Uploads {
     };
     try {
       const incoming = { filename, content, details, origin, requestBytes: null };
-      return await files.store(project, incoming, { maxBytes: bytes, publish });
+      const sources = parts.map((part) => ({ key: part.blobKey, bytes: part.bytes }));
+      return await files.store(project, incoming, { maxBytes: bytes, publish, parts: sources });
     } catch (cause) {
       // The sweep deletes the parts as soon as another request has ended the upload. That end is the better error.
       if (cause instanceof BlobNotFound) await this.#findPending(upload);

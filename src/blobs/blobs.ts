@@ -17,6 +17,18 @@ export interface ByteRange {
   readonly end: number;
 }
 
+/** A blob whose bytes become a part of another one. */
+export interface BlobPart {
+  readonly key: string;
+  readonly bytes: number;
+}
+
+/** The headers of a download, which a link brings with it. */
+export interface LinkHeaders {
+  readonly contentType: string;
+  readonly contentDisposition: string;
+}
+
 /** The best times to write small blobs that gather their bytes, such as segments of a journal. */
 export interface WriteHints {
   /** The least time between two writes. More writes cost more than the work that a crash would repeat. */
@@ -36,12 +48,23 @@ export interface Blobs {
   readonly maxReadsAhead: number;
   /** Stores the bytes under a new key. An error of `source` is thrown on, and nothing is stored. */
   put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }>;
+  /**
+   * Stores the bytes of other blobs, in their order, under a new key. The storage copies them by itself where it can.
+   * `content` yields the same bytes, checked: an error of it is thrown on, and nothing is stored.
+   */
+  join(
+    key: string,
+    parts: readonly BlobPart[],
+    content: AsyncIterable<Uint8Array>,
+  ): Promise<{ bytes: number }>;
   /** Stores one buffer under a new key. */
   putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void>;
   /** Emits {@link BlobNotFound} for a missing blob, {@link BlobTooShort} for one that ends within the range. */
   read(key: string, range?: ByteRange): Readable;
   /** Reads a range into one buffer. Throws {@link BlobNotFound} or {@link BlobTooShort}. */
   readRange(key: string, range: ByteRange): Promise<Buffer>;
+  /** Returns an address from which anyone can read the blob for a while; null if the storage gives out none. */
+  linkTo(key: string, headers: LinkHeaders): Promise<string | null>;
   /** Lists the blobs whose key starts with `prefix` (a path that ends in `/`, or empty), in no particular order. */
   list(prefix: string): AsyncIterable<BlobInfo>;
   /** Deletes blobs, in one call if the storage can do that. A missing blob is no error. */

@@ -19,7 +19,14 @@ export interface S3Options {
   readonly partBytes: number;
   /** The longest silence on a connection. */
   readonly timeoutMs: number;
+  /** The lifetime of the links to objects; undefined if there are to be none. */
+  readonly linkSeconds?: number | undefined;
 }
+
+/** What became of a request. A request that the SDK repeats counts each time, as it does for the service. */
+type S3Outcome = "ok" | "missing" | "throttled" | "refused" | "failed";
+
+export type OnS3Request = (operation: string, outcome: S3Outcome) => void;
 
 export interface S3Credentials {
   readonly accessKeyId: string;
@@ -38,7 +45,7 @@ const MAX_ATTEMPTS = 4;
 /** The most connections that stay open for later requests. */
 const MAX_IDLE_CONNECTIONS = 32;
 
-export function openS3Client(options: S3Options): S3Client {
+export function openS3Client(options: S3Options, onRequest: OnS3Request): S3Client {
   const { region, endpoint, forcePathStyle, credentials, sendsChecksums, timeoutMs } = options;
   // A bound would let slow downloads, which hold a connection each, stop the journals.
   const agent = {
@@ -64,7 +71,28 @@ export function openS3Client(options: S3Options): S3Client {
     ...(endpoint !== undefined && { endpoint }),
     ...(credentials !== undefined && { credentials: credentialsOf(credentials) }),
   };
-  return new S3Client(config);
+  const client = new S3Client(config);
+  countRequests(client, onRequest);
+  return client;
+}
+
+/** The step is inside of the one that repeats requests, and outside of the one that finds errors in answers. */
+function countRequests({ middlewareStack }: S3Client, onRequest: OnS3Request): void {
+  middlewareStack.add(
+    (next, { commandName = "" }) =>
+      async (args) => {
+        const operation = commandName.replace(/Command$/, "");
+        try {
+          const result = await next(args);
+          onRequest(operation, "ok");
+          return result;
+        } catch (error) {
+          onRequest(operation, outcomeOf(error));
+          throw error;
+        }
+      },
+    { name: "countRequests", step: "deserialize", priority: "high" },
+  );
 }
 
 const credentialsOf = ({ accessKeyId, secretAccessKey, sessionToken }: S3Credentials) => ({
@@ -80,7 +108,9 @@ interface ServiceError extends Error {
 
 /** The answers of a server that needs nothing but time. */
 const PASSING_STATUSES = [408, 409, 425, 429];
-const PASSING_NAMES = ["RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"];
+const THROTTLING_STATUSES = [429, 503];
+const THROTTLING_NAMES = ["SlowDown", "Throttling", "ThrottlingException"];
+const PASSING_NAMES = ["RequestTimeout", ...THROTTLING_NAMES];
 
 const statusOf = (error: unknown) => (error as ServiceError).$metadata?.httpStatusCode;
 
@@ -93,6 +123,20 @@ export const isOutOfRange = (error: unknown): boolean => statusOf(error) === 416
 /** Recognizes a multipart upload that was completed or aborted before. */
 export const isNoSuchUpload = (error: unknown): boolean =>
   error instanceof Error && error.name === "NoSuchUpload";
+
+/** Recognizes a server that does not know the operation. */
+export const isNotImplemented = (error: unknown): boolean =>
+  [405, 501].includes(statusOf(error) ?? 0) ||
+  (error instanceof Error && error.name === "NotImplemented");
+
+function outcomeOf(error: unknown): S3Outcome {
+  const status = statusOf(error) ?? 0;
+  if (THROTTLING_STATUSES.includes(status) || THROTTLING_NAMES.includes((error as Error).name)) {
+    return "throttled";
+  }
+  if (status === 404) return "missing";
+  return status >= 400 && status < 500 ? "refused" : "failed";
+}
 
 /** Translates an error of the SDK into one of the port. */
 export function blobError(cause: unknown, key: string): Error {

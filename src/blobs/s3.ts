@@ -11,6 +11,7 @@ import {
   AbortMultipartUploadCommand,
   DeleteObjectCommand,
   DeleteObjectsCommand,
+  GetObjectCommand,
   HeadObjectCommand,
   ListMultipartUploadsCommand,
   type MultipartUpload,
@@ -19,24 +20,30 @@ import {
   type S3Client,
 } from "@aws-sdk/client-s3";
 import { Upload } from "@aws-sdk/lib-storage";
+import { getSignedUrl } from "@aws-sdk/s3-request-presigner";
 import type { Clock } from "../clock.ts";
 import {
   assertKey,
   assertPrefix,
   type BlobInfo,
+  type BlobPart,
   type Blobs,
   type ByteRange,
   type FindGarbage,
+  type LinkHeaders,
   type WriteHints,
 } from "./blobs.ts";
 import {
   isMissing,
   isNoSuchUpload,
+  type OnS3Request,
   openS3Client,
   type S3Options,
   unavailable,
 } from "./s3-client.ts";
+import { joinObjects, planPieces } from "./s3-join.ts";
 import { readObject } from "./s3-reading.ts";
+import { Semaphore } from "./semaphore.ts";
 
 /** Each write is a request, which takes tens of milliseconds and costs money. */
 const WRITE_HINTS: WriteHints = { minIntervalMs: 2_000, fullBytes: 4 * 1024 * 1024 };
@@ -44,6 +51,11 @@ const WRITE_HINTS: WriteHints = { minIntervalMs: 2_000, fullBytes: 4 * 1024 * 10
 const PARTS_AT_ONCE = 2;
 /** Sixteen reads of half a megabyte, with a latency of 20 ms, are more than a merge can take. */
 const READS_AHEAD = 16;
+/**
+ * The most connections for requests that take their time from the network alone. The others depend on a client: each
+ * upload or download has connections of its own, so a slow one holds up nothing else.
+ */
+const SHORT_CONNECTIONS = 32;
 /** The most keys that S3 takes in one request. */
 const DELETED_AT_ONCE = 1_000;
 const PING_NAME = ".ping";
@@ -54,23 +66,30 @@ export class S3Blobs implements Blobs {
   readonly heldByPutBytes: number;
   readonly maxReadsAhead = READS_AHEAD;
   readonly #client: S3Client;
+  readonly #connections = new Semaphore(SHORT_CONNECTIONS);
   readonly #clock: Pick<Clock, "after">;
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #partBytes: number;
+  readonly #sendsChecksums: boolean;
+  readonly #linkSeconds: number | undefined;
+  /** False once the server has refused to copy. */
+  #canCopy = true;
   /** The parameters that ask the bucket to encrypt an object. */
   readonly #encryption: {
     readonly ServerSideEncryption?: "AES256" | "aws:kms";
     readonly SSEKMSKeyId?: string;
   };
 
-  constructor(options: S3Options, clock: Pick<Clock, "after">) {
+  constructor(options: S3Options, clock: Pick<Clock, "after">, onRequest: OnS3Request = () => {}) {
     this.#clock = clock;
     const { bucket, prefix, partBytes, encryption } = options;
-    this.#client = openS3Client(options);
+    this.#client = openS3Client(options, onRequest);
     this.#bucket = bucket;
     this.#prefix = prefix;
     this.#partBytes = partBytes;
+    this.#sendsChecksums = options.sendsChecksums;
+    this.#linkSeconds = options.linkSeconds;
     // One more part fills while the others are on their way.
     this.heldByPutBytes = (PARTS_AT_ONCE + 1) * partBytes;
     this.#encryption = {
@@ -95,6 +114,25 @@ export class S3Blobs implements Blobs {
     return { bytes: counted.bytes };
   }
 
+  async join(
+    key: string,
+    parts: readonly BlobPart[],
+    content: AsyncIterable<Uint8Array>,
+  ): Promise<{ bytes: number }> {
+    const pieces = this.#canCopy ? planPieces(parts) : null;
+    if (pieces === null) return this.put(key, content);
+    const target = {
+      client: this.#client,
+      object: { ...this.#object(key), ...this.#encryption },
+      sendsChecksums: this.#sendsChecksums,
+      pathOf: (partKey: string) => this.#object(partKey).Key,
+      connections: this.#connections,
+    };
+    this.#canCopy = await joinObjects(target, pieces, content);
+    if (!this.#canCopy) return this.put(key, content);
+    return { bytes: pieces.reduce((sum, { bytes }) => sum + bytes, 0) };
+  }
+
   async putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void> {
     const object = this.#object(key);
     const total = bytes.reduce((sum, { byteLength }) => sum + byteLength, 0);
@@ -104,19 +142,30 @@ export class S3Blobs implements Blobs {
       return;
     }
     const Body = Buffer.concat(bytes, total);
-    await this.#sent(
-      this.#client.send(new PutObjectCommand({ ...object, ...this.#encryption, Body })),
-    );
+    const command = new PutObjectCommand({ ...object, ...this.#encryption, Body });
+    await this.#sent(this.#connections.run(() => this.#client.send(command)));
   }
 
   read(key: string, range: ByteRange = { start: 0, end: Number.POSITIVE_INFINITY }): Readable {
     return Readable.from(this.#chunksOf(key, range), { objectMode: false });
   }
 
-  async readRange(key: string, range: ByteRange): Promise<Buffer> {
-    const chunks: Buffer[] = [];
-    for await (const chunk of this.#chunksOf(key, range)) chunks.push(chunk);
-    return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+  readRange(key: string, range: ByteRange): Promise<Buffer> {
+    return this.#connections.run(async () => {
+      const chunks: Buffer[] = [];
+      for await (const chunk of this.#chunksOf(key, range)) chunks.push(chunk);
+      return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+    });
+  }
+
+  async linkTo(key: string, headers: LinkHeaders): Promise<string | null> {
+    if (this.#linkSeconds === undefined) return null;
+    const command = new GetObjectCommand({
+      ...this.#object(key),
+      ResponseContentType: headers.contentType,
+      ResponseContentDisposition: headers.contentDisposition,
+    });
+    return this.#sent(getSignedUrl(this.#client, command, { expiresIn: this.#linkSeconds }));
   }
 
   async *list(prefix: string): AsyncIterable<BlobInfo> {

@@ -91,6 +91,15 @@ export const STORAGE = z.strictObject({
     .describe(
       "Whether uploads carry a CRC-32 that the server checks. `false` for a server that refuses such requests.",
     ),
+  presigned_downloads: z
+    .boolean()
+    .default(false)
+    .describe(
+      "Whether downloads are redirected to the bucket (302), to an address that is signed for this file. Clients must be able to reach the bucket, at another origin than batchd.",
+    ),
+  presigned_seconds: seconds
+    .default(300)
+    .describe("How long such an address is valid, for whoever knows it."),
   part_bytes: bytes(MIN_PART_BYTES, MAX_PART_BYTES)
     .default(8 * MIB)
     .describe(

@@ -135,6 +135,11 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
           OUTPUT_LINE_EXAMPLE.slice(0, 41),
           RANGE_HEADERS,
         ),
+        "302": {
+          description:
+            "The storage has the bytes, at an address that is valid for some minutes. Only with `storage.presigned_downloads`.",
+          headers: z.object({ location: z.url() }),
+        },
         "400": BAD_REQUEST,
         "404": FILE_NOT_FOUND,
         "416": RANGE_NOT_SATISFIABLE,

@@ -2,10 +2,10 @@
  * Starts reads before their results are needed. A storage in the network takes tens of milliseconds for each read, however
  * few bytes it has, and a merge that reads one segment after another would mostly wait.
  *
- * Reads start in the order of the things. Those whose results nobody has taken yet are limited in number and in bytes. A
+ * Reads start in the order of the things. The results that wait to be taken are limited in number and in bytes. A
  * thing may be taken at any time: a read that has not started yet starts at once, without regard to the limits.
  */
-export interface AheadLimits {
+interface AheadLimits {
   /** The most reads that are started and not taken; 0 starts none ahead. */
   readonly maxCount: number;
   readonly maxBytes: number;

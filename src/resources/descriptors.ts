@@ -3,7 +3,8 @@
  * cannot write its journal, reach a model or report the fault.
  *
  * The engine's files have a fixed number of them. The upstreams get the descriptors for their concurrency, but at most
- * a third of the rest. The clients get two for each connection, because an upload or a download also has a file.
+ * a third of the rest. The clients get two for each connection, because an upload or a download also has a file. With a
+ * bucket they get three, because an upload has two parts on their way, and the engine has connections instead of files.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import type { Config } from "../config/schema.ts";
@@ -11,9 +12,14 @@ import type { UpstreamConfig } from "../config/upstreams.ts";
 
 /** The files of the engine: journals, results, the sweep and webhooks, each a few at a time. */
 const FILES_COUNT = 6;
+/**
+ * The connections of the engine to a bucket: 32 for short requests (`SHORT_CONNECTIONS` in `blobs/s3.ts`), and four for the
+ * results and one for the input of each of three batches.
+ */
+const BUCKET_CONNECTIONS = 32 + 3 * (4 + 1);
 /** The connections that are being refused, and those that have not closed yet. */
 const SLACK_COUNT = 2;
-const PER_CONNECTION = 2;
+const PER_CONNECTION = { folder: 2, s3: 3 } as const;
 /** The most connections of clients. Each also takes some 20 kB of memory. */
 const MAX_CONNECTIONS = 10_000;
 
@@ -34,11 +40,14 @@ export interface Descriptors {
 
 export function planDescriptors(descriptors: Descriptors | null, config: Config): DescriptorPlan {
   const { limit, usedCount } = descriptors ?? { limit: 1_000_000, usedCount: 0 };
-  const freeCount = Math.max(2 * PER_CONNECTION, limit - usedCount - FILES_COUNT - SLACK_COUNT);
+  const { type } = config.storage;
+  const fixedCount = FILES_COUNT + SLACK_COUNT + (type === "s3" ? BUCKET_CONNECTIONS : 0);
+  const perConnection = PER_CONNECTION[type];
+  const freeCount = Math.max(2 * perConnection, limit - usedCount - fixedCount);
   const wantedCount = connectionsTo(config.upstreams);
   const maxRequests = Math.max(1, Math.min(wantedCount, Math.floor(freeCount / 3)));
-  const maxConnections = Math.max(1, Math.floor((freeCount - maxRequests) / PER_CONNECTION));
-  const neededCount = usedCount + FILES_COUNT + SLACK_COUNT + 3 * wantedCount;
+  const maxConnections = Math.max(1, Math.floor((freeCount - maxRequests) / perConnection));
+  const neededCount = usedCount + fixedCount + 3 * wantedCount;
   return {
     maxConnections: Math.min(MAX_CONNECTIONS, maxConnections),
     maxRequests,

@@ -101,6 +101,7 @@ export class Metrics {
   readonly #segments = this.#counter("batchd_journal_segments_total");
   readonly #segmentBytes = this.#counter("batchd_journal_bytes_total");
   readonly #writeFailures = this.#counter("batchd_journal_write_failures_total");
+  readonly #s3Requests = this.#counter("batchd_s3_requests_total");
   readonly #webhooks = this.#counter("batchd_webhook_attempts_total");
   readonly #reloads = this.#counter("batchd_config_reloads_total");
 
@@ -174,6 +175,10 @@ export class Metrics {
 
   journalWriteFailed(): void {
     this.#writeFailures.inc();
+  }
+
+  s3Requested(operation: string, outcome: string): void {
+    this.#s3Requests.inc({ operation, outcome });
   }
 
   webhookAttempted(webhook: string, outcome: "delivered" | "failed" | "given_up"): void {

@@ -1,5 +1,7 @@
 /** Batches of a server whose files, journals and results are in a bucket. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
+import { Scrape } from "../support/prometheus.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -37,4 +39,43 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
       Array.from({ length: count }, (_, i) => `line-${i + 1}`),
     );
   }, 120_000);
+
+  test("a batch of 20,000 lines takes at most ten requests to the bucket for a thousand lines, and the metric counts each", async () => {
+    await using upstream = await startUpstream();
+    upstream.forget();
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: "counted/", endpoint: proxy.url });
+    // Time stands still: a chunk that takes longer than two seconds is written more often, and a busy machine is slow.
+    await using service = await startTestService({
+      clock: new FakeClock(),
+      config: {
+        storage,
+        upstreams: [{ name: "u", base_url: upstream.url, models: ["*"], max_concurrency: 64 }],
+      },
+    });
+    const requestsSoFar = async () => {
+      const text = await (await fetch(`${service.url}/metrics`)).text();
+      return new Scrape(text).value("batchd_s3_requests_total");
+    };
+    await expect.poll(async () => (await requestsSoFar()) - proxy.requests.length).toBe(0);
+    const before = await requestsSoFar();
+    const count = 20_000;
+    const batch = await service.run(chatLines(count));
+    expect(batch.request_counts?.completed).toBe(count);
+    const made = (await requestsSoFar()) - before;
+    expect(made).toBeGreaterThanOrEqual(count / 512);
+    expect(made / (count / 1_000)).toBeLessThanOrEqual(10);
+  }, 300_000);
+
+  test("requests that the bucket turns away are counted as throttled, each try of them", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: "throttled/", endpoint: proxy.url });
+    await using service = await startTestService({ config: { storage } });
+    proxy.trouble = { kind: "slow_down" };
+    await expect(service.upload(chatLines(1))).rejects.toMatchObject({ status: 503 });
+    proxy.trouble = null;
+    const text = await (await fetch(`${service.url}/metrics`)).text();
+    const labels = { operation: "PutObject", outcome: "throttled" };
+    expect(new Scrape(text).value("batchd_s3_requests_total", labels)).toBe(4);
+  }, 60_000);
 });

@@ -12,7 +12,7 @@ const things = fc
   .map((sizes) => sizes.map((bytes, number): Thing => ({ number, bytes })));
 const limits = fc.record({ maxCount: fc.nat({ max: 5 }), maxBytes: fc.nat({ max: 100 }) });
 
-test("whatever is taken when, each thing is read once, and what nobody has taken stays within the limits", async () => {
+test("whatever is taken when, each thing is read once, and the results that wait stay within the limits", async () => {
   const property = fc.asyncProperty(
     things.chain((all) =>
       fc.record({
@@ -59,7 +59,7 @@ test("the next things are read before they are taken, in their order", () => {
   expect(started).toEqual([1, 2, 3, 4]);
 });
 
-test("a failure surfaces where its thing is taken, and nowhere if nobody takes it", async () => {
+test("a failure surfaces where its thing is taken, and nowhere if it is not taken", async () => {
   const ahead = new ReadAhead([1, 2, 3], {
     limits: { maxCount: 2, maxBytes: 100 },
     bytesOf: () => 1,

@@ -7,6 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parseConfig } from "../../src/config/config.ts";
+import { planDescriptors } from "../../src/resources/descriptors.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { multipart, RawConnection, uploadRequest } from "../support/raw-http.ts";
 import { chatLines } from "../support/service.ts";
@@ -125,3 +127,14 @@ test.skipIf(!hasPrlimit)(
   },
   30_000,
 );
+
+test("connections to a bucket are part of the plan: those of the engine, and two for each client", () => {
+  const planFor = (storage: object) => {
+    const parsed = parseConfig({ storage, upstreams: [] });
+    if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
+    return planDescriptors({ limit: 1_024, usedCount: 24 }, parsed.config);
+  };
+  const { maxRequests, maxConnections } = planFor({ type: "s3", bucket: "b" });
+  expect(maxConnections).toBe(Math.floor((1_024 - 24 - 8 - 47 - maxRequests) / 3));
+  expect(maxConnections).toBeLessThan(planFor({}).maxConnections);
+});

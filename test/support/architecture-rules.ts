@@ -132,6 +132,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "ipaddr.js": ["webhooks/address-guard.ts"],
   "@aws-sdk/client-s3": ["blobs/s3"],
   "@aws-sdk/lib-storage": ["blobs/s3"],
+  "@aws-sdk/s3-request-presigner": ["blobs/s3"],
   "drizzle-orm": ["store/sqlite/", "store/postgres/"],
   "better-sqlite3": ["store/sqlite/"],
   pg: ["store/postgres/"],

@@ -1,6 +1,14 @@
 /** Blobs whose reads and writes can be delayed, so that a test can act between two steps. */
 import { Readable } from "node:stream";
-import type { BlobInfo, Blobs, ByteRange, FindGarbage, WriteHints } from "../../src/blobs/blobs.ts";
+import type {
+  BlobInfo,
+  BlobPart,
+  Blobs,
+  ByteRange,
+  FindGarbage,
+  LinkHeaders,
+  WriteHints,
+} from "../../src/blobs/blobs.ts";
 
 class Gate {
   readonly #waiting: { readonly key: string; readonly open: () => void }[] = [];
@@ -50,6 +58,19 @@ export class GatedBlobs implements Blobs {
   async put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> {
     await this.puts.pass(key);
     return this.#blobs.put(key, source);
+  }
+
+  async join(
+    key: string,
+    parts: readonly BlobPart[],
+    content: AsyncIterable<Uint8Array>,
+  ): Promise<{ bytes: number }> {
+    await this.puts.pass(key);
+    return this.#blobs.join(key, parts, content);
+  }
+
+  linkTo(key: string, headers: LinkHeaders): Promise<string | null> {
+    return this.#blobs.linkTo(key, headers);
   }
 
   async putBytes(key: string, bytes: readonly Uint8Array[]): Promise<void> {

@@ -1,0 +1,242 @@
+/**
+ * Makes an object of other objects. The server copies their bytes, so they need not be written again. A part of an object
+ * must have 5 MiB, except the last one. Smaller sources are therefore uploaded, together with the next one where they need
+ * more bytes. Ranges of a source are not copied, because not every server does that well.
+ *
+ * The caller reads the bytes at the same time to check them, and the object must not appear before the check has ended.
+ */
+import {
+  AbortMultipartUploadCommand,
+  type CompletedPart,
+  CompleteMultipartUploadCommand,
+  CreateMultipartUploadCommand,
+  type CreateMultipartUploadCommandInput,
+  type S3Client,
+  UploadPartCommand,
+  UploadPartCopyCommand,
+} from "@aws-sdk/client-s3";
+import type { BlobPart } from "./blobs.ts";
+import { blobError, isNotImplemented, unavailable } from "./s3-client.ts";
+import type { Semaphore } from "./semaphore.ts";
+
+const MIN_PART_BYTES = 5 * 1024 * 1024;
+const MAX_PARTS = 10_000;
+const COPIES_AT_ONCE = 4;
+
+/** One part of the new object. The server copies the source, or the bytes are uploaded where there is none. */
+interface Piece {
+  readonly bytes: number;
+  readonly sourceKey: string | null;
+}
+
+/** Plans the parts of an object. Returns null if all bytes have to be uploaded. */
+export function planPieces(sources: readonly BlobPart[]): Piece[] | null {
+  const parts = sources.filter(({ bytes }) => bytes > 0);
+  const pieces: Piece[] = [];
+  let gathered = 0;
+  const upload = (bytes: number) => {
+    pieces.push({ bytes, sourceKey: null });
+    gathered -= bytes;
+  };
+  for (const [i, { key, bytes }] of parts.entries()) {
+    const isLargeEnough = bytes >= MIN_PART_BYTES || i === parts.length - 1;
+    if (gathered === 0 && isLargeEnough) {
+      pieces.push({ bytes, sourceKey: key });
+      continue;
+    }
+    gathered += bytes;
+    while (gathered >= 2 * MIN_PART_BYTES) upload(MIN_PART_BYTES);
+    // With an end of its own, the next source can be copied.
+    if (gathered >= MIN_PART_BYTES) upload(gathered);
+  }
+  if (gathered > 0) upload(gathered);
+  const isUseful = pieces.length > 1 && pieces.some(({ sourceKey }) => sourceKey !== null);
+  return isUseful && pieces.length <= MAX_PARTS ? pieces : null;
+}
+
+interface Target {
+  readonly client: S3Client;
+  /** Bucket and name of the object, and how to encrypt it. */
+  readonly object: Omit<CreateMultipartUploadCommandInput, "ChecksumAlgorithm">;
+  readonly sendsChecksums: boolean;
+  /** The name of an object, with the prefix of the deployment. */
+  readonly pathOf: (key: string) => string;
+  readonly connections: Semaphore;
+}
+
+/**
+ * Resolves to false, before it has read any of the content, if the server cannot copy. An error of `content` is thrown on,
+ * and nothing is stored.
+ */
+export async function joinObjects(
+  target: Target,
+  pieces: readonly Piece[],
+  content: AsyncIterable<Uint8Array>,
+): Promise<boolean> {
+  const join = await Join.begin(target, pieces);
+  try {
+    // The others are copied only if the first one was: the content can still be uploaded.
+    if (!(await join.copyFirst())) {
+      await join.abort();
+      return false;
+    }
+    const copied = join.copyOthers();
+    for await (const upload of uploadsIn(pieces, content)) {
+      if (join.isAborted) break;
+      await join.upload(upload);
+    }
+    await copied;
+    await join.complete();
+    return true;
+  } catch (error) {
+    await join.abort();
+    throw error;
+  }
+}
+
+class Join {
+  readonly #target: Target;
+  readonly #uploadId: string;
+  readonly #copies: { readonly number: number; readonly sourceKey: string }[];
+  readonly #parts: CompletedPart[] = [];
+  readonly #aborting = new AbortController();
+  #copying: Promise<unknown> = Promise.resolve();
+
+  private constructor(target: Target, uploadId: string, pieces: readonly Piece[]) {
+    this.#target = target;
+    this.#uploadId = uploadId;
+    this.#copies = pieces.flatMap(({ sourceKey }, i) =>
+      sourceKey === null ? [] : [{ number: i + 1, sourceKey }],
+    );
+  }
+
+  static async begin(target: Target, pieces: readonly Piece[]): Promise<Join> {
+    const { client, object, sendsChecksums } = target;
+    const begun = await client
+      .send(
+        new CreateMultipartUploadCommand({
+          ...object,
+          // All parts of an object have a checksum, or none has.
+          ...(sendsChecksums && { ChecksumAlgorithm: "CRC32" }),
+        }),
+      )
+      .catch((error: unknown) => {
+        throw unavailable(error);
+      });
+    return new Join(target, begun.UploadId ?? "", pieces);
+  }
+
+  get isAborted(): boolean {
+    return this.#aborting.signal.aborted;
+  }
+
+  async copyFirst(): Promise<boolean> {
+    try {
+      await this.#copyNext();
+      return true;
+    } catch (error) {
+      if (error instanceof Error && isNotImplemented(error.cause)) return false;
+      throw error;
+    }
+  }
+
+  /** A copy that fails ends the other ones, and the upload. */
+  copyOthers(): Promise<unknown> {
+    const copyAll = async () => {
+      while (this.#copies.length > 0 && !this.isAborted) await this.#copyNext();
+    };
+    this.#copying = Promise.all(Array.from({ length: COPIES_AT_ONCE }, copyAll));
+    this.#copying.catch(() => this.#aborting.abort());
+    return this.#copying;
+  }
+
+  async upload({ number, bytes }: { readonly number: number; readonly bytes: Buffer }) {
+    const { client, connections } = this.#target;
+    const command = new UploadPartCommand({ ...this.#partOf(number), Body: bytes });
+    const sent = connections.run(() => client.send(command, this.#sending));
+    const uploaded = await sent.catch((error: unknown) => {
+      throw unavailable(error);
+    });
+    this.#add(number, uploaded);
+  }
+
+  async complete(): Promise<void> {
+    const Parts = this.#parts.sort((a, b) => (a.PartNumber ?? 0) - (b.PartNumber ?? 0));
+    const command = new CompleteMultipartUploadCommand({
+      ...this.#object,
+      MultipartUpload: { Parts },
+    });
+    await this.#target.client.send(command).catch((error: unknown) => {
+      throw unavailable(error);
+    });
+  }
+
+  /** Removes what was stored. A part that arrives after that would stay, so the requests under way end before. */
+  async abort(): Promise<void> {
+    this.#aborting.abort();
+    await this.#copying.catch(() => {});
+    // The sweep aborts what cannot be aborted now.
+    const command = new AbortMultipartUploadCommand(this.#object);
+    await this.#target.client.send(command).catch(() => {});
+  }
+
+  async #copyNext(): Promise<void> {
+    const { client, object, pathOf, connections } = this.#target;
+    const next = this.#copies.shift();
+    if (next === undefined) return;
+    const { number, sourceKey } = next;
+    const command = new UploadPartCopyCommand({
+      ...this.#partOf(number),
+      CopySource: `${object.Bucket}/${pathOf(sourceKey)}`,
+    });
+    const sent = connections.run(() => client.send(command, this.#sending));
+    const copied = await sent.catch((error: unknown) => {
+      throw blobError(error, sourceKey);
+    });
+    this.#add(number, copied.CopyPartResult ?? {});
+  }
+
+  #add(number: number, { ETag, ChecksumCRC32 }: Omit<CompletedPart, "PartNumber">): void {
+    this.#parts.push({
+      PartNumber: number,
+      ETag,
+      ...(ChecksumCRC32 !== undefined && { ChecksumCRC32 }),
+    });
+  }
+
+  get #object() {
+    const { Bucket, Key } = this.#target.object;
+    return { Bucket, Key, UploadId: this.#uploadId };
+  }
+
+  get #sending() {
+    return { abortSignal: this.#aborting.signal };
+  }
+
+  #partOf(PartNumber: number) {
+    return { ...this.#object, PartNumber };
+  }
+}
+
+/** Reads all of the content, and yields the pieces that have to be uploaded, with the numbers of their parts. */
+async function* uploadsIn(pieces: readonly Piece[], content: AsyncIterable<Uint8Array>) {
+  let index = 0;
+  let passed = 0;
+  let gathered: Uint8Array[] = [];
+  for await (const chunk of content) {
+    for (let at = 0; at < chunk.length; ) {
+      const piece = pieces[index];
+      if (piece === undefined) throw new Error("the content is longer than its parts");
+      const taken = Math.min(piece.bytes - passed, chunk.length - at);
+      if (piece.sourceKey === null) gathered.push(chunk.subarray(at, at + taken));
+      at += taken;
+      passed += taken;
+      if (passed < piece.bytes) continue;
+      index++;
+      passed = 0;
+      if (piece.sourceKey === null) yield { number: index, bytes: Buffer.concat(gathered) };
+      gathered = [];
+    }
+  }
+  if (index < pieces.length) throw new Error("the content is shorter than its parts");
+}
