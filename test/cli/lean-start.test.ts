@@ -23,7 +23,12 @@ afterAll(() => rm(folder, { recursive: true }));
 /** The modules of a server that starts, listens and is stopped. */
 async function modulesOfAStart(script?: string): Promise<string> {
   const list = join(folder, "modules");
-  const env = { NODE_OPTIONS: `--import=${LIST_MODULES}`, MODULE_LIST: list };
+  const env = {
+    NODE_OPTIONS: `--import=${LIST_MODULES}`,
+    MODULE_LIST: list,
+    // A start without the script is to strip the types itself.
+    ...(script === undefined && { NODE_DISABLE_COMPILE_CACHE: "1" }),
+  };
   const args = ["serve", "--port", "0", "--data-dir", join(folder, "data")];
   await using batchd = new BatchdProcess(
     [...args, "--upstream", "http://127.0.0.1:9/v1"],
