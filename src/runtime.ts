@@ -2,6 +2,8 @@
  * The composition root: the one place that knows every part. It starts them in order and closes them in reverse:
  * first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
+import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
 import { Batches } from "./api/batches.ts";
 import { Files } from "./api/files.ts";
 import { Idempotency } from "./api/idempotency.ts";
@@ -14,6 +16,7 @@ import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import { Closers } from "./closers.ts";
 import type { Config } from "./config/schema.ts";
+import { CapacitySharing } from "./engine/capacity-sharing.ts";
 import { Engine } from "./engine/engine.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
@@ -120,6 +123,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const webhooks = new Webhooks({ store, config: config.webhooks, clock, log, metrics });
   closers.add("webhooks", () => webhooks.drain());
   const parts: Parts = {
+    owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
     store,
     blobs,
     intents: new BlobIntents({ store, blobs, log }),
@@ -132,6 +136,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     tracing,
     configNow,
   };
+  const sharing = await startSharing(parts, closers);
   const engine = newEngine(parts);
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => engine.drain(drainGraceMs);
@@ -152,6 +157,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     reconfigure: (next: Config) => {
       current = next;
       upstreams.reconfigure(fitted(next));
+      sharing.nudge();
       webhooks.reconfigure(next.webhooks);
       engine.reroute();
     },
@@ -185,6 +191,8 @@ const intakeLimits = ({ limits }: Config): IntakeLimits => ({
 
 /** The parts of which the engine and the use cases are made. */
 interface Parts {
+  /** The name of this process, which no other has. */
+  readonly owner: string;
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
@@ -201,10 +209,19 @@ interface Parts {
 
 const defaultModelOf = (config: Config) => config.default_model ?? null;
 
+/** Ends after the engine, which has nothing in flight then. */
+async function startSharing(parts: Parts, closers: Closers): Promise<CapacitySharing> {
+  const sharing = new CapacitySharing(parts);
+  closers.add("capacity sharing", () => sharing.close());
+  await sharing.start();
+  return sharing;
+}
+
 function newEngine(parts: Parts): Engine {
-  const { store, blobs, intents, upstreams, webhooks, memory } = parts;
+  const { owner, store, blobs, intents, upstreams, webhooks, memory } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
   return new Engine({
+    owner,
     store,
     blobs,
     intents,

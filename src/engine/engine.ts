@@ -5,8 +5,6 @@
  * The loops keep only the work in flight between passes and ask the store for everything else. A start after `kill
  * -9` is therefore the same as a start after SIGTERM.
  */
-import { randomUUID } from "node:crypto";
-import { hostname } from "node:os";
 import type { Batch } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
@@ -33,6 +31,8 @@ import { Leases } from "./lease.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
 
 export interface EngineOptions {
+  /** The name of this process, which no other has. */
+  readonly owner: string;
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
@@ -99,8 +99,7 @@ export class Engine {
 
   constructor(options: EngineOptions) {
     this.#options = options;
-    const { store, clock, metrics, stopGraceMs, leaseTtlMs } = options;
-    const owner = `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`;
+    const { store, clock, metrics, stopGraceMs, leaseTtlMs, owner } = options;
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
     const commonFailures = new CommonFailures(options.log);
     const runnerDeps = {

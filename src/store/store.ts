@@ -27,6 +27,7 @@ import type { FinalizingStore } from "./finalizing.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
 import type { IntentStore } from "./intents.ts";
 import type { LeaseStore } from "./leases.ts";
+import type { ReplicaStore } from "./replicas.ts";
 import type { UploadStore } from "./uploads.ts";
 import type { ValidationStore } from "./validation.ts";
 
@@ -40,7 +41,8 @@ export interface Store
     LeaseStore,
     ChunkStore,
     FinalizingStore,
-    DeliveryStore {
+    DeliveryStore,
+    ReplicaStore {
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;
   close(): Promise<void>;

@@ -1,6 +1,7 @@
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome } from "../batch/outcome.ts";
+import type { SlotNeed } from "../batch/slot-share.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../telemetry/tracing.ts";
@@ -113,6 +114,7 @@ export class Target {
 
   /** Returns null while the target takes lines of this project and model, even if it is full at the moment. */
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null {
+    if (this.capacity.isElsewhere) return { reason: "no_room", upstreamError: null };
     if (this.limiter.batchLimit === 0) return { reason: "outside_hours", upstreamError: null };
     const failure = this.holds.heldAnywhere(kind) ?? this.capacity.failure;
     return failure === null ? null : unavailabilityOf(failure);
@@ -123,6 +125,15 @@ export class Target {
     const isHeld = this.capacity.circuit === "closed" && this.holds.isAnyOpen;
     const circuit = isHeld ? "open" : this.capacity.circuit;
     return { name: this.name, limit, inFlight: { ...inFlight }, waiting: waitingCount, circuit };
+  }
+
+  /** What it has work for, while it shares the limits of the target with other replicas. */
+  get need(): SlotNeed {
+    const { totalInFlight: inFlight, waitingCount } = this.limiter;
+    const limit = this.#config.max_concurrency;
+    // A target that lines wait for could use all there is: it may lack slots, or its part of a rate.
+    const wanted = waitingCount > 0 ? limit : Math.max(1, inFlight);
+    return { target: this.name, limit, wanted, inFlight };
   }
 
   /**

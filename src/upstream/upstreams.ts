@@ -1,5 +1,6 @@
 /** Makes all targets and routes from the configuration, and keeps them in step with it. */
 import { isDeepStrictEqual } from "node:util";
+import type { SlotNeed } from "../batch/slot-share.ts";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
@@ -35,6 +36,8 @@ export const openUpstreams = (options: UpstreamsOptions): Upstreams =>
 class ConfiguredUpstreams implements Upstreams {
   readonly #options: Required<UpstreamsOptions>;
   readonly #turn: TurnBudget;
+  /** The slots of this process at each target; null while it shares no limits. */
+  #slotCounts: ReadonlyMap<string, number> | null = null;
   /** The targets by their names. */
   #targets: ReadonlyMap<string, Target> = new Map();
   /** The routes by their keys. */
@@ -61,6 +64,20 @@ class ConfiguredUpstreams implements Upstreams {
 
   listTargets(): TargetStatus[] {
     return [...this.#targets.values()].map(({ status }) => status);
+  }
+
+  listNeeds(): SlotNeed[] {
+    return [...this.#targets.values()].map(({ need }) => need);
+  }
+
+  setSlotCounts(slotCounts: ReadonlyMap<string, number>): void {
+    this.#slotCounts = slotCounts;
+    for (const target of this.#targets.values()) this.#share(target);
+  }
+
+  #share(target: Target): void {
+    if (this.#slotCounts === null) return;
+    target.capacity.setShare((this.#slotCounts.get(target.name) ?? 0) / target.need.limit);
   }
 
   askForModels(): Promise<AskedForModels> {
@@ -124,7 +141,9 @@ class ConfiguredUpstreams implements Upstreams {
   #targetOf(config: UpstreamConfig): Target {
     const known = this.#targets.get(config.name);
     if (known === undefined) {
-      return new Target(config, { ...this.#options, turn: this.#turn });
+      const target = new Target(config, { ...this.#options, turn: this.#turn });
+      this.#share(target);
+      return target;
     }
     if (!isDeepStrictEqual(this.#configs.get(config.name), config)) known.reconfigure(config);
     // The cause may have been mended elsewhere: an account may have credit again.

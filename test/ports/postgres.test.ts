@@ -53,7 +53,7 @@ async function openStore(
 /** Each after those that name it. */
 const TABLES = [
   ...["segments", "chunks", "deliveries", "batches", "files"],
-  ...["upload_parts", "uploads", "blob_intents", "idempotency_keys"],
+  ...["upload_parts", "uploads", "blob_intents", "idempotency_keys", "slot_shares"],
 ];
 
 /** One database for the file, emptied for each test: to make one takes longer than most tests. */

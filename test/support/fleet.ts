@@ -30,6 +30,13 @@ export interface Worker extends Member {
   readonly upstream: TestUpstream;
 }
 
+export interface WorkerOptions {
+  /** One that other workers have too; its own one when it is left out. */
+  readonly upstream?: TestUpstream;
+  /** More of its entry in the configuration. */
+  readonly fields?: Record<string, unknown>;
+}
+
 export class Fleet implements AsyncDisposable {
   readonly #options: FleetOptions;
   readonly #folder = temporaryFolder("batchd-fleet-");
@@ -44,11 +51,16 @@ export class Fleet implements AsyncDisposable {
     return this.#start("api", []);
   }
 
-  async worker(): Promise<Worker> {
+  async worker({ upstream, fields }: WorkerOptions = {}): Promise<Worker> {
+    const used = upstream ?? (await this.upstream());
+    const entry = { name: "model", base_url: used.url, models: ["*"], max_concurrency: 32 };
+    return { ...(await this.#start("worker", [{ ...entry, ...fields }])), upstream: used };
+  }
+
+  async upstream(): Promise<TestUpstream> {
     const upstream = await startUpstream();
     this.#open.push({ [Symbol.asyncDispose]: () => upstream.close() });
-    const entry = { name: "model", base_url: upstream.url, models: ["*"], max_concurrency: 32 };
-    return { ...(await this.#start("worker", [entry])), upstream };
+    return upstream;
   }
 
   async #start(role: string, upstreams: readonly unknown[]): Promise<Member> {
@@ -77,9 +89,10 @@ export class Fleet implements AsyncDisposable {
   }
 }
 
-/** Creates a batch of `lineCount` lines. */
-export async function submit({ openai }: Member, lineCount: number): Promise<string> {
-  const text = `${chatLines(lineCount, (n) => `Say ${n}`).join("\n")}\n`;
+/** Creates a batch of `lineCount` lines, each answered after `delayMs`. */
+export async function submit({ openai }: Member, lineCount: number, delayMs = 0): Promise<string> {
+  const delay = delayMs === 0 ? "" : `[[delay ${delayMs}]] `;
+  const text = `${chatLines(lineCount, (n) => `${delay}Say ${n}`).join("\n")}\n`;
   const file = new File([text], "input.jsonl");
   const input = await openai.files.create({ file, purpose: "batch" });
   const { id } = await openai.batches.create({

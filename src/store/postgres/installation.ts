@@ -21,11 +21,14 @@ export class Installation {
     this.#db = db;
   }
 
-  /** Replicas that start together on a new database read the same id. */
-  async read(): Promise<InstallationFacts> {
+  /** Replicas that start together on a new database agree on one row. */
+  async createIfNone(): Promise<void> {
     await this.#db.change((db) =>
       db.insert(installation).values({ id: randomUUID() }).onConflictDoNothing(),
     );
+  }
+
+  async read(): Promise<InstallationFacts> {
     const [row] = await this.#db.read((db) => db.select().from(installation));
     if (row === undefined) throw new Error("the table `installation` has lost its row");
     return row;

@@ -197,3 +197,21 @@ export const deliveries = pgTable(
     check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
   ],
 );
+
+/** The parts that replicas have of upstream limits. */
+export const slotShares = pgTable(
+  "slot_shares",
+  {
+    sequence: sequence(),
+    owner: text("owner").notNull(),
+    target: text("target").notNull(),
+    wanted: integer("wanted").notNull(),
+    /** The slots that the replica may be using. */
+    held: integer("held").notNull(),
+    expiresAtMs: big("expires_at_ms").notNull(),
+  },
+  (row) => [
+    unique("slot_shares_owner_target").on(row.owner, row.target),
+    index("slot_shares_by_target").on(row.target),
+  ],
+);

@@ -9,6 +9,7 @@
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { IntentStore } from "../intents.ts";
+import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { PostgresBatches } from "./batches.ts";
 import { PostgresChunks } from "./chunks.ts";
@@ -24,6 +25,7 @@ import { PostgresIntents } from "./intents.ts";
 import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
+import { PostgresShares } from "./shares.ts";
 import { PostgresStopping } from "./stopping.ts";
 import { PostgresTidying } from "./tidying.ts";
 import { PostgresUploads } from "./uploads.ts";
@@ -51,7 +53,9 @@ export async function openPostgresStore(options: PostgresOptions): Promise<OpenR
   const migrated = await migrate({ connection, migrationsDir });
   if (migrated === "newer") return { ok: false, problem: NEWER };
   const db = new Database(connection, clock);
-  return { ok: true, store: composeStore(db, nowFrom(nowMs)), installation: new Installation(db) };
+  const installation = new Installation(db);
+  await installation.createIfNone();
+  return { ok: true, store: composeStore(db, nowFrom(nowMs)), installation };
 }
 
 type Now = () => SQL;
@@ -134,6 +138,7 @@ function composeStore(db: Database, now: Now): Store {
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeDelivery: (webhookId, ms) => deliveries.postpone(webhookId, later(now(), ms)),
 
+    ...shareMethods(new PostgresShares(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
     close: () => db.close(),
   };
@@ -147,6 +152,12 @@ const intentMethods = (intents: PostgresIntents, now: Now) =>
     revokeExpiredIntents: (limit) => intents.revokeExpired(now(), limit),
     findGarbage: (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
+
+const shareMethods = (shares: PostgresShares, now: Now) =>
+  ({
+    renewShares: (replica, needs) => shares.renew(timed(now)(replica), needs),
+    releaseShares: (owner) => shares.release(owner),
+  }) satisfies ReplicaStore;
 
 const openListMethods = (open: PostgresOpenLists, now: Now) =>
   ({

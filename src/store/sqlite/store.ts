@@ -11,6 +11,7 @@ import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { DeliveryStore } from "../deliveries.ts";
 import type { IntentStore } from "../intents.ts";
+import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
@@ -25,6 +26,7 @@ import { SqliteLeases } from "./leases.ts";
 import { isMigrated, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
 import { SqliteSegments } from "./segments.ts";
+import { SqliteShares } from "./shares.ts";
 import { SqliteStopping } from "./stopping.ts";
 import { SqliteTidying } from "./tidying.ts";
 import { SqliteUploads } from "./uploads.ts";
@@ -85,7 +87,6 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const files = new SqliteFiles(db, idempotency, intents);
   const uploads = new SqliteUploads(db, idempotency, intents);
   const batches = new SqliteBatches(db, idempotency);
-  const validation = new SqliteValidation(db, deliveries);
   const leases = new SqliteLeases(db);
   const stopping = new SqliteStopping(db);
   const wal = new WalSync(db.$client.name);
@@ -124,11 +125,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
 
-    claimBatchToValidate: async (claim, formerProject) =>
-      validation.claim(bid(claim), formerProject),
-    failBatchIfLeased: async (lease, failure) => validation.failIfLeased(lease, failure, now()),
-    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
-
+    ...validationMethods(new SqliteValidation(db, deliveries), now),
     ...openListMethods(new SqliteOpenLists(db), now),
     ...chunkMethods(new SqliteChunks(db, segments, wal), now),
     countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
@@ -142,6 +139,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...finalizingMethods(finalizing, new SqliteTidying(db), now),
 
     ...deliveryMethods(deliveries, now),
+    ...shareMethods(new SqliteShares(), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
   };
@@ -163,12 +161,26 @@ const intentMethods = (intents: SqliteIntents, now: Now) =>
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
+const shareMethods = (shares: SqliteShares, now: Now) =>
+  ({
+    renewShares: async (replica, needs) => shares.renew(replica, needs, now()),
+    releaseShares: async (owner) => shares.release(owner),
+  }) satisfies ReplicaStore;
+
 const deliveryMethods = (deliveries: SqliteDeliveries, now: Now) =>
   ({
     claimDeliveries: async (claim) => deliveries.claim(timed(now)(claim)),
     forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
     postponeDelivery: async (webhookId, ms) => deliveries.postpone(webhookId, now() + ms),
   }) satisfies DeliveryStore;
+
+const validationMethods = (validation: SqliteValidation, now: Now) =>
+  ({
+    claimBatchToValidate: async (claim, formerProject) =>
+      validation.claim(timed(now)(claim), formerProject),
+    failBatchIfLeased: async (lease, failure) => validation.failIfLeased(lease, failure, now()),
+    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
+  }) satisfies Partial<Store>;
 
 const openListMethods = (open: SqliteOpenLists, now: Now) =>
   ({

@@ -33,6 +33,8 @@ const MAX_PAUSE_MS = 24 * 60 * 60 * 1000;
 /** A schedule is read again after this, because the date may be set and days differ in length. */
 const MAX_SCHEDULE_SLEEP_MS = 60_000;
 
+const ROUNDING = 1e-6;
+
 export interface CapacityOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -60,6 +62,8 @@ export class Capacity implements Gate {
   #pausedUntilMs = Number.NEGATIVE_INFINITY;
   /** The requests without an outcome, in the order of their start. */
   readonly #started = new Set<object>();
+  /** The part of the limits that this replica has, from 0 to 1. */
+  #share = 1;
   /** Ends the wait for the next window. */
   #following = new AbortController();
 
@@ -68,7 +72,7 @@ export class Capacity implements Gate {
     this.#options = options;
     this.#config = config;
     this.#concurrency = new AdaptiveConcurrency(boundsOf(config));
-    this.#quota = new Quota(quotaLimitsOf(config));
+    this.#quota = new Quota(quotaLimitsOf(config, this.#share));
     this.limiter = new Limiter({ gate: this, clock: options.clock, turn: options.turn });
     this.limiter.setBatchShare(config.batch_share);
     this.#followSchedule();
@@ -78,11 +82,26 @@ export class Capacity implements Gate {
   reconfigure(config: UpstreamConfig): void {
     this.#config = config;
     this.#concurrency.setBounds(boundsOf(config));
-    this.#quota.setLimits(quotaLimitsOf(config));
+    this.#quota.setLimits(quotaLimitsOf(config, this.#share));
     this.limiter.setBatchShare(config.batch_share);
     this.#followSchedule();
     // A higher quota frees lines that wait for the former one.
     this.limiter.recheck();
+  }
+
+  /** Takes a part of the configured limits, because other replicas have the rest. */
+  setShare(share: number): void {
+    if (share === this.#share) return;
+    this.#share = share;
+    // A replica without a slot keeps its quota, which nothing uses.
+    if (share > 0) this.#quota.setLimits(quotaLimitsOf(this.#config, share));
+    this.#setLimits();
+    this.limiter.recheck();
+  }
+
+  /** Whether other replicas have the whole target at the moment. */
+  get isElsewhere(): boolean {
+    return this.#slotsOf(this.#config.max_concurrency) === 0;
   }
 
   get circuit(): CircuitBreaker["circuit"] {
@@ -230,22 +249,30 @@ export class Capacity implements Gate {
   #slotsForLines(limit: number): number {
     const { max_concurrency, interactive_reserve } = this.#config;
     const reserve = interactive_reserve ?? (max_concurrency < RESERVE_FROM_CONCURRENCY ? 0 : 1);
-    return Math.max(1, limit - reserve);
+    return Math.min(limit, Math.max(1, limit - this.#slotsOf(reserve)));
   }
 
   #tokensOf(request: SlotRequest): number {
     return this.#quota.needsTokens ? request.tokens : 0;
   }
 
+  /** Returns the part of so many slots that this replica has. The parts of all replicas add up to no more. */
+  #slotsOf(slotCount: number): number {
+    // Without this a part such as 3/7 of 7 would be just below 3.
+    return Math.floor(slotCount * this.#share + ROUNDING);
+  }
+
   #setLimits(): void {
-    const { limit } = this.#concurrency;
-    const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs());
-    const batchLimit = Math.min(this.#slotsForLines(limit), scheduled ?? limit);
+    const limit = Math.min(this.#concurrency.limit, this.#slotsOf(this.#config.max_concurrency));
+    const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs()) ?? limit;
+    // A window of few slots must not leave every replica without one.
+    const inWindow = scheduled === 0 ? 0 : Math.max(1, this.#slotsOf(scheduled));
+    const batchLimit = Math.min(this.#slotsForLines(limit), inWindow);
     const from = this.limiter.limit;
     if (limit !== from || batchLimit !== this.limiter.batchLimit) {
       this.limiter.setLimits(limit, batchLimit);
       if (batchLimit === 0) this.limiter.redirect();
-      const { reason } = this.#concurrency;
+      const reason = limit < this.#concurrency.limit ? "share" : this.#concurrency.reason;
       const target = this.#name;
       if (limit !== from) {
         this.#options.log.debug({ target, from, to: limit, reason }, "target.limit_changed");
@@ -289,7 +316,10 @@ export class Capacity implements Gate {
 
 const boundsOf = ({ min_concurrency: min, max_concurrency: max }: UpstreamConfig) => ({ min, max });
 
-const quotaLimitsOf = (config: UpstreamConfig) => ({
-  requestsPerMinute: config.requests_per_minute ?? null,
-  tokensPerMinute: config.tokens_per_minute ?? null,
+const quotaLimitsOf = (config: UpstreamConfig, share: number) => ({
+  requestsPerMinute: partOf(config.requests_per_minute, share),
+  tokensPerMinute: partOf(config.tokens_per_minute, share),
 });
+
+const partOf = (limit: number | undefined, share: number) =>
+  limit === undefined ? null : limit * share;

@@ -1,0 +1,86 @@
+/**
+ * Divides the slots of a target among replicas: each gets what it wants, up to an equal part of what the others leave
+ * (max-min fairness). Slots that no replica wants are spread evenly, so that a lone replica has them all.
+ */
+
+/** What a replica could use at one target. */
+export interface SlotNeed {
+  readonly target: string;
+  /** The requests in flight that all replicas together may have there. */
+  readonly limit: number;
+  /** The number of these that this replica has work for; at least 1, so that a first request finds a place. */
+  readonly wanted: number;
+  /** The number that it has in flight, which may be more than its part after that became smaller. */
+  readonly inFlight: number;
+}
+
+/** A replica that has a part of a target, or wants one. */
+export interface Sharer {
+  readonly owner: string;
+  readonly wanted: number;
+  /** The slots that it may be using: its part, or more while requests of a larger part are in flight. */
+  readonly held: number;
+}
+
+export interface SlotDivision {
+  readonly limit: number;
+  /** In the order of their owners, so that all replicas divide alike. */
+  readonly sharers: readonly Sharer[];
+  /** Grows with time. It moves the places that cannot be divided, so that no replica goes without for ever. */
+  readonly turn: number;
+}
+
+/** The places that cannot be divided move on after this. */
+const TURN_MS = 60_000;
+
+export const turnAt = (nowMs: number): number => Math.floor(nowMs / TURN_MS);
+
+/** Returns the slots of one of the sharers. It has to wait for slots that others still hold. */
+export function slotCountOf(owner: string, { limit, sharers, turn }: SlotDivision): number {
+  const index = sharers.findIndex((each) => each.owner === owner);
+  const fair = divideSlots(
+    limit,
+    sharers.map(({ wanted }) => wanted),
+    turn,
+  );
+  const heldByOthers = sharers.reduce((sum, each, i) => (i === index ? sum : sum + each.held), 0);
+  return Math.max(0, Math.min(fair[index] ?? 0, limit - heldByOthers));
+}
+
+/** Returns a part for each of `wanted`. The sum of the parts is the limit. */
+export function divideSlots(limit: number, wanted: readonly number[], turn: number): number[] {
+  const parts = wanted.map(() => 0);
+  let left = limit;
+  for (;;) {
+    const lacks = wanted.map((each, i) => each - (parts[i] ?? 0)).filter((lack) => lack > 0);
+    const step = Math.min(Math.floor(left / lacks.length), ...lacks);
+    if (lacks.length === 0 || step === 0) break;
+    for (const [i, each] of wanted.entries()) {
+      if (each > (parts[i] ?? 0)) parts[i] = (parts[i] ?? 0) + step;
+    }
+    left -= step * lacks.length;
+  }
+  left -= giveOneEach(parts, { left, turn, mayHave: (i) => (parts[i] ?? 0) < (wanted[i] ?? 0) });
+  const even = Math.floor(left / parts.length);
+  for (const i of parts.keys()) parts[i] = (parts[i] ?? 0) + even;
+  giveOneEach(parts, { left: left - even * parts.length, turn, mayHave: () => true });
+  return parts;
+}
+
+interface Rest {
+  readonly left: number;
+  readonly turn: number;
+  readonly mayHave: (index: number) => boolean;
+}
+
+/** Gives single slots, beginning with the one whose turn it is. Returns their number. */
+function giveOneEach(parts: number[], { left, turn, mayHave }: Rest): number {
+  let given = 0;
+  for (let n = 0; n < parts.length && given < left; n++) {
+    const i = (turn + n) % parts.length;
+    if (!mayHave(i)) continue;
+    parts[i] = (parts[i] ?? 0) + 1;
+    given++;
+  }
+  return given;
+}

@@ -1,0 +1,76 @@
+/**
+ * Divides the limits of the upstreams among the replicas that are alive.
+ *
+ * `max_concurrency`, the rates and the schedule of an upstream are meant for the whole fleet. So each replica renews
+ * its part of every target in the store, some times before the part would run out, and sends only within it. A replica
+ * that cannot renew sends nothing more once its part has run out, because others may have it by then. A line must never
+ * wait for the store here.
+ */
+import type { Cancel, Clock } from "../clock.ts";
+import { loop, Nudge } from "../loop.ts";
+import type { Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Upstreams } from "../upstream/upstream.ts";
+
+/** A replica that comes or goes changes the parts within two renewals, or after the end of its own. */
+const RENEW_EVERY_MS = 3_000;
+const PART_TTL_MS = 9_000;
+
+const NO_SLOTS: ReadonlyMap<string, number> = new Map();
+
+export interface CapacitySharingOptions {
+  readonly store: Pick<Store, "renewShares" | "releaseShares">;
+  readonly upstreams: Upstreams;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** A name that no other process has. */
+  readonly owner: string;
+}
+
+export class CapacitySharing {
+  readonly #options: CapacitySharingOptions;
+  readonly #nudge = new Nudge();
+  readonly #end = new AbortController();
+  #looping: Promise<void> = Promise.resolve();
+  #cancelRunOut: Cancel = () => {};
+
+  constructor(options: CapacitySharingOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when the process has its first part, so that it sends nothing before. */
+  async start(): Promise<void> {
+    const { upstreams, clock, log } = this.#options;
+    upstreams.setSlotCounts(NO_SLOTS);
+    // The loop reports a failure when it happens again.
+    await this.#renew().catch(() => {});
+    this.#looping = loop({
+      ...{ name: "shares", everyMs: RENEW_EVERY_MS, nudge: this.#nudge, drain: this.#end.signal },
+      ...{ clock, log, runOnce: () => this.#renew() },
+    });
+  }
+
+  /** Reports changed targets. */
+  nudge(): void {
+    this.#nudge.now();
+  }
+
+  /** Gives the parts back. No request may be in flight any more. */
+  async close(): Promise<void> {
+    this.#end.abort();
+    await this.#looping;
+    this.#cancelRunOut();
+    await this.#options.store.releaseShares(this.#options.owner).catch(() => {});
+  }
+
+  async #renew(): Promise<false> {
+    const { store, upstreams, clock, owner } = this.#options;
+    const startedAtMs = clock.elapsedMs();
+    const shares = await store.renewShares({ owner, ttlMs: PART_TTL_MS }, upstreams.listNeeds());
+    this.#cancelRunOut();
+    const runsOutInMs = startedAtMs + PART_TTL_MS - clock.elapsedMs();
+    this.#cancelRunOut = clock.after(runsOutInMs, () => upstreams.setSlotCounts(NO_SLOTS));
+    upstreams.setSlotCounts(new Map(shares.map(({ target, slotCount }) => [target, slotCount])));
+    return false;
+  }
+}
