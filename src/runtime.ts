@@ -101,9 +101,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 }
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, role = "all", clock, log, metrics, openStorage: open = openStorage } = options;
-  const onS3Request = metrics.s3Requested.bind(metrics);
-  const opened = await open(config, { clock, closers, onS3Request });
+  const { config, role = "all", clock, log, metrics } = options;
+  const opened = await openPlaces(options, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
   const { planFor, fitted } = descriptorPlans();
@@ -170,6 +169,13 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     },
   };
   return { ok: true, runtime };
+}
+
+function openPlaces(
+  { config, clock, metrics, openStorage: open = openStorage }: RuntimeOptions,
+  closers: Closers,
+) {
+  return open(config, { clock, closers, onS3Request: metrics.s3Requested.bind(metrics) });
 }
 
 /** Counts the descriptors that are open before anything is connected. */
