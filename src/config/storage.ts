@@ -112,7 +112,7 @@ export const STORAGE = z.strictObject({
 
 export type StorageConfig = z.infer<typeof STORAGE>;
 
-/** The keys without a default, which a folder has no use for. */
+/** The keys that a folder has no use for, and that are not set by default. */
 const S3_ONLY = [
   "bucket",
   "region",
@@ -122,13 +122,15 @@ const S3_ONLY = [
   "session_token",
   "server_side_encryption",
   "kms_key_id",
+  "presigned_downloads",
 ] as const satisfies readonly (keyof StorageConfig)[];
 
 export function storageProblems(storage: StorageConfig, maxUploadBytes: number): string[] {
   const problem = (key: keyof StorageConfig, text: string) => `storage.${key}: ${text}`;
   const isSet = (key: keyof StorageConfig) => storage[key] !== undefined;
   if (storage.type !== "s3") {
-    return S3_ONLY.filter(isSet).map((key) => problem(key, "only with storage.type s3"));
+    const isMeant = (key: keyof StorageConfig) => isSet(key) && storage[key] !== false;
+    return S3_ONLY.filter(isMeant).map((key) => problem(key, "only with storage.type s3"));
   }
   const problems: string[] = [];
   if (!isSet("bucket")) problems.push(problem("bucket", "required with storage.type s3"));

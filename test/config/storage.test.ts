@@ -23,12 +23,14 @@ test("a folder is the default, and a bucket needs nothing but its name", () => {
   expect(configOf({ type: "s3", bucket: "b" }).storage).toEqual({
     ...{ type: "s3", bucket: "b", prefix: "batchd/", force_path_style: false, checksums: true },
     ...{ part_bytes: 8 * 1024 * 1024, timeout_seconds: 30 },
+    ...{ presigned_downloads: false, presigned_seconds: 300 },
   });
 });
 
 test.each([
   [{ type: "s3" }, "storage.bucket: required with storage.type s3"],
   [{ bucket: "b" }, "storage.bucket: only with storage.type s3"],
+  [{ presigned_downloads: true }, "storage.presigned_downloads: only with storage.type s3"],
   [{ ...S3, bukcet: "b" }, "storage.bukcet: unknown key, did you mean bucket?"],
   [{ ...S3, access_key_id: "a" }, "storage: access_key_id and secret_access_key go together"],
   [{ ...S3, session_token: "t" }, "storage.session_token: only with access_key_id"],
