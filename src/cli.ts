@@ -115,15 +115,23 @@ async function serve(flags: Overrides, role: Role): Promise<number> {
   const redactor = new Redactor(configSecrets(config));
   const log = createRedactedLog(config.log_level, (line) => redactor.text(line));
   const firstSignal = nextSignal();
-  process.on("SIGHUP", () => watch.ask());
+  let nudgeOthers = () => {};
+  process.on("SIGHUP", () => {
+    watch.ask();
+    nudgeOthers();
+  });
   const metrics = new Metrics();
   metrics.watchProcess();
-  const started = await startRuntime({ config, role, clock: systemClock, log, metrics });
+  const started = await startRuntime({
+    ...{ config, role, clock: systemClock, log, metrics },
+    onReloadAsked: () => watch.ask(),
+  });
   if (!started.ok) {
     complain(started.problem);
     return FAILED;
   }
   const { runtime } = started;
+  nudgeOthers = () => runtime.nudgeToReload();
   for (const warning of configWarnings(config, role)) complain(`warning: ${warning}`);
   log.info(
     {

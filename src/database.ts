@@ -67,8 +67,8 @@ export function databaseIn(
   deps: DatabaseDeps,
 ): Database {
   if (url === undefined) return sqliteIn(dir, deps);
-  const { pool_size: poolSize, tls, ca_file: caFile } = database;
-  return postgresWith(dir, { url, poolSize, tls, caFile, clock: deps.clock }, deps);
+  const { pool_size: poolSize, tls, ca_file: caFile, listen: listens } = database;
+  return postgresWith(dir, { url, poolSize, tls, caFile, listens, clock: deps.clock }, deps);
 }
 
 const readOrNull = (path: string) => (existsSync(path) ? readFileSync(path, "utf8").trim() : null);

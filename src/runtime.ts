@@ -41,6 +41,8 @@ export type Role = (typeof ROLES)[number];
 export interface RuntimeOptions {
   readonly config: Config;
   readonly role?: Role;
+  /** The callback for a process on the same store that asks for a reload of the configuration. */
+  readonly onReloadAsked?: () => void;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -56,6 +58,8 @@ export interface Runtime {
    * with.
    */
   reconfigure(config: Config): void;
+  /** Asks all processes on the same store to read their configuration again. */
+  nudgeToReload(): void;
   /** Runs {@link checkUpstreams} on the upstreams in use. */
   checkUpstreams(): Promise<string[]>;
   /** Stops taking requests, lets work in flight end within the configured grace, and closes everything. */
@@ -146,11 +150,8 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
-  if (role === "api") engine.startHeartbeat();
-  else {
-    engine.start();
-    webhooks.start();
-  }
+  startWork(role, engine, webhooks);
+  passNudgesOn(store, engine, options);
   const runtime = {
     url: listening.url,
     reconfigure: (next: Config) => {
@@ -160,6 +161,8 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
       webhooks.reconfigure(next.webhooks);
       engine.reroute();
     },
+    nudgeToReload: () =>
+      void store.nudgeToReload().catch((err: unknown) => log.warn({ err }, "config.nudge_failed")),
     checkUpstreams: async () =>
       planFor(current).warnings.concat(upstreamWarnings(current, await upstreams.askForModels())),
     close: () => {
@@ -176,6 +179,35 @@ function openPlaces(
   closers: Closers,
 ) {
   return open(config, { clock, closers, onS3Request: metrics.s3Requested.bind(metrics) });
+}
+
+function startWork(role: Role, engine: Engine, webhooks: Webhooks): void {
+  if (role === "api") {
+    engine.startHeartbeat();
+    return;
+  }
+  engine.start();
+  webhooks.start();
+}
+
+/** Wakes the loops that have work because of another process. */
+function passNudgesOn(store: Store, engine: Engine, { onReloadAsked }: RuntimeOptions): void {
+  store.onNudge((nudge) => {
+    switch (nudge) {
+      case "batch_created":
+        engine.nudge();
+        break;
+      case "batch_started":
+        engine.nudgeChunks();
+        break;
+      case "batch_stopping":
+        engine.nudgeStopping();
+        break;
+      case "reload_asked":
+        onReloadAsked?.();
+        break;
+    }
+  });
 }
 
 /** Counts the descriptors that are open before anything is connected. */

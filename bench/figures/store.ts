@@ -18,7 +18,7 @@ export async function measureStore({ storeBatchCount, storeChunkCount }: Sizes):
   await using postgres = await startPostgres("the bench of the PostgreSQL store");
   if (postgres === null) return [];
   const url = await postgres.createDatabase();
-  const opened = await openPostgresStore({ url, poolSize: 4, clock: systemClock });
+  const opened = await openPostgresStore({ url, poolSize: 4, listens: false, clock: systemClock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
   try {

@@ -213,6 +213,12 @@ const DATABASE = z.strictObject({
     left_out: "the usual authorities",
     example: "/etc/batchd/postgres-ca.pem",
   }),
+  listen: z
+    .boolean()
+    .default(true)
+    .describe(
+      "Whether new and cancelled batches reach the other servers within a second (`LISTEN`), on one connection more. Otherwise they take up to ten. Turn it off behind a pooler in transaction mode.",
+    ),
 });
 
 /** The whole file. `docs/configuration.md` is generated from the descriptions, defaults and bounds. */

@@ -182,6 +182,11 @@ export class Engine {
     this.#nudges.sweep.now();
   }
 
+  /** Reports chunks that another process has made. */
+  nudgeChunks(): void {
+    this.#scheduler.recheck();
+  }
+
   /**
    * Reports a batch that is to stop. Its runs learn of it when the leases are renewed, which is too much work for
    * each new batch.

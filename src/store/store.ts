@@ -27,6 +27,7 @@ import type { FinalizingStore } from "./finalizing.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
 import type { IntentStore } from "./intents.ts";
 import type { LeaseStore } from "./leases.ts";
+import type { NudgeStore } from "./nudges.ts";
 import type { ReplicaStore } from "./replicas.ts";
 import type { UploadStore } from "./uploads.ts";
 import type { ValidationStore } from "./validation.ts";
@@ -42,7 +43,8 @@ export interface Store
     ChunkStore,
     FinalizingStore,
     DeliveryStore,
-    ReplicaStore {
+    ReplicaStore,
+    NudgeStore {
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;
   close(): Promise<void>;

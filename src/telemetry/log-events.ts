@@ -28,6 +28,8 @@ export const LOG_EVENTS = {
     "batch.reopened": "Lines of a batch whose answers cannot be read any more are sent again.",
     "blob.left_behind":
       "The blob of a file that was refused could not be removed; the sweep will find it.",
+    "config.nudge_failed":
+      "The other servers could not be asked to read their configuration again; they notice a changed file by themselves.",
     "config.warning": "A configuration that took effect has something that is probably not meant.",
     "config.restart_needed": "Some of what was changed takes effect at the next start.",
     "download.broken": "A download ended before its last byte; most often the client went.",

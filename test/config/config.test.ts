@@ -57,7 +57,7 @@ describe("without any configuration", () => {
           ...{ type: "folder", prefix: "batchd/", checksums: true, force_path_style: false },
           ...{ part_bytes: 8_388_608, timeout_seconds: 30 },
         },
-        database: { pool_size: 10 },
+        database: { pool_size: 10, listen: true },
         log_level: "info",
         limits: {
           max_file_bytes: 209_715_200,

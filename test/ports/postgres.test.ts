@@ -42,7 +42,7 @@ async function openStore(
   options: Pick<PostgresOptions, "migrationsDir"> = {},
 ): Promise<Store & AsyncDisposable> {
   const opened = await openPostgresStore({
-    ...{ url, poolSize: 4, clock: systemClock, nowMs: () => storeClock.nowMs() },
+    ...{ url, poolSize: 4, listens: false, clock: systemClock, nowMs: () => storeClock.nowMs() },
     ...options,
   });
   if (!opened.ok) throw new Error(opened.problem);
@@ -146,7 +146,9 @@ function testOpening(): void {
     const migrationsDir = migrationsOfNextVersion(folder.path, "9999_contract_mood");
     const url = await postgres!.createDatabase();
     await (await openStore(url, { migrationsDir })).close();
-    expect(await openPostgresStore({ url, poolSize: 1, clock: systemClock })).toMatchObject({
+    expect(
+      await openPostgresStore({ url, poolSize: 1, listens: false, clock: systemClock }),
+    ).toMatchObject({
       ok: false,
       problem: expect.stringContaining("newer version"),
     });

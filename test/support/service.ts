@@ -25,6 +25,7 @@ export interface ServiceOptions {
   readonly config?: Record<string, unknown>;
   /** The storage of a replica, see `replicas.ts`. */
   readonly openStorage?: RuntimeOptions["openStorage"];
+  readonly role?: RuntimeOptions["role"];
 }
 
 export async function startTestService(options: ServiceOptions = {}): Promise<TestService> {
@@ -36,6 +37,7 @@ export async function startTestService(options: ServiceOptions = {}): Promise<Te
     clock: options.clock ?? systemClock,
     log: events.log,
     metrics: options.metrics ?? new Metrics(),
+    role: options.role ?? "all",
     ...(options.openStorage !== undefined && { openStorage: options.openStorage }),
   });
   if (!started.ok) throw new Error(started.problem);

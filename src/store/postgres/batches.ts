@@ -8,6 +8,7 @@ import { isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
+import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./order.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
@@ -25,6 +26,7 @@ export class PostgresBatches {
   insert(batch: Batch, receipt?: Receipt): Promise<void> {
     return this.#db.transaction(async (db) => {
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      await sendNudge(db, "batch_created");
       await lockLists(db, batch.project);
       await db.insert(batches).values(rowFromBatch(batch));
     });

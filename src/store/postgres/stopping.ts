@@ -12,6 +12,7 @@ import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, type SQL, sql } from "./drizzle.ts";
 import { arrayOf, isFree, NO_LEASE } from "./leases.ts";
+import { sendNudge } from "./nudges.ts";
 import { batches, chunks } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
 
@@ -51,6 +52,7 @@ export class PostgresStopping {
         )
         .returning({ id: batches.id });
       if (cancelled.length === 0) return false;
+      await sendNudge(db, "batch_stopping");
       await closeFreeChunks(db, cancelled, now);
       return true;
     });

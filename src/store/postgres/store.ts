@@ -24,6 +24,7 @@ import { Installation } from "./installation.ts";
 import { PostgresIntents } from "./intents.ts";
 import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
+import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
 import { PostgresShares } from "./shares.ts";
 import { PostgresStopping } from "./stopping.ts";
@@ -33,6 +34,8 @@ import { PostgresValidation } from "./validation.ts";
 
 export interface PostgresOptions extends ConnectionOptions {
   readonly migrationsDir?: string;
+  /** Whether to receive nudges, which takes one more connection. */
+  readonly listens: boolean;
   /** Times the pauses between attempts. */
   readonly clock: Pick<Clock, "after">;
   /** Replaces the clock of the database in tests. */
@@ -55,7 +58,18 @@ export async function openPostgresStore(options: PostgresOptions): Promise<OpenR
   const db = new Database(connection, clock);
   const installation = new Installation(db);
   await installation.createIfNone();
-  return { ok: true, store: composeStore(db, nowFrom(nowMs)), installation };
+  const listener = new NudgeListener({ connection, clock });
+  const store: Store = {
+    ...composeStore(db, nowFrom(nowMs)),
+    onNudge: (onNudge) => {
+      if (options.listens) listener.start(onNudge);
+    },
+    close: async () => {
+      await listener.close();
+      await db.close();
+    },
+  };
+  return { ok: true, store, installation };
 }
 
 type Now = () => SQL;
@@ -73,7 +87,7 @@ const timed =
   (now: Now) =>
   <C extends Claim>(claim: C) => ({ ...claim, now: now() });
 
-function composeStore(db: Database, now: Now): Store {
+function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> {
   const bid = timed(now);
   const idempotency = new PostgresIdempotency(db);
   const deliveries = new PostgresDeliveries(db);
@@ -140,7 +154,7 @@ function composeStore(db: Database, now: Now): Store {
 
     ...shareMethods(new PostgresShares(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
-    close: () => db.close(),
+    nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),
   };
 }
 

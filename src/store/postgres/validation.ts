@@ -10,6 +10,7 @@ import { insertDeliveries } from "./deliveries.ts";
 import { and, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { sendNudge } from "./nudges.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
@@ -92,6 +93,7 @@ export class PostgresValidation {
         })
         .where(and(isHeldBatch(lease), waitsForValidation));
       if (rowCount === 0) return false;
+      await sendNudge(db, "batch_started");
       for (const page of pagesOf(plan.chunks)) {
         await insertChunks(db, batchId, page);
       }

@@ -11,6 +11,7 @@ import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { DeliveryStore } from "../deliveries.ts";
 import type { IntentStore } from "../intents.ts";
+import type { NudgeStore } from "../nudges.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { SqliteBatches } from "./batches.ts";
@@ -132,18 +133,20 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
     releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
     renewLeases: (held, claim) => leases.renew(held, bid(claim)),
-
     stopExpiredBatches: async () => stopping.expire(now()),
     closeUnheldChunks: () => stopping.closeUnheldChunks(now()),
 
     ...finalizingMethods(finalizing, new SqliteTidying(db), now),
 
-    ...deliveryMethods(deliveries, now),
+    ...outgoingMethods(deliveries, now),
     ...shareMethods(new SqliteShares(), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
   };
 }
+
+/** A store for one process has no other to nudge. */
+const NO_NUDGES: NudgeStore = { onNudge: () => {}, nudgeToReload: async () => {} };
 
 type Now = () => number;
 
@@ -167,12 +170,13 @@ const shareMethods = (shares: SqliteShares, now: Now) =>
     releaseShares: async (owner) => shares.release(owner),
   }) satisfies ReplicaStore;
 
-const deliveryMethods = (deliveries: SqliteDeliveries, now: Now) =>
+const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
   ({
+    ...NO_NUDGES,
     claimDeliveries: async (claim) => deliveries.claim(timed(now)(claim)),
     forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
     postponeDelivery: async (webhookId, ms) => deliveries.postpone(webhookId, now() + ms),
-  }) satisfies DeliveryStore;
+  }) satisfies DeliveryStore & NudgeStore;
 
 const validationMethods = (validation: SqliteValidation, now: Now) =>
   ({

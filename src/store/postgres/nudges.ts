@@ -1,0 +1,107 @@
+/**
+ * Nudges by LISTEN and NOTIFY, on one connection beside the pool. PostgreSQL sends them with the commit of their
+ * transaction. Through a pooler in transaction mode they may not arrive, and nothing depends on them.
+ */
+import type { Cancel, Clock } from "../../clock.ts";
+import type { StoreNudge } from "../nudges.ts";
+import type { Db } from "./database.ts";
+import { Client, type PoolConfig, sql } from "./drizzle.ts";
+
+const CHANNEL = "batchd";
+const NUDGES: readonly string[] = [
+  "batch_created",
+  "batch_started",
+  "batch_stopping",
+  "reload_asked",
+] satisfies readonly StoreNudge[];
+
+/** Nudges of one kind are gathered for so long, because each makes every process ask the database. */
+const GATHER_MS = 500;
+const FIRST_PAUSE_MS = 1_000;
+const MAX_PAUSE_MS = 10_000;
+
+/** Takes part in a transaction, and is sent with its commit. */
+export async function sendNudge(db: Db, nudge: StoreNudge): Promise<void> {
+  await db.execute(sql`select pg_notify(${CHANNEL}, ${nudge})`);
+}
+
+const isNudge = (payload: string | undefined): payload is StoreNudge =>
+  payload !== undefined && NUDGES.includes(payload);
+
+export interface NudgeListenerOptions {
+  readonly connection: PoolConfig;
+  readonly clock: Pick<Clock, "after">;
+}
+
+/** Listens until it is closed, and connects again after each loss. */
+export class NudgeListener {
+  readonly #options: NudgeListenerOptions;
+  #onNudge: (nudge: StoreNudge) => void = () => {};
+  /** The nudges that came during a pause, by their kind. A kind without an entry has no pause. */
+  readonly #gathered = new Map<StoreNudge, { hasCome: boolean; readonly cancel: Cancel }>();
+  #client: InstanceType<typeof Client> | null = null;
+  #pauseMs = FIRST_PAUSE_MS;
+  #cancelPause: Cancel = () => {};
+  #isClosed = false;
+
+  constructor(options: NudgeListenerOptions) {
+    this.#options = options;
+  }
+
+  start(onNudge: (nudge: StoreNudge) => void): void {
+    this.#onNudge = onNudge;
+    void this.#connect();
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelPause();
+    for (const { cancel } of this.#gathered.values()) cancel();
+    await this.#client?.end().catch(() => {});
+  }
+
+  async #connect(): Promise<void> {
+    const client = new Client({ ...this.#options.connection, keepAlive: true });
+    this.#client = client;
+    client.on("notification", ({ payload }) => {
+      if (isNudge(payload)) this.#receive(payload);
+    });
+    const ended = new Promise<void>((resolve) => {
+      client.once("end", resolve);
+      client.once("error", () => resolve());
+    });
+    try {
+      await client.connect();
+      await client.query(`listen ${CHANNEL}`);
+      this.#pauseMs = FIRST_PAUSE_MS;
+      // Nudges may have been missed before.
+      for (const nudge of ["batch_created", "batch_started", "batch_stopping"] as const) {
+        this.#receive(nudge);
+      }
+      await ended;
+    } catch {
+      // The next attempt follows below.
+    }
+    await client.end().catch(() => {});
+    if (this.#isClosed) return;
+    this.#cancelPause = this.#options.clock.after(this.#pauseMs, () => void this.#connect());
+    this.#pauseMs = Math.min(MAX_PAUSE_MS, this.#pauseMs * 2);
+  }
+
+  /** Passes the first nudge on at once, and one for all that follow within {@link GATHER_MS}. */
+  #receive(nudge: StoreNudge): void {
+    if (this.#isClosed) return;
+    const pause = this.#gathered.get(nudge);
+    if (pause !== undefined) {
+      pause.hasCome = true;
+      return;
+    }
+    const cancel = this.#options.clock.after(GATHER_MS, () => {
+      const gathered = this.#gathered.get(nudge);
+      this.#gathered.delete(nudge);
+      if (gathered?.hasCome === true) this.#receive(nudge);
+    });
+    this.#gathered.set(nudge, { hasCome: false, cancel });
+    this.#onNudge(nudge);
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * Two servers on one PostgreSQL whose clocks stand still, so that no loop looks for work by itself. Only a nudge, or a clock
+ * that a test moves, makes anything happen.
+ */
+import { join } from "node:path";
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import { openDiskBlobs } from "../../src/blobs/disk.ts";
+import { systemClock } from "../../src/clock.ts";
+import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import { Fleet } from "../support/fleet.ts";
+import { startPostgres } from "../support/postgres.ts";
+import { Scrape } from "../support/prometheus.ts";
+import { startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const postgres = await startPostgres("the nudges of PostgreSQL");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+/** The interval at which every server looks by itself. */
+const LONGEST_POLL_MS = 10_000;
+/** The loops of a worker. */
+const LOOP_COUNT = 12;
+const TIME_LIMIT_MS = 60_000;
+
+async function startReplica(options: {
+  readonly url: string;
+  readonly dataDir: string;
+  readonly upstreamUrl?: string;
+  readonly listens: boolean;
+  readonly role: "api" | "worker";
+}) {
+  const { url, dataDir, listens, role } = options;
+  // The database decides whether a window is over, so the dates must be near its own.
+  const clock = new FakeClock(Date.now());
+  const service = await startTestService({
+    ...{
+      dataDir,
+      clock,
+      role,
+      config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } },
+    },
+    ...(options.upstreamUrl !== undefined && { upstreamUrl: options.upstreamUrl }),
+    openStorage: async (_config, { closers }) => {
+      const opened = await openPostgresStore({ url, poolSize: 4, listens, clock: systemClock });
+      if (!opened.ok) throw new Error(opened.problem);
+      closers.add("store", () => opened.store.close());
+      const blobs = await openDiskBlobs(join(dataDir, "blobs"), { isShared: true });
+      return { ok: true, store: opened.store, blobs };
+    },
+  });
+  return { service, clock };
+}
+
+async function startPair({ listens }: { readonly listens: boolean }) {
+  const folder = temporaryFolder("batchd-nudges-");
+  const upstream = await startUpstream();
+  const places = { url: await postgres!.createDatabase(), dataDir: folder.path, listens };
+  const worker = await startReplica({ ...places, role: "worker", upstreamUrl: upstream.url });
+  const api = await startReplica({ ...places, role: "api" });
+  return {
+    ...{ upstream, worker, api, url: places.url },
+    async [Symbol.asyncDispose]() {
+      upstream.release();
+      await api.service[Symbol.asyncDispose]();
+      await worker.service[Symbol.asyncDispose]();
+      await upstream.close();
+      folder[Symbol.dispose]();
+    },
+  };
+}
+
+const LINE = JSON.stringify({
+  custom_id: "a",
+  method: "POST",
+  url: "/v1/chat/completions",
+  body: { model: "m", messages: [{ role: "user", content: "Hi" }] },
+});
+
+describe.skipIf(postgres === null)("a server that looks for nothing by itself", () => {
+  test(
+    "takes a batch that another one has created, and stops one that another one has cancelled",
+    async () => {
+      await using pair = await startPair({ listens: true });
+      const { api, upstream } = pair;
+      upstream.hold();
+      const { id } = await api.service.submit([LINE]);
+      await upstream.reached(1);
+      await api.service.openai.batches.cancel(id);
+      await expect
+        .poll(async () => (await api.service.openai.batches.retrieve(id)).status, {
+          timeout: TIME_LIMIT_MS,
+        })
+        .toBe("cancelled");
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test(
+    "does so within ten seconds when no nudge arrives",
+    async () => {
+      await using pair = await startPair({ listens: false });
+      const { api, worker, upstream } = pair;
+      upstream.hold();
+      const { id } = await api.service.submit([LINE]);
+      await worker.clock.asleep(LOOP_COUNT, 0);
+      worker.clock.advance(LONGEST_POLL_MS);
+      await upstream.reached(1);
+      await api.service.openai.batches.cancel(id);
+      await worker.clock.asleep(LOOP_COUNT, 0);
+      worker.clock.advance(LONGEST_POLL_MS);
+      await expect
+        .poll(async () => (await api.service.openai.batches.retrieve(id)).status, {
+          timeout: TIME_LIMIT_MS,
+        })
+        .toBe("cancelled");
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test(
+    "is nudged again after its connection was lost",
+    async () => {
+      await using pair = await startPair({ listens: true });
+      const { api, upstream } = pair;
+      const client = new Client(pair.url);
+      await client.connect();
+      const listening =
+        "from pg_stat_activity where query = 'listen batchd' and datname = current_database()";
+      await expect.poll(async () => (await client.query(`select 1 ${listening}`)).rowCount).toBe(2);
+      await client.query(`select pg_terminate_backend(pid) ${listening}`);
+      await client.end();
+      await api.service.submit([LINE]);
+      await upstream.reached(1);
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test("reads its configuration again when another one was asked to", async () => {
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const [asked, other] = await Promise.all([fleet.api(), fleet.worker()]);
+    // The file has not changed, so no other server would read it again by itself.
+    await expect
+      .poll(
+        async () => {
+          asked.batchd.signal("SIGHUP");
+          const text = await (await fetch(`${other.url}/metrics`)).text();
+          return new Scrape(text).value("batchd_config_reloads_total", { outcome: "ok" });
+        },
+        { timeout: TIME_LIMIT_MS },
+      )
+      .toBeGreaterThan(0);
+  });
+});
