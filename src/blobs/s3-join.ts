@@ -1,10 +1,11 @@
 /**
  * Makes an object of other objects. The server copies their bytes, so they need not be written again. A part of an object
  * must have 5 MiB, except the last one. Smaller sources are therefore uploaded, together with the next one where they need
- * more bytes. Ranges of a source are not copied, because not every server does that well.
+ * more bytes. Ranges of a source are not copied, because the parts of a client mostly have one size.
  *
  * The caller reads the bytes at the same time to check them, and the object must not appear before the check has ended.
  */
+import { createHash } from "node:crypto";
 import {
   AbortMultipartUploadCommand,
   type CompletedPart,
@@ -55,10 +56,13 @@ export function planPieces(sources: readonly BlobPart[]): Piece[] | null {
 }
 
 interface Target {
+  /**
+   * A client that sends no CRC-32. All parts of an object must have one, or none, and some servers answer a copy with a
+   * wrong one (versitygw 1.8 does if the source was uploaded in parts).
+   */
   readonly client: S3Client;
   /** Bucket and name of the object, and how to encrypt it. */
-  readonly object: Omit<CreateMultipartUploadCommandInput, "ChecksumAlgorithm">;
-  readonly sendsChecksums: boolean;
+  readonly object: CreateMultipartUploadCommandInput;
   /** The name of an object, with the prefix of the deployment. */
   readonly pathOf: (key: string) => string;
   readonly connections: Semaphore;
@@ -111,18 +115,10 @@ class Join {
   }
 
   static async begin(target: Target, pieces: readonly Piece[]): Promise<Join> {
-    const { client, object, sendsChecksums } = target;
-    const begun = await client
-      .send(
-        new CreateMultipartUploadCommand({
-          ...object,
-          // All parts of an object have a checksum, or none has.
-          ...(sendsChecksums && { ChecksumAlgorithm: "CRC32" }),
-        }),
-      )
-      .catch((error: unknown) => {
-        throw unavailable(error);
-      });
+    const begin = target.client.send(new CreateMultipartUploadCommand(target.object));
+    const begun = await begin.catch((error: unknown) => {
+      throw unavailable(error);
+    });
     return new Join(target, begun.UploadId ?? "", pieces);
   }
 
@@ -152,7 +148,8 @@ class Join {
 
   async upload({ number, bytes }: { readonly number: number; readonly bytes: Buffer }) {
     const { client, connections } = this.#target;
-    const command = new UploadPartCommand({ ...this.#partOf(number), Body: bytes });
+    const ContentMD5 = createHash("md5").update(bytes).digest("base64");
+    const command = new UploadPartCommand({ ...this.#partOf(number), Body: bytes, ContentMD5 });
     const sent = connections.run(() => client.send(command, this.#sending));
     const uploaded = await sent.catch((error: unknown) => {
       throw unavailable(error);
@@ -196,12 +193,8 @@ class Join {
     this.#add(number, copied.CopyPartResult ?? {});
   }
 
-  #add(number: number, { ETag, ChecksumCRC32 }: Omit<CompletedPart, "PartNumber">): void {
-    this.#parts.push({
-      PartNumber: number,
-      ETag,
-      ...(ChecksumCRC32 !== undefined && { ChecksumCRC32 }),
-    });
+  #add(PartNumber: number, { ETag }: Pick<CompletedPart, "ETag">): void {
+    this.#parts.push({ PartNumber, ETag });
   }
 
   get #object() {

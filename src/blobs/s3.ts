@@ -66,12 +66,12 @@ export class S3Blobs implements Blobs {
   readonly heldByPutBytes: number;
   readonly maxReadsAhead = READS_AHEAD;
   readonly #client: S3Client;
+  readonly #joiningClient: S3Client;
   readonly #connections = new Semaphore(SHORT_CONNECTIONS);
   readonly #clock: Pick<Clock, "after">;
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #partBytes: number;
-  readonly #sendsChecksums: boolean;
   readonly #linkSeconds: number | undefined;
   /** False once the server has refused to copy. */
   #canCopy = true;
@@ -88,7 +88,7 @@ export class S3Blobs implements Blobs {
     this.#bucket = bucket;
     this.#prefix = prefix;
     this.#partBytes = partBytes;
-    this.#sendsChecksums = options.sendsChecksums;
+    this.#joiningClient = openS3Client({ ...options, sendsChecksums: false }, onRequest);
     this.#linkSeconds = options.linkSeconds;
     // One more part fills while the others are on their way.
     this.heldByPutBytes = (PARTS_AT_ONCE + 1) * partBytes;
@@ -122,9 +122,8 @@ export class S3Blobs implements Blobs {
     const pieces = this.#canCopy ? planPieces(parts) : null;
     if (pieces === null) return this.put(key, content);
     const target = {
-      client: this.#client,
+      client: this.#joiningClient,
       object: { ...this.#object(key), ...this.#encryption },
-      sendsChecksums: this.#sendsChecksums,
       pathOf: (partKey: string) => this.#object(partKey).Key,
       connections: this.#connections,
     };
@@ -222,6 +221,7 @@ export class S3Blobs implements Blobs {
 
   async close(): Promise<void> {
     this.#client.destroy();
+    this.#joiningClient.destroy();
   }
 
   async *#chunksOf(key: string, range: ByteRange): AsyncGenerator<Buffer> {

@@ -70,7 +70,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
   });
 
   test.each([
-    ["large parts are copied by the bucket", [6, 7, 1], { copies: 3, uploads: 0 }],
+    ["large parts are copied by the bucket", [6, 11, 1], { copies: 3, uploads: 0 }],
     ["small parts go up with the next one", [1, 1, 9, 6, 2], { copies: 2, uploads: 2 }],
     ["a small end goes up", [6, 1, 1], { copies: 1, uploads: 1 }],
   ])(
@@ -105,6 +105,43 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     );
     expect(ended.length).toBeGreaterThanOrEqual(begun.length);
     expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
+  }, 180_000);
+
+  test("while the bucket is overloaded an upload is completed later, with the same parts", async () => {
+    const content = jsonl(12 * MIB);
+    const { id, part_ids } = await uploadParts(content, [6 * MIB, 6 * MIB]);
+    proxy.trouble = { kind: "slow_down" };
+    const error = await openai()
+      .uploads.complete(id, { part_ids })
+      .catch((cause: unknown) => cause as InstanceType<typeof OpenAI.APIError>);
+    proxy.trouble = null;
+    expect(error).toMatchObject({ status: 503 });
+    expect((error as { headers: Headers }).headers.get("retry-after")).toBe("5");
+    expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
+  }, 180_000);
+
+  test("a bucket that cannot copy gets the bytes, and is not asked again", async () => {
+    const content = jsonl(12 * MIB);
+    proxy.trouble = { kind: "no_copy" };
+    const storage = server.storage({ endpoint: proxy.url, prefix: "no-copy/" });
+    await using other = await startTestService({ config: { storage } });
+    for (const isAsked of [true, false]) {
+      const upload = await other.openai.uploads.create({
+        ...{ bytes: content.length, filename: "in.jsonl" },
+        ...{ mime_type: "text/jsonl", purpose: "batch" },
+      });
+      const part_ids: string[] = [];
+      for (const at of [0, 6 * MIB]) {
+        const data = new File([content.subarray(at, at + 6 * MIB)], "part");
+        part_ids.push((await other.openai.uploads.parts.create(upload.id, { data })).id);
+      }
+      const from = proxy.requests.length;
+      const { file } = await other.openai.uploads.complete(upload.id, { part_ids });
+      expect(sentSince(from, "UploadPartCopy").length > 0).toBe(isAsked);
+      const text = await (await other.openai.files.content(file!.id)).text();
+      expect(text === content.toString()).toBe(true);
+    }
+    proxy.trouble = null;
   }, 180_000);
 
   test("a download is a redirect to a signed address of the bucket, which the SDK follows", async () => {

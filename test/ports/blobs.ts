@@ -52,6 +52,29 @@ export function describeBlobs(name: string, open: () => Promise<Blobs>): void {
       expect((await buffer(blobs.read("large"))).equals(bytes)).toBe(true);
     });
 
+    test("joins blobs of any size in their order, unless their content is refused", async () => {
+      const blobs = await open();
+      const MIB = 1024 * 1024;
+      const sizes = [5 * MIB, 3, 7 * MIB + 1, 6 * MIB, 1_000];
+      const bytes = pattern(sizes.reduce((sum, each) => sum + each, 0) + 4).subarray(4);
+      const parts: { key: string; bytes: number }[] = [];
+      let at = 0;
+      for (const [i, size] of sizes.entries()) {
+        await blobs.putBytes(`parts/${i}`, [bytes.subarray(at, at + size)]);
+        parts.push({ key: `parts/${i}`, bytes: size });
+        at += size;
+      }
+      const fault = new Error("the content is not as it should be");
+      async function* content(isRefused: boolean) {
+        for (const { key } of parts) yield* blobs.read(key);
+        if (isRefused) throw fault;
+      }
+      await expect(blobs.join("refused", parts, content(true))).rejects.toBe(fault);
+      expect(await blobs.join("joined", parts, content(false))).toEqual({ bytes: bytes.length });
+      expect((await buffer(blobs.read("joined"))).equals(bytes)).toBe(true);
+      expect(await keysOf(blobs, "")).not.toContain("refused");
+    });
+
     test("keeps blobs without a byte", async () => {
       const blobs = await open();
       await blobs.putBytes("empty/1", []);

@@ -7,6 +7,9 @@ import { atTestEnd } from "./leftovers.ts";
 const SLOW_DOWN = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`;
 
+const NOT_IMPLEMENTED = `<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>NotImplemented</Code><Message>A header has a meaning that is not implemented.</Message></Error>`;
+
 export type Trouble =
   /** Answers every request with 503 `SlowDown`. */
   | { readonly kind: "slow_down" }
@@ -16,6 +19,8 @@ export type Trouble =
   | { readonly kind: "silent" }
   /** Passes each request on after a while, as a bucket far away does. */
   | { readonly kind: "far"; readonly delayMs: number }
+  /** Does not know how to copy, as some servers do not. */
+  | { readonly kind: "no_copy" }
   /** Keeps requests for such an object until the trouble ends. */
   | { readonly kind: "hold"; readonly method: string; readonly path: RegExp };
 
@@ -39,7 +44,10 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     const pass = () => forward(asked, answer, { serverUrl, trouble });
     if (trouble?.kind === "silent") asked.resume();
     else if (trouble?.kind === "slow_down") slowDown(asked, answer);
-    else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
+    else if (trouble?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
+      asked.resume();
+      answer.writeHead(501, { "content-type": "application/xml" }).end(NOT_IMPLEMENTED);
+    } else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
     else if (trouble?.kind === "hold" && isMatch(asked, trouble)) holding.add(asked, pass);
     else pass();
   }).listen(0, "127.0.0.1");
