@@ -56,6 +56,7 @@ describe("without any configuration", () => {
         storage: {
           ...{ type: "folder", prefix: "batchd/", checksums: true, force_path_style: false },
           ...{ part_bytes: 8_388_608, timeout_seconds: 30 },
+          ...{ presigned_downloads: false, presigned_seconds: 300 },
         },
         database: { pool_size: 10, listen: true },
         log_level: "info",
