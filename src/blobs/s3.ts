@@ -66,7 +66,8 @@ export class S3Blobs implements Blobs {
   readonly heldByPutBytes: number;
   readonly maxReadsAhead = READS_AHEAD;
   readonly #client: S3Client;
-  readonly #joiningClient: S3Client;
+  /** Sends no CRC-32. It joins objects, and signs links, which would name the CRC-32 of an empty body. */
+  readonly #plainClient: S3Client;
   readonly #connections = new Semaphore(SHORT_CONNECTIONS);
   readonly #clock: Pick<Clock, "after">;
   readonly #bucket: string;
@@ -88,7 +89,7 @@ export class S3Blobs implements Blobs {
     this.#bucket = bucket;
     this.#prefix = prefix;
     this.#partBytes = partBytes;
-    this.#joiningClient = openS3Client({ ...options, sendsChecksums: false }, onRequest);
+    this.#plainClient = openS3Client({ ...options, sendsChecksums: false }, onRequest);
     this.#linkSeconds = options.linkSeconds;
     // One more part fills while the others are on their way.
     this.heldByPutBytes = (PARTS_AT_ONCE + 1) * partBytes;
@@ -122,7 +123,7 @@ export class S3Blobs implements Blobs {
     const pieces = this.#canCopy ? planPieces(parts) : null;
     if (pieces === null) return this.put(key, content);
     const target = {
-      client: this.#joiningClient,
+      client: this.#plainClient,
       object: { ...this.#object(key), ...this.#encryption },
       pathOf: (partKey: string) => this.#object(partKey).Key,
       connections: this.#connections,
@@ -164,7 +165,7 @@ export class S3Blobs implements Blobs {
       ResponseContentType: headers.contentType,
       ResponseContentDisposition: headers.contentDisposition,
     });
-    return this.#sent(getSignedUrl(this.#client, command, { expiresIn: this.#linkSeconds }));
+    return this.#sent(getSignedUrl(this.#plainClient, command, { expiresIn: this.#linkSeconds }));
   }
 
   async *list(prefix: string): AsyncIterable<BlobInfo> {
@@ -221,7 +222,7 @@ export class S3Blobs implements Blobs {
 
   async close(): Promise<void> {
     this.#client.destroy();
-    this.#joiningClient.destroy();
+    this.#plainClient.destroy();
   }
 
   async *#chunksOf(key: string, range: ByteRange): AsyncGenerator<Buffer> {

@@ -155,6 +155,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect(redirect.headers.get("cache-control")).toBe("no-store");
     const location = redirect.headers.get("location") ?? "";
     expect(location).toMatch(new RegExp(`^${proxy.url}/.*X-Amz-Expires=120&`));
+    expect(location).not.toContain("checksum");
     const followed = await fetch(location);
     expect(await followed.text()).toBe(text);
     expect(followed.headers.get("content-type")).toBe("application/octet-stream");
