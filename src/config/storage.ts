@@ -99,7 +99,9 @@ export const STORAGE = z.strictObject({
     ),
   presigned_seconds: seconds
     .default(300)
-    .describe("How long such an address is valid, for whoever knows it."),
+    .describe(
+      "The time for which such an address is valid. Anyone who knows it can read the file.",
+    ),
   part_bytes: bytes(MIN_PART_BYTES, MAX_PART_BYTES)
     .default(8 * MIB)
     .describe(

@@ -28,7 +28,7 @@ import {
   OUTPUT_LINE_EXAMPLE,
   pageExample,
 } from "./openapi-examples.ts";
-import { RANGE_HEADERS } from "./openapi-headers.ts";
+import { RANGE_HEADERS, TRACKING_HEADERS } from "./openapi-headers.ts";
 import { pageQuery } from "./page.ts";
 
 const fileId = z.object({ file_id: z.string().meta({ example: FILE_EXAMPLE.id }) });
@@ -138,7 +138,14 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
         "302": {
           description:
             "The storage has the bytes, at an address that is valid for some minutes. Only with `storage.presigned_downloads`.",
-          headers: z.object({ location: z.url() }),
+          headers: {
+            ...TRACKING_HEADERS,
+            location: {
+              description: "The address.",
+              required: true,
+              schema: { type: "string", format: "uri" },
+            },
+          },
         },
         "400": BAD_REQUEST,
         "404": FILE_NOT_FOUND,
