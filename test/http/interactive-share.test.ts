@@ -1,6 +1,5 @@
 /** Interactive requests go first, but never take all slots from the batches of other tenants. */
 import { describe, expect, test } from "vitest";
-import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat } from "../support/given.ts";
 import { waitingCount } from "../support/prometheus.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -48,9 +47,7 @@ describe("while one tenant has 64 requests open all the time", () => {
 
   test("the batch of another one goes on with its share, and completes", async () => {
     await using busy = await startUpstream({ answers: "by_hand" });
-    // A clock that stands still: a busy machine would end turns early, and give slots to the other lane.
-    const clock = new FakeClock();
-    await using own = await startTestService({ clock, config: configWith(0.25, busy.url) });
+    await using own = await startTestService({ config: configWith(0.25, busy.url) });
     const stop = new AbortController();
     const asking = Array.from({ length: OPEN_COUNT }, () => askOnAndOn(own, stop.signal));
     let held: Exchange[] = [];

@@ -545,6 +545,22 @@ describe("a turn of the event loop", () => {
     expect(takenAt(target)).toBe(40);
   });
 
+  test("that is over keeps the slot of a line whose turn it is", async () => {
+    const target = new SlotTarget("a", 1, { share: 1 });
+    (acquire([target]) as TestSlot).release();
+    const held = acquire([target], { lane: "interactive" }) as TestSlot;
+    const served: Lane[] = [];
+    for (const lane of ["interactive", "batch"] as const) {
+      void Promise.resolve(acquire([target], { lane })).then(() => served.push(lane));
+    }
+    clock.advance(5);
+    held.release();
+    await Promise.resolve();
+    expect([served, takenAt(target)]).toEqual([[], 0]);
+    await settle();
+    expect(served).toEqual(["batch"]);
+  });
+
   test("has no end for interactive requests", () => {
     const target = new SlotTarget("a", 40);
     for (let i = 0; i < 40; i++) {

@@ -140,7 +140,8 @@ export class Limiter {
   canTake(request: SlotRequest, nowMs: number): boolean {
     if (!this.#hasSlotFor(request.lane) || this.#gate.readyAtMs(request, nowMs) > nowMs)
       return false;
-    return this.#sources.size === 0 || this.#next(nowMs) === null;
+    if (this.#sources.size > 0 && this.#next(nowMs) !== null) return false;
+    return this.#hasTimeFor(request.lane);
   }
 
   /** Takes a slot. The caller has checked with {@link canTake}. */
@@ -161,6 +162,8 @@ export class Limiter {
     if (!this.#isGranting) this.#grantNext();
   }
 
+  readonly #onNextTurn = (): void => this.recheck();
+
   /** Grants one slot at a time, so that the flow that was served can ask for its next line before the next grant. */
   readonly #grantNext = (): void => {
     this.#isGranting = false;
@@ -174,6 +177,8 @@ export class Limiter {
     const next = this.#next(nowMs);
     if (next === null) return;
     const { source, waiter } = next;
+    // The slot is kept for the line: an interactive request must not have it because the turn is over.
+    if (!this.#hasTimeFor(waiter.request.lane)) return;
     const readyAtMs = this.#gate.readyAtMs(waiter.request, nowMs);
     if (readyAtMs > nowMs) {
       this.#recheckAt(readyAtMs, nowMs);
@@ -231,10 +236,13 @@ export class Limiter {
     for (const source of [...this.#sources]) source.redirect();
   }
 
+  #hasTimeFor(lane: Lane): boolean {
+    return lane === "interactive" || this.#turn.hasTime(this.#onNextTurn);
+  }
+
   #hasSlotFor(lane: Lane): boolean {
     if (this.totalInFlight >= this.#limit) return false;
-    if (lane === "interactive") return true;
-    return this.#inFlight.batch < this.#batchLimit && this.#turn.hasTime(this.#grantNext);
+    return lane === "interactive" || this.#inFlight.batch < this.#batchLimit;
   }
 
   #recheckAt(atMs: number, nowMs: number): void {
