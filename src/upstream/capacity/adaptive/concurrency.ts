@@ -9,8 +9,8 @@
  * | Phase | What is tried | Then |
  * |---|---|---|
  * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough more work; else, if a second round agrees, the limit that is enough |
- * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right; then climb and look in turns |
- * | look | a fifth less | the limit that is enough, if the lower one finishes nearly as much, beyond the noise; else back |
+ * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right; then climb and probe the latency in turns |
+ * | probe latency | a fifth less | the limit that is enough, if the lower one finishes nearly as much, beyond the noise; else back |
  *
  * **Enough** is throughput × the latency at the lower of the two limits, which is bandwidth × base delay.
  *
@@ -19,8 +19,8 @@
  *
  * **Sharing.** Two clients that share a target each gain by taking more, at the cost of the other. Neither can tell
  * that from a server that slows down gently. Answers may therefore slow down only so far: beyond that bound no client
- * climbs, and a client whose look makes answers faster gives up a fifth. A client whose look changes nothing looks
- * deeper. If the deepest look changes nothing either, the target has become slower, and its latency counts as normal
+ * climbs, and a client whose latency probe makes answers faster gives up a fifth. A client whose probe changes nothing probes
+ * deeper. If the deepest probe changes nothing either, the target has become slower, and its latency counts as normal
  * from then on.
  *
  * An unused limit must not grow, and the limit must not leave its bounds. Sources:
@@ -50,9 +50,9 @@ export type MoveReason =
   /** More requests finished too little more work. */
   | "no_gain"
   /** Fewer requests are tried, to learn how long an answer takes when none waits. */
-  | "look"
-  /** The limit went from a look to the number that is enough. */
-  | "looked"
+  | "probe_latency"
+  /** The limit went from a probe to the number that is enough. */
+  | "latency_probed"
   /** Answers take too long with so many. */
   | "slow"
   | "refused"
@@ -68,22 +68,22 @@ const DOWN = 1 / (1 + STEP);
 const MAX_SLOWDOWN = 2.5;
 /** The rounds before the next experiment; twice as many each time the limit was right. */
 const PATIENCE = { min: 2, max: 16 };
-/** After so many looks in a row that make slow answers no faster, slow answers count as normal. */
-const MAX_LOOKS_IN_VAIN = 4;
-/** The limit keeps this part when it is refused without a probe. */
+/** After so many probes in a row that make slow answers no faster, slow answers count as normal. */
+const MAX_PROBES_IN_VAIN = 4;
+/** The limit keeps this part when it is refused without a climb. */
 const REFUSED = 0.9;
 /** A first step beyond a ceiling, in square roots of the limit. It is small so that few requests are refused. */
 const STEP_AT_CEILING = 0.4;
 /** The weight of a round in the averages of latency and of noise: about the last dozen rounds count. */
 const WEIGHT = { latency: 1 / 4, noise: 1 / 8 };
-/** A look was in vain when it makes answers faster by less than this and the noise, as a logarithm. */
+/** A probe was in vain when it makes answers faster by less than this and the noise, as a logarithm. */
 const IN_VAIN = 0.05;
 
 export class AdaptiveConcurrency {
   #bounds: ConcurrencyBounds;
   #limit = START_LIMIT;
   #reason: MoveReason = "start";
-  #phase: "start" | "climb" | "hold" | "look" = "start";
+  #phase: "start" | "climb" | "hold" | "probe_latency" = "start";
   #round = new Round(START_LIMIT, { inFlight: 0, nowMs: 0, kind: "start" });
   #refusals = new Refusals();
   /** The limit that proved right last, as it is measured now; null at the start. */
@@ -94,8 +94,8 @@ export class AdaptiveConcurrency {
   #step = START_LIMIT;
   #patience = PATIENCE.min;
   #roundsHeld = 0;
-  #isLookNext = false;
-  #looksInVain = 0;
+  #isProbeNext = false;
+  #probesInVain = 0;
   /** A climb that gained too little and is measured again, because one round may have been a bad one. */
   #doubted: Level | null = null;
   #inFlight = 1;
@@ -157,7 +157,7 @@ export class AdaptiveConcurrency {
     let { limit } = verdict;
     if (verdict.isNew) {
       if (limit >= this.#limit && !isOurs) return;
-      // Without a probe, other clients fill the target. They get what this one gives up.
+      // Without a climb, other clients fill the target. They get what this one gives up.
       if (!isOurs) limit = Math.max(1, Math.round(limit * REFUSED));
       const { endedAtMs: nowMs, pauseMs } = sample;
       const cost = { nowMs, latencyMs: this.#latencyMs, pauseMs };
@@ -173,7 +173,7 @@ export class AdaptiveConcurrency {
     if (isUsed) this.#fastestMs = Math.min(this.#fastestMs, level.unitMs);
     if (!isUsed) this.#beginRound();
     else if (this.#phase === "hold") this.#goOnHolding(level, canGrow);
-    else if (this.#phase === "look") this.#endLook(level);
+    else if (this.#phase === "probe_latency") this.#endProbe(level);
     else this.#goOnClimbing(level, canGrow);
   }
 
@@ -239,44 +239,44 @@ export class AdaptiveConcurrency {
 
   #experiment(held: Level, canGrow: boolean): boolean {
     const isTooSlow = this.#isTooSlow(held);
-    // No request waits where a target refuses, so a look would learn nothing.
-    const isLookDue = this.#isLookNext && !this.#refusals.isAt(held.limit);
-    if (isTooSlow || isLookDue) {
-      this.#isLookNext = false;
-      this.#phase = "look";
-      const lower = this.#within(Math.floor(DOWN ** (1 + this.#looksInVain) * held.limit));
+    // No request waits where a target refuses, so the probe would learn nothing.
+    const isProbeDue = this.#isProbeNext && !this.#refusals.isAt(held.limit);
+    if (isTooSlow || isProbeDue) {
+      this.#isProbeNext = false;
+      this.#phase = "probe_latency";
+      const lower = this.#within(Math.floor(DOWN ** (1 + this.#probesInVain) * held.limit));
       if (lower < held.limit) {
-        this.#move(lower, "look");
+        this.#move(lower, "probe_latency");
         return true;
       }
       this.#phase = "hold";
     }
-    this.#isLookNext = true;
+    this.#isProbeNext = true;
     return canGrow && !isTooSlow && this.#climb();
   }
 
-  #endLook(lower: Level): void {
+  #endProbe(lower: Level): void {
     const held = this.#held ?? lower;
     const isTooSlow = this.#isTooSlow(held);
     const gain = Math.log(held.unitMs / lower.unitMs);
     if (lossOf(lower, held) > this.#noise) {
-      this.#looksInVain = 0;
-      this.#hold(enoughFor(lower, held), "looked");
+      this.#probesInVain = 0;
+      this.#hold(enoughFor(lower, held), "latency_probed");
       // Fewer requests may be enough, too.
-      this.#isLookNext = true;
+      this.#isProbeNext = true;
       return;
     }
     if (isTooSlow && gain > IN_VAIN + this.#noise) {
-      this.#looksInVain = 0;
+      this.#probesInVain = 0;
       this.#hold(DOWN * held.limit, "slow");
       return;
     }
-    this.#looksInVain = isTooSlow ? this.#looksInVain + 1 : 0;
-    if (this.#looksInVain >= MAX_LOOKS_IN_VAIN) {
-      this.#looksInVain = 0;
+    this.#probesInVain = isTooSlow ? this.#probesInVain + 1 : 0;
+    if (this.#probesInVain >= MAX_PROBES_IN_VAIN) {
+      this.#probesInVain = 0;
       this.#fastestMs = held.unitMs / MAX_SLOWDOWN;
     }
-    this.#hold(held.limit, "looked");
+    this.#hold(held.limit, "latency_probed");
   }
 
   #move(limit: number, reason: MoveReason): void {
