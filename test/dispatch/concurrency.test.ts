@@ -97,7 +97,7 @@ describe("a server that serves so many at a time", () => {
         // The second one comes when the first has long settled.
         await server.whenServed(1_500);
         sending.push(second.sendLines(ENDLESS, { stop: stop.signal }));
-        const totals = [await server.whenServed(3_000), await server.whenServed(14_000)] as const;
+        const totals = [await server.whenServed(3_000), await server.whenServed(25_000)] as const;
         stop.abort();
         await Promise.all(sending);
         return totals;
@@ -108,8 +108,8 @@ describe("a server that serves so many at a time", () => {
       expect(ofSecond / between.length).toBeGreaterThan(0.2);
       expect(ofSecond / between.length).toBeLessThan(0.8);
       expect(utilisation(from, until)).toBeGreaterThan(0.9);
-      // The later one takes the pace that it meets for normal, so a queue stays: 4.8 were measured.
-      expect(meanPresent(from, until) / 24).toBeLessThan(5.5);
+      // The later one takes the pace that it meets for normal, so a queue stays: 2.9 were measured.
+      expect(meanPresent(from, until) / 24).toBeLessThan(3.5);
     },
     LONG_RUN_LIMIT_MS,
   );
