@@ -54,6 +54,10 @@ test("answers whose row has to wait for hours are still there when the database 
   await sweepAfter(2 * HOUR_MS, service, clock);
 
   expect(await blobsBelow(service.dataDir, `journal/${id}`)).toHaveLength(1);
+  // The next attempt must begin after the unlocking: the clock stands still, and wakes only who sleeps by now.
+  const failureCount = service.events.count("journal.write_failed");
+  clock.advance(RETRY_MS);
+  await service.events.reached("journal.write_failed", { count: failureCount + 1 });
   unlock();
   clock.advance(RETRY_MS);
   const batch = await service.ended(id);
