@@ -61,6 +61,11 @@ const DELETED_AT_ONCE = 1_000;
 const PING_NAME = ".ping";
 const PING_TIMEOUT_MS = 5_000;
 
+/** A copy within the bucket may take seconds. Copies have connections of their own, so that no journal waits for them. */
+const JOIN_CONNECTIONS = 8;
+/** Servers refuse addresses of more than about 8 kB, and a name may be long. */
+const MAX_LINKED_NAME = 4_096;
+
 export class S3Blobs implements Blobs {
   readonly writeHints = WRITE_HINTS;
   readonly heldByPutBytes: number;
@@ -69,6 +74,7 @@ export class S3Blobs implements Blobs {
   /** Sends no CRC-32. It joins objects, and signs links, which would name the CRC-32 of an empty body. */
   readonly #plainClient: S3Client;
   readonly #connections = new Semaphore(SHORT_CONNECTIONS);
+  readonly #joinConnections = new Semaphore(JOIN_CONNECTIONS);
   readonly #clock: Pick<Clock, "after">;
   readonly #bucket: string;
   readonly #prefix: string;
@@ -126,7 +132,7 @@ export class S3Blobs implements Blobs {
       client: this.#plainClient,
       object: { ...this.#object(key), ...this.#encryption },
       pathOf: (partKey: string) => this.#object(partKey).Key,
-      connections: this.#connections,
+      connections: this.#joinConnections,
     };
     this.#canCopy = await joinObjects(target, pieces, content);
     if (!this.#canCopy) return this.put(key, content);
@@ -160,6 +166,7 @@ export class S3Blobs implements Blobs {
 
   async linkTo(key: string, headers: LinkHeaders): Promise<string | null> {
     if (this.#linkSeconds === undefined) return null;
+    if (encodeURIComponent(headers.contentDisposition).length > MAX_LINKED_NAME) return null;
     const command = new GetObjectCommand({
       ...this.#object(key),
       ResponseContentType: headers.contentType,

@@ -95,7 +95,7 @@ export const STORAGE = z.strictObject({
     .boolean()
     .default(false)
     .describe(
-      "Whether downloads are redirected to the bucket (302), to an address that is signed for this file. Clients must be able to reach the bucket, at another origin than batchd.",
+      "Whether downloads are redirected to the bucket (302), to an address that is signed for this file. Clients must be able to reach the bucket, at another host than batchd's that is no subdomain of it.",
     ),
   presigned_seconds: seconds
     .default(300)

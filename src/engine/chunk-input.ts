@@ -80,6 +80,8 @@ export async function findLeftLines(
   const leftCount = chunk.lineCount - answered.size;
   for (const group of groupsOf(chunk.extents)) {
     for (const line of await readIfPossible(group, source)) {
+      // A damaged extent may have more lines than before, up to the numbers of the next one.
+      if (read.has(line.number)) continue;
       read.add(line.number);
       if (!answered.has(line.number) && left.length < leftCount) left.push(line);
     }

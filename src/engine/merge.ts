@@ -24,7 +24,7 @@ import { type RecordExtent, readSegment, type SegmentReading } from "./segment.t
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
 /** The limit for all routes together: a batch may have a hundred. */
 const MAX_KEPT_TOTAL_BYTES = 64 * 1024 * 1024;
-/** The limit for what is read ahead of its use. */
+/** The limit for what is read ahead of its use, for all routes together. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 
 export interface Row {
@@ -51,6 +51,7 @@ export class Merge {
   /** The chunks with lines that lack a readable record, although the batch was not stopped. */
   readonly incomplete: IncompleteChunk[] = [];
   #maxKeptBytes = MAX_KEPT_BYTES;
+  #maxAheadBytes = MAX_AHEAD_BYTES;
 
   constructor(options: MergeOptions) {
     this.#options = options;
@@ -63,6 +64,7 @@ export class Merge {
   async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
     const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.model);
     this.#maxKeptBytes = Math.min(MAX_KEPT_BYTES, MAX_KEPT_TOTAL_BYTES / byRoute.size);
+    this.#maxAheadBytes = MAX_AHEAD_BYTES / byRoute.size;
     const segments = this.#readAhead(journals);
     const routes = [...byRoute.values()].map(
       (chunks) => new RouteRows(this.#routeRows(chunks, segments)),
@@ -102,7 +104,7 @@ export class Merge {
     readings: ReadAhead<Segment, SegmentReading>,
   ): AsyncGenerator<readonly Row[]> {
     const { blobs, onDamaged, canSendAgain, stopReason } = this.#options;
-    const records = new ChunkRecords(blobs);
+    const records = new ChunkRecords(blobs, this.#maxAheadBytes);
     const lostBlobKeys: string[] = [];
     const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
     const isKept = totalBytes <= this.#maxKeptBytes;
@@ -192,10 +194,12 @@ interface IndexedRecord extends RecordExtent {
 /** The records of one chunk by line number. */
 class ChunkRecords {
   readonly #blobs: Blobs;
+  readonly #maxAheadBytes: number;
   readonly #records = new Map<number, IndexedRecord>();
 
-  constructor(blobs: Blobs) {
+  constructor(blobs: Blobs, maxAheadBytes: number) {
     this.#blobs = blobs;
+    this.#maxAheadBytes = maxAheadBytes;
   }
 
   /** Adds records; the first record of a line wins. */
@@ -224,7 +228,7 @@ class ChunkRecords {
     const records = [...this.#records.values()].sort((a, b) => a.lineNumber - b.lineNumber);
     const kept: Row[] = [];
     const rows = new ReadAhead(records, {
-      limits: { maxCount: this.#blobs.maxReadsAhead, maxBytes: MAX_AHEAD_BYTES },
+      limits: { maxCount: this.#blobs.maxReadsAhead, maxBytes: this.#maxAheadBytes },
       bytesOf: ({ start, end }) => end - start,
       read: (record) => this.#read(record),
     });

@@ -43,13 +43,15 @@ export async function answerContent(
 }
 
 /**
- * A link is signed for GET alone. The bucket has other ETags, so it could not judge an `If-Range`. Clients repeat their
- * headers at the new address, apart from `Authorization`, so a key in `api-key` would reach the bucket.
+ * The headers with which batchd answers itself. The bucket has other ETags and dates, so it could not judge the
+ * conditions. Clients repeat their headers at the new address, apart from `Authorization`, so a key in `api-key` would
+ * reach the bucket.
  */
+const NOT_FOR_BUCKETS = ["if-range", "if-match", "if-unmodified-since", "api-key"];
+
+/** A link is signed for GET alone. */
 const mayRedirect = (c: AppContext): boolean =>
-  c.req.method === "GET" &&
-  c.req.header("if-range") === undefined &&
-  c.req.header("api-key") === undefined;
+  c.req.method === "GET" && NOT_FOR_BUCKETS.every((name) => c.req.header(name) === undefined);
 
 const contentHeaders = (file: StoredFile, range: ByteRange, isPart: boolean) => ({
   "content-type": "application/octet-stream",

@@ -13,10 +13,10 @@ import type { UpstreamConfig } from "../config/upstreams.ts";
 /** The files of the engine: journals, results, the sweep and webhooks, each a few at a time. */
 const FILES_COUNT = 6;
 /**
- * The connections of the engine to a bucket: 32 for short requests (`SHORT_CONNECTIONS` in `blobs/s3.ts`), and four for the
- * results and one for the input of each of three batches.
+ * The connections to a bucket: 32 for short requests and 8 for copies (`SHORT_CONNECTIONS` and `JOIN_CONNECTIONS` in
+ * `blobs/s3.ts`), and four for the results and one for the input of each of three batches.
  */
-const BUCKET_CONNECTIONS = 32 + 3 * (4 + 1);
+const BUCKET_CONNECTIONS = 32 + 8 + 3 * (4 + 1);
 /** The connections that are being refused, and those that have not closed yet. */
 const SLACK_COUNT = 2;
 const PER_CONNECTION = { folder: 2, s3: 3 } as const;

@@ -105,6 +105,9 @@ test("results that cannot be published for hours are written once, and kept", as
   for (const hours of [1, 2]) await sweepAfter(hours * HOUR_MS, service, clock);
   expect(await blobsBelow(service.dataDir, "files")).toEqual(written);
 
+  const failureCount = service.events.count("results.commit_failed");
+  clock.advance(RETRY_MS);
+  await service.events.reached("results.commit_failed", { count: failureCount + 1 });
   other.close();
   clock.advance(RETRY_MS);
   const batch = await service.ended(id);

@@ -135,6 +135,6 @@ test("connections to a bucket are part of the plan: those of the engine, and two
     return planDescriptors({ limit: 1_024, usedCount: 24 }, parsed.config);
   };
   const { maxRequests, maxConnections } = planFor({ type: "s3", bucket: "b" });
-  expect(maxConnections).toBe(Math.floor((1_024 - 24 - 8 - 47 - maxRequests) / 3));
+  expect(maxConnections).toBe(Math.floor((1_024 - 24 - 8 - 55 - maxRequests) / 3));
   expect(maxConnections).toBeLessThan(planFor({}).maxConnections);
 });
