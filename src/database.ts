@@ -55,6 +55,10 @@ export interface Database {
 
 type Places = Pick<Config, "database" | "database_url">;
 
+/** A server marks its folder within milliseconds. */
+const MARK_TRIES = 20;
+const MARK_PAUSE_MS = 100;
+
 const SQLITE_FILE = "batchd.sqlite";
 /** The file that names the place of the blobs. It belongs to a SQLite database. */
 const PLACE_FILE = "batchd.storage";
@@ -143,7 +147,7 @@ function postgresWith(dir: string, options: PostgresOptions, { closers }: Databa
         const facts = await open();
         if (!facts.ok) return facts;
         const { id, blobPlace } = await facts.installation.read();
-        const problem = foreignFolder(dir, id, blobPlace);
+        const problem = await foreignFolder(dir, { id, place: blobPlace, clock: options.clock });
         if (problem !== null) return { ok: false, problem };
         return { ok: true, isNew: blobPlace === null, place: blobPlace };
       }),
@@ -151,18 +155,35 @@ function postgresWith(dir: string, options: PostgresOptions, { closers }: Databa
       refusing(async () => {
         const facts = await open();
         if (!facts.ok) return facts;
-        const { id } = await facts.installation.read();
-        if (place === FOLDER_PLACE) markFolder(dir, id);
-        await facts.installation.setBlobPlaceIfNone(place);
-        return facts;
+        const isFirst = await facts.installation.setBlobPlaceIfNone(place);
+        const { id, blobPlace } = await facts.installation.read();
+        if (isFirst && place === FOLDER_PLACE) markFolder(dir, id);
+        const problem = await foreignFolder(dir, { id, place: blobPlace, clock: options.clock });
+        if (problem !== null) return { ok: false, problem };
+        if (blobPlace === place) return facts;
+        const other = `another server has just begun with this database, and its files are in ${blobPlace}`;
+        return { ok: false, problem: `${other}, not in ${place}: give both the same storage` };
       }),
   };
 }
 
-/** Returns the reason for which the folder does not belong to the installation `id`, or null. */
-function foreignFolder(dir: string, id: string, place: string | null): string | null {
+interface Belonging {
+  readonly id: string;
+  readonly place: string | null;
+  readonly clock: Pick<Clock, "after">;
+}
+
+/**
+ * Returns the reason for which the folder does not belong to the installation `id`, or null. The first server of a new
+ * database names the place and then marks its folder, so another one that starts with it waits for the mark.
+ */
+async function foreignFolder(dir: string, { id, place, clock }: Belonging): Promise<string | null> {
   const path = join(dir, INSTALLATION_FILE);
-  const owner = readOrNull(path);
+  let owner = readOrNull(path);
+  for (let n = 0; n < MARK_TRIES && owner === null && place === FOLDER_PLACE; n++) {
+    await new Promise<void>((resolve) => void clock.after(MARK_PAUSE_MS, resolve));
+    owner = readOrNull(path);
+  }
   if (owner !== null && owner !== id) {
     return `the files in ${dir} belong to another database on PostgreSQL: correct database_url, or choose another folder with --data-dir`;
   }

@@ -249,7 +249,9 @@ const defaultModelOf = (config: Config) => config.default_model ?? null;
 
 /** Ends after the engine, which has nothing in flight then. */
 async function startSharing(parts: Parts, closers: Closers): Promise<CapacitySharing> {
-  const sharing = new CapacitySharing(parts);
+  const limitOf = (target: string) =>
+    parts.configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
+  const sharing = new CapacitySharing({ ...parts, limitOf });
   closers.add("capacity sharing", () => sharing.close());
   await sharing.start();
   return sharing;

@@ -10,8 +10,16 @@ export interface SlotNeed {
   readonly limit: number;
   /** The number of these that this replica has work for; at least 1, so that a first request finds a place. */
   readonly wanted: number;
-  /** The number that it has in flight, which may be more than its part after that became smaller. */
-  readonly inFlight: number;
+  /** The number that it may use until it knows its next part: its present part, or what it has in flight if that is more. */
+  readonly held: number;
+}
+
+/** The part of one target that a replica has until its claim ends. */
+export interface SlotShare {
+  readonly target: string;
+  readonly slotCount: number;
+  /** The part of the rates, from 0 to 1. */
+  readonly fraction: number;
 }
 
 /** A replica that has a part of a target, or wants one. */
@@ -45,6 +53,11 @@ export function slotCountOf(owner: string, { limit, sharers, turn }: SlotDivisio
   );
   const heldByOthers = sharers.reduce((sum, each, i) => (i === index ? sum : sum + each.held), 0);
   return Math.max(0, Math.min(fair[index] ?? 0, limit - heldByOthers));
+}
+
+export function shareOf(target: string, owner: string, division: SlotDivision): SlotShare {
+  const slotCount = slotCountOf(owner, division);
+  return { target, slotCount, fraction: division.limit === 0 ? 0 : slotCount / division.limit };
 }
 
 /** Returns a part for each of `wanted`. The sum of the parts is the limit. */

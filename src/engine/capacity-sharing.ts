@@ -16,8 +16,6 @@ import type { Upstreams } from "../upstream/upstream.ts";
 const RENEW_EVERY_MS = 3_000;
 const PART_TTL_MS = 9_000;
 
-const NO_SLOTS: ReadonlyMap<string, number> = new Map();
-
 export interface CapacitySharingOptions {
   readonly store: Pick<Store, "renewShares" | "releaseShares">;
   readonly upstreams: Upstreams;
@@ -25,6 +23,8 @@ export interface CapacitySharingOptions {
   readonly log: Log;
   /** A name that no other process has. */
   readonly owner: string;
+  /** Returns the configured requests in flight of a target, for all replicas together; null when it is not configured. */
+  readonly limitOf: (target: string) => number | null;
 }
 
 export class CapacitySharing {
@@ -41,7 +41,7 @@ export class CapacitySharing {
   /** Resolves when the process has its first part, so that it sends nothing before. */
   async start(): Promise<void> {
     const { upstreams, clock, log } = this.#options;
-    upstreams.setSlotCounts(NO_SLOTS);
+    upstreams.setShares([]);
     // The loop reports a failure when it happens again.
     await this.#renew().catch(() => {});
     this.#looping = loop({
@@ -66,11 +66,15 @@ export class CapacitySharing {
   async #renew(): Promise<false> {
     const { store, upstreams, clock, owner } = this.#options;
     const startedAtMs = clock.elapsedMs();
-    const shares = await store.renewShares({ owner, ttlMs: PART_TTL_MS }, upstreams.listNeeds());
+    // A process may be able to use less than the configured limit, which all of them divide.
+    const needs = upstreams
+      .listNeeds()
+      .map((need) => ({ ...need, limit: this.#options.limitOf(need.target) ?? need.limit }));
+    const shares = await store.renewShares({ owner, ttlMs: PART_TTL_MS }, needs);
     this.#cancelRunOut();
     const runsOutInMs = startedAtMs + PART_TTL_MS - clock.elapsedMs();
-    this.#cancelRunOut = clock.after(runsOutInMs, () => upstreams.setSlotCounts(NO_SLOTS));
-    upstreams.setSlotCounts(new Map(shares.map(({ target, slotCount }) => [target, slotCount])));
+    this.#cancelRunOut = clock.after(runsOutInMs, () => upstreams.setShares([]));
+    upstreams.setShares(shares);
     return false;
   }
 }

@@ -3,14 +3,8 @@
  *
  * A replica renews its part every few seconds, for all its targets at once. No line may ever ask the store for a place.
  */
-import type { SlotNeed } from "../batch/slot-share.ts";
+import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
 import type { Claim } from "./claim.ts";
-
-/** The part of one target that a replica has until its claim ends. */
-export interface TargetShare {
-  readonly target: string;
-  readonly slotCount: number;
-}
 
 export interface ReplicaStore {
   /**
@@ -18,7 +12,7 @@ export interface ReplicaStore {
    * one. The parts of all replicas never exceed a limit together: a replica gets more only after another has renewed
    * with less, has released its part, or is gone.
    */
-  renewShares(replica: Claim, needs: readonly SlotNeed[]): Promise<TargetShare[]>;
+  renewShares(replica: Claim, needs: readonly SlotNeed[]): Promise<SlotShare[]>;
   /** Gives all parts of a replica back. */
   releaseShares(owner: string): Promise<void>;
 }

@@ -133,7 +133,8 @@ export class Target {
     const limit = this.#config.max_concurrency;
     // A target that lines wait for could use all there is: it may lack slots, or its part of a rate.
     const wanted = waitingCount > 0 ? limit : Math.max(1, inFlight);
-    return { target: this.name, limit, wanted, inFlight };
+    const held = Math.max(inFlight, Math.min(limit, this.capacity.slotCount));
+    return { target: this.name, limit, wanted, held };
   }
 
   /**

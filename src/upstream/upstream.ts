@@ -7,7 +7,7 @@
 import type { Readable } from "node:stream";
 import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
-import type { SlotNeed } from "../batch/slot-share.ts";
+import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { BatchEndpoint, WaitingReason } from "../contract/batch.ts";
 
@@ -187,10 +187,10 @@ export interface Upstreams {
   /** Lists what each target needs of the limits that replicas share. */
   listNeeds(): SlotNeed[];
   /**
-   * Sets the slots that this process has at each target, by name. Its part of the rate limits is the same. A target that
-   * is not named takes nothing. Until the first call each target has its whole limits.
+   * Sets the part that this process has of the limits of each target. A target that is not named takes nothing. Until
+   * the first call each target has its whole limits.
    */
-  setSlotCounts(slotCounts: ReadonlyMap<string, number>): void;
+  setShares(shares: readonly SlotShare[]): void;
   /** Asks every target for its models, within some seconds. Never rejects. */
   askForModels(): Promise<AskedForModels>;
   /** Asks only the targets with `check_models`. Never rejects. */

@@ -1,6 +1,6 @@
 /** Makes all targets and routes from the configuration, and keeps them in step with it. */
 import { isDeepStrictEqual } from "node:util";
-import type { SlotNeed } from "../batch/slot-share.ts";
+import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
@@ -33,11 +33,13 @@ export interface UpstreamsOptions extends TargetTelemetryOptions {
 export const openUpstreams = (options: UpstreamsOptions): Upstreams =>
   new ConfiguredUpstreams({ random: Math.random, ...options });
 
+const NO_SHARE = { slotCount: 0, fraction: 0 };
+
 class ConfiguredUpstreams implements Upstreams {
   readonly #options: Required<UpstreamsOptions>;
   readonly #turn: TurnBudget;
-  /** The slots of this process at each target; null while it shares no limits. */
-  #slotCounts: ReadonlyMap<string, number> | null = null;
+  /** The part of this process in each target; null while it shares no limits. */
+  #shares: ReadonlyMap<string, SlotShare> | null = null;
   /** The targets by their names. */
   #targets: ReadonlyMap<string, Target> = new Map();
   /** The routes by their keys. */
@@ -70,14 +72,14 @@ class ConfiguredUpstreams implements Upstreams {
     return [...this.#targets.values()].map(({ need }) => need);
   }
 
-  setSlotCounts(slotCounts: ReadonlyMap<string, number>): void {
-    this.#slotCounts = slotCounts;
+  setShares(shares: readonly SlotShare[]): void {
+    this.#shares = new Map(shares.map((share) => [share.target, share]));
     for (const target of this.#targets.values()) this.#share(target);
   }
 
   #share(target: Target): void {
-    if (this.#slotCounts === null) return;
-    target.capacity.setShare((this.#slotCounts.get(target.name) ?? 0) / target.need.limit);
+    if (this.#shares === null) return;
+    target.capacity.setShare(this.#shares.get(target.name) ?? NO_SHARE);
   }
 
   askForModels(): Promise<AskedForModels> {

@@ -104,6 +104,23 @@ async function endLeases(databaseUrl: string): Promise<void> {
 }
 
 describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
+  test("has its files in one folder, also when two servers with folders of their own begin with it together", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    using one = temporaryFolder("batchd-first-");
+    using other = temporaryFolder("batchd-second-");
+    const servers = [one, other].map(({ path }) => {
+      const args = ["serve", "--port", "0", "--data-dir", path];
+      return new BatchdProcess(args, { BATCHD_DATABASE_URL: databaseUrl });
+    });
+    const started = await Promise.allSettled(servers.map((server) => server.listening()));
+    const refused = started.filter((each) => each.status === "rejected");
+    expect(refused).toHaveLength(1);
+    expect(String(refused[0]?.reason)).toContain(
+      "the files of this database are in another folder",
+    );
+    await Promise.all(servers.map((server) => server.kill()));
+  });
+
   test(
     "killed in the middle, a batch loses no line and doubles none",
     async () => {

@@ -8,13 +8,13 @@ const TTL_MS = 10_000;
 interface Need {
   readonly limit?: number;
   readonly wanted?: number;
-  readonly inFlight?: number;
+  readonly held?: number;
 }
 
 /** Renews the part of a replica in one target, and returns its slots. */
 async function renew(store: Store, owner: string, need: Need = {}): Promise<number | undefined> {
-  const { limit = 12, wanted = limit, inFlight = 0 } = need;
-  const needs = [{ target: "gpu", limit, wanted, inFlight }];
+  const { limit = 12, wanted = limit, held = 0 } = need;
+  const needs = [{ target: "gpu", limit, wanted, held }];
   return (await store.renewShares({ owner, ttlMs: TTL_MS }, needs))[0]?.slotCount;
 }
 
@@ -29,9 +29,9 @@ export function testShares(open: OpenStore): void {
     const { store } = opened;
     expect(await renew(store, "a")).toBe(12);
     expect(await renew(store, "b")).toBe(0);
-    expect(await renew(store, "a", { inFlight: 8 })).toBe(6);
+    expect(await renew(store, "a", { held: 8 })).toBe(6);
     expect(await renew(store, "b")).toBe(4);
-    expect(await renew(store, "a", { inFlight: 5 })).toBe(6);
+    expect(await renew(store, "a", { held: 5 })).toBe(6);
     expect(await renew(store, "b")).toBe(6);
   });
 
@@ -58,7 +58,7 @@ export function testShares(open: OpenStore): void {
   test("the targets have nothing to do with one another", async () => {
     await using opened = await open();
     const { store } = opened;
-    const need = { wanted: 4, limit: 4, inFlight: 0 };
+    const need = { wanted: 4, limit: 4, held: 0 };
     const both = await store.renewShares({ owner: "a", ttlMs: TTL_MS }, [
       { ...need, target: "cpu" },
       { ...need, target: "gpu" },

@@ -11,11 +11,11 @@ import type { ClaimedChunk, Segment, SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
 import { batchFromRow, chunkFromRow } from "./rows.ts";
-import { batches, chunks } from "./schema.ts";
+import { batches, chunks, segments } from "./schema.ts";
 import { addSegment, closedChunk, heldChunk, removeSegments } from "./segments.ts";
 
 export class PostgresChunks {
@@ -25,7 +25,10 @@ export class PostgresChunks {
     this.#db = db;
   }
 
-  /** One statement, because a round trip for each part of the answer would make up most of its time. */
+  /**
+   * The segments are read after the claim has been committed. A statement reads what was committed before it began, and a
+   * former holder whose lease ran out may write until the claim. Its last segment would be missed, and its lines sent again.
+   */
   async claim(
     claim: Bid & { readonly batchId: BatchId; readonly model: string },
   ): Promise<ClaimedChunk | null> {
@@ -42,7 +45,7 @@ export class PostgresChunks {
       batch: batchFromRow(batch),
       inputBlobKey,
       failureCount: chunk.failureCount,
-      segments: row.segments,
+      segments: await this.#db.read((db) => segmentsOf(db, chunk)),
     };
   }
 
@@ -113,16 +116,22 @@ function claimFirst(db: Db, claim: Bid & { readonly batchId: BatchId; readonly m
       },
       batch: batches,
       inputBlobKey: files.blobKey,
-      segments: sql<readonly Segment[]>`(
-        select coalesce(
-          json_agg(
-            json_build_object('blobKey', blob_key, 'bytes', bytes, 'crc32', crc32) order by sequence),
-          '[]')
-        from segments where batch_id = ${ofBatch} and chunk_number = ${number})`,
     })
     .from(claimed)
     .leftJoin(batches, eq(batches.id, ofBatch))
     .leftJoin(files, and(eq(files.project, batches.project), eq(files.id, batches.inputFileId)));
+}
+
+function segmentsOf(
+  db: Db,
+  { batchId, number }: { readonly batchId: BatchId; readonly number: number },
+): Promise<Segment[]> {
+  const { blobKey, bytes, crc32 } = segments;
+  return db
+    .select({ blobKey, bytes, crc32 })
+    .from(segments)
+    .where(and(eq(segments.batchId, batchId), eq(segments.chunkNumber, number)))
+    .orderBy(asc(segments.sequence));
 }
 
 /**

@@ -2,6 +2,10 @@
 import { readFileSync } from "node:fs";
 import type { PoolConfig } from "./drizzle.ts";
 
+const CONNECT_TIMEOUT_MS = 5_000;
+/** A connection to a server that has gone without a word is noticed by these probes. */
+const FIRST_PROBE_AFTER_MS = 10_000;
+
 export interface ConnectionOptions {
   readonly url: string;
   /** The largest number of connections. */
@@ -13,7 +17,10 @@ export interface ConnectionOptions {
 }
 
 export function connectionOf({ url, poolSize, tls, caFile }: ConnectionOptions): PoolConfig {
-  const common = { max: poolSize, application_name: "batchd" };
+  const common = {
+    ...{ max: poolSize, application_name: "batchd", connectionTimeoutMillis: CONNECT_TIMEOUT_MS },
+    ...{ keepAlive: true, keepAliveInitialDelayMillis: FIRST_PROBE_AFTER_MS },
+  };
   if (tls === undefined && caFile === undefined) return { ...common, connectionString: url };
   return { ...common, connectionString: withoutSsl(url), ssl: sslOf(tls ?? "verify", caFile) };
 }

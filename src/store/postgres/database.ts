@@ -22,7 +22,6 @@ export type Db = NodePgDatabase;
 const BEGIN =
   "begin isolation level read committed; set local idle_in_transaction_session_timeout = '15s'";
 
-const CONNECT_TIMEOUT_MS = 5_000;
 const STATEMENT_TIMEOUT_MS = 30_000;
 
 const ATTEMPTS = 4;
@@ -41,9 +40,7 @@ export class Database {
   constructor(config: PoolConfig, clock: Pick<Clock, "after">) {
     this.#clock = clock;
     this.#pool = new Pool({
-      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
       query_timeout: STATEMENT_TIMEOUT_MS,
-      keepAlive: true,
       ...config,
     });
     // An unhandled error of an idle connection would end the process. The next statement finds the connection closed.

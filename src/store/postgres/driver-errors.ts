@@ -9,6 +9,8 @@ const IN_THE_WAY = /^(?:40001|40P01)$/;
  */
 const AWAY = /^(?:08|53|57|28)|^(?:25006|25P03|55P03)$/;
 const CONSTRAINT = /^23/;
+/** Codes of answers that end the connection. The word for it (`FATAL`) is in the language of the server. */
+const FATAL = /^(?:08|28|57P|25P03|25P04|53300|3D000)/;
 const NETWORK =
   /^(?:ECONNREFUSED|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENETDOWN|ENOENT)$/;
 /** Messages of the driver for errors that have no code. */
@@ -34,7 +36,7 @@ const hasNoConnection = (cause: unknown): boolean =>
  * a statement, or our own code threw. A fatal answer ends the connection, perhaps after a commit.
  */
 export const isRolledBack = (cause: unknown): boolean =>
-  cause instanceof DatabaseError ? cause.severity === "ERROR" : !hasNoConnection(cause);
+  isAnswer(cause) ? !FATAL.test(codeOf(cause)) : !hasNoConnection(cause);
 
 export const isUnavailable = (cause: unknown): boolean =>
   hasNoConnection(cause) || (isAnswer(cause) && (isInTheWay(cause) || AWAY.test(codeOf(cause))));

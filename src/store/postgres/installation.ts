@@ -34,9 +34,11 @@ export class Installation {
     return row;
   }
 
-  async setBlobPlaceIfNone(blobPlace: string): Promise<void> {
-    await this.#db.change((db) =>
+  /** Returns whether this call has set it: of servers that start together only one does. */
+  async setBlobPlaceIfNone(blobPlace: string): Promise<boolean> {
+    const { rowCount } = await this.#db.change((db) =>
       db.update(installation).set({ blobPlace }).where(isNull(installation.blobPlace)),
     );
+    return rowCount === 1;
   }
 }

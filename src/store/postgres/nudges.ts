@@ -61,7 +61,7 @@ export class NudgeListener {
   }
 
   async #connect(): Promise<void> {
-    const client = new Client({ ...this.#options.connection, keepAlive: true });
+    const client = new Client(this.#options.connection);
     this.#client = client;
     client.on("notification", ({ payload }) => {
       if (isNudge(payload)) this.#receive(payload);

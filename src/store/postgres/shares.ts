@@ -5,8 +5,7 @@
  * `installation`, which nothing else locks.
  */
 
-import { type SlotNeed, slotCountOf, turnAt } from "../../batch/slot-share.ts";
-import type { TargetShare } from "../replicas.ts";
+import { type SlotNeed, type SlotShare, shareOf, turnAt } from "../../batch/slot-share.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, gt, inArray, lte, or, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
@@ -20,7 +19,7 @@ export class PostgresShares {
     this.#db = db;
   }
 
-  renew(bid: Bid, needs: readonly SlotNeed[]): Promise<TargetShare[]> {
+  renew(bid: Bid, needs: readonly SlotNeed[]): Promise<SlotShare[]> {
     const { owner, now, ttlMs } = bid;
     return this.#db.transaction(async (db) => {
       const nowMs = await lockDivision(db, bid);
@@ -32,11 +31,16 @@ export class PostgresShares {
         const me = { owner, wanted, held: 0 };
         const sharers = [...others.filter((other) => other.target === target), me];
         sharers.sort((a, b) => (a.owner < b.owner ? -1 : 1));
-        return { target, slotCount: slotCountOf(owner, { limit, sharers, turn: turnAt(nowMs) }) };
+        return shareOf(target, owner, { limit, sharers, turn: turnAt(nowMs) });
       });
-      const rows = needs.map(({ target, wanted, inFlight }, i) => {
-        const held = Math.max(shares[i]?.slotCount ?? 0, inFlight);
-        return { owner, target, wanted, held, expiresAtMs: later(now, ttlMs) };
+      const rows = needs.map(({ target, wanted, held }, i) => {
+        return {
+          owner,
+          target,
+          wanted,
+          held: Math.max(shares[i]?.slotCount ?? 0, held),
+          expiresAtMs: later(now, ttlMs),
+        };
       });
       if (rows.length > 0) await db.insert(slotShares).values(rows);
       return shares;

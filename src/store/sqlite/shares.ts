@@ -3,9 +3,14 @@
  * them has a meaning after it.
  */
 
-import { type Sharer, type SlotNeed, slotCountOf, turnAt } from "../../batch/slot-share.ts";
+import {
+  type Sharer,
+  type SlotNeed,
+  type SlotShare,
+  shareOf,
+  turnAt,
+} from "../../batch/slot-share.ts";
 import type { Claim } from "../claim.ts";
-import type { TargetShare } from "../replicas.ts";
 
 interface Part {
   readonly expiresAtMs: number;
@@ -15,7 +20,7 @@ interface Part {
 export class SqliteShares {
   readonly #parts = new Map<string, Part>();
 
-  renew({ owner, ttlMs }: Claim, needs: readonly SlotNeed[], nowMs: number): TargetShare[] {
+  renew({ owner, ttlMs }: Claim, needs: readonly SlotNeed[], nowMs: number): SlotShare[] {
     for (const [other, { expiresAtMs }] of this.#parts) {
       if (expiresAtMs <= nowMs) this.#parts.delete(other);
     }
@@ -24,11 +29,11 @@ export class SqliteShares {
       const others = [...this.#parts.values()].flatMap(({ sharers }) => sharers.get(target) ?? []);
       const me = { owner, wanted, held: 0 };
       const sharers = [...others, me].toSorted((a, b) => (a.owner < b.owner ? -1 : 1));
-      return { target, slotCount: slotCountOf(owner, { limit, sharers, turn: turnAt(nowMs) }) };
+      return shareOf(target, owner, { limit, sharers, turn: turnAt(nowMs) });
     });
     const sharers = shares.map(({ target, slotCount }, i): [string, Sharer] => {
-      const { wanted = 0, inFlight = 0 } = needs[i] ?? {};
-      return [target, { owner, wanted, held: Math.max(slotCount, inFlight) }];
+      const { wanted = 0, held = 0 } = needs[i] ?? {};
+      return [target, { owner, wanted, held: Math.max(slotCount, held) }];
     });
     this.#parts.set(owner, { expiresAtMs: nowMs + ttlMs, sharers: new Map(sharers) });
     return shares;

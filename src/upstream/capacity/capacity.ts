@@ -13,6 +13,7 @@
  * schedule goes by dates, everything else by elapsed time.
  */
 import type { Outcome } from "../../batch/outcome.ts";
+import type { SlotShare } from "../../batch/slot-share.ts";
 import { type Clock, sleep } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { TurnBudget } from "../../resources/turn-budget.ts";
@@ -62,7 +63,9 @@ export class Capacity implements Gate {
   #pausedUntilMs = Number.NEGATIVE_INFINITY;
   /** The requests without an outcome, in the order of their start. */
   readonly #started = new Set<object>();
-  /** The part of the limits that this replica has, from 0 to 1. */
+  /** The slots that this replica has, of those that all replicas share. */
+  #slotCount = Number.POSITIVE_INFINITY;
+  /** Its part of the rates and the schedule, from 0 to 1. */
   #share = 1;
   /** Ends the wait for the next window. */
   #following = new AbortController();
@@ -90,18 +93,23 @@ export class Capacity implements Gate {
   }
 
   /** Takes a part of the configured limits, because other replicas have the rest. */
-  setShare(share: number): void {
-    if (share === this.#share) return;
-    this.#share = share;
+  setShare({ slotCount, fraction }: Pick<SlotShare, "slotCount" | "fraction">): void {
+    if (slotCount === this.#slotCount && fraction === this.#share) return;
+    this.#slotCount = slotCount;
+    this.#share = fraction;
     // A replica without a slot keeps its quota, which nothing uses.
-    if (share > 0) this.#quota.setLimits(quotaLimitsOf(this.#config, share));
+    if (fraction > 0) this.#quota.setLimits(quotaLimitsOf(this.#config, fraction));
     this.#setLimits();
     this.limiter.recheck();
   }
 
+  get slotCount(): number {
+    return this.#slotCount;
+  }
+
   /** Whether other replicas have the whole target at the moment. */
   get isElsewhere(): boolean {
-    return this.#slotsOf(this.#config.max_concurrency) === 0;
+    return this.#slotCount === 0;
   }
 
   get circuit(): CircuitBreaker["circuit"] {
@@ -263,7 +271,7 @@ export class Capacity implements Gate {
   }
 
   #setLimits(): void {
-    const limit = Math.min(this.#concurrency.limit, this.#slotsOf(this.#config.max_concurrency));
+    const limit = Math.min(this.#concurrency.limit, this.#slotCount);
     const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs()) ?? limit;
     // A window of few slots must not leave every replica without one.
     const inWindow = scheduled === 0 ? 0 : Math.max(1, this.#slotsOf(scheduled));
