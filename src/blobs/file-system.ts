@@ -2,7 +2,7 @@
  * The file operations of disk.ts. A new name is durable only after a sync of its folder, and a new folder only after a
  * sync of its parent.
  */
-import { type Dirent, existsSync, opendirSync } from "node:fs";
+import { type Dirent, existsSync, opendirSync, statSync } from "node:fs";
 import {
   chmod,
   type FileHandle,
@@ -65,10 +65,17 @@ export async function closeToOthers(folder: string): Promise<void> {
 /** Creates a folder durably. `all` also creates the missing folders above it. */
 export async function makeFolder(path: string, which: "all" | "last" = "all"): Promise<void> {
   const recursive = which === "all";
-  const topmost = await mkdir(path, { recursive, mode: FOLDER_MODE });
+  // Another server that starts on the same folder may make it first.
+  const topmost = await mkdir(path, { recursive, mode: FOLDER_MODE }).catch((error: unknown) => {
+    if (!hasCode(error, ["EEXIST"]) || !isFolder(path)) throw error;
+    return undefined;
+  });
   const last = recursive ? (topmost === undefined ? null : dirname(topmost)) : dirname(path);
   if (last !== null) await syncFoldersAbove(path, last);
 }
+
+const isFolder = (path: string) =>
+  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 
 /** Makes the names of a folder, and of those above it up to `last`, durable. */
 export async function syncFoldersAbove(path: string, last: string): Promise<void> {
