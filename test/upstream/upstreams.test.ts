@@ -36,6 +36,17 @@ test("models that the same targets serve share one route", async () => {
   expect(upstreams.findRoute("unlisted")).toBeNull();
 });
 
+test("lines may have all slots of the part that a replica has of a target", () => {
+  const upstreams = open([
+    { ...config("a", "http://127.0.0.1:9/v1", ["x"]), min_concurrency: 4, interactive_reserve: 0 },
+  ]);
+  const slotCountAt = (slotCount: number) => {
+    upstreams.setShares([{ target: "a", slotCount, fraction: slotCount / 4 }]);
+    return upstreams.findRoute("x")?.slotCount;
+  };
+  expect([0, 1, 2, 3, 4].map(slotCountAt)).toEqual([0, 1, 2, 3, 4]);
+});
+
 describe("the list of models", () => {
   test("has listed names, then what open targets say they have, each name once", async () => {
     const upstream = await server({ modelNames: ["listed", "found", "found too"], apiKey: "k" });

@@ -272,10 +272,11 @@ export class Capacity implements Gate {
 
   #setLimits(): void {
     const limit = Math.min(this.#concurrency.limit, this.#slotCount);
-    const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs()) ?? limit;
+    const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs()) ?? null;
     // A window of few slots must not leave every replica without one.
-    const inWindow = scheduled === 0 ? 0 : Math.max(1, this.#slotsOf(scheduled));
-    const batchLimit = Math.min(this.#slotsForLines(limit), inWindow);
+    const inWindow =
+      scheduled === null || scheduled === 0 ? scheduled : Math.max(1, this.#slotsOf(scheduled));
+    const batchLimit = Math.min(this.#slotsForLines(limit), inWindow ?? limit);
     const from = this.limiter.limit;
     if (limit !== from || batchLimit !== this.limiter.batchLimit) {
       this.limiter.setLimits(limit, batchLimit);
