@@ -30,6 +30,11 @@ export interface Sharer {
   readonly held: number;
 }
 
+/** A replica with its part of one target, as a store keeps it. */
+export interface TargetSharer extends Sharer {
+  readonly target: string;
+}
+
 export interface SlotDivision {
   readonly limit: number;
   /** In the order of their owners, so that all replicas divide alike. */
@@ -40,8 +45,6 @@ export interface SlotDivision {
 
 /** The places that cannot be divided move on after this. */
 const TURN_MS = 60_000;
-
-export const turnAt = (nowMs: number): number => Math.floor(nowMs / TURN_MS);
 
 /** Returns the slots of one of the sharers. It has to wait for slots that others still hold. */
 export function slotCountOf(owner: string, { limit, sharers, turn }: SlotDivision): number {
@@ -55,9 +58,24 @@ export function slotCountOf(owner: string, { limit, sharers, turn }: SlotDivisio
   return Math.max(0, Math.min(fair[index] ?? 0, limit - heldByOthers));
 }
 
-export function shareOf(target: string, owner: string, division: SlotDivision): SlotShare {
-  const slotCount = slotCountOf(owner, division);
-  return { target, slotCount, fraction: division.limit === 0 ? 0 : slotCount / division.limit };
+/** Returns the parts of a replica in the targets that it needs, and what a store keeps of them. */
+export function divideTargets(
+  owner: string,
+  needs: readonly SlotNeed[],
+  { others, nowMs }: { readonly others: readonly TargetSharer[]; readonly nowMs: number },
+): { readonly shares: SlotShare[]; readonly kept: TargetSharer[] } {
+  const shares: SlotShare[] = [];
+  const kept: TargetSharer[] = [];
+  const turn = Math.floor(nowMs / TURN_MS);
+  for (const { target, limit, wanted, held } of needs) {
+    const me = { owner, target, wanted, held: 0 };
+    const sharers = [...others.filter((other) => other.target === target), me];
+    sharers.sort((a, b) => (a.owner < b.owner ? -1 : 1));
+    const slotCount = slotCountOf(owner, { limit, sharers, turn });
+    shares.push({ target, slotCount, fraction: limit === 0 ? 0 : slotCount / limit });
+    kept.push({ ...me, held: Math.max(slotCount, held) });
+  }
+  return { shares, kept };
 }
 
 /** Returns a part for each of `wanted`. The sum of the parts is the limit. */

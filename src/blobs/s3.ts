@@ -33,6 +33,7 @@ import {
   type LinkHeaders,
   type WriteHints,
 } from "./blobs.ts";
+import { CountedSource } from "./counted-source.ts";
 import {
   isMissing,
   isNoSuchUpload,
@@ -316,28 +317,5 @@ export class S3Blobs implements Blobs {
     return sent.catch((error: unknown) => {
       throw unavailable(error);
     });
-  }
-}
-
-/** Counts the bytes of a source. It keeps the error of the source, because a failed upload may report a later one. */
-class CountedSource {
-  readonly #source: AsyncIterable<Uint8Array>;
-  bytes = 0;
-  failure: { readonly reason: unknown } | null = null;
-
-  constructor(source: AsyncIterable<Uint8Array>) {
-    this.#source = source;
-  }
-
-  async *pieces(): AsyncGenerator<Uint8Array> {
-    try {
-      for await (const piece of this.#source) {
-        this.bytes += piece.byteLength;
-        yield piece;
-      }
-    } catch (reason) {
-      this.failure = { reason };
-      throw reason;
-    }
   }
 }

@@ -5,7 +5,7 @@
  * `installation`, which nothing else locks.
  */
 
-import { type SlotNeed, type SlotShare, shareOf, turnAt } from "../../batch/slot-share.ts";
+import { divideTargets, type SlotNeed, type SlotShare } from "../../batch/slot-share.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, gt, inArray, lte, or, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
@@ -23,25 +23,13 @@ export class PostgresShares {
     const { owner, now, ttlMs } = bid;
     return this.#db.transaction(async (db) => {
       const nowMs = await lockDivision(db, bid);
-      const others = await db
+      await db
         .delete(slotShares)
-        .where(or(eq(slotShares.owner, owner), lte(slotShares.expiresAtMs, now)))
-        .then(() => findSharers(db, bid, needs));
-      const shares = needs.map(({ target, limit, wanted }) => {
-        const me = { owner, wanted, held: 0 };
-        const sharers = [...others.filter((other) => other.target === target), me];
-        sharers.sort((a, b) => (a.owner < b.owner ? -1 : 1));
-        return shareOf(target, owner, { limit, sharers, turn: turnAt(nowMs) });
-      });
-      const rows = needs.map(({ target, wanted, held }, i) => {
-        return {
-          owner,
-          target,
-          wanted,
-          held: Math.max(shares[i]?.slotCount ?? 0, held),
-          expiresAtMs: later(now, ttlMs),
-        };
-      });
+        .where(or(eq(slotShares.owner, owner), lte(slotShares.expiresAtMs, now)));
+      const others = await findSharers(db, bid, needs);
+      const { shares, kept } = divideTargets(owner, needs, { others, nowMs });
+      const expiresAtMs = later(now, ttlMs);
+      const rows = kept.map((each) => ({ ...each, expiresAtMs }));
       if (rows.length > 0) await db.insert(slotShares).values(rows);
       return shares;
     });
