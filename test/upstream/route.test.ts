@@ -1,6 +1,7 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { BatchId } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
+import type { Clock } from "../../src/clock.ts";
 import {
   type UpstreamConfig,
   UpstreamEntry,
@@ -13,8 +14,8 @@ import { answerChat, answerWith } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
 import { type Exchange, startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-function open(targets: UpstreamConfig[], random?: () => number) {
-  const { upstreams, logged } = openTargets(targets, random);
+function open(targets: UpstreamConfig[], random?: () => number, clock?: Clock) {
+  const { upstreams, logged } = openTargets(targets, random, clock);
   return { route: upstreams.findRoute("m")!, logged };
 }
 
@@ -340,9 +341,12 @@ describe("a slot for a line", () => {
       ...{ deadlineAtMs: 0, createdAtMs: 0 },
     });
 
+  /** A machine that is busy would end the time to send in this turn of the loop, and the line would wait for the next. */
+  const openWithTime = (target: UpstreamConfig) => open([target], undefined, new FakeClock());
+
   test("is there at once as long as one is free, and comes to the next line when it is released", async () => {
     const upstream = await modelServer();
-    const { route } = open([targetAt(upstream, "a", { max_concurrency: 2 })]);
+    const { route } = openWithTime(targetAt(upstream, "a", { max_concurrency: 2 }));
     const flow = aFlow(route, "batch");
     expect(route.slotCount).toBe(2);
     const [first, second] = [1, 2].map(() =>
@@ -357,7 +361,7 @@ describe("a slot for a line", () => {
 
   test("is not given once stop aborts, also not to a line that waits", async () => {
     const upstream = await modelServer();
-    const { route } = open([targetAt(upstream, "a", { max_concurrency: 1 })]);
+    const { route } = openWithTime(targetAt(upstream, "a", { max_concurrency: 1 }));
     const flow = aFlow(route, "batch");
     const held = route.acquire(requestOf("line"), { flow, rank: 0, stop: never }) as Slot;
     const stop = new AbortController();
