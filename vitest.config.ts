@@ -2,14 +2,16 @@ import { configDefaults, defineConfig } from "vitest/config";
 
 /** Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. */
 const SLOW = [
+  "test/bucket/**",
   "test/cli/**",
   "test/crash/**",
   "test/dispatch/**",
   "test/ports/postgres.test.ts",
-  "test/ports/postgres.test.ts",
   "test/ports/s3.test.ts",
   "test/ports/sqlite.test.ts",
+  "test/batch/content.test.ts",
   "test/batch/fair-queue.test.ts",
+  "test/engine/capacity-sharing.test.ts",
   "test/engine/check-models.test.ts",
   "test/engine/damage.test.ts",
   "test/engine/dispatch/fairness.test.ts",

@@ -40,7 +40,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     );
   }, 120_000);
 
-  test("a batch of 20,000 lines takes at most ten requests to the bucket for a thousand lines, and the metric counts each", async () => {
+  test("a batch of 8,000 lines takes at most ten requests to the bucket for a thousand lines, and the metric counts each", async () => {
     await using upstream = await startUpstream();
     upstream.forget();
     await using proxy = await startS3Proxy(server.url);
@@ -59,7 +59,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     };
     await expect.poll(async () => (await requestsSoFar()) - proxy.requests.length).toBe(0);
     const before = await requestsSoFar();
-    const count = 20_000;
+    const count = 8_000;
     const batch = await service.run(chatLines(count));
     expect(batch.request_counts?.completed).toBe(count);
     const made = (await requestsSoFar()) - before;
