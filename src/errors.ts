@@ -56,6 +56,11 @@ export const CATALOGUE = {
   ),
   missing_credentials: invalid(401, null, "The server asks for a key and the request has none."),
   wrong_key: invalid(401, "invalid_api_key", "The key is not one of the server's."),
+  missing_scope: invalid(
+    403,
+    "missing_scope",
+    "The key does not have the scope that the route asks for; the message names it.",
+  ),
   not_found: invalid(404, null, "There is no such file, batch or path for this key."),
   model_not_found: invalid(404, "model_not_found", "No upstream serves the model."),
   method_not_allowed: invalid(405, null, "The path exists, but not with this method."),

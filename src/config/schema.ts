@@ -8,6 +8,7 @@
 import { isIP } from "node:net";
 import { z } from "zod";
 import { EVENT_TYPES } from "../contract/event.ts";
+import { DEFAULT_SCOPES, Scope } from "../contract/scope.ts";
 import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { LOG_LEVELS } from "../telemetry/log.ts";
 import { STORAGE } from "./storage.ts";
@@ -75,6 +76,13 @@ const KeyEntry = z.strictObject({
   project: name
     .default("default")
     .describe("Keys of different projects do not see each other's files and batches."),
+  scopes: z
+    .array(Scope)
+    .min(1)
+    .default([...DEFAULT_SCOPES])
+    .describe(
+      "What the key may do. `read`: files, batches and models. `write`: create, cancel and delete them. `interactive`: requests that are answered at once. `admin`: keys and projects of the whole installation.",
+    ),
 });
 
 const WebhookEntry = z.strictObject({

@@ -62,6 +62,14 @@ const UNAUTHORIZED = failure(
   "The server asks for a key, and the request has none or a wrong one.",
   errorExample("Missing bearer or basic authentication in header"),
 );
+const FORBIDDEN = failure(
+  "Forbidden",
+  "The key does not have the scope that the route asks for.",
+  errorExample(
+    "You have insufficient permissions for this operation. Missing scopes: write. Ask the operator of this server for a key that has it.",
+    { code: "missing_scope" },
+  ),
+);
 export const FILE_NOT_FOUND = failure(
   "FileNotFound",
   "There is no such file, or it is of another project, deleted or expired.",
@@ -173,7 +181,12 @@ const REFUSED = withHeaders(
 );
 
 /** The failures that every route under `/v1` may answer. */
-export const COMMON_FAILURES = { "401": UNAUTHORIZED, "4XX": REFUSED, "5XX": SERVER_ERROR };
+export const COMMON_FAILURES = {
+  "401": UNAUTHORIZED,
+  "403": FORBIDDEN,
+  "4XX": REFUSED,
+  "5XX": SERVER_ERROR,
+};
 
 /** The answer of a model server, in JSON or as the events of a stream. */
 export const passedOn = (example: unknown, stream: string | null): ZodOpenApiResponseObject =>

@@ -4,6 +4,7 @@ import { createDocument } from "zod-openapi";
 import { version } from "../version.ts";
 import { HEADERS } from "./openapi-headers.ts";
 import { PATHS } from "./openapi-routes.ts";
+import { withScopes } from "./openapi-scopes.ts";
 import { WEBHOOKS } from "./openapi-webhooks.ts";
 
 const DESCRIPTION = `A drop-in server for the OpenAI Batch API: upload a file of requests, create a batch, read its output file.
@@ -34,7 +35,7 @@ export const openApiDocument = () =>
         { name: "Models", description: "What the upstreams serve." },
         { name: "Operation", description: "For those who run the server." },
       ],
-      paths: PATHS,
+      paths: withScopes(PATHS),
       webhooks: WEBHOOKS,
       components: {
         headers: HEADERS,
@@ -42,7 +43,8 @@ export const openApiDocument = () =>
           key: {
             type: "http",
             scheme: "bearer",
-            description: "A key of `auth.keys`. A server without them asks for none.",
+            description:
+              "A key of `auth.keys`, with one of the scopes that are listed. A server without keys asks for none.",
           },
           azureKey: {
             type: "apiKey",

@@ -29,6 +29,7 @@ import { mountInteractive } from "./interactive.ts";
 import { mountModels } from "./models.ts";
 import { mountOps } from "./ops.ts";
 import { canonicalPath, pathOf } from "./path.ts";
+import { routesOn } from "./routes.ts";
 import { trackRequests } from "./track.ts";
 import { mountUploads } from "./uploads.ts";
 
@@ -62,11 +63,12 @@ export function createApp(deps: AppDeps): App {
     await next();
   });
   mountOps(app, deps);
-  mountFiles(app, deps);
-  mountUploads(app, deps);
-  mountBatches(app, deps);
-  mountModels(app, deps.models, deps.clock.nowMs());
-  mountInteractive(app, deps);
+  const routes = routesOn(app);
+  mountFiles(routes, deps);
+  mountUploads(routes, deps);
+  mountBatches(routes, deps);
+  mountModels(routes, deps.models, deps.clock.nowMs());
+  mountInteractive(routes, deps);
   mountDocs(app);
   refuseOtherMethods(app);
   return app;

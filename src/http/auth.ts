@@ -5,17 +5,21 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { MiddlewareHandler } from "hono";
 import type { KeyConfig } from "../config/schema.ts";
+import { DEFAULT_SCOPES } from "../contract/scope.ts";
 import { PublicError } from "../errors.ts";
-import type { AppEnv } from "./context.ts";
+import type { AppContext, AppEnv, Caller } from "./context.ts";
 
 /** The project of all requests when no keys are configured. */
 const DEFAULT_PROJECT = "default";
 const DIGEST_PREFIX = "sha256:";
 const BEARER = /^bearer +(\S.*)$/i;
 
+/** The caller while no keys are configured. Nothing gives it power over keys. */
+const ANYONE: Caller = { keyName: null, project: DEFAULT_PROJECT, scopes: DEFAULT_SCOPES };
+
 interface KnownKey {
   readonly digest: Buffer;
-  readonly project: string;
+  readonly caller: Caller;
 }
 
 const sha256 = (text: string) => createHash("sha256").update(text).digest();
@@ -29,11 +33,11 @@ function masked(key: string): string {
   return `${key.slice(0, visibleCount)}****${key.slice(key.length - visibleCount)}`;
 }
 
-function projectOf(key: string, known: readonly KnownKey[]): string {
+function callerWith(key: string, known: readonly KnownKey[]): Caller {
   const digest = sha256(key);
-  let project: string | null = null;
-  for (const each of known) if (timingSafeEqual(each.digest, digest)) project = each.project;
-  if (project !== null) return project;
+  let caller: Caller | null = null;
+  for (const each of known) if (timingSafeEqual(each.digest, digest)) caller = each.caller;
+  if (caller !== null) return caller;
   throw new PublicError(
     "wrong_key",
     `Incorrect API key provided: ${masked(key)}. Ask the operator of this server for a key.`,
@@ -47,31 +51,36 @@ function knownKeys(keys: () => readonly KeyConfig[]): () => readonly KnownKey[] 
   return () => {
     const current = keys();
     if (current !== latest) {
-      known = current.map(({ key, project }) => ({ digest: digestOf(key), project }));
+      known = current.map(({ name, key, project, scopes }) => ({
+        digest: digestOf(key),
+        caller: { keyName: name, project, scopes },
+      }));
       latest = current;
     }
     return known;
   };
 }
 
-/** Sets the project of a request. Every request passes when no keys are configured. */
+/** Sets the caller of a request and its project. Every request passes when no keys are configured. */
 export function authenticate(keys: () => readonly KeyConfig[]): MiddlewareHandler<AppEnv> {
   const knownNow = knownKeys(keys);
   return async (c, next) => {
     const known = knownNow();
-    if (known.length === 0) {
-      c.set("project", DEFAULT_PROJECT);
-      return next();
-    }
-    const bearer = BEARER.exec(c.req.header("authorization") ?? "")?.[1];
-    const key = bearer ?? c.req.header("api-key");
-    if (key === undefined || key === "") {
-      throw new PublicError(
-        "missing_credentials",
-        "Missing bearer or basic authentication in header",
-      );
-    }
-    c.set("project", projectOf(key.trim(), known));
+    const caller = known.length === 0 ? ANYONE : callerOf(c, known);
+    c.set("caller", caller);
+    c.set("project", caller.project);
     return next();
   };
+}
+
+function callerOf(c: AppContext, known: readonly KnownKey[]): Caller {
+  const bearer = BEARER.exec(c.req.header("authorization") ?? "")?.[1];
+  const key = bearer ?? c.req.header("api-key");
+  if (key === undefined || key === "") {
+    throw new PublicError(
+      "missing_credentials",
+      "Missing bearer or basic authentication in header",
+    );
+  }
+  return callerWith(key.trim(), known);
 }

@@ -1,5 +1,4 @@
 /** The routes of batches. */
-import type { Hono } from "hono";
 import type { Batches, BatchRequest } from "../api/batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, UntrustedId } from "../batch/batch.ts";
@@ -7,12 +6,13 @@ import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
 import type { BatchQuery } from "../store/batches.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
-import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
+import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentBatch } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
+import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
 
 export interface BatchRoutesDeps {
@@ -22,7 +22,7 @@ export interface BatchRoutesDeps {
   readonly forecastFor: (batch: Batch) => Forecast | null;
 }
 
-export function mountBatches(app: Hono<AppEnv>, deps: BatchRoutesDeps): void {
+export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   const { batches, idempotency, forecastFor } = deps;
   const present = (batch: Batch) => presentBatch(batch, forecastFor(batch));
 

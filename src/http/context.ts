@@ -3,7 +3,16 @@ import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import type { ScopedId, UntrustedId } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
+import type { Scope } from "../contract/scope.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
+
+/** The sender of a request, as its key says. */
+export interface Caller {
+  /** The name of the key; null when no key was asked for. */
+  readonly keyName: string | null;
+  readonly project: string;
+  readonly scopes: readonly Scope[];
+}
 
 /** The bindings and variables of every request. */
 export interface AppEnv {
@@ -15,6 +24,7 @@ export interface AppEnv {
     startedAtMs: number;
     /** The project whose files and batches the request may use. */
     project: string;
+    caller: Caller;
     /** The budget for the memory of bodies. */
     memory: MemoryBudget;
     /** The id of the upstream's answer, as the upstream's own log has it. */

@@ -1,5 +1,4 @@
 /** The routes of files. */
-import type { Hono } from "hono";
 import type { Files, ReceivedFile } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { StoredFile, UntrustedId } from "../batch/batch.ts";
@@ -9,7 +8,7 @@ import { PublicError, unsupportedValue } from "../errors.ts";
 import type { FileQuery } from "../store/files.ts";
 import type { Log } from "../telemetry/log.ts";
 import { stringTooLong } from "./body.ts";
-import { type AppContext, type AppEnv, scopedIdOf } from "./context.ts";
+import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerContent } from "./download.ts";
 import { FILE_FORM, unknownPurpose } from "./file-form.ts";
 import { readForm } from "./form.ts";
@@ -18,6 +17,7 @@ import { answerJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentFile } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
+import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
 
 export interface FileRoutesDeps {
@@ -26,7 +26,7 @@ export interface FileRoutesDeps {
   readonly log: Log;
 }
 
-export function mountFiles(app: Hono<AppEnv>, { files, idempotency, log }: FileRoutesDeps): void {
+export function mountFiles(app: Routes, { files, idempotency, log }: FileRoutesDeps): void {
   app.post("/v1/files", async (c) => {
     const project = c.get("project");
     const form = await readForm(c.env.incoming, FILE_FORM);

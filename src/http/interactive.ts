@@ -6,7 +6,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
-import type { Hono } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import {
   INTERACTIVE_ENDPOINTS,
@@ -15,10 +14,11 @@ import {
 } from "../api/interactive.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Proxied } from "../upstream/upstream.ts";
-import type { AppContext, AppEnv } from "./context.ts";
+import type { AppContext } from "./context.ts";
 import { roomFor } from "./json.ts";
 import { deploymentIn } from "./path.ts";
 import { readBody } from "./read-body.ts";
+import type { Routes } from "./routes.ts";
 import { originOf, trackingHeaders } from "./track.ts";
 
 /** The status in the log for a client that disconnected before its answer. No client ever receives it. */
@@ -32,7 +32,7 @@ export interface InteractiveRoutesDeps {
   readonly log: Log;
 }
 
-export function mountInteractive(app: Hono<AppEnv>, deps: InteractiveRoutesDeps): void {
+export function mountInteractive(app: Routes, deps: InteractiveRoutesDeps): void {
   for (const endpoint of INTERACTIVE_ENDPOINTS) {
     app.post(endpoint, (c) => passThrough(c, endpoint, deps));
   }

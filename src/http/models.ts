@@ -1,12 +1,11 @@
 /** The routes of models. */
-import type { Hono } from "hono";
 import type { Models } from "../api/models.ts";
-import type { AppEnv } from "./context.ts";
 import { answerJson } from "./json.ts";
 import { presentModel } from "./present.ts";
+import type { Routes } from "./routes.ts";
 
 /** `servedSinceMs` becomes the creation time of every model, because not all upstreams know theirs. */
-export function mountModels(app: Hono<AppEnv>, models: Models, servedSinceMs: number): void {
+export function mountModels(app: Routes, models: Models, servedSinceMs: number): void {
   app.get("/v1/models", async (c) => {
     const data = (await models.list()).map((model) => presentModel(model, servedSinceMs));
     return answerJson(c, { object: "list", data });

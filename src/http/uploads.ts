@@ -1,16 +1,16 @@
 /** The routes of uploads. */
-import type { Hono } from "hono";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Completion, UploadRequest, Uploads } from "../api/uploads.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
 import type { Upload } from "../store/uploads.ts";
 import { parseBody } from "./body.ts";
-import { type AppEnv, scopedIdOf } from "./context.ts";
+import { scopedIdOf } from "./context.ts";
 import { type Form, readForm } from "./form.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { presentUpload, presentUploadPart } from "./present.ts";
+import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
 
 export interface UploadRoutesDeps {
@@ -18,7 +18,7 @@ export interface UploadRoutesDeps {
   readonly idempotency: Idempotency;
 }
 
-export function mountUploads(app: Hono<AppEnv>, { uploads, idempotency }: UploadRoutesDeps): void {
+export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutesDeps): void {
   app.post("/v1/uploads", async (c) => {
     const request = uploadRequest(await readJson(c));
     return answerOnce<Upload>(c, idempotency, {

@@ -16,6 +16,7 @@ import type { Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import type { KeyConfig } from "../../src/config/schema.ts";
+import { DEFAULT_SCOPES } from "../../src/contract/scope.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";
 import { MemoryBudget } from "../../src/resources/memory-budget.ts";
@@ -27,7 +28,8 @@ import { NO_TRACING } from "../../src/telemetry/tracing.ts";
 import type { UpstreamModel } from "../../src/upstream/upstream.ts";
 
 export interface TestApiOptions {
-  readonly keys?: readonly KeyConfig[];
+  /** The keys of the configuration, with the usual scopes unless they name others. */
+  readonly keys?: readonly (Omit<KeyConfig, "scopes"> & Partial<KeyConfig>)[];
   readonly limits?: { readonly maxFileBytes?: number; readonly maxUploadBytes?: number };
   readonly completionWindows?: readonly string[];
   readonly models?: readonly UpstreamModel[];
@@ -74,6 +76,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const maxFileBytes = () => options.limits?.maxFileBytes ?? 209_715_200;
   const maxUploadBytes = () => options.limits?.maxUploadBytes ?? 8_589_934_592;
   const metrics = new Metrics();
+  const keys = (options.keys ?? []).map((key) => ({ scopes: [...DEFAULT_SCOPES], ...key }));
   const intents = new BlobIntents({ store, blobs, log });
   const memory = new MemoryBudget(() => 512 * 1024 * 1024);
   const files = new Files({
@@ -101,7 +104,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     }),
     maxLineBytes: () => 33_554_432,
     forecastFor: options.forecastFor ?? (() => null),
-    keys: () => options.keys ?? [],
+    keys: () => keys,
     isReady: async () => isReady,
     memory,
     metrics,

@@ -1,0 +1,37 @@
+/**
+ * Mounts the routes under `/v1`. Each asks for the scope that `contract/scope.ts` names, before anything of the request
+ * is read. A mount function gets this in place of the app, so that it cannot mount a route without one.
+ */
+import type { Context, Hono, MiddlewareHandler } from "hono";
+import { type Scope, type ScopedPath, scopesOf } from "../contract/scope.ts";
+import { PublicError } from "../errors.ts";
+import type { AppEnv } from "./context.ts";
+
+type Answering<Path extends string> = (c: Context<AppEnv, Path>) => Response | Promise<Response>;
+
+export interface Routes {
+  get<Path extends ScopedPath<"GET">>(path: Path, answer: Answering<Path>): void;
+  post<Path extends ScopedPath<"POST">>(path: Path, answer: Answering<Path>): void;
+  delete<Path extends ScopedPath<"DELETE">>(path: Path, answer: Answering<Path>): void;
+}
+
+export const routesOn = (app: Hono<AppEnv>): Routes => ({
+  get: (path, answer) => void app.get(path, needs("GET", path), answer),
+  post: (path, answer) => void app.post(path, needs("POST", path), answer),
+  delete: (path, answer) => void app.delete(path, needs("DELETE", path), answer),
+});
+
+function needs(method: string, path: string): MiddlewareHandler<AppEnv> {
+  const scopes = scopesOf(method, path);
+  return async (c, next) => {
+    const held = c.get("caller").scopes;
+    if (!scopes.some((scope) => held.includes(scope))) throw missingScope(scopes);
+    await next();
+  };
+}
+
+const missingScope = (scopes: readonly Scope[]) =>
+  new PublicError(
+    "missing_scope",
+    `You have insufficient permissions for this operation. Missing scopes: ${scopes.join(" or ")}. Ask the operator of this server for a key that has it.`,
+  );
