@@ -18,6 +18,7 @@ import { Closers } from "./closers.ts";
 import type { Config } from "./config/schema.ts";
 import { CapacitySharing } from "./engine/capacity-sharing.ts";
 import { Engine } from "./engine/engine.ts";
+import { Fleet } from "./engine/fleet.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
 import { type AppDeps, createApp, createWorkerApp } from "./http/app.ts";
@@ -105,7 +106,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 }
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, role = "all", clock, log, metrics } = options;
+  const { config, role = "all", clock, log } = options;
   const opened = await openPlaces(options, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
@@ -114,35 +115,17 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const configNow = () => current;
   const tracing = await openTracing(options);
   closers.add("tracing", () => tracing.close());
-  const upstreams = openUpstreams({
-    upstreams: fitted(config),
-    maxAnswerBytes: () => configNow().limits.max_answer_bytes,
-    clock,
-    log,
-    metrics,
-    tracing,
-  });
-  closers.add("upstreams", () => upstreams.close());
-  const webhooks = new Webhooks({ store, config: config.webhooks, clock, log, metrics });
-  closers.add("webhooks", () => webhooks.drain());
-  const parts: Parts = {
-    owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
-    store,
-    blobs,
-    intents: new BlobIntents({ store, blobs, log }),
-    upstreams,
-    webhooks,
-    memory: new MemoryBudget(() => configNow().limits.memory_bytes),
-    clock,
-    log,
-    metrics,
-    tracing,
-    configNow,
-  };
-  const sharing = await startSharing(parts, closers);
+  const places = { store, blobs, tracing, configNow };
+  const parts = openParts(options, { ...places, upstreams: fitted(config), closers });
+  const { upstreams, webhooks } = parts;
   const engine = newEngine(parts);
+  const sharing = await startSharing(parts, engine, closers);
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
-  const drain = () => engine.drain(drainGraceMs);
+  const drain = () => {
+    const drained = engine.drain(drainGraceMs);
+    sharing.nudge();
+    return drained;
+  };
   closers.add("engine", drain);
   const makeApp = role === "worker" ? createWorkerApp : createApp;
   const app = makeApp(appDeps(parts, engine));
@@ -174,6 +157,32 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   return { ok: true, runtime };
 }
 
+interface Opened extends Pick<Parts, "store" | "blobs" | "tracing" | "configNow"> {
+  readonly upstreams: Config["upstreams"];
+  readonly closers: Closers;
+}
+
+function openParts(
+  { config, clock, log, metrics }: RuntimeOptions,
+  { store, blobs, tracing, configNow, upstreams: targets, closers }: Opened,
+): Parts {
+  const upstreams = openUpstreams({
+    upstreams: targets,
+    maxAnswerBytes: () => configNow().limits.max_answer_bytes,
+    ...{ clock, log, metrics, tracing },
+  });
+  closers.add("upstreams", () => upstreams.close());
+  const webhooks = new Webhooks({ store, config: config.webhooks, clock, log, metrics });
+  closers.add("webhooks", () => webhooks.drain());
+  return {
+    owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
+    ...{ store, blobs, upstreams, webhooks, clock, log, metrics, tracing, configNow },
+    intents: new BlobIntents({ store, blobs, log }),
+    fleet: new Fleet(clock),
+    memory: new MemoryBudget(() => configNow().limits.memory_bytes),
+  };
+}
+
 function openPlaces(
   { config, clock, metrics, openStorage: open = openStorage }: RuntimeOptions,
   closers: Closers,
@@ -183,7 +192,7 @@ function openPlaces(
 
 function startWork(role: Role, engine: Engine, webhooks: Webhooks): void {
   if (role === "api") {
-    engine.startHeartbeat();
+    engine.startWithoutWork();
     return;
   }
   engine.start();
@@ -236,6 +245,7 @@ interface Parts {
   readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
   readonly webhooks: Webhooks;
+  readonly fleet: Fleet;
   readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly log: Log;
@@ -248,17 +258,25 @@ interface Parts {
 const defaultModelOf = (config: Config) => config.default_model ?? null;
 
 /** Ends after the engine, which has nothing in flight then. */
-async function startSharing(parts: Parts, closers: Closers): Promise<CapacitySharing> {
+async function startSharing(
+  parts: Parts,
+  engine: Engine,
+  closers: Closers,
+): Promise<CapacitySharing> {
   const limitOf = (target: string) =>
     parts.configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
-  const sharing = new CapacitySharing({ ...parts, limitOf });
+  const sharing = new CapacitySharing({
+    ...{ ...parts, limitOf },
+    report: () => "{}",
+    mayKeepHouse: () => !engine.isDraining,
+  });
   closers.add("capacity sharing", () => sharing.close());
   await sharing.start();
   return sharing;
 }
 
 function newEngine(parts: Parts): Engine {
-  const { owner, store, blobs, intents, upstreams, webhooks, memory } = parts;
+  const { owner, store, blobs, intents, upstreams, webhooks, fleet, memory } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
   return new Engine({
     owner,
@@ -266,6 +284,7 @@ function newEngine(parts: Parts): Engine {
     blobs,
     intents,
     upstreams,
+    fleet,
     memory,
     clock,
     log,
@@ -283,7 +302,7 @@ function newEngine(parts: Parts): Engine {
 
 /** The use cases, and what HTTP needs beside them. */
 function appDeps(parts: Parts, engine: Engine): AppDeps {
-  const { store, blobs, intents, upstreams, memory } = parts;
+  const { store, blobs, intents, upstreams, fleet, memory } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
   const limits = () => configNow().limits;
   const maxFileBytes = () => limits().max_file_bytes;
@@ -343,7 +362,7 @@ function appDeps(parts: Parts, engine: Engine): AppDeps {
         MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
       ),
       targets: upstreams.listTargets(),
-      openWork: await store.countOpenWork().catch(() => null),
+      openWork: fleet.isHousekeeper ? await store.countOpenWork().catch(() => null) : "elsewhere",
       nowMs: clock.nowMs(),
     }),
   };

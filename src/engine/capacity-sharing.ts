@@ -1,5 +1,6 @@
 /**
- * Divides the limits of the upstreams among the replicas that are alive.
+ * Renews the place of this process among the replicas, and divides the limits of the upstreams among those that are
+ * alive. The renewal also carries what they know of each other (`fleet.ts`).
  *
  * `max_concurrency`, the rates and the schedule of an upstream are meant for the whole fleet. So each replica renews
  * its part of every target in the store, some times before the part would run out, and sends only within it. A replica
@@ -11,18 +12,25 @@ import { loop, Nudge } from "../loop.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
+import type { Fleet } from "./fleet.ts";
 
 /** A replica that comes or goes changes the parts within two renewals, or after the end of its own. */
 const RENEW_EVERY_MS = 3_000;
 const PART_TTL_MS = 9_000;
 
 export interface CapacitySharingOptions {
-  readonly store: Pick<Store, "renewShares" | "releaseShares">;
+  readonly store: Pick<Store, "renewReplica" | "releaseReplica">;
   readonly upstreams: Upstreams;
   readonly clock: Clock;
   readonly log: Log;
   /** A name that no other process has. */
   readonly owner: string;
+  /** Learns from each renewal. */
+  readonly fleet: Fleet;
+  /** Returns what the other replicas are to know of this one. */
+  readonly report: () => string;
+  /** Whether the process can do the housekeeping. */
+  readonly mayKeepHouse: () => boolean;
   /** Returns the configured requests in flight of a target, for all replicas together; null when it is not configured. */
   readonly limitOf: (target: string) => number | null;
 }
@@ -50,7 +58,7 @@ export class CapacitySharing {
     });
   }
 
-  /** Reports changed targets. */
+  /** Renews at once, because something has changed that the others are to know. */
   nudge(): void {
     this.#nudge.now();
   }
@@ -60,21 +68,30 @@ export class CapacitySharing {
     this.#end.abort();
     await this.#looping;
     this.#cancelRunOut();
-    await this.#options.store.releaseShares(this.#options.owner).catch(() => {});
+    await this.#options.store.releaseReplica(this.#options.owner).catch(() => {});
   }
 
   async #renew(): Promise<false> {
-    const { store, upstreams, clock, owner } = this.#options;
+    const { store, upstreams, clock, owner, fleet } = this.#options;
     const startedAtMs = clock.elapsedMs();
     // A process may be able to use less than the configured limit, which all of them divide.
     const needs = upstreams
       .listNeeds()
       .map((need) => ({ ...need, limit: this.#options.limitOf(need.target) ?? need.limit }));
-    const shares = await store.renewShares({ owner, ttlMs: PART_TTL_MS }, needs);
+    const replica = {
+      ...{ owner, ttlMs: PART_TTL_MS },
+      report: this.#options.report(),
+      mayKeepHouse: this.#options.mayKeepHouse(),
+    };
+    const { shares, ...renewed } = await store.renewReplica(replica, needs);
     this.#cancelRunOut();
     const runsOutInMs = startedAtMs + PART_TTL_MS - clock.elapsedMs();
-    this.#cancelRunOut = clock.after(runsOutInMs, () => upstreams.setShares([]));
+    this.#cancelRunOut = clock.after(runsOutInMs, () => {
+      upstreams.setShares([]);
+      fleet.lost();
+    });
     upstreams.setShares(shares);
+    fleet.renewed(renewed);
     return false;
   }
 }

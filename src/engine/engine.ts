@@ -24,6 +24,7 @@ import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
 import { expireDue } from "./expiry.ts";
 import { finalizeNext } from "./finalizer.ts";
+import type { Fleet } from "./fleet.ts";
 import type { IntakeLimits } from "./input-reading.ts";
 import { validateNext } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
@@ -37,6 +38,8 @@ export interface EngineOptions {
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
+  /** What this process knows of the other replicas. */
+  readonly fleet: Fleet;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -64,15 +67,9 @@ const SWEEP_EVERY_MS = 60_000;
  */
 const SIDE_BY_SIDE = 3;
 
-type LoopName =
-  | "intake"
-  | "chunks"
-  | "finalize"
-  | "heartbeat"
-  | "forecast"
-  | "expiry"
-  | "sweep"
-  | "orphans";
+const HOUSEKEEPING = ["forecast", "expiry", "sweep", "orphans"] as const;
+type Housekeeping = (typeof HOUSEKEEPING)[number];
+type LoopName = "intake" | "chunks" | "finalize" | "heartbeat" | Housekeeping;
 
 export class Engine {
   readonly #options: EngineOptions;
@@ -128,43 +125,49 @@ export class Engine {
 
   /** Starts the loops of a worker. */
   start(): void {
-    this.startHeartbeat();
-    const nudges = this.#nudges;
-    const onFinal = () => {
-      nudges.sweep.now();
-      this.#options.onFinal();
-    };
+    this.startWithoutWork();
     const onReopened = () => this.#scheduler.recheck();
-    const deps = { ...this.#options, leases: this.#leases, onFinal, onReopened };
+    const deps = { ...this.#options, leases: this.#leases, onFinal: this.#onFinal, onReopened };
     const turn = { project: "" };
     const validate = async () => {
       const hasValidated = await validateNext({ ...deps, turn });
       if (hasValidated) this.#scheduler.recheck();
       return hasValidated;
     };
-    const finalize = () => finalizeNext(deps);
+    for (let i = 0; i < SIDE_BY_SIDE; i++) {
+      this.#run("intake", POLL_EVERY_MS, validate);
+      this.#run("finalize", POLL_EVERY_MS, () => finalizeNext(deps));
+    }
+    this.#run("chunks", POLL_EVERY_MS, () => this.#scheduler.startNext());
+  }
+
+  /** Starts the loops of a process that only serves the API: the renewal of its leases, and the housekeeping. */
+  startWithoutWork(): void {
+    this.#startHeartbeat();
+    const nudges = this.#nudges;
+    const deps = { ...this.#options, leases: this.#leases };
     const onStopping = () => this.nudgeStopping();
     const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
     const forecast = async () => {
       await this.#forecaster.refreshIfDue();
       return false;
     };
-    const drain = this.#drain.signal;
-    const run = (name: LoopName, everyMs: number, runOnce: () => Promise<boolean>) =>
-      this.#loops.push(this.#loop(name, { everyMs, drain, runOnce }));
-    for (let i = 0; i < SIDE_BY_SIDE; i++) {
-      run("intake", POLL_EVERY_MS, validate);
-      run("finalize", POLL_EVERY_MS, finalize);
-    }
-    run("chunks", POLL_EVERY_MS, () => this.#scheduler.startNext());
-    run("forecast", POLL_EVERY_MS, forecast);
-    run("expiry", POLL_EVERY_MS, expire);
-    run("sweep", SWEEP_EVERY_MS, () => sweep(deps));
-    run("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
+    this.#keepHouse("forecast", POLL_EVERY_MS, forecast);
+    this.#keepHouse("expiry", POLL_EVERY_MS, expire);
+    this.#keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
+    this.#keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
+    this.#options.fleet.onDuty(() => {
+      for (const name of HOUSEKEEPING) nudges[name].now();
+    });
   }
 
-  /** Starts the renewal of leases and of the intents of uploads. A process that only serves the API needs no other loop. */
-  startHeartbeat(): void {
+  readonly #onFinal = (): void => {
+    this.#nudges.sweep.now();
+    this.#options.onFinal();
+  };
+
+  /** Renews leases, and the intents of uploads. */
+  #startHeartbeat(): void {
     const { intents } = this.#options;
     const renew = async () => {
       await this.#leases.renew();
@@ -174,6 +177,16 @@ export class Engine {
     const everyMs = this.#leases.heartbeatMs;
     const drain = this.#settled.signal;
     this.#heartbeat = this.#loop("heartbeat", { everyMs, drain, runOnce: renew });
+  }
+
+  #run(name: LoopName, everyMs: number, runOnce: () => Promise<boolean>): void {
+    this.#loops.push(this.#loop(name, { everyMs, drain: this.#drain.signal, runOnce }));
+  }
+
+  /** Repeats work that one replica does for all, while it is the duty of this one. */
+  #keepHouse(name: Housekeeping, everyMs: number, runOnce: () => Promise<boolean>): void {
+    const { fleet } = this.#options;
+    this.#run(name, everyMs, async () => fleet.isHousekeeper && runOnce());
   }
 
   /** Reports new work: a batch was created, or a file was deleted. */
@@ -210,6 +223,10 @@ export class Engine {
   /** Returns null when the batch is final, or was created only just now. */
   forecastFor(batch: Batch): Forecast | null {
     return this.#forecaster.forecastFor(batch);
+  }
+
+  get isDraining(): boolean {
+    return this.#drain.signal.aborted;
   }
 
   /** Takes no new work; requests in flight may end within `graceMs`. Resolves when nothing runs. */

@@ -30,6 +30,12 @@ export interface Delivery {
   readonly attemptCount: number;
 }
 
+/** A delivery that this process has claimed. */
+export interface HeldDelivery {
+  readonly webhookId: string;
+  readonly owner: string;
+}
+
 export interface DeliveryStore {
   /**
    * Leases deliveries that are due, longest due first, and counts an attempt for each. Deliveries to a webhook among
@@ -41,6 +47,9 @@ export interface DeliveryStore {
   ): Promise<Delivery[]>;
   /** Ends a delivery that was delivered or given up. */
   forgetDelivery(webhookId: string): Promise<void>;
-  /** Makes a claimed delivery due again after `ms`. */
-  postponeDelivery(webhookId: string, ms: number): Promise<void>;
+  /**
+   * Makes a claimed delivery due again after `ms`. It does nothing once another process has claimed the delivery: that
+   * one may be sending.
+   */
+  postponeDeliveryIfHeld(held: HeldDelivery, ms: number): Promise<void>;
 }

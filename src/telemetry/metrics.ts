@@ -49,8 +49,8 @@ export type LeaseChange = "claimed" | "released" | "closed" | "lost";
 /** The values that only a scrape asks for. */
 export interface Now {
   readonly targets: readonly TargetStatus[];
-  /** The work in the store; null when the store cannot count it. */
-  readonly openWork: OpenWork | null;
+  /** The work in the store; null when the store cannot count it, `elsewhere` when another replica counts it. */
+  readonly openWork: OpenWork | null | "elsewhere";
   /** The bytes in memory, by purpose. */
   readonly heldBytes?: Readonly<Record<string, number>>;
   readonly nowMs: number;
@@ -214,8 +214,13 @@ export class Metrics {
     }
   }
 
-  #setOpenWork(work: OpenWork | null, nowMs: number): void {
+  #setOpenWork(work: Now["openWork"], nowMs: number): void {
     this.#batchesOpen.reset();
+    if (work === "elsewhere") {
+      this.#linesOpen.remove();
+      this.#deadlineSlack.remove();
+      return;
+    }
     this.#linesOpen.set(work?.lineCount ?? Number.NaN);
     const firstAtMs =
       work === null ? Number.NaN : (work.firstExpiresAtMs ?? Number.POSITIVE_INFINITY);

@@ -165,7 +165,7 @@ export class Webhooks {
         log.info(fieldsOf(delivery), "webhook.delivered");
         return;
       case "interrupted":
-        await store.postponeDelivery(webhookId, 0);
+        await store.postponeDeliveryIfHeld({ webhookId, owner: this.#owner }, 0);
         return;
       case "failed":
         await this.#retryOrGiveUp(delivery, sending.reason);
@@ -180,7 +180,8 @@ export class Webhooks {
       await this.#giveUp(delivery, reason);
       return;
     }
-    await store.postponeDelivery(delivery.webhookId, atMs - nowMs);
+    const { webhookId } = delivery;
+    await store.postponeDeliveryIfHeld({ webhookId, owner: this.#owner }, atMs - nowMs);
     metrics.webhookAttempted(delivery.webhook, "failed");
     const fields = { ...fieldsOf(delivery), reason, retry_in_seconds: (atMs - nowMs) / 1000 };
     // An endpoint that stays down would otherwise log a warning about each delivery some eighty times.

@@ -27,6 +27,8 @@ const AFTER_CLAIM_MS = AFTER_LEASES_MS + 5;
 const due = (store: Store, atMs = AFTER_CLAIM_MS): Promise<Delivery[]> =>
   at(store, atMs).claimDeliveries(CLAIM);
 
+const held = ({ webhookId }: Announcement, owner = CLAIM.owner) => ({ webhookId, owner });
+
 const keys = (deliveries: readonly Announcement[]) => deliveries.map(({ webhookId }) => webhookId);
 
 /** A batch that completed, with these announcements. */
@@ -179,9 +181,12 @@ function testClaims(open: OpenStore): void {
     const { store } = opened;
     const [postponed, late, early, latest] = Array.from({ length: 4 }, () => anAnnouncement());
     await completedBatch(store, [postponed!], END_MS);
+    // No other delivery is due yet.
+    await store.claimDeliveries({ ...CLAIM, limit: 1 });
+    await store.postponeDeliveryIfHeld(held(postponed!), 3);
     await completedBatch(store, [late!, latest!], END_MS + 2);
     await completedBatch(store, [early!], END_MS + 1);
-    await at(store, END_MS).postponeDelivery(postponed!.webhookId, 3);
+    at(store, END_MS);
     expect(keys(await at(store, END_MS + 3).claimDeliveries({ ...CLAIM, limit: 3 }))).toEqual(
       keys([early!, late!, latest!]),
     );
@@ -218,10 +223,10 @@ function testEnds(open: OpenStore): void {
     const announcement = anAnnouncement();
     await completedBatch(store, [announcement]);
     await due(store, END_MS);
-    await store.postponeDelivery(announcement.webhookId, 10);
+    await store.postponeDeliveryIfHeld(held(announcement), 10);
     expect(await due(store, END_MS + 9)).toEqual([]);
     expect(await due(store, END_MS + 10)).toMatchObject([{ ...announcement, attemptCount: 1 }]);
-    await store.postponeDelivery(announcement.webhookId, AFTER_CLAIM_MS * 2 - (END_MS + 10));
+    await store.postponeDeliveryIfHeld(held(announcement), AFTER_CLAIM_MS * 2 - (END_MS + 10));
     expect(await due(store, AFTER_CLAIM_MS * 2 - 1)).toEqual([]);
     expect(await due(store, AFTER_CLAIM_MS * 2)).toMatchObject([{ attemptCount: 2 }]);
   });
@@ -233,7 +238,20 @@ function testEnds(open: OpenStore): void {
     await completedBatch(store, [over, waiting]);
     await due(store, END_MS);
     await store.forgetDelivery(over.webhookId);
-    await store.postponeDelivery(over.webhookId, 0);
+    await store.postponeDeliveryIfHeld(held(over), 0);
     expect(keys(await due(store))).toEqual([waiting.webhookId]);
+  });
+
+  test("a sender that was away beyond its lease does not release the delivery of the next one", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const announcement = anAnnouncement();
+    await completedBatch(store, [announcement]);
+    await due(store, END_MS);
+    await at(store, AFTER_CLAIM_MS).claimDeliveries({ ...CLAIM, owner: "next" });
+    await store.postponeDeliveryIfHeld(held(announcement), 0);
+    expect(await due(store, AFTER_CLAIM_MS)).toEqual([]);
+    await store.postponeDeliveryIfHeld(held(announcement, "next"), 0);
+    expect(await due(store, AFTER_CLAIM_MS)).toHaveLength(1);
   });
 }

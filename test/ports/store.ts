@@ -13,7 +13,7 @@ import { testFinalizing } from "./store-finalizing.ts";
 import { testIdempotency } from "./store-idempotency.ts";
 import { testIntents } from "./store-intents.ts";
 import { testLeases } from "./store-leases.ts";
-import { testShares } from "./store-shares.ts";
+import { testReplicas } from "./store-replicas.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
 import { testValidation } from "./store-validation.ts";
@@ -30,6 +30,6 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: deliveries`, () => testDeliveries(open));
   describe(`${name} store: uploads`, () => testUploads(open));
   describe(`${name} store: intents and garbage`, () => testIntents(open));
-  describe(`${name} store: shares of replicas`, () => testShares(open));
+  describe(`${name} store: replicas`, () => testReplicas(open));
   describe(`${name} store: idempotency`, () => testIdempotency(open));
 }

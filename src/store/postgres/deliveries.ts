@@ -2,9 +2,9 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import type { Announcement, Delivery } from "../deliveries.ts";
+import type { Announcement, Delivery, HeldDelivery } from "../deliveries.ts";
 import type { Database, Db } from "./database.ts";
-import { eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
+import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
 import { arrayOf, type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
 import { deliveryFromClaimedRow } from "./rows.ts";
 import { deliveries } from "./schema.ts";
@@ -76,12 +76,12 @@ export class PostgresDeliveries {
     await this.#db.change((db) => db.delete(deliveries).where(eq(deliveries.webhookId, webhookId)));
   }
 
-  async postpone(webhookId: string, at: SQL): Promise<void> {
+  async postponeIfHeld({ webhookId, owner }: HeldDelivery, at: SQL): Promise<void> {
     await this.#db.change((db) =>
       db
         .update(deliveries)
         .set({ nextAttemptAtMs: at, ...NO_LEASE })
-        .where(eq(deliveries.webhookId, webhookId)),
+        .where(and(eq(deliveries.webhookId, webhookId), eq(deliveries.leaseOwner, owner))),
     );
   }
 }

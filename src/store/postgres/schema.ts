@@ -198,6 +198,19 @@ export const deliveries = pgTable(
   ],
 );
 
+/** The processes that use this database, until their claims end. The order of their coming decides about duties. */
+export const replicas = pgTable(
+  "replicas",
+  {
+    sequence: sequence(),
+    owner: text("owner").notNull(),
+    report: text("report").notNull(),
+    mayKeepHouse: boolean("may_keep_house").notNull(),
+    expiresAtMs: big("expires_at_ms").notNull(),
+  },
+  (replica) => [unique("replicas_owner").on(replica.owner)],
+);
+
 /** The parts that replicas have of upstream limits. */
 export const slotShares = pgTable(
   "slot_shares",

@@ -26,7 +26,7 @@ import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
 import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
-import { PostgresShares } from "./shares.ts";
+import { PostgresReplicas } from "./replicas.ts";
 import { PostgresStopping } from "./stopping.ts";
 import { PostgresTidying } from "./tidying.ts";
 import { PostgresUploads } from "./uploads.ts";
@@ -150,9 +150,9 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
 
     claimDeliveries: (claim) => deliveries.claim(bid(claim)),
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
-    postponeDelivery: (webhookId, ms) => deliveries.postpone(webhookId, later(now(), ms)),
+    postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
 
-    ...shareMethods(new PostgresShares(db), now),
+    ...replicaMethods(new PostgresReplicas(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
     nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),
   };
@@ -167,10 +167,10 @@ const intentMethods = (intents: PostgresIntents, now: Now) =>
     findGarbage: (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
-const shareMethods = (shares: PostgresShares, now: Now) =>
+const replicaMethods = (replicas: PostgresReplicas, now: Now) =>
   ({
-    renewShares: (replica, needs) => shares.renew(timed(now)(replica), needs),
-    releaseShares: (owner) => shares.release(owner),
+    renewReplica: (replica, needs) => replicas.renew(timed(now)(replica), needs),
+    releaseReplica: (owner) => replicas.release(owner),
   }) satisfies ReplicaStore;
 
 const openListMethods = (open: PostgresOpenLists, now: Now) =>

@@ -2,9 +2,9 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import type { Announcement, Delivery, DeliveryStore } from "../deliveries.ts";
+import type { Announcement, Delivery, DeliveryStore, HeldDelivery } from "../deliveries.ts";
 import type { Db } from "./database.ts";
-import { eq, getTableColumns, inArray, placeholder, sql } from "./drizzle.ts";
+import { and, eq, getTableColumns, inArray, placeholder, sql } from "./drizzle.ts";
 import { type Bid, CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
 import { deliveryFromClaimedRow } from "./rows.ts";
 import { deliveries } from "./schema.ts";
@@ -82,11 +82,11 @@ export class SqliteDeliveries {
     this.#db.delete(deliveries).where(eq(deliveries.webhookId, webhookId)).run();
   }
 
-  postpone(webhookId: string, atMs: number): void {
+  postponeIfHeld({ webhookId, owner }: HeldDelivery, atMs: number): void {
     this.#db
       .update(deliveries)
       .set({ nextAttemptAtMs: atMs, ...NO_LEASE })
-      .where(eq(deliveries.webhookId, webhookId))
+      .where(and(eq(deliveries.webhookId, webhookId), eq(deliveries.leaseOwner, owner)))
       .run();
   }
 }

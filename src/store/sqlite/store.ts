@@ -26,8 +26,8 @@ import { SqliteIntents } from "./intents.ts";
 import { SqliteLeases } from "./leases.ts";
 import { isMigrated, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
+import { SqliteReplicas } from "./replicas.ts";
 import { SqliteSegments } from "./segments.ts";
-import { SqliteShares } from "./shares.ts";
 import { SqliteStopping } from "./stopping.ts";
 import { SqliteTidying } from "./tidying.ts";
 import { SqliteUploads } from "./uploads.ts";
@@ -139,7 +139,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...finalizingMethods(finalizing, new SqliteTidying(db), now),
 
     ...outgoingMethods(deliveries, now),
-    ...shareMethods(new SqliteShares(), now),
+    ...replicaMethods(new SqliteReplicas(), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
   };
@@ -164,10 +164,10 @@ const intentMethods = (intents: SqliteIntents, now: Now) =>
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
-const shareMethods = (shares: SqliteShares, now: Now) =>
+const replicaMethods = (replicas: SqliteReplicas, now: Now) =>
   ({
-    renewShares: async (replica, needs) => shares.renew(replica, needs, now()),
-    releaseShares: async (owner) => shares.release(owner),
+    renewReplica: async (replica, needs) => replicas.renew(replica, needs, now()),
+    releaseReplica: async (owner) => replicas.release(owner),
   }) satisfies ReplicaStore;
 
 const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
@@ -175,7 +175,7 @@ const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
     ...NO_NUDGES,
     claimDeliveries: async (claim) => deliveries.claim(timed(now)(claim)),
     forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
-    postponeDelivery: async (webhookId, ms) => deliveries.postpone(webhookId, now() + ms),
+    postponeDeliveryIfHeld: async (held, ms) => deliveries.postponeIfHeld(held, now() + ms),
   }) satisfies DeliveryStore & NudgeStore;
 
 const validationMethods = (validation: SqliteValidation, now: Now) =>

@@ -1,0 +1,53 @@
+/** The work that one replica does for all, and what replicas know of each other: processes on one PostgreSQL. */
+import { afterAll, describe, expect, test } from "vitest";
+import { Fleet, type Member, submit } from "../support/fleet.ts";
+import { startPostgres } from "../support/postgres.ts";
+import { Scrape } from "../support/prometheus.ts";
+
+/** On a machine that is busy with other work. */
+const TIME_LIMIT_MS = 120_000;
+/** The time after which another replica has the duties of one that died. */
+const TAKEN_OVER_WITHIN_MS = 30_000;
+
+const postgres = await startPostgres("the fleet's housekeeping");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+/** The lines that are open, as this replica exports them; null when it leaves them to another. */
+async function linesOpen({ url }: Member): Promise<number | null> {
+  const text = await (await fetch(`${url}/metrics`)).text();
+  return text.includes("\nbatchd_lines_open ")
+    ? new Scrape(text).value("batchd_lines_open", {})
+    : null;
+}
+
+const eventually = (value: () => Promise<unknown>, timeout = TIME_LIMIT_MS) =>
+  expect.poll(value, { timeout });
+
+describe.skipIf(postgres === null)("housekeeping", () => {
+  test(
+    "is done by one replica, and by another within 30 s once that one is killed",
+    async () => {
+      await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+      const upstream = await fleet.upstream();
+      upstream.hold();
+      const worker = await fleet.worker({ upstream });
+      const others = await Promise.all([fleet.api(), fleet.api()]);
+      await submit(others[0], 40);
+      await eventually(() => linesOpen(worker)).toBe(40);
+      const all = (members: readonly Member[]) => Promise.all(members.map(linesOpen));
+      // The sum over all replicas is the figure itself.
+      expect((await all([worker, ...others])).toSorted()).toEqual([40, null, null]);
+
+      await worker.batchd.kill();
+      const ofOthers = async () => (await all(others)).toSorted();
+      await eventually(ofOthers, TAKEN_OVER_WITHIN_MS).toEqual([40, null]);
+      const [holder, heir] = (await linesOpen(others[0])) === 40 ? others : others.toReversed();
+      // A replica that ends by itself gives its duties away at once.
+      await holder!.batchd.kill("SIGTERM");
+      await eventually(() => linesOpen(heir!), TAKEN_OVER_WITHIN_MS).toBe(40);
+    },
+    TIME_LIMIT_MS,
+  );
+});
