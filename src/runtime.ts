@@ -300,6 +300,22 @@ function newEngine(parts: Parts): Engine {
   });
 }
 
+function newBatches(parts: Parts, engine: Engine): Batches {
+  const { store, clock, log, metrics, tracing, configNow } = parts;
+  return new Batches({
+    store,
+    clock,
+    log,
+    metrics,
+    tracing,
+    completionWindows: () => configNow().limits.completion_windows,
+    nudge: () => engine.nudge(),
+    nudgeStopping: () => engine.nudgeStopping(),
+    pauseRuns: () => engine.pauseRuns(),
+    nudgeChunks: () => engine.nudgeChunks(),
+  });
+}
+
 /** The use cases, and what HTTP needs beside them. */
 function appDeps(parts: Parts, engine: Engine): AppDeps {
   const { store, blobs, intents, upstreams, fleet, memory } = parts;
@@ -307,10 +323,8 @@ function appDeps(parts: Parts, engine: Engine): AppDeps {
   const limits = () => configNow().limits;
   const maxFileBytes = () => limits().max_file_bytes;
   const maxUploadBytes = () => limits().max_upload_bytes;
-  const completionWindows = () => limits().completion_windows;
   const defaultModel = () => defaultModelOf(configNow());
   const nudge = () => engine.nudge();
-  const nudgeStopping = () => engine.nudgeStopping();
   const files = new Files({
     store,
     blobs,
@@ -336,16 +350,7 @@ function appDeps(parts: Parts, engine: Engine): AppDeps {
       maxUploadBytes,
       nudge,
     }),
-    batches: new Batches({
-      store,
-      clock,
-      log,
-      metrics,
-      tracing,
-      completionWindows,
-      nudge,
-      nudgeStopping,
-    }),
+    batches: newBatches(parts, engine),
     models: new Models(upstreams),
     idempotency: new Idempotency({ store, clock, log }),
     interactive: new Interactive({ upstreams, clock, tracing, defaultModel }),

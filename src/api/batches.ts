@@ -9,6 +9,7 @@ import {
   type ScopedId,
   type UntrustedId,
 } from "../batch/batch.ts";
+import { isFinal, maySendLines } from "../batch/status.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "../contract/batch.ts";
@@ -37,6 +38,10 @@ export interface BatchesDeps {
   readonly nudge: () => void;
   /** Makes the engine look for a batch to stop at once. */
   readonly nudgeStopping: () => void;
+  /** Resolves once this process sends no new lines of paused batches. */
+  readonly pauseRuns: () => Promise<void>;
+  /** Makes the engine look at once for lines that may go out again. */
+  readonly nudgeChunks: () => void;
 }
 
 export interface BatchRequest {
@@ -135,6 +140,44 @@ export class Batches {
     }
     return batch;
   }
+
+  /** Sends no new lines of a batch until it is resumed. A repeated call changes nothing. */
+  async pause(asked: ScopedId<"batch">): Promise<Batch> {
+    const { store, log, pauseRuns } = this.#deps;
+    assertBatchId(asked.id);
+    if (await store.pauseBatchIfOpen(asked, "requested")) {
+      log.info({ batch: asked.id, project: asked.project }, "batch.paused");
+      await pauseRuns();
+    }
+    const batch = await this.find(asked);
+    if (!maySendLines(batch.status)) {
+      throw new PublicError("conflict", `Cannot pause a batch with status '${batch.status}'.`);
+    }
+    assertInWindow(batch, "pause");
+    return batch;
+  }
+
+  /** Lets the lines of a batch go out again. A batch that is not paused stays as it is. */
+  async resume(asked: ScopedId<"batch">): Promise<Batch> {
+    const { store, log, nudgeChunks } = this.#deps;
+    assertBatchId(asked.id);
+    if (await store.resumeBatchIfPaused(asked)) {
+      log.info({ batch: asked.id, project: asked.project }, "batch.resumed");
+      nudgeChunks();
+    }
+    const batch = await this.find(asked);
+    if (batch.status === "cancelling" || isFinal(batch.status)) {
+      throw new PublicError("conflict", `Cannot resume a batch with status '${batch.status}'.`);
+    }
+    assertInWindow(batch, "resume");
+    return batch;
+  }
+}
+
+/** Refuses a batch that is `in_progress` only until its requests in flight have ended. */
+function assertInWindow({ stopReason }: Batch, action: string): void {
+  if (stopReason === null) return;
+  throw new PublicError("conflict", `Cannot ${action} a batch whose completion window is over.`);
 }
 
 const newBatch = (
@@ -147,6 +190,7 @@ const newBatch = (
   project,
   status: "validating",
   stopReason: null,
+  paused: null,
   model: null,
   faults: null,
   outputFileId: null,

@@ -3,7 +3,7 @@
  * (`…AtMs`). Only the wire has Unix seconds.
  */
 import { randomBytes } from "node:crypto";
-import type { BatchEndpoint, BatchStatus } from "../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus, PauseReason } from "../contract/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { FaultCode } from "./codes.ts";
 import { randomHexId } from "./random-id.ts";
@@ -79,6 +79,12 @@ export const NO_USAGE: Usage = {
 /** The reason for which a batch ends before its last line. */
 export type StopReason = "cancelled" | "expired";
 
+/** A pause: nothing new goes out. Requests in flight end and count, and the window goes on. */
+export interface Pause {
+  readonly sinceMs: number;
+  readonly reason: PauseReason;
+}
+
 export interface Batch {
   readonly id: BatchId;
   readonly project: string;
@@ -89,6 +95,8 @@ export interface Batch {
   readonly completionWindow: string;
   readonly status: BatchStatus;
   readonly stopReason: StopReason | null;
+  /** The pause that was asked for last; it means nothing once the batch has no line left to send. */
+  readonly paused: Pause | null;
   /** The model of the first line; null until the batch is validated. */
   readonly model: string | null;
   readonly faults: readonly Fault[] | null;

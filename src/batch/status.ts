@@ -29,4 +29,7 @@ export const statusesBefore = (to: BatchStatus): BatchStatus[] =>
 
 export const isFinal = (status: BatchStatus): boolean => MOVES[status].length === 0;
 
+/** Whether lines may still go out, unless the batch is to stop: such a batch expires. */
+export const maySendLines = (status: BatchStatus): boolean => canMove(status, "expired");
+
 export const FINAL_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter(isFinal);

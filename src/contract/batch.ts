@@ -138,6 +138,17 @@ const BatchWaiting = z
   })
   .meta({ id: "BatchWaiting" });
 
+/** The reasons for which a batch sends no new lines until it is resumed. */
+export const PAUSE_REASONS = ["requested"] as const;
+export type PauseReason = (typeof PAUSE_REASONS)[number];
+
+const BatchPause = z
+  .object({
+    since: UnixSeconds,
+    reason: z.enum(PAUSE_REASONS).describe("`requested`: a client paused it."),
+  })
+  .meta({ id: "BatchPause" });
+
 const BatchCommonFailure = z
   .object({
     lines: z.int().describe("The number of lines that have failed alike before any other result."),
@@ -173,6 +184,9 @@ const BatchExtension = z
     ),
     common_failure: BatchCommonFailure.nullable().describe(
       "Set when its first 50 lines have all failed in the same way; kept until the server is started again.",
+    ),
+    paused: BatchPause.nullable().describe(
+      "Set while no new line goes out until the batch is resumed. Its window goes on.",
     ),
   })
   .meta({ id: "BatchExtension" });

@@ -93,7 +93,7 @@ export const MODEL_NOT_FOUND = failure(
 export const CONFLICT = withHeaders(
   failure(
     "Conflict",
-    "The batch has ended already. The answer says `x-should-retry: false`.",
+    "The batch is in a status that does not allow this, most often because it has ended. The answer says `x-should-retry: false`.",
     errorExample("Cannot cancel a batch with status 'completed'."),
   ),
   CONFLICT_HEADERS,

@@ -113,6 +113,7 @@ const NEW_BATCH: BatchObject = {
     queue_position: 2,
     waiting: null,
     common_failure: null,
+    paused: null,
   },
 };
 
@@ -164,6 +165,13 @@ export const BATCH_EXAMPLES = {
           line: 17,
         },
       ],
+    },
+  },
+  paused: {
+    ...RUNNING_BATCH,
+    x_batchd: {
+      ...NOTHING_AHEAD,
+      paused: { since: CREATED_AT + 12, reason: "requested" },
     },
   },
   cancelling: { ...RUNNING_BATCH, status: "cancelling", cancelling_at: CREATED_AT + 12 },

@@ -101,6 +101,39 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
       },
     },
   },
+  "/v1/batches/{batch_id}/pause": {
+    post: {
+      operationId: "pauseBatch",
+      tags: ["Batches"],
+      summary: "Send no new lines of a batch",
+      description:
+        "Requests under way end and count, and the window of the batch goes on. Pausing it again changes nothing.",
+      requestParams: { path: batchId },
+      responses: {
+        "200": answer("The batch.", BatchObject, { paused: BATCH_EXAMPLES.paused }),
+        "400": BAD_REQUEST,
+        "404": BATCH_NOT_FOUND,
+        "409": CONFLICT,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+  "/v1/batches/{batch_id}/resume": {
+    post: {
+      operationId: "resumeBatch",
+      tags: ["Batches"],
+      summary: "Send the lines of a paused batch again",
+      description: "A batch that is not paused stays as it is.",
+      requestParams: { path: batchId },
+      responses: {
+        "200": answer("The batch.", BatchObject, { running: BATCH_EXAMPLES.running }),
+        "400": BAD_REQUEST,
+        "404": BATCH_NOT_FOUND,
+        "409": CONFLICT,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
 };
 
 const MODEL_PATHS: ZodOpenApiPathsObject = {

@@ -26,6 +26,8 @@ export const ROUTE_SCOPES = {
   "POST /v1/batches": ["write"],
   "GET /v1/batches/:id": ["read"],
   "POST /v1/batches/:id/cancel": ["write"],
+  "POST /v1/batches/:id/pause": ["write"],
+  "POST /v1/batches/:id/resume": ["write"],
   // Chat programs list the models before they send a request.
   "GET /v1/models": ["read", "interactive"],
   "GET /v1/models/:model{.+}": ["read", "interactive"],

@@ -8,8 +8,8 @@
  *
  * The chunk ends in one of four ways:
  * - Closed: every line has its record, or the batch is stopping and the finalizer writes rows for lines without one.
- * - Released: the process drains, the lines are to go another way, or the window has ended and the batch is not yet
- *   marked. The next holder goes on.
+ * - Released: the process drains, the batch is paused, the lines are to go another way, or the window has ended and the
+ *   batch is not yet marked. The next holder goes on.
  * - Kept until its lease runs out: no target serves the model of some lines any more. A chunk that was released would
  *   come back in a tight loop.
  * - Discarded: the lease was lost. The run must then write nothing.

@@ -195,19 +195,29 @@ export class Engine {
     this.#nudges.sweep.now();
   }
 
-  /** Reports chunks that another process has made. */
+  /** Reports chunks that another process has made, or that may be claimed again. */
   nudgeChunks(): void {
     this.#scheduler.recheck();
   }
 
   /**
-   * Reports a batch that is to stop. Its runs learn of it when the leases are renewed, which is too much work for
+   * Reports a batch that is to stop or was paused elsewhere. Its runs learn of it when the leases are renewed, which is too much work for
    * each new batch.
    */
   nudgeStopping(): void {
     this.#nudges.heartbeat.now();
     this.#scheduler.recheck();
     this.#nudges.finalize.now();
+  }
+
+  /**
+   * Ends the runs of paused batches in this process. Resolves once they send nothing new. Runs of other processes learn
+   * of a pause by a nudge, or from their heartbeat.
+   */
+  async pauseRuns(): Promise<void> {
+    // The heartbeat logs a failure when it tries again.
+    await this.#leases.renew().catch(() => this.#nudges.heartbeat.now());
+    this.#scheduler.recheck();
   }
 
   /** Whether answers can be kept. Lines must not be sent while they cannot. */

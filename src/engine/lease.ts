@@ -3,8 +3,8 @@
  * under a lease learns here that the lease was lost, or that its batch is to stop.
  *
  * A run under a lease has two signals, because "may I start more?" and "must I drop this?" are different questions.
- * `stop` aborts first: when the process drains, the batch is cancelled or expires, its lines are to go another way,
- * or the lease is lost. `abort` follows after a grace period. With a lost lease it follows at once, since no answer
+ * `stop` aborts first: when the process drains, the batch is cancelled, expires or is paused, its lines are to go
+ * another way, or the lease is lost. `abort` follows after a grace period. With a lost lease it follows at once, since no answer
  * still in flight could be recorded.
  */
 import type { BatchId } from "../batch/batch.ts";
@@ -18,10 +18,10 @@ import type { Metrics } from "../telemetry/metrics.ts";
 const RENEWALS_IN_TTL = 3;
 
 /**
- * The reason for which a run ends early: the process drains, the batch ends, its lines take another route, or another
- * worker has the lease.
+ * The reason for which a run ends early: the process drains, the batch ends or is paused, its lines take another
+ * route, or another worker has the lease.
  */
-export type EndReason = "drain" | "batch" | "reroute" | "lease";
+export type EndReason = "drain" | "batch" | "pause" | "reroute" | "lease";
 
 /** One run under a lease. */
 export class Run {
@@ -103,7 +103,7 @@ const momentOf = (clock: Clock): Moment => ({
   elapsedMs: clock.elapsedMs(),
 });
 
-const NOTHING_RENEWED: Renewal = { lostBatches: [], lostChunks: [], stopping: [] };
+const NOTHING_RENEWED: Renewal = { lostBatches: [], lostChunks: [], stopping: [], paused: [] };
 
 export class Leases {
   readonly #options: LeaseOptions;
@@ -179,7 +179,7 @@ export class Leases {
     this.#chunks.delete(chunkKey(lease));
   }
 
-  /** Extends every lease; ends the runs whose lease is lost or whose batch is to stop. */
+  /** Extends every lease; ends the runs whose lease is lost or whose batch is to stop or paused. */
   async renew(): Promise<void> {
     const { store, clock, stopGraceMs } = this.#options;
     const batches = [...this.#batches.values()];
@@ -201,8 +201,10 @@ export class Leases {
       if (held?.lease.epoch === lost.epoch) held.run.loseLease();
     }
     const stopping = new Set(renewal.stopping.map(({ batchId }) => batchId));
+    const paused = new Set(renewal.paused);
     for (const { lease, run } of chunks) {
       if (stopping.has(lease.batchId)) run.end("batch", stopGraceMs, clock);
+      if (paused.has(lease.batchId)) run.end("pause", null, clock);
     }
   }
 

@@ -50,6 +50,14 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   app.post("/v1/batches/:id/cancel", async (c) =>
     answerJson(c, present(await batches.cancel(scopedIdOf(c)))),
   );
+
+  app.post("/v1/batches/:id/pause", async (c) =>
+    answerJson(c, present(await batches.pause(scopedIdOf(c)))),
+  );
+
+  app.post("/v1/batches/:id/resume", async (c) =>
+    answerJson(c, present(await batches.resume(scopedIdOf(c)))),
+  );
 }
 
 /** Reads the request from the body. The origin is separate, because a repeated request has another one. */

@@ -1,7 +1,7 @@
 /** Turns stored things into the objects of the API. No other file converts milliseconds to seconds. */
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
-import { isFinal } from "../batch/status.ts";
+import { isFinal, maySendLines } from "../batch/status.ts";
 import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
@@ -88,8 +88,15 @@ export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObje
     default_model: batch.defaultModel,
     ...presentExpected(isFinal(batch.status) ? null : forecast),
     common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
+    paused: presentPause(batch),
   },
 });
+
+/** A pause has no meaning for a batch without lines to send. */
+const presentPause = ({ paused, status, stopReason }: Batch): BatchObject["x_batchd"]["paused"] => {
+  if (paused === null || stopReason !== null || !maySendLines(status)) return null;
+  return { since: toSeconds(paused.sinceMs), reason: paused.reason };
+};
 
 const presentExpected = (forecast: Forecast | null) => ({
   eta: toSecondsOrNull(forecast?.etaAtMs ?? null),

@@ -1,6 +1,6 @@
 /** The part of the store for batches as clients see them: creation, lists, cancelling, and the end of windows. */
 import type { Batch, BatchId, ScopedId, UntrustedId } from "../batch/batch.ts";
-import type { BatchStatus } from "../contract/batch.ts";
+import type { BatchStatus, PauseReason } from "../contract/batch.ts";
 import type { Receipt } from "./idempotency.ts";
 import type { Page } from "./page.ts";
 
@@ -43,7 +43,7 @@ export interface BatchStore {
   /** Returns null when `after` names no batch of the project. */
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
   countOpenWork(): Promise<OpenWork>;
-  /** Lists every batch that is to be validated or has lines still to be sent. */
+  /** Lists every batch that is to be validated or has lines still to be sent, without the paused ones. */
   listOpenBatches(): Promise<OpenBatch[]>;
   /**
    * Moves an open batch to `cancelling` and closes its chunks without a holder. A batch with many such chunks has its
@@ -51,6 +51,13 @@ export interface BatchStore {
    * another project, is final, or is already stopping.
    */
   cancelBatchIfOpen(batch: ScopedId<"batch">): Promise<boolean>;
+  /**
+   * Pauses a batch that may still send lines. Returns false when the batch belongs to another project, has no lines to
+   * send any more, or is paused already.
+   */
+  pauseBatchIfOpen(batch: ScopedId<"batch">, reason: PauseReason): Promise<boolean>;
+  /** Ends the pause of a batch that may still send lines. Returns false when there is no such pause. */
+  resumeBatchIfPaused(batch: ScopedId<"batch">): Promise<boolean>;
   /**
    * Marks batches whose window is over to stop, and closes their free chunks as {@link cancelBatchIfOpen} does. A
    * call handles one page of batches, and returns none when none are left.

@@ -49,8 +49,8 @@ export interface ChunkStore {
   /** Lists each batch and model with a chunk that a worker could claim. */
   listRunnable(): Promise<RunnableChunks[]>;
   /**
-   * Leases the first chunk of the batch and model without a holder, unless the batch is to stop or its window is
-   * over.
+   * Leases the first chunk of the batch and model without a holder, unless the batch is to stop, is paused, or its
+   * window is over.
    */
   claimChunk(
     claim: Claim & { readonly batchId: BatchId; readonly model: string },

@@ -30,6 +30,8 @@ export interface Renewal {
   readonly lostChunks: readonly ChunkLease[];
   /** The batches of still-held leases that are to stop. */
   readonly stopping: readonly { readonly batchId: BatchId; readonly reason: StopReason }[];
+  /** The paused batches of still-held leases. */
+  readonly paused: readonly BatchId[];
 }
 
 /** The part of the {@link Store} port for leases. */

@@ -159,6 +159,7 @@ describe("x_batchd of a batch", () => {
       queue_position: null,
       waiting: null,
       common_failure: null,
+      paused: null,
     });
   });
 
@@ -172,6 +173,7 @@ describe("x_batchd of a batch", () => {
       queue_position: 4,
       waiting: null,
       common_failure: null,
+      paused: null,
     };
     const { body } = await create(undefined);
     expect(body.x_batchd).toEqual(told);
@@ -200,6 +202,7 @@ describe("x_batchd of a batch", () => {
       queue_position: null,
       waiting: null,
       common_failure: null,
+      paused: null,
     });
   });
 

@@ -159,6 +159,7 @@ describe("cancelling", () => {
       completionWindow: "24h",
       status: final,
       stopReason: final === "completed" ? null : final,
+      paused: null,
       model: "m",
       faults: null,
       outputFileId: null,

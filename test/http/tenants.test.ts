@@ -90,6 +90,8 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "GET /v1/batches/:id": {},
   "POST /v1/batches/:id/cancel": {},
+  "POST /v1/batches/:id/pause": {},
+  "POST /v1/batches/:id/resume": {},
   "GET /v1/models": {},
   "GET /v1/models/:model{.+}": {},
   "DELETE /v1/models/:model{.+}": {},

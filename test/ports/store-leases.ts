@@ -119,7 +119,7 @@ function testRenewal(open: OpenStore): void {
       { batches: [validation!.lease], chunks: [chunk] },
       claimBy("worker"),
     );
-    expect(renewal).toEqual({ lostBatches: [], lostChunks: [], stopping: [] });
+    expect(renewal).toEqual({ lostBatches: [], lostChunks: [], stopping: [], paused: [] });
 
     expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual([]);
     expect(await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("other"))).toBeNull();
@@ -172,6 +172,7 @@ function testRenewal(open: OpenStore): void {
         { batchId: expired.batch.id, reason: "expired" },
         { batchId: cancelled.batch.id, reason: "cancelled" },
       ],
+      paused: [],
     });
   });
 
@@ -186,6 +187,7 @@ function testRenewal(open: OpenStore): void {
       lostBatches: [validation!.lease],
       lostChunks: [],
       stopping: [],
+      paused: [],
     });
   });
 }

@@ -13,6 +13,7 @@ import { testFinalizing } from "./store-finalizing.ts";
 import { testIdempotency } from "./store-idempotency.ts";
 import { testIntents } from "./store-intents.ts";
 import { testLeases } from "./store-leases.ts";
+import { testPausing } from "./store-pausing.ts";
 import { testReplicas } from "./store-replicas.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
@@ -26,6 +27,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: chunks`, () => testChunks(open));
   describe(`${name} store: leases`, () => testLeases(open));
   describe(`${name} store: stopping`, () => testStopping(open));
+  describe(`${name} store: pausing`, () => testPausing(open));
   describe(`${name} store: finalizing`, () => testFinalizing(open));
   describe(`${name} store: deliveries`, () => testDeliveries(open));
   describe(`${name} store: uploads`, () => testUploads(open));

@@ -12,7 +12,7 @@ import { FakeClock } from "../support/fake-clock.ts";
 import { Fleet } from "../support/fleet.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
-import { startTestService } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -26,6 +26,8 @@ const LONGEST_POLL_MS = 10_000;
 /** The loops of a worker. */
 const LOOP_COUNT = 12;
 const TIME_LIMIT_MS = 60_000;
+/** They take far longer than a nudge. */
+const MANY_LINES = 5_000;
 
 async function startReplica(options: {
   readonly url: string;
@@ -96,6 +98,25 @@ describe.skipIf(postgres === null)("a server that looks for nothing by itself", 
           timeout: TIME_LIMIT_MS,
         })
         .toBe("cancelled");
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test(
+    "pauses and resumes a batch when another one was asked to",
+    async () => {
+      await using pair = await startPair({ listens: true });
+      const { api, worker, upstream } = pair;
+      const ask = (id: string, action: string) =>
+        fetch(`${api.service.url}/v1/batches/${id}/${action}`, { method: "POST" });
+      const { id } = await api.service.submit(chatLines(MANY_LINES, () => "[[delay 100]]"));
+      await upstream.reached(1);
+      expect((await ask(id, "pause")).status).toBe(200);
+      await worker.service.events.reached("chunk.ended", { batch: id, ended: "pause" });
+      const sent = upstream.total;
+      expect(sent).toBeLessThan(MANY_LINES);
+      expect((await ask(id, "resume")).status).toBe(200);
+      await upstream.reached(sent + 1);
     },
     TIME_LIMIT_MS,
   );

@@ -60,6 +60,7 @@ export function aBatch(fields: Partial<Batch> = {}): Batch {
     completionWindow: "24h",
     status: "validating",
     stopReason: null,
+    paused: null,
     model: null,
     faults: null,
     outputFileId: null,

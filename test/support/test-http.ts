@@ -92,7 +92,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     batches: new Batches({
       ...{ store, clock, log, metrics, tracing: NO_TRACING },
       completionWindows: () => options.completionWindows ?? ["24h"],
-      ...{ nudge, nudgeStopping: nudge },
+      ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
     }),
     models: new Models({ listModels: async () => [...(options.models ?? [])] }),
     idempotency: new Idempotency({ store, clock, log }),

@@ -9,7 +9,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { ClaimedChunk, Segment, SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
-import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
+import { hasStarted, isOpenChunk, maySend, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -101,7 +101,7 @@ function claimFirst(db: Db, claim: Bid & { readonly batchId: BatchId; readonly m
           order by number limit 1 for update skip locked)
         and exists (
           select 1 from batches
-          where id = ${batchId} and ${mayExpire} and ${hasStarted} and expires_at_ms > ${now})`,
+          where id = ${batchId} and ${maySend} and ${hasStarted} and expires_at_ms > ${now})`,
       )
       .returning(),
   );

@@ -25,6 +25,9 @@ export const isOpenBatch = statusIn(...BATCH_STATUSES.filter((status) => !isFina
 export const waitsForValidation = sql`${statusIn("validating")} and stop_reason is null`;
 export const hasStarted = sql.raw("in_progress_at_ms is not null");
 export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
+const isNotPaused = sql.raw("paused_at_ms is null");
+/** The lines of such a batch may go out, once it has started. */
+export const maySend = sql`${mayExpire} and ${isNotPaused}`;
 /** The finalizer claims such a batch once none of its chunks is open. */
 export const isEnding = sql`${isOpenBatch} and (stop_reason is not null or ${statusIn("finalizing")})`;
 export const isToTidy = sql`${isFinalBatch} and has_chunks`;

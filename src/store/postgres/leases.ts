@@ -10,11 +10,11 @@
  * A start takes no leases back as it does on SQLite, because other replicas may hold them.
  */
 
-import type { BatchId, StopReason } from "../../batch/batch.ts";
+import type { BatchId } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, inArray, isNotNull, type SQL, sql } from "./drizzle.ts";
+import { and, eq, inArray, isNotNull, or, type SQL, sql } from "./drizzle.ts";
 import { batches, chunks } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
@@ -99,10 +99,11 @@ export class PostgresLeases {
           ? renewedChunks.has(chunkKey(lease))
           : renewedBatches.has(batchKey(lease));
       const kept = [...held.batches, ...held.chunks].filter(isKept);
+      const ids = [...new Set(kept.map(({ batchId }) => batchId))];
       return {
         lostBatches: held.batches.filter((lease) => !isKept(lease)),
         lostChunks: held.chunks.filter((lease) => !isKept(lease)),
-        stopping: await findStopping(db, [...new Set(kept.map(({ batchId }) => batchId))]),
+        ...(await findStops(db, ids)),
       };
     });
   }
@@ -153,18 +154,27 @@ async function renewChunks(
   return new Set(renewed.map(chunkKey));
 }
 
-async function findStopping(
+/** Finds the batches that are to stop, and those that are paused. */
+async function findStops(
   db: Db,
   ids: readonly BatchId[],
-): Promise<{ batchId: BatchId; reason: StopReason }[]> {
-  if (ids.length === 0) return [];
+): Promise<Pick<Renewal, "stopping" | "paused">> {
+  if (ids.length === 0) return { stopping: [], paused: [] };
   const found = await db
     .select({ id: batches.id, reason: batches.stopReason })
     .from(batches)
-    .where(and(inArray(batches.id, [...ids]), isNotNull(batches.stopReason)));
+    .where(
+      and(
+        inArray(batches.id, [...ids]),
+        or(isNotNull(batches.stopReason), isNotNull(batches.pausedAtMs)),
+      ),
+    );
   const reasons = new Map(found.map(({ id, reason }) => [id, reason]));
-  return ids.flatMap((batchId) => {
-    const reason = reasons.get(batchId) ?? null;
-    return reason === null ? [] : [{ batchId, reason }];
-  });
+  return {
+    stopping: ids.flatMap((batchId) => {
+      const reason = reasons.get(batchId) ?? null;
+      return reason === null ? [] : [{ batchId, reason }];
+    }),
+    paused: ids.filter((batchId) => reasons.get(batchId) === null),
+  };
 }

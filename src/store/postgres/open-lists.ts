@@ -7,7 +7,7 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { OpenBatch } from "../batches.ts";
 import type { RunnableChunks } from "../chunks.ts";
-import { hasStarted, isOpenChunk, mayExpire } from "./conditions.ts";
+import { hasStarted, isOpenChunk, maySend } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
@@ -50,7 +50,7 @@ const batchesAfter = ({ deadlineAtMs, sequence }: Position, isChosen: SQL): SQL 
     sequence, id, project, priority, created_at_ms, expires_at_ms, ${hasStarted} as has_started,
     total_count - completed_count - failed_count as remaining
   from batches
-  where ${mayExpire} and ${isChosen}
+  where ${maySend} and ${isChosen}
     and (expires_at_ms, sequence) > (${deadlineAtMs}::bigint, ${sequence}::bigint)
   order by expires_at_ms, sequence limit ${PAGE_BATCHES}`;
 

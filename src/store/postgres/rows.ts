@@ -1,5 +1,5 @@
 /** Conversions from rows to objects, and from a batch to its row. */
-import type { Batch, Chunk, StoredFile } from "../../batch/batch.ts";
+import type { Batch, Chunk, Pause, StoredFile } from "../../batch/batch.ts";
 import type { Segment } from "../chunks.ts";
 import type { Delivery } from "../deliveries.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
@@ -29,6 +29,9 @@ export const fileFromRow = (row: FileRow): StoredFile => ({
   traceparent: row.traceparent,
 });
 
+const pauseFromRow = ({ pausedAtMs, pauseReason }: BatchRow): Pause | null =>
+  pausedAtMs === null ? null : { sinceMs: pausedAtMs, reason: pauseReason ?? "requested" };
+
 export const batchFromRow = (row: BatchRow): Batch => ({
   id: row.id,
   project: row.project,
@@ -37,6 +40,7 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   completionWindow: row.completionWindow,
   status: row.status,
   stopReason: row.stopReason,
+  paused: pauseFromRow(row),
   model: row.model,
   faults: row.faults,
   outputFileId: row.outputFileId,
@@ -65,13 +69,20 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   traceparent: row.traceparent,
 });
 
-export function rowFromBatch({ counts, usage, ...batch }: Batch): typeof batches.$inferInsert {
+export function rowFromBatch({
+  counts,
+  usage,
+  paused,
+  ...batch
+}: Batch): typeof batches.$inferInsert {
   return {
     ...batch,
     ...usage,
     totalCount: counts.total,
     completedCount: counts.completed,
     failedCount: counts.failed,
+    pausedAtMs: paused?.sinceMs ?? null,
+    pauseReason: paused?.reason ?? null,
   };
 }
 

@@ -18,7 +18,7 @@ import type {
   StopReason,
   UntrustedId,
 } from "../../batch/batch.ts";
-import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
 import {
   big,
   count,
@@ -93,6 +93,9 @@ export const batches = pgTable(
     hasChunks: boolean("has_chunks").notNull().default(false),
     /** The number of failed validations, and later of failed finalizations. */
     failureCount: count("failure_count"),
+    /** The time is null while the batch may send lines. */
+    pausedAtMs: big("paused_at_ms"),
+    pauseReason: text("pause_reason").$type<PauseReason>(),
     ...lease(),
   },
   (batch) => [

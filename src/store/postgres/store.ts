@@ -26,6 +26,7 @@ import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
 import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
+import { PostgresPausing } from "./pausing.ts";
 import { PostgresReplicas } from "./replicas.ts";
 import { PostgresStopping } from "./stopping.ts";
 import { PostgresTidying } from "./tidying.ts";
@@ -131,6 +132,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     listBatches: (query) => batches.list(query),
     countOpenWork: () => batches.countOpenWork(),
     cancelBatchIfOpen: (batch) => stopping.cancelIfOpen(batch, now()),
+    ...pausingMethods(new PostgresPausing(db), now),
 
     claimBatchToValidate: (claim, formerProject) => validation.claim(bid(claim), formerProject),
     failBatchIfLeased: (lease, failure) => validation.failIfLeased(lease, failure, now()),
@@ -172,6 +174,12 @@ const replicaMethods = (replicas: PostgresReplicas, now: Now) =>
     renewReplica: (replica, needs) => replicas.renew(timed(now)(replica), needs),
     releaseReplica: (owner) => replicas.release(owner),
   }) satisfies ReplicaStore;
+
+const pausingMethods = (pausing: PostgresPausing, now: Now) =>
+  ({
+    pauseBatchIfOpen: (batch, reason) => pausing.pauseIfOpen(batch, reason, now()),
+    resumeBatchIfPaused: (batch) => pausing.resumeIfPaused(batch),
+  }) satisfies Partial<Store>;
 
 const openListMethods = (open: PostgresOpenLists, now: Now) =>
   ({

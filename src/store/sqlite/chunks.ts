@@ -10,7 +10,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { ClaimedChunk, SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
-import { hasStarted, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
+import { hasStarted, isOpenChunk, maySend, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -22,7 +22,7 @@ import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
 import type { WalSync } from "./wal-sync.ts";
 
-const isRunning = sql`${mayExpire} and ${hasStarted} and expires_at_ms > ${placeholder("nowMs")}`;
+const isRunning = sql`${maySend} and ${hasStarted} and expires_at_ms > ${placeholder("nowMs")}`;
 
 const isBatch = eq(batches.id, placeholder("batchId"));
 

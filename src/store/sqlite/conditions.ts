@@ -26,6 +26,9 @@ export const waitsForValidation = sql`${statusIn("validating")} and stop_reason 
 /** Before the batch has started, its chunks are a draft: see `validation.ts`. */
 export const hasStarted = sql.raw("in_progress_at_ms is not null");
 export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
+export const isNotPaused = sql.raw("paused_at_ms is null");
+/** The lines of such a batch may go out, once it has started. */
+export const maySend = sql`${mayExpire} and ${isNotPaused}`;
 /** The finalizer claims such a batch once none of its chunks is open. */
 export const isEnding = sql`${isOpenBatch} and (stop_reason is not null or ${statusIn("finalizing")})`;
 export const isToTidy = sql`${isFinalBatch} and has_chunks = 1`;

@@ -59,6 +59,12 @@ export const isHeldChunk = and(
   isNotNull(chunks.leaseOwner),
 );
 
+/** What the holders of leases have to know about their batches. */
+interface Stops {
+  readonly stopping: Map<BatchId, StopReason>;
+  readonly paused: Set<BatchId>;
+}
+
 /** One commit renews so many leases: some 10 ms. */
 const PAGE_LEASES = 500;
 
@@ -80,8 +86,8 @@ const prepareStatements = (db: Db) => ({
     .set({ failureCount: sql`failure_count + 1` })
     .where(isHeldBatch)
     .prepare(),
-  findStopReason: db
-    .select({ reason: batches.stopReason })
+  findStop: db
+    .select({ reason: batches.stopReason, pausedAtMs: batches.pausedAtMs })
     .from(batches)
     .where(eq(batches.id, placeholder("batchId")))
     .prepare(),
@@ -114,24 +120,24 @@ export class SqliteLeases {
   ): Promise<Renewal> {
     const { renewBatch, renewChunk } = this.#statements;
     const { leaseExpiresAtMs } = claimValues(claim);
-    const stopping = new Map<BatchId, StopReason>();
-    const lostBatches = await this.#renewEach(held.batches, stopping, (lease) =>
+    const found: Stops = { stopping: new Map(), paused: new Set() };
+    const lostBatches = await this.#renewEach(held.batches, found, (lease) =>
       renewBatch.run({ ...lease, leaseExpiresAtMs }),
     );
-    const lostChunks = await this.#renewEach(held.chunks, stopping, (lease) =>
+    const lostChunks = await this.#renewEach(held.chunks, found, (lease) =>
       renewChunk.run({ ...lease, leaseExpiresAtMs }),
     );
-    const stops = [...stopping].map(([batchId, reason]) => ({ batchId, reason }));
-    return { lostBatches, lostChunks, stopping: stops };
+    const stops = [...found.stopping].map(([batchId, reason]) => ({ batchId, reason }));
+    return { lostBatches, lostChunks, stopping: stops, paused: [...found.paused] };
   }
 
   /**
-   * Renews the leases page by page, as there may be thousands. Returns the lost ones; `stopping` gets the batches of
-   * the others.
+   * Renews the leases page by page, as there may be thousands. Returns the lost ones; `found` gets those batches of
+   * the others that are to stop or are paused.
    */
   async #renewEach<L extends { readonly batchId: BatchId }>(
     leases: readonly L[],
-    stopping: Map<BatchId, StopReason>,
+    found: Stops,
     renewOne: (lease: L) => { readonly changes: number },
   ): Promise<L[]> {
     const lost: L[] = [];
@@ -142,8 +148,10 @@ export class SqliteLeases {
           const { batchId } = lease;
           if (renewOne(lease).changes === 0) lost.push(lease);
           else {
-            const reason = this.#statements.findStopReason.get({ batchId })?.reason ?? null;
-            if (reason !== null) stopping.set(batchId, reason);
+            const { reason = null, pausedAtMs = null } =
+              this.#statements.findStop.get({ batchId }) ?? {};
+            if (reason !== null) found.stopping.set(batchId, reason);
+            else if (pausedAtMs !== null) found.paused.add(batchId);
           }
         }
       });

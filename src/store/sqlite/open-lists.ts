@@ -13,7 +13,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
 import type { OpenBatch } from "../batches.ts";
 import type { RunnableChunks } from "../chunks.ts";
-import { hasStarted, isOpenChunk, mayExpire } from "./conditions.ts";
+import { hasStarted, isNotPaused, isOpenChunk, mayExpire } from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
@@ -73,7 +73,7 @@ const runnable = sql`
     select id, (
       select min(model) from chunks indexed by chunks_open_by_batch
       where batch_id = batches.id and ${isOpenChunk})
-    from ${OPEN_BATCHES} where ${isOnPage} and ${hasStarted}
+    from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} and ${hasStarted}
     union all
     select batch_id, (
       select min(chunks.model) from chunks indexed by chunks_open_by_batch
@@ -91,12 +91,12 @@ const openBatches = sql`
     id, project, priority, created_at_ms, expires_at_ms,
     ${hasStarted} as has_started,
     total_count - completed_count - failed_count as remaining
-  from ${OPEN_BATCHES} where ${isOnPage} order by expires_at_ms, sequence`;
+  from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} order by expires_at_ms, sequence`;
 
 const openWork = sql`
   select batch_id, model, sum(line_count) as line_count, count(lease_expires_at_ms) > 0 as is_held
   from chunks indexed by chunks_open_by_batch
-  where batch_id in (select id from ${OPEN_BATCHES} where ${isOnPage} and ${hasStarted})
+  where batch_id in (select id from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} and ${hasStarted})
     and ${isOpenChunk}
   group by batch_id, model`;
 

@@ -16,7 +16,7 @@ import type {
   UntrustedId,
   Usage,
 } from "../../batch/batch.ts";
-import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
 import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
@@ -87,6 +87,9 @@ export const batches = sqliteTable(
     hasChunks: integer("has_chunks", { mode: "boolean" }).notNull().default(false),
     /** The count of failed validations, and later of failed finalizations. */
     failureCount: count("failure_count"),
+    /** The time is null while the batch may send lines. */
+    pausedAtMs: integer("paused_at_ms"),
+    pauseReason: text("pause_reason").$type<PauseReason>(),
     ...lease(),
   },
   (batch) => [

@@ -26,6 +26,7 @@ import { SqliteIntents } from "./intents.ts";
 import { SqliteLeases } from "./leases.ts";
 import { isMigrated, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
+import { SqlitePausing } from "./pausing.ts";
 import { SqliteReplicas } from "./replicas.ts";
 import { SqliteSegments } from "./segments.ts";
 import { SqliteStopping } from "./stopping.ts";
@@ -125,6 +126,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     listBatches: async (query) => batches.list(query),
     countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
+    ...pausingMethods(new SqlitePausing(db), now),
 
     ...validationMethods(new SqliteValidation(db, deliveries), now),
     ...openListMethods(new SqliteOpenLists(db), now),
@@ -184,6 +186,12 @@ const validationMethods = (validation: SqliteValidation, now: Now) =>
       validation.claim(timed(now)(claim), formerProject),
     failBatchIfLeased: async (lease, failure) => validation.failIfLeased(lease, failure, now()),
     startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
+  }) satisfies Partial<Store>;
+
+const pausingMethods = (pausing: SqlitePausing, now: Now) =>
+  ({
+    pauseBatchIfOpen: async (batch, reason) => pausing.pauseIfOpen(batch, reason, now()),
+    resumeBatchIfPaused: async (batch) => pausing.resumeIfPaused(batch),
   }) satisfies Partial<Store>;
 
 const openListMethods = (open: SqliteOpenLists, now: Now) =>

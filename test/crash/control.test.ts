@@ -1,0 +1,93 @@
+/** `kill -9` at random moments of what a client does with a running batch: each has happened as a whole, or not at all. */
+import OpenAI from "openai";
+import { expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLines } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const LINES = 400;
+const KILLS = 6;
+/** On a machine that is busy with other work. */
+const TIME_LIMIT_MS = 180_000;
+
+async function start(dataDir: string, upstream: TestUpstream) {
+  const args = ["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url];
+  const server = new BatchdProcess(args);
+  const url = await server.listening();
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
+  return { server, url, openai };
+}
+
+type Started = Awaited<ReturnType<typeof start>>;
+
+async function submit({ openai }: Started): Promise<string> {
+  const text = `${chatLines(LINES, (n) => `Say ${n}`).join("\n")}\n`;
+  const file = new File([text], "input.jsonl");
+  const input = await openai.files.create({ file, purpose: "batch" });
+  const { id } = await openai.batches.create({
+    input_file_id: input.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  return id;
+}
+
+type Controlled = OpenAI.Batch & { readonly x_batchd: { readonly paused: unknown } };
+
+const read = async ({ openai }: Started, id: string) =>
+  (await openai.batches.retrieve(id)) as Controlled;
+
+const ask = ({ url }: Started, path: string) =>
+  fetch(`${url}/v1/batches/${path}`, { method: "POST" });
+
+test(
+  "killed while it is paused and resumed, a batch is one or the other, and completes with every line",
+  async () => {
+    using folder = temporaryFolder("batchd-control-");
+    await using upstream = await startUpstream();
+    let running = await start(folder.path, upstream);
+    // The batch does not end before the last kill.
+    upstream.hold();
+    const id = await submit(running);
+    await upstream.reached(1);
+    for (let n = 0; n < KILLS; n++) {
+      const action = n % 2 === 0 ? "pause" : "resume";
+      const answered = ask(running, `${id}/${action}`).then(
+        ({ status }) => status,
+        () => null,
+      );
+      // The kill comes before, during and after the commit.
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 8));
+      await running.server.kill();
+      const status = await answered;
+      running = await start(folder.path, upstream);
+      const { x_batchd } = await read(running, id);
+      if (status === 200) expect(x_batchd.paused !== null).toBe(action === "pause");
+    }
+    expect((await ask(running, `${id}/pause`)).status).toBe(200);
+    upstream.release();
+    // What is in flight ends.
+    await running.server.kill("SIGTERM");
+    const sent = upstream.total;
+    running = await start(folder.path, upstream);
+    // A whole batch goes through meanwhile.
+    const other = await submit(running);
+    await running.server.batchEnded(other);
+    expect(upstream.total).toBe(sent + LINES);
+
+    const resumed = await ask(running, `${id}/resume`);
+    expect([resumed.status, await resumed.text()]).toEqual([200, expect.anything()]);
+    await running.server.batchEnded(id);
+    const batch = await read(running, id);
+    expect(batch.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
+    const text = await (await running.openai.files.content(batch.output_file_id!)).text();
+    const ids = text
+      .split("\n")
+      .slice(0, -1)
+      .map((row) => JSON.parse(row).custom_id);
+    expect(ids).toEqual(Array.from({ length: LINES }, (_, i) => `line-${i + 1}`));
+    await running.server.kill("SIGTERM");
+  },
+  TIME_LIMIT_MS,
+);

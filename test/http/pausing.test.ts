@@ -1,0 +1,105 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { BatchStatus } from "../../src/contract/batch.ts";
+import { aBatch } from "../support/store-builders.ts";
+import { startTestApi, type TestApi, type Wire, wireOf } from "../support/test-http.ts";
+
+let api: TestApi;
+beforeAll(async () => {
+  api = await startTestApi();
+});
+afterAll(() => api[Symbol.asyncDispose]());
+
+async function ask(id: string, action: string, body?: string) {
+  const response = await api.fetch(`/v1/batches/${id}/${action}`, {
+    method: "POST",
+    body: body ?? null,
+  });
+  const { headers, status } = response;
+  return { status, headers, body: (await wireOf(response)) as Wire & Shown };
+}
+type Shown = { readonly x_batchd: { readonly paused: unknown }; readonly error: unknown };
+
+/** Inserts a batch of each status that may not be paused. */
+async function batchWith(status: BatchStatus): Promise<string> {
+  const stamps = {
+    inProgressAtMs: 2_000,
+    ...(status !== "cancelling" && status !== "finalizing" && { [`${status}AtMs`]: 4_000 }),
+    ...(["finalizing", "completed"].includes(status) && { finalizingAtMs: 3_000 }),
+    ...(["cancelling", "cancelled"].includes(status) && {
+      cancellingAtMs: 3_000,
+      stopReason: "cancelled" as const,
+    }),
+    ...(status === "expired" && { stopReason: "expired" as const }),
+  };
+  const batch = aBatch({ status, model: "m", ...stamps });
+  await api.store.insertBatch(batch);
+  return batch.id;
+}
+
+test("pausing and resuming a batch twice changes nothing the second time", async () => {
+  const { id } = aBatch();
+  await api.store.insertBatch(aBatch({ id }));
+  const first = await ask(id, "pause");
+  expect([first.status, first.body.x_batchd.paused]).toEqual([
+    200,
+    { since: expect.any(Number), reason: "requested" },
+  ]);
+  for (const body of ["", "{}", "{"]) {
+    const again = await ask(id, "pause", body);
+    expect([again.status, again.body]).toEqual([200, first.body]);
+  }
+  const listed = await wireOf(await api.fetch("/v1/batches?limit=100"));
+  const data = listed["data"] as unknown as (Shown & { readonly id: string })[];
+  expect(data.find((batch) => batch.id === id)?.x_batchd).toEqual(first.body.x_batchd);
+  const resumed = await ask(id, "resume");
+  expect([resumed.status, resumed.body.x_batchd.paused]).toEqual([200, null]);
+  const again = await ask(id, "resume");
+  expect([again.status, again.body]).toEqual([200, resumed.body]);
+});
+
+test.each(["finalizing", "completed", "failed", "expired", "cancelling", "cancelled"] as const)(
+  "a batch that is %s is not paused, and says so",
+  async (status) => {
+    const answered = await ask(await batchWith(status), "pause");
+    expect([answered.status, answered.headers.get("x-should-retry")]).toEqual([409, "false"]);
+    expect(answered.body.error).toEqual({
+      message: `Cannot pause a batch with status '${status}'.`,
+      type: "invalid_request_error",
+      param: null,
+      code: null,
+    });
+  },
+);
+
+test.each(["completed", "failed", "expired", "cancelling", "cancelled"] as const)(
+  "a batch that is %s is not resumed, and says so",
+  async (status) => {
+    const answered = await ask(await batchWith(status), "resume");
+    expect(answered.status).toBe(409);
+    expect(answered.body.error).toMatchObject({
+      message: `Cannot resume a batch with status '${status}'.`,
+    });
+  },
+);
+
+test("a batch whose window is over is neither paused nor resumed", async () => {
+  const batch = aBatch({ status: "in_progress", inProgressAtMs: 2_000, stopReason: "expired" });
+  await api.store.insertBatch(batch);
+  for (const action of ["pause", "resume"]) {
+    const answered = await ask(batch.id, action);
+    expect(answered.status).toBe(409);
+    expect(answered.body.error).toMatchObject({
+      message: `Cannot ${action} a batch whose completion window is over.`,
+    });
+  }
+});
+
+test.each(["pause", "resume"])(
+  "to %s, an unknown id is a 404 and a strange one a 400",
+  async (action) => {
+    expect((await ask("batch_unknown", action)).status).toBe(404);
+    expect((await ask("file-x", action)).status).toBe(400);
+    const wrong = await api.fetch(`/v1/batches/batch_x/${action}`, { method: "GET" });
+    expect([wrong.status, wrong.headers.get("allow")]).toEqual([405, "POST"]);
+  },
+);
