@@ -3,6 +3,7 @@ import { configDefaults, defineConfig } from "vitest/config";
 /** Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. */
 const SLOW = [
   "test/bucket/**",
+  "test/chaos/**",
   "test/cli/**",
   "test/crash/**",
   "test/dispatch/**",

@@ -19,11 +19,17 @@ const HOW =
 /** Every URL has the password, which no server asks for. It must not appear anywhere else. */
 export const PASSWORD = "n0t-to-be-seen";
 
+/**
+ * Says whether a server that stops rolls transactions back and says goodbye, or ends like one whose machine fails and
+ * recovers at its next start.
+ */
+type Stop = "fast" | "immediate";
+
 export interface TestPostgres extends AsyncDisposable {
   /** Makes an empty database, and returns its URL. */
   createDatabase(): Promise<string>;
   /** Serves tests of a database that goes away; null for a server that the tests did not start. */
-  readonly server: { stop(): Promise<void>; start(): Promise<void> } | null;
+  readonly server: { stop(how?: Stop): Promise<void>; start(): Promise<void> } | null;
 }
 
 /** Returns null, and says so on standard error, when there is none. In CI that is a failure. */
@@ -126,10 +132,10 @@ async function startServer(installed: string): Promise<TestPostgres> {
     const start = async () => {
       child = await startChild(join(binaries, "postgres"), { user, data, folder, port });
     };
-    const stop = async () => {
+    const stop = async (how: Stop = "fast") => {
       if (child === null || child.exitCode !== null || child.signalCode !== null) return;
       const exited = once(child, "exit");
-      child.kill("SIGINT");
+      child.kill(how === "fast" ? "SIGINT" : "SIGQUIT");
       await exited;
     };
     await start();

@@ -1,0 +1,44 @@
+/**
+ * `npm run chaos`: kills every process of a fleet ten times, restarts PostgreSQL twice and overloads the bucket for a
+ * minute while twenty batches go through. It takes some six minutes. `--seed N` repeats an order of events, and
+ * `--small` makes the run of `npm test`. `--logs DIR` keeps the logs of the servers. The exit code is 1 when anything does not hold.
+ */
+import { parseArgs } from "node:util";
+import { startPostgres } from "../support/postgres.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { runChaos } from "./chaos.ts";
+import { FULL, SMALL } from "./sizes.ts";
+
+const { values } = parseArgs({
+  options: {
+    seed: { type: "string", default: String(Date.now() % 100_000) },
+    logs: { type: "string" },
+    small: { type: "boolean", default: false },
+  },
+});
+
+async function main(): Promise<void> {
+  await using postgres = await startPostgres("the chaos run");
+  if (postgres === null || postgres.server === null || !hasS3Server()) {
+    process.stderr.write("The run needs a PostgreSQL that it may restart, and the S3 server.\n");
+    process.exitCode = 1;
+    return;
+  }
+  await using s3 = await startS3Server();
+  const seed = Number(values.seed);
+  const startedAtMs = performance.now();
+  const say = (text: string) => {
+    const seconds = ((performance.now() - startedAtMs) / 1000).toFixed(0);
+    process.stderr.write(`${seconds.padStart(5)} s  ${text}\n`);
+  };
+  say(`seed ${seed}`);
+  const report = await runChaos({
+    ...{ seed, postgres, s3, say },
+    sizes: values.small ? SMALL : FULL,
+    ...(values.logs !== undefined && { logsDir: values.logs }),
+  });
+  process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+  if (report.faults.length > 0) process.exitCode = 1;
+}
+
+await main();
