@@ -230,7 +230,7 @@ function residentMbOf({ process: { pid } }: Server): number {
 /** Returns temporary files, and content that belongs to no file. The server removes deleted content soon after. */
 async function leftoversOf(server: Server): Promise<string[]> {
   const below = (folder: string) => {
-    const path = join(server.dataDir, "blobs", folder);
+    const path = join(server.blobsDir, folder);
     return existsSync(path) ? readdirSync(path, { recursive: true, encoding: "utf8" }) : [];
   };
   const check = async () => {

@@ -3,12 +3,13 @@
  *
  * `--check` writes nothing and fails when the page is out of date. `--requests N` makes the fuzzer send N requests, and
  * `--seed N` the same ones again. `--only 2.6` runs the facts whose ids begin with it. `--postgres` runs everything on
- * PostgreSQL.
+ * PostgreSQL, and `--s3` with files in a bucket.
  */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startPostgres } from "../test/support/postgres.ts";
+import { hasS3Server, startS3Server } from "../test/support/s3-server.ts";
 import { Context } from "./context.ts";
 import { type Fact, NotHere, type Section } from "./fact.ts";
 import { failFirstDelivery } from "./facts/webhooks.ts";
@@ -17,7 +18,7 @@ import { FuzzRun } from "./fuzz.ts";
 import { type PythonSetup, setUpPython } from "./python.ts";
 import { type Result, scoreOf, toLines, toMarkdown, withoutUnknown } from "./report.ts";
 import { SchemaRun } from "./schema.ts";
-import { useDatabasesOf } from "./server.ts";
+import { useBackends } from "./server.ts";
 
 const PAGE = fileURLToPath(new URL("../docs/conformance.md", import.meta.url));
 
@@ -28,16 +29,24 @@ const { values: options } = parseArgs({
     seed: { type: "string", default: "1" },
     only: { type: "string", default: "" },
     postgres: { type: "boolean", default: false },
+    s3: { type: "boolean", default: false },
   },
 });
 
 const say = (text: string) => process.stdout.write(`${text}\n`);
 
+/** Without one of the servers that are asked for, the run has the other one, and says what is missing. */
 async function main(): Promise<void> {
-  if (!options.postgres) return run();
-  await using postgres = await startPostgres("the conformance of a server on PostgreSQL");
-  if (postgres === null) return;
-  useDatabasesOf(postgres);
+  await using servers = new AsyncDisposableStack();
+  const postgres = options.postgres
+    ? await startPostgres("the conformance of a server on PostgreSQL")
+    : null;
+  const s3 = options.s3 && hasS3Server() ? await startS3Server() : null;
+  if (postgres !== null) servers.use(postgres);
+  if (s3 !== null) servers.use(s3);
+  const isLeftOut = (options.postgres || options.s3) && postgres === null && s3 === null;
+  if (isLeftOut) return;
+  useBackends({ postgres, s3 });
   await run();
 }
 

@@ -1,11 +1,13 @@
 /** A batchd process of its own, and the ways in which checks talk to it. */
 import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
 import type { TestPostgres } from "../test/support/postgres.ts";
 import { BatchdProcess } from "../test/support/process.ts";
+import type { S3Server } from "../test/support/s3-server.ts";
 import { jsonl } from "./lines.ts";
 
 /** A JSON body of any kind. */
@@ -61,11 +63,16 @@ export async function until<T>(
   }
 }
 
-/** The PostgreSQL on which every server gets a database of its own; null for SQLite. */
-let postgres: Pick<TestPostgres, "createDatabase"> | null = null;
+/** The servers on which every batchd gets a database and a prefix of its own; null for SQLite and for a folder. */
+interface Backends {
+  readonly postgres: Pick<TestPostgres, "createDatabase"> | null;
+  readonly s3: S3Server | null;
+}
 
-export function useDatabasesOf(server: typeof postgres): void {
-  postgres = server;
+let backends: Backends = { postgres: null, s3: null };
+
+export function useBackends(servers: Backends): void {
+  backends = servers;
 }
 
 export interface ServerOptions {
@@ -79,18 +86,19 @@ export interface ServerOptions {
 
 export class Server implements AsyncDisposable {
   readonly url: string;
-  readonly dataDir: string;
+  /** The folder in which each blob is a file, below its key. The bucket of the S3 server is a folder too. */
+  readonly blobsDir: string;
   readonly process: BatchdProcess;
   readonly openai: OpenAI;
   readonly #key: string | undefined;
 
   private constructor(
     batchd: BatchdProcess,
-    { url, dataDir, key }: { url: string; dataDir: string; key: string | undefined },
+    { url, blobsDir, key }: { url: string; blobsDir: string; key: string | undefined },
   ) {
     this.process = batchd;
     this.url = url;
-    this.dataDir = dataDir;
+    this.blobsDir = blobsDir;
     this.#key = key;
     this.openai = this.client(key);
   }
@@ -99,13 +107,19 @@ export class Server implements AsyncDisposable {
     const dataDir = join(folder, `${name}-data`);
     const path = join(folder, `${name}.yaml`);
     mkdirSync(folder, { recursive: true });
-    const database = postgres === null ? {} : { database_url: await postgres.createDatabase() };
-    const places = { server: { port: 0 }, data_dir: dataDir, ...database };
+    const { postgres, s3 } = backends;
+    const prefix = `${name}-${randomUUID()}/`;
+    const places = {
+      ...{ server: { port: 0 }, data_dir: dataDir },
+      ...(postgres !== null && { database_url: await postgres.createDatabase() }),
+      ...(s3 !== null && { storage: s3.storage({ prefix }) }),
+    };
     writeFileSync(path, JSON.stringify({ ...places, ...config }));
     const batchd = new BatchdProcess(["serve", "--config", path]);
     // No server may outlive this program, however it ends.
     process.once("exit", () => batchd.signal("SIGKILL"));
-    return new Server(batchd, { url: await batchd.listening(), dataDir, key });
+    const blobsDir = s3 === null ? join(dataDir, "blobs") : join(s3.bucketFolder, prefix);
+    return new Server(batchd, { url: await batchd.listening(), blobsDir, key });
   }
 
   /** The official client, without repetitions, so that checks see every answer. */
