@@ -18,6 +18,8 @@ import {
   aSegment,
   claimBy,
   claimChunk,
+  claimToFinalize,
+  finalizingBatch,
   insertBatch,
   insertFile,
   openRoutes,
@@ -286,9 +288,64 @@ function testRepeating(): void {
   });
 }
 
+function testTimeouts(): void {
+  test("a statement that nobody waits for any more ends on the server, too", async () => {
+    const url = await postgres!.createDatabase();
+    const limits = { max: 2, query_timeout: 300 };
+    const db = new Database({ connectionString: url, ...limits }, systemClock);
+    const slow = db.read((each) => each.execute(sql`select pg_sleep(3600)`));
+    await expect(slow).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    const running = `select 1 from pg_stat_activity
+      where datname = current_database() and state = 'active' and query like '%pg_sleep(3600)%'
+        and pid <> pg_backend_pid()`;
+    await expect.poll(() => query(url, running)).toEqual([]);
+    await db.close();
+  });
+}
+
+/** Resolves once another connection waits for a lock. */
+const isWaitedFor = (admin: Client) =>
+  expect
+    .poll(async () => (await admin.query("select 1 from pg_locks where not granted")).rowCount ?? 0)
+    .toBeGreaterThan(0);
+
+function testIntents(): void {
+  test("the intents of a batch are locked in one order, by renewals and at its end", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { url } = await shared!;
+    const [first, last] = [aFile(), aFile()].sort((a, b) => (a.blobKey < b.blobKey ? -1 : 1));
+    await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    // The rows lie in the other order than their keys.
+    for (const { blobKey } of [last!, first!]) await store.declareBlobs([blobKey], 60_000);
+    for (const work of [
+      () => store.renewIntents([last!.blobKey, first!.blobKey], 60_000),
+      () =>
+        store.finishBatchIfLeased(lease, {
+          ...{ output: last!, error: first!, lostBlobKeys: [], announcements: [] },
+          counts: { completed: 1, failed: 0 },
+        }),
+    ]) {
+      await using admin = await connect(url);
+      await admin.query("begin");
+      const lock = "select 1 from blob_intents where blob_key = $1 for update nowait";
+      await admin.query(lock, [first!.blobKey]);
+      const done = work();
+      await isWaitedFor(admin);
+      expect((await admin.query(lock, [last!.blobKey])).rowCount).toBe(1);
+      await admin.query("commit");
+      await done;
+    }
+    expect(await store.findFile(last!)).not.toBeNull();
+  });
+}
+
 describe.skipIf(postgres === null)("on PostgreSQL", () => {
   describeStore("PostgreSQL", open);
   describe("opening", testOpening);
   describe("texts", testTexts);
   describe("repeating", testRepeating);
+  describe("timeouts", testTimeouts);
+  describe("intents", testIntents);
 });

@@ -12,7 +12,15 @@
  */
 import type { Clock } from "../../clock.ts";
 import { StoreRefusal, StoreUnavailable } from "../failures.ts";
-import { isForbidden, isPassing, isRolledBack, isUnavailable, unwrapped } from "./driver-errors.ts";
+import { cancelStatement } from "./cancel.ts";
+import {
+  isForbidden,
+  isPassing,
+  isRolledBack,
+  isTimeout,
+  isUnavailable,
+  unwrapped,
+} from "./driver-errors.ts";
 import { drizzle, type NodePgDatabase, Pool, type PoolClient, type PoolConfig } from "./drizzle.ts";
 
 /** Runs statements on one connection. */
@@ -114,6 +122,7 @@ export class Database {
     } catch (thrown) {
       const cause = unwrapped(thrown);
       const wasAnswered = isRolledBack(cause);
+      if (client !== undefined && isTimeout(cause)) cancelStatement(client);
       client?.release(!wasAnswered);
       return { ok: false, cause, changedNothing: wasAnswered || !isCommitting };
     }

@@ -38,6 +38,10 @@ const hasNoConnection = (cause: unknown): boolean =>
 export const isRolledBack = (cause: unknown): boolean =>
   isAnswer(cause) ? !FATAL.test(codeOf(cause)) : !hasNoConnection(cause);
 
+/** Returns whether the driver has stopped to wait for a statement, which may still run. */
+export const isTimeout = (cause: unknown): boolean =>
+  cause instanceof Error && !isAnswer(cause) && cause.message === "Query read timeout";
+
 export const isUnavailable = (cause: unknown): boolean =>
   hasNoConnection(cause) || (isAnswer(cause) && (isInTheWay(cause) || AWAY.test(codeOf(cause))));
 

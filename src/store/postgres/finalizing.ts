@@ -13,7 +13,7 @@ import { insertDeliveries } from "./deliveries.ts";
 import { and, eq, gt, lte, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
-import { consumeIntent, hasIntent } from "./intents.ts";
+import { consumeIntent, haveIntents } from "./intents.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, segments } from "./schema.ts";
@@ -122,12 +122,13 @@ export class PostgresFinalizing {
       failedCount: counts.failed,
     };
     return this.#db.transaction(async (db) => {
-      for (const { blobKey } of published) if (!(await hasIntent(db, blobKey))) return false;
+      const blobKeys = published.map(({ blobKey }) => blobKey);
+      if (!(await haveIntents(db, blobKeys))) return false;
       const final = await findEnd(db, lease, { unstopped: "completed", now });
       if (final === null) return false;
       await removeSegments(db, lease.batchId, lostBlobKeys);
       await end(db, lease.batchId, { final, changed, announcements, now });
-      for (const { blobKey } of published) await consumeIntent(db, blobKey);
+      for (const blobKey of blobKeys) await consumeIntent(db, blobKey);
       for (const file of published) await insertFile(db, file);
       return true;
     });

@@ -2,7 +2,7 @@
 
 import { leaseOfSegment } from "../segment-key.ts";
 import type { Database, Db } from "./database.ts";
-import { eq, type SQL, sql } from "./drizzle.ts";
+import { eq, inArray, type SQL, sql } from "./drizzle.ts";
 import { blobIntents } from "./file-schema.ts";
 import { arrayOf } from "./leases.ts";
 
@@ -12,14 +12,19 @@ export async function consumeIntent(db: Db, blobKey: string): Promise<boolean> {
   return rowCount === 1;
 }
 
-/** Returns whether the blob may still get a row, and keeps it so until the end of the transaction. */
-export async function hasIntent(db: Db, blobKey: string): Promise<boolean> {
+/**
+ * Returns whether all of the blobs may still get a row, and keeps it so until the end of the transaction. Intents are
+ * always locked in the order of their keys, as two of a batch are also renewed together.
+ */
+export async function haveIntents(db: Db, blobKeys: readonly string[]): Promise<boolean> {
+  if (blobKeys.length === 0) return true;
   const found = await db
     .select({ blobKey: blobIntents.blobKey })
     .from(blobIntents)
-    .where(eq(blobIntents.blobKey, blobKey))
+    .where(inArray(blobIntents.blobKey, [...blobKeys]))
+    .orderBy(blobIntents.blobKey)
     .for("update");
-  return found.length === 1;
+  return found.length === blobKeys.length;
 }
 
 export class PostgresIntents {
@@ -42,7 +47,11 @@ export class PostgresIntents {
       db
         .update(blobIntents)
         .set({ expiresAtMs: expiresAt })
-        .where(sql`blob_key = any(${arrayOf(blobKeys, "text")})`),
+        .where(
+          sql`sequence in (
+            select sequence from blob_intents where blob_key = any(${arrayOf(blobKeys, "text")})
+            order by blob_key for update)`,
+        ),
     );
   }
 

@@ -12,7 +12,7 @@ import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
-import { consumeIntent, hasIntent } from "./intents.ts";
+import { consumeIntent, haveIntents } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
 import { isUpload } from "./scope.ts";
 
@@ -45,7 +45,7 @@ export class PostgresUploads {
 
   insertPartIfPending(part: UploadPart, now: SQL): Promise<boolean> {
     return this.#db.transaction(async (db) => {
-      if (!(await hasIntent(db, part.blobKey))) return false;
+      if (!(await haveIntents(db, [part.blobKey]))) return false;
       const { rowCount } = await db
         .update(uploads)
         .set({ hasParts: true })
@@ -77,7 +77,7 @@ export class PostgresUploads {
 
   completeIfPending(upload: ScopedId<"upload">, file: StoredFile, now: SQL): Promise<boolean> {
     return this.#db.transaction(async (db) => {
-      if (!(await hasIntent(db, file.blobKey))) return false;
+      if (!(await haveIntents(db, [file.blobKey]))) return false;
       const { rowCount } = await db
         .update(uploads)
         .set({ status: "completed", fileId: file.id })
