@@ -118,7 +118,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const places = { store, blobs, tracing, configNow };
   const parts = openParts(options, { ...places, upstreams: fitted(config), closers });
   const { upstreams, webhooks } = parts;
-  const engine = newEngine(parts);
+  const engine = newEngine(parts, closers);
   const sharing = await startSharing(parts, engine, closers);
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => {
@@ -275,10 +275,11 @@ async function startSharing(
   return sharing;
 }
 
-function newEngine(parts: Parts): Engine {
+/** Ends its renewals after everything that needs them. */
+function newEngine(parts: Parts, closers: Closers): Engine {
   const { owner, store, blobs, intents, upstreams, webhooks, fleet, memory } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
-  return new Engine({
+  const engine = new Engine({
     owner,
     store,
     blobs,
@@ -298,6 +299,8 @@ function newEngine(parts: Parts): Engine {
     announcementsFor: (batch) => webhooks.announcementsFor(batch),
     onFinal: () => webhooks.nudge(),
   });
+  closers.add("renewals", () => engine.close());
+  return engine;
 }
 
 function newBatches(parts: Parts, engine: Engine): Batches {

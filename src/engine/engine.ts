@@ -78,8 +78,8 @@ export class Engine {
   readonly #forecaster: Forecaster;
   readonly #failingJournals = new Set<Journal>();
   readonly #drain = new AbortController();
-  /** Leases are renewed until the last run has ended, however long the grace period is. */
-  readonly #settled = new AbortController();
+  /** Leases and intents are renewed until nothing needs them, however long the grace period is. */
+  readonly #closing = new AbortController();
   readonly #nudges: Readonly<Record<LoopName, Nudge>> = {
     intake: new Nudge(),
     chunks: new Nudge(),
@@ -175,7 +175,7 @@ export class Engine {
       return false;
     };
     const everyMs = this.#leases.heartbeatMs;
-    const drain = this.#settled.signal;
+    const drain = this.#closing.signal;
     this.#heartbeat = this.#loop("heartbeat", { everyMs, drain, runOnce: renew });
   }
 
@@ -245,13 +245,17 @@ export class Engine {
     return this.#drained;
   }
 
+  /** Ends the renewals. The engine must be drained, and no upload may be under way. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#heartbeat;
+  }
+
   async #startDrain(graceMs: number): Promise<void> {
     this.#drain.abort();
     this.#leases.drain(graceMs);
     await Promise.all(this.#loops);
     await this.#scheduler.settled();
-    this.#settled.abort();
-    await this.#heartbeat;
   }
 
   #loop(
