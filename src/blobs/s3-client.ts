@@ -1,5 +1,5 @@
 /** Configures the S3 client of the SDK: signatures, timeouts, retries. Translates its errors into those of the port. */
-import { S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
+import { HeadObjectCommand, S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
 import { BlobNotFound, BlobsUnavailable } from "./blobs.ts";
 
 export interface S3Options {
@@ -123,6 +123,27 @@ export const isOutOfRange = (error: unknown): boolean => statusOf(error) === 416
 /** Recognizes a multipart upload that was completed or aborted before. */
 export const isNoSuchUpload = (error: unknown): boolean =>
   error instanceof Error && error.name === "NoSuchUpload";
+
+interface ObjectName {
+  readonly Bucket: string | undefined;
+  readonly Key: string | undefined;
+}
+
+/**
+ * Returns whether the object of a multipart upload is there although the request that completes it has failed: its
+ * answer was lost. If the SDK repeats the request, the server may not know the upload any more. Keys are used once, so
+ * an object of this size is the one.
+ */
+export async function isStored(
+  client: S3Client,
+  { Bucket, Key }: ObjectName,
+  { bytes, error }: { readonly bytes: number; readonly error: unknown },
+): Promise<boolean> {
+  // A server that has answered with anything else has not made the object.
+  if (!isNoSuchUpload(error) && statusOf(error) !== undefined) return false;
+  const found = await client.send(new HeadObjectCommand({ Bucket, Key })).catch(() => null);
+  return found?.ContentLength === bytes;
+}
 
 /** Recognizes a server that does not know the operation. */
 export const isNotImplemented = (error: unknown): boolean =>

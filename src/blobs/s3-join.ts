@@ -16,8 +16,8 @@ import {
   UploadPartCommand,
   UploadPartCopyCommand,
 } from "@aws-sdk/client-s3";
-import type { BlobPart } from "./blobs.ts";
-import { blobError, isNotImplemented, unavailable } from "./s3-client.ts";
+import { type BlobPart, BlobsUnavailable } from "./blobs.ts";
+import { blobError, isNotImplemented, isStored, unavailable } from "./s3-client.ts";
 import type { Semaphore } from "./semaphore.ts";
 
 const MIN_PART_BYTES = 5 * 1024 * 1024;
@@ -68,30 +68,33 @@ interface Target {
   readonly connections: Semaphore;
 }
 
+/** What became of a join: the server does not know how to copy, or refuses to copy these objects, or has done it. */
+type Joined = "joined" | "cannot_copy" | "may_not_copy";
+
 /**
- * Resolves to false, before it has read any of the content, if the server cannot copy. An error of `content` is thrown on,
- * and nothing is stored.
+ * Resolves before it has read any of the content if the server does not copy. An error of `content` is thrown on, and
+ * nothing is stored.
  */
 export async function joinObjects(
   target: Target,
   pieces: readonly Piece[],
   content: AsyncIterable<Uint8Array>,
-): Promise<boolean> {
+): Promise<Joined> {
   const join = await Join.begin(target, pieces);
   try {
     // The others are copied only if the first one was: the content can still be uploaded.
-    if (!(await join.copyFirst())) {
+    const first = await join.copyFirst();
+    if (first !== "joined") {
       await join.abort();
-      return false;
+      return first;
     }
-    const copied = join.copyOthers();
-    for await (const upload of uploadsIn(pieces, content)) {
-      if (join.isAborted) break;
+    join.copyOthers();
+    for await (const upload of uploadsIn(pieces, join.whileCopying(content))) {
       await join.upload(upload);
     }
-    await copied;
+    await join.copied();
     await join.complete();
-    return true;
+    return "joined";
   } catch (error) {
     await join.abort();
     throw error;
@@ -102,12 +105,16 @@ class Join {
   readonly #target: Target;
   readonly #uploadId: string;
   readonly #copies: { readonly number: number; readonly sourceKey: string }[];
+  readonly #bytes: number;
   readonly #parts: CompletedPart[] = [];
   readonly #aborting = new AbortController();
+  /** Ends with the last copy, whether or not one has failed. */
   #copying: Promise<unknown> = Promise.resolve();
+  #failure: { readonly cause: unknown } | null = null;
 
   private constructor(target: Target, uploadId: string, pieces: readonly Piece[]) {
     this.#target = target;
+    this.#bytes = pieces.reduce((sum, { bytes }) => sum + bytes, 0);
     this.#uploadId = uploadId;
     this.#copies = pieces.flatMap(({ sourceKey }, i) =>
       sourceKey === null ? [] : [{ number: i + 1, sourceKey }],
@@ -122,28 +129,44 @@ class Join {
     return new Join(target, begun.UploadId ?? "", pieces);
   }
 
-  get isAborted(): boolean {
-    return this.#aborting.signal.aborted;
-  }
-
-  async copyFirst(): Promise<boolean> {
+  async copyFirst(): Promise<Joined> {
     try {
       await this.#copyNext();
-      return true;
+      return "joined";
     } catch (error) {
-      if (error instanceof Error && isNotImplemented(error.cause)) return false;
+      if (!(error instanceof BlobsUnavailable)) throw error;
+      if (isNotImplemented(error.cause)) return "cannot_copy";
+      // Some servers copy only what is not encrypted, or need a right of its own for it.
+      if (error.isRefusal) return "may_not_copy";
       throw error;
     }
   }
 
-  /** A copy that fails ends the other ones, and the upload. */
-  copyOthers(): Promise<unknown> {
+  /** Begins to copy. A copy that fails ends the other ones, and the join. */
+  copyOthers(): void {
     const copyAll = async () => {
-      while (this.#copies.length > 0 && !this.isAborted) await this.#copyNext();
+      while (this.#copies.length > 0 && !this.#aborting.signal.aborted) await this.#copyNext();
     };
-    this.#copying = Promise.all(Array.from({ length: COPIES_AT_ONCE }, copyAll));
-    this.#copying.catch(() => this.#aborting.abort());
-    return this.#copying;
+    const fail = (cause: unknown) => {
+      this.#failure ??= { cause };
+      this.#aborting.abort();
+    };
+    const copies = Array.from({ length: COPIES_AT_ONCE }, () => copyAll().catch(fail));
+    this.#copying = Promise.all(copies);
+  }
+
+  /** Resolves when every copy is there. */
+  async copied(): Promise<void> {
+    await this.#copying;
+    if (this.#failure !== null) throw this.#failure.cause;
+  }
+
+  /** Yields the content, and throws as soon as a copy has failed: the rest would be read for nothing. */
+  async *whileCopying(content: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    for await (const chunk of content) {
+      if (this.#failure !== null) throw this.#failure.cause;
+      yield chunk;
+    }
   }
 
   async upload({ number, bytes }: { readonly number: number; readonly bytes: Buffer }) {
@@ -163,15 +186,18 @@ class Join {
       ...this.#object,
       MultipartUpload: { Parts },
     });
-    await this.#target.client.send(command).catch((error: unknown) => {
-      throw unavailable(error);
+    const { client, object } = this.#target;
+    await client.send(command).catch(async (error: unknown) => {
+      if (!(await isStored(client, object, { bytes: this.#bytes, error }))) {
+        throw unavailable(error);
+      }
     });
   }
 
   /** Removes what was stored. A part that arrives after that would stay, so the requests under way end before. */
   async abort(): Promise<void> {
     this.#aborting.abort();
-    await this.#copying.catch(() => {});
+    await this.#copying;
     // The sweep aborts what cannot be aborted now.
     const command = new AbortMultipartUploadCommand(this.#object);
     await this.#target.client.send(command).catch(() => {});

@@ -37,6 +37,7 @@ import { CountedSource } from "./counted-source.ts";
 import {
   isMissing,
   isNoSuchUpload,
+  isStored,
   type OnS3Request,
   openS3Client,
   type S3Options,
@@ -117,7 +118,11 @@ export class S3Blobs implements Blobs {
     try {
       await upload.done();
     } catch (error) {
-      throw counted.failure === null ? unavailable(error) : counted.failure.reason;
+      if (counted.failure !== null) throw counted.failure.reason;
+      const { bytes } = counted;
+      if (!(await isStored(this.#client, this.#object(key), { bytes, error }))) {
+        throw unavailable(error);
+      }
     }
     return { bytes: counted.bytes };
   }
@@ -135,8 +140,9 @@ export class S3Blobs implements Blobs {
       pathOf: (partKey: string) => this.#object(partKey).Key,
       connections: this.#joinConnections,
     };
-    this.#canCopy = await joinObjects(target, pieces, content);
-    if (!this.#canCopy) return this.put(key, content);
+    const joined = await joinObjects(target, pieces, content);
+    if (joined === "cannot_copy") this.#canCopy = false;
+    if (joined !== "joined") return this.put(key, content);
     return { bytes: pieces.reduce((sum, { bytes }) => sum + bytes, 0) };
   }
 

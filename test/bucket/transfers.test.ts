@@ -144,6 +144,55 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     proxy.trouble = null;
   }, 180_000);
 
+  test("a bucket that does not allow the copy gets the bytes", async () => {
+    const content = jsonl(12 * MIB);
+    const { id, part_ids } = await uploadParts(content, [6 * MIB, 6 * MIB]);
+    proxy.trouble = { kind: "no_right_to_copy", allowedCount: 0 };
+    const { file } = await openai().uploads.complete(id, { part_ids });
+    proxy.trouble = null;
+    const text = await (await openai().files.content(file!.id)).text();
+    expect(text === content.toString()).toBe(true);
+  }, 180_000);
+
+  test("a copy that fails ends the others and the reading at once, and leaves nothing", async () => {
+    const content = jsonl(40 * MIB);
+    const { id, part_ids } = await uploadParts(content, Array(5).fill(8 * MIB));
+    proxy.trouble = { kind: "no_right_to_copy", allowedCount: 1 };
+    const from = proxy.requests.length;
+    const refused = openai().uploads.complete(id, { part_ids });
+    await expect(refused).rejects.toMatchObject({ status: 503 });
+    proxy.trouble = null;
+    // Each of the five parts is read by a request of its own.
+    expect(sentSince(from, "GetObject").length).toBeLessThan(5);
+    const last = proxy.requests.slice(from).at(-1);
+    expect(last).toMatch(/x-id=(?:AbortMultipartUpload|DeleteObject)/);
+    expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
+  }, 180_000);
+
+  test.each([
+    ["joins the parts of an upload", [6, 6]],
+    ["stores a file that is uploaded in parts", [12]],
+  ])(
+    "a request whose answer is lost has succeeded all the same: one that %s",
+    async (_, mib) => {
+      const content = jsonl(12 * MIB);
+      const isJoined = mib.length > 1;
+      const upload = isJoined ? await uploadParts(content, [6 * MIB, 6 * MIB]) : null;
+      proxy.trouble = { kind: "answer_lost" };
+      const file =
+        upload === null
+          ? await openai().files.create({
+              file: new File([content], "in.jsonl"),
+              purpose: "batch",
+            })
+          : (await openai().uploads.complete(upload.id, { part_ids: upload.part_ids })).file!;
+      proxy.trouble = null;
+      const text = await (await openai().files.content(file.id)).text();
+      expect(text === content.toString()).toBe(true);
+    },
+    180_000,
+  );
+
   test("a download is a redirect to a signed address of the bucket, which the SDK follows", async () => {
     const text = `${chatLines(3).join("\n")}\n`;
     const file = await openai().files.create({

@@ -7,6 +7,9 @@ import { atTestEnd } from "./leftovers.ts";
 const SLOW_DOWN = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`;
 
+const ACCESS_DENIED = `<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>`;
+
 const NOT_IMPLEMENTED = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NotImplemented</Code><Message>A header has a meaning that is not implemented.</Message></Error>`;
 
@@ -21,6 +24,10 @@ export type Trouble =
   | { readonly kind: "far"; readonly delayMs: number }
   /** Does not know how to copy, as some servers do not. */
   | { readonly kind: "no_copy" }
+  /** Refuses all copies but the first so many, as a bucket does whose key for decryption may not be used. */
+  | { readonly kind: "no_right_to_copy"; readonly allowedCount: number }
+  /** Passes on the request that completes an upload, and breaks the connection in the place of its answer. */
+  | { readonly kind: "answer_lost" }
   /** Keeps requests for such an object until the trouble ends. */
   | { readonly kind: "hold"; readonly method: string; readonly path: RegExp };
 
@@ -39,6 +46,11 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
   const holding = new Holding();
   const proxy = { requests, held: holding.paths };
   let trouble: Trouble | null = null;
+  let copyCount = 0;
+  const isRefused = ({ headers }: IncomingMessage) =>
+    trouble?.kind === "no_right_to_copy" &&
+    "x-amz-copy-source" in headers &&
+    ++copyCount > trouble.allowedCount;
   const server = createServer((asked, answer) => {
     requests.push(`${asked.method} ${asked.url?.replace(/^[^?]*/, "")}`);
     const pass = () => forward(asked, answer, { serverUrl, trouble });
@@ -47,6 +59,9 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     else if (trouble?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
       asked.resume();
       answer.writeHead(501, { "content-type": "application/xml" }).end(NOT_IMPLEMENTED);
+    } else if (isRefused(asked)) {
+      asked.resume();
+      answer.writeHead(403, { "content-type": "application/xml" }).end(ACCESS_DENIED);
     } else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
     else if (trouble?.kind === "hold" && isMatch(asked, trouble)) holding.add(asked, pass);
     else pass();
@@ -67,6 +82,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     },
     set trouble(next) {
       trouble = next;
+      copyCount = 0;
       holding.release();
     },
     [Symbol.asyncDispose]: close,
@@ -108,6 +124,11 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
   const { hostname, port } = new URL(forwarding.serverUrl);
   const { method, url: path, headers } = asked;
   const sent = request({ hostname, port, method, path, headers }, (got) => {
+    const completes = method === "POST" && path?.includes("uploadId=");
+    if (forwarding.trouble?.kind === "answer_lost" && completes && got.statusCode === 200) {
+      got.resume().once("end", () => answer.destroy());
+      return;
+    }
     answer.writeHead(got.statusCode ?? 502, got.headers);
     const { trouble } = forwarding;
     if (trouble?.kind === "cut") void cut(got, answer, trouble.afterBytes);
