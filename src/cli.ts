@@ -12,7 +12,9 @@ import { redactConfig } from "./config/redact-config.ts";
 import { reloading } from "./config/reload.ts";
 import type { Config } from "./config/schema.ts";
 import { configSecrets } from "./config/secrets.ts";
+import { loadTarget, type TargetFlags } from "./config/target.ts";
 import { configWarnings } from "./config/warnings.ts";
+import { migrateTo } from "./migrate-to.ts";
 import { Redactor } from "./redactor.ts";
 import {
   checkUpstreams,
@@ -60,6 +62,9 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   withOptions(program.command("migrate"))
     .description("Bring the database up to date, then leave.")
     .action(withConfig(migrateDatabase));
+  withTargetOptions(program.command("migrate-to")).action(async (flags: MoveFlags) => {
+    exitCode = await moveTo(flags);
+  });
   program.command("openapi").description("Print the OpenAPI document.").action(printOpenApi);
   try {
     await program.parseAsync(argv);
@@ -82,11 +87,27 @@ function systemFailure(error: unknown): string | null {
   return typeof code === "string" ? message : systemFailure(cause);
 }
 
-const withOptions = (command: Command) =>
-  Object.values(OVERRIDES).reduce(
+const withOptions = (command: Command, overrides = Object.values(OVERRIDES)) =>
+  overrides.reduce(
     (each, { flag, text, variable }) => each.option(flag, `${text} (${variable})`),
     command,
   );
+
+/** The flags of a move. The first two describe the source, as they do for every command. */
+type MoveFlags = Pick<Overrides, "config" | "dataDir"> & TargetFlags;
+
+const withTargetOptions = (command: Command) =>
+  withOptions(command, [OVERRIDES.config, OVERRIDES.dataDir])
+    .summary("Copy everything to another database and another place for files.")
+    .description(
+      "Copy everything to another database and another place for files, and compare both sides. " +
+        "No server may run on either. Killed and run again, the command goes on. " +
+        "The configuration, BATCHD_DATABASE_URL included, names the source; the flags below name the target.",
+    )
+    .option("--database-url <url>", "PostgreSQL of the target; SQLite in its folder if left out")
+    .option("--storage <place>", "folder or s3://bucket/prefix/?region=… for the target's files")
+    .option("--to-data-dir <dir>", "data folder of the target; the folder of --storage if left out")
+    .option("--to-config <file>", "YAML configuration of the target, in place of these flags");
 
 function refuseRole(role: Role): number {
   complain(
@@ -214,6 +235,27 @@ async function printConfig(config: Config): Promise<number> {
   const found = await checkUpstreams({ config, ...surroundings });
   for (const warning of [...configWarnings(config), ...found]) complain(`warning: ${warning}`);
   return OK;
+}
+
+async function moveTo({ config, dataDir, ...target }: MoveFlags): Promise<number> {
+  const source = {
+    ...(config !== undefined && { config }),
+    ...(dataDir !== undefined && { dataDir }),
+  };
+  const [from, to] = [loadConfig(source), loadTarget(target)];
+  if (!from.ok) return complainAbout(from.problems);
+  if (!to.ok) return complainAbout(to.problems);
+  const warn = (line: string) => complain(`warning: ${line}`);
+  const problem = await migrateTo(from.config, to.config, { clock: systemClock, say, warn }).catch(
+    (error: unknown) => {
+      const failure = systemFailure(error);
+      if (failure === null) throw error;
+      return `${failure}; run the same command again to go on`;
+    },
+  );
+  if (problem === null) return OK;
+  complain(problem);
+  return FAILED;
 }
 
 async function migrateDatabase(config: Config): Promise<number> {

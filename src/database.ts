@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { FILE_MODE, hasFiles } from "./blobs/file-system.ts";
 import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
+import type { CopyStore } from "./store/copying.ts";
 import { lockDataDir } from "./store/sqlite/lock.ts";
 import { hasTables, openSqliteStore } from "./store/sqlite/store.ts";
 import type { Store } from "./store/store.ts";
@@ -27,10 +28,14 @@ interface Closing {
   add(name: string, close: () => Promise<void>): void;
 }
 
+export type Purpose = "serve" | "copy from" | "copy to";
+
 export interface DatabaseDeps {
   readonly clock: Clock;
   /** Gets what closes the parts. */
   readonly closers: Closing;
+  /** What this process does with the database; it serves it unless this says otherwise. */
+  readonly purpose?: Purpose;
 }
 
 export interface FoundPlace {
@@ -50,7 +55,13 @@ export interface Database {
   readonly howToMove: string;
   findPlace(): Promise<FoundPlace | Refusal>;
   /** Opens the database, whose blobs are in `place` from now on. */
-  open(place: string): Promise<{ readonly ok: true; readonly store: Store } | Refusal>;
+  open(place: string): Promise<OpenedDatabase | Refusal>;
+}
+
+export interface OpenedDatabase {
+  readonly ok: true;
+  readonly store: Store;
+  readonly copying: CopyStore;
 }
 
 type Places = Pick<Config, "database" | "database_url">;
@@ -72,7 +83,11 @@ export function databaseIn(
 ): Database {
   if (url === undefined) return sqliteIn(dir, deps);
   const { pool_size: poolSize, tls, ca_file: caFile, listen: listens } = database;
-  return postgresWith(dir, { url, poolSize, tls, caFile, listens, clock: deps.clock }, deps);
+  // The name tells this process from the servers that it looks for.
+  const isServing = (deps.purpose ?? "serve") === "serve";
+  const applicationName = isServing ? undefined : `batchd migrate-to ${randomUUID().slice(0, 8)}`;
+  const connection = { url, poolSize, tls, caFile, applicationName };
+  return postgresWith(dir, { ...connection, listens, clock: deps.clock }, deps);
 }
 
 const readOrNull = (path: string) => (existsSync(path) ? readFileSync(path, "utf8").trim() : null);

@@ -19,16 +19,27 @@ import {
   FOLDER_PLACE,
   type Refusal,
 } from "./database.ts";
+import { type CopyStore, isUnfinishedCopy } from "./store/copying.ts";
 import type { Store } from "./store/store.ts";
 
 export type OpenedStorage =
   | { readonly ok: true; readonly store: Store; readonly blobs: Blobs }
   | Refusal;
 
+/** An installation that is open to be copied. */
+export interface OpenedCopy {
+  readonly ok: true;
+  readonly copying: CopyStore;
+  readonly blobs: Blobs;
+}
+
 export interface StorageDeps extends DatabaseDeps {
   /** The callback for each request to a bucket. */
   readonly onS3Request?: OnS3Request;
 }
+
+const UNFINISHED =
+  "the database is an unfinished copy of another one: run `batchd migrate-to` again until it ends, or begin anew with an empty database and an empty place for files";
 
 /** Matches the names in a folder that only batchd uses. */
 const OWN_NAMES =
@@ -38,29 +49,51 @@ const OWN_NAMES =
 type Places = Pick<Config, "data_dir" | "database" | "database_url" | "storage">;
 
 /** Opens the stores. Creates a missing folder, but no bucket. Every open part is added to `closers`. */
-export async function openStorage(places: Places, deps: StorageDeps): Promise<OpenedStorage> {
+export async function openStorage(
+  places: Places,
+  deps: Omit<StorageDeps, "purpose">,
+): Promise<OpenedStorage> {
+  return openFor({ ...deps, purpose: "serve" }, places);
+}
+
+/** Opens an installation without serving it. Nothing but the locks tells servers of it. */
+export const openForCopying = (
+  places: Places,
+  deps: StorageDeps & { readonly purpose: "copy from" | "copy to" },
+): Promise<OpenedCopy | Refusal> => openFor(deps, places);
+
+async function openFor(deps: StorageDeps, places: Places) {
   const dir = resolve(places.data_dir);
-  const unusable = await makeDataDir(dir);
-  if (unusable !== null) return { ok: false, problem: unusable };
+  const isNeeded = deps.purpose !== "copy from" && usesFolder(places);
+  const unusable = isNeeded ? await makeDataDir(dir) : null;
+  if (unusable !== null) return { ok: false, problem: unusable } as const;
   try {
     return await open(dir, places, deps);
   } catch (cause) {
-    return { ok: false, problem: `cannot open the data in ${dir}: ${(cause as Error).message}` };
+    const problem = `cannot open the data in ${dir}: ${(cause as Error).message}`;
+    return { ok: false, problem } as const;
   }
 }
 
-async function open(dir: string, places: Places, deps: StorageDeps): Promise<OpenedStorage> {
+/** Returns false if everything is elsewhere. Then a server runs without a folder that it can write to. */
+const usesFolder = ({ database_url: url, storage }: Places) =>
+  url === undefined || storage.type !== "s3";
+
+async function open(dir: string, places: Places, deps: StorageDeps) {
   const database = databaseIn(dir, places, deps);
   const place =
     places.storage.type === "s3"
       ? await bucketOf(places.storage, deps)
       : folderIn(dir, database.isShared);
-  const problem = await misplacement(database, place);
-  if (problem !== null) return { ok: false, problem };
+  const problem = await misplacement(database, place, deps.purpose);
+  if (problem !== null) return { ok: false, problem } as const;
   // SQLite locks the folder here, so nothing in the folder may be touched before.
   const opened = await database.open(place.name);
   if (!opened.ok) return opened;
-  return { ok: true, store: opened.store, blobs: await place.open() };
+  if (deps.purpose === "serve" && isUnfinishedCopy(await opened.copying.readInstallation())) {
+    return { ok: false, problem: UNFINISHED } as const;
+  }
+  return { ...opened, blobs: await place.open() };
 }
 
 /** A place for blobs, before it is used. */
@@ -105,9 +138,14 @@ async function bucketOf(
 }
 
 /** Returns the reason for which database and blobs do not belong together, or null. Together they would lose all data. */
-async function misplacement(database: Database, place: BlobPlace): Promise<string | null> {
+async function misplacement(
+  database: Database,
+  place: BlobPlace,
+  purpose: StorageDeps["purpose"],
+): Promise<string | null> {
   const found = await database.findPlace();
   if (!found.ok) return found.problem;
+  if (found.isNew && purpose === "copy from") return `no server has used ${database.name} yet`;
   if (found.place !== null && found.place !== place.name) {
     return `the files of this database are in ${found.place}, and storage now names ${place.name}: change it back, or copy all files and then ${database.howToMove}`;
   }
@@ -117,6 +155,7 @@ async function misplacement(database: Database, place: BlobPlace): Promise<strin
   // Another replica may have started meanwhile.
   const foundAgain = await database.findPlace();
   if (foundAgain.ok && !foundAgain.isNew && foundAgain.place === place.name) return null;
+  if (purpose === "copy to") return `there are files in ${place.path}, which must be empty`;
   return `${database.name} is missing, but there are files in ${place.path}: restore the database, or ${place.howToBeginAnew} to begin anew`;
 }
 

@@ -19,10 +19,24 @@ const SHORTHAND_UPSTREAM_NAME = "upstream";
 
 export function loadConfig(flags: Overrides, env: Environment = process.env): ConfigResult {
   const overrides: Overrides = { ...overridesFrom(env), ...flags };
+  return load(overrides.config, env, (file, problems) => merge(file, overrides, problems));
+}
+
+/** Reads a file, or nothing, and puts `values` in the place of what it says. The environment overrides nothing. */
+export const checkConfig = (
+  path: string | undefined,
+  values: Readonly<Record<string, unknown>>,
+  env: Environment = process.env,
+): ConfigResult => load(path, env, (file) => (isRecord(file) ? { ...file, ...values } : file));
+
+function load(
+  path: string | undefined,
+  env: Environment,
+  change: (file: unknown, problems: string[]) => unknown,
+): ConfigResult {
   const problems: string[] = [];
-  const file =
-    overrides.config === undefined ? {} : readConfigFile(overrides.config, env, problems);
-  const parsed = parseConfig(merge(file, overrides, problems));
+  const file = path === undefined ? {} : readConfigFile(path, env, problems);
+  const parsed = parseConfig(change(file, problems));
   if (!parsed.ok) return { ok: false, problems: [...problems, ...parsed.problems] };
   problems.push(...certificateProblems(parsed.config));
   return problems.length > 0 ? { ok: false, problems } : parsed;

@@ -106,10 +106,16 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts", "config/schema.ts"],
   },
   "storage.ts": { may: ["blobs/", "store/", "database.ts"], mayKnow: ["clock.ts", "config/"] },
+  "moving/": { may: [STORE, BLOBS], mayKnow: ["clock.ts"] },
+  "migrate-to.ts": {
+    may: ["storage.ts", "database.ts", "moving/", "closers.ts"],
+    mayKnow: ["clock.ts", "config/schema.ts"],
+  },
   "runtime.ts": { may: [""] },
   "cli.ts": {
     may: [
       "runtime.ts",
+      "migrate-to.ts",
       "config/",
       "contract/",
       "clock.ts",

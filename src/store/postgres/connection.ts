@@ -8,6 +8,8 @@ const FIRST_PROBE_AFTER_MS = 10_000;
 
 export interface ConnectionOptions {
   readonly url: string;
+  /** The name of this process on its connections; `batchd` when it is left out. */
+  readonly applicationName?: string | undefined;
   /** The largest number of connections. */
   readonly poolSize: number;
   /** Says whether to encrypt and to check the server. If it is undefined, the `sslmode` of the URL decides. */
@@ -16,13 +18,24 @@ export interface ConnectionOptions {
   readonly caFile?: string | undefined;
 }
 
-export function connectionOf({ url, poolSize, tls, caFile }: ConnectionOptions): PoolConfig {
+export function connectionOf(options: ConnectionOptions): PoolConfig {
+  const { poolSize, tls, caFile, applicationName = "batchd" } = options;
+  const isNamed = options.applicationName !== undefined;
+  const url = isNamed ? without(options.url, /^application_name$/) : options.url;
   const common = {
-    ...{ max: poolSize, application_name: "batchd", connectionTimeoutMillis: CONNECT_TIMEOUT_MS },
+    ...{
+      max: poolSize,
+      application_name: applicationName,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    },
     ...{ keepAlive: true, keepAliveInitialDelayMillis: FIRST_PROBE_AFTER_MS },
   };
   if (tls === undefined && caFile === undefined) return { ...common, connectionString: url };
-  return { ...common, connectionString: withoutSsl(url), ssl: sslOf(tls ?? "verify", caFile) };
+  return {
+    ...common,
+    connectionString: without(url, TLS_PARAMETERS),
+    ssl: sslOf(tls ?? "verify", caFile),
+  };
 }
 
 function sslOf(tls: "off" | "encrypt" | "verify", caFile: string | undefined) {
@@ -31,11 +44,13 @@ function sslOf(tls: "off" | "encrypt" | "verify", caFile: string | undefined) {
   return { ...ca, rejectUnauthorized: tls === "verify" };
 }
 
-/** Removes the TLS parameters of the URL, because the driver would prefer them to everything else. */
-function withoutSsl(url: string): string {
+const TLS_PARAMETERS = /^ssl/;
+
+/** Removes parameters of the URL, because the driver would prefer them to everything else. */
+function without(url: string, names: RegExp): string {
   const parsed = new URL(url);
   for (const name of [...parsed.searchParams.keys()]) {
-    if (name.startsWith("ssl")) parsed.searchParams.delete(name);
+    if (names.test(name)) parsed.searchParams.delete(name);
   }
   return parsed.href;
 }

@@ -15,6 +15,7 @@ export const {
   desc,
   eq,
   getTableColumns,
+  getTableName,
   gt,
   inArray,
   isNotNull,

@@ -140,6 +140,9 @@ export const installation = pgTable(
     id: text("id").notNull(),
     /** The place of the blobs; null until the first start has found an empty one. */
     blobPlace: text("blob_place"),
+    /** The installation that this one is a copy of, and when the copy was complete: see `../copying.ts`. */
+    originId: text("origin_id"),
+    copiedAtMs: big("copied_at_ms"),
   },
   () => [check("installation_has_one_row", sql`is_only`)],
 );

@@ -8,12 +8,14 @@
 
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
+import type { CopyStore } from "../copying.ts";
 import type { IntentStore } from "../intents.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { PostgresBatches } from "./batches.ts";
 import { PostgresChunks } from "./chunks.ts";
 import { type ConnectionOptions, connectionOf } from "./connection.ts";
+import { PostgresCopying } from "./copying.ts";
 import { Database } from "./database.ts";
 import { PostgresDeliveries } from "./deliveries.ts";
 import { type SQL, sql } from "./drizzle.ts";
@@ -44,7 +46,12 @@ export interface PostgresOptions extends ConnectionOptions {
 }
 
 export type OpenResult =
-  | { readonly ok: true; readonly store: Store; readonly installation: Installation }
+  | {
+      readonly ok: true;
+      readonly store: Store;
+      readonly installation: Installation;
+      readonly copying: CopyStore;
+    }
   | { readonly ok: false; readonly problem: string };
 
 const NEWER =
@@ -70,7 +77,9 @@ export async function openPostgresStore(options: PostgresOptions): Promise<OpenR
       await db.close();
     },
   };
-  return { ok: true, store, installation };
+  const applicationName = connection.application_name ?? "";
+  const copying = new PostgresCopying(db, { applicationName, now: nowFrom(nowMs) });
+  return { ok: true, store, installation, copying };
 }
 
 type Now = () => SQL;

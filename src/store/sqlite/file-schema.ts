@@ -132,3 +132,15 @@ export const idempotencyKeys = sqliteTable(
     check("key_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
   ],
 );
+
+/** The one row that says which installation of batchd the database belongs to, and whether it is a copy: see `../copying.ts`. */
+export const installation = sqliteTable(
+  "installation",
+  {
+    isOnly: integer("is_only", { mode: "boolean" }).primaryKey().default(true),
+    id: text("id").notNull(),
+    originId: text("origin_id"),
+    copiedAtMs: integer("copied_at_ms"),
+  },
+  () => [check("installation_has_one_row", sql`is_only = 1`)],
+);

@@ -9,6 +9,7 @@
 import { existsSync } from "node:fs";
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
+import type { CopyStore } from "../copying.ts";
 import type { DeliveryStore } from "../deliveries.ts";
 import type { IntentStore } from "../intents.ts";
 import type { NudgeStore } from "../nudges.ts";
@@ -16,6 +17,7 @@ import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
+import { SqliteCopying } from "./copying.ts";
 import { type Db, openDatabase, write } from "./database.ts";
 import { SqliteDeliveries } from "./deliveries.ts";
 import { sql } from "./drizzle.ts";
@@ -44,7 +46,7 @@ export interface SqliteOptions {
 }
 
 export type OpenResult =
-  | { readonly ok: true; readonly store: Store }
+  | { readonly ok: true; readonly store: Store; readonly copying: CopyStore }
   | { readonly ok: false; readonly problem: string };
 
 /**
@@ -55,7 +57,10 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
   const { path, migrationsDir = MIGRATIONS_DIR, clock } = options;
   const db = openDatabase(path);
   try {
-    if (migrateIfKnown(db, migrationsDir)) return { ok: true, store: composeStore(db, clock) };
+    if (migrateIfKnown(db, migrationsDir)) {
+      const copying = new SqliteCopying(db, () => clock.nowMs());
+      return { ok: true, store: composeStore(db, clock), copying };
+    }
   } catch (error) {
     db.$client.close();
     throw error;

@@ -1,0 +1,155 @@
+/** Reads and writes whole tables, with the numbers of their rows: see `../copying.ts`. */
+import {
+  COPIED_TABLES,
+  type CopiedTable,
+  type CopyStore,
+  type Counters,
+  type InstallationFacts,
+  type Row,
+} from "../copying.ts";
+import type { Database, Db } from "./database.ts";
+import { asc, getTableName, gt, type SQL, sql } from "./drizzle.ts";
+import {
+  blobIntents,
+  files,
+  idempotencyKeys,
+  installation,
+  uploadParts,
+  uploads,
+} from "./file-schema.ts";
+import { batches, chunks, deliveries, replicas, segments, slotShares } from "./schema.ts";
+
+const TABLES = {
+  files,
+  uploads,
+  uploadParts,
+  batches,
+  chunks,
+  segments,
+  deliveries,
+  idempotencyKeys,
+};
+
+/** PostgreSQL takes 65,535 values in a statement, and the widest table has some 40 columns. */
+const INSERTED_AT_ONCE = 1_000;
+
+interface CopyingOptions {
+  /** The name of this process on its connections. */
+  readonly applicationName: string;
+  readonly now: () => SQL;
+}
+
+export class PostgresCopying implements CopyStore {
+  readonly needsChecksums = true;
+  readonly #db: Database;
+  readonly #options: CopyingOptions;
+
+  constructor(db: Database, options: CopyingOptions) {
+    this.#db = db;
+    this.#options = options;
+  }
+
+  async readInstallation(): Promise<InstallationFacts> {
+    const [row] = await this.#db.read((db) => db.select().from(installation));
+    if (row === undefined) throw new Error("the table `installation` has lost its row");
+    return row;
+  }
+
+  async beginCopy(originId: string): Promise<void> {
+    await this.#db.change((db) => db.update(installation).set({ originId, copiedAtMs: null }));
+  }
+
+  async endCopy(): Promise<void> {
+    const copiedAtMs = this.#options.now();
+    await this.#db.change((db) => db.update(installation).set({ copiedAtMs }));
+  }
+
+  /**
+   * Finds connections, and replicas whose claims have not ended. A pooler hides the connections of a replica. A stopped
+   * process keeps its connections when its claim has ended.
+   */
+  async findUsers(): Promise<string[]> {
+    const { rows } = await this.#db.read((db) =>
+      db.execute<{ user: string }>(sql`
+        select 'process ' || pid || coalesce(' from ' || host(client_addr), '') || ' (' || application_name || ')' as user
+        from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()
+          and application_name like 'batchd%' and application_name <> ${this.#options.applicationName}
+        union
+        select owner from replicas where expires_at_ms > ${this.#options.now()}`),
+    );
+    return rows.map(({ user }) => user);
+  }
+
+  async countRows(name: CopiedTable): Promise<number> {
+    return this.#db.read((db) => db.$count(TABLES[name]));
+  }
+
+  async readRows(name: CopiedTable, after: number, limit: number): Promise<Row[]> {
+    const table = TABLES[name];
+    return this.#db.read(async (db) => {
+      const rows: Row[] = await db
+        .select()
+        .from(table)
+        .where(gt(table.sequence, after))
+        .orderBy(asc(table.sequence))
+        .limit(limit);
+      return rows;
+    });
+  }
+
+  async insertRows(name: CopiedTable, rows: readonly Row[]): Promise<void> {
+    await this.#db.transaction(async (db) => {
+      for (let at = 0; at < rows.length; at += INSERTED_AT_ONCE) {
+        await insertNumbered(db, name, rows.slice(at, at + INSERTED_AT_ONCE));
+      }
+    });
+  }
+
+  async deleteRows(): Promise<void> {
+    const tables = [...Object.values(TABLES), blobIntents, replicas, slotShares];
+    await this.#db.change((db) =>
+      db.execute(
+        sql`truncate ${sql.join(
+          tables.map((table) => sql`${table}`),
+          sql`, `,
+        )}`,
+      ),
+    );
+  }
+
+  async readCounters(): Promise<Counters> {
+    const counters: [CopiedTable, number][] = [];
+    for (const name of COPIED_TABLES) counters.push([name, await this.#readCounter(name)]);
+    return Object.fromEntries(counters) as Record<CopiedTable, number>;
+  }
+
+  async setCounters(counters: Counters): Promise<void> {
+    for (const name of COPIED_TABLES) {
+      const last = counters[name];
+      await this.#db.change((db) =>
+        db.execute(
+          sql`select setval(${sequenceOf(name)}, ${Math.max(1, last)}::bigint, ${last > 0})`,
+        ),
+      );
+    }
+  }
+
+  async #readCounter(name: CopiedTable): Promise<number> {
+    const { rows } = await this.#db.read((db) =>
+      db.execute<{ last: string | null }>(
+        sql`select pg_sequence_last_value(${sequenceOf(name)}) as last`,
+      ),
+    );
+    return Number(rows[0]?.last ?? 0);
+  }
+}
+
+const sequenceOf = (name: CopiedTable): SQL =>
+  sql`pg_get_serial_sequence(${getTableName(TABLES[name])}, 'sequence')::regclass`;
+
+async function insertNumbered(db: Db, name: CopiedTable, rows: readonly Row[]): Promise<void> {
+  // The rows come from a table of the same name.
+  const values = rows as never[];
+  await db.insert(TABLES[name]).overridingSystemValue().values(values);
+}

@@ -1,0 +1,44 @@
+/** Every table is copied by `batchd migrate-to`, or has a reason not to be. */
+import { getTableColumns, getTableName, isTable, type Table } from "drizzle-orm";
+import { expect, test } from "vitest";
+import { COPIED_TABLES } from "../../src/store/copying.ts";
+import * as postgresFiles from "../../src/store/postgres/file-schema.ts";
+import * as postgresBatches from "../../src/store/postgres/schema.ts";
+import * as sqliteFiles from "../../src/store/sqlite/file-schema.ts";
+import * as sqliteBatches from "../../src/store/sqlite/schema.ts";
+
+const NOT_COPIED = {
+  installation: "each side has a row of its own",
+  blobIntents: "their writers are gone, and their blobs are not copied",
+  replicas: "no server may run on either side",
+  slotShares: "they are parts of replicas",
+};
+
+const SCHEMAS = {
+  SQLite: { ...sqliteFiles, ...sqliteBatches },
+  PostgreSQL: { ...postgresFiles, ...postgresBatches },
+};
+
+const isCopied = (name: string) => (COPIED_TABLES as readonly string[]).includes(name);
+
+test.each(Object.entries(SCHEMAS))("on %s no table is forgotten", (_, schema) => {
+  const tables = Object.entries(schema).filter(([, each]) => isTable(each));
+  const unknown = tables
+    .map(([name]) => name)
+    .filter((name) => !isCopied(name) && !(name in NOT_COPIED));
+  expect(unknown).toEqual([]);
+  for (const name of COPIED_TABLES) expect(schema).toHaveProperty(name);
+});
+
+/** The adapter of SQLite converts the usage of segments. */
+const USAGE = ["inputTokens", "cachedTokens", "outputTokens", "reasoningTokens", "totalTokens"];
+
+test.each(COPIED_TABLES)("the columns of %s have the same names in both databases", (name) => {
+  const columnsOf = (table: Table) => Object.keys(getTableColumns(table)).toSorted();
+  const [sqlite, postgres] = [SCHEMAS.SQLite[name], SCHEMAS.PostgreSQL[name]];
+  expect(getTableName(sqlite)).toBe(getTableName(postgres));
+  const expected = columnsOf(postgres).filter(
+    (each) => name !== "segments" || !USAGE.includes(each),
+  );
+  expect(columnsOf(sqlite).filter((each) => each !== "usage")).toEqual(expected);
+});

@@ -1,0 +1,25 @@
+/** Moves an installation with `batchd migrate-to`, as an operator does. */
+
+import { BatchdProcess, type Exit } from "./process.ts";
+import { S3_KEYS } from "./s3-server.ts";
+
+/** The environment of a command for the bucket of the tests. */
+const KEYS = {
+  AWS_ACCESS_KEY_ID: S3_KEYS.access_key_id,
+  AWS_SECRET_ACCESS_KEY: S3_KEYS.secret_access_key,
+};
+
+type Environment = Readonly<Record<string, string>>;
+
+export const startMove = (args: readonly string[], env: Environment = {}): BatchdProcess =>
+  new BatchdProcess(["migrate-to", ...args], { ...KEYS, ...env });
+
+export const move = (args: readonly string[], env: Environment = {}): Promise<Exit> =>
+  startMove(args, env).exited();
+
+/** Fails with the output unless the move has ended well. Returns its standard output. */
+export async function moveWell(args: readonly string[], env: Environment = {}): Promise<string> {
+  const { code, stdout, stderr } = await move(args, env);
+  if (code !== 0) throw new Error(`migrate-to ended with ${code}:\n${stdout}${stderr}`);
+  return stdout;
+}
