@@ -36,6 +36,8 @@ export interface DatabaseDeps {
   readonly closers: Closing;
   /** What this process does with the database; it serves it unless this says otherwise. */
   readonly purpose?: Purpose;
+  /** The callback for statements that go to a PostgreSQL server. */
+  readonly onStatements?: (count: number) => void;
 }
 
 export interface FoundPlace {
@@ -87,7 +89,8 @@ export function databaseIn(
   const isServing = (deps.purpose ?? "serve") === "serve";
   const applicationName = isServing ? undefined : `batchd migrate-to ${randomUUID().slice(0, 8)}`;
   const connection = { url, poolSize, tls, caFile, applicationName };
-  return postgresWith(dir, { ...connection, listens, clock: deps.clock }, deps);
+  const { clock, onStatements } = deps;
+  return postgresWith(dir, { ...connection, listens, clock, onStatements }, deps);
 }
 
 const readOrNull = (path: string) => (existsSync(path) ? readFileSync(path, "utf8").trim() : null);

@@ -172,7 +172,10 @@ function openParts(
     ...{ clock, log, metrics, tracing },
   });
   closers.add("upstreams", () => upstreams.close());
-  const webhooks = new Webhooks({ store, config: config.webhooks, clock, log, metrics });
+  const checkEveryMs = pollEveryMs(config);
+  const webhooks = new Webhooks({
+    ...{ store, config: config.webhooks, clock, log, metrics, checkEveryMs },
+  });
   closers.add("webhooks", () => webhooks.drain());
   return {
     owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
@@ -187,7 +190,11 @@ function openPlaces(
   { config, clock, metrics, openStorage: open = openStorage }: RuntimeOptions,
   closers: Closers,
 ) {
-  return open(config, { clock, closers, onS3Request: metrics.s3Requested.bind(metrics) });
+  return open(config, {
+    ...{ clock, closers },
+    onS3Request: metrics.s3Requested.bind(metrics),
+    onStatements: metrics.statementsSent.bind(metrics),
+  });
 }
 
 function startWork(role: Role, engine: Engine, webhooks: Webhooks): void {
@@ -275,6 +282,17 @@ async function startSharing(
   return sharing;
 }
 
+/**
+ * The interval at which a process looks for work that nobody has told it of. On SQLite it has made all work itself. On
+ * PostgreSQL each look of each process is a statement, and a batch of another process must start within ten seconds where no
+ * nudge arrives.
+ */
+const POLL_EVERY_MS = 1_000;
+const POLL_SHARED_EVERY_MS = 4_000;
+
+const pollEveryMs = ({ database_url: url }: Config) =>
+  url === undefined ? POLL_EVERY_MS : POLL_SHARED_EVERY_MS;
+
 /** Ends its renewals after everything that needs them. */
 function newEngine(parts: Parts, closers: Closers): Engine {
   const { owner, store, blobs, intents, upstreams, webhooks, fleet, memory } = parts;
@@ -298,6 +316,7 @@ function newEngine(parts: Parts, closers: Closers): Engine {
     leaseTtlMs: configNow().engine.lease_seconds * 1000,
     announcementsFor: (batch) => webhooks.announcementsFor(batch),
     onFinal: () => webhooks.nudge(),
+    pollEveryMs: pollEveryMs(configNow()),
   });
   closers.add("renewals", () => engine.close());
   return engine;

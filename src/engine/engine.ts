@@ -23,12 +23,13 @@ import { CommonFailures } from "./common-failures.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
 import { expireDue } from "./expiry.ts";
-import { finalizeNext } from "./finalizer.ts";
+import { claimToFinalize } from "./finalizer.ts";
 import type { Fleet } from "./fleet.ts";
 import type { IntakeLimits } from "./input-reading.ts";
-import { validateNext } from "./intake.ts";
+import { claimToValidate } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
+import { SideBySide, type Work } from "./side-by-side.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
 
 export interface EngineOptions {
@@ -56,10 +57,12 @@ export interface EngineOptions {
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** The callback for a batch that is final. */
   readonly onFinal: () => void;
+  /** The time after which work is looked for without a nudge. */
+  readonly pollEveryMs: number;
 }
 
-/** The time after which a loop looks for work without a nudge. */
-const POLL_EVERY_MS = 1_000;
+/** The interval of the loops that keep time: they look at deadlines, and no nudge comes when one has passed. */
+const LOOK_EVERY_MS = 1_000;
 const SWEEP_EVERY_MS = 60_000;
 /**
  * The number of batches validated, and of batches finalized, side by side: a large one must not hold up the small
@@ -91,6 +94,7 @@ export class Engine {
     orphans: new Nudge(),
   };
   readonly #loops: Promise<void>[] = [];
+  readonly #sideBySides: SideBySide[] = [];
   #heartbeat: Promise<void> = Promise.resolve();
   #drained: Promise<void> | null = null;
 
@@ -129,16 +133,15 @@ export class Engine {
     const onReopened = () => this.#scheduler.recheck();
     const deps = { ...this.#options, leases: this.#leases, onFinal: this.#onFinal, onReopened };
     const turn = { project: "" };
-    const validate = async () => {
-      const hasValidated = await validateNext({ ...deps, turn });
-      if (hasValidated) this.#scheduler.recheck();
-      return hasValidated;
-    };
-    for (let i = 0; i < SIDE_BY_SIDE; i++) {
-      this.#run("intake", POLL_EVERY_MS, validate);
-      this.#run("finalize", POLL_EVERY_MS, () => finalizeNext(deps));
-    }
-    this.#run("chunks", POLL_EVERY_MS, () => this.#scheduler.startNext());
+    const { pollEveryMs } = this.#options;
+    const validations = this.#sideBySide("intake", async () => {
+      const validate = await claimToValidate({ ...deps, turn });
+      return validate && (() => validate().finally(() => this.#scheduler.recheck()));
+    });
+    const finalizations = this.#sideBySide("finalize", () => claimToFinalize(deps));
+    this.#run("intake", pollEveryMs, () => validations.startNext());
+    this.#run("finalize", pollEveryMs, () => finalizations.startNext());
+    this.#run("chunks", pollEveryMs, () => this.#scheduler.startNext());
   }
 
   /** Starts the loops of a process that only serves the API: the renewal of its leases, and the housekeeping. */
@@ -152,8 +155,8 @@ export class Engine {
       await this.#forecaster.refreshIfDue();
       return false;
     };
-    this.#keepHouse("forecast", POLL_EVERY_MS, forecast);
-    this.#keepHouse("expiry", POLL_EVERY_MS, expire);
+    this.#keepHouse("forecast", LOOK_EVERY_MS, forecast);
+    this.#keepHouse("expiry", LOOK_EVERY_MS, expire);
     this.#keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
     this.#keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
     this.#options.fleet.onDuty(() => {
@@ -255,7 +258,19 @@ export class Engine {
     this.#drain.abort();
     this.#leases.drain(graceMs);
     await Promise.all(this.#loops);
+    await Promise.all(this.#sideBySides.map((each) => each.settled()));
     await this.#scheduler.settled();
+  }
+
+  #sideBySide(name: "intake" | "finalize", claim: () => Promise<Work | null>): SideBySide {
+    const { log } = this.#options;
+    const onFailed = (err: unknown) => log.error({ loop: name, err }, "loop.pass_failed");
+    const works = new SideBySide({
+      ...{ limit: SIDE_BY_SIDE, claim, onFailed },
+      nudge: this.#nudges[name],
+    });
+    this.#sideBySides.push(works);
+    return works;
   }
 
   #loop(

@@ -28,6 +28,7 @@ import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Merge } from "./merge.ts";
 import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
+import type { Work } from "./side-by-side.ts";
 
 /** The lifetime of result files, 30 days, unless the client chose otherwise. */
 const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
@@ -53,14 +54,14 @@ const NO_SUCH_BLOB = "files/none";
 /** The wait before results that could not be published are tried again. */
 const COMMIT_RETRY_MS = 1_000;
 
-/** Finishes one batch whose chunks are all closed; returns false when there is none. */
-export async function finalizeNext(deps: FinalizerDeps): Promise<boolean> {
+/** Claims one batch whose chunks are all closed, and returns its finalization; null when there is none. */
+export async function claimToFinalize(deps: FinalizerDeps): Promise<Work | null> {
   const { store, leases } = deps;
   const claimed = await store.claimBatchToFinalize(await leases.claim());
-  if (claimed === null) return false;
+  if (claimed === null) return null;
   const work = (run: Run) => finalize(claimed, run, deps);
-  await runStep(claimed, { name: "batch.finalize", work, describe: (end) => end ?? {} }, deps);
-  return true;
+  const describe = (end: Attributes | null) => end ?? {};
+  return () => runStep(claimed, { name: "batch.finalize", work, describe }, deps);
 }
 
 /** Resolves to how the batch has ended; null when this run was not to end it. */

@@ -26,6 +26,7 @@ import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./inpu
 import type { Leases, Run } from "./lease.ts";
 import { isLost } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
+import type { Work } from "./side-by-side.ts";
 
 /** The fixed cost of a line besides its bytes, however short it is. */
 const LINE_COST_BYTES = 256;
@@ -51,15 +52,14 @@ export interface IntakeDeps {
   readonly onFinal: () => void;
 }
 
-/** Validates one waiting batch; returns false when there is none. */
-export async function validateNext(deps: IntakeDeps): Promise<boolean> {
+/** Claims one waiting batch, and returns its validation; null when there is none. */
+export async function claimToValidate(deps: IntakeDeps): Promise<Work | null> {
   const { store, leases, turn } = deps;
   const claimed = await store.claimBatchToValidate(await leases.claim(), turn.project);
-  if (claimed === null) return false;
+  if (claimed === null) return null;
   turn.project = claimed.batch.project;
   const work = (run: Run) => validate(claimed, run.stop, deps);
-  await runStep(claimed, { name: "batch.validate", work, describe }, deps);
-  return true;
+  return () => runStep(claimed, { name: "batch.validate", work, describe }, deps);
 }
 
 /** Resolves to the verdict; null when `stop` ended the reading. */

@@ -28,6 +28,13 @@ export interface RunnableChunks {
   readonly remainingLineCount: number;
 }
 
+/** How many chunks of one batch and model a worker could take on. */
+export interface WantedChunks {
+  readonly batchId: BatchId;
+  readonly model: string;
+  readonly count: number;
+}
+
 /** A blob of journal records. It counts if, and only if, this row exists. */
 export interface Segment {
   readonly blobKey: string;
@@ -49,12 +56,10 @@ export interface ChunkStore {
   /** Lists each batch and model with a chunk that a worker could claim. */
   listRunnable(): Promise<RunnableChunks[]>;
   /**
-   * Leases the first chunk of the batch and model without a holder, unless the batch is to stop, is paused, or its
-   * window is over.
+   * Leases the first chunks of each wanted batch and model without a holder. A batch that is to stop, is paused, or whose
+   * window is over, gives none. Each batch and model may be wanted once.
    */
-  claimChunk(
-    claim: Claim & { readonly batchId: BatchId; readonly model: string },
-  ): Promise<ClaimedChunk | null>;
+  claimChunks(claim: Claim & { readonly wanted: readonly WantedChunks[] }): Promise<ClaimedChunk[]>;
   /** Adds a segment and its counts. */
   recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean>;
   /** Takes unreadable segments out of the chunk, and their counts and usage out of the batch. */

@@ -167,6 +167,11 @@ export const METRICS = {
     help: "Writes of the journal that failed, and were tried again.",
     labels: [],
   },
+  batchd_database_statements_total: {
+    type: "counter",
+    help: "Statements sent to PostgreSQL, those that begin and end transactions included. It stays at 0 on SQLite.",
+    labels: [],
+  },
   batchd_s3_requests_total: {
     type: "counter",
     help: "Requests to the bucket, repeated ones included. `outcome` is `ok`, `missing` (404), `throttled` (503 or 429), `refused` (another 4xx) or `failed` (no answer, or a fault of the service).",

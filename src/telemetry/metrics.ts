@@ -102,6 +102,7 @@ export class Metrics {
   readonly #segmentBytes = this.#counter("batchd_journal_bytes_total");
   readonly #writeFailures = this.#counter("batchd_journal_write_failures_total");
   readonly #s3Requests = this.#counter("batchd_s3_requests_total");
+  readonly #statements = this.#counter("batchd_database_statements_total");
   readonly #webhooks = this.#counter("batchd_webhook_attempts_total");
   readonly #reloads = this.#counter("batchd_config_reloads_total");
 
@@ -175,6 +176,10 @@ export class Metrics {
 
   journalWriteFailed(): void {
     this.#writeFailures.inc();
+  }
+
+  statementsSent(count: number): void {
+    this.#statements.inc(count);
   }
 
   s3Requested(operation: string, outcome: string): void {

@@ -19,8 +19,6 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import { AddressGuard } from "./address-guard.ts";
 import type { Sender } from "./sender.ts";
 
-/** The interval at which due deliveries are looked for without a nudge. */
-const CHECK_EVERY_MS = 1_000;
 const MAX_IN_FLIGHT = 8;
 /** The limit per endpoint is below the limit for all, so an endpoint that never answers leaves room for the others. */
 const MAX_IN_FLIGHT_PER_WEBHOOK = 2;
@@ -39,6 +37,8 @@ export interface WebhooksOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
+  /** The interval at which due deliveries are looked for without a nudge. */
+  readonly checkEveryMs: number;
 }
 
 export class Webhooks {
@@ -78,10 +78,10 @@ export class Webhooks {
   }
 
   start(): void {
-    const { clock, log } = this.#options;
+    const { clock, log, checkEveryMs } = this.#options;
     this.#loop = loop({
       name: "webhooks",
-      everyMs: CHECK_EVERY_MS,
+      everyMs: checkEveryMs,
       nudge: this.#nudge,
       drain: this.#drain.signal,
       clock,

@@ -15,7 +15,13 @@ import {
   startReplicas,
 } from "../support/replicas.ts";
 import { chatLines } from "../support/service.ts";
-import { claimBy, NOW_MS, startBatch, temporaryFolder } from "../support/store-builders.ts";
+import {
+  claimBy,
+  claimFirst,
+  NOW_MS,
+  startBatch,
+  temporaryFolder,
+} from "../support/store-builders.ts";
 import { unobserved } from "../support/unobserved.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -214,7 +220,7 @@ async function leasesBench() {
   });
   const { batch } = await startBatch(store, ["a", "b"]);
   const claim = async (route: string) =>
-    store.claimChunk({ ...(await leases.claim()), batchId: batch.id, model: route });
+    claimFirst(store, { ...(await leases.claim()), batchId: batch.id, model: route });
   return {
     ...{ store, clock, leases, batch, claim },
     async [Symbol.asyncDispose]() {
@@ -238,7 +244,7 @@ test("a lease is over by the clock of the store, whatever date the machines of i
   };
   const others = new Leases(parts);
   const claimToo = async () =>
-    store.claimChunk({ ...(await others.claim()), batchId: batch.id, model: "a" });
+    claimFirst(store, { ...(await others.claim()), batchId: batch.id, model: "a" });
   const run = leases.holdChunk((await claim("a"))!.lease);
   ahead.advance(60 * 60 * 1000);
   expect(await claimToo()).toBeNull();
@@ -277,7 +283,7 @@ test("a run whose claim was still on its way when the process began to leave end
 test("a claim of our own that overtakes an earlier one ends the earlier run, and the later one goes on", async () => {
   await using bench = await leasesBench();
   const { leases, clock, store, batch } = bench;
-  const claim = () => store.claimChunk({ ...claimBy("us"), batchId: batch.id, model: "a" });
+  const claim = () => claimFirst(store, { ...claimBy("us"), batchId: batch.id, model: "a" });
   const earlier = await claim();
   const run = leases.holdChunk(earlier!.lease);
   clock.advance(LEASE_OVER_MS);

@@ -161,13 +161,13 @@ test("a chunk that is claimed just when its model moves is given back at once, n
       const opened = await openStorage(places, closers);
       if (!opened.ok) return opened;
       const { store } = opened;
-      const claimChunk: Store["claimChunk"] = async (claim) => {
-        const claimed = await store.claimChunk(claim);
+      const claimChunks: Store["claimChunks"] = async (claim) => {
+        const claimed = await store.claimChunks(claim);
         moving.now?.();
         moving.now = null;
         return claimed;
       };
-      return { ...opened, store: { ...store, claimChunk } };
+      return { ...opened, store: { ...store, claimChunks } };
     },
   });
   moving.now = () => service.reconfigure(config(after, "after"));

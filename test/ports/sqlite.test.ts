@@ -20,6 +20,7 @@ import {
   at,
   claimBy,
   claimChunk,
+  claimFirst,
   claimToFinalize,
   finalizingBatch,
   finishBatch,
@@ -193,7 +194,7 @@ describe("SQLite: a batch that starts page by page", () => {
     expect(await store.listRunnable()).toEqual([]);
     expect((await store.listOpenBatches()).map(({ work }) => work)).toEqual([[]]);
     const toClaim = { ...claimBy("c"), batchId: overtaken.batch.id, model: "llama" };
-    expect(await store.claimChunk(toClaim)).toBeNull();
+    expect(await claimFirst(store, toClaim)).toBeNull();
 
     await at(store, AFTER_LEASES_MS).closeUnheldChunks();
     const toFinalize = await at(store, AFTER_LEASES_MS).claimBatchToFinalize(claimBy("c"));

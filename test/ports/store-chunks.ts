@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Batch, Usage } from "../../src/batch/batch.ts";
-import type { Segment } from "../../src/store/chunks.ts";
+import type { ClaimedChunk, Segment } from "../../src/store/chunks.ts";
 import {
   AFTER_LEASES_MS,
   aPlan,
@@ -8,6 +8,7 @@ import {
   at,
   claimBy,
   claimChunk,
+  claimFirst,
   insertBatch,
   NOW_MS,
   openRoutes,
@@ -114,7 +115,7 @@ function testClaims(open: OpenStore): void {
     const other = await startBatch(store, ["llama"]);
     const { batch } = await startBatch(store, ["llama", "qwen", "llama"]);
     const claim = (owner: string, model: string) =>
-      store.claimChunk({ ...claimBy(owner), batchId: batch.id, model });
+      claimFirst(store, { ...claimBy(owner), batchId: batch.id, model });
     const claimed = [await claim("worker", "llama"), await claim("other", "llama")];
     expect(claimed.map((each) => [each?.batch.id, each?.chunk.number])).toEqual([
       [batch.id, 0],
@@ -128,6 +129,76 @@ function testClaims(open: OpenStore): void {
     ]);
   });
 
+  test("one claim takes chunks of several batches and models, as many as are wanted of each", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const one = await startBatch(store, ["llama", "qwen", "llama", "llama"]);
+    const two = await startBatch(store, ["llama"]);
+    const over = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS });
+    const wanted = [
+      { batchId: one.batch.id, model: "llama", count: 2 },
+      { batchId: one.batch.id, model: "qwen", count: 3 },
+      { batchId: two.batch.id, model: "llama", count: 1 },
+      { batchId: two.batch.id, model: "mistral", count: 1 },
+      { batchId: over.batch.id, model: "llama", count: 1 },
+    ];
+    const namesOf = (claimed: readonly ClaimedChunk[]) =>
+      claimed.map(({ batch, chunk }) => `${batch.id} ${chunk.model} ${chunk.number}`).sort();
+    const claimed = await store.claimChunks({ ...claimBy("worker"), wanted });
+    expect(namesOf(claimed)).toEqual(
+      [
+        `${one.batch.id} llama 0`,
+        `${one.batch.id} llama 2`,
+        `${one.batch.id} qwen 1`,
+        `${two.batch.id} llama 0`,
+      ].sort(),
+    );
+    const left = await store.claimChunks({ ...claimBy("other"), wanted });
+    expect(namesOf(left)).toEqual([`${one.batch.id} llama 3`]);
+    expect(await store.claimChunks({ ...claimBy("other"), wanted: [] })).toEqual([]);
+  });
+
+  test("claims of several workers at once share out the chunks, each of them once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const batches = [];
+    for (let n = 0; n < 4; n++) batches.push(await startBatch(store, Array(6).fill("llama")));
+    const wanted = batches.map(({ batch }) => ({ batchId: batch.id, model: "llama", count: 2 }));
+    const workers = Array.from({ length: 8 }, (_, n) => `worker-${n}`);
+    const claims = await Promise.all(
+      workers.map((owner) => store.claimChunks({ ...claimBy(owner), wanted })),
+    );
+    const names = claims.flat().map(({ batch, chunk }) => `${batch.id} ${chunk.number}`);
+    expect(new Set(names).size).toBe(names.length);
+    // What one worker was about to take, another has passed over.
+    const rest = await store.claimChunks({
+      ...claimBy("last"),
+      wanted: wanted.map((each) => ({ ...each, count: 6 })),
+    });
+    expect(names.length + rest.length).toBe(24);
+  });
+
+  test("chunks that were held before are claimed with their segments, each with its own", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
+    const wanted = [{ batchId: batch.id, model: "llama", count: 3 }];
+    const [first, second] = await store.claimChunks({
+      ...claimBy("worker"),
+      wanted: [{ ...wanted[0]!, count: 2 }],
+    });
+    const segments = [aSegment(), aSegment(), aSegment()];
+    await store.recordSegmentIfLeased(first!.lease, segments[0]!);
+    await store.recordSegmentIfLeased(second!.lease, segments[1]!);
+    await store.recordSegmentIfLeased(second!.lease, segments[2]!);
+    const again = await at(store, AFTER_LEASES_MS).claimChunks({ ...claimBy("other"), wanted });
+    expect(again.map((each) => each.segments)).toEqual([
+      [blobOf(segments[0]!)],
+      [blobOf(segments[1]!), blobOf(segments[2]!)],
+      [],
+    ]);
+  });
+
   test("a chunk is not handed out once the window of its batch is over", async () => {
     await using opened = await open();
     const { store } = opened;
@@ -135,8 +206,8 @@ function testClaims(open: OpenStore): void {
     const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
 
     expect(await openRoutes(at(store, batch.expiresAtMs))).toEqual([]);
-    expect(await store.claimChunk(claim)).toBeNull();
-    expect(await at(store, batch.expiresAtMs - 1).claimChunk(claim)).not.toBeNull();
+    expect(await claimFirst(store, claim)).toBeNull();
+    expect(await claimFirst(at(store, batch.expiresAtMs - 1), claim)).not.toBeNull();
   });
 
   test("a batch is open from its creation to its last line, and known to be sending while a chunk is held", async () => {
@@ -264,7 +335,7 @@ function testClosing(open: OpenStore): void {
     expect(await store.closeChunkIfLeased(lease, aSegment())).toBe(false);
     expect(await store.releaseChunkIfLeased(lease)).toBe(false);
     const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
-    expect(await at(store, AFTER_LEASES_MS).claimChunk(claim)).toBeNull();
+    expect(await claimFirst(at(store, AFTER_LEASES_MS), claim)).toBeNull();
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.counts.completed).toBe(0);
   });
 }

@@ -6,6 +6,7 @@ import {
   at,
   claimBy,
   claimChunk,
+  claimFirst,
   insertBatch,
   LEASE_TTL_MS,
   NOW_MS,
@@ -27,7 +28,7 @@ function testChunkLeases(open: OpenStore): void {
     const { batch } = await startBatch(store);
     await claimChunk(store);
     const claim = (nowMs: number) =>
-      at(store, nowMs).claimChunk({ ...claimBy("other"), batchId: batch.id, model: "llama" });
+      claimFirst(at(store, nowMs), { ...claimBy("other"), batchId: batch.id, model: "llama" });
     expect(await claim(AFTER_LEASES_MS - 1)).toBeNull();
     expect(await claim(AFTER_LEASES_MS)).not.toBeNull();
   });
@@ -82,7 +83,7 @@ function testChunkLeases(open: OpenStore): void {
     );
     const claims = await Promise.all(
       Array.from({ length: 30 }, (_, i) =>
-        store.claimChunk({ ...claimBy(`worker-${i}`), batchId: batch.id, model: "llama" }),
+        claimFirst(store, { ...claimBy(`worker-${i}`), batchId: batch.id, model: "llama" }),
       ),
     );
     const numbers = claims.flatMap((claimed) => (claimed === null ? [] : [claimed.chunk.number]));

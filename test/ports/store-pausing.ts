@@ -7,6 +7,7 @@ import {
   at,
   claimBy,
   claimChunk,
+  claimFirst,
   claimToFinalize,
   finalizingBatch,
   finishBatch,
@@ -38,14 +39,14 @@ export function testPausing(open: OpenStore): void {
       paused: { sinceMs: SOON_MS, reason: "requested" },
     });
     expect(await openRoutes(store)).toEqual(["qwen"]);
-    expect(await store.claimChunk(claim)).toBeNull();
+    expect(await claimFirst(store, claim)).toBeNull();
     const listed = await store.listOpenBatches();
     expect(listed.map(({ work }) => work)).toEqual([[{ model: "qwen", lineCount: 10 }]]);
 
     expect(await store.resumeBatchIfPaused(scoped(batch))).toBe(true);
     expect((await store.findBatch(scoped(batch)))?.paused).toBeNull();
     expect(await openRoutes(store)).toEqual(["llama", "qwen"]);
-    expect(await store.claimChunk(claim)).not.toBeNull();
+    expect(await claimFirst(store, claim)).not.toBeNull();
   });
 
   test("a batch is paused once and resumed once", async () => {

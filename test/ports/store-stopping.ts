@@ -8,6 +8,7 @@ import {
   at,
   claimBy,
   claimChunk,
+  claimFirst,
   claimToFinalize,
   finalizingBatch,
   finishBatch,
@@ -80,7 +81,7 @@ function testCancel(open: OpenStore): void {
     );
     expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual([]);
     const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
-    expect(await store.claimChunk(claim)).toBeNull();
+    expect(await claimFirst(store, claim)).toBeNull();
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).toBeNull();
 
     expect(await store.recordSegmentIfLeased(held.lease, aSegment({ completed: 4 }))).toBe(true);
@@ -224,7 +225,7 @@ function testAbandonedChunks(open: OpenStore): void {
     expect(await store.releaseChunkIfLeased(lease)).toBe(true);
     expect(await openRoutes(store)).toEqual([]);
     expect(
-      await store.claimChunk({ ...claimBy("worker"), batchId: batch.id, model: "llama" }),
+      await claimFirst(store, { ...claimBy("worker"), batchId: batch.id, model: "llama" }),
     ).toBeNull();
     expect(await store.closeUnheldChunks()).toBe(1);
     expect(await store.claimBatchToFinalize(claimBy("finalizer"))).not.toBeNull();

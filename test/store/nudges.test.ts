@@ -24,7 +24,7 @@ afterAll(async () => {
 /** The interval at which every server looks by itself. */
 const LONGEST_POLL_MS = 10_000;
 /** The loops of a worker. */
-const LOOP_COUNT = 12;
+const LOOP_COUNT = 8;
 const TIME_LIMIT_MS = 60_000;
 /** They take far longer than a nudge. */
 const MANY_LINES = 5_000;

@@ -32,14 +32,22 @@ export interface TestPostgres extends AsyncDisposable {
   readonly server: { stop(how?: Stop): Promise<void>; start(): Promise<void> } | null;
 }
 
+export interface PostgresServerOptions {
+  /** Further settings, such as `fsync=on`. A test that needs some starts its own server, also where one is named. */
+  readonly settings?: readonly string[];
+}
+
 /** Returns null, and says so on standard error, when there is none. In CI that is a failure. */
-export async function startPostgres(leftOut: string): Promise<TestPostgres | null> {
+export async function startPostgres(
+  leftOut: string,
+  { settings = [] }: PostgresServerOptions = {},
+): Promise<TestPostgres | null> {
   const named = process.env["BATCHD_TEST_DATABASE_URL"];
-  if (named !== undefined && named !== "") return databasesOn(named, null);
+  if (named !== undefined && named !== "" && settings.length === 0) return databasesOn(named, null);
   const problems: string[] = [];
   for (const binaries of binaryFolders()) {
     try {
-      return await startServer(binaries);
+      return await startServer(binaries, settings);
     } catch (cause) {
       problems.push(`${binaries}: ${(cause as Error).message}`);
     }
@@ -112,7 +120,7 @@ function reachableBinaries(binaries: string, user: User, folder: string): string
   }
 }
 
-async function startServer(installed: string): Promise<TestPostgres> {
+async function startServer(installed: string, settings: readonly string[]): Promise<TestPostgres> {
   const user = unprivileged();
   const folder = mkdtempSync(join(tmpdir(), "batchd-postgres-"));
   chmodSync(folder, 0o700);
@@ -130,7 +138,7 @@ async function startServer(installed: string): Promise<TestPostgres> {
     const port = await freePort();
     let child: ChildProcess | null = null;
     const start = async () => {
-      child = await startChild(join(binaries, "postgres"), { user, data, folder, port });
+      child = await startChild(join(binaries, "postgres"), { user, data, folder, port, settings });
     };
     const stop = async (how: Stop = "fast") => {
       if (child === null || child.exitCode !== null || child.signalCode !== null) return;
@@ -159,14 +167,16 @@ interface ChildOptions {
   readonly data: string;
   readonly folder: string;
   readonly port: number;
+  readonly settings: readonly string[];
 }
 
-/** The data end with the tests, so no commit waits for the disk. */
+/** The data end with the tests, so no commit waits for the disk unless a setting says so. */
 async function startChild(
   postgres: string,
-  { user, data, folder, port }: ChildOptions,
+  { user, data, folder, port, settings: further }: ChildOptions,
 ): Promise<ChildProcess> {
-  const settings = ["fsync=off", "full_page_writes=off", "listen_addresses=127.0.0.1"];
+  const usual = ["fsync=off", "full_page_writes=off", "listen_addresses=127.0.0.1"];
+  const settings = [...usual, ...further];
   const args = ["-D", data, "-p", String(port), "-k", folder];
   const child = spawn(postgres, [...args, ...settings.flatMap((each) => ["-c", each])], {
     ...user,

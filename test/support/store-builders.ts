@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
   type Batch,
+  type BatchId,
   type InputExtent,
   NO_USAGE,
   newBatchId,
@@ -261,6 +262,16 @@ export async function startBatch(
 }
 
 /** Claims the next chunk of the first batch that has one for `model`. */
+/** Claims the first free chunk of the batch and model; null when there is none. */
+export async function claimFirst(
+  store: Pick<Store, "claimChunks">,
+  { batchId, model, ...claim }: Claim & { readonly batchId: BatchId; readonly model: string },
+): Promise<ClaimedChunk | null> {
+  const wanted = [{ batchId, model, count: 1 }];
+  const [claimed = null] = await store.claimChunks({ ...claim, wanted });
+  return claimed;
+}
+
 export async function claimChunk(
   store: Store,
   { owner = "worker", model = "llama" } = {},
@@ -269,7 +280,7 @@ export async function claimChunk(
   const claimed =
     runnable === undefined
       ? null
-      : await store.claimChunk({ ...claimBy(owner), batchId: runnable.batchId, model });
+      : await claimFirst(store, { ...claimBy(owner), batchId: runnable.batchId, model });
   if (claimed === null) throw new Error("no chunk to claim");
   return claimed;
 }

@@ -128,8 +128,23 @@ export class RouteQueue {
     return flow === null ? null : (this.#entries.get(flow.contender.batchId)?.runnable ?? null);
   }
 
-  /** Forgets the chunks of a batch, of which a claim has found none. */
-  forget({ batchId }: RunnableChunks): void {
+  /**
+   * Counts the next chunk of the batch as claimed, until the claim has its answer. Returns a function that ends the
+   * reservation.
+   */
+  reserve(runnable: RunnableChunks): () => void {
+    const { project, nextLineCount } = runnable;
+    const entry = this.#entryOf(runnable);
+    this.chunkOpened(project);
+    this.#addAtHand(entry, nextLineCount);
+    return () => {
+      this.chunkEnded(project);
+      this.#addAtHand(entry, -nextLineCount);
+    };
+  }
+
+  /** Forgets the chunks of a batch, of which a claim has found too few. */
+  forget(batchId: BatchId): void {
     const entry = this.#entries.get(batchId);
     if (entry === undefined) return;
     entry.runnable = null;
@@ -145,8 +160,7 @@ export class RouteQueue {
     let hasAsked = false;
     const add = (count: number) => {
       left += count;
-      entry.atHandCount += count;
-      this.#atHandCount += count;
+      this.#addAtHand(entry, count);
     };
     add(chunk.lineCount);
     return {
@@ -163,6 +177,11 @@ export class RouteQueue {
         onRoom();
       },
     };
+  }
+
+  #addAtHand(entry: Entry, lineCount: number): void {
+    entry.atHandCount += lineCount;
+    this.#atHandCount += lineCount;
   }
 
   #openChunkCountOf(project: string): number {

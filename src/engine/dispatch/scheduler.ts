@@ -4,7 +4,7 @@
  * nothing for a route that takes no lines at the moment, so that any replica can take the work. The bytes of their
  * input bound the chunks in memory.
  *
- * The store lists the claimable chunks once a second, or when something has changed. The list may be out of date in
+ * The store lists the claimable chunks from time to time, or when something has changed. The list may be out of date in
  * between. A claim then finds nothing, which costs no more than the attempt.
  */
 import type { BatchId } from "../../batch/batch.ts";
@@ -20,14 +20,27 @@ import type { Route, Upstreams } from "../../upstream/upstream.ts";
 import { type HandOut, RouteQueue } from "./route-queue.ts";
 import { ThroughputEstimator } from "./throughput-estimator.ts";
 
-/** The age at which the list of claimable chunks is made anew. */
-const LIST_EVERY_MS = 1_000;
 /** A list that takes longer is slow. With thousands of batches it takes tens of milliseconds, and delays all claims. */
 const SLOW_LIST_MS = 10;
 /** A slow list is followed by a rest of so many times its length, unless the list is too old. */
 const SLOW_LIST_RESTS = 9;
 /** The list may become so many times as old as it took to make, so that lists take at most a quarter of the time. */
 const LIST_AGE_FACTOR = 4;
+
+/** The most chunks, and about the most lines, that one statement claims: many chunks of small batches, or a few large ones. */
+const MAX_CLAIMED_CHUNKS = 16;
+const MAX_CLAIMED_LINES = 2_048;
+
+/** Chunks of one batch and model that are to be claimed. */
+interface Choice {
+  readonly queue: RouteQueue;
+  readonly runnable: RunnableChunks;
+  /** Ends each reservation. */
+  readonly reservations: (() => void)[];
+}
+
+const choiceKey = ({ batchId, model }: Pick<RunnableChunks, "batchId" | "model">): string =>
+  `${batchId} ${model}`;
 
 /** The parts that a run of a chunk needs. */
 export interface ChunkStart {
@@ -59,6 +72,8 @@ export interface SchedulerDeps {
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
   readonly isAtRisk: (batchId: BatchId) => boolean;
+  /** The age at which the list of claimable chunks is made anew, although nothing is known to have changed. */
+  readonly pollEveryMs: number;
   /** Makes a claim in the name of this process. */
   readonly bid: () => Promise<Claim>;
   readonly startChunk: (start: ChunkStart) => RunningChunk;
@@ -92,7 +107,7 @@ export class Scheduler {
   /** The models of waiting chunks that no target serves any more, logged once each. */
   #unserved: ReadonlySet<string> = new Set();
   #listedAtMs = Number.NEGATIVE_INFINITY;
-  #listEveryMs = LIST_EVERY_MS;
+  #listEveryMs = 0;
   /** Whether something has changed since the list was made. */
   #isListBehind = false;
   /** The time from which a change may have the list made anew. */
@@ -102,24 +117,47 @@ export class Scheduler {
     this.#deps = deps;
   }
 
-  /** Claims one chunk and starts its run; returns false when nothing can be claimed now. */
+  /** Claims some chunks and starts their runs; returns false when nothing can be claimed now. */
   async startNext(): Promise<boolean> {
-    const { store, bid, failingJournals, upstreams } = this.#deps;
     // Answers that cannot be kept must not be asked for.
-    if (failingJournals.size > 0) return false;
+    if (this.#deps.failingJournals.size > 0) return false;
     await this.#listIfDue();
-    const chosen = this.#choose();
-    if (chosen === null) return false;
-    const { batchId, model } = chosen.runnable;
-    const claimed = await store.claimChunk({ ...(await bid()), batchId, model });
-    // The configuration may have changed since the list was made.
-    if (claimed !== null && upstreams.findRoute(model) === chosen.queue.route) {
-      this.#start(claimed, chosen.queue);
-      return true;
+    const chosen = this.#chooseSome();
+    if (chosen.size === 0) return false;
+    for (const { choice, claimed, isAll } of await this.#claim(chosen)) {
+      for (const each of claimed) await this.#startOrRelease(each, choice.queue);
+      if (!isAll) choice.queue.forget(choice.runnable.batchId);
     }
-    chosen.queue.forget(chosen.runnable);
-    if (claimed !== null) await store.releaseChunkIfLeased(claimed.lease);
     return true;
+  }
+
+  /** Claims what was chosen in one statement, and resolves to the chunks of each choice. */
+  async #claim(chosen: ReadonlyMap<string, Choice>) {
+    const { store, bid } = this.#deps;
+    const wanted = [...chosen.values()].map(({ runnable, reservations }) => ({
+      ...{ batchId: runnable.batchId, model: runnable.model, count: reservations.length },
+    }));
+    try {
+      const claimed = await store.claimChunks({ ...(await bid()), wanted });
+      const byChoice = Map.groupBy(claimed, ({ chunk }) => choiceKey(chunk));
+      return [...chosen].map(([key, choice]) => {
+        const ofChoice = byChoice.get(key) ?? [];
+        return { choice, claimed: ofChoice, isAll: ofChoice.length === choice.reservations.length };
+      });
+    } finally {
+      for (const { reservations } of chosen.values()) for (const end of reservations) end();
+    }
+  }
+
+  async #startOrRelease(claimed: ClaimedChunk, queue: RouteQueue): Promise<void> {
+    const { store, upstreams } = this.#deps;
+    // The configuration may have changed since the list was made.
+    if (upstreams.findRoute(claimed.chunk.model) === queue.route) {
+      this.#start(claimed, queue);
+      return;
+    }
+    queue.forget(claimed.batch.id);
+    await store.releaseChunkIfLeased(claimed.lease);
   }
 
   /** Notes a change from outside in what can be claimed. */
@@ -157,7 +195,7 @@ export class Scheduler {
   }
 
   async #listIfDue(): Promise<void> {
-    const { store, clock, upstreams, isAtRisk } = this.#deps;
+    const { store, clock, upstreams, isAtRisk, pollEveryMs } = this.#deps;
     const startedAtMs = clock.elapsedMs();
     if (!this.#isListDue(startedAtMs)) return;
     // The time is noted before the store is asked: a change meanwhile calls for another list.
@@ -184,7 +222,7 @@ export class Scheduler {
     }
     const endedAtMs = clock.elapsedMs();
     const tookMs = endedAtMs - startedAtMs;
-    this.#listEveryMs = Math.max(LIST_EVERY_MS, tookMs * LIST_AGE_FACTOR);
+    this.#listEveryMs = Math.max(pollEveryMs, tookMs * LIST_AGE_FACTOR);
     const restMs = tookMs < SLOW_LIST_MS ? 0 : tookMs * SLOW_LIST_RESTS;
     this.#listRestsUntilMs = endedAtMs + restMs;
   }
@@ -208,6 +246,31 @@ export class Scheduler {
       if (!this.#unserved.has(model)) this.#deps.log.warn({ model }, "route.unserved");
     }
     this.#unserved = unserved;
+  }
+
+  /**
+   * Chooses chunks for one statement. Each choice is reserved, so that the next one takes it into account as if it were
+   * claimed already.
+   */
+  #chooseSome(): Map<string, Choice> {
+    const chosen = new Map<string, Choice>();
+    let chunkCount = 0;
+    let lineCount = 0;
+    while (chunkCount < MAX_CLAIMED_CHUNKS && lineCount < MAX_CLAIMED_LINES) {
+      // The bytes of a chunk are known only after its claim, so a full memory is given one at a time.
+      if (chunkCount > 0 && this.#deps.isMemoryFull()) break;
+      const next = this.#choose();
+      if (next === null) break;
+      const { queue, runnable } = next;
+      const end = queue.reserve(runnable);
+      const known = chosen.get(choiceKey(runnable));
+      if (known === undefined) {
+        chosen.set(choiceKey(runnable), { queue, runnable, reservations: [end] });
+      } else known.reservations.push(end);
+      chunkCount++;
+      lineCount += runnable.nextLineCount;
+    }
+    return chosen;
   }
 
   /** Chooses the open route with the fewest open chunks, so that no route takes the memory of the others. */

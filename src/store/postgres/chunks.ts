@@ -7,14 +7,14 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { ClaimedChunk, Segment, SegmentEntry } from "../chunks.ts";
+import type { ClaimedChunk, SegmentEntry, WantedChunks } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import { hasStarted, isOpenChunk, maySend, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import { type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
-import { batchFromRow, chunkFromRow } from "./rows.ts";
+import { arrayOf, type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
+import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, segments } from "./schema.ts";
 import { addSegment, closedChunk, heldChunk, removeSegments } from "./segments.ts";
 
@@ -29,28 +29,35 @@ export class PostgresChunks {
    * The segments are read after the claim has been committed. A statement reads what was committed before it began, and a
    * former holder whose lease ran out may write until the claim. Its last segment would be missed, and its lines sent again.
    */
-  async claim(
-    claim: Bid & { readonly batchId: BatchId; readonly model: string },
-  ): Promise<ClaimedChunk | null> {
-    const [row] = await this.#db.change((db) => claimFirst(db, claim));
-    if (row === undefined) return null;
-    const { chunk, batch, inputBlobKey } = row;
-    // An open chunk keeps both rows: `forgetChunks` and `listUnusedFiles` leave them alone.
-    if (batch === null || inputBlobKey === null) {
-      throw new Error(`chunk ${chunk.number} of ${chunk.batchId} has lost its batch or its input`);
-    }
-    return {
-      lease: { batchId: chunk.batchId, chunkNumber: chunk.number, epoch: chunk.leaseEpoch },
-      chunk: chunkFromRow(chunk),
-      batch: batchFromRow(batch),
-      inputBlobKey,
-      failureCount: chunk.failureCount,
-      segments: await this.#db.read((db) => segmentsOf(db, chunk)),
-    };
+  async claim(claim: Bid & { readonly wanted: readonly WantedChunks[] }): Promise<ClaimedChunk[]> {
+    const rows = await this.#db.change((db) => claimFirst(db, claim));
+    // A chunk that nobody has held before has no segments.
+    const continued = rows.map(({ chunk }) => chunk).filter(({ leaseEpoch }) => leaseEpoch > 1);
+    const found =
+      continued.length === 0 ? [] : await this.#db.read((db) => segmentsOf(db, continued));
+    const segmentsByChunk = Map.groupBy(found, chunkKey);
+    return rows.map(({ chunk, batch, inputBlobKey }) => {
+      // An open chunk keeps both rows: `forgetChunks` and `listUnusedFiles` leave them alone.
+      if (batch === null || inputBlobKey === null) {
+        throw new Error(
+          `chunk ${chunk.number} of ${chunk.batchId} has lost its batch or its input`,
+        );
+      }
+      const ofChunk = { batchId: chunk.batchId, chunkNumber: chunk.number };
+      return {
+        lease: { ...ofChunk, epoch: chunk.leaseEpoch },
+        chunk: chunkFromRow(chunk),
+        batch: batchFromRow(batch),
+        inputBlobKey,
+        failureCount: chunk.failureCount,
+        segments: (segmentsByChunk.get(chunkKey(ofChunk)) ?? []).map(segmentFromRow),
+      };
+    });
   }
 
-  recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean> {
-    return this.#db.change((db) => addSegment(db, heldChunk(lease), entry));
+  async recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean> {
+    const added = await this.#db.change((db) => addSegment(db, heldChunk(lease), entry));
+    return added !== "not_held";
   }
 
   removeSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean> {
@@ -76,42 +83,62 @@ export class PostgresChunks {
   closeIfLeased(lease: ChunkLease, lastEntry: SegmentEntry | null, now: SQL): Promise<boolean> {
     const closed = closedChunk(lease, now);
     return this.#db.transaction(async (db) => {
+      const added = lastEntry === null ? null : await addSegment(db, closed, lastEntry);
       const isClosed =
-        lastEntry === null
-          ? (await db.execute(closed)).rowCount === 1
-          : await addSegment(db, closed, lastEntry);
+        added === null ? (await db.execute(closed)).rowCount === 1 : added !== "not_held";
       if (!isClosed) return false;
+      // The counts have locked the batch already.
+      if (added !== "counted") await lockBatch(db, lease.batchId);
       await finalizeBatchIfDone(db, lease.batchId, now);
       return true;
     });
   }
 }
 
-function claimFirst(db: Db, claim: Bid & { readonly batchId: BatchId; readonly model: string }) {
-  const { batchId, model, now } = claim;
+/**
+ * Finds the first free chunks of each wanted batch and model, and locks them. It passes over chunks that another worker is
+ * about to take, so two workers never wait for each other.
+ */
+const firstFree = (wanted: readonly WantedChunks[], now: SQL): SQL => sql`
+  select free.sequence
+  from unnest(
+    ${arrayOf(
+      wanted.map(({ batchId }) => batchId),
+      "text",
+    )},
+    ${arrayOf(
+      wanted.map(({ model }) => chunks.model.mapToDriverValue(model)),
+      "text",
+    )},
+    ${arrayOf(
+      wanted.map(({ count }) => count),
+      "bigint",
+    )}
+  ) as wanted(batch_id, model, chunk_count)
+  join batches
+    on batches.id = wanted.batch_id and ${maySend} and ${hasStarted} and expires_at_ms > ${now}
+  cross join lateral (
+    select sequence from chunks
+    where batch_id = wanted.batch_id and model = wanted.model and ${isOpenChunk} and ${isFree(now)}
+    order by number limit wanted.chunk_count for update skip locked) as free`;
+
+function claimFirst(db: Db, claim: Bid & { readonly wanted: readonly WantedChunks[] }) {
+  const { wanted, now } = claim;
   const claimed = db.$with("claimed").as(
     db
       .update(chunks)
       .set(claimedBy(claim))
-      .where(
-        sql`sequence = (
-          select sequence from chunks
-          where batch_id = ${batchId} and model = ${sql.param(model, chunks.model)}
-            and ${isOpenChunk} and ${isFree(now)}
-          order by number limit 1 for update skip locked)
-        and exists (
-          select 1 from batches
-          where id = ${batchId} and ${maySend} and ${hasStarted} and expires_at_ms > ${now})`,
-      )
+      // The array makes PostgreSQL find the chunks once, before it reads any by their numbers.
+      .where(sql`sequence = any(array(${firstFree(wanted, now)}))`)
       .returning(),
   );
-  const { batchId: ofBatch, number, model: ofModel, lineCount, extents } = claimed;
+  const { batchId: ofBatch, number, model, lineCount, extents } = claimed;
   const { failureCount, leaseEpoch } = claimed;
   return db
     .with(claimed)
     .select({
       chunk: {
-        ...{ batchId: ofBatch, number, model: ofModel, lineCount, extents },
+        ...{ batchId: ofBatch, number, model, lineCount, extents },
         ...{ failureCount, leaseEpoch },
       },
       batch: batches,
@@ -119,34 +146,51 @@ function claimFirst(db: Db, claim: Bid & { readonly batchId: BatchId; readonly m
     })
     .from(claimed)
     .leftJoin(batches, eq(batches.id, ofBatch))
-    .leftJoin(files, and(eq(files.project, batches.project), eq(files.id, batches.inputFileId)));
+    .leftJoin(files, and(eq(files.project, batches.project), eq(files.id, batches.inputFileId)))
+    .orderBy(asc(ofBatch), asc(number));
 }
 
-function segmentsOf(
-  db: Db,
-  { batchId, number }: { readonly batchId: BatchId; readonly number: number },
-): Promise<Segment[]> {
-  const { blobKey, bytes, crc32 } = segments;
+interface ChunkName {
+  readonly batchId: BatchId;
+  readonly chunkNumber: number;
+}
+
+const chunkKey = ({ batchId, chunkNumber }: ChunkName) => `${batchId} ${chunkNumber}`;
+
+/** Returns the segments, each with its chunk, oldest first. */
+function segmentsOf(db: Db, of: readonly { readonly batchId: BatchId; readonly number: number }[]) {
+  const batchIds = of.map(({ batchId }) => batchId);
+  const numbers = of.map(({ number }) => number);
+  const { batchId, chunkNumber, blobKey, bytes, crc32 } = segments;
   return db
-    .select({ blobKey, bytes, crc32 })
+    .select({ batchId, chunkNumber, blobKey, bytes, crc32 })
     .from(segments)
-    .where(and(eq(segments.batchId, batchId), eq(segments.chunkNumber, number)))
+    .where(
+      sql`(batch_id, chunk_number) in (
+        select * from unnest(${arrayOf(batchIds, "text")}, ${arrayOf(numbers, "bigint")}))`,
+    )
     .orderBy(asc(segments.sequence));
 }
 
+async function lockBatch(db: Db, batchId: BatchId): Promise<void> {
+  await db
+    .select({ id: batches.id })
+    .from(batches)
+    .where(eq(batches.id, batchId))
+    .for("no key update");
+}
+
 /**
- * Two workers may close the last two chunks at once, and neither sees the commit of the other. Each therefore locks the
- * batch first. The second one waits, and its next statement sees the chunk that the first one has closed.
+ * Two workers may close the last two chunks at once, and neither sees the commit of the other. Each has therefore locked the
+ * batch before. The second one waits for it, and this statement sees the chunk that the first one has closed.
  */
 async function finalizeBatchIfDone(db: Db, batchId: BatchId, now: SQL): Promise<void> {
-  const isBatch = eq(batches.id, batchId);
-  await db.select({ id: batches.id }).from(batches).where(isBatch).for("no key update");
   await db
     .update(batches)
     .set({ status: "finalizing", finalizingAtMs: now })
     .where(
       and(
-        isBatch,
+        eq(batches.id, batchId),
         statusIn(...statusesBefore("finalizing")),
         sql`stop_reason is null`,
         sql`not exists (select 1 from chunks where batch_id = ${batchId} and ${isOpenChunk})`,

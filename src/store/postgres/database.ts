@@ -23,12 +23,16 @@ import {
 } from "./driver-errors.ts";
 import { drizzle, type NodePgDatabase, Pool, type PoolClient, type PoolConfig } from "./drizzle.ts";
 
+/** The callback for statements that go to the server. */
+export type OnStatements = (count: number) => void;
+
 /** Runs statements on one connection. */
 export type Db = NodePgDatabase;
 
 /** The timeout exists because a process may stop in the middle of a transaction (SIGSTOP, a partition). Its locks must end. */
 const BEGIN =
   "begin isolation level read committed; set local idle_in_transaction_session_timeout = '15s'";
+const STATEMENTS_OF_BEGIN = 2;
 
 const STATEMENT_TIMEOUT_MS = 30_000;
 
@@ -43,10 +47,16 @@ export class Database {
   readonly #pool: InstanceType<typeof Pool>;
   readonly #wrapped = new WeakMap<PoolClient, Db>();
   readonly #clock: Pick<Clock, "after">;
+  readonly #onStatements: OnStatements;
   #closed: Promise<void> | null = null;
 
-  constructor(config: PoolConfig, clock: Pick<Clock, "after">) {
+  constructor(
+    config: PoolConfig,
+    clock: Pick<Clock, "after">,
+    onStatements: OnStatements = () => {},
+  ) {
     this.#clock = clock;
+    this.#onStatements = onStatements;
     this.#pool = new Pool({
       query_timeout: STATEMENT_TIMEOUT_MS,
       ...config,
@@ -72,15 +82,15 @@ export class Database {
   /** Runs several statements as one transaction. */
   transaction<T>(work: (db: Db) => Promise<T>): Promise<T> {
     return this.#repeat(async (client, commits) => {
-      await client.query(BEGIN);
+      await this.#send(client, BEGIN, STATEMENTS_OF_BEGIN);
       try {
         const value = await work(this.#on(client));
         commits();
-        await client.query("commit");
+        await this.#send(client, "commit");
         return { value };
       } catch (thrown) {
         // If there was no answer, the connection is closed, which rolls back too.
-        if (isRolledBack(unwrapped(thrown))) await client.query("rollback");
+        if (isRolledBack(unwrapped(thrown))) await this.#send(client, "rollback");
         throw thrown;
       }
     }, "write");
@@ -128,10 +138,15 @@ export class Database {
     }
   }
 
+  async #send(client: PoolClient, text: string, statementCount = 1): Promise<void> {
+    this.#onStatements(statementCount);
+    await client.query(text);
+  }
+
   #on(client: PoolClient): Db {
     const known = this.#wrapped.get(client);
     if (known !== undefined) return known;
-    const db = drizzle(client);
+    const db = drizzle(client, { logger: { logQuery: () => this.#onStatements(1) } });
     this.#wrapped.set(client, db);
     return db;
   }

@@ -47,9 +47,10 @@ export class PostgresFinalizing {
     this.#db = db;
   }
 
-  claim(claim: Bid): Promise<ClaimedBatch | null> {
-    return this.#db.transaction(async (db) => {
-      const [row] = await db
+  /** The claim is one statement, because every replica asks again and again, and mostly there is nothing. */
+  async claim(claim: Bid): Promise<ClaimedBatch | null> {
+    const [row] = await this.#db.change((db) =>
+      db
         .update(batches)
         .set(claimedBy(claim))
         .where(
@@ -59,17 +60,17 @@ export class PostgresFinalizing {
               select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
             order by sequence limit 1 for update skip locked)`,
         )
-        .returning();
-      if (row === undefined) return null;
-      // A deleted input counts too: its bytes were kept for this batch.
-      const [input] = await db.select().from(files).where(isInputOf(row));
-      return {
-        lease: { batchId: row.id, epoch: row.leaseEpoch },
-        batch: batchFromRow(row),
-        input: input === undefined ? null : fileFromRow(input),
-        failureCount: row.failureCount,
-      };
-    });
+        .returning(),
+    );
+    if (row === undefined) return null;
+    // A deleted input counts too: its bytes are kept while the batch is open.
+    const [input] = await this.#db.read((db) => db.select().from(files).where(isInputOf(row)));
+    return {
+      lease: { batchId: row.id, epoch: row.leaseEpoch },
+      batch: batchFromRow(row),
+      input: input === undefined ? null : fileFromRow(input),
+      failureCount: row.failureCount,
+    };
   }
 
   listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]> {

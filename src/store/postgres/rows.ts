@@ -94,7 +94,7 @@ export const chunkFromRow = (row: Pick<ChunkRow, keyof Chunk>): Chunk => ({
   extents: row.extents,
 });
 
-export const segmentFromRow = (row: SegmentRow): Segment => ({
+export const segmentFromRow = (row: Pick<SegmentRow, keyof Segment>): Segment => ({
   blobKey: row.blobKey,
   bytes: row.bytes,
   crc32: row.crc32,

@@ -33,14 +33,16 @@ const COLUMNS = [
 const listed = (parts: readonly SQL[]): SQL => sql.join([...parts], sql`, `);
 const named = (column: string): SQL => sql.identifier(column) as unknown as SQL;
 
+/** `known` is a segment that has its row already, because its first commit was reported as failed. */
+export type Added = "counted" | "known" | "not_held";
+
 /**
- * Adds a segment in one statement. `held` gives the chunk of the segment, as `batch_id` and `number`, or nothing. Returns
- * false when it gives nothing. A segment that has its row already is not counted again: its first commit was reported as
- * failed.
+ * Adds a segment in one statement. `held` gives the chunk of the segment, as `batch_id` and `number`, or nothing. A segment
+ * that has its row already is not counted again.
  */
-export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promise<boolean> {
+export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promise<Added> {
   const results = resultsOf(entry);
-  const { rows } = await db.execute(sql`
+  const { rows } = await db.execute<{ is_counted: boolean }>(sql`
     with held as (${held}),
     added as (
       insert into segments (
@@ -55,8 +57,10 @@ export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promis
       update batches set
         ${listed(results.map(([column, value]) => sql`${named(column)} = ${named(column)} + ${value}::bigint`))}
       from added where batches.id = added.batch_id)
-    select 1 from held`);
-  return rows.length === 1;
+    select exists (select 1 from added) as is_counted from held`);
+  const [row] = rows;
+  if (row === undefined) return "not_held";
+  return row.is_counted ? "counted" : "known";
 }
 
 /** Takes part in a transaction that holds the lease. */

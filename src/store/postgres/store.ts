@@ -16,7 +16,7 @@ import { PostgresBatches } from "./batches.ts";
 import { PostgresChunks } from "./chunks.ts";
 import { type ConnectionOptions, connectionOf } from "./connection.ts";
 import { PostgresCopying } from "./copying.ts";
-import { Database } from "./database.ts";
+import { Database, type OnStatements } from "./database.ts";
 import { PostgresDeliveries } from "./deliveries.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { PostgresFiles } from "./files.ts";
@@ -41,6 +41,7 @@ export interface PostgresOptions extends ConnectionOptions {
   readonly listens: boolean;
   /** Times the pauses between attempts. */
   readonly clock: Pick<Clock, "after">;
+  readonly onStatements?: OnStatements | undefined;
   /** Replaces the clock of the database in tests. */
   readonly nowMs?: () => number;
 }
@@ -59,11 +60,11 @@ const NEWER =
 
 /** Connects to the database and brings its tables up to date. Refuses a database that a newer version has changed. */
 export async function openPostgresStore(options: PostgresOptions): Promise<OpenResult> {
-  const { migrationsDir = MIGRATIONS_DIR, clock, nowMs } = options;
+  const { migrationsDir = MIGRATIONS_DIR, clock, nowMs, onStatements } = options;
   const connection = connectionOf(options);
   const migrated = await migrate({ connection, migrationsDir });
   if (migrated === "newer") return { ok: false, problem: NEWER };
-  const db = new Database(connection, clock);
+  const db = new Database(connection, clock, onStatements);
   const installation = new Installation(db);
   await installation.createIfNone();
   const listener = new NudgeListener({ connection, clock });
@@ -198,7 +199,7 @@ const openListMethods = (open: PostgresOpenLists, now: Now) =>
 
 const chunkMethods = (chunks: PostgresChunks, now: Now) =>
   ({
-    claimChunk: (claim) => chunks.claim(timed(now)(claim)),
+    claimChunks: (claim) => chunks.claim(timed(now)(claim)),
     recordSegmentIfLeased: (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
     removeSegmentsIfLeased: (lease, keys) => chunks.removeSegmentsIfLeased(lease, keys),
     countChunkFailureIfLeased: (lease) => chunks.countFailureIfLeased(lease),

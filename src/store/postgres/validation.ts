@@ -32,8 +32,9 @@ export class PostgresValidation {
     this.#db = db;
   }
 
-  claim(claim: Bid, formerProject = ""): Promise<ClaimedBatch | null> {
+  async claim(claim: Bid, formerProject = ""): Promise<ClaimedBatch | null> {
     const { now } = claim;
+    if (!(await this.#isAnyWaiting(now))) return null;
     const next = firstWaiting(sql`project > ${formerProject}`, now);
     return this.#db.transaction(async (db) => {
       const [row] = await db
@@ -57,6 +58,14 @@ export class PostgresValidation {
         failureCount: row.failureCount,
       };
     });
+  }
+
+  /** Spares a transaction of several statements, because every replica asks again and again, and mostly there is nothing. */
+  async #isAnyWaiting(now: SQL): Promise<boolean> {
+    const { rowCount } = await this.#db.read((db) =>
+      db.execute(sql`select 1 from batches where ${waitsForValidation} and ${isFree(now)} limit 1`),
+    );
+    return rowCount === 1;
   }
 
   failIfLeased(

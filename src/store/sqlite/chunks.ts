@@ -8,7 +8,7 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { ClaimedChunk, SegmentEntry } from "../chunks.ts";
+import type { ClaimedChunk, SegmentEntry, WantedChunks } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import { hasStarted, isOpenChunk, maySend, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
@@ -92,26 +92,37 @@ export class SqliteChunks {
     this.#writes = prepareWrites(db);
   }
 
-  claim(claim: Bid & { readonly batchId: BatchId; readonly model: string }): ClaimedChunk | null {
+  claim({ wanted, ...bid }: Bid & { readonly wanted: readonly WantedChunks[] }): ClaimedChunk[] {
     return writeUnsynced(this.#db, () => {
-      const { batchId, model } = claim;
-      const row = this.#claims.claim.get({ ...claimValues(claim), batchId, model });
-      if (row === undefined) return null;
-      const batch = this.#claims.findBatch.get({ batchId: row.batchId });
-      const input = batch && this.#claims.findInputBlobKey.get({ ...batch });
-      // An open chunk has both rows: `forgetChunks` and `listUnusedFiles` keep them.
-      if (batch === undefined || input === undefined) {
-        throw new Error(`chunk ${row.number} of ${row.batchId} has lost its batch or its input`);
+      const claimed: ClaimedChunk[] = [];
+      for (const { batchId, model, count } of wanted) {
+        for (let n = 0; n < count; n++) {
+          const chunk = this.#claimFirst(bid, batchId, model);
+          if (chunk === null) break;
+          claimed.push(chunk);
+        }
       }
-      return {
-        lease: { batchId: row.batchId, chunkNumber: row.number, epoch: row.leaseEpoch },
-        chunk: chunkFromRow(row),
-        batch: batchFromRow(batch),
-        inputBlobKey: input.blobKey,
-        failureCount: row.failureCount,
-        segments: this.#segments.list(row.batchId, row.number),
-      };
+      return claimed;
     });
+  }
+
+  #claimFirst(bid: Bid, batchId: BatchId, model: string): ClaimedChunk | null {
+    const row = this.#claims.claim.get({ ...claimValues(bid), batchId, model });
+    if (row === undefined) return null;
+    const batch = this.#claims.findBatch.get({ batchId: row.batchId });
+    const input = batch && this.#claims.findInputBlobKey.get({ ...batch });
+    // An open chunk has both rows: `forgetChunks` and `listUnusedFiles` keep them.
+    if (batch === undefined || input === undefined) {
+      throw new Error(`chunk ${row.number} of ${row.batchId} has lost its batch or its input`);
+    }
+    return {
+      lease: { batchId: row.batchId, chunkNumber: row.number, epoch: row.leaseEpoch },
+      chunk: chunkFromRow(row),
+      batch: batchFromRow(batch),
+      inputBlobKey: input.blobKey,
+      failureCount: row.failureCount,
+      segments: this.#segments.list(row.batchId, row.number),
+    };
   }
 
   /** A repeat after a failed sync changes nothing, and syncs again. */

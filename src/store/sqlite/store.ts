@@ -207,7 +207,7 @@ const openListMethods = (open: SqliteOpenLists, now: Now) =>
 
 const chunkMethods = (chunks: SqliteChunks, now: Now) =>
   ({
-    claimChunk: async (claim) => chunks.claim(timed(now)(claim)),
+    claimChunks: async (claim) => chunks.claim(timed(now)(claim)),
     recordSegmentIfLeased: (lease, entry) => chunks.recordSegmentIfLeased(lease, entry),
     removeSegmentsIfLeased: async (lease, keys) => chunks.removeSegmentsIfLeased(lease, keys),
     countChunkFailureIfLeased: async (lease) => chunks.countFailureIfLeased(lease),

@@ -119,11 +119,23 @@ describe("the next chunk of a route", () => {
     expect(order.slice(0, 6)).toEqual([...inDanger.slice(0, 3), safe[0], ...inDanger.slice(3)]);
   });
 
+  test("is for another batch while a claim for the first one is under way", async () => {
+    const queue = new RouteQueue(aRoute());
+    const [first, second] = [someWork(), someWork()];
+    await queue.update([first, second], atRiskNever);
+    const end = queue.reserve(first);
+    expect(queue.next("free")).toBe(second);
+    queue.reserve(second);
+    expect(queue.next("free")).toBeNull();
+    end();
+    expect(queue.next("free")).toBe(first);
+  });
+
   test("is for nobody once the list shows that there is none, or a claim found none", async () => {
     const queue = new RouteQueue(aRoute());
     const [first, second] = [someWork(), someWork()];
     await queue.update([first, second], atRiskNever);
-    queue.forget(first);
+    queue.forget(first.batchId);
     expect(queue.next("free")).toBe(second);
     await queue.update([], atRiskNever);
     expect(queue.next("free")).toBeNull();

@@ -20,6 +20,7 @@ function idleScheduler(listMs: number) {
     failingJournals: new Set(),
     nudge: new Nudge(),
     isMemoryFull: () => false,
+    pollEveryMs: 1_000,
   };
   const scheduler = new Scheduler(parts as unknown as SchedulerDeps);
   return { clock, scheduler, listCount: () => listCount };
