@@ -11,6 +11,7 @@ import { type Figure, isHeld } from "./figure.ts";
 import { measureCopies } from "./figures/copies.ts";
 import { measureDispatch } from "./figures/dispatch.ts";
 import { measureFirstRequest } from "./figures/first-request.ts";
+import { measureFleet } from "./figures/fleet.ts";
 import { measureInFlight } from "./figures/in-flight.ts";
 import { measureLargeFiles } from "./figures/large-files.ts";
 import { measureResent } from "./figures/resent.ts";
@@ -35,6 +36,7 @@ const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>
   "first-request": measureFirstRequest,
   restart: measureRestart,
   store: measureStore,
+  fleet: measureFleet,
 };
 
 async function bench(): Promise<void> {

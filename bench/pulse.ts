@@ -19,10 +19,10 @@ export class Pulse implements Disposable {
     [];
   #failure = Promise.withResolvers<never>();
 
-  constructor(api: Api, batchId: string) {
+  constructor(api: Api, batchId: string, everyMs = EVERY_MS) {
     this.#api = api;
     this.#batchId = batchId;
-    this.#timer = setInterval(() => void this.#ask(), EVERY_MS);
+    this.#timer = setInterval(() => void this.#ask(), everyMs);
     // Callers that wait get the error. Without this handler, the rejection would end the process before.
     this.#failure.promise.catch(() => {});
   }

@@ -28,6 +28,8 @@ export interface Sizes {
   /** The open batches, and their open chunks, in the database of `store`. */
   readonly storeBatchCount: number;
   readonly storeChunkCount: number;
+  /** The lines of the batch of a fleet, for each of its workers. */
+  readonly fleetLinesPerWorker: number;
 }
 
 export const LARGE_LINE_BYTES = 20_000;
@@ -52,6 +54,7 @@ export const FULL: Sizes = {
   startRounds: 3,
   storeBatchCount: 10_000,
   storeChunkCount: 1_000_000,
+  fleetLinesPerWorker: 10_000,
 };
 
 export const QUICK: Sizes = {
@@ -74,4 +77,5 @@ export const QUICK: Sizes = {
   startRounds: 1,
   storeBatchCount: 100,
   storeChunkCount: 10_000,
+  fleetLinesPerWorker: 3_000,
 };

@@ -35,6 +35,9 @@ export interface ServerOptions {
   readonly upstreamConfig?: Readonly<Record<string, unknown>>;
   /** The name of its data folder. A second server with the same name continues with the data of the first. */
   readonly name?: string;
+  readonly role?: "all" | "api" | "worker";
+  /** Further configuration, such as the places of the data. */
+  readonly config?: Readonly<Record<string, unknown>>;
 }
 
 export interface Server extends Listening {
@@ -84,7 +87,7 @@ export class Stage implements AsyncDisposable {
   }
 
   async server(options: ServerOptions): Promise<Server> {
-    const { upstreamUrl, maxConcurrency, upstreamConfig, name = "data" } = options;
+    const { upstreamUrl, maxConcurrency, upstreamConfig, name = "data", role = "all" } = options;
     const configPath = this.path(`${name}.yaml`);
     const upstream = {
       name: "bench",
@@ -97,10 +100,11 @@ export class Stage implements AsyncDisposable {
       data_dir: this.path(name),
       limits: { max_file_bytes: MAX_FILE_BYTES },
       upstreams: [upstream],
+      ...options.config,
     };
     // JSON is valid YAML.
     await writeFile(configPath, JSON.stringify(config));
-    const args = ["serve", "--config", configPath, "--port", "0"];
+    const args = ["serve", "--role", role, "--config", configPath, "--port", "0"];
     const listening = await this.children.listen(SERVER, args, NODE_FLAGS);
     return { ...listening, api: new Api(this.#pool(listening.url)) };
   }

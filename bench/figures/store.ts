@@ -58,10 +58,9 @@ export async function measureStore({ storeBatchCount, storeChunkCount }: Sizes):
 const idOf = (n: number) => `batch_${n}` as BatchId;
 
 async function claim(store: Store, n: number): Promise<void> {
-  const claimed = await store.claimChunk({
-    ...{ owner: "bench", ttlMs: 30_000, batchId: idOf(n), model: MODEL },
-  });
-  if (claimed === null) throw new Error(`nothing to claim in batch ${n}`);
+  const wanted = [{ batchId: idOf(n), model: MODEL, count: 1 }];
+  const [claimed] = await store.claimChunks({ owner: "bench", ttlMs: 30_000, wanted });
+  if (claimed === undefined) throw new Error(`nothing to claim in batch ${n}`);
 }
 
 async function timesOf(count: number, run: (n: number) => Promise<unknown>): Promise<number[]> {
