@@ -78,6 +78,16 @@ const PLACE_FILE = "batchd.storage";
 /** The file in a folder with blobs that names their database on PostgreSQL. */
 const INSTALLATION_FILE = "batchd.database";
 
+/**
+ * The interval at which a process looks for work without a nudge. On SQLite it has made all work itself. On PostgreSQL each
+ * look of each process is a statement, and a batch of another process must start within ten seconds where no nudge arrives.
+ */
+const POLL_EVERY_MS = 1_000;
+const POLL_SHARED_EVERY_MS = 4_000;
+
+export const pollEveryMs = ({ database_url: url }: Pick<Config, "database_url">): number =>
+  url === undefined ? POLL_EVERY_MS : POLL_SHARED_EVERY_MS;
+
 export function databaseIn(
   dir: string,
   { database_url: url, database }: Places,

@@ -16,6 +16,7 @@ import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import { Closers } from "./closers.ts";
 import type { Config } from "./config/schema.ts";
+import { pollEveryMs } from "./database.ts";
 import { CapacitySharing } from "./engine/capacity-sharing.ts";
 import { Engine } from "./engine/engine.ts";
 import { Fleet } from "./engine/fleet.ts";
@@ -281,17 +282,6 @@ async function startSharing(
   await sharing.start();
   return sharing;
 }
-
-/**
- * The interval at which a process looks for work that nobody has told it of. On SQLite it has made all work itself. On
- * PostgreSQL each look of each process is a statement, and a batch of another process must start within ten seconds where no
- * nudge arrives.
- */
-const POLL_EVERY_MS = 1_000;
-const POLL_SHARED_EVERY_MS = 4_000;
-
-const pollEveryMs = ({ database_url: url }: Config) =>
-  url === undefined ? POLL_EVERY_MS : POLL_SHARED_EVERY_MS;
 
 /** Ends its renewals after everything that needs them. */
 function newEngine(parts: Parts, closers: Closers): Engine {

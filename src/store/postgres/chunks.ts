@@ -31,7 +31,7 @@ export class PostgresChunks {
    */
   async claim(claim: Bid & { readonly wanted: readonly WantedChunks[] }): Promise<ClaimedChunk[]> {
     const rows = await this.#db.change((db) => claimFirst(db, claim));
-    // A chunk that nobody has held before has no segments.
+    // A first claim finds no segments.
     const continued = rows.map(({ chunk }) => chunk).filter(({ leaseEpoch }) => leaseEpoch > 1);
     const found =
       continued.length === 0 ? [] : await this.#db.read((db) => segmentsOf(db, continued));
