@@ -31,7 +31,11 @@ export const CATALOGUE = {
   invalid_value: invalid(400, "invalid_value", "A field has a value that is not allowed."),
   invalid_type: invalid(400, "invalid_type", "A field has the wrong JSON type."),
   missing_parameter: invalid(400, "missing_required_parameter", "A required field is missing."),
-  unknown_parameter: invalid(400, "unknown_parameter", "The body has a field that is not known."),
+  unknown_parameter: invalid(
+    400,
+    "unknown_parameter",
+    "The body has a field, or the query a parameter, that is not known.",
+  ),
   too_many_properties: invalid(
     400,
     "object_above_max_properties",

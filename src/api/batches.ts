@@ -141,6 +141,20 @@ export class Batches {
     return batch;
   }
 
+  /** Deletes a batch and its results, and its input if asked to. An open batch is cancelled. */
+  async delete(
+    asked: ScopedId<"batch">,
+    options: { readonly withInput: boolean },
+  ): Promise<string> {
+    const { store, log, nudge, nudgeStopping } = this.#deps;
+    const { id, project } = await this.find(asked);
+    if (!(await store.deleteBatchIfPresent({ project, id }, options))) throw noSuchBatch(id);
+    log.info({ batch: id, project, withInput: options.withInput }, "batch.deleted");
+    nudgeStopping();
+    nudge();
+    return id;
+  }
+
   /** Sends no new lines of a batch until it is resumed. A repeated call changes nothing. */
   async pause(asked: ScopedId<"batch">): Promise<Batch> {
     const { store, log, pauseRuns } = this.#deps;

@@ -220,6 +220,10 @@ export const BatchObject = z
   .meta({ id: "Batch" });
 export type BatchObject = z.infer<typeof BatchObject>;
 
+export const DeletedBatch = z
+  .object({ id: z.string(), object: z.literal("batch"), deleted: z.literal(true) })
+  .meta({ id: "DeletedBatch" });
+
 export const BatchPage = pageOf(BatchObject).meta({ id: "BatchPage" });
 
 /** The page sizes of `GET /v1/batches`. */

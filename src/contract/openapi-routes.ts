@@ -1,7 +1,7 @@
 /** All routes, with the requests that they take and the answers that they give. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
-import { BATCH_PAGE, BatchObject, BatchPage, CreateBatch } from "./batch.ts";
+import { BATCH_PAGE, BatchObject, BatchPage, CreateBatch, DeletedBatch } from "./batch.ts";
 import { IdempotencyHeader } from "./idempotency.ts";
 import { ModelList, ModelObject } from "./model.ts";
 import {
@@ -77,6 +77,27 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
           running: BATCH_EXAMPLES.running,
           completed: BATCH_EXAMPLES.completed,
           failed: BATCH_EXAMPLES.failed,
+        }),
+        "400": BAD_REQUEST,
+        "404": BATCH_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+    delete: {
+      operationId: "deleteBatch",
+      tags: ["Batches"],
+      summary: "Delete a batch and its results",
+      description:
+        "The batch and its result files are gone at once; a batch that still runs is cancelled. What is stored of them is removed soon after.",
+      requestParams: {
+        path: batchId,
+        query: z.object({
+          files: z.literal("input").optional().describe("`input` deletes the input file too."),
+        }),
+      },
+      responses: {
+        "200": answer("It is gone.", DeletedBatch, {
+          deleted: { id: BATCH_EXAMPLES.created.id, object: "batch", deleted: true },
         }),
         "400": BAD_REQUEST,
         "404": BATCH_NOT_FOUND,

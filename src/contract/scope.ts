@@ -25,6 +25,7 @@ export const ROUTE_SCOPES = {
   "GET /v1/batches": ["read"],
   "POST /v1/batches": ["write"],
   "GET /v1/batches/:id": ["read"],
+  "DELETE /v1/batches/:id": ["write"],
   "POST /v1/batches/:id/cancel": ["write"],
   "POST /v1/batches/:id/pause": ["write"],
   "POST /v1/batches/:id/resume": ["write"],

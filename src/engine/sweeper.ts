@@ -1,5 +1,5 @@
 /**
- * Removes what is no longer needed: journals of final batches, content of deleted files, parts of ended uploads, old
+ * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, parts of ended uploads, old
  * idempotency keys, and garbage. Garbage is a blob without a row that can never get one. Each step deletes the blob
  * first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is logged
  * and left for the next sweep; it holds up no other.
@@ -36,6 +36,7 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
   const counts = [
+    await sweepDeleted(deps),
     await sweepJournals(deps),
     await sweepFiles(deps),
     await sweepParts(deps),
@@ -49,6 +50,15 @@ async function sweepJournals({ store, blobs, log }: SweeperDeps): Promise<number
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
+  });
+}
+
+/** Removes deleted batches. */
+async function sweepDeleted({ store, blobs, log }: SweeperDeps): Promise<number> {
+  return removeEach(await store.listDeletedBatches(PAGE), log, async (batchId) => {
+    await blobs.deleteAll(journalPrefix(batchId));
+    await store.forgetBatch(batchId);
+    log.debug({ batch: batchId }, "batch.removed");
   });
 }
 

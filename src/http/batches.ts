@@ -4,6 +4,7 @@ import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
+import { unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
@@ -11,7 +12,7 @@ import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentBatch } from "./present.ts";
-import { integerParam, textParam } from "./query.ts";
+import { assertKnownParams, integerParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
 
@@ -44,6 +45,14 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   app.get("/v1/batches/:id", async (c) =>
     answerJson(c, present(await batches.find(scopedIdOf(c)))),
   );
+
+  app.delete("/v1/batches/:id", async (c) => {
+    assertKnownParams(c, ["files"]);
+    const files = textParam(c, "files");
+    if (files !== null && files !== "input") throw unsupportedValue("files", files, ["input"]);
+    const id = await batches.delete(scopedIdOf(c), { withInput: files === "input" });
+    return answerJson(c, { id, object: "batch", deleted: true });
+  });
 
   // Clients send no body, `{}`, or an empty one under a JSON content type. A body that is never read cannot be
   // malformed.

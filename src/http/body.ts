@@ -102,7 +102,7 @@ function kindOf(value: unknown): string {
   }
 }
 
-const unknownParameter = (path: string) =>
+export const unknownParameter = (path: string) =>
   new PublicError("unknown_parameter", `Unknown parameter: '${truncate(path)}'.`, { param: path });
 
 const missingParameter = (path: string) =>

@@ -1,9 +1,20 @@
 /**
- * Reads the query parameters of lists. Unknown parameters are ignored, because clients repeat all of them with a
- * cursor.
+ * Reads query parameters. The lists of OpenAI ignore unknown ones, because clients repeat all of them with a cursor.
  */
-import { wrongType } from "./body.ts";
+import { unknownParameter, wrongType } from "./body.ts";
 import type { AppContext } from "./context.ts";
+
+/** Azure's clients send it with every request. */
+const ALWAYS_KNOWN = ["api-version"];
+
+/**
+ * Refuses unknown parameters. Routes that are not OpenAI's call it, because a misspelt option must not go unnoticed.
+ */
+export function assertKnownParams(c: AppContext, names: readonly string[]): void {
+  for (const name of Object.keys(c.req.query())) {
+    if (!names.includes(name) && !ALWAYS_KNOWN.includes(name)) throw unknownParameter(name);
+  }
+}
 
 /** Returns null for a parameter that is missing or empty. */
 export const textParam = (c: AppContext, name: string): string | null => c.req.query(name) || null;

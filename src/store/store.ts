@@ -21,6 +21,7 @@
  */
 import type { BatchStore } from "./batches.ts";
 import type { ChunkStore } from "./chunks.ts";
+import type { DeletingStore } from "./deleting.ts";
 import type { DeliveryStore } from "./deliveries.ts";
 import type { FileStore } from "./files.ts";
 import type { FinalizingStore } from "./finalizing.ts";
@@ -42,6 +43,7 @@ export interface Store
     LeaseStore,
     ChunkStore,
     FinalizingStore,
+    DeletingStore,
     DeliveryStore,
     ReplicaStore,
     NudgeStore {

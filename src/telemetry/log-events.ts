@@ -52,6 +52,7 @@ export const LOG_EVENTS = {
     "batch.completed":
       "A batch ended by itself; `failed` of its `total` lines are in the error file.",
     "batch.created": "A client created a batch.",
+    "batch.deleted": "A client deleted a batch.",
     "batch.expired": "A batch ended because its window was over.",
     "batch.failed": "The input of a batch was refused.",
     "batch.paused": "A client asked that no new lines of a batch go out.",
@@ -78,6 +79,7 @@ export const LOG_EVENTS = {
     "webhook.delivered": "An event was taken.",
   },
   debug: {
+    "batch.removed": "The rows and the journal of a deleted batch are gone.",
     "chunk.claimed": "This process took the lease on a chunk.",
     "chunk.ended": "This process is done with a chunk.",
     "file.removed": "The bytes of a file are gone.",

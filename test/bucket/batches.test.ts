@@ -1,4 +1,6 @@
 /** Batches of a server whose files, journals and results are in a bucket. */
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Scrape } from "../support/prometheus.ts";
@@ -66,6 +68,26 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect(made).toBeGreaterThanOrEqual(count / 512);
     expect(made / (count / 1_000)).toBeLessThanOrEqual(10);
   }, 300_000);
+
+  test("of a deleted batch nothing is left in the bucket", async () => {
+    await using upstream = await startUpstream();
+    const storage = server.storage({ prefix: "deleted/" });
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { storage },
+    });
+    const batch = await service.run(chatLines(20, (n) => (n === 1 ? "[[status 400]]" : "fine")));
+    const folder = join(server.bucketFolder, "deleted");
+    const keys = () =>
+      readdirSync(folder, { recursive: true, withFileTypes: true })
+        .filter((entry) => entry.isFile() && entry.name !== ".ping")
+        .map(({ name }) => name);
+    const names = [batch.input_file_id, batch.output_file_id, batch.error_file_id];
+    expect(keys()).toEqual(expect.arrayContaining(names));
+    const path = `${service.url}/v1/batches/${batch.id}?files=input`;
+    expect((await fetch(path, { method: "DELETE" })).status).toBe(200);
+    await expect.poll(keys, { timeout: 60_000 }).toEqual([]);
+  }, 120_000);
 
   test("requests that the bucket turns away are counted as throttled, each try of them", async () => {
     await using proxy = await startS3Proxy(server.url);

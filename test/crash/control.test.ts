@@ -1,4 +1,7 @@
 /** `kill -9` at random moments of what a client does with a running batch: each has happened as a whole, or not at all. */
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 import { BatchdProcess } from "../support/process.ts";
@@ -88,6 +91,56 @@ test(
       .map((row) => JSON.parse(row).custom_id);
     expect(ids).toEqual(Array.from({ length: LINES }, (_, i) => `line-${i + 1}`));
     await running.server.kill("SIGTERM");
+  },
+  TIME_LIMIT_MS,
+);
+
+/** Counts what the data folder has of any batch or file. */
+function leftIn(dataDir: string): number {
+  const db = new Database(join(dataDir, "batchd.sqlite"), { readonly: true });
+  const tables = ["batches", "chunks", "segments", "files"];
+  const rows = tables.map((table) => db.prepare(`select 1 from ${table}`).all().length);
+  db.close();
+  const blobs = readdirSync(join(dataDir, "blobs"), { recursive: true, withFileTypes: true });
+  return rows.reduce((sum, count) => sum + count, 0) + blobs.filter((each) => each.isFile()).length;
+}
+
+test(
+  "killed while running batches are deleted, a server has them as a whole or not at all, and leaves nothing of them",
+  async () => {
+    using folder = temporaryFolder("batchd-control-");
+    await using upstream = await startUpstream();
+    let running = await start(folder.path, upstream);
+    upstream.hold();
+    for (let n = 0; n < KILLS; n++) {
+      const id = await submit(running);
+      await upstream.reached(upstream.total + 1);
+      const answered = fetch(`${running.url}/v1/batches/${id}?files=input`, {
+        method: "DELETE",
+      }).then(
+        ({ status }) => status,
+        () => null,
+      );
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
+      await running.server.kill();
+      const status = await answered;
+      running = await start(folder.path, upstream);
+      const listed = (await running.openai.batches.list()).data.map((batch) => batch.id);
+      const files = (await running.openai.files.list()).data;
+      if (status === 200) expect(listed).toEqual([]);
+      expect(files).toHaveLength(listed.length);
+      for (const left of listed) {
+        const again = await fetch(`${running.url}/v1/batches/${left}?files=input`, {
+          method: "DELETE",
+        });
+        expect(again.status).toBe(200);
+      }
+    }
+    upstream.release();
+    // The sweep looks at its start, and at each deletion.
+    await running.server.kill();
+    running = await start(folder.path, upstream);
+    await expect.poll(() => leftIn(folder.path), { timeout: TIME_LIMIT_MS }).toBe(0);
   },
   TIME_LIMIT_MS,
 );

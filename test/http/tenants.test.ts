@@ -89,6 +89,13 @@ const ROWS: Readonly<Record<string, Row>> = {
     },
   },
   "GET /v1/batches/:id": {},
+  "DELETE /v1/batches/:id": {
+    places: {
+      path: (id) => ({ path: `/${id}` }),
+      "path, with its input": (id) => ({ path: `/${id}?files=input` }),
+      files: (id) => ({ path: `/batch_unknown?files=${id}` }),
+    },
+  },
   "POST /v1/batches/:id/cancel": {},
   "POST /v1/batches/:id/pause": {},
   "POST /v1/batches/:id/resume": {},

@@ -7,6 +7,7 @@ import { NOW_MS, storeClock } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 import { testBatches } from "./store-batches.ts";
 import { testChunks } from "./store-chunks.ts";
+import { testDeleting } from "./store-deleting.ts";
 import { testDeliveries } from "./store-deliveries.ts";
 import { testFiles } from "./store-files.ts";
 import { testFinalizing } from "./store-finalizing.ts";
@@ -29,6 +30,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: stopping`, () => testStopping(open));
   describe(`${name} store: pausing`, () => testPausing(open));
   describe(`${name} store: finalizing`, () => testFinalizing(open));
+  describe(`${name} store: deleting`, () => testDeleting(open));
   describe(`${name} store: deliveries`, () => testDeliveries(open));
   describe(`${name} store: uploads`, () => testUploads(open));
   describe(`${name} store: intents and garbage`, () => testIntents(open));

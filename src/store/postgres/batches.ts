@@ -4,7 +4,7 @@ import type { Batch, ScopedId } from "../../batch/batch.ts";
 import type { BatchQuery, OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import { isOpenBatch, mayExpire } from "./conditions.ts";
+import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
@@ -12,7 +12,7 @@ import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./order.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
-import { isScopedBatch } from "./scope.ts";
+import { isBatchOfProject, isScopedBatch } from "./scope.ts";
 
 export class PostgresBatches {
   readonly #db: Database;
@@ -43,17 +43,18 @@ export class PostgresBatches {
     return this.#db.read(async (db) => {
       let start: SQL | undefined;
       if (after !== null) {
+        // A deleted batch still marks a place: scripts delete each batch of a page, then ask for the next page.
         const [cursor] = await db
           .select({ sequence: batches.sequence })
           .from(batches)
-          .where(isScopedBatch({ project, id: after }));
+          .where(isBatchOfProject({ project, id: after }));
         if (cursor === undefined) return null;
         start = lt(batches.sequence, cursor.sequence);
       }
       const rows = await db
         .select()
         .from(batches)
-        .where(and(eq(batches.project, project), start))
+        .where(and(eq(batches.project, project), isListed, start))
         .orderBy(desc(batches.sequence))
         .limit(limit + 1);
       return { data: rows.slice(0, limit).map(batchFromRow), hasMore: rows.length > limit };

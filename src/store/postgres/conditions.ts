@@ -32,9 +32,11 @@ export const maySend = sql`${mayExpire} and ${isNotPaused}`;
 export const isEnding = sql`${isOpenBatch} and (stop_reason is not null or ${statusIn("finalizing")})`;
 export const isToTidy = sql`${isFinalBatch} and has_chunks`;
 export const isOpenChunk = sql.raw("closed_at_ms is null");
-export const isListedFile = sql.raw("deleted_at_ms is null");
-export const isDeletedFile = sql.raw("deleted_at_ms is not null");
-export const isFileThatMayExpire = sql`${isListedFile} and expires_at_ms is not null`;
+/** Clients see such a file or batch. */
+export const isListed = sql.raw("deleted_at_ms is null");
+/** Such a file or batch is gone for clients, and its rows and bytes are about to be. */
+export const isDeleted = sql.raw("deleted_at_ms is not null");
+export const isFileThatMayExpire = sql`${isListed} and expires_at_ms is not null`;
 export const isPendingUpload = uploadStatusIn("pending");
 /** The upload may still have parts, and blobs for them, that nothing needs any more. */
 export const isUploadToTidy = sql`not (${isPendingUpload}) and has_parts`;

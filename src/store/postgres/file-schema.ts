@@ -8,11 +8,11 @@ import type { UploadStatus } from "../uploads.ts";
 import { big, holder, leaseHasOwnerAndExpiry, sequence, text } from "./columns.ts";
 import {
   completedUploadHasFile,
-  isDeletedFile,
+  isDeleted,
   isFileThatMayExpire,
   isKeyInProgress,
   isKnownUploadStatus,
-  isListedFile,
+  isListed,
   isPendingUpload,
   isUploadToTidy,
   keyIsInProgressOrAnswered,
@@ -39,11 +39,9 @@ export const files = pgTable(
   (file) => [
     unique("files_id").on(file.id),
     unique("files_blob_key").on(file.blobKey),
-    index("files_listed").on(file.project, file.sequence).where(isListedFile),
-    index("files_listed_by_purpose")
-      .on(file.project, file.purpose, file.sequence)
-      .where(isListedFile),
-    index("files_deleted").on(file.sequence).where(isDeletedFile),
+    index("files_listed").on(file.project, file.sequence).where(isListed),
+    index("files_listed_by_purpose").on(file.project, file.purpose, file.sequence).where(isListed),
+    index("files_deleted").on(file.sequence).where(isDeleted),
     index("files_that_may_expire").on(file.expiresAtMs).where(isFileThatMayExpire),
     check("file_bytes_not_negative", sql`bytes >= 0`),
   ],

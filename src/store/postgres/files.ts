@@ -4,13 +4,7 @@ import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batc
 import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import {
-  isDeletedFile,
-  isFileThatMayExpire,
-  isListedFile,
-  isOpenBatch,
-  statusIn,
-} from "./conditions.ts";
+import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -45,7 +39,7 @@ export class PostgresFiles {
       db
         .select()
         .from(files)
-        .where(and(isFile(file), isListedFile)),
+        .where(and(isFile(file), isListed)),
     );
     return row === undefined ? null : fileFromRow(row);
   }
@@ -61,7 +55,7 @@ export class PostgresFiles {
           and(
             eq(files.project, query.project),
             query.purpose === null ? undefined : eq(files.purpose, query.purpose),
-            isListedFile,
+            isListed,
             or(isNull(files.expiresAtMs), gt(files.expiresAtMs, now)),
             start,
           ),
@@ -80,7 +74,7 @@ export class PostgresFiles {
       db
         .update(files)
         .set({ deletedAtMs: now })
-        .where(and(isFile(file), isListedFile)),
+        .where(and(isFile(file), isListed)),
     );
     return rowCount === 1;
   }
@@ -114,7 +108,7 @@ export class PostgresFiles {
       db
         .select()
         .from(files)
-        .where(and(isDeletedFile, sql`not ${isRead}`))
+        .where(and(isDeleted, sql`not ${isRead}`))
         .orderBy(files.sequence)
         .limit(limit),
     );
@@ -122,7 +116,7 @@ export class PostgresFiles {
   }
 
   async forget(id: FileId): Promise<void> {
-    await this.#db.change((db) => db.delete(files).where(and(eq(files.id, id), isDeletedFile)));
+    await this.#db.change((db) => db.delete(files).where(and(eq(files.id, id), isDeleted)));
   }
 }
 

@@ -7,7 +7,7 @@ import type { Announcement } from "../deliveries.ts";
 import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import type { BatchFailure } from "../validation.ts";
-import { isEnding, isOpenChunk, statusIn } from "./conditions.ts";
+import { isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";
 import { and, eq, gt, lte, type SQL, sql } from "./drizzle.ts";
@@ -56,7 +56,7 @@ export class PostgresFinalizing {
         .where(
           sql`sequence = (
             select sequence from batches as ending
-            where ${isEnding} and ${isFree(claim.now)} and not exists (
+            where ${isEnding} and ${isListed} and ${isFree(claim.now)} and not exists (
               select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
             order by sequence limit 1 for update skip locked)`,
         )

@@ -35,6 +35,7 @@ import {
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
+  isDeleted,
   isEnding,
   isFinalBatch,
   isKnownStatus,
@@ -96,6 +97,8 @@ export const batches = pgTable(
     /** The time is null while the batch may send lines. */
     pausedAtMs: big("paused_at_ms"),
     pauseReason: text("pause_reason").$type<PauseReason>(),
+    /** The time is null while clients see the batch. */
+    deletedAtMs: big("deleted_at_ms"),
     ...lease(),
   },
   (batch) => [
@@ -104,6 +107,7 @@ export const batches = pgTable(
     index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),
+    index("batches_deleted").on(batch.sequence).where(isDeleted),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
     index("batches_open_by_input").on(batch.inputFileId).where(isOpenBatch),
     check("status_is_known", isKnownStatus),

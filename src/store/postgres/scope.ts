@@ -4,6 +4,7 @@
  */
 
 import type { ScopedId } from "../../batch/batch.ts";
+import { isListed } from "./conditions.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files, uploads } from "./file-schema.ts";
 import { batches } from "./schema.ts";
@@ -19,8 +20,11 @@ export const isFile = ({ project, id }: ScopedId<"file">) =>
 export const isUpload = ({ project, id }: ScopedId<"upload">) =>
   and(eq(uploads.project, project), isId(uploads.id, id));
 
-export const isScopedBatch = ({ project, id }: ScopedId<"batch">) =>
+/** Matches a deleted batch too. */
+export const isBatchOfProject = ({ project, id }: ScopedId<"batch">) =>
   and(eq(batches.project, project), isId(batches.id, id));
+
+export const isScopedBatch = (batch: ScopedId<"batch">) => and(isBatchOfProject(batch), isListed);
 
 /** Matches the input file of a batch, whose client named the file. */
 export const isInputOf = ({ project, inputFileId }: { project: string; inputFileId: string }) =>

@@ -34,28 +34,7 @@ export class PostgresStopping {
   }
 
   cancelIfOpen(batch: ScopedId<"batch">, now: SQL): Promise<boolean> {
-    return this.#db.transaction(async (db) => {
-      const cancelled = await db
-        .update(batches)
-        .set({
-          status: "cancelling",
-          stopReason: "cancelled",
-          cancellingAtMs: now,
-          ...WITHOUT_VALIDATOR,
-        })
-        .where(
-          and(
-            isScopedBatch(batch),
-            statusIn(...statusesBefore("cancelling")),
-            sql`stop_reason is null`,
-          ),
-        )
-        .returning({ id: batches.id });
-      if (cancelled.length === 0) return false;
-      await sendNudge(db, "batch_stopping");
-      await closeFreeChunks(db, cancelled, now);
-      return true;
-    });
+    return this.#db.transaction((db) => cancel(db, batch, now));
   }
 
   expire(now: SQL): Promise<BatchId[]> {
@@ -84,6 +63,30 @@ export class PostgresStopping {
       if (page < PAGE_CHUNKS) return closedCount;
     }
   }
+}
+
+/** Cancels an open batch as a part of a transaction. */
+export async function cancel(db: Db, batch: ScopedId<"batch">, now: SQL): Promise<boolean> {
+  const cancelled = await db
+    .update(batches)
+    .set({
+      status: "cancelling",
+      stopReason: "cancelled",
+      cancellingAtMs: now,
+      ...WITHOUT_VALIDATOR,
+    })
+    .where(
+      and(
+        isScopedBatch(batch),
+        statusIn(...statusesBefore("cancelling")),
+        sql`stop_reason is null`,
+      ),
+    )
+    .returning({ id: batches.id });
+  if (cancelled.length === 0) return false;
+  await sendNudge(db, "batch_stopping");
+  await closeFreeChunks(db, cancelled, now);
+  return true;
 }
 
 const closeFreeChunks = (db: Db, stopped: readonly { readonly id: BatchId }[], now: SQL) => {

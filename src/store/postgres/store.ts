@@ -9,6 +9,7 @@
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
+import type { DeletingStore } from "../deleting.ts";
 import type { IntentStore } from "../intents.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
@@ -17,6 +18,7 @@ import { PostgresChunks } from "./chunks.ts";
 import { type ConnectionOptions, connectionOf } from "./connection.ts";
 import { PostgresCopying } from "./copying.ts";
 import { Database, type OnStatements } from "./database.ts";
+import { PostgresDeleting } from "./deleting.ts";
 import { PostgresDeliveries } from "./deliveries.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { PostgresFiles } from "./files.ts";
@@ -159,6 +161,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     closeUnheldChunks: () => stopping.closeUnheldChunks(now()),
 
     ...finalizingMethods(finalizing, new PostgresTidying(db), now),
+    ...deletingMethods(new PostgresDeleting(db), now),
 
     claimDeliveries: (claim) => deliveries.claim(bid(claim)),
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
@@ -205,6 +208,13 @@ const chunkMethods = (chunks: PostgresChunks, now: Now) =>
     countChunkFailureIfLeased: (lease) => chunks.countFailureIfLeased(lease),
     closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
   }) satisfies Partial<Store>;
+
+const deletingMethods = (deleting: PostgresDeleting, now: Now) =>
+  ({
+    deleteBatchIfPresent: (batch, options) => deleting.deleteIfPresent(batch, options, now()),
+    listDeletedBatches: (limit) => deleting.listDeleted(limit),
+    forgetBatch: (batchId) => deleting.forget(batchId, now()),
+  }) satisfies DeletingStore;
 
 const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidying, now: Now) =>
   ({

@@ -4,7 +4,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
-import { isListedFile, waitsForValidation } from "./conditions.ts";
+import { isListed, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";
 import { and, type SQL, sql } from "./drizzle.ts";
@@ -48,7 +48,7 @@ export class PostgresValidation {
         .select()
         .from(files)
         .where(
-          and(isInputOf(row), isListedFile, sql`(expires_at_ms is null or expires_at_ms > ${now})`),
+          and(isInputOf(row), isListed, sql`(expires_at_ms is null or expires_at_ms > ${now})`),
         )
         .for("share");
       return {

@@ -5,16 +5,22 @@ import type { BatchStatus } from "../../contract/batch.ts";
 import type { BatchQuery, OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import { isOpenBatch, mayExpire } from "./conditions.ts";
+import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
-import { isScopedBatch } from "./scope.ts";
+import { isBatchOfProject, isScopedBatch } from "./scope.ts";
 
 const prepareStatements = (db: Db) => ({
   find: db.select().from(batches).where(isScopedBatch).prepare(),
+  // A deleted batch still marks a place: scripts delete each batch of a page, then ask for the next page.
+  findPlace: db
+    .select({ sequence: batches.sequence })
+    .from(batches)
+    .where(isBatchOfProject)
+    .prepare(),
   // Any index of open batches spares a scan of the final ones, which may number a million.
   countOpenWork: db
     .select({
@@ -55,14 +61,14 @@ export class SqliteBatches {
   list({ project, limit, after }: BatchQuery): Page<Batch> | null {
     let start: SQL | undefined;
     if (after !== null) {
-      const cursor = this.#statements.find.get({ project, id: after });
+      const cursor = this.#statements.findPlace.get({ project, id: after });
       if (cursor === undefined) return null;
       start = lt(batches.sequence, cursor.sequence);
     }
     const rows = this.#db
       .select()
       .from(batches)
-      .where(and(eq(batches.project, project), start))
+      .where(and(eq(batches.project, project), isListed, start))
       .orderBy(desc(batches.sequence))
       .limit(limit + 1)
       .all();

@@ -8,11 +8,11 @@ import type { UploadStatus } from "../uploads.ts";
 import { holder, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
   completedUploadHasFile,
-  isDeletedFile,
+  isDeleted,
   isFileThatMayExpire,
   isKeyInProgress,
   isKnownUploadStatus,
-  isListedFile,
+  isListed,
   isPendingUpload,
   isUploadToTidy,
   keyIsInProgressOrAnswered,
@@ -39,11 +39,9 @@ export const files = sqliteTable(
   (file) => [
     uniqueIndex("files_id").on(file.id),
     uniqueIndex("files_blob_key").on(file.blobKey),
-    index("files_listed").on(file.project, file.sequence).where(isListedFile),
-    index("files_listed_by_purpose")
-      .on(file.project, file.purpose, file.sequence)
-      .where(isListedFile),
-    index("files_deleted").on(file.sequence).where(isDeletedFile),
+    index("files_listed").on(file.project, file.sequence).where(isListed),
+    index("files_listed_by_purpose").on(file.project, file.purpose, file.sequence).where(isListed),
+    index("files_deleted").on(file.sequence).where(isDeleted),
     index("files_that_may_expire").on(file.expiresAtMs).where(isFileThatMayExpire),
     check("file_bytes_not_negative", sql`bytes >= 0`),
   ],

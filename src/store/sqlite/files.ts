@@ -4,13 +4,7 @@ import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batc
 import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import {
-  isDeletedFile,
-  isFileThatMayExpire,
-  isListedFile,
-  isOpenBatch,
-  statusIn,
-} from "./conditions.ts";
+import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -46,7 +40,7 @@ export class SqliteFiles {
     const row = this.#db
       .select()
       .from(files)
-      .where(and(isFile(file), isListedFile))
+      .where(and(isFile(file), isListed))
       .get();
     return row === undefined ? null : fileFromRow(row);
   }
@@ -61,7 +55,7 @@ export class SqliteFiles {
         and(
           eq(files.project, query.project),
           query.purpose === null ? undefined : eq(files.purpose, query.purpose),
-          isListedFile,
+          isListed,
           or(isNull(files.expiresAtMs), gt(files.expiresAtMs, nowMs)),
           start,
         ),
@@ -95,7 +89,7 @@ export class SqliteFiles {
     const { changes } = this.#db
       .update(files)
       .set({ deletedAtMs: nowMs })
-      .where(and(isFile(file), isListedFile))
+      .where(and(isFile(file), isListed))
       .run();
     return changes === 1;
   }
@@ -127,7 +121,7 @@ export class SqliteFiles {
     return this.#db
       .select()
       .from(files)
-      .where(and(isDeletedFile, sql`not ${isRead}`))
+      .where(and(isDeleted, sql`not ${isRead}`))
       .orderBy(files.sequence)
       .limit(limit)
       .all()
@@ -137,7 +131,7 @@ export class SqliteFiles {
   forget(id: FileId): void {
     this.#db
       .delete(files)
-      .where(and(eq(files.id, id), isDeletedFile))
+      .where(and(eq(files.id, id), isDeleted))
       .run();
   }
 }

@@ -7,7 +7,7 @@ import type { Announcement } from "../deliveries.ts";
 import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import type { BatchFailure } from "../validation.ts";
-import { hasStarted, isEnding, isOpenChunk, statusIn } from "./conditions.ts";
+import { hasStarted, isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, gt, placeholder, sql } from "./drizzle.ts";
@@ -33,7 +33,7 @@ const prepareStatements = (db: Db) => ({
         batches.sequence,
         sql`(
           select sequence from batches as ending
-          where ${isEnding} and ${isFree} and not exists (
+          where ${isEnding} and ${isListed} and ${isFree} and not exists (
             select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
           order by sequence limit 1)`,
       ),

@@ -5,6 +5,7 @@
  */
 
 import type { ScopedId } from "../../batch/batch.ts";
+import { isListed } from "./conditions.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files, uploads } from "./file-schema.ts";
 import { batches } from "./schema.ts";
@@ -15,11 +16,14 @@ export const isFile = ({ project, id }: ScopedId<"file">) =>
 export const isUpload = ({ project, id }: ScopedId<"upload">) =>
   and(eq(uploads.project, project), sql`${uploads.id} = ${id}`);
 
-/** The condition serves statements that run with a `ScopedId<"batch">`. */
-export const isScopedBatch = and(
+/** The condition serves statements that run with a `ScopedId<"batch">`, also of a deleted batch. */
+export const isBatchOfProject = and(
   eq(batches.project, placeholder("project")),
   eq(batches.id, placeholder("id")),
 );
+
+/** The condition serves statements that run with a `ScopedId<"batch">`. */
+export const isScopedBatch = and(isBatchOfProject, isListed);
 
 /**
  * The condition finds the input file of a batch, whose client named it. It serves statements that run with the row of

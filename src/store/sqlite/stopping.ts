@@ -83,13 +83,16 @@ export class SqliteStopping {
     this.#statements = prepareStatements(db);
   }
 
-  cancelIfOpen({ project, id }: ScopedId<"batch">, nowMs: number): boolean {
-    return write(this.#db, () => {
-      const cancelled = this.#statements.cancel.get({ project, id, nowMs });
-      if (cancelled === undefined) return false;
-      this.#closeFreeChunks(cancelled.id, nowMs, PAGE_CHUNKS);
-      return true;
-    });
+  cancelIfOpen(batch: ScopedId<"batch">, nowMs: number): boolean {
+    return write(this.#db, () => this.cancel(batch, nowMs));
+  }
+
+  /** Cancels an open batch as a part of a transaction. */
+  cancel({ project, id }: ScopedId<"batch">, nowMs: number): boolean {
+    const cancelled = this.#statements.cancel.get({ project, id, nowMs });
+    if (cancelled === undefined) return false;
+    this.#closeFreeChunks(cancelled.id, nowMs, PAGE_CHUNKS);
+    return true;
   }
 
   expire(nowMs: number): BatchId[] {

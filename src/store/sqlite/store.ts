@@ -10,6 +10,7 @@ import { existsSync } from "node:fs";
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
+import type { DeletingStore } from "../deleting.ts";
 import type { DeliveryStore } from "../deliveries.ts";
 import type { IntentStore } from "../intents.ts";
 import type { NudgeStore } from "../nudges.ts";
@@ -19,6 +20,7 @@ import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
 import { SqliteCopying } from "./copying.ts";
 import { type Db, openDatabase, write } from "./database.ts";
+import { SqliteDeleting } from "./deleting.ts";
 import { SqliteDeliveries } from "./deliveries.ts";
 import { sql } from "./drizzle.ts";
 import { SqliteFiles } from "./files.ts";
@@ -96,6 +98,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const batches = new SqliteBatches(db, idempotency);
   const leases = new SqliteLeases(db);
   const stopping = new SqliteStopping(db);
+  const tidying = new SqliteTidying(db);
   const wal = new WalSync(db.$client.name);
   const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
   leases.takeAllBack();
@@ -143,7 +146,8 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     stopExpiredBatches: async () => stopping.expire(now()),
     closeUnheldChunks: () => stopping.closeUnheldChunks(now()),
 
-    ...finalizingMethods(finalizing, new SqliteTidying(db), now),
+    ...finalizingMethods(finalizing, tidying, now),
+    ...deletingMethods(new SqliteDeleting(db, { stopping, tidying }), now),
 
     ...outgoingMethods(deliveries, now),
     ...replicaMethods(new SqliteReplicas(), now),
@@ -213,6 +217,13 @@ const chunkMethods = (chunks: SqliteChunks, now: Now) =>
     countChunkFailureIfLeased: async (lease) => chunks.countFailureIfLeased(lease),
     closeChunkIfLeased: (lease, last) => chunks.closeIfLeased(lease, last, now()),
   }) satisfies Partial<Store>;
+
+const deletingMethods = (deleting: SqliteDeleting, now: Now) =>
+  ({
+    deleteBatchIfPresent: async (batch, options) => deleting.deleteIfPresent(batch, options, now()),
+    listDeletedBatches: async (limit) => deleting.listDeleted(limit),
+    forgetBatch: (batchId) => deleting.forget(batchId, now()),
+  }) satisfies DeletingStore;
 
 const finalizingMethods = (finalizing: SqliteFinalizing, tidying: SqliteTidying, now: Now) =>
   ({

@@ -62,10 +62,15 @@ export class SqliteTidying {
    * again.
    */
   async forgetChunks(batchId: BatchId): Promise<void> {
-    const { findFinal, forgetSegments, forgetChunks, forgetDone } = this.#statements;
+    const { findFinal, forgetDone } = this.#statements;
     if (findFinal.get({ batchId }) === undefined) return;
+    await this.deleteJournalRows(batchId);
+    forgetDone.run({ batchId });
+  }
+
+  async deleteJournalRows(batchId: BatchId): Promise<void> {
+    const { forgetSegments, forgetChunks } = this.#statements;
     while (forgetSegments.run({ batchId }).changes === SEGMENT_PAGE) await nextTurn();
     while (forgetChunks.run({ batchId }).changes === CHUNK_PAGE) await nextTurn();
-    forgetDone.run({ batchId });
   }
 }

@@ -13,7 +13,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
-import { isListedFile, waitsForValidation } from "./conditions.ts";
+import { isListed, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
@@ -55,7 +55,7 @@ const prepareStatements = (db: Db) => ({
     .where(
       and(
         isInputOfBatch,
-        isListedFile,
+        isListed,
         sql`(expires_at_ms is null or expires_at_ms > ${placeholder("nowMs")})`,
       ),
     )

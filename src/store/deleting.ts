@@ -1,0 +1,18 @@
+/** The part of the store for batches that clients delete: a mark at once, and the removal of the rows later. */
+import type { BatchId, ScopedId } from "../batch/batch.ts";
+
+export interface DeletingStore {
+  /**
+   * Deletes a batch for clients at once. Cancels it if it is open, takes its lease from a finalizer, ends its
+   * deliveries, and deletes its result files, and with `withInput` its input file. Its rows and its journal stay until
+   * {@link forgetBatch}. Returns false when there is no such batch in the project.
+   */
+  deleteBatchIfPresent(
+    batch: ScopedId<"batch">,
+    options: { readonly withInput: boolean },
+  ): Promise<boolean>;
+  /** Lists deleted batches without open chunks, for which nothing can be written any more. */
+  listDeletedBatches(limit: number): Promise<BatchId[]>;
+  /** Removes all rows of a batch that {@link listDeletedBatches} has listed, and whose journal was deleted. */
+  forgetBatch(batchId: BatchId): Promise<void>;
+}

@@ -1,0 +1,91 @@
+/**
+ * Batches that clients delete. The mark is one commit. The rows follow once no chunk is open: a holder may write until
+ * it has closed its chunk.
+ */
+import type { BatchId, ScopedId } from "../../batch/batch.ts";
+import type { DeletingStore } from "../deleting.ts";
+import { isDeleted, isListed, isOpenChunk } from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
+import { NO_LEASE } from "./leases.ts";
+import { batches, chunks, deliveries, segments } from "./schema.ts";
+import { isFile, isScopedBatch } from "./scope.ts";
+import { cancel } from "./stopping.ts";
+
+const isOver = sql`${isDeleted} and not exists (
+  select 1 from chunks where batch_id = batches.id and ${isOpenChunk})`;
+
+export class PostgresDeleting {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  deleteIfPresent(
+    batch: ScopedId<"batch">,
+    { withInput }: Parameters<DeletingStore["deleteBatchIfPresent"]>[1],
+    now: SQL,
+  ): Promise<boolean> {
+    return this.#db.transaction(async (db) => {
+      await cancel(db, batch, now);
+      const [row] = await db
+        .update(batches)
+        .set({ deletedAtMs: now, leaseEpoch: sql`lease_epoch + 1`, ...NO_LEASE })
+        .where(isScopedBatch(batch))
+        .returning();
+      if (row === undefined) return false;
+      await db.delete(deliveries).where(eq(deliveries.batchId, row.id));
+      await deleteResults(db, row, now);
+      if (withInput) await deleteFile(db, { project: row.project, id: row.inputFileId }, now);
+      return true;
+    });
+  }
+
+  async listDeleted(limit: number): Promise<BatchId[]> {
+    const rows = await this.#db.read((db) =>
+      db
+        .select({ id: batches.id })
+        .from(batches)
+        .where(isOver)
+        .orderBy(batches.sequence)
+        .limit(limit),
+    );
+    return rows.map(({ id }) => id);
+  }
+
+  forget(batchId: BatchId, now: SQL): Promise<void> {
+    return this.#db.transaction(async (db) => {
+      const [row] = await db
+        .select()
+        .from(batches)
+        .where(and(eq(batches.id, batchId), isOver))
+        .for("update");
+      if (row === undefined) return;
+      await db.delete(segments).where(eq(segments.batchId, batchId));
+      await db.delete(chunks).where(eq(chunks.batchId, batchId));
+      // A replica of an older version may have ended the batch since.
+      await deleteResults(db, row, now);
+      await db.delete(deliveries).where(eq(deliveries.batchId, batchId));
+      await db.delete(batches).where(eq(batches.id, batchId));
+    });
+  }
+}
+
+async function deleteResults(
+  db: Db,
+  { project, outputFileId, errorFileId }: typeof batches.$inferSelect,
+  now: SQL,
+): Promise<void> {
+  for (const id of [outputFileId, errorFileId]) {
+    if (id !== null) await deleteFile(db, { project, id }, now);
+  }
+}
+
+async function deleteFile(db: Db, file: ScopedId<"file">, now: SQL): Promise<void> {
+  await db
+    .update(files)
+    .set({ deletedAtMs: now })
+    .where(and(isFile(file), isListed));
+}

@@ -1,0 +1,118 @@
+/**
+ * Batches that clients delete. The mark is one commit. The rows follow page by page, once no chunk is open: a holder
+ * may write until it has closed its chunk.
+ */
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { BatchId, ScopedId, UntrustedId } from "../../batch/batch.ts";
+import type { DeletingStore } from "../deleting.ts";
+import { isDeleted, isListed, isOpenChunk } from "./conditions.ts";
+import { type Db, write } from "./database.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
+import { NO_LEASE } from "./leases.ts";
+import { batches, deliveries } from "./schema.ts";
+import { isFile, isScopedBatch } from "./scope.ts";
+import type { SqliteStopping } from "./stopping.ts";
+import type { SqliteTidying } from "./tidying.ts";
+
+const isOver = sql`${isDeleted} and not exists (
+  select 1 from chunks where batch_id = batches.id and ${isOpenChunk})`;
+
+const prepareStatements = (db: Db) => ({
+  mark: db
+    .update(batches)
+    .set({
+      deletedAtMs: sql`${placeholder("nowMs")}`,
+      leaseEpoch: sql`lease_epoch + 1`,
+      ...NO_LEASE,
+    })
+    .where(isScopedBatch)
+    .returning()
+    .prepare(),
+  findOver: db
+    .select()
+    .from(batches)
+    .where(and(eq(batches.id, placeholder("batchId")), isOver))
+    .prepare(),
+  forgetDeliveries: db
+    .delete(deliveries)
+    .where(eq(deliveries.batchId, placeholder("batchId")))
+    .prepare(),
+  forgetBatch: db
+    .delete(batches)
+    .where(eq(batches.id, placeholder("batchId")))
+    .prepare(),
+});
+
+type Row = typeof batches.$inferSelect;
+
+interface DeletingParts {
+  readonly stopping: SqliteStopping;
+  readonly tidying: SqliteTidying;
+}
+
+export class SqliteDeleting {
+  readonly #db: Db;
+  readonly #parts: DeletingParts;
+  readonly #statements: ReturnType<typeof prepareStatements>;
+
+  constructor(db: Db, parts: DeletingParts) {
+    this.#db = db;
+    this.#parts = parts;
+    this.#statements = prepareStatements(db);
+  }
+
+  deleteIfPresent(
+    batch: ScopedId<"batch">,
+    { withInput }: Parameters<DeletingStore["deleteBatchIfPresent"]>[1],
+    nowMs: number,
+  ): boolean {
+    return write(this.#db, () => {
+      this.#parts.stopping.cancel(batch, nowMs);
+      const row = this.#statements.mark.get({ ...batch, nowMs });
+      if (row === undefined) return false;
+      this.#statements.forgetDeliveries.run({ batchId: row.id });
+      this.#deleteResults(row, nowMs);
+      if (withInput) this.#deleteFile(row, row.inputFileId, nowMs);
+      return true;
+    });
+  }
+
+  listDeleted(limit: number): BatchId[] {
+    return this.#db
+      .select({ id: batches.id })
+      .from(batches)
+      .where(isOver)
+      .orderBy(batches.sequence)
+      .limit(limit)
+      .all()
+      .map(({ id }) => id);
+  }
+
+  async forget(batchId: BatchId, nowMs: number): Promise<void> {
+    if (this.#statements.findOver.get({ batchId }) === undefined) return;
+    await this.#parts.tidying.deleteJournalRows(batchId);
+    await nextTurn();
+    write(this.#db, () => {
+      const row = this.#statements.findOver.get({ batchId });
+      if (row === undefined) return;
+      this.#deleteResults(row, nowMs);
+      this.#statements.forgetDeliveries.run({ batchId });
+      this.#statements.forgetBatch.run({ batchId });
+    });
+  }
+
+  #deleteResults(row: Row, nowMs: number): void {
+    for (const id of [row.outputFileId, row.errorFileId]) {
+      if (id !== null) this.#deleteFile(row, id, nowMs);
+    }
+  }
+
+  #deleteFile({ project }: Row, id: UntrustedId<"file">, nowMs: number): void {
+    this.#db
+      .update(files)
+      .set({ deletedAtMs: nowMs })
+      .where(and(isFile({ project, id }), isListed))
+      .run();
+  }
+}
