@@ -22,6 +22,7 @@ import { Engine } from "./engine/engine.ts";
 import { Fleet } from "./engine/fleet.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
+import { encodeReport } from "./engine/replica-report.ts";
 import { type AppDeps, createApp, createWorkerApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
@@ -119,7 +120,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const places = { store, blobs, tracing, configNow };
   const parts = openParts(options, { ...places, upstreams: fitted(config), closers });
   const { upstreams, webhooks } = parts;
-  const engine = newEngine(parts, closers);
+  const engine = newEngine(parts, { role, closers });
   const sharing = await startSharing(parts, engine, closers);
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => {
@@ -263,6 +264,9 @@ interface Parts {
   readonly configNow: () => Config;
 }
 
+/** The tolerance saves most writes to a database that several processes share. One process keeps its forecasts in memory. */
+const SHARED_FORECAST_TOLERANCE = 0.01;
+
 const defaultModelOf = (config: Config) => config.default_model ?? null;
 
 /** Ends after the engine, which has nothing in flight then. */
@@ -275,7 +279,7 @@ async function startSharing(
     parts.configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
     ...{ ...parts, limitOf },
-    report: () => "{}",
+    report: () => encodeReport(engine.report()),
     mayKeepHouse: () => !engine.isDraining,
   });
   closers.add("capacity sharing", () => sharing.close());
@@ -284,7 +288,10 @@ async function startSharing(
 }
 
 /** Ends its renewals after everything that needs them. */
-function newEngine(parts: Parts, closers: Closers): Engine {
+function newEngine(
+  parts: Parts,
+  { role, closers }: { readonly role: Role; readonly closers: Closers },
+): Engine {
   const { owner, store, blobs, intents, upstreams, webhooks, fleet, memory } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
   const engine = new Engine({
@@ -293,6 +300,8 @@ function newEngine(parts: Parts, closers: Closers): Engine {
     blobs,
     intents,
     upstreams,
+    isWorker: role !== "api",
+    forecastTolerance: configNow().database_url === undefined ? 0 : SHARED_FORECAST_TOLERANCE,
     fleet,
     memory,
     clock,
@@ -367,7 +376,7 @@ function appDeps(parts: Parts, engine: Engine): AppDeps {
     idempotency: new Idempotency({ store, clock, log }),
     interactive: new Interactive({ upstreams, clock, tracing, defaultModel }),
     maxLineBytes: () => limits().max_line_bytes,
-    forecastFor: (batch) => engine.forecastFor(batch),
+    forecastsFor: (batches) => engine.forecastsFor(batches),
     keys: () => configNow().auth?.keys ?? [],
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     memory,

@@ -92,6 +92,7 @@ export class CapacitySharing {
     });
     upstreams.setShares(shares);
     fleet.renewed(renewed);
+    upstreams.setPeers(fleet.workers);
     return false;
   }
 }

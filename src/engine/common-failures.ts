@@ -11,6 +11,8 @@ import type { Log } from "../telemetry/log.ts";
 const FIRST_LINES = 50;
 /** The number of batches that are remembered; the oldest go first. */
 const MAX_BATCHES = 10_000;
+/** The number of failures that other replicas learn of. */
+const MAX_LISTED = 50;
 const MAX_MESSAGE_CHARACTERS = 200;
 
 /** The count of equal failures; null once a line has ended in another way. */
@@ -18,6 +20,8 @@ type Track = { readonly failure: CommonFailure; lineCount: number } | null;
 
 export class CommonFailures {
   readonly #log: Log;
+  /** The batches whose first lines failed alike, the latest ones. */
+  readonly #found = new Set<BatchId>();
   readonly #tracks = new Map<BatchId, Track>();
 
   constructor(log: Log) {
@@ -36,6 +40,16 @@ export class CommonFailures {
     const track = this.#tracks.get(id) ?? null;
     if (track === null || track.lineCount < FIRST_LINES) return null;
     return { ...track.failure, lineCount: track.lineCount };
+  }
+
+  /** Lists the failures that were found, the latest ones if there are many. */
+  list(): [BatchId, CommonFailure][] {
+    const found: [BatchId, CommonFailure][] = [];
+    for (const id of this.#found) {
+      const failure = this.find(id);
+      if (failure !== null) found.push([id, failure]);
+    }
+    return found;
   }
 
   #begin({ id, counts }: Pick<Batch, "id" | "counts">, outcome: FinalOutcome): void {
@@ -58,6 +72,9 @@ export class CommonFailures {
     }
     track.lineCount++;
     if (track.lineCount < FIRST_LINES) return;
+    this.#found.add(id);
+    const [oldest] = this.#found;
+    if (this.#found.size > MAX_LISTED && oldest !== undefined) this.#found.delete(oldest);
     const fields = { batch: id, project, lines: FIRST_LINES, status: statusCode, code };
     this.#log.error(fields, "batch.failing_alike");
   }

@@ -5,8 +5,9 @@
  * The loops keep only the work in flight between passes and ask the store for everything else. A start after `kill
  * -9` is therefore the same as a start after SIGTERM.
  */
-import type { Batch } from "../batch/batch.ts";
-import type { Forecast } from "../batch/forecast.ts";
+import type { Batch, BatchId } from "../batch/batch.ts";
+import type { CommonFailure, Forecast } from "../batch/forecast.ts";
+import { isFinal } from "../batch/status.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -20,6 +21,7 @@ import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { startChunk } from "./chunk-start.ts";
 import { CommonFailures } from "./common-failures.ts";
+import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
 import { expireDue } from "./expiry.ts";
@@ -29,6 +31,7 @@ import type { IntakeLimits } from "./input-reading.ts";
 import { claimToValidate } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
+import type { ReplicaReport } from "./replica-report.ts";
 import { SideBySide, type Work } from "./side-by-side.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
 
@@ -39,6 +42,10 @@ export interface EngineOptions {
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
+  /** Whether this process runs batches. */
+  readonly isWorker: boolean;
+  /** The part of the time to go by which a stored forecast may be wrong. */
+  readonly forecastTolerance: number;
   /** What this process knows of the other replicas. */
   readonly fleet: Fleet;
   readonly clock: Clock;
@@ -61,6 +68,8 @@ export interface EngineOptions {
   readonly pollEveryMs: number;
 }
 
+const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
+
 /** The interval of the loops that keep time: they look at deadlines, and no nudge comes when one has passed. */
 const LOOK_EVERY_MS = 1_000;
 const SWEEP_EVERY_MS = 60_000;
@@ -79,6 +88,7 @@ export class Engine {
   readonly #leases: Leases;
   readonly #scheduler: Scheduler;
   readonly #forecaster: Forecaster;
+  readonly #commonFailures: CommonFailures;
   readonly #failingJournals = new Set<Journal>();
   readonly #drain = new AbortController();
   /** Leases and intents are renewed until nothing needs them, however long the grace period is. */
@@ -101,8 +111,9 @@ export class Engine {
   constructor(options: EngineOptions) {
     this.#options = options;
     const { store, clock, metrics, stopGraceMs, leaseTtlMs, owner } = options;
+    this.#commonFailures = new CommonFailures(options.log);
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
-    const commonFailures = new CommonFailures(options.log);
+    const commonFailures = this.#commonFailures;
     const runnerDeps = {
       ...options,
       failingJournals: this.#failingJournals,
@@ -113,7 +124,6 @@ export class Engine {
       ...options,
       failingJournals: this.#failingJournals,
       isMemoryFull: () => options.memory.isFull("lines"),
-      isAtRisk: (batchId) => this.#forecaster.isAtRisk(batchId),
       bid: () => this.#leases.claim(),
       startChunk: (start) => startChunk(start, runnerDeps),
       nudge: this.#nudges.chunks,
@@ -121,9 +131,10 @@ export class Engine {
     });
     this.#forecaster = new Forecaster({
       ...options,
-      measure: () => this.#scheduler.measure(),
-      failingJournals: this.#failingJournals,
-      commonFailureOf: (batchId) => commonFailures.find(batchId),
+      nowMs: () => options.fleet.nowMs,
+      routes: () => this.#fleetRoutes(),
+      commonFailureOf: (batchId) => this.#commonFailureOf(batchId),
+      tolerance: options.forecastTolerance,
     });
   }
 
@@ -160,6 +171,7 @@ export class Engine {
     this.#keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
     this.#keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
     this.#options.fleet.onDuty(() => {
+      this.#forecaster.forget();
       for (const name of HOUSEKEEPING) nudges[name].now();
     });
   }
@@ -233,9 +245,73 @@ export class Engine {
     this.#scheduler.reroute();
   }
 
-  /** Returns null when the batch is final, or was created only just now. */
-  forecastFor(batch: Batch): Forecast | null {
-    return this.#forecaster.forecastFor(batch);
+  /** Describes this process for the other replicas. */
+  report(): ReplicaReport {
+    const { isWorker, upstreams } = this.#options;
+    return {
+      isWorker,
+      canWrite: this.canKeepAnswers,
+      targets: upstreams.report(),
+      routes: [...this.#scheduler.measure()].map(([key, { throughput, isBusy }]) => ({
+        ...{ key, throughput, isBusy },
+      })),
+      commonFailures: this.#commonFailures.list(),
+    };
+  }
+
+  /** Finds the routes of a model at all replicas that run batches. */
+  #fleetRoutes(): (model: string) => readonly FleetRoute[] {
+    const { isWorker, upstreams, fleet, clock } = this.#options;
+    const measured = this.#scheduler.measure();
+    const own = (model: string): FleetRoute[] => {
+      const route = isWorker ? upstreams.findRoute(model) : null;
+      if (route === null) return [];
+      const { throughput = null, isBusy = false } = measured.get(route.key) ?? {};
+      const opensInMs = route.opensAtMs - clock.nowMs();
+      return [
+        {
+          ...{ key: route.key, opensInMs, throughput, isBusy, canWrite: this.canKeepAnswers },
+          unavailabilityFor: (kind) => route.unavailabilityFor(kind),
+          endOfWork: (startAtMs, workMs) => route.endOfWork(startAtMs, workMs),
+        },
+      ];
+    };
+    return (model) => [
+      ...own(model),
+      ...fleet.workers.flatMap(({ owner, canWrite, routes }) => {
+        const route = upstreams.findPeerRoute(owner, model);
+        if (route === null) return [];
+        const { throughput = null, isBusy = false } =
+          routes.find(({ key }) => key === route.key) ?? {};
+        return [{ ...route, throughput, isBusy, canWrite }];
+      }),
+    ];
+  }
+
+  #commonFailureOf(batchId: BatchId): CommonFailure | null {
+    const own = this.#commonFailures.find(batchId);
+    if (own !== null) return own;
+    for (const { commonFailures } of this.#options.fleet.workers) {
+      const found = commonFailures.find(([id]) => id === batchId);
+      if (found !== undefined) return found[1];
+    }
+    return null;
+  }
+
+  /**
+   * Finds what is predicted for these batches. A batch that was created only just now has no forecast. Neither has a
+   * final one, but it keeps the failure that its first lines had in common, while this process remembers it.
+   */
+  async forecastsFor(batches: readonly Batch[]): Promise<ReadonlyMap<BatchId, Forecast>> {
+    const openIds = batches.filter(({ status }) => !isFinal(status)).map(({ id }) => id);
+    const found = openIds.length === 0 ? [] : await this.#options.store.findForecasts(openIds);
+    const forecasts = new Map<BatchId, Forecast>(found.map((each) => [each.batchId, each]));
+    for (const { id } of batches) {
+      const commonFailure = this.#commonFailures.find(id);
+      if (commonFailure === null) continue;
+      forecasts.set(id, { ...(forecasts.get(id) ?? NOTHING_EXPECTED), commonFailure });
+    }
+    return forecasts;
   }
 
   get isDraining(): boolean {

@@ -7,11 +7,17 @@
  * of one of them. So each step of it must be safe to do twice.
  */
 import type { Clock } from "../clock.ts";
-import type { Peer, RenewedReplica } from "../store/replicas.ts";
+import type { RenewedReplica } from "../store/replicas.ts";
+import { decodeReport, type ReplicaReport } from "./replica-report.ts";
+
+/** Another replica. */
+export interface KnownPeer extends ReplicaReport {
+  readonly owner: string;
+}
 
 export class Fleet {
   readonly #clock: Clock;
-  #peers: readonly Peer[] = [];
+  #workers: readonly KnownPeer[] = [];
   #isHousekeeper = false;
   /** The clock of the store, less the clock of this machine. */
   #storeAheadMs = 0;
@@ -21,9 +27,9 @@ export class Fleet {
     this.#clock = clock;
   }
 
-  /** The other replicas. */
-  get peers(): readonly Peer[] {
-    return this.#peers;
+  /** The other replicas that run batches. */
+  get workers(): readonly KnownPeer[] {
+    return this.#workers;
   }
 
   /** Whether the housekeeping is the duty of this process. */
@@ -43,7 +49,10 @@ export class Fleet {
 
   renewed({ peers, isHousekeeper, nowMs }: Omit<RenewedReplica, "shares">): void {
     const isNew = isHousekeeper && !this.#isHousekeeper;
-    this.#peers = peers;
+    this.#workers = peers.flatMap(({ owner, report: text }) => {
+      const report = decodeReport(text);
+      return report?.isWorker === true ? [{ owner, ...report }] : [];
+    });
     this.#isHousekeeper = isHousekeeper;
     this.#storeAheadMs = nowMs - this.#clock.nowMs();
     if (isNew) this.#onDuty();

@@ -10,7 +10,7 @@ import type { Idempotency } from "../api/idempotency.ts";
 import type { Interactive } from "../api/interactive.ts";
 import type { Models } from "../api/models.ts";
 import type { Uploads } from "../api/uploads.ts";
-import type { Batch } from "../batch/batch.ts";
+import type { Batch, BatchId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
@@ -42,7 +42,7 @@ export interface AppDeps {
   readonly interactive: Interactive;
   /** The longest body of an interactive request. */
   readonly maxLineBytes: () => number;
-  readonly forecastFor: (batch: Batch) => Forecast | null;
+  readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
   /** Returns the keys in force; the server calls it for each request. No key is needed while the list is empty. */
   readonly keys: () => readonly KeyConfig[];
   readonly isReady: () => Promise<boolean>;

@@ -1,11 +1,12 @@
 /** The routes of batches. */
 import type { Batches, BatchRequest } from "../api/batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
-import type { Batch, UntrustedId } from "../batch/batch.ts";
+import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
 import { unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
+import type { Page } from "../store/page.ts";
 import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";
@@ -19,31 +20,52 @@ import { originOf } from "./track.ts";
 export interface BatchRoutesDeps {
   readonly batches: Batches;
   readonly idempotency: Idempotency;
-  /** Returns the prediction for a batch, and what its first lines had in common; null when nothing is known. */
-  readonly forecastFor: (batch: Batch) => Forecast | null;
+  /** Returns the predictions for batches, and what their first lines had in common, as far as these are known. */
+  readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
+}
+
+interface Forecasted {
+  readonly id: BatchId;
+  readonly batch: Batch;
+  readonly forecast: Forecast | null;
 }
 
 export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
-  const { batches, idempotency, forecastFor } = deps;
-  const present = (batch: Batch) => presentBatch(batch, forecastFor(batch));
+  const { batches, idempotency, forecastsFor } = deps;
+  const withForecasts = async (found: readonly Batch[]): Promise<Forecasted[]> => {
+    const forecasts = await forecastsFor(found);
+    return found.map((batch) => {
+      const { id } = batch;
+      return { id, batch, forecast: forecasts.get(id) ?? null };
+    });
+  };
+  const present = ({ batch, forecast }: Forecasted) => presentBatch(batch, forecast);
+  const presentOne = async (batch: Batch) =>
+    presentBatch(batch, (await forecastsFor([batch])).get(batch.id) ?? null);
 
   app.post("/v1/batches", async (c) => {
     const asked = batchRequest(await readJson(c));
     const request = { ...asked, origin: originOf(c) };
     return answerOnce<Batch>(c, idempotency, {
       create: (receiptFor) => batches.create(c.get("project"), request, receiptFor),
-      present: (batch) => toAsciiJson(present(batch)),
+      present: (batch) => toAsciiJson(presentBatch(batch, null)),
       askedFor: () => asked,
       reread: async () => asked,
     });
   });
 
   app.get("/v1/batches", async (c) =>
-    answerPage(c, batchQuery(c), { read: (query) => batches.list(query), present }),
+    answerPage(c, batchQuery(c), {
+      read: async (query): Promise<Page<Forecasted>> => {
+        const page = await batches.list(query);
+        return { ...page, data: await withForecasts(page.data) };
+      },
+      present,
+    }),
   );
 
   app.get("/v1/batches/:id", async (c) =>
-    answerJson(c, present(await batches.find(scopedIdOf(c)))),
+    answerJson(c, await presentOne(await batches.find(scopedIdOf(c)))),
   );
 
   app.delete("/v1/batches/:id", async (c) => {
@@ -57,7 +79,7 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   // Clients send no body, `{}`, or an empty one under a JSON content type. A body that is never read cannot be
   // malformed.
   app.post("/v1/batches/:id/cancel", async (c) =>
-    answerJson(c, present(await batches.cancel(scopedIdOf(c)))),
+    answerJson(c, await presentOne(await batches.cancel(scopedIdOf(c)))),
   );
 
   app.post("/v1/batches/:id/pause", async (c) =>

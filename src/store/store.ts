@@ -25,6 +25,7 @@ import type { DeletingStore } from "./deleting.ts";
 import type { DeliveryStore } from "./deliveries.ts";
 import type { FileStore } from "./files.ts";
 import type { FinalizingStore } from "./finalizing.ts";
+import type { ForecastStore } from "./forecasts.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
 import type { IntentStore } from "./intents.ts";
 import type { LeaseStore } from "./leases.ts";
@@ -46,6 +47,7 @@ export interface Store
     DeletingStore,
     DeliveryStore,
     ReplicaStore,
+    ForecastStore,
     NudgeStore {
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;

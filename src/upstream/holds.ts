@@ -20,12 +20,24 @@ import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { CircuitBreaker, type Ended } from "./capacity/breaker.ts";
 import type { RequestKind } from "./upstream.ts";
 
+/** The number of open holds that a report lists. */
+const MAX_LISTED = 50;
 /** The number of kinds that are kept. A client that asks for ever new models makes the oldest go. */
 const MAX_KINDS = 1_000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
+/** The circuit breaker of a kind. */
+class KindBreaker extends CircuitBreaker<Refused> {
+  readonly kind: RequestKind;
+
+  constructor({ project, endpoint, model }: RequestKind) {
+    super();
+    this.kind = { project, endpoint, model };
+  }
+}
+
 export class Holds {
-  readonly #breakers = new Map<string, CircuitBreaker<Refused>>();
+  readonly #breakers = new Map<string, KindBreaker>();
   /** The latest start of a request that was served. */
   #servedAtMs = NEVER;
   /** The latest start of a served request for each kind that was refused before. */
@@ -58,6 +70,15 @@ export class Holds {
 
   get isAnyOpen(): boolean {
     return this.#breakers.values().some(({ circuit }) => circuit !== "closed");
+  }
+
+  /** Lists the kinds that are held, the latest ones if there are many. */
+  list(): { readonly kind: RequestKind; readonly refused: Refused }[] {
+    return [...this.#breakers.values()]
+      .slice(-MAX_LISTED)
+      .flatMap(({ kind, circuit, lastFailure }) =>
+        circuit === "closed" || lastFailure === null ? [] : [{ kind, refused: lastFailure }],
+      );
   }
 
   /** Returns when a request of this kind may start. Infinity means that a probe is under way. */
@@ -97,7 +118,7 @@ export class Holds {
   }
 
   #noteRefused(kind: RequestKind, refused: Refused, ended: Ended): boolean {
-    const breaker = this.#find(kind) ?? new CircuitBreaker<Refused>();
+    const breaker = this.#find(kind) ?? new KindBreaker(kind);
     setLatest(this.#breakers, keyOf(kind), breaker);
     // A refusal while other requests are served says something about this request only.
     const evidence = this.#servedAtMs > ended.startedAtMs ? "nothing" : "refused";
@@ -135,7 +156,7 @@ export class Holds {
   }
 
   /** Finds the circuit breaker of a kind. Most targets refuse nothing, so no key is made for them. */
-  #find(kind: RequestKind): CircuitBreaker<Refused> | null {
+  #find(kind: RequestKind): KindBreaker | null {
     return this.#breakers.size === 0 ? null : (this.#breakers.get(keyOf(kind)) ?? null);
   }
 

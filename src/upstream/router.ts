@@ -31,7 +31,9 @@ export class Router {
   readonly #byModel = new Map<string, RoutePlan>();
   readonly #any: RoutePlan | null;
 
-  constructor(upstreams: readonly Pick<UpstreamConfig, "name" | "models">[]) {
+  constructor(
+    upstreams: readonly { readonly name: string; readonly models: readonly ModelEntry[] }[],
+  ) {
     const targets = new Map<string, Set<string>>();
     for (const { name, models } of upstreams) {
       for (const model of models.map(publicName)) {

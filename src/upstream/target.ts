@@ -1,6 +1,6 @@
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
-import type { Outcome } from "../batch/outcome.ts";
+import type { Outcome, Refused } from "../batch/outcome.ts";
 import type { SlotNeed } from "../batch/slot-share.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
@@ -25,6 +25,7 @@ import type {
   Proxied,
   ProxyResult,
   RequestKind,
+  TargetReport,
   TargetStatus,
   Unavailability,
   UpstreamRequest,
@@ -114,10 +115,30 @@ export class Target {
 
   /** Returns null while the target takes lines of this project and model, even if it is full at the moment. */
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null {
+    return this.#unavailability(this.holds.heldAnywhere(kind));
+  }
+
+  #unavailability(held: Refused | null): Unavailability | null {
     if (this.capacity.isElsewhere) return { reason: "no_room", upstreamError: null };
     if (this.limiter.batchLimit === 0) return { reason: "outside_hours", upstreamError: null };
-    const failure = this.holds.heldAnywhere(kind) ?? this.capacity.failure;
+    const failure = held ?? this.capacity.failure;
     return failure === null ? null : unavailabilityOf(failure);
+  }
+
+  /** Describes the target for the other replicas. */
+  report(): TargetReport {
+    const { clock } = this.#options;
+    const { max_concurrency: maxConcurrency, schedule = null } = this.#config;
+    const opensInMs = this.capacity.opensAtMs - clock.nowMs();
+    return {
+      ...{ name: this.name, models: [...this.#names.keys()], maxConcurrency, schedule },
+      opensInMs: Number.isFinite(opensInMs) ? opensInMs : null,
+      unavailability: this.#unavailability(null),
+      held: this.holds.list().map(({ kind: { project, model }, refused }) => ({
+        ...{ project, model },
+        unavailability: unavailabilityOf(refused),
+      })),
+    };
   }
 
   get status(): TargetStatus {

@@ -8,7 +8,7 @@ import type { Readable } from "node:stream";
 import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
 import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
-import type { UpstreamConfig } from "../config/upstreams.ts";
+import type { ScheduleConfig, UpstreamConfig } from "../config/upstreams.ts";
 import type { BatchEndpoint, WaitingReason } from "../contract/batch.ts";
 
 /** One line or one request of a client, ready to go out. */
@@ -178,12 +178,49 @@ export interface TargetStatus {
   readonly circuit: "closed" | "open" | "half_open";
 }
 
+/** The condition of a target, for the other replicas. It is kept as JSON, and holds no secret. */
+export interface TargetReport {
+  readonly name: string;
+  /** The public names of its models, or `*`. */
+  readonly models: readonly string[];
+  readonly maxConcurrency: number;
+  readonly schedule: ScheduleConfig | null;
+  /** The time until it may take lines; null when that is never. */
+  readonly opensInMs: number | null;
+  /** The reason for which it takes no lines at all. */
+  readonly unavailability: Unavailability | null;
+  /** The projects and models of which it takes no lines: the latest of them, if there are many. */
+  readonly held: readonly {
+    readonly project: string;
+    readonly model: string;
+    readonly unavailability: Unavailability;
+  }[];
+}
+
+/** The route of a model at one replica, for a forecast. */
+export interface ReplicaRoute extends Pick<Route, "key" | "unavailabilityFor" | "endOfWork"> {
+  /** The time until it may take lines; not above 0 when it may now. */
+  readonly opensInMs: number;
+}
+
+/** What another replica has reported. */
+export interface PeerReport {
+  readonly owner: string;
+  readonly targets: readonly TargetReport[];
+}
+
 export interface Upstreams {
   /** The route of a public model name; null when no target serves it. */
   findRoute(model: string): Route | null;
   /** All public model names; targets that serve any model are asked for theirs. */
   listModels(): Promise<UpstreamModel[]>;
   listTargets(): TargetStatus[];
+  /** Describes each target for the other replicas. */
+  report(): TargetReport[];
+  /** Takes the latest reports of the replicas that run batches. */
+  setPeers(peers: readonly PeerReport[]): void;
+  /** The route of a model at another replica; null when that one does not serve it. */
+  findPeerRoute(owner: string, model: string): ReplicaRoute | null;
   /** Lists what each target needs of the limits that replicas share. */
   listNeeds(): SlotNeed[];
   /**

@@ -5,6 +5,7 @@ import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
 import type { Log } from "../telemetry/log.ts";
+import { PeerUpstreams } from "./peer-routes.ts";
 import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";
 import { Target } from "./target.ts";
@@ -12,8 +13,11 @@ import type { TargetTelemetryOptions } from "./target-telemetry.ts";
 import type {
   AskedForModels,
   ModelCheck,
+  PeerReport,
+  ReplicaRoute,
   Route,
   TargetModels,
+  TargetReport,
   TargetStatus,
   UpstreamModel,
   Upstreams,
@@ -47,6 +51,8 @@ class ConfiguredUpstreams implements Upstreams {
   #router = new Router([]);
   /** The configuration last given to each target. */
   #configs: ReadonlyMap<string, UpstreamConfig> = new Map();
+  /** The other replicas by their names. */
+  #peers: ReadonlyMap<string, PeerUpstreams> = new Map();
   /** The targets that were removed from the configuration, on which requests may still be ending. */
   readonly #draining = new Set<Target>();
 
@@ -66,6 +72,18 @@ class ConfiguredUpstreams implements Upstreams {
 
   listTargets(): TargetStatus[] {
     return [...this.#targets.values()].map(({ status }) => status);
+  }
+
+  report(): TargetReport[] {
+    return [...this.#targets.values()].map((target) => target.report());
+  }
+
+  setPeers(peers: readonly PeerReport[]): void {
+    this.#peers = new Map(peers.map(({ owner, targets }) => [owner, new PeerUpstreams(targets)]));
+  }
+
+  findPeerRoute(owner: string, model: string): ReplicaRoute | null {
+    return this.#peers.get(owner)?.findRoute(model) ?? null;
   }
 
   listNeeds(): SlotNeed[] {

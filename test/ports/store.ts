@@ -11,6 +11,7 @@ import { testDeleting } from "./store-deleting.ts";
 import { testDeliveries } from "./store-deliveries.ts";
 import { testFiles } from "./store-files.ts";
 import { testFinalizing } from "./store-finalizing.ts";
+import { testForecasts } from "./store-forecasts.ts";
 import { testIdempotency } from "./store-idempotency.ts";
 import { testIntents } from "./store-intents.ts";
 import { testLeases } from "./store-leases.ts";
@@ -35,5 +36,6 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: uploads`, () => testUploads(open));
   describe(`${name} store: intents and garbage`, () => testIntents(open));
   describe(`${name} store: replicas`, () => testReplicas(open));
+  describe(`${name} store: forecasts`, () => testForecasts(open));
   describe(`${name} store: idempotency`, () => testIdempotency(open));
 }

@@ -9,7 +9,6 @@ import { Idempotency } from "../../src/api/idempotency.ts";
 import { Interactive } from "../../src/api/interactive.ts";
 import { Models } from "../../src/api/models.ts";
 import { Uploads } from "../../src/api/uploads.ts";
-import type { Batch } from "../../src/batch/batch.ts";
 import type { Forecast } from "../../src/batch/forecast.ts";
 import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
@@ -35,7 +34,8 @@ export interface TestApiOptions {
   readonly models?: readonly UpstreamModel[];
   /** The clock; the real one when it is left out, and then `advance` adds to it. */
   readonly clock?: Clock;
-  readonly forecastFor?: (batch: Batch) => Forecast | null;
+  /** What is predicted for every batch. */
+  readonly forecast?: () => Forecast | null;
   /** The folder of its files; a new one when it is left out. */
   readonly dataDir?: string;
 }
@@ -103,7 +103,10 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       defaultModel: () => null,
     }),
     maxLineBytes: () => 33_554_432,
-    forecastFor: options.forecastFor ?? (() => null),
+    forecastsFor: async (batches) => {
+      const forecasts = batches.map(({ id }) => [id, options.forecast?.() ?? null] as const);
+      return new Map(forecasts.flatMap(([id, each]) => (each === null ? [] : [[id, each]])));
+    },
     keys: () => keys,
     isReady: async () => isReady,
     memory,

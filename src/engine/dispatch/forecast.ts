@@ -14,8 +14,7 @@ import { weightOf } from "../../batch/fair-queue.ts";
 import type { Forecast, Waiting } from "../../batch/forecast.ts";
 import { inSlices, sortedInSlices } from "../../resources/time-slice.ts";
 import type { OpenBatch } from "../../store/batches.ts";
-import type { Route } from "../../upstream/upstream.ts";
-import type { Throughput } from "./throughput-estimator.ts";
+import type { RouteOutlook } from "./fleet-routes.ts";
 import { END_IS_KNOWN, isUnanswered } from "./waiting.ts";
 
 export type OpenForecast = Omit<Forecast, "commonFailure">;
@@ -26,15 +25,6 @@ export interface Demand {
   readonly project: string;
   readonly weight: number;
   readonly lineCount: number;
-}
-
-/** The throughput, pauses and hours of a route, as far as they are known. */
-export interface RouteOutlook {
-  readonly key: string;
-  readonly throughput: Throughput | null;
-  readonly opensAtMs: number;
-  /** Knows the hours at which it takes lines. */
-  readonly route: Pick<Route, "endOfWork">;
 }
 
 /** A deadline is in danger when it would be missed with an estimate wrong by this part of the time to go. */

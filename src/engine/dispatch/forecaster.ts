@@ -1,46 +1,45 @@
 /**
- * Keeps the forecasts of the open batches. They are made anew about once a second, and not for each request that asks.
- * With thousands of open batches a refresh takes long, so it is done in slices and less often. A forecast must never
- * hold up a request: callers read the latest one.
+ * Keeps the forecasts of the open batches in the store, where every replica reads them. One replica makes them, about
+ * once a second, from what all replicas report. With thousands of open batches a refresh takes long, so it is done in
+ * slices and less often. A forecast must never hold up a request: callers read the latest one.
  */
-import type { Batch, BatchId } from "../../batch/batch.ts";
-import type { CommonFailure, Forecast, Waiting } from "../../batch/forecast.ts";
-import { isFinal } from "../../batch/status.ts";
+import { isDeepStrictEqual } from "node:util";
+import type { BatchId } from "../../batch/batch.ts";
+import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
 import type { Clock } from "../../clock.ts";
 import { inSlices } from "../../resources/time-slice.ts";
 import type { OpenBatch } from "../../store/batches.ts";
+import type { BatchForecast } from "../../store/forecasts.ts";
 import type { Store } from "../../store/store.ts";
-import type { Upstreams } from "../../upstream/upstream.ts";
+import { type FleetRoute, outlookOf } from "./fleet-routes.ts";
 import { forecastAll, type OpenForecast } from "./forecast.ts";
-import type { ThroughputEstimator } from "./throughput-estimator.ts";
 import { waitOf } from "./waiting.ts";
 
 /** A refresh is followed by a rest of so many times its length, so it takes at most a quarter of the time. */
 const REST_FACTOR = 3;
-
-const NOTHING_EXPECTED: OpenForecast = {
-  etaAtMs: null,
-  isAtRisk: false,
-  queuePosition: null,
-  waiting: null,
-};
+/** The number of forecasts that are stored together. */
+const PAGE = 500;
 
 export interface ForecasterDeps {
   readonly store: Store;
-  readonly upstreams: Upstreams;
   readonly clock: Clock;
-  /** Returns the measured throughputs by the keys of the routes. */
-  readonly measure: () => ReadonlyMap<string, ThroughputEstimator>;
-  /** The journals that cannot be written at the moment. */
-  readonly failingJournals: ReadonlySet<unknown>;
+  /** Returns the date by the clock of the store, because other replicas have set the deadlines. */
+  readonly nowMs: () => number;
+  /** Returns the routes of a model at all replicas. It is called anew for each refresh. */
+  readonly routes: () => (model: string) => readonly FleetRoute[];
   /** Returns the failure that the first lines of a batch have in common; null when they have none. */
   readonly commonFailureOf: (batchId: BatchId) => CommonFailure | null;
+  /**
+   * The part of the time to go, or of the place in the queue, by which a forecast may be wrong before it is stored
+   * again. Without one, every refresh would write a row for each open batch.
+   */
+  readonly tolerance: number;
 }
 
 export class Forecaster {
   readonly #deps: ForecasterDeps;
-  #forecasts: ReadonlyMap<BatchId, OpenForecast> = new Map();
-  #waiting: ReadonlyMap<BatchId, Waiting> = new Map();
+  /** The forecasts in the store; null while they are not known. */
+  #stored: Map<BatchId, BatchForecast> | null = null;
   #restsUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(deps: ForecasterDeps) {
@@ -56,47 +55,105 @@ export class Forecaster {
     this.#restsUntilMs = endedAtMs + (endedAtMs - startedAtMs) * REST_FACTOR;
   }
 
-  async refresh(): Promise<void> {
-    const { store, upstreams, clock, measure } = this.#deps;
-    const batches = await store.listOpenBatches();
-    const meters = measure();
-    const outlookOf = (model: string) => {
-      const route = upstreams.findRoute(model);
-      if (route === null) return null;
-      const { key, opensAtMs } = route;
-      return { key, opensAtMs, throughput: meters.get(key)?.throughput ?? null, route };
-    };
-    const nowMs = clock.nowMs();
-    const waiting = await this.#waitingOf(batches, nowMs);
-    this.#forecasts = await forecastAll({ batches, outlookOf, nowMs, waiting });
-    this.#waiting = waiting;
+  /** Reads the store again at the next refresh, because another replica may have changed the forecasts. */
+  forget(): void {
+    this.#stored = null;
   }
 
-  async #waitingOf(batches: readonly OpenBatch[], nowMs: number): Promise<Map<BatchId, Waiting>> {
-    const { upstreams, failingJournals } = this.#deps;
-    const surroundings = { upstreams, canWrite: failingJournals.size === 0 };
-    const waiting = new Map<BatchId, Waiting>();
-    for await (const group of inSlices(batches)) {
-      for (const batch of group) {
-        const wait = waitOf(batch, surroundings);
-        if (wait === null) continue;
-        const before = this.#waiting.get(batch.batchId);
-        const sinceMs = before?.reason === wait.reason ? before.sinceMs : nowMs;
-        waiting.set(batch.batchId, { ...wait, sinceMs });
+  async refresh(): Promise<void> {
+    const { store, routes } = this.#deps;
+    const batches = await store.listOpenBatches();
+    this.#stored ??= await this.#load();
+    const stored = this.#stored;
+    const nowMs = this.#deps.nowMs();
+    const routesOf = remembered(routes());
+    const waiting = await waitingOf(batches, { nowMs, stored, routesOf });
+    const outlook = (model: string) => outlookOf(routesOf(model), nowMs);
+    const forecasts = await forecastAll({ batches, outlookOf: outlook, nowMs, waiting });
+    await this.#record(forecasts, { stored, nowMs });
+  }
+
+  async #load(): Promise<Map<BatchId, BatchForecast>> {
+    const stored = new Map<BatchId, BatchForecast>();
+    for await (const group of inSlices(await this.#deps.store.listForecasts())) {
+      for (const forecast of group) stored.set(forecast.batchId, forecast);
+    }
+    return stored;
+  }
+
+  /** Stores what has changed, page by page. */
+  async #record(
+    forecasts: ReadonlyMap<BatchId, OpenForecast>,
+    { stored, nowMs }: { stored: Map<BatchId, BatchForecast>; nowMs: number },
+  ): Promise<void> {
+    const { commonFailureOf } = this.#deps;
+    const changed: BatchForecast[] = [];
+    for await (const group of inSlices([...forecasts])) {
+      for (const [batchId, { etaAtMs, ...rest }] of group) {
+        const commonFailure =
+          commonFailureOf(batchId) ?? stored.get(batchId)?.commonFailure ?? null;
+        const forecast = { batchId, etaAtMs: wholeMs(etaAtMs), ...rest, commonFailure };
+        if (this.#differs(stored.get(batchId), forecast, nowMs)) changed.push(forecast);
       }
     }
-    return waiting;
+    const ended = [...stored.keys()].filter((id) => !forecasts.has(id));
+    for (let at = 0; at < Math.max(changed.length, ended.length); at += PAGE) {
+      const page = changed.slice(at, at + PAGE);
+      const endedIds = ended.slice(at, at + PAGE);
+      await this.#deps.store.recordForecasts(page, endedIds);
+      for (const forecast of page) stored.set(forecast.batchId, forecast);
+      for (const id of endedIds) stored.delete(id);
+    }
   }
 
-  /** Returns null for an unknown batch. A final batch has no forecast, but it keeps its common failure. */
-  forecastFor({ id, status }: Batch): Forecast | null {
-    const commonFailure = this.#deps.commonFailureOf(id);
-    const open = isFinal(status) ? null : (this.#forecasts.get(id) ?? null);
-    if (open === null && commonFailure === null) return null;
-    return { ...(open ?? NOTHING_EXPECTED), commonFailure };
+  #differs(before: BatchForecast | undefined, after: BatchForecast, nowMs: number): boolean {
+    if (before === undefined) return true;
+    const { etaAtMs: endBefore, queuePosition: placeBefore, ...othersBefore } = before;
+    const { etaAtMs: end, queuePosition: place, ...others } = after;
+    const isSame = (from: number | null, to: number | null, distance: number) =>
+      from === null || to === null
+        ? from === to
+        : Math.abs(to - from) <= this.#deps.tolerance * Math.max(0, distance);
+    if (!isSame(endBefore, end, (end ?? 0) - nowMs)) return true;
+    return !isSame(placeBefore, place, place ?? 0) || !isDeepStrictEqual(othersBefore, others);
   }
+}
 
-  isAtRisk(batchId: BatchId): boolean {
-    return this.#forecasts.get(batchId)?.isAtRisk ?? false;
+/** Returns null for an end that never comes. */
+const wholeMs = (atMs: number | null) =>
+  atMs === null || !Number.isFinite(atMs) ? null : Math.floor(atMs);
+
+/** Looks each model up once. */
+function remembered(
+  routesOf: (model: string) => readonly FleetRoute[],
+): (model: string) => readonly FleetRoute[] {
+  const known = new Map<string, readonly FleetRoute[]>();
+  return (model) => {
+    const routes = known.get(model) ?? routesOf(model);
+    known.set(model, routes);
+    return routes;
+  };
+}
+
+interface WaitingInput {
+  readonly nowMs: number;
+  readonly stored: ReadonlyMap<BatchId, BatchForecast>;
+  readonly routesOf: (model: string) => readonly FleetRoute[];
+}
+
+async function waitingOf(
+  batches: readonly OpenBatch[],
+  { nowMs, stored, routesOf }: WaitingInput,
+): Promise<Map<BatchId, Waiting>> {
+  const waiting = new Map<BatchId, Waiting>();
+  for await (const group of inSlices(batches)) {
+    for (const batch of group) {
+      const wait = waitOf(batch, routesOf);
+      if (wait === null) continue;
+      const before = stored.get(batch.batchId)?.waiting;
+      const sinceMs = before?.reason === wait.reason ? before.sinceMs : nowMs;
+      waiting.set(batch.batchId, { ...wait, sinceMs });
+    }
   }
+  return waiting;
 }

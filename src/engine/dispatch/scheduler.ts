@@ -20,6 +20,8 @@ import type { Route, Upstreams } from "../../upstream/upstream.ts";
 import { type HandOut, RouteQueue } from "./route-queue.ts";
 import { ThroughputEstimator } from "./throughput-estimator.ts";
 
+/** The age at which the batches at risk are listed again. */
+const AT_RISK_EVERY_MS = 1_000;
 /** A list that takes longer is slow. With thousands of batches it takes tens of milliseconds, and delays all claims. */
 const SLOW_LIST_MS = 10;
 /** A slow list is followed by a rest of so many times its length, unless the list is too old. */
@@ -71,7 +73,6 @@ export interface SchedulerDeps {
   readonly isMemoryFull: () => boolean;
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
-  readonly isAtRisk: (batchId: BatchId) => boolean;
   /** The age at which the list of claimable chunks is made anew, although nothing is known to have changed. */
   readonly pollEveryMs: number;
   /** Makes a claim in the name of this process. */
@@ -106,6 +107,9 @@ export class Scheduler {
   readonly #open = new Map<Promise<void>, OpenChunk>();
   /** The models of waiting chunks that no target serves any more, logged once each. */
   #unserved: ReadonlySet<string> = new Set();
+  /** The batches that may miss the end of their windows. */
+  #atRisk: ReadonlySet<BatchId> = new Set();
+  #atRiskListedAtMs = Number.NEGATIVE_INFINITY;
   #listedAtMs = Number.NEGATIVE_INFINITY;
   #listEveryMs = 0;
   /** Whether something has changed since the list was made. */
@@ -195,7 +199,7 @@ export class Scheduler {
   }
 
   async #listIfDue(): Promise<void> {
-    const { store, clock, upstreams, isAtRisk, pollEveryMs } = this.#deps;
+    const { store, clock, upstreams, pollEveryMs } = this.#deps;
     const startedAtMs = clock.elapsedMs();
     if (!this.#isListDue(startedAtMs)) return;
     // The time is noted before the store is asked: a change meanwhile calls for another list.
@@ -216,6 +220,8 @@ export class Scheduler {
     }
     this.#logUnserved(unserved);
     for (const route of byRoute.keys()) this.#queueOf(route);
+    await this.#listAtRiskIfDue(startedAtMs);
+    const isAtRisk = (batchId: BatchId) => this.#atRisk.has(batchId);
     for (const [route, queue] of this.#queues) {
       await queue.update(byRoute.get(route) ?? [], isAtRisk);
       if (queue.isIdle) this.#queues.delete(route);
@@ -225,6 +231,12 @@ export class Scheduler {
     this.#listEveryMs = Math.max(pollEveryMs, tookMs * LIST_AGE_FACTOR);
     const restMs = tookMs < SLOW_LIST_MS ? 0 : tookMs * SLOW_LIST_RESTS;
     this.#listRestsUntilMs = endedAtMs + restMs;
+  }
+
+  async #listAtRiskIfDue(nowMs: number): Promise<void> {
+    if (nowMs - this.#atRiskListedAtMs < AT_RISK_EVERY_MS) return;
+    this.#atRiskListedAtMs = nowMs;
+    this.#atRisk = new Set(await this.#deps.store.listBatchesAtRisk());
   }
 
   #isListDue(nowMs: number): boolean {

@@ -52,6 +52,11 @@ export class ThroughputEstimator {
     this.#wasFull = false;
   }
 
+  /** Whether chunks are at work. */
+  get isBusy(): boolean {
+    return this.#openCount > 0;
+  }
+
   get throughput(): Throughput | null {
     if (this.#known === null || this.#windowLines > 0 || !this.#wasFull) return this.#known;
     const linesPerSecond = Math.min(this.#known.linesPerSecond, 1000 / Math.max(1, this.#windowMs));

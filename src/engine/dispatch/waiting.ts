@@ -2,7 +2,7 @@
 import type { Waiting } from "../../batch/forecast.ts";
 import type { WaitingReason } from "../../contract/batch.ts";
 import type { OpenBatch } from "../../store/batches.ts";
-import type { Upstreams } from "../../upstream/upstream.ts";
+import type { FleetRoute } from "./fleet-routes.ts";
 
 /** The reasons that end by themselves at a time that can be forecast. */
 export const END_IS_KNOWN: ReadonlySet<WaitingReason> = new Set(["no_room", "outside_hours"]);
@@ -11,28 +11,48 @@ export const END_IS_KNOWN: ReadonlySet<WaitingReason> = new Set(["no_room", "out
 export const isUnanswered = (waiting: Waiting | null): boolean =>
   waiting !== null && !END_IS_KNOWN.has(waiting.reason);
 
-interface Surroundings {
-  readonly upstreams: Pick<Upstreams, "findRoute">;
-  /** Whether answers can be kept at the moment. */
-  readonly canWrite: boolean;
-}
+/** The order of importance: the first reason is reported where replicas differ. */
+const ORDER: readonly WaitingReason[] = [
+  "refused_credentials",
+  "out_of_quota",
+  "wrong_address",
+  "upstream_down",
+  "journal_not_writable",
+  "no_room",
+  "outside_hours",
+];
 
 type Wait = Omit<Waiting, "sinceMs">;
 
-/** Returns null while lines go on, before they are known, and after the last one. */
+/**
+ * Returns null while lines go on, before they are known, and after the last one. `routesOf` returns the routes of a
+ * model at all replicas.
+ */
 export function waitOf(
   { project, isValidated, isSending, work }: OpenBatch,
-  { upstreams, canWrite }: Surroundings,
+  routesOf: (model: string) => readonly FleetRoute[],
 ): Wait | null {
   if (!isValidated || work.length === 0) return null;
-  if (!canWrite) return { reason: "journal_not_writable", upstreamError: null };
-  const waits = work.map(({ model }): Wait | null => {
-    const route = upstreams.findRoute(model);
-    if (route === null) return { reason: "not_served", upstreamError: null };
-    return route.unavailabilityFor({ project, model });
-  });
+  const waits = work.map(({ model }) => waitAt(routesOf(model), { project, model }));
   // As long as one of its models is served, the batch goes on.
   const [first] = waits.every((wait) => wait !== null) ? waits : [];
   if (first !== undefined) return first;
   return isSending ? null : { reason: "no_room", upstreamError: null };
 }
+
+/** Returns null while one of the replicas takes lines. */
+function waitAt(
+  routes: readonly FleetRoute[],
+  kind: { readonly project: string; readonly model: string },
+): Wait | null {
+  if (routes.length === 0) return { reason: "not_served", upstreamError: null };
+  let worst: Wait | null = null;
+  for (const route of routes) {
+    const wait = route.canWrite ? route.unavailabilityFor(kind) : UNWRITABLE;
+    if (wait === null) return null;
+    if (worst === null || ORDER.indexOf(wait.reason) < ORDER.indexOf(worst.reason)) worst = wait;
+  }
+  return worst;
+}
+
+const UNWRITABLE: Wait = { reason: "journal_not_writable", upstreamError: null };

@@ -18,6 +18,7 @@ import type {
   StopReason,
   UntrustedId,
 } from "../../batch/batch.ts";
+import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
 import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
 import {
   big,
@@ -202,6 +203,24 @@ export const deliveries = pgTable(
     index("deliveries_due").on(delivery.nextAttemptAtMs, delivery.sequence),
     check("delivery_tells_final_status", isFinalBatch),
     check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
+  ],
+);
+
+/** The forecasts of open batches. They are left out of `batches`, whose rows every journal segment changes. */
+export const forecasts = pgTable(
+  "forecasts",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id").$type<BatchId>().notNull(),
+    etaAtMs: big("eta_at_ms"),
+    isAtRisk: boolean("is_at_risk").notNull(),
+    queuePosition: integer("queue_position"),
+    waiting: json("waiting").$type<Waiting>(),
+    commonFailure: json("common_failure").$type<CommonFailure>(),
+  },
+  (forecast) => [
+    unique("forecasts_batch_id").on(forecast.batchId),
+    index("forecasts_at_risk").on(forecast.batchId).where(sql`is_at_risk`),
   ],
 );
 

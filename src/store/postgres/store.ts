@@ -23,6 +23,7 @@ import { PostgresDeliveries } from "./deliveries.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { PostgresFiles } from "./files.ts";
 import { PostgresFinalizing } from "./finalizing.ts";
+import { postgresForecasts } from "./forecasts.ts";
 import { PostgresIdempotency } from "./idempotency.ts";
 import { Installation } from "./installation.ts";
 import { PostgresIntents } from "./intents.ts";
@@ -167,6 +168,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
 
+    ...postgresForecasts(db),
     ...replicaMethods(new PostgresReplicas(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
     nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),

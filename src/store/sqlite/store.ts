@@ -25,6 +25,7 @@ import { SqliteDeliveries } from "./deliveries.ts";
 import { sql } from "./drizzle.ts";
 import { SqliteFiles } from "./files.ts";
 import { SqliteFinalizing } from "./finalizing.ts";
+import { sqliteForecasts } from "./forecasts.ts";
 import { SqliteIdempotency } from "./idempotency.ts";
 import { SqliteIntents } from "./intents.ts";
 import { SqliteLeases } from "./leases.ts";
@@ -150,6 +151,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...deletingMethods(new SqliteDeleting(db, { stopping, tidying }), now),
 
     ...outgoingMethods(deliveries, now),
+    ...sqliteForecasts(),
     ...replicaMethods(new SqliteReplicas(), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),

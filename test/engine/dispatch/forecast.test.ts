@@ -1,12 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
-import {
-  type Demand,
-  forecastAll,
-  linesUntilDone,
-  type RouteOutlook,
-} from "../../../src/engine/dispatch/forecast.ts";
+import type { RouteOutlook } from "../../../src/engine/dispatch/fleet-routes.ts";
+import { type Demand, forecastAll, linesUntilDone } from "../../../src/engine/dispatch/forecast.ts";
 import type { OpenBatch } from "../../../src/store/batches.ts";
 
 const NOW_MS = 1_800_000_000_000;

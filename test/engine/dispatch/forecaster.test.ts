@@ -7,7 +7,6 @@ import { CommonFailures } from "../../../src/engine/common-failures.ts";
 import { Forecaster } from "../../../src/engine/dispatch/forecaster.ts";
 import { ThroughputEstimator } from "../../../src/engine/dispatch/throughput-estimator.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/store.ts";
-import type { Upstreams } from "../../../src/upstream/upstream.ts";
 import { Events } from "../../support/events.ts";
 import { FakeClock } from "../../support/fake-clock.ts";
 import {
@@ -32,24 +31,28 @@ async function aForecaster() {
   const { store } = opened;
   const route = {
     key: "llama",
-    opensAtMs: 0,
+    opensInMs: 0,
+    isBusy: true,
+    canWrite: true,
     unavailabilityFor: () => null,
     endOfWork: (startAtMs: number, workMs: number) => startAtMs + workMs,
   };
   const commonFailures = new CommonFailures(new Events().log);
   const commonFailureOf = (batchId: BatchId) => commonFailures.find(batchId);
-  const noticing = { failingJournals: new Set(), commonFailureOf };
-  const upstreams = { findRoute: () => route } as unknown as Upstreams;
   // Two lines a second.
   const meter = new ThroughputEstimator();
   meter.begin(0);
   for (let i = 0; i < 20; i++) meter.count();
   meter.sample(10_000, "full");
-  const measure = () => new Map([["llama", meter]]);
+  const routes = () => () => [{ ...route, throughput: meter.throughput }];
+  const nowMs = () => clock.nowMs();
+  const forecaster = new Forecaster({
+    ...{ store, clock, nowMs, routes, commonFailureOf, tolerance: 0 },
+  });
   return {
-    store,
-    forecaster: new Forecaster({ store, upstreams, clock, measure, ...noticing }),
-    find: async ({ id }: Batch) => (await store.findBatch({ project: PROJECT, id })) as Batch,
+    ...{ store, clock },
+    forecaster,
+    forecastOf: async ({ id }: Pick<Batch, "id">) => (await store.findForecasts([id]))[0] ?? null,
     async [Symbol.asyncDispose]() {
       await store.close();
       await rm(dir, { recursive: true, force: true });
@@ -57,54 +60,75 @@ async function aForecaster() {
   };
 }
 
-test("a batch is forecast from its creation until it is final", async () => {
+test("a batch is forecast from its creation until it ends", async () => {
   await using opened = await aForecaster();
-  const { store, forecaster, find } = opened;
+  const { store, forecaster, forecastOf } = opened;
   const done = await finalizingBatch(store);
   const sending = await startBatch(store, ["llama"]);
   const waiting = await startBatch(store, ["llama", "llama"]);
   await claimChunk(store);
   const { batch: validating } = await insertBatch(store);
-  expect(forecaster.forecastFor(sending.batch)).toBeNull();
+  expect(await forecastOf(sending.batch)).toBeNull();
 
   await forecaster.refresh();
 
-  const forecasts = [sending.batch, waiting.batch, validating].map((batch) =>
-    forecaster.forecastFor(batch),
-  );
-  expect(forecasts).toEqual([
-    { etaAtMs: NOW_MS + 10_000, isAtRisk: false, queuePosition: 0, ...NOTHING_ELSE },
+  expect(await Promise.all([sending.batch, waiting.batch, validating].map(forecastOf))).toEqual([
     {
-      etaAtMs: NOW_MS + 15_000,
-      isAtRisk: false,
-      queuePosition: 1,
-      commonFailure: null,
+      ...{ batchId: sending.batch.id, etaAtMs: NOW_MS + 10_000, isAtRisk: false },
+      ...{ queuePosition: 0, ...NOTHING_ELSE },
+    },
+    {
+      ...{ batchId: waiting.batch.id, etaAtMs: NOW_MS + 15_000, isAtRisk: false },
+      ...{ queuePosition: 1, commonFailure: null },
       waiting: { reason: "no_room", sinceMs: NOW_MS, upstreamError: null },
     },
-    { etaAtMs: null, isAtRisk: false, queuePosition: 2, ...NOTHING_ELSE },
+    {
+      ...{ batchId: validating.id, etaAtMs: null, isAtRisk: false },
+      ...{ queuePosition: 2, ...NOTHING_ELSE },
+    },
   ]);
-  await finishBatch(store, await claimToFinalize(store), NO_RESULT);
-  expect(forecaster.forecastFor(await find(done.batch))).toBeNull();
+  expect(await forecastOf(done.batch)).toBeNull();
 });
 
-test("a batch that ends is not forecast any more, even before the next look", async () => {
+test("the forecast of a batch that has ended goes with the next look", async () => {
   await using opened = await aForecaster();
-  const { store, forecaster, find } = opened;
+  const { store, forecaster, forecastOf } = opened;
   const { batch } = await startBatch(store, ["llama"]);
   await forecaster.refresh();
-  expect(forecaster.forecastFor(batch)).not.toBeNull();
+  expect(await forecastOf(batch)).not.toBeNull();
 
   await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
   await finishBatch(store, await claimToFinalize(store), NO_RESULT);
+  await forecaster.refresh();
 
-  expect(forecaster.forecastFor(await find(batch))).toBeNull();
+  expect(await store.listForecasts()).toEqual([]);
+});
+
+test("one that takes over knows since when a batch waits, and which forecasts are of batches that have ended", async () => {
+  await using opened = await aForecaster();
+  const { store, forecaster, forecastOf, clock } = opened;
+  const { batch } = await startBatch(store, ["llama"]);
+  const waiting = { reason: "no_room", sinceMs: NOW_MS - 60_000, upstreamError: null } as const;
+  const former = { etaAtMs: null, isAtRisk: true, queuePosition: 4, waiting, commonFailure: null };
+  const ended = "batch_ended" as Batch["id"];
+  await store.recordForecasts(
+    [
+      { batchId: batch.id, ...former },
+      { batchId: ended, ...former },
+    ],
+    [],
+  );
+  clock.advance(1_000);
+  await forecaster.refresh();
+  expect(await forecastOf(batch)).toMatchObject({ queuePosition: 1, isAtRisk: false, waiting });
+  expect((await store.listForecasts()).map(({ batchId }) => batchId)).toEqual([batch.id]);
 });
 
 test("what is at risk is known by its id", async () => {
   await using opened = await aForecaster();
   const { store, forecaster } = opened;
   const late = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 8_000 });
-  const safe = await startBatch(store, ["llama"]);
+  await startBatch(store, ["llama"]);
   await forecaster.refresh();
-  expect([late, safe].map(({ batch }) => forecaster.isAtRisk(batch.id))).toEqual([true, false]);
+  expect(await store.listBatchesAtRisk()).toEqual([late.batch.id]);
 });

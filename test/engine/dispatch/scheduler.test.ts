@@ -13,6 +13,7 @@ function idleScheduler(listMs: number) {
       clock.advance(listMs);
       return [];
     },
+    listBatchesAtRisk: async () => [],
   };
   const parts = {
     clock,

@@ -1,0 +1,31 @@
+/**
+ * What a replica reports to the others with each renewal, as JSON. Another version of batchd may have written a report,
+ * so one of another format is skipped: its replica counts, but nothing is known of it.
+ */
+import type { BatchId } from "../batch/batch.ts";
+import type { CommonFailure } from "../batch/forecast.ts";
+import type { TargetReport } from "../upstream/upstream.ts";
+import type { RouteThroughput } from "./dispatch/fleet-routes.ts";
+
+/** Grows with each change that an older version would misread. */
+const FORMAT = 1;
+
+export interface ReplicaReport {
+  /** Whether the replica runs batches. The upstreams of the others are for interactive requests only. */
+  readonly isWorker: boolean;
+  /** Whether it can keep answers at the moment. */
+  readonly canWrite: boolean;
+  readonly targets: readonly TargetReport[];
+  readonly routes: readonly RouteThroughput[];
+  /** The failures that the first lines of a batch had in common here, the latest ones. */
+  readonly commonFailures: readonly (readonly [BatchId, CommonFailure])[];
+}
+
+export const encodeReport = (report: ReplicaReport): string =>
+  JSON.stringify({ format: FORMAT, ...report });
+
+/** Returns null for a report of another format. */
+export function decodeReport(text: string): ReplicaReport | null {
+  const { format, ...report } = JSON.parse(text) as ReplicaReport & { readonly format: number };
+  return format === FORMAT ? report : null;
+}
