@@ -83,11 +83,11 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   );
 
   app.post("/v1/batches/:id/pause", async (c) =>
-    answerJson(c, present(await batches.pause(scopedIdOf(c)))),
+    answerJson(c, await presentOne(await batches.pause(scopedIdOf(c)))),
   );
 
   app.post("/v1/batches/:id/resume", async (c) =>
-    answerJson(c, present(await batches.resume(scopedIdOf(c)))),
+    answerJson(c, await presentOne(await batches.resume(scopedIdOf(c)))),
   );
 }
 
