@@ -10,6 +10,7 @@ import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
 import type { DeletingStore } from "../deleting.ts";
+import type { ForecastStore } from "../forecasts.ts";
 import type { IntentStore } from "../intents.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
@@ -168,8 +169,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
 
-    ...postgresForecasts(db),
-    ...replicaMethods(new PostgresReplicas(db), now),
+    ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
     nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),
   };
@@ -184,11 +184,12 @@ const intentMethods = (intents: PostgresIntents, now: Now) =>
     findGarbage: (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
-const replicaMethods = (replicas: PostgresReplicas, now: Now) =>
+const replicaMethods = (replicas: PostgresReplicas, forecasts: ForecastStore, now: Now) =>
   ({
+    ...forecasts,
     renewReplica: (replica, needs) => replicas.renew(timed(now)(replica), needs),
     releaseReplica: (owner) => replicas.release(owner),
-  }) satisfies ReplicaStore;
+  }) satisfies ReplicaStore & ForecastStore;
 
 const pausingMethods = (pausing: PostgresPausing, now: Now) =>
   ({

@@ -12,6 +12,7 @@ import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
 import type { DeletingStore } from "../deleting.ts";
 import type { DeliveryStore } from "../deliveries.ts";
+import type { ForecastStore } from "../forecasts.ts";
 import type { IntentStore } from "../intents.ts";
 import type { NudgeStore } from "../nudges.ts";
 import type { ReplicaStore } from "../replicas.ts";
@@ -151,8 +152,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...deletingMethods(new SqliteDeleting(db, { stopping, tidying }), now),
 
     ...outgoingMethods(deliveries, now),
-    ...sqliteForecasts(),
-    ...replicaMethods(new SqliteReplicas(), now),
+    ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
   };
@@ -177,11 +177,12 @@ const intentMethods = (intents: SqliteIntents, now: Now) =>
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
   }) satisfies IntentStore;
 
-const replicaMethods = (replicas: SqliteReplicas, now: Now) =>
+const replicaMethods = (replicas: SqliteReplicas, forecasts: ForecastStore, now: Now) =>
   ({
+    ...forecasts,
     renewReplica: async (replica, needs) => replicas.renew(replica, needs, now()),
     releaseReplica: async (owner) => replicas.release(owner),
-  }) satisfies ReplicaStore;
+  }) satisfies ReplicaStore & ForecastStore;
 
 const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
   ({
