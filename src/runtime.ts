@@ -292,22 +292,11 @@ function newEngine(
   parts: Parts,
   { role, closers }: { readonly role: Role; readonly closers: Closers },
 ): Engine {
-  const { owner, store, blobs, intents, upstreams, webhooks, fleet, memory } = parts;
-  const { clock, log, metrics, tracing, configNow } = parts;
+  const { blobs, webhooks, configNow } = parts;
   const engine = new Engine({
-    owner,
-    store,
-    blobs,
-    intents,
-    upstreams,
+    ...parts,
     isWorker: role !== "api",
     forecastTolerance: configNow().database_url === undefined ? 0 : SHARED_FORECAST_TOLERANCE,
-    fleet,
-    memory,
-    clock,
-    log,
-    metrics,
-    tracing,
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),
     journalLimits: journalLimits(blobs.writeHints),
@@ -322,13 +311,9 @@ function newEngine(
 }
 
 function newBatches(parts: Parts, engine: Engine): Batches {
-  const { store, clock, log, metrics, tracing, configNow } = parts;
+  const { configNow } = parts;
   return new Batches({
-    store,
-    clock,
-    log,
-    metrics,
-    tracing,
+    ...parts,
     completionWindows: () => configNow().limits.completion_windows,
     nudge: () => engine.nudge(),
     nudgeStopping: () => engine.nudgeStopping(),
