@@ -4,6 +4,8 @@ import { resolve } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Command, CommanderError, Option } from "commander";
+import { administer } from "./administration.ts";
+import { type AdministrativeAct, addKeyCommands } from "./cli-keys.ts";
 import { systemClock } from "./clock.ts";
 import { configFile, loadConfig } from "./config/config.ts";
 import { ConfigWatcher } from "./config/config-watcher.ts";
@@ -65,6 +67,12 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   withTargetOptions(program.command("migrate-to")).action(async (flags: MoveFlags) => {
     exitCode = await moveTo(flags);
   });
+  addKeyCommands(program, {
+    withOptions,
+    run: async (flags, act) => {
+      exitCode = await withDatabase(flags, act);
+    },
+  });
   program.command("openapi").description("Print the OpenAPI document.").action(printOpenApi);
   try {
     await program.parseAsync(argv);
@@ -78,6 +86,16 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     return FAILED;
   }
   return exitCode;
+}
+
+/** Runs a command of an operator on the database that the configuration names. */
+async function withDatabase(flags: Overrides, act: AdministrativeAct): Promise<number> {
+  const loaded = loadConfig(flags);
+  if (!loaded.ok) return complainAbout(loaded.problems);
+  const ended = await administer(loaded.config, systemClock, act);
+  if (typeof ended === "number") return ended;
+  complain(ended.problem);
+  return FAILED;
 }
 
 /** Returns a sentence for an error of the system or a library; null for any other error. */

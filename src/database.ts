@@ -88,6 +88,27 @@ const POLL_SHARED_EVERY_MS = 4_000;
 export const pollEveryMs = ({ database_url: url }: Pick<Config, "database_url">): number =>
   url === undefined ? POLL_EVERY_MS : POLL_SHARED_EVERY_MS;
 
+/**
+ * Opens the SQLite database of a server that is running, for a command beside it; null when no server has the folder. The
+ * lock of the folder keeps a second engine away. SQLite itself lets another process write rows.
+ */
+export async function openBesideServer(
+  dir: string,
+  { database_url: url }: Places,
+  { clock, closers }: DatabaseDeps,
+): Promise<{ readonly ok: true; readonly store: Store } | Refusal | null> {
+  const path = join(dir, SQLITE_FILE);
+  if (url !== undefined || !existsSync(path)) return null;
+  const unlock = lockDataDir(dir, path);
+  if (unlock !== null) {
+    unlock();
+    return null;
+  }
+  const opened = await openSqliteStore({ path, clock, isBesideServer: true });
+  if (opened.ok) closers.add("store", () => opened.store.close());
+  return opened;
+}
+
 export function databaseIn(
   dir: string,
   { database_url: url, database }: Places,

@@ -4,15 +4,9 @@
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
-import { Batches } from "./api/batches.ts";
-import { Files } from "./api/files.ts";
-import { Idempotency } from "./api/idempotency.ts";
-import { Interactive } from "./api/interactive.ts";
-import { Models } from "./api/models.ts";
-import { Uploads } from "./api/uploads.ts";
+import type { Access } from "./api/access.ts";
 import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { BlobIntents } from "./blobs/blob-intents.ts";
-import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import { Closers } from "./closers.ts";
 import type { Config } from "./config/schema.ts";
@@ -23,18 +17,18 @@ import { Fleet } from "./engine/fleet.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
 import { encodeReport } from "./engine/replica-report.ts";
-import { type AppDeps, createApp, createWorkerApp } from "./http/app.ts";
+import { createApp, createWorkerApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
-import { MEMORY_PURPOSES, MemoryBudget } from "./resources/memory-budget.ts";
+import { MemoryBudget } from "./resources/memory-budget.ts";
 import { openStorage } from "./storage.ts";
 import type { Store } from "./store/store.ts";
 import type { Log } from "./telemetry/log.ts";
 import type { Metrics } from "./telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "./telemetry/tracing.ts";
-import type { Upstreams } from "./upstream/upstream.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
 import { upstreamWarnings } from "./upstream/warnings.ts";
+import { appDeps, defaultModelOf, openAccess, type Parts } from "./use-cases.ts";
 import { Webhooks } from "./webhooks/webhooks.ts";
 
 /** Says what a process does: it serves the API (`api`), runs batches (`worker`), or does both. */
@@ -108,7 +102,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
 }
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, role = "all", clock, log } = options;
+  const { config, role = "all", clock } = options;
   const opened = await openPlaces(options, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
@@ -129,14 +123,15 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
     return drained;
   };
   closers.add("engine", drain);
+  const access = await openAccess(parts, { role, closers });
   const makeApp = role === "worker" ? createWorkerApp : createApp;
-  const app = makeApp(appDeps(parts, engine));
+  const app = makeApp(appDeps(parts, engine, access));
   const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
   startWork(role, engine, webhooks);
-  passNudgesOn(store, engine, options);
+  passNudgesOn(store, { engine, access }, options);
   const runtime = {
     url: listening.url,
     reconfigure: (next: Config) => {
@@ -146,8 +141,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
       webhooks.reconfigure(next.webhooks);
       engine.reroute();
     },
-    nudgeToReload: () =>
-      void store.nudgeToReload().catch((err: unknown) => log.warn({ err }, "config.nudge_failed")),
+    nudgeToReload: () => nudgeToReload(parts),
     checkUpstreams: async () =>
       planFor(current).warnings.concat(upstreamWarnings(current, await upstreams.askForModels())),
     close: () => {
@@ -208,8 +202,15 @@ function startWork(role: Role, engine: Engine, webhooks: Webhooks): void {
   webhooks.start();
 }
 
+const nudgeToReload = ({ store, log }: Parts) =>
+  void store.nudgeToReload().catch((err: unknown) => log.warn({ err }, "config.nudge_failed"));
+
 /** Wakes the loops that have work because of another process. */
-function passNudgesOn(store: Store, engine: Engine, { onReloadAsked }: RuntimeOptions): void {
+function passNudgesOn(
+  store: Store,
+  { engine, access }: { readonly engine: Engine; readonly access: Access },
+  { onReloadAsked }: RuntimeOptions,
+): void {
   store.onNudge((nudge) => {
     switch (nudge) {
       case "batch_created":
@@ -220,6 +221,9 @@ function passNudgesOn(store: Store, engine: Engine, { onReloadAsked }: RuntimeOp
         break;
       case "batch_stopping":
         engine.nudgeStopping();
+        break;
+      case "keys_changed":
+        access.nudge();
         break;
       case "reload_asked":
         onReloadAsked?.();
@@ -245,29 +249,8 @@ const intakeLimits = ({ limits }: Config): IntakeLimits => ({
   chunk: DEFAULT_CHUNK_LIMITS,
 });
 
-/** The parts of which the engine and the use cases are made. */
-interface Parts {
-  /** The name of this process, which no other has. */
-  readonly owner: string;
-  readonly store: Store;
-  readonly blobs: Blobs;
-  readonly intents: BlobIntents;
-  readonly upstreams: Upstreams;
-  readonly webhooks: Webhooks;
-  readonly fleet: Fleet;
-  readonly memory: MemoryBudget;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly tracing: Tracing;
-  /** The configuration in force. */
-  readonly configNow: () => Config;
-}
-
 /** The tolerance saves most writes to a database that several processes share. One process keeps its forecasts in memory. */
 const SHARED_FORECAST_TOLERANCE = 0.01;
-
-const defaultModelOf = (config: Config) => config.default_model ?? null;
 
 /** Ends after the engine, which has nothing in flight then. */
 async function startSharing(
@@ -310,83 +293,9 @@ function newEngine(
   return engine;
 }
 
-function newBatches(parts: Parts, engine: Engine): Batches {
-  const { configNow } = parts;
-  return new Batches({
-    ...parts,
-    completionWindows: () => configNow().limits.completion_windows,
-    nudge: () => engine.nudge(),
-    nudgeStopping: () => engine.nudgeStopping(),
-    pauseRuns: () => engine.pauseRuns(),
-    nudgeChunks: () => engine.nudgeChunks(),
-  });
-}
-
-/** The use cases, and what HTTP needs beside them. */
-function appDeps(parts: Parts, engine: Engine): AppDeps {
-  const { store, blobs, intents, upstreams, fleet, memory } = parts;
-  const { clock, log, metrics, tracing, configNow } = parts;
-  const limits = () => configNow().limits;
-  const maxFileBytes = () => limits().max_file_bytes;
-  const maxUploadBytes = () => limits().max_upload_bytes;
-  const defaultModel = () => defaultModelOf(configNow());
-  const nudge = () => engine.nudge();
-  const files = new Files({
-    store,
-    blobs,
-    intents,
-    memory,
-    clock,
-    log,
-    tracing,
-    maxFileBytes,
-    nudge,
-  });
-  return {
-    files,
-    uploads: new Uploads({
-      store,
-      blobs,
-      intents,
-      memory,
-      clock,
-      log,
-      files,
-      maxFileBytes,
-      maxUploadBytes,
-      nudge,
-    }),
-    batches: newBatches(parts, engine),
-    models: new Models(upstreams),
-    idempotency: new Idempotency({ store, clock, log }),
-    interactive: new Interactive({ upstreams, clock, tracing, defaultModel }),
-    maxLineBytes: () => limits().max_line_bytes,
-    forecastsFor: (batches) => engine.forecastsFor(batches),
-    keys: () => configNow().auth?.keys ?? [],
-    isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
-    memory,
-    metrics,
-    clock,
-    log,
-    takeSnapshot: async () => ({
-      heldBytes: Object.fromEntries(
-        MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
-      ),
-      targets: upstreams.listTargets(),
-      openWork: fleet.isHousekeeper ? await store.countOpenWork().catch(() => null) : "elsewhere",
-      nowMs: clock.nowMs(),
-    }),
-  };
-}
-
 /** Loads the code for spans only when tracing is configured. */
 async function openTracing({ config, clock, log }: RuntimeOptions): Promise<Tracing> {
   if (config.tracing === undefined) return NO_TRACING;
   const { openOtlpTracing } = await import("./telemetry/tracing-otlp.ts");
   return openOtlpTracing({ ...config.tracing, clock, log });
-}
-
-async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {
-  const checks = await Promise.allSettled([store.ping(), blobs.ping()]);
-  return checks.every((check) => check.status === "fulfilled");
 }

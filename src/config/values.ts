@@ -62,6 +62,11 @@ export const graceSeconds = duration(
   "at most an hour",
 );
 
+export const lifetimeSeconds = duration(
+  (error) => z.number({ error }).min(1, { error }).max(315_360_000, { error }),
+  "at least a second and at most ten years (3650d)",
+);
+
 /**
  * A text that may stand in an HTTP header. A key from a file often ends in an invisible newline, which HTTP would
  * refuse.

@@ -85,6 +85,11 @@ export const BATCH_NOT_FOUND = failure(
   "There is no such batch, or it is of another project.",
   errorExample("No batch found with id 'batch_abc'."),
 );
+export const KEY_NOT_FOUND = failure(
+  "KeyNotFound",
+  "There is no such key, or it was revoked.",
+  errorExample("No such key: key_abc", { param: "id" }),
+);
 export const MODEL_NOT_FOUND = failure(
   "ModelNotFound",
   "No upstream serves the model.",

@@ -3,6 +3,7 @@ import type { z } from "zod";
 import type { BatchObject, CreateBatch } from "./batch.ts";
 import type { ErrorEnvelope } from "./error.ts";
 import type { DeletedFile, FileObject } from "./file.ts";
+import type { CreatedKey, CreateKey, DeletedKey, KeyObject } from "./key.ts";
 import type { ModelObject } from "./model.ts";
 import type { CompleteUpload, CreateUpload, UploadObject, UploadPartObject } from "./upload.ts";
 
@@ -24,6 +25,35 @@ export const FILE_EXAMPLE: FileObject = {
 export const DELETED_FILE_EXAMPLE: z.infer<typeof DeletedFile> = {
   object: "file",
   id: FILE_EXAMPLE.id,
+  deleted: true,
+};
+
+export const CREATE_KEY_EXAMPLE: z.input<typeof CreateKey> = {
+  name: "nightly",
+  project: "search",
+  scopes: ["read", "write"],
+  expires_at: CREATED_AT + 90 * DAY_SECONDS,
+};
+
+export const KEY_EXAMPLE: KeyObject = {
+  id: "key_5c1e0b7f9a3d4268b1f0e7d2c9a86435",
+  object: "key",
+  name: "nightly",
+  project: "search",
+  scopes: ["read", "write"],
+  created_at: CREATED_AT,
+  expires_at: CREATED_AT + 90 * DAY_SECONDS,
+  last_used_at: null,
+};
+
+export const CREATED_KEY_EXAMPLE: CreatedKey = {
+  ...KEY_EXAMPLE,
+  key: "sk-batchd-5c1e0b7f9a3d4268b1f0e7d2c9a86435-…",
+};
+
+export const DELETED_KEY_EXAMPLE: z.infer<typeof DeletedKey> = {
+  id: KEY_EXAMPLE.id,
+  object: "key",
   deleted: true,
 };
 

@@ -4,6 +4,7 @@ import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { BATCH_PAGE, BatchObject, BatchPage, CreateBatch, DeletedBatch } from "./batch.ts";
 import { IdempotencyHeader } from "./idempotency.ts";
 import { ModelList, ModelObject } from "./model.ts";
+import { ADMIN_PATHS } from "./openapi-admin.ts";
 import {
   answer,
   answerOnce,
@@ -275,6 +276,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   ...BATCH_PATHS,
   ...INTERACTIVE_PATHS,
   ...MODEL_PATHS,
+  ...ADMIN_PATHS,
   ...OPERATION_PATHS,
   ...METRICS_PATH,
   ...DOCUMENT_PATHS,

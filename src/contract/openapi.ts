@@ -33,6 +33,7 @@ export const openApiDocument = () =>
         { name: "Batches", description: "Files of requests on their way through a model." },
         { name: "Requests", description: "Single ones, answered while the client waits." },
         { name: "Models", description: "What the upstreams serve." },
+        { name: "Administration", description: "Who may use the server." },
         { name: "Operation", description: "For those who run the server." },
       ],
       paths: withScopes(PATHS),

@@ -38,6 +38,9 @@ export const ROUTE_SCOPES = {
   "POST /v1/embeddings": ["interactive"],
   "POST /v1/responses": ["interactive"],
   "POST /v1/moderations": ["interactive"],
+  "POST /v1/admin/keys": ["admin"],
+  "GET /v1/admin/keys": ["admin"],
+  "DELETE /v1/admin/keys/:id": ["admin"],
 } as const satisfies Readonly<Record<string, readonly [Scope, ...Scope[]]>>;
 
 /** The paths that have a row for the method. */

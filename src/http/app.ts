@@ -8,24 +8,25 @@ import type { Batches } from "../api/batches.ts";
 import type { Files } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Interactive } from "../api/interactive.ts";
+import type { Keys } from "../api/keys.ts";
 import type { Models } from "../api/models.ts";
 import type { Uploads } from "../api/uploads.ts";
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
-import type { KeyConfig } from "../config/schema.ts";
 import { PublicError } from "../errors.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics, Now } from "../telemetry/metrics.ts";
-import { authenticate } from "./auth.ts";
+import { authenticate, type Callers } from "./auth.ts";
 import { mountBatches } from "./batches.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 import { mountDocs } from "./docs.ts";
 import { answerError } from "./errors.ts";
 import { mountFiles } from "./files.ts";
 import { mountInteractive } from "./interactive.ts";
+import { mountKeys } from "./keys.ts";
 import { mountModels } from "./models.ts";
 import { mountOps } from "./ops.ts";
 import { canonicalPath, pathOf } from "./path.ts";
@@ -43,8 +44,8 @@ export interface AppDeps {
   /** The longest body of an interactive request. */
   readonly maxLineBytes: () => number;
   readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
-  /** Returns the keys in force; the server calls it for each request. No key is needed while the list is empty. */
-  readonly keys: () => readonly KeyConfig[];
+  readonly callers: Callers;
+  readonly keys: Keys;
   readonly isReady: () => Promise<boolean>;
   readonly memory: MemoryBudget;
   readonly metrics: Metrics;
@@ -57,7 +58,7 @@ export type App = Hono<AppEnv>;
 
 export function createApp(deps: AppDeps): App {
   const app = newApp(deps, (c) => versionHint(app, c));
-  app.use("/v1/*", authenticate(deps.keys));
+  app.use("/v1/*", authenticate(deps.callers));
   app.use("/v1/*", async (c, next) => {
     c.set("memory", deps.memory);
     await next();
@@ -69,6 +70,7 @@ export function createApp(deps: AppDeps): App {
   mountBatches(routes, deps);
   mountModels(routes, deps.models, deps.clock.nowMs());
   mountInteractive(routes, deps);
+  mountKeys(routes, deps.keys);
   mountDocs(app);
   refuseOtherMethods(app);
   return app;

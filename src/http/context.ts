@@ -1,18 +1,10 @@
 /** The context of a request: the values that middleware sets and routes read. */
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
+import type { Caller } from "../api/access.ts";
 import type { ScopedId, UntrustedId } from "../batch/batch.ts";
 import type { Clock } from "../clock.ts";
-import type { Scope } from "../contract/scope.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
-
-/** The sender of a request, as its key says. */
-export interface Caller {
-  /** The name of the key; null when no key was asked for. */
-  readonly keyName: string | null;
-  readonly project: string;
-  readonly scopes: readonly Scope[];
-}
 
 /** The bindings and variables of every request. */
 export interface AppEnv {

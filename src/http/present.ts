@@ -1,11 +1,14 @@
 /** Turns stored things into the objects of the API. No other file converts milliseconds to seconds. */
+import type { CreatedKey } from "../api/keys.ts";
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
 import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
+import type { CreatedKey as CreatedKeyObject, KeyObject } from "../contract/key.ts";
 import type { ModelObject } from "../contract/model.ts";
 import type { UploadObject, UploadPartObject } from "../contract/upload.ts";
+import type { StoredKey } from "../store/keys.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { UpstreamModel } from "../upstream/upstream.ts";
 
@@ -22,6 +25,22 @@ export const presentFile = (file: StoredFile): FileObject => ({
   expires_at: toSecondsOrNull(file.expiresAtMs),
   status: "processed",
   status_details: null,
+});
+
+export const presentKey = (key: StoredKey): KeyObject => ({
+  id: key.id,
+  object: "key",
+  name: key.name,
+  project: key.project,
+  scopes: [...key.scopes],
+  created_at: toSeconds(key.createdAtMs),
+  expires_at: toSecondsOrNull(key.expiresAtMs),
+  last_used_at: toSecondsOrNull(key.lastUsedAtMs),
+});
+
+export const presentCreatedKey = ({ key, text }: CreatedKey): CreatedKeyObject => ({
+  ...presentKey(key),
+  key: text,
 });
 
 /** `file` is given for a completed upload. */

@@ -18,6 +18,8 @@ export const COPIED_TABLES = [
   "segments",
   "deliveries",
   "idempotencyKeys",
+  "apiKeys",
+  "keyRequirement",
 ] as const;
 
 export type CopiedTable = (typeof COPIED_TABLES)[number];

@@ -3,8 +3,16 @@
  * least every ten seconds. So a store may lose nudges, and a store for one process sends none.
  */
 
-/** What has happened: a batch waits for validation, has chunks to claim, or is to stop; or an operator asks for a reload. */
-export type StoreNudge = "batch_created" | "batch_started" | "batch_stopping" | "reload_asked";
+/**
+ * What has happened: a batch waits for validation, has chunks to claim, or is to stop; a key was made or revoked; or an
+ * operator asks for a reload.
+ */
+export type StoreNudge =
+  | "batch_created"
+  | "batch_started"
+  | "batch_stopping"
+  | "keys_changed"
+  | "reload_asked";
 
 export interface NudgeStore {
   /** Calls back for nudges, also for those that this process has sent. */

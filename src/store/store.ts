@@ -28,6 +28,7 @@ import type { FinalizingStore } from "./finalizing.ts";
 import type { ForecastStore } from "./forecasts.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
 import type { IntentStore } from "./intents.ts";
+import type { KeyStore } from "./keys.ts";
 import type { LeaseStore } from "./leases.ts";
 import type { NudgeStore } from "./nudges.ts";
 import type { ReplicaStore } from "./replicas.ts";
@@ -48,6 +49,7 @@ export interface Store
     DeliveryStore,
     ReplicaStore,
     ForecastStore,
+    KeyStore,
     NudgeStore {
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;

@@ -64,6 +64,8 @@ export const LOG_EVENTS = {
     "file.deleted": "A client deleted a file.",
     "file.expired": "The time of a file was over.",
     "file.stored": "A file was uploaded.",
+    "key.created": "An operator made a key.",
+    "key.revoked": "An operator revoked a key.",
     "orphan.removed":
       "A blob that no row names, and that none can name any more, was removed; a crash had left it.",
     "server.started": "Requests are accepted from now on.",

@@ -7,6 +7,7 @@ import { BatchObject, BatchPage, CreateBatch } from "../../src/contract/batch.ts
 import { ErrorEnvelope } from "../../src/contract/error.ts";
 import { EVENT_TYPES } from "../../src/contract/event.ts";
 import { DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
+import { CreatedKey, CreateKey, DeletedKey, KeyPage } from "../../src/contract/key.ts";
 import { ModelList, ModelObject } from "../../src/contract/model.ts";
 import { openApiDocument, openApiYaml } from "../../src/contract/openapi.ts";
 import { BatchEventObject } from "../../src/contract/openapi-webhooks.ts";
@@ -25,11 +26,15 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   BatchPage,
   CompleteUpload,
   CreateBatch,
+  CreatedKey,
+  CreateKey,
   CreateUpload,
   DeletedFile,
+  DeletedKey,
   Error: ErrorEnvelope,
   File: FileObject,
   FilePage,
+  KeyPage,
   Model: ModelObject,
   ModelList,
   Upload: UploadObject,

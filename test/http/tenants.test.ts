@@ -102,6 +102,15 @@ const ROWS: Readonly<Record<string, Row>> = {
   "GET /v1/models": {},
   "GET /v1/models/:model{.+}": {},
   "DELETE /v1/models/:model{.+}": {},
+  // No project has a key with the scope `admin`, so all answers are the same refusal.
+  "POST /v1/admin/keys": {
+    places: {
+      project: (id) => ({ body: JSON.stringify({ name: "a", project: id }) }),
+      name: (id) => ({ body: JSON.stringify({ name: id }) }),
+    },
+  },
+  "GET /v1/admin/keys": { places: { after: (id) => ({ path: `?after=${id}` }) } },
+  "DELETE /v1/admin/keys/:id": {},
   "POST /v1/chat/completions": interactive,
   "POST /v1/completions": interactive,
   "POST /v1/embeddings": interactive,

@@ -14,6 +14,7 @@ import { testFinalizing } from "./store-finalizing.ts";
 import { testForecasts } from "./store-forecasts.ts";
 import { testIdempotency } from "./store-idempotency.ts";
 import { testIntents } from "./store-intents.ts";
+import { testKeys } from "./store-keys.ts";
 import { testLeases } from "./store-leases.ts";
 import { testPausing } from "./store-pausing.ts";
 import { testReplicas } from "./store-replicas.ts";
@@ -37,5 +38,6 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: intents and garbage`, () => testIntents(open));
   describe(`${name} store: replicas`, () => testReplicas(open));
   describe(`${name} store: forecasts`, () => testForecasts(open));
+  describe(`${name} store: keys`, () => testKeys(open));
   describe(`${name} store: idempotency`, () => testIdempotency(open));
 }

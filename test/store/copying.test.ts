@@ -2,8 +2,10 @@
 import { getTableColumns, getTableName, isTable, type Table } from "drizzle-orm";
 import { expect, test } from "vitest";
 import { COPIED_TABLES } from "../../src/store/copying.ts";
+import * as postgresAccess from "../../src/store/postgres/access-schema.ts";
 import * as postgresFiles from "../../src/store/postgres/file-schema.ts";
 import * as postgresBatches from "../../src/store/postgres/schema.ts";
+import * as sqliteAccess from "../../src/store/sqlite/access-schema.ts";
 import * as sqliteFiles from "../../src/store/sqlite/file-schema.ts";
 import * as sqliteBatches from "../../src/store/sqlite/schema.ts";
 
@@ -15,8 +17,8 @@ const NOT_COPIED = {
 };
 
 const SCHEMAS = {
-  SQLite: { ...sqliteFiles, ...sqliteBatches },
-  PostgreSQL: { ...postgresFiles, ...postgresBatches },
+  SQLite: { ...sqliteFiles, ...sqliteBatches, ...sqliteAccess },
+  PostgreSQL: { ...postgresFiles, ...postgresBatches, ...postgresAccess },
 };
 
 const isCopied = (name: string) => (COPIED_TABLES as readonly string[]).includes(name);

@@ -94,7 +94,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: [STORE, "config/schema.ts"],
   },
   "api/": {
-    may: [...BASE, STORE, BLOBS, "blobs/blob-intents.ts", "errors.ts"],
+    may: [...BASE, STORE, BLOBS, "blobs/blob-intents.ts", "errors.ts", "loop.ts"],
     mayKnow: [UPSTREAM, "resources/memory-budget.ts"],
   },
   "http/": {
@@ -111,9 +111,15 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["storage.ts", "database.ts", "moving/", "closers.ts"],
     mayKnow: ["clock.ts", "config/schema.ts"],
   },
+  "use-cases.ts": {
+    may: ["api/", "resources/memory-budget.ts"],
+    mayKnow: [""],
+  },
   "runtime.ts": { may: [""] },
   "cli.ts": {
     may: [
+      "administration.ts",
+      "cli-keys.ts",
       "runtime.ts",
       "migrate-to.ts",
       "config/",
@@ -124,6 +130,14 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
       "errors.ts",
       "redactor.ts",
     ],
+  },
+  "administration.ts": {
+    may: ["api/", "storage.ts", "database.ts", "closers.ts", "telemetry/log.ts"],
+    mayKnow: ["clock.ts", "config/schema.ts"],
+  },
+  "cli-keys.ts": {
+    may: ["contract/", "config/values.ts", "errors.ts"],
+    mayKnow: ["administration.ts", "api/", "batch/", "config/overrides.ts", "store/*"],
   },
   "main.ts": { may: ["cli.ts"] },
 };
@@ -157,7 +171,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "@opentelemetry/exporter-trace-otlp-proto": ["telemetry/tracing-otlp.ts"],
   "@opentelemetry/resources": ["telemetry/tracing-otlp.ts"],
   "@opentelemetry/sdk-trace": ["telemetry/tracing-otlp.ts"],
-  commander: ["cli.ts"],
+  commander: ["cli.ts", "cli-keys.ts"],
 };
 
 /** The modules of Node that the pure rules may use: none of them waits, reads or sends. */

@@ -47,6 +47,11 @@ export class Fleet implements AsyncDisposable {
     this.#options = options;
   }
 
+  /** The data folder of all members. */
+  get dataDir(): string {
+    return join(this.#folder.path, "data");
+  }
+
   api(): Promise<Member> {
     return this.#start("api", []);
   }
@@ -68,7 +73,7 @@ export class Fleet implements AsyncDisposable {
     const path = join(this.#folder.path, `member-${++this.#count}.yaml`);
     const places = {
       server: { port: 0 },
-      data_dir: join(this.#folder.path, "data"),
+      data_dir: this.dataDir,
       ...(storage !== undefined && { storage }),
     };
     const engine = { lease_seconds: LEASE_SECONDS };

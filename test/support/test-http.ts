@@ -3,10 +3,12 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
+import { Access } from "../../src/api/access.ts";
 import { Batches } from "../../src/api/batches.ts";
 import { Files } from "../../src/api/files.ts";
 import { Idempotency } from "../../src/api/idempotency.ts";
 import { Interactive } from "../../src/api/interactive.ts";
+import { Keys } from "../../src/api/keys.ts";
 import { Models } from "../../src/api/models.ts";
 import { Uploads } from "../../src/api/uploads.ts";
 import type { Forecast } from "../../src/batch/forecast.ts";
@@ -44,6 +46,7 @@ export interface TestApi extends AsyncDisposable {
   readonly url: string;
   readonly dataDir: string;
   readonly store: Store;
+  readonly keys: Keys;
   readonly blobs: Blobs;
   readonly client: OpenAI;
   /** The events in the log so far. */
@@ -53,15 +56,22 @@ export interface TestApi extends AsyncDisposable {
   /** Returns every file below the folder of the blobs. */
   storedFiles(): string[];
   setReady(ready: boolean): void;
-  /** Moves the clock forward. */
+  /** Moves the date forward. */
   advance(ms: number): void;
+  /** Lets time pass for everything that measures it, without its timers. */
+  passTime(ms: number): void;
   fetch(path: string, init?: RequestInit): Promise<Response>;
 }
 
 export async function startTestApi(options: TestApiOptions = {}): Promise<TestApi> {
   const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), "batchd-http-"));
   let aheadMs = 0;
-  const clock = options.clock ?? { ...systemClock, nowMs: () => Date.now() + aheadMs };
+  let passedMs = 0;
+  const clock = options.clock ?? {
+    ...systemClock,
+    nowMs: () => Date.now() + aheadMs,
+    elapsedMs: () => systemClock.elapsedMs() + passedMs,
+  };
   const opened = await openSqliteStore({ path: join(dataDir, "batchd.sqlite"), clock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
@@ -76,7 +86,10 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const maxFileBytes = () => options.limits?.maxFileBytes ?? 209_715_200;
   const maxUploadBytes = () => options.limits?.maxUploadBytes ?? 8_589_934_592;
   const metrics = new Metrics();
-  const keys = (options.keys ?? []).map((key) => ({ scopes: [...DEFAULT_SCOPES], ...key }));
+  const configured = (options.keys ?? []).map((key) => ({ scopes: [...DEFAULT_SCOPES], ...key }));
+  const access = new Access({ store, clock, log, configured: () => configured });
+  await access.start();
+  const keys = new Keys({ store, clock, log, refresh: () => access.refresh() });
   const intents = new BlobIntents({ store, blobs, log });
   const memory = new MemoryBudget(() => 512 * 1024 * 1024);
   const files = new Files({
@@ -107,7 +120,8 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       const forecasts = batches.map(({ id }) => [id, options.forecast?.() ?? null] as const);
       return new Map(forecasts.flatMap(([id, each]) => (each === null ? [] : [[id, each]])));
     },
-    keys: () => keys,
+    callers: access,
+    keys,
     isReady: async () => isReady,
     memory,
     metrics,
@@ -127,6 +141,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     dataDir,
     store,
     blobs,
+    keys,
     client: new OpenAI({ baseURL: `${url}/v1`, apiKey: "sk-test", maxRetries: 0 }),
     log: lines,
     nudges: () => nudgeCount,
@@ -137,9 +152,13 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     advance: (ms) => {
       aheadMs += ms;
     },
+    passTime: (ms) => {
+      passedMs += ms;
+    },
     fetch: (path, init) => fetch(url + path, init),
     async [Symbol.asyncDispose]() {
       await listening.close(0);
+      await access.close();
       await store.close();
       if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true });
     },

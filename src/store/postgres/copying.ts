@@ -1,4 +1,5 @@
 /** Reads and writes whole tables, with the numbers of their rows: see `../copying.ts`. */
+
 import {
   COPIED_TABLES,
   type CopiedTable,
@@ -7,6 +8,7 @@ import {
   type InstallationFacts,
   type Row,
 } from "../copying.ts";
+import { apiKeys, keyRequirement } from "./access-schema.ts";
 import type { Database, Db } from "./database.ts";
 import { asc, getTableName, gt, type SQL, sql } from "./drizzle.ts";
 import {
@@ -28,6 +30,8 @@ const TABLES = {
   segments,
   deliveries,
   idempotencyKeys,
+  apiKeys,
+  keyRequirement,
 };
 
 /** PostgreSQL takes 65,535 values in a statement, and the widest table has some 40 columns. */

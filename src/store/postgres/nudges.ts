@@ -12,8 +12,12 @@ const NUDGES: readonly string[] = [
   "batch_created",
   "batch_started",
   "batch_stopping",
+  "keys_changed",
   "reload_asked",
 ] satisfies readonly StoreNudge[];
+
+/** The nudges that a listener takes for missed when it begins. */
+const NUDGES_MISSED = ["batch_created", "batch_started", "batch_stopping", "keys_changed"] as const;
 
 /** Nudges of one kind are gathered for so long, because each makes every process ask the database. */
 const GATHER_MS = 500;
@@ -75,7 +79,7 @@ export class NudgeListener {
       await client.query(`listen ${CHANNEL}`);
       this.#pauseMs = FIRST_PAUSE_MS;
       // Nudges may have been missed before.
-      for (const nudge of ["batch_created", "batch_started", "batch_stopping"] as const) {
+      for (const nudge of NUDGES_MISSED) {
         this.#receive(nudge);
       }
       await ended;

@@ -12,6 +12,7 @@ import type { CopyStore } from "../copying.ts";
 import type { DeletingStore } from "../deleting.ts";
 import type { ForecastStore } from "../forecasts.ts";
 import type { IntentStore } from "../intents.ts";
+import type { KeyStore } from "../keys.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { PostgresBatches } from "./batches.ts";
@@ -28,6 +29,7 @@ import { postgresForecasts } from "./forecasts.ts";
 import { PostgresIdempotency } from "./idempotency.ts";
 import { Installation } from "./installation.ts";
 import { PostgresIntents } from "./intents.ts";
+import { PostgresKeys } from "./keys.ts";
 import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
 import { NudgeListener, sendNudge } from "./nudges.ts";
@@ -110,7 +112,6 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
   const files = new PostgresFiles(db, idempotency);
   const uploads = new PostgresUploads(db, idempotency);
   const batches = new PostgresBatches(db, idempotency);
-  const validation = new PostgresValidation(db);
   const leases = new PostgresLeases(db);
   const stopping = new PostgresStopping(db);
   const finalizing = new PostgresFinalizing(db);
@@ -148,9 +149,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     cancelBatchIfOpen: (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new PostgresPausing(db), now),
 
-    claimBatchToValidate: (claim, formerProject) => validation.claim(bid(claim), formerProject),
-    failBatchIfLeased: (lease, failure) => validation.failIfLeased(lease, failure, now()),
-    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
+    ...validationMethods(new PostgresValidation(db), now),
 
     ...openListMethods(new PostgresOpenLists(db), now),
     ...chunkMethods(new PostgresChunks(db), now),
@@ -170,10 +169,19 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
 
     ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
+    ...keyMethods(new PostgresKeys(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
     nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),
   };
 }
+
+const validationMethods = (validation: PostgresValidation, now: Now) =>
+  ({
+    claimBatchToValidate: (claim, formerProject) =>
+      validation.claim(timed(now)(claim), formerProject),
+    failBatchIfLeased: (lease, failure) => validation.failIfLeased(lease, failure, now()),
+    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
+  }) satisfies Partial<Store>;
 
 const intentMethods = (intents: PostgresIntents, now: Now) =>
   ({
@@ -190,6 +198,15 @@ const replicaMethods = (replicas: PostgresReplicas, forecasts: ForecastStore, no
     renewReplica: (replica, needs) => replicas.renew(timed(now)(replica), needs),
     releaseReplica: (owner) => replicas.release(owner),
   }) satisfies ReplicaStore & ForecastStore;
+
+const keyMethods = (keys: PostgresKeys, now: Now) =>
+  ({
+    insertKey: (key) => keys.insert(key),
+    listKeys: (query) => keys.list(query),
+    deleteKeyIfPresent: (id) => keys.deleteIfPresent(id),
+    findKeysInForce: (mark) => keys.findInForce(mark, now()),
+    recordKeyUses: (ids) => keys.recordUses(ids, now()),
+  }) satisfies KeyStore;
 
 const pausingMethods = (pausing: PostgresPausing, now: Now) =>
   ({

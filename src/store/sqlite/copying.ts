@@ -9,6 +9,7 @@ import {
   type InstallationFacts,
   type Row,
 } from "../copying.ts";
+import { apiKeys, keyRequirement } from "./access-schema.ts";
 import { type Db, write } from "./database.ts";
 import { asc, getTableName, gt, sql } from "./drizzle.ts";
 import {
@@ -30,6 +31,8 @@ const TABLES = {
   segments,
   deliveries,
   idempotencyKeys,
+  apiKeys,
+  keyRequirement,
 };
 
 /** SQLite takes 32,766 values in a statement, and the widest table has some 40 columns. */

@@ -23,6 +23,13 @@ export function migrateIfKnown(db: Db, migrationsDir: string): boolean {
   return true;
 }
 
+/** Whether the database has exactly the migrations of this version. */
+export function isUpToDate(db: Db, migrationsDir: string): boolean {
+  const known = readMigrationFiles({ migrationsFolder: migrationsDir }).map(({ hash }) => hash);
+  const applied = new Set(appliedHashes(db));
+  return known.length === applied.size && known.every((hash) => applied.has(hash));
+}
+
 export const isMigrated = (db: Db): boolean =>
   db.get(sql`select 1 from sqlite_schema where type = 'table' and name = ${TABLE}`) !== undefined;
 

@@ -14,6 +14,7 @@ import type { DeletingStore } from "../deleting.ts";
 import type { DeliveryStore } from "../deliveries.ts";
 import type { ForecastStore } from "../forecasts.ts";
 import type { IntentStore } from "../intents.ts";
+import type { KeyStore } from "../keys.ts";
 import type { NudgeStore } from "../nudges.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
@@ -29,8 +30,9 @@ import { SqliteFinalizing } from "./finalizing.ts";
 import { sqliteForecasts } from "./forecasts.ts";
 import { SqliteIdempotency } from "./idempotency.ts";
 import { SqliteIntents } from "./intents.ts";
+import { SqliteKeys } from "./keys.ts";
 import { SqliteLeases } from "./leases.ts";
-import { isMigrated, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
+import { isMigrated, isUpToDate, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
 import { SqlitePausing } from "./pausing.ts";
 import { SqliteReplicas } from "./replicas.ts";
@@ -45,6 +47,8 @@ export interface SqliteOptions {
   /** The path of the database file, in a folder that exists. */
   readonly path: string;
   readonly migrationsDir?: string;
+  /** Whether a server has the folder and does the rest: then nothing is migrated and no lease is taken back. */
+  readonly isBesideServer?: boolean;
   /** Says what time it is for everything in the store. */
   readonly clock: Pick<Clock, "nowMs">;
 }
@@ -53,15 +57,23 @@ export type OpenResult =
   | { readonly ok: true; readonly store: Store; readonly copying: CopyStore }
   | { readonly ok: false; readonly problem: string };
 
+const OTHER_VERSION =
+  "the server that is using the data folder is of another version than this command: use the command of that version";
+
 /**
  * Opens the database, brings its tables up to date and takes back every lease, as all former holders in this folder
  * are gone. Refuses a database that a newer version has changed.
  */
 export async function openSqliteStore(options: SqliteOptions): Promise<OpenResult> {
-  const { path, migrationsDir = MIGRATIONS_DIR, clock } = options;
+  const { path, migrationsDir = MIGRATIONS_DIR, isBesideServer = false, clock } = options;
   const db = openDatabase(path);
   try {
-    if (migrateIfKnown(db, migrationsDir)) {
+    if (isBesideServer && !isUpToDate(db, migrationsDir)) {
+      db.$client.close();
+      return { ok: false, problem: OTHER_VERSION };
+    }
+    if (isBesideServer || migrateIfKnown(db, migrationsDir)) {
+      if (!isBesideServer) new SqliteLeases(db).takeAllBack();
       const copying = new SqliteCopying(db, () => clock.nowMs());
       return { ok: true, store: composeStore(db, clock), copying };
     }
@@ -103,7 +115,6 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const tidying = new SqliteTidying(db);
   const wal = new WalSync(db.$client.name);
   const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
-  leases.takeAllBack();
   return {
     ...intentMethods(intents, now),
     insertFileIfDeclared: async (file, receipt) => files.insertIfDeclared(file, receipt),
@@ -153,6 +164,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
 
     ...outgoingMethods(deliveries, now),
     ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
+    ...keyMethods(new SqliteKeys(db), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
   };
@@ -183,6 +195,15 @@ const replicaMethods = (replicas: SqliteReplicas, forecasts: ForecastStore, now:
     renewReplica: async (replica, needs) => replicas.renew(replica, needs, now()),
     releaseReplica: async (owner) => replicas.release(owner),
   }) satisfies ReplicaStore & ForecastStore;
+
+const keyMethods = (keys: SqliteKeys, now: Now) =>
+  ({
+    insertKey: async (key) => keys.insert(key),
+    listKeys: async (query) => keys.list(query),
+    deleteKeyIfPresent: async (id) => keys.deleteIfPresent(id),
+    findKeysInForce: async (mark) => keys.findInForce(mark, now()),
+    recordKeyUses: async (ids) => keys.recordUses(ids, now()),
+  }) satisfies KeyStore;
 
 const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
   ({

@@ -1,0 +1,126 @@
+/** The commands `batchd keys …`. A new key goes to standard output alone, so that a script can take it from there. */
+import type { Command } from "commander";
+import type { Administration } from "./administration.ts";
+import type { CreatedKey } from "./api/keys.ts";
+import type { UntrustedId } from "./batch/batch.ts";
+import type { Overrides } from "./config/overrides.ts";
+import { lifetimeSeconds } from "./config/values.ts";
+import { ADMIN_PAGE, CreateKey, DEFAULT_PROJECT } from "./contract/key.ts";
+import { DEFAULT_SCOPES, SCOPES } from "./contract/scope.ts";
+import { PublicError } from "./errors.ts";
+import type { StoredKey } from "./store/keys.ts";
+
+const OK = 0;
+const FAILED = 1;
+
+const say = (line: string) => process.stdout.write(`${line}\n`);
+const complain = (line: string) => process.stderr.write(`batchd: ${line}\n`);
+
+/** Resolves to the exit code. */
+export type AdministrativeAct = (administration: Administration) => Promise<number>;
+
+interface Commands {
+  /** Adds the options that name a configuration. */
+  readonly withOptions: (command: Command) => Command;
+  readonly run: (flags: Overrides, act: AdministrativeAct) => Promise<void>;
+}
+
+interface CreateFlags extends Overrides {
+  readonly name: string;
+  readonly project: string;
+  readonly scopes: string;
+  readonly expiresIn?: string;
+}
+
+export function addKeyCommands(program: Command, { withOptions, run }: Commands): void {
+  const keys = program.command("keys").description("Make, list and revoke keys of the API.");
+  withOptions(keys.command("create"))
+    .description("Make a key and print it. It is shown only once.")
+    .requiredOption("--name <name>", "what the key is for, as logs and lists show it")
+    .option("--project <project>", "the project whose files and batches it sees", DEFAULT_PROJECT)
+    .option(
+      "--scopes <scopes>",
+      `what it may do: some of ${SCOPES.join(",")}`,
+      DEFAULT_SCOPES.join(","),
+    )
+    .option("--expires-in <time>", "its lifetime, such as 12h or 90d; without it there is no end")
+    .action((flags: CreateFlags) => run(flags, (opened) => create(flags, opened)));
+  withOptions(keys.command("list"))
+    .description("List the keys that were made, without the keys themselves.")
+    .action((flags: Overrides) => run(flags, list));
+  withOptions(keys.command("revoke"))
+    .argument("<id>", "the id of the key, such as key_0f3c…")
+    .description("Revoke a key. Every server refuses it within five seconds.")
+    .action((id: string, flags: Overrides) => run(flags, (opened) => revoke(id, opened)));
+}
+
+async function create(flags: CreateFlags, { keys, clock }: Administration): Promise<number> {
+  const { name, project } = flags;
+  const asked = CreateKey.safeParse({ name, project, scopes: flags.scopes.split(",") });
+  const lifetime = lifetimeSeconds.optional().safeParse(flags.expiresIn);
+  const issues = [
+    ...(asked.error?.issues ?? []).map(({ path, message }) => `--${String(path[0])}: ${message}`),
+    ...(lifetime.error?.issues ?? []).map(({ message }) => `--expires-in: ${message}`),
+  ];
+  for (const issue of new Set(issues)) complain(issue);
+  if (!asked.success || !lifetime.success) return FAILED;
+  return reporting(async () => {
+    const { key, text } = await keys.create({
+      ...{ name, project, scopes: asked.data.scopes },
+      expiresAtMs: lifetime.data === undefined ? null : clock.nowMs() + lifetime.data * 1000,
+    });
+    say(text);
+    complain(`made ${summaryOf(key)}. The key above is shown only now.`);
+  });
+}
+
+const summaryOf = ({ id, name, project, scopes, expiresAtMs }: CreatedKey["key"]) =>
+  `${id} (${name}) of the project ${project}, which may ${scopes.join(", ")}${expiresAtMs === null ? "" : ` until ${dateOf(expiresAtMs)}`}`;
+
+async function list({ keys }: Administration): Promise<number> {
+  const rows = [["ID", "NAME", "PROJECT", "SCOPES", "EXPIRES", "LAST USED"]];
+  let after: UntrustedId<"key"> | null = null;
+  for (;;) {
+    const page = await keys.list({ limit: ADMIN_PAGE.max, after });
+    rows.push(...page.data.map(rowOf));
+    const last: StoredKey | undefined = page.data.at(-1);
+    if (!page.hasMore || last === undefined) break;
+    after = last.id;
+  }
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
+  for (const row of rows) {
+    say(
+      row
+        .map((cell, i) => cell.padEnd(widths[i] ?? 0))
+        .join("  ")
+        .trimEnd(),
+    );
+  }
+  return OK;
+}
+
+const dateOf = (atMs: number) => new Date(atMs).toISOString();
+
+const rowOf = ({ id, name, project, scopes, expiresAtMs, lastUsedAtMs }: StoredKey): string[] => [
+  ...[id, name, project, scopes.join(",")],
+  expiresAtMs === null ? "never" : dateOf(expiresAtMs),
+  lastUsedAtMs === null ? "never" : dateOf(lastUsedAtMs),
+];
+
+const revoke = (id: string, { keys }: Administration): Promise<number> =>
+  reporting(async () => {
+    const revoked = await keys.revoke(id as UntrustedId<"key">);
+    say(`revoked ${revoked}; every server refuses it within five seconds`);
+  });
+
+/** Prints an error that a client of the API would get in the same case. */
+async function reporting(act: () => Promise<void>): Promise<number> {
+  try {
+    await act();
+    return OK;
+  } catch (error) {
+    if (!(error instanceof PublicError)) throw error;
+    complain(error.message);
+    return FAILED;
+  }
+}

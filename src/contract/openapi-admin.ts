@@ -1,0 +1,72 @@
+/** The routes for operators, for the OpenAPI document. */
+import { z } from "zod";
+import type { ZodOpenApiPathsObject } from "zod-openapi";
+import { ADMIN_PAGE, CreatedKey, CreateKey, DeletedKey, KeyPage } from "./key.ts";
+import {
+  answer,
+  BAD_REQUEST,
+  BODY_TOO_LARGE,
+  COMMON_FAILURES,
+  JSON_TYPE,
+  KEY_NOT_FOUND,
+} from "./openapi-answers.ts";
+import {
+  CREATE_KEY_EXAMPLE,
+  CREATED_KEY_EXAMPLE,
+  DELETED_KEY_EXAMPLE,
+  KEY_EXAMPLE,
+  pageExample,
+} from "./openapi-examples.ts";
+import { pageQuery } from "./page.ts";
+
+export const ADMIN_PATHS: ZodOpenApiPathsObject = {
+  "/v1/admin/keys": {
+    post: {
+      operationId: "createKey",
+      tags: ["Administration"],
+      summary: "Make a key",
+      description:
+        "The answer is the only one that has the key itself: the server stores a digest. Every server takes the key within five seconds. An `Idempotency-Key` has no effect.",
+      requestBody: {
+        required: true,
+        content: { [JSON_TYPE]: { schema: CreateKey, example: CREATE_KEY_EXAMPLE } },
+      },
+      responses: {
+        "200": answer("The new key.", CreatedKey, { created: CREATED_KEY_EXAMPLE }),
+        "400": BAD_REQUEST,
+        "413": BODY_TOO_LARGE,
+        ...COMMON_FAILURES,
+      },
+    },
+    get: {
+      operationId: "listKeys",
+      tags: ["Administration"],
+      summary: "List the keys that were made, newest first",
+      description: "Keys of the configuration are not among them. Expired keys are.",
+      requestParams: { query: z.object(pageQuery(ADMIN_PAGE)) },
+      responses: {
+        "200": answer("A page of keys.", KeyPage, { page: pageExample(KEY_EXAMPLE) }),
+        "400": BAD_REQUEST,
+        "404": KEY_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+  "/v1/admin/keys/{key_id}": {
+    delete: {
+      operationId: "revokeKey",
+      tags: ["Administration"],
+      summary: "Revoke a key",
+      description:
+        "Every server refuses it within five seconds. Requests that began before go on to their end.",
+      requestParams: {
+        path: z.object({ key_id: z.string().meta({ example: KEY_EXAMPLE.id }) }),
+      },
+      responses: {
+        "200": answer("The key is revoked.", DeletedKey, { deleted: DELETED_KEY_EXAMPLE }),
+        "404": KEY_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+};

@@ -1,0 +1,40 @@
+/** The routes of keys, for operators. */
+import type { KeyRequest, Keys } from "../api/keys.ts";
+import type { UntrustedId } from "../batch/batch.ts";
+import { ADMIN_PAGE, CreateKey } from "../contract/key.ts";
+import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
+import type { AppContext } from "./context.ts";
+import { answerJson, readJson } from "./json.ts";
+import { answerPage } from "./list.ts";
+import { presentCreatedKey, presentKey } from "./present.ts";
+import { integerParam, textParam } from "./query.ts";
+import type { Routes } from "./routes.ts";
+
+/** An `Idempotency-Key` has no effect here, because the answer would be stored with the key in it. */
+export function mountKeys(app: Routes, keys: Keys): void {
+  app.post("/v1/admin/keys", async (c) => {
+    const created = await keys.create(keyRequest(await readJson(c)));
+    return answerJson(c, presentCreatedKey(created));
+  });
+
+  app.get("/v1/admin/keys", async (c) =>
+    answerPage(c, pageQuery(c), { read: (query) => keys.list(query), present: presentKey }),
+  );
+
+  app.delete("/v1/admin/keys/:id", async (c) => {
+    const id = await keys.revoke(c.req.param("id") as UntrustedId<"key">);
+    return answerJson(c, { id, object: "key", deleted: true });
+  });
+}
+
+function keyRequest(json: unknown): KeyRequest {
+  const { name, project, scopes, expires_at: expiresAt } = parseBody(CreateKey, json);
+  return { name, project, scopes, expiresAtMs: expiresAt == null ? null : expiresAt * 1000 };
+}
+
+function pageQuery(c: AppContext) {
+  const limit = integerParam(c, "limit") ?? ADMIN_PAGE.default;
+  if (limit > ADMIN_PAGE.max) throw integerTooLarge("limit", limit, ADMIN_PAGE.max);
+  if (limit < ADMIN_PAGE.min) throw integerTooSmall("limit", limit, ADMIN_PAGE.min);
+  return { limit, after: textParam(c, "after") as UntrustedId<"key"> | null };
+}

@@ -1,0 +1,55 @@
+/**
+ * The part of the store for keys that were made at run time. A key itself is never stored, only its digest. As a key has
+ * 256 random bits, a fast digest (SHA-256) is enough: no list of likely keys exists that a slow one would protect from.
+ */
+import type { Id, UntrustedId } from "../batch/batch.ts";
+import type { Scope } from "../contract/scope.ts";
+import type { Page } from "./page.ts";
+
+export type KeyId = Id<"key">;
+
+export interface StoredKey {
+  readonly id: KeyId;
+  readonly name: string;
+  readonly project: string;
+  readonly scopes: readonly Scope[];
+  readonly createdAtMs: number;
+  /** Null for a key without an end. */
+  readonly expiresAtMs: number | null;
+  /** Up to a minute older than the truth; null for a key that was never used. */
+  readonly lastUsedAtMs: number | null;
+}
+
+export type NewKey = Omit<StoredKey, "lastUsedAtMs"> & {
+  /** The SHA-256 of the key, in hexadecimal. */
+  readonly digest: string;
+};
+
+/** A key that has not expired, as far as a request is concerned. */
+export type KeyInForce = Pick<NewKey, "id" | "name" | "project" | "scopes" | "digest">;
+
+export interface KeysInForce {
+  /** Whether a key was ever made. Requests without one are refused from then on, also when no key is left. */
+  readonly isKeyRequired: boolean;
+  readonly keys: readonly KeyInForce[];
+  /** Changes whenever `keys` does. */
+  readonly mark: string;
+}
+
+export interface KeyQuery {
+  readonly limit: number;
+  readonly after: UntrustedId<"key"> | null;
+}
+
+/** The part of the {@link Store} port for keys. Keys belong to the installation, so their ids need no project. */
+export interface KeyStore {
+  insertKey(key: NewKey): Promise<void>;
+  /** Lists keys, expired ones too. Returns null when `after` names no key. */
+  listKeys(query: KeyQuery): Promise<Page<StoredKey> | null>;
+  /** Returns the key that was deleted; null when there is none. */
+  deleteKeyIfPresent(id: UntrustedId<"key">): Promise<StoredKey | null>;
+  /** Returns null when nothing has changed since `mark`. */
+  findKeysInForce(mark: string | null): Promise<KeysInForce | null>;
+  /** Sets the last use of these keys to now. */
+  recordKeyUses(ids: readonly KeyId[]): Promise<void>;
+}

@@ -1,0 +1,94 @@
+/** Keys that were made at run time. */
+import type { UntrustedId } from "../../batch/batch.ts";
+import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
+import type { Page } from "../page.ts";
+import { apiKeys, keyRequirement } from "./access-schema.ts";
+import type { Database } from "./database.ts";
+import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { sendNudge } from "./nudges.ts";
+import { lockLists } from "./order.ts";
+
+/** The list of all keys, in the place of a project. No project can have this name. */
+const ALL_KEYS = ":keys";
+
+/** Converts the id as the column would, because a client may have put anything into it. */
+const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${sql.param(id, apiKeys.id)}`;
+const isInForce = (now: SQL) => or(isNull(apiKeys.expiresAtMs), gt(apiKeys.expiresAtMs, now));
+
+export class PostgresKeys {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  insert(key: NewKey): Promise<void> {
+    return this.#db.transaction(async (db) => {
+      await db
+        .insert(keyRequirement)
+        .overridingSystemValue()
+        .values({ sequence: 1 })
+        .onConflictDoNothing();
+      await sendNudge(db, "keys_changed");
+      await lockLists(db, ALL_KEYS);
+      await db.insert(apiKeys).values(key);
+    });
+  }
+
+  list({ limit, after }: KeyQuery): Promise<Page<StoredKey> | null> {
+    return this.#db.read(async (db) => {
+      let start: SQL | undefined;
+      if (after !== null) {
+        const [cursor] = await db
+          .select({ sequence: apiKeys.sequence })
+          .from(apiKeys)
+          .where(isKey(after));
+        if (cursor === undefined) return null;
+        start = lt(apiKeys.sequence, cursor.sequence);
+      }
+      const rows = await db
+        .select()
+        .from(apiKeys)
+        .where(start)
+        .orderBy(desc(apiKeys.sequence))
+        .limit(limit + 1);
+      return { data: rows.slice(0, limit).map(keyFromRow), hasMore: rows.length > limit };
+    });
+  }
+
+  deleteIfPresent(id: UntrustedId<"key">): Promise<StoredKey | null> {
+    return this.#db.transaction(async (db) => {
+      const [row] = await db.delete(apiKeys).where(isKey(id)).returning();
+      if (row === undefined) return null;
+      await sendNudge(db, "keys_changed");
+      return keyFromRow(row);
+    });
+  }
+
+  /** A key is never changed, and numbers are never used again, so count and last number tell every change. */
+  findInForce(mark: string | null, now: SQL): Promise<KeysInForce | null> {
+    return this.#db.read(async (db) => {
+      const [found] = await db
+        .select({
+          mark: sql<string>`(select count(*) from key_requirement) || '/' || count(*) || '/' || coalesce(max(sequence), 0)`,
+        })
+        .from(apiKeys)
+        .where(isInForce(now));
+      if (found === undefined || found.mark === mark) return null;
+      const keys = await db.select().from(apiKeys).where(isInForce(now));
+      return { isKeyRequired: !found.mark.startsWith("0/"), keys, mark: found.mark };
+    });
+  }
+
+  async recordUses(ids: readonly KeyId[], now: SQL): Promise<void> {
+    await this.#db.change((db) =>
+      db
+        .update(apiKeys)
+        .set({ lastUsedAtMs: now })
+        .where(inArray(apiKeys.id, [...ids])),
+    );
+  }
+}
+
+const keyFromRow = ({ sequence: _, digest: __, ...key }: typeof apiKeys.$inferSelect): StoredKey =>
+  key;

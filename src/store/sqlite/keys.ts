@@ -1,0 +1,77 @@
+/** Keys that were made at run time. */
+import type { UntrustedId } from "../../batch/batch.ts";
+import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
+import type { Page } from "../page.ts";
+import { apiKeys, keyRequirement } from "./access-schema.ts";
+import { type Db, write } from "./database.ts";
+import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+
+const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${id}`;
+const isInForce = (nowMs: number) =>
+  or(isNull(apiKeys.expiresAtMs), gt(apiKeys.expiresAtMs, nowMs));
+
+export class SqliteKeys {
+  readonly #db: Db;
+
+  constructor(db: Db) {
+    this.#db = db;
+  }
+
+  insert(key: NewKey): void {
+    write(this.#db, () => {
+      this.#db.insert(keyRequirement).values({ sequence: 1 }).onConflictDoNothing().run();
+      this.#db.insert(apiKeys).values(key).run();
+    });
+  }
+
+  list({ limit, after }: KeyQuery): Page<StoredKey> | null {
+    let start: SQL | undefined;
+    if (after !== null) {
+      const cursor = this.#db
+        .select({ sequence: apiKeys.sequence })
+        .from(apiKeys)
+        .where(isKey(after))
+        .get();
+      if (cursor === undefined) return null;
+      start = lt(apiKeys.sequence, cursor.sequence);
+    }
+    const rows = this.#db
+      .select()
+      .from(apiKeys)
+      .where(start)
+      .orderBy(desc(apiKeys.sequence))
+      .limit(limit + 1)
+      .all();
+    return { data: rows.slice(0, limit).map(keyFromRow), hasMore: rows.length > limit };
+  }
+
+  deleteIfPresent(id: UntrustedId<"key">): StoredKey | null {
+    const row = this.#db.delete(apiKeys).where(isKey(id)).returning().get();
+    return row === undefined ? null : keyFromRow(row);
+  }
+
+  /** A key is never changed, and numbers are never used again, so count and last number tell every change. */
+  findInForce(mark: string | null, nowMs: number): KeysInForce | null {
+    const [found] = this.#db
+      .select({
+        mark: sql<string>`(select count(*) from key_requirement) || '/' || count(*) || '/' || coalesce(max(sequence), 0)`,
+      })
+      .from(apiKeys)
+      .where(isInForce(nowMs))
+      .all();
+    if (found === undefined || found.mark === mark) return null;
+    const keys = this.#db.select().from(apiKeys).where(isInForce(nowMs)).all();
+    return { isKeyRequired: !found.mark.startsWith("0/"), keys, mark: found.mark };
+  }
+
+  recordUses(ids: readonly KeyId[], nowMs: number): void {
+    this.#db
+      .update(apiKeys)
+      .set({ lastUsedAtMs: nowMs })
+      .where(inArray(apiKeys.id, [...ids]))
+      .run();
+  }
+}
+
+const keyFromRow = ({ sequence: _, digest: __, ...key }: typeof apiKeys.$inferSelect): StoredKey =>
+  key;

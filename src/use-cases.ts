@@ -1,0 +1,136 @@
+/** Composes the use cases, and what HTTP needs beside them, from the parts that `runtime.ts` has opened. */
+import { Access } from "./api/access.ts";
+import { Batches } from "./api/batches.ts";
+import { Files } from "./api/files.ts";
+import { Idempotency } from "./api/idempotency.ts";
+import { Interactive } from "./api/interactive.ts";
+import { Keys } from "./api/keys.ts";
+import { Models } from "./api/models.ts";
+import { Uploads } from "./api/uploads.ts";
+import type { BlobIntents } from "./blobs/blob-intents.ts";
+import type { Blobs } from "./blobs/blobs.ts";
+import type { Clock } from "./clock.ts";
+import type { Closers } from "./closers.ts";
+import type { Config, KeyConfig } from "./config/schema.ts";
+import type { Engine } from "./engine/engine.ts";
+import type { Fleet } from "./engine/fleet.ts";
+import type { AppDeps } from "./http/app.ts";
+import { MEMORY_PURPOSES, type MemoryBudget } from "./resources/memory-budget.ts";
+import type { Store } from "./store/store.ts";
+import type { Log } from "./telemetry/log.ts";
+import type { Metrics } from "./telemetry/metrics.ts";
+import type { Tracing } from "./telemetry/tracing.ts";
+import type { Upstreams } from "./upstream/upstream.ts";
+import type { Webhooks } from "./webhooks/webhooks.ts";
+
+/** The parts of which the engine and the use cases are made. */
+export interface Parts {
+  /** The name of this process, which no other has. */
+  readonly owner: string;
+  readonly store: Store;
+  readonly blobs: Blobs;
+  readonly intents: BlobIntents;
+  readonly upstreams: Upstreams;
+  readonly webhooks: Webhooks;
+  readonly fleet: Fleet;
+  readonly memory: MemoryBudget;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly tracing: Tracing;
+  /** The configuration in force. */
+  readonly configNow: () => Config;
+}
+
+const NO_KEYS: readonly KeyConfig[] = [];
+
+/** A worker serves no route that asks for a key. */
+export async function openAccess(
+  parts: Parts,
+  { role, closers }: { readonly role: string; readonly closers: Closers },
+): Promise<Access> {
+  const { store, clock, log, configNow } = parts;
+  const configured = () => configNow().auth?.keys ?? NO_KEYS;
+  const access = new Access({ store, clock, log, configured });
+  if (role === "worker") return access;
+  closers.add("access", () => access.close());
+  await access.start();
+  return access;
+}
+
+export const defaultModelOf = (config: Config) => config.default_model ?? null;
+
+function newBatches(parts: Parts, engine: Engine): Batches {
+  const { configNow } = parts;
+  return new Batches({
+    ...parts,
+    completionWindows: () => configNow().limits.completion_windows,
+    nudge: () => engine.nudge(),
+    nudgeStopping: () => engine.nudgeStopping(),
+    pauseRuns: () => engine.pauseRuns(),
+    nudgeChunks: () => engine.nudgeChunks(),
+  });
+}
+
+/** The use cases, and what HTTP needs beside them. */
+export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
+  const { store, blobs, intents, upstreams, fleet, memory } = parts;
+  const { clock, log, metrics, tracing, configNow } = parts;
+  const limits = () => configNow().limits;
+  const maxFileBytes = () => limits().max_file_bytes;
+  const maxUploadBytes = () => limits().max_upload_bytes;
+  const defaultModel = () => defaultModelOf(configNow());
+  const nudge = () => engine.nudge();
+  const files = new Files({
+    store,
+    blobs,
+    intents,
+    memory,
+    clock,
+    log,
+    tracing,
+    maxFileBytes,
+    nudge,
+  });
+  return {
+    files,
+    uploads: new Uploads({
+      store,
+      blobs,
+      intents,
+      memory,
+      clock,
+      log,
+      files,
+      maxFileBytes,
+      maxUploadBytes,
+      nudge,
+    }),
+    batches: newBatches(parts, engine),
+    models: new Models(upstreams),
+    idempotency: new Idempotency({ store, clock, log }),
+    interactive: new Interactive({ upstreams, clock, tracing, defaultModel }),
+    maxLineBytes: () => limits().max_line_bytes,
+    forecastsFor: (batches) => engine.forecastsFor(batches),
+    callers: access,
+    keys: new Keys({ store, clock, log, refresh: () => access.refresh() }),
+    isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
+    memory,
+    metrics,
+    clock,
+    log,
+    takeSnapshot: async () => ({
+      heldBytes: Object.fromEntries(
+        MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
+      ),
+      targets: upstreams.listTargets(),
+      openWork: fleet.isHousekeeper ? await store.countOpenWork().catch(() => null) : "elsewhere",
+      nowMs: clock.nowMs(),
+    }),
+  };
+}
+
+async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {
+  const checks = await Promise.allSettled([store.ping(), blobs.ping()]);
+  return checks.every((check) => check.status === "fulfilled");
+}

@@ -1,0 +1,93 @@
+/** `batchd keys`, on the database of a configuration, with and without a server that is running on it. */
+import { expect, test } from "vitest";
+import { BatchdProcess, type Exit } from "../support/process.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+/** The servers promise five seconds; a busy machine gets more. */
+const IN_FORCE_MS = 20_000;
+
+const keys = (dataDir: string, ...args: string[]): Promise<Exit> =>
+  new BatchdProcess(["keys", ...args, "--data-dir", dataDir]).exited();
+
+const serve = (dataDir: string) =>
+  new BatchdProcess(["serve", "--port", "0", "--data-dir", dataDir]);
+
+const statusWith = async (url: string, key: string | null) =>
+  (
+    await fetch(`${url}/v1/files`, {
+      headers: key === null ? {} : { authorization: `Bearer ${key}` },
+    })
+  ).status;
+
+test("a key is made, listed and revoked beside a running server, which follows", async () => {
+  using folder = temporaryFolder("batchd-keys-");
+  await using server = serve(folder.path);
+  const url = await server.listening();
+  expect(await statusWith(url, null)).toBe(200);
+
+  const created = await keys(
+    folder.path,
+    ...["create", "--name", "ci", "--project", "search", "--scopes", "read", "--expires-in", "90d"],
+  );
+  expect(created.code).toBe(0);
+  const [key = "", rest] = created.stdout.split("\n");
+  expect(rest).toBe("");
+  expect(created.stderr).toMatch(
+    /^batchd: made key_[0-9a-f]{32} \(ci\) of the project search, which may read until \d{4}-.*only now\.\n$/,
+  );
+  await expect.poll(() => statusWith(url, null), { timeout: IN_FORCE_MS }).toBe(401);
+  expect(await statusWith(url, key)).toBe(200);
+
+  const listed = await keys(folder.path, "list");
+  const [, row = ""] = listed.stdout.split("\n");
+  expect(row).toMatch(/^key_[0-9a-f]{32} {2}ci +search +read +\d{4}-\S+ {2}(never|\d{4}-\S+)$/);
+  expect(listed.stdout).not.toContain(key.slice(-43));
+
+  const id = row.split(" ")[0] as string;
+  expect(await keys(folder.path, "revoke", id)).toMatchObject({ code: 0, stderr: "" });
+  await expect.poll(() => statusWith(url, key), { timeout: IN_FORCE_MS }).toBe(401);
+  expect(await keys(folder.path, "revoke", id)).toMatchObject({
+    code: 1,
+    stderr: `batchd: No such key: ${id}\n`,
+  });
+  const exit = await server.kill("SIGTERM");
+  expect(exit.code).toBe(0);
+  expect(exit.stderr + listed.stdout).not.toContain(key.slice(-43));
+});
+
+test("a key that is made before the first start is in force at it", async () => {
+  using folder = temporaryFolder("batchd-keys-");
+  const dataDir = `${folder.path}/new`;
+  const { code, stdout } = await keys(dataDir, "create", "--name", "first", "--scopes", "admin");
+  expect(code).toBe(0);
+  await using server = serve(dataDir);
+  const url = await server.listening();
+  expect(await statusWith(url, null)).toBe(401);
+  const answer = await fetch(`${url}/v1/admin/keys`, {
+    headers: { authorization: `Bearer ${stdout.trim()}` },
+  });
+  expect(await answer.json()).toMatchObject({ data: [{ name: "first", scopes: ["admin"] }] });
+});
+
+test("every mistake in the options of a new key is named, and nothing is made", async () => {
+  using folder = temporaryFolder("batchd-keys-");
+  const { code, stdout, stderr } = await keys(
+    folder.path,
+    ...[
+      "create",
+      "--name",
+      "a b",
+      "--project",
+      "",
+      "--scopes",
+      "read,root",
+      "--expires-in",
+      "soon",
+    ],
+  );
+  expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+  for (const option of ["--name", "--project", "--scopes", "--expires-in"]) {
+    expect(stderr).toContain(`batchd: ${option}: `);
+  }
+  expect((await keys(folder.path, "list")).stdout.trim().split("\n")).toHaveLength(1);
+});

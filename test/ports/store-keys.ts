@@ -1,0 +1,110 @@
+import { expect, test } from "vitest";
+import type { UntrustedId } from "../../src/batch/batch.ts";
+import type { NewKey } from "../../src/store/keys.ts";
+import { at, NOW_MS, PROJECT } from "../support/store-builders.ts";
+import type { OpenStore } from "./opened-store.ts";
+
+let count = 0;
+const aKey = (fields: Partial<NewKey> = {}): NewKey => ({
+  id: `key_${++count}` as NewKey["id"],
+  name: "nightly",
+  project: PROJECT,
+  scopes: ["read", "write"],
+  createdAtMs: NOW_MS,
+  expiresAtMs: null,
+  digest: "0".repeat(64),
+  ...fields,
+});
+const listed = ({ digest: _, ...key }: NewKey) => ({ ...key, lastUsedAtMs: null });
+const unknown = "key_unknown" as UntrustedId<"key">;
+
+export function testKeys(open: OpenStore): void {
+  test("a key is in force from its commit on, also after a restart, and no longer than to its deletion", async () => {
+    await using opened = await open();
+    const key = aKey();
+    await opened.store.insertKey(key);
+    const store = await opened.reopen();
+    const found = await store.findKeysInForce(null);
+    expect(found).toMatchObject({
+      isKeyRequired: true,
+      keys: [{ id: key.id, digest: key.digest }],
+    });
+    expect(await store.deleteKeyIfPresent(key.id)).toEqual(listed(key));
+    expect(await store.deleteKeyIfPresent(key.id)).toBeNull();
+    expect((await store.findKeysInForce(null))?.keys).toEqual([]);
+  });
+
+  test("no key is required before the first one, and always after it, even when none is left", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    expect(await store.findKeysInForce(null)).toMatchObject({ isKeyRequired: false, keys: [] });
+    const key = aKey();
+    await store.insertKey(key);
+    await store.deleteKeyIfPresent(key.id);
+    expect(await store.findKeysInForce(null)).toMatchObject({ isKeyRequired: true, keys: [] });
+  });
+
+  test("a key is in force until exactly its expiry, and is listed after it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const key = aKey({ expiresAtMs: NOW_MS + 1_000 });
+    await store.insertKey(key);
+    expect((await at(store, NOW_MS + 999).findKeysInForce(null))?.keys).toHaveLength(1);
+    expect((await at(store, NOW_MS + 1_000).findKeysInForce(null))?.keys).toHaveLength(0);
+    expect(await store.listKeys({ limit: 10, after: null })).toMatchObject({
+      data: [listed(key)],
+      hasMore: false,
+    });
+  });
+
+  test("keys are read again after every change, and only then", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    let mark: string | null = null;
+    const hasChanged = async () => {
+      const found = await store.findKeysInForce(mark);
+      mark = found?.mark ?? mark;
+      return found !== null;
+    };
+    const [a, b, c] = [aKey(), aKey({ expiresAtMs: NOW_MS + 1_000 }), aKey()];
+    const steps: (() => Promise<unknown>)[] = [
+      async () => {},
+      () => store.insertKey(a),
+      () => store.insertKey(b),
+      async () => {
+        await store.deleteKeyIfPresent(a.id);
+        await store.insertKey(c);
+      },
+      async () => void at(store, NOW_MS + 1_000),
+      () => store.deleteKeyIfPresent(c.id),
+    ];
+    for (const step of steps) {
+      await step();
+      expect(await hasChanged()).toBe(true);
+      expect(await hasChanged()).toBe(false);
+    }
+  });
+
+  test("lists come newest first, page by page", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const keys = [aKey(), aKey(), aKey()];
+    for (const key of keys) await store.insertKey(key);
+    const first = await store.listKeys({ limit: 2, after: null });
+    expect(first).toEqual({ data: [keys[2]!, keys[1]!].map(listed), hasMore: true });
+    const rest = await store.listKeys({ limit: 2, after: keys[1]!.id });
+    expect(rest).toEqual({ data: [listed(keys[0]!)], hasMore: false });
+    expect(await store.listKeys({ limit: 2, after: unknown })).toBeNull();
+  });
+
+  test("a use is recorded for the keys that are named, with the time of the store", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const [used, unused] = [aKey(), aKey()];
+    await store.insertKey(used);
+    await store.insertKey(unused);
+    await at(store, NOW_MS + 5).recordKeyUses([used.id, aKey().id]);
+    const page = await store.listKeys({ limit: 10, after: null });
+    expect(page?.data.map(({ lastUsedAtMs }) => lastUsedAtMs)).toEqual([null, NOW_MS + 5]);
+  });
+}
