@@ -3,7 +3,7 @@
  * Clients and upstreams notice nothing.
  */
 
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { Client } from "pg";
@@ -180,6 +180,8 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
         })
         .toBeGreaterThan(1);
 
+      // A server on PostgreSQL and S3 writes to no folder.
+      expect(existsSync(join(dir.path, "unused"))).toBe(false);
       const laterId = await killHalfWay(running);
       await claimsEnded(databaseUrl);
       await moveWell(["--config", toConfig, "--storage", second], env);
