@@ -12,6 +12,7 @@ import * as sqliteBatches from "../../src/store/sqlite/schema.ts";
 const NOT_COPIED = {
   installation: "each side has a row of its own",
   blobIntents: "their writers are gone, and their blobs are not copied",
+  forecasts: "they are made anew every second",
   replicas: "no server may run on either side",
   slotShares: "they are parts of replicas",
 };
