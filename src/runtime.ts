@@ -16,7 +16,6 @@ import { Engine } from "./engine/engine.ts";
 import { Fleet } from "./engine/fleet.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
-import { encodeReport } from "./engine/replica-report.ts";
 import { createApp, createWorkerApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
@@ -262,7 +261,7 @@ async function startSharing(
     parts.configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
     ...{ ...parts, limitOf },
-    report: () => encodeReport(engine.report()),
+    report: () => engine.report(),
     mayKeepHouse: () => !engine.isDraining,
   });
   closers.add("capacity sharing", () => sharing.close());

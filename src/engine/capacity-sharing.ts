@@ -12,7 +12,9 @@ import { loop, Nudge } from "../loop.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
+import { Disagreement } from "./disagreement.ts";
 import type { Fleet } from "./fleet.ts";
+import { encodeReport, type ReplicaReport } from "./replica-report.ts";
 
 /** A replica that comes or goes changes the parts within two renewals, or after the end of its own. */
 const RENEW_EVERY_MS = 3_000;
@@ -28,7 +30,7 @@ export interface CapacitySharingOptions {
   /** Learns from each renewal. */
   readonly fleet: Fleet;
   /** Returns what the other replicas are to know of this one. */
-  readonly report: () => string;
+  readonly report: () => ReplicaReport;
   /** Whether the process can do the housekeeping. */
   readonly mayKeepHouse: () => boolean;
   /** Returns the configured requests in flight of a target, for all replicas together; null when it is not configured. */
@@ -39,11 +41,13 @@ export class CapacitySharing {
   readonly #options: CapacitySharingOptions;
   readonly #nudge = new Nudge();
   readonly #end = new AbortController();
+  readonly #disagreement: Disagreement;
   #looping: Promise<void> = Promise.resolve();
   #cancelRunOut: Cancel = () => {};
 
   constructor(options: CapacitySharingOptions) {
     this.#options = options;
+    this.#disagreement = new Disagreement(options.log);
   }
 
   /** Resolves when the process has its first part, so that it sends nothing before. */
@@ -78,9 +82,10 @@ export class CapacitySharing {
     const needs = upstreams
       .listNeeds()
       .map((need) => ({ ...need, limit: this.#options.limitOf(need.target) ?? need.limit }));
+    const report = this.#options.report();
     const replica = {
       ...{ owner, ttlMs: PART_TTL_MS },
-      report: this.#options.report(),
+      report: encodeReport(report),
       mayKeepHouse: this.#options.mayKeepHouse(),
     };
     const { shares, ...renewed } = await store.renewReplica(replica, needs);
@@ -93,6 +98,10 @@ export class CapacitySharing {
     upstreams.setShares(shares);
     fleet.renewed(renewed);
     upstreams.setPeers(fleet.workers);
+    if (fleet.isHousekeeper) {
+      const own = report.isWorker ? [{ owner, ...report }] : [];
+      this.#disagreement.look([...own, ...fleet.workers]);
+    }
     return false;
   }
 }

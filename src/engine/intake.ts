@@ -22,6 +22,7 @@ import type { Attributes, Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { runStep } from "./batch-run.ts";
 import { MAX_FAILURES } from "./failure.ts";
+import type { Fleet } from "./fleet.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases, Run } from "./lease.ts";
 import { isLost } from "./segment.ts";
@@ -35,6 +36,7 @@ export interface IntakeDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly upstreams: Upstreams;
+  readonly fleet: Pick<Fleet, "workers">;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -112,7 +114,7 @@ async function judge(
 ): Promise<Verdict | null> {
   if (failureCount >= MAX_FAILURES) return givenUp(batch, deps);
   const limits = deps.limits();
-  const models = await servedModels(deps.upstreams);
+  const models = await servedModels(deps.upstreams, deps.fleet);
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
   const reading = new InputReading(batch, { limits, models, defaultModel: deps.defaultModel() });

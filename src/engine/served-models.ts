@@ -1,17 +1,38 @@
 /**
  * Finds which models the lines of a batch may ask for: asked once for each batch, and the same for all its lines.
+ *
+ * A model counts as served when one of the replicas serves it, because its chunks go to that one. Where replicas serve a
+ * model by different routes, models may share a chunk only if they share the route at every replica.
  */
 import type { ModelRules } from "../batch/file-models.ts";
 import { listed } from "../batch/truncate.ts";
 import type { TargetModels, Upstreams } from "../upstream/upstream.ts";
+import type { Fleet } from "./fleet.ts";
 
 export type ServedModels = Required<Pick<ModelRules, "routeKeyOf" | "hintFor">>;
 
-export async function servedModels(upstreams: Upstreams): Promise<ServedModels> {
+/** Stands in a key for a replica that does not serve the model. */
+const NOT_SERVED = "";
+
+export async function servedModels(
+  upstreams: Upstreams,
+  fleet: Pick<Fleet, "workers">,
+): Promise<ServedModels> {
   const lacking = await upstreams.checkModels();
+  const owners = fleet.workers.map(({ owner }) => owner).sort();
+  const routeKeyOf = (model: string): string | null => {
+    const own = upstreams.findRoute(model)?.key ?? NOT_SERVED;
+    const isLacking = lacking(model) !== null;
+    // The targets that were asked lack the model at every replica.
+    const served = (key: string) => (isLacking && key === own ? NOT_SERVED : key);
+    const peers = owners.map((owner) => upstreams.findPeerRoute(owner, model)?.key ?? NOT_SERVED);
+    const keys = [own, ...peers].map(served);
+    const [first = NOT_SERVED, ...others] = keys;
+    if (others.every((key) => key === first)) return first === NOT_SERVED ? null : first;
+    return keys.join(";");
+  };
   return {
-    routeKeyOf: (model) =>
-      lacking(model) === null ? (upstreams.findRoute(model)?.key ?? null) : null,
+    routeKeyOf,
     hintFor: (model) => lacking(model)?.map(describe).join(" ") ?? null,
   };
 }

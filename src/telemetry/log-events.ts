@@ -38,6 +38,8 @@ export const LOG_EVENTS = {
       "The claim of a key could not be renewed; it is tried again before the claim runs out.",
     "idempotency_key.left_behind": "The key of a request that failed is free only after a while.",
     "proxy.broken": "The answer to an interactive request broke off.",
+    "replicas.disagree":
+      "Servers on one database have different upstreams, named in `upstreams`. Lines go only to servers that serve their models.",
     "route.unserved": "Lines wait for a model that no upstream serves any more.",
     "target.circuit_opened": "A target gets no requests for a while, because it answered none.",
     "traces.not_sent": "Traces are lost, as their receiver does not take them.",
@@ -68,6 +70,7 @@ export const LOG_EVENTS = {
     "key.revoked": "An operator revoked a key.",
     "orphan.removed":
       "A blob that no row names, and that none can name any more, was removed; a crash had left it.",
+    "replicas.agree": "Servers on one database have the same upstreams again.",
     "server.started": "Requests are accepted from now on.",
     "server.stopped": "Everything is closed.",
     "server.stopping": "A signal asked the server to end.",

@@ -26,9 +26,15 @@ export class ModelList {
   readonly #options: ModelListOptions;
   #latest: Promise<ModelListing> | null = null;
   #goodUntilMs = Number.POSITIVE_INFINITY;
+  #latestIds: readonly string[] = [];
 
   constructor(options: ModelListOptions) {
     this.#options = options;
+  }
+
+  /** The models of the latest list that came; empty before. */
+  get latestIds(): readonly string[] {
+    return this.#latestIds;
   }
 
   get(): Promise<ModelListing> {
@@ -43,12 +49,14 @@ export class ModelList {
   /** Forgets the list, because the configuration of the target has changed. */
   forget(): void {
     this.#latest = null;
+    this.#latestIds = [];
   }
 
   async #ask(): Promise<ModelListing> {
     const { name, ask, clock, log } = this.#options;
     const listing = listingOf(await ask());
     const isGood = listing.kind === "listed";
+    if (isGood) this.#latestIds = listing.ids;
     if (!isGood) log.debug({ target: name, ...listing }, "upstream.models_unknown");
     this.#goodUntilMs = clock.elapsedMs() + (isGood ? GOOD_FOR_MS : MISSING_FOR_MS);
     return listing;

@@ -3,9 +3,15 @@
  * lines now. Nothing can be sent through them.
  */
 import { Schedule } from "./capacity/schedule.ts";
-import { Router } from "./router.ts";
+import { ANY_MODEL, Router } from "./router.ts";
 import { worstOf } from "./unavailability.ts";
-import type { ReplicaRoute, RequestKind, TargetReport, Unavailability } from "./upstream.ts";
+import type {
+  ReplicaRoute,
+  RequestKind,
+  TargetReport,
+  Unavailability,
+  UpstreamModel,
+} from "./upstream.ts";
 
 /** A report has no number for "never". */
 const NEVER_MS = Number.POSITIVE_INFINITY;
@@ -17,6 +23,13 @@ export class PeerUpstreams {
   constructor(targets: readonly TargetReport[]) {
     this.#router = new Router(targets);
     this.#targets = new Map(targets.map((target) => [target.name, new PeerTarget(target)]));
+  }
+
+  /** The models that it serves, as far as their names are known. */
+  get models(): UpstreamModel[] {
+    return [...this.#targets.values()].flatMap(({ name, modelNames }) =>
+      modelNames.map((id) => ({ id, ownedBy: name })),
+    );
   }
 
   /** Returns null when the replica does not serve the model. */
@@ -44,6 +57,15 @@ class PeerTarget {
     this.#report = report;
     const { schedule, maxConcurrency } = report;
     this.#schedule = schedule === null ? null : new Schedule(schedule, maxConcurrency);
+  }
+
+  get name(): string {
+    return this.#report.name;
+  }
+
+  get modelNames(): string[] {
+    const { models, listed } = this.#report;
+    return [...models.filter((model) => model !== ANY_MODEL), ...listed];
   }
 
   get opensInMs(): number {

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome, Refused } from "../batch/outcome.ts";
@@ -34,6 +35,8 @@ import type {
 const MODEL_LIST_TIMEOUT_MS = 2_000;
 /** The list is read as one value, which blocks the event loop. The longest list known has some 600 kB. */
 const MODEL_LIST_MAX_BYTES = 2 * 1024 * 1024;
+/** The number of listed models that other replicas learn of. */
+const MAX_REPORTED_MODELS = 200;
 const NEVER = new AbortController().signal;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
 const NOTHING = Buffer.alloc(0);
@@ -132,6 +135,8 @@ export class Target {
     const opensInMs = this.capacity.opensAtMs - clock.nowMs();
     return {
       ...{ name: this.name, models: [...this.#names.keys()], maxConcurrency, schedule },
+      listed: this.servesAnyModel ? this.models.latestIds.slice(0, MAX_REPORTED_MODELS) : [],
+      settings: hashOf(this.#config),
       opensInMs: Number.isFinite(opensInMs) ? opensInMs : null,
       unavailability: this.#unavailability(null),
       held: this.holds.list().map(({ kind: { project, model }, refused }) => ({
@@ -307,6 +312,15 @@ export class Target {
     this.#draining.add(client);
     void client.drain().then(() => this.#draining.delete(client));
   }
+}
+
+/** Leaves out secrets, and what a machine may have less of: connections. */
+function hashOf(config: UpstreamConfig): string {
+  const { base_url, azure, models, priority, weight, schedule } = config;
+  const { requests_per_minute, tokens_per_minute, check_models } = config;
+  const rates = { requests_per_minute, tokens_per_minute };
+  const settings = { base_url, azure, models, priority, weight, schedule, check_models, ...rates };
+  return createHash("sha256").update(JSON.stringify(settings)).digest("hex").slice(0, 16);
 }
 
 /** Makes the answer of a server that is asked for a model which it does not have. */

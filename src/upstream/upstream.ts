@@ -183,6 +183,10 @@ export interface TargetReport {
   readonly name: string;
   /** The public names of its models, or `*`. */
   readonly models: readonly string[];
+  /** The models that a target with `*` lists, as far as this is known. */
+  readonly listed: readonly string[];
+  /** A hash of the settings that must be the same at every replica. */
+  readonly settings: string;
   readonly maxConcurrency: number;
   readonly schedule: ScheduleConfig | null;
   /** The time until it may take lines; null when that is never. */
@@ -212,7 +216,9 @@ export interface PeerReport {
 export interface Upstreams {
   /** The route of a public model name; null when no target serves it. */
   findRoute(model: string): Route | null;
-  /** All public model names; targets that serve any model are asked for theirs. */
+  /**
+   * All public model names, those of the other replicas too; targets that serve any model are asked for theirs.
+   */
   listModels(): Promise<UpstreamModel[]>;
   listTargets(): TargetStatus[];
   /** Describes each target for the other replicas. */
@@ -221,6 +227,8 @@ export interface Upstreams {
   setPeers(peers: readonly PeerReport[]): void;
   /** The route of a model at another replica; null when that one does not serve it. */
   findPeerRoute(owner: string, model: string): ReplicaRoute | null;
+  /** Whether another replica serves the model. */
+  isServedElsewhere(model: string): boolean;
   /** Lists what each target needs of the limits that replicas share. */
   listNeeds(): SlotNeed[];
   /**

@@ -66,8 +66,13 @@ class ConfiguredUpstreams implements Upstreams {
     return this.#routes.get(this.#router.find(model)?.key ?? "") ?? null;
   }
 
-  listModels(): Promise<UpstreamModel[]> {
-    return listModels(this.#router, [...this.#targets.values()]);
+  async listModels(): Promise<UpstreamModel[]> {
+    const own = await listModels(this.#router, [...this.#targets.values()]);
+    const models = new Map(own.map((model) => [model.id, model]));
+    for (const peer of this.#peers.values()) {
+      for (const model of peer.models) if (!models.has(model.id)) models.set(model.id, model);
+    }
+    return [...models.values()];
   }
 
   listTargets(): TargetStatus[] {
@@ -84,6 +89,10 @@ class ConfiguredUpstreams implements Upstreams {
 
   findPeerRoute(owner: string, model: string): ReplicaRoute | null {
     return this.#peers.get(owner)?.findRoute(model) ?? null;
+  }
+
+  isServedElsewhere(model: string): boolean {
+    return this.#peers.values().some((peer) => peer.findRoute(model) !== null);
   }
 
   listNeeds(): SlotNeed[] {

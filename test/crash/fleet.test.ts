@@ -12,6 +12,7 @@ import {
 import { startPostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { chatLine } from "../support/service.ts";
 
 const LINES = 3_000;
 /** On a machine that is busy with other work. */
@@ -116,6 +117,36 @@ describe.skipIf(postgres === null)("a fleet", () => {
     },
     TIME_LIMIT_MS,
   );
+
+  test("honours one Idempotency-Key at all its API servers", async () => {
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const [first, second] = await Promise.all([fleet.api(), fleet.api()]);
+    const content = chatLine("line-1", "Say 1");
+    const file = new File([content], "input.jsonl");
+    const input = await first.openai.files.create({ file, purpose: "batch" });
+    const create = ({ url }: Member, key: string) =>
+      fetch(`${url}/v1/batches`, {
+        method: "POST",
+        headers: { "content-type": "application/json", "idempotency-key": key },
+        body: JSON.stringify({
+          ...{ input_file_id: input.id, endpoint: "/v1/chat/completions" },
+          completion_window: "24h",
+        }),
+      });
+    const made = await create(first, "one after the other");
+    const again = await create(second, "one after the other");
+    expect([made.status, again.status]).toEqual([200, 200]);
+    expect(again.headers.get("idempotent-replayed")).toBe("true");
+    expect(await again.text()).toBe(await made.text());
+
+    // At once: each is answered with the one batch, or told to wait for it.
+    const members = Array.from({ length: 10 }, (_, i) => (i % 2 === 0 ? first : second));
+    const answers = await Promise.all(members.map((member) => create(member, "at once")));
+    const statuses = new Set(answers.map(({ status }) => status));
+    expect([...statuses].filter((status) => status !== 200 && status !== 409)).toEqual([]);
+    const { data } = await second.openai.batches.list();
+    expect(data).toHaveLength(2);
+  });
 
   test("has workers that serve health and metrics only, and API servers that need no upstream", async () => {
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });

@@ -95,9 +95,20 @@ export class Fleet implements AsyncDisposable {
 }
 
 /** Creates a batch of `lineCount` lines, each answered after `delayMs`. */
-export async function submit({ openai }: Member, lineCount: number, delayMs = 0): Promise<string> {
+export function submit(member: Member, lineCount: number, delayMs = 0): Promise<string> {
   const delay = delayMs === 0 ? "" : `[[delay ${delayMs}]] `;
-  const text = `${chatLines(lineCount, (n) => `${delay}Say ${n}`).join("\n")}\n`;
+  return submitLines(
+    member,
+    chatLines(lineCount, (n) => `${delay}Say ${n}`),
+  );
+}
+
+/** Creates a batch of these lines. */
+export async function submitLines(
+  { openai }: Pick<Member, "openai">,
+  lines: readonly string[],
+): Promise<string> {
+  const text = `${lines.join("\n")}\n`;
   const file = new File([text], "input.jsonl");
   const input = await openai.files.create({ file, purpose: "batch" });
   const { id } = await openai.batches.create({

@@ -255,7 +255,8 @@ export class Scheduler {
 
   #logUnserved(unserved: ReadonlySet<string>): void {
     for (const model of unserved) {
-      if (!this.#unserved.has(model)) this.#deps.log.warn({ model }, "route.unserved");
+      if (this.#unserved.has(model) || this.#deps.upstreams.isServedElsewhere(model)) continue;
+      this.#deps.log.warn({ model }, "route.unserved");
     }
     this.#unserved = unserved;
   }
