@@ -220,6 +220,7 @@ const newBatch = (
   cancelledAtMs: null,
   counts: { total: 0, completed: 0, failed: 0 },
   usage: NO_USAGE,
+  failures: [],
 });
 
 const noSuchBatch = (id: string, param?: string) =>

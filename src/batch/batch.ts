@@ -6,6 +6,7 @@ import { randomBytes } from "node:crypto";
 import type { BatchEndpoint, BatchStatus, PauseReason } from "../contract/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { FaultCode } from "./codes.ts";
+import type { FailureGroup } from "./failures.ts";
 import { randomHexId } from "./random-id.ts";
 
 declare const kind: unique symbol;
@@ -113,6 +114,8 @@ export interface Batch {
   readonly cancelledAtMs: number | null;
   readonly counts: Counts;
   readonly usage: Usage;
+  /** The failed lines by status and code. Versions before 0.2 did not count them. */
+  readonly failures: readonly FailureGroup[];
   readonly metadata: Readonly<Record<string, string>> | null;
   /** The seconds from the creation of the output files to their expiry; null means the server's default. */
   readonly outputExpiresAfterSeconds: number | null;

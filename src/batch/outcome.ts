@@ -137,7 +137,8 @@ function join(customId: Buffer, response: string, body: Buffer): Buffer {
   return bytes;
 }
 
-function noAnswerOf(outcome: Exclude<FinalOutcome, Answered | Overloaded>): NoAnswer {
+/** Returns the error in the row of a line without an answer. */
+export function noAnswerOf(outcome: Exclude<FinalOutcome, Answered | Overloaded>): NoAnswer {
   switch (outcome.kind) {
     case "refused":
       return {

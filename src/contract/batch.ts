@@ -158,6 +158,19 @@ const BatchCommonFailure = z
   })
   .meta({ id: "BatchCommonFailure" });
 
+const BatchFailureGroup = z
+  .object({
+    status_code: z.int().nullable().describe("The status of the answers; null without one."),
+    code: z
+      .string()
+      .nullable()
+      .describe(
+        "`error.code` of the answers, or of the rows. Without it and a status: all lines that no other group counts.",
+      ),
+    lines: z.int().describe("The number of lines."),
+  })
+  .meta({ id: "BatchFailureGroup" });
+
 /**
  * batchd's own fields of the object. They are nested because some clients take every text at the top for one of
  * OpenAI's.
@@ -185,6 +198,11 @@ const BatchExtension = z
     common_failure: BatchCommonFailure.nullable().describe(
       "Set when its first 50 lines have all failed in the same way; kept until the server is started again.",
     ),
+    failures: z
+      .array(BatchFailureGroup)
+      .describe(
+        "The failed lines so far by status and code, the largest group first: at most 20 groups.",
+      ),
     paused: BatchPause.nullable().describe(
       "Set while no new line goes out until the batch is resumed. Its window goes on.",
     ),

@@ -143,6 +143,7 @@ const NEW_BATCH: BatchObject = {
     queue_position: 2,
     waiting: null,
     common_failure: null,
+    failures: [],
     paused: null,
   },
 };
@@ -170,7 +171,10 @@ export const BATCH_EXAMPLES = {
     error_file_id: "file-B2vLk7HoYt9GiN4CqR0sZx",
     finalizing_at: CREATED_AT + 30,
     completed_at: CREATED_AT + 31,
-    x_batchd: NOTHING_AHEAD,
+    x_batchd: {
+      ...NOTHING_AHEAD,
+      failures: [{ status_code: 400, code: "context_length_exceeded", lines: 1 }],
+    },
     request_counts: { total: 100, completed: 99, failed: 1 },
     usage: {
       input_tokens: 2_310,

@@ -159,7 +159,8 @@ async function recordLeft(
     if (run.stop.aborted) break;
     const error = customId === null ? unreadableLine(lineNumber) : GIVEN_UP;
     const row = [noAnswerLine(customId, error)];
-    await journal.append({ lineNumber, succeeded: false, row }, NO_USAGE);
+    const failure = { status: null, code: error.code };
+    await journal.append({ lineNumber, succeeded: false, failure, row }, NO_USAGE);
     onRecorded();
     recordedCount++;
   }

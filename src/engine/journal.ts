@@ -16,6 +16,7 @@
  */
 import type { Usage } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
+import { addFailures, type FailureGroup, type LineFailure } from "../batch/failures.ts";
 import { addUsage } from "../batch/usage.ts";
 import type { Blobs, WriteHints } from "../blobs/blobs.ts";
 import { type Cancel, type Clock, sleep } from "../clock.ts";
@@ -33,6 +34,8 @@ export interface JournalRecord {
   readonly lineNumber: number;
   /** Whether the row belongs in the output file or, when false, in the error file. */
   readonly succeeded: boolean;
+  /** The group of a line that failed. */
+  readonly failure?: LineFailure | undefined;
   /** The finished row, newline included, in pieces. */
   readonly row: readonly Buffer[];
   /** The memory that the answer holds, released when the record is written or discarded. */
@@ -89,6 +92,7 @@ interface Pending {
   completed: number;
   failed: number;
   usage: Usage;
+  failures: readonly FailureGroup[];
 }
 
 const nothingPending = (): Pending => ({
@@ -98,6 +102,7 @@ const nothingPending = (): Pending => ({
   completed: 0,
   failed: 0,
   usage: NO_USAGE,
+  failures: [],
 });
 
 /** A flush begins no sooner after the start of the last one than so many times the time that one took. */
@@ -137,6 +142,9 @@ export class Journal {
     pending.usage = addUsage(pending.usage, usage);
     if (record.succeeded) pending.completed++;
     else pending.failed++;
+    if (record.failure !== undefined) {
+      pending.failures = addFailures(pending.failures, [{ ...record.failure, count: 1 }]);
+    }
     if (pending.bytes >= limits.flushBytes) void this.flush();
     else if (pending.completed + pending.failed === limits.flushLines) {
       this.#flushAfter(this.#restMs());
@@ -223,7 +231,7 @@ export class Journal {
     if (this.#pending.bytes === 0) return null;
     const { blobs, lease, clock } = this.#options;
     this.#flushBeganAtMs = clock.elapsedMs();
-    const { rooms, parts, bytes, completed, failed, usage } = this.#takePending();
+    const { rooms, parts, bytes, ...results } = this.#takePending();
     const blobKey = segmentKey(lease, this.#segmentCount++);
     const isStored = await this.#persist(async () => {
       await blobs.putBytes(blobKey, parts);
@@ -231,7 +239,7 @@ export class Journal {
     });
     for (const room of rooms) room.release();
     if (!isStored) return null;
-    return { blobKey, bytes, crc32: await crc32Of(parts), completed, failed, usage };
+    return { blobKey, bytes, crc32: await crc32Of(parts), ...results };
   }
 
   /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */

@@ -5,6 +5,7 @@
  */
 import { type Batch, NO_USAGE } from "../batch/batch.ts";
 import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
+import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
@@ -193,7 +194,8 @@ export class Sending {
     const { batchId: batch, chunkNumber: chunk } = lease;
     const { kind } = outcome;
     this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
-    this.#journalFull = this.#journal.append({ lineNumber, succeeded, row, room }, usage);
+    const failure = succeeded ? undefined : failureOf(outcome);
+    this.#journalFull = this.#journal.append({ lineNumber, succeeded, failure, row, room }, usage);
     return this.#journalFull;
   }
 }

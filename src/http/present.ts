@@ -1,6 +1,7 @@
 /** Turns stored things into the objects of the API. No other file converts milliseconds to seconds. */
 import type { CreatedKey } from "../api/keys.ts";
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
+import { addFailures } from "../batch/failures.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
 import type { BatchObject } from "../contract/batch.ts";
@@ -107,9 +108,19 @@ export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObje
     default_model: batch.defaultModel,
     ...presentExpected(isFinal(batch.status) ? null : forecast),
     common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
+    failures: presentFailures(batch),
     paused: presentPause(batch),
   },
 });
+
+/** Failures that are in no group, such as those that an older version has counted, make one of their own. */
+function presentFailures({ failures, counts }: Batch): BatchObject["x_batchd"]["failures"] {
+  const grouped = failures.reduce((sum, { count }) => sum + count, 0);
+  const more = [{ status: null, code: null, count: Math.max(0, counts.failed - grouped) }];
+  return (grouped < counts.failed ? addFailures(failures, more) : failures).map(
+    ({ status, code, count }) => ({ status_code: status, code, lines: count }),
+  );
+}
 
 /** A pause has no meaning for a batch without lines to send. */
 const presentPause = ({ paused, status, stopReason }: Batch): BatchObject["x_batchd"]["paused"] => {

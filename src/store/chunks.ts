@@ -1,5 +1,6 @@
 /** The part of the store for chunks and their journals, from the claim of a chunk to its end. */
 import type { Batch, BatchId, Chunk, Usage } from "../batch/batch.ts";
+import type { FailureGroup } from "../batch/failures.ts";
 import type { Claim } from "./claim.ts";
 import type { ChunkLease } from "./leases.ts";
 
@@ -49,6 +50,8 @@ export interface SegmentEntry extends Segment {
   readonly completed: number;
   readonly failed: number;
   readonly usage: Usage;
+  /** The failed lines by status and code. */
+  readonly failures: readonly FailureGroup[];
 }
 
 /** The part of the {@link Store} port for chunks. */

@@ -78,6 +78,9 @@ test("killed ten times, a batch loses no line, doubles none, and repeats only wh
     completed: LINES - refused.length,
     failed: refused.length,
   });
+  const { x_batchd } = batch as unknown as { readonly x_batchd: { readonly failures: unknown } };
+  const code = expect.anything();
+  expect(x_batchd.failures).toEqual([{ status_code: 400, code, lines: refused.length }]);
   const output = await rowsOf(openai, batch.output_file_id);
   const error = await rowsOf(openai, batch.error_file_id);
   expect(numbers(error)).toEqual(refused);

@@ -159,6 +159,7 @@ describe("x_batchd of a batch", () => {
       queue_position: null,
       waiting: null,
       common_failure: null,
+      failures: [],
       paused: null,
     });
   });
@@ -173,6 +174,7 @@ describe("x_batchd of a batch", () => {
       queue_position: 4,
       waiting: null,
       common_failure: null,
+      failures: [],
       paused: null,
     };
     const { body } = await create(undefined);
@@ -203,6 +205,7 @@ describe("x_batchd of a batch", () => {
       queue_position: null,
       waiting: null,
       common_failure: null,
+      failures: [],
       paused: null,
     });
   });

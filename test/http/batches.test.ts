@@ -160,6 +160,7 @@ describe("cancelling", () => {
       status: final,
       stopReason: final === "completed" ? null : final,
       paused: null,
+      failures: [],
       model: "m",
       faults: null,
       outputFileId: null,

@@ -267,6 +267,44 @@ function testJournal(open: OpenStore): void {
     ]);
   });
 
+  test("failures are counted by status and code with their segment, once, and go with it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama", "llama"]);
+    const [one, two] = [await claimChunk(store), await claimChunk(store)];
+    const bad = { status: 400, code: "bad" };
+    const late = { status: null, code: "request_timeout" };
+    const first = aSegment({ failed: 3, failures: [{ ...bad, count: 3 }] });
+    const last = aSegment({
+      failed: 3,
+      failures: [
+        { ...late, count: 2 },
+        { ...bad, count: 1 },
+      ],
+    });
+    await store.recordSegmentIfLeased(one.lease, first);
+    await store.recordSegmentIfLeased(one.lease, first);
+    await store.recordSegmentIfLeased(one.lease, aSegment());
+    await store.closeChunkIfLeased(two.lease, last);
+    const found = () => store.findBatch({ project: PROJECT, id: batch.id });
+    const both = [
+      { ...bad, count: 4 },
+      { ...late, count: 2 },
+    ];
+    expect((await found())?.failures).toEqual(both);
+    expect((await store.listBatches({ project: PROJECT, limit: 1, after: null }))?.data[0]).toEqual(
+      await found(),
+    );
+    const stale = await claimChunk(at(store, AFTER_LEASES_MS));
+    expect(await store.recordSegmentIfLeased(one.lease, aSegment({ failures: both }))).toBe(false);
+    expect((await found())?.failures).toEqual(both);
+    await store.removeSegmentsIfLeased(stale.lease, [first.blobKey]);
+    expect((await found())?.failures).toEqual([
+      { ...late, count: 2 },
+      { ...bad, count: 1 },
+    ]);
+  });
+
   test("the next holder of a chunk gets the segments of the earlier ones, oldest first", async () => {
     await using opened = await open();
     const { store } = opened;

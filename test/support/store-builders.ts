@@ -62,6 +62,7 @@ export function aBatch(fields: Partial<Batch> = {}): Batch {
     status: "validating",
     stopReason: null,
     paused: null,
+    failures: [],
     model: null,
     faults: null,
     outputFileId: null,
@@ -140,6 +141,7 @@ export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
     completed: 1,
     failed: 0,
     usage: NO_USAGE,
+    failures: [],
     ...fields,
   };
 }

@@ -16,7 +16,7 @@ import { files } from "./file-schema.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, segments } from "./schema.ts";
-import { addSegment, closedChunk, heldChunk, removeSegments } from "./segments.ts";
+import { addSegment, closedChunk, countFailures, heldChunk, removeSegments } from "./segments.ts";
 
 export class PostgresChunks {
   readonly #db: Database;
@@ -56,8 +56,15 @@ export class PostgresChunks {
   }
 
   async recordSegmentIfLeased(lease: ChunkLease, entry: SegmentEntry): Promise<boolean> {
-    const added = await this.#db.change((db) => addSegment(db, heldChunk(lease), entry));
-    return added !== "not_held";
+    const add = async (db: Db) => {
+      const added = await addSegment(db, heldChunk(lease), entry);
+      if (added === "counted" && entry.failures.length > 0) {
+        await countFailures(db, lease.batchId, entry);
+      }
+      return added !== "not_held";
+    };
+    // Without failures it is one statement.
+    return entry.failures.length === 0 ? this.#db.change(add) : this.#db.transaction(add);
   }
 
   removeSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean> {
@@ -87,6 +94,9 @@ export class PostgresChunks {
       const isClosed =
         added === null ? (await db.execute(closed)).rowCount === 1 : added !== "not_held";
       if (!isClosed) return false;
+      if (added === "counted" && lastEntry !== null && lastEntry.failures.length > 0) {
+        await countFailures(db, lease.batchId, lastEntry);
+      }
       // The counts have locked the batch already.
       if (added !== "counted") await lockBatch(db, lease.batchId);
       await finalizeBatchIfDone(db, lease.batchId, now);

@@ -24,6 +24,7 @@ import { removeSegments } from "./segments.ts";
 const JOURNAL_PAGE = 64;
 
 const NOTHING_DONE = {
+  failureGroups: null,
   completedCount: 0,
   failedCount: 0,
   inputTokens: 0,

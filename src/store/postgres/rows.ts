@@ -41,6 +41,7 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   status: row.status,
   stopReason: row.stopReason,
   paused: pauseFromRow(row),
+  failures: row.failureGroups ?? [],
   model: row.model,
   faults: row.faults,
   outputFileId: row.outputFileId,
@@ -73,6 +74,7 @@ export function rowFromBatch({
   counts,
   usage,
   paused,
+  failures,
   ...batch
 }: Batch): typeof batches.$inferInsert {
   return {
@@ -81,6 +83,7 @@ export function rowFromBatch({
     totalCount: counts.total,
     completedCount: counts.completed,
     failedCount: counts.failed,
+    failureGroups: failures.length === 0 ? null : failures,
     pausedAtMs: paused?.sinceMs ?? null,
     pauseReason: paused?.reason ?? null,
   };

@@ -18,6 +18,7 @@ import type {
   StopReason,
   UntrustedId,
 } from "../../batch/batch.ts";
+import type { FailureGroup } from "../../batch/failures.ts";
 import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
 import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
 import {
@@ -98,6 +99,8 @@ export const batches = pgTable(
     /** The time is null while the batch may send lines. */
     pausedAtMs: big("paused_at_ms"),
     pauseReason: text("pause_reason").$type<PauseReason>(),
+    /** The failed lines by status and code; null while there are none. */
+    failureGroups: json("failure_groups").$type<readonly FailureGroup[]>(),
     /** The time is null while clients see the batch. */
     deletedAtMs: big("deleted_at_ms"),
     ...lease(),
@@ -167,6 +170,7 @@ export const segments = pgTable(
     bytes: big("bytes").notNull(),
     crc32: big("crc32").notNull(),
     ...results(),
+    failureGroups: json("failure_groups").$type<readonly FailureGroup[]>(),
   },
   (segment) => [
     unique("segments_blob_key").on(segment.blobKey),

@@ -3,11 +3,13 @@
  */
 
 import type { BatchId } from "../../batch/batch.ts";
+import { addFailures, type FailureGroup, removeFailures } from "../../batch/failures.ts";
 import type { SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import type { Db } from "./database.ts";
-import { type SQL, sql } from "./drizzle.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { arrayOf } from "./leases.ts";
+import { batches, segments } from "./schema.ts";
 
 /** The counters, as columns, and what a segment adds to each. */
 const resultsOf = ({ completed, failed, usage }: SegmentEntry): readonly [string, number][] => [
@@ -46,9 +48,11 @@ export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promis
     with held as (${held}),
     added as (
       insert into segments (
-        batch_id, chunk_number, blob_key, bytes, crc32, ${listed(results.map(([column]) => named(column)))})
+        batch_id, chunk_number, blob_key, bytes, crc32, failure_groups,
+        ${listed(results.map(([column]) => named(column)))})
       select
         batch_id, number, ${entry.blobKey}, ${entry.bytes}::bigint, ${entry.crc32}::bigint,
+        ${groupsOf(entry)}::json,
         ${listed(results.map(([, value]) => sql`${value}::bigint`))}
       from held
       on conflict (blob_key) do nothing
@@ -63,6 +67,34 @@ export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promis
   return row.is_counted ? "counted" : "known";
 }
 
+const groupsOf = ({ failures }: Pick<SegmentEntry, "failures">): string | null =>
+  failures.length === 0 ? null : JSON.stringify(failures);
+
+/**
+ * Counts the failures of a segment that {@link addSegment} has counted, in the same transaction. It has locked the
+ * batch.
+ */
+export const countFailures = (db: Db, batchId: BatchId, entry: SegmentEntry): Promise<void> =>
+  changeFailures(db, batchId, (groups) => addFailures(groups, entry.failures));
+
+async function changeFailures(
+  db: Db,
+  batchId: BatchId,
+  change: (groups: readonly FailureGroup[]) => readonly FailureGroup[],
+): Promise<void> {
+  const isBatch = eq(batches.id, batchId);
+  const [row] = await db
+    .select({ groups: batches.failureGroups })
+    .from(batches)
+    .where(isBatch)
+    .for("no key update");
+  const failures = change(row?.groups ?? []);
+  await db
+    .update(batches)
+    .set({ failureGroups: sql`${groupsOf({ failures })}::json` })
+    .where(isBatch);
+}
+
 /** Takes part in a transaction that holds the lease. */
 export async function removeSegments(
   db: Db,
@@ -70,6 +102,11 @@ export async function removeSegments(
   blobKeys: readonly string[],
 ): Promise<void> {
   if (blobKeys.length === 0) return;
+  const lost = await db
+    .select({ groups: segments.failureGroups })
+    .from(segments)
+    .where(and(eq(segments.batchId, batchId), sql`blob_key = any(${arrayOf(blobKeys, "text")})`));
+  const failures = lost.flatMap(({ groups }) => groups ?? []);
   const columns = COLUMNS.map(named);
   await db.execute(sql`
     with dropped as (
@@ -79,6 +116,9 @@ export async function removeSegments(
       select ${listed(columns.map((column) => sql`coalesce(sum(${column}), 0)::bigint as ${column}`))} from dropped)
     update batches set ${listed(columns.map((column) => sql`${column} = batches.${column} - total.${column}`))}
     from total where id = ${batchId}`);
+  if (failures.length > 0) {
+    await changeFailures(db, batchId, (groups) => removeFailures(groups, failures));
+  }
 }
 
 /** Gives {@link addSegment} the chunk of a held lease. Its run has got further than the failed ones before, which count no more. */

@@ -87,6 +87,7 @@ function ending(stopReason: StopReason | null, unstopped: "completed" | "failed"
 }
 
 const NOTHING_DONE = {
+  failureGroups: null,
   completedCount: 0,
   failedCount: 0,
   inputTokens: 0,

@@ -16,6 +16,7 @@ import type {
   UntrustedId,
   Usage,
 } from "../../batch/batch.ts";
+import type { FailureGroup } from "../../batch/failures.ts";
 import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
 import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
@@ -91,6 +92,8 @@ export const batches = sqliteTable(
     /** The time is null while the batch may send lines. */
     pausedAtMs: integer("paused_at_ms"),
     pauseReason: text("pause_reason").$type<PauseReason>(),
+    /** The failed lines by status and code; null while there are none. */
+    failureGroups: text("failure_groups", { mode: "json" }).$type<readonly FailureGroup[]>(),
     /** The time is null while clients see the batch. */
     deletedAtMs: integer("deleted_at_ms"),
     ...lease(),
@@ -162,6 +165,7 @@ export const segments = sqliteTable(
     completedCount: integer("completed_count"),
     failedCount: integer("failed_count"),
     usage: text("usage", { mode: "json" }).$type<Usage>(),
+    failureGroups: text("failure_groups", { mode: "json" }).$type<readonly FailureGroup[]>(),
   },
   (segment) => [
     uniqueIndex("segments_blob_key").on(segment.blobKey),

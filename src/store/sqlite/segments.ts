@@ -4,6 +4,7 @@
  */
 
 import { type BatchId, NO_USAGE, type Usage } from "../../batch/batch.ts";
+import { addFailures, type FailureGroup, removeFailures } from "../../batch/failures.ts";
 import { addUsage } from "../../batch/usage.ts";
 import type { Segment, SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
@@ -42,6 +43,7 @@ const prepareStatements = (db: Db) => ({
       completedCount: placeholder("completed"),
       failedCount: placeholder("failed"),
       usage: placeholder("usage"),
+      failureGroups: placeholder("failureGroups"),
     })
     .onConflictDoNothing({ target: segments.blobKey })
     .prepare(),
@@ -66,6 +68,12 @@ const prepareStatements = (db: Db) => ({
       reasoningTokens: add("reasoning_tokens", "reasoningTokens"),
       totalTokens: add("total_tokens", "totalTokens"),
     })
+    .where(isBatch)
+    .prepare(),
+  findFailures: db.select({ groups: batches.failureGroups }).from(batches).where(isBatch).prepare(),
+  setFailures: db
+    .update(batches)
+    .set({ failureGroups: sql`${placeholder("failureGroups")}` })
     .where(isBatch)
     .prepare(),
   /**
@@ -103,8 +111,21 @@ export class SqliteSegments {
 
   /** A segment that is there already is not counted again. */
   add(lease: ChunkLease, entry: SegmentEntry): void {
-    if (this.#statements.insert.run({ ...lease, ...entry }).changes === 0) return;
+    const { failures } = entry;
+    const failureGroups = failures.length === 0 ? null : failures;
+    if (this.#statements.insert.run({ ...lease, ...entry, failureGroups }).changes === 0) return;
     this.#statements.addToBatch.run({ ...lease, ...entry, ...entry.usage });
+    if (failures.length > 0) {
+      this.#changeFailures(lease.batchId, (groups) => addFailures(groups, failures));
+    }
+  }
+
+  #changeFailures(
+    batchId: BatchId,
+    change: (groups: readonly FailureGroup[]) => readonly FailureGroup[],
+  ): void {
+    const groups = this.#statements.findFailures.get({ batchId })?.groups ?? [];
+    this.#statements.setFailures.run({ batchId, failureGroups: JSON.stringify(change(groups)) });
   }
 
   remove(batchId: BatchId, blobKeys: readonly string[]): void {
@@ -121,6 +142,10 @@ export class SqliteSegments {
       counts.completed -= completedCount;
       counts.failed -= failedCount;
       usage = addUsage(usage, negated(row.usage ?? NO_USAGE));
+      const failures = row.failureGroups ?? [];
+      if (failures.length > 0) {
+        this.#changeFailures(batchId, (groups) => removeFailures(groups, failures));
+      }
     }
     this.#statements.addToBatch.run({ batchId, ...counts, ...usage });
   }

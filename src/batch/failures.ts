@@ -1,0 +1,68 @@
+/**
+ * Groups the failed lines of a batch by status and code. The groups are counted with each commit of the journal, so
+ * they are as exact as the counts. An upstream may answer with any code, so the number of groups is bounded: lines
+ * beyond the largest groups are counted in one group without a status and a code.
+ */
+
+/** The status of an answer and the code of its error. The status is null for a line without an answer. */
+export interface LineFailure {
+  readonly status: number | null;
+  readonly code: string | null;
+}
+
+export interface FailureGroup extends LineFailure {
+  readonly count: number;
+}
+
+export const MAX_FAILURE_GROUPS = 20;
+
+const keyOf = ({ status, code }: LineFailure) => `${status} ${code}`;
+export const OTHER: LineFailure = { status: null, code: null };
+
+/** Adds the counts of `more` to those of `groups`. The largest group comes first. */
+export function addFailures(
+  groups: readonly FailureGroup[],
+  more: readonly FailureGroup[],
+): readonly FailureGroup[] {
+  if (more.length === 0) return groups;
+  const counts = new Map(groups.map((group) => [keyOf(group), group]));
+  for (const group of more) {
+    const before = counts.get(keyOf(group))?.count ?? 0;
+    counts.set(keyOf(group), { ...group, count: before + group.count });
+  }
+  return bounded([...counts.values()]);
+}
+
+/**
+ * Takes the counts of `less` out of `groups`. Lines whose group is no longer listed are taken out of the group of all
+ * others.
+ */
+export function removeFailures(
+  groups: readonly FailureGroup[],
+  less: readonly FailureGroup[],
+): readonly FailureGroup[] {
+  const counts = new Map(groups.map((group) => [keyOf(group), group.count]));
+  const other = keyOf(OTHER);
+  for (const group of less) {
+    const before = counts.get(keyOf(group)) ?? 0;
+    const taken = Math.min(before, group.count);
+    counts.set(keyOf(group), before - taken);
+    if (taken < group.count) counts.set(other, (counts.get(other) ?? 0) - (group.count - taken));
+  }
+  const left = groups.flatMap((group) => {
+    const count = counts.get(keyOf(group)) ?? 0;
+    return count > 0 ? [{ ...group, count }] : [];
+  });
+  return bounded(left);
+}
+
+function bounded(groups: readonly FailureGroup[]): readonly FailureGroup[] {
+  const sorted = groups.toSorted((a, b) => b.count - a.count);
+  if (sorted.length <= MAX_FAILURE_GROUPS) return sorted;
+  const named = sorted.filter((group) => keyOf(group) !== keyOf(OTHER));
+  const kept = named.slice(0, MAX_FAILURE_GROUPS - 1);
+  const count =
+    sorted.reduce((sum, group) => sum + group.count, 0) -
+    kept.reduce((sum, group) => sum + group.count, 0);
+  return [...kept, { ...OTHER, count }];
+}

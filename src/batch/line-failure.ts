@@ -1,0 +1,30 @@
+/** Finds the group of a line that failed: the status and the code that its row has. */
+import { type LineFailure, OTHER } from "./failures.ts";
+import { type FinalOutcome, noAnswerOf } from "./outcome.ts";
+
+const MAX_CODE_CHARACTERS = 64;
+/** A longer answer is not parsed for its code, because parsing blocks the event loop. */
+const MAX_PARSED_BYTES = 64 * 1024;
+
+/** Returns the status and the code that the row of the line has. */
+export function failureOf(outcome: FinalOutcome): LineFailure {
+  if ("body" in outcome && outcome.body !== null) {
+    return { status: outcome.status, code: codeIn(outcome.body) };
+  }
+  if (outcome.kind === "answered" || outcome.kind === "overloaded") return OTHER;
+  return { status: null, code: noAnswerOf(outcome).code };
+}
+
+function codeIn(body: Buffer): string | null {
+  if (body.length > MAX_PARSED_BYTES) return null;
+  try {
+    const { error, ...top } = JSON.parse(body.toString()) as Record<string, unknown>;
+    const { code } = (typeof error === "object" && error !== null ? error : top) as {
+      readonly code?: unknown;
+    };
+    const isText = typeof code === "string" || typeof code === "number";
+    return isText ? String(code).slice(0, MAX_CODE_CHARACTERS).toWellFormed() : null;
+  } catch {
+    return null;
+  }
+}
