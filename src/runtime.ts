@@ -22,6 +22,7 @@ import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/desc
 import { MemoryBudget } from "./resources/memory-budget.ts";
 import { openStorage } from "./storage.ts";
 import type { Store } from "./store/store.ts";
+import { AuditLog } from "./telemetry/audit-log.ts";
 import type { Log } from "./telemetry/log.ts";
 import type { Metrics } from "./telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "./telemetry/tracing.ts";
@@ -172,14 +173,19 @@ function openParts(
     ...{ store, config: config.webhooks, clock, log, metrics, checkEveryMs },
   });
   closers.add("webhooks", () => webhooks.drain());
+  const audit = new AuditLog({ clock, log, file: () => auditFileOf(configNow()) });
+  closers.add("audit", () => audit.close());
   return {
     owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
     ...{ store, blobs, upstreams, webhooks, clock, log, metrics, tracing, configNow },
     intents: new BlobIntents({ store, blobs, log }),
+    audit,
     fleet: new Fleet(clock),
     memory: new MemoryBudget(() => configNow().limits.memory_bytes),
   };
 }
+
+const auditFileOf = ({ audit }: Config) => (audit === undefined ? undefined : (audit.file ?? null));
 
 function openPlaces(
   { config, clock, metrics, openStorage: open = openStorage }: RuntimeOptions,

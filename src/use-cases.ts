@@ -17,6 +17,7 @@ import type { Fleet } from "./engine/fleet.ts";
 import type { AppDeps } from "./http/app.ts";
 import { MEMORY_PURPOSES, type MemoryBudget } from "./resources/memory-budget.ts";
 import type { Store } from "./store/store.ts";
+import type { AuditLog } from "./telemetry/audit-log.ts";
 import type { Log } from "./telemetry/log.ts";
 import type { Metrics } from "./telemetry/metrics.ts";
 import type { Tracing } from "./telemetry/tracing.ts";
@@ -33,6 +34,7 @@ export interface Parts {
   readonly upstreams: Upstreams;
   readonly webhooks: Webhooks;
   readonly fleet: Fleet;
+  readonly audit: AuditLog;
   readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly log: Log;
@@ -74,7 +76,7 @@ function newBatches(parts: Parts, engine: Engine): Batches {
 
 /** The use cases, and what HTTP needs beside them. */
 export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
-  const { store, blobs, intents, upstreams, fleet, memory } = parts;
+  const { store, blobs, intents, upstreams, fleet, memory, audit } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
   const limits = () => configNow().limits;
   const maxFileBytes = () => limits().max_file_bytes;
@@ -112,6 +114,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     interactive: new Interactive({ upstreams, clock, tracing, defaultModel }),
     maxLineBytes: () => limits().max_line_bytes,
     forecastsFor: (batches) => engine.forecastsFor(batches),
+    audit,
     callers: access,
     keys: new Keys({ store, clock, log, refresh: () => access.refresh() }),
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),

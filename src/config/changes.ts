@@ -28,6 +28,7 @@ export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   log_level: "at_once",
   limits: "at_once",
   auth: "at_once",
+  audit: "at_once",
   upstreams: "at_once",
   default_model: "at_once",
   tracing: "after_restart",

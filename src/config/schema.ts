@@ -269,6 +269,21 @@ export const ConfigFile = z.strictObject({
     })
     .optional()
     .meta({ description: "Who may use the API.", left_out: "no key is asked for" }),
+  audit: z
+    .strictObject({
+      file: z.string().min(1).optional().meta({
+        description:
+          "The file to append to. Each line is written whole, and the file is opened anew for each write, so it may be rotated at any time.",
+        left_out: "standard error",
+        example: "./audit.jsonl",
+      }),
+    })
+    .optional()
+    .meta({
+      description:
+        "One JSON line for who did what to which object. [`projects.md`](projects.md#audit-log) says what is in it.",
+      left_out: "no audit log",
+    }),
   upstreams: z
     .array(UpstreamEntry)
     .default([])

@@ -19,6 +19,7 @@ import { PublicError } from "../errors.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics, Now } from "../telemetry/metrics.ts";
+import { type AuditDeps, auditRequests } from "./audit.ts";
 import { authenticate, type Callers } from "./auth.ts";
 import { mountBatches } from "./batches.ts";
 import type { AppContext, AppEnv } from "./context.ts";
@@ -44,6 +45,7 @@ export interface AppDeps {
   /** The longest body of an interactive request. */
   readonly maxLineBytes: () => number;
   readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
+  readonly audit: AuditDeps["audit"];
   readonly callers: Callers;
   readonly keys: Keys;
   readonly isReady: () => Promise<boolean>;
@@ -58,6 +60,7 @@ export type App = Hono<AppEnv>;
 
 export function createApp(deps: AppDeps): App {
   const app = newApp(deps, (c) => versionHint(app, c));
+  app.use("/v1/*", auditRequests(deps));
   app.use("/v1/*", authenticate(deps.callers));
   app.use("/v1/*", async (c, next) => {
     c.set("memory", deps.memory);

@@ -17,6 +17,8 @@ export interface AppEnv {
     /** The project whose files and batches the request may use. */
     project: string;
     caller: Caller;
+    /** The id of the object that the request has made, for the audit log. */
+    objectId?: string | undefined;
     /** The budget for the memory of bodies. */
     memory: MemoryBudget;
     /** The id of the upstream's answer, as the upstream's own log has it. */

@@ -18,5 +18,7 @@ export async function answerOnce<Made>(
     creation,
   );
   if (isReplayed) c.header("idempotent-replayed", "true");
+  // Every object has its id before all that a client wrote.
+  c.set("objectId", /"id":"([\w-]+)"/.exec(json)?.[1]);
   return answerJsonText(c, json);
 }

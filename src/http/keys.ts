@@ -14,6 +14,7 @@ import type { Routes } from "./routes.ts";
 export function mountKeys(app: Routes, keys: Keys): void {
   app.post("/v1/admin/keys", async (c) => {
     const created = await keys.create(keyRequest(await readJson(c)));
+    c.set("objectId", created.key.id);
     return answerJson(c, presentCreatedKey(created));
   });
 

@@ -30,8 +30,12 @@ export const originOf = (c: AppContext): Origin => ({
 });
 
 /** Returns the pattern of the route that took the request. The patterns of middleware end in a star. */
-const routeOf = (c: AppContext): string =>
+export const routeOf = (c: AppContext): string =>
   matchedRoutes(c).findLast(({ path }) => !path.endsWith("*"))?.path ?? "other";
+
+/** Returns the status of the answer. A download has already written its own headers. */
+export const statusOf = (c: AppContext): number =>
+  c.env.outgoing.headersSent ? c.env.outgoing.statusCode : c.res.status;
 
 /** Returns the fields that the log gets of an error. A foreseen one needs only its message, any other its stack. */
 const reasonOf = (error: Error | undefined) =>
@@ -51,8 +55,7 @@ export const trackRequests =
     c.set("requestId", newRequestId());
     await next();
     const { outgoing } = c.env;
-    // A download has already written its own headers.
-    const status = outgoing.headersSent ? outgoing.statusCode : c.res.status;
+    const status = statusOf(c);
     if (!outgoing.headersSent) {
       // The headers go straight to the socket. Hono's answer would get a web stream as its body, which takes longer
       // than the rest of the request.

@@ -1,6 +1,8 @@
 /** Every event that the log may have, by level, with its meaning. The compiler refuses any other event. */
 export const LOG_EVENTS = {
   error: {
+    "audit.not_written":
+      "The audit log cannot be written; its lines wait in memory, and requests go on.",
     "batch.failing_alike": "The first 50 lines of a batch have all failed in the same way.",
     "chunk.failed": "A chunk could not be worked on; it is tried again when its lease has run out.",
     "chunk.given_up":
@@ -25,6 +27,8 @@ export const LOG_EVENTS = {
       "What became of a delivery could not be written; the event may be sent twice.",
   },
   warn: {
+    "audit.written_again":
+      "The audit log can be written again; `lost` lines did not fit into memory.",
     "batch.reopened": "Lines of a batch whose answers cannot be read any more are sent again.",
     "blob.left_behind":
       "The blob of a file that was refused could not be removed; the sweep will find it.",

@@ -30,6 +30,7 @@ const TIME =
 
 /** The files to which all parts report. */
 const TELEMETRY = [
+  "telemetry/audit-log.ts",
   "telemetry/log.ts",
   "telemetry/metrics.ts",
   "telemetry/target-metrics.ts",

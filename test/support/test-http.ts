@@ -120,6 +120,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       const forecasts = batches.map(({ id }) => [id, options.forecast?.() ?? null] as const);
       return new Map(forecasts.flatMap(([id, each]) => (each === null ? [] : [[id, each]])));
     },
+    audit: { record: () => {} },
     callers: access,
     keys,
     isReady: async () => isReady,

@@ -1,0 +1,102 @@
+/**
+ * Writes the audit log: one JSON line for each thing that someone did or was refused, never content.
+ *
+ * The file is opened by its path for each write and appended to, so a rotation by renaming, by copying and truncating, or by
+ * deleting needs no signal. A request never waits for it. A file that cannot be written stops nothing: the lines wait in
+ * memory, up to a bound, and the ordinary log says so. After a write that failed half-way the next one begins on a line of
+ * its own, and may repeat lines.
+ */
+import { appendFile } from "node:fs/promises";
+import type { Clock } from "../clock.ts";
+import type { Log } from "./log.ts";
+
+/** What happened, and who did it. Null stands for what is not known. */
+export interface AuditEntry {
+  readonly request_id: string | null;
+  readonly action: string;
+  readonly object: string | null;
+  readonly outcome: "done" | "denied" | "refused" | "failed";
+  readonly status: number | null;
+  readonly project: string | null;
+  readonly key_id: string | null;
+  readonly key_name: string | null;
+  readonly address: string | null;
+}
+
+export interface AuditLogOptions {
+  /** Returns the path of the file; null for standard error, undefined when there is no audit log. */
+  readonly file: () => string | null | undefined;
+  readonly clock: Pick<Clock, "nowMs" | "after">;
+  readonly log: Log;
+}
+
+const FILE_MODE = 0o600;
+/** A line has some 300 bytes. */
+const MAX_WAITING = 100_000;
+const RETRY_MS = 1_000;
+
+export class AuditLog {
+  readonly #options: AuditLogOptions;
+  #waiting: string[] = [];
+  #writing: Promise<void> | null = null;
+  #isBroken = false;
+  #lostCount = 0;
+  #isClosing = false;
+
+  constructor(options: AuditLogOptions) {
+    this.#options = options;
+  }
+
+  record(entry: AuditEntry): void {
+    const { file, clock } = this.#options;
+    const path = file();
+    if (path === undefined) return;
+    const line = `${JSON.stringify({ time: new Date(clock.nowMs()).toISOString(), ...entry })}\n`;
+    if (path === null) {
+      process.stderr.write(line);
+      return;
+    }
+    if (this.#waiting.length >= MAX_WAITING) this.#lostCount++;
+    else this.#waiting.push(line);
+    this.#writing ??= this.#writeAll().finally(() => {
+      this.#writing = null;
+    });
+  }
+
+  /** Writes what waits, once more. */
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    await this.#writing;
+    if (this.#waiting.length > 0) await this.#write();
+  }
+
+  async #writeAll(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      if (await this.#write()) continue;
+      if (this.#isClosing) return;
+      await new Promise<void>((resolve) => void this.#options.clock.after(RETRY_MS, resolve));
+    }
+  }
+
+  /** Returns false when the lines wait on. */
+  async #write(): Promise<boolean> {
+    const { file, log } = this.#options;
+    const path = file();
+    const lines = this.#waiting;
+    this.#waiting = [];
+    if (typeof path !== "string") return true;
+    const text = `${this.#isBroken ? "\n" : ""}${lines.join("")}`;
+    try {
+      await appendFile(path, text, { mode: FILE_MODE });
+    } catch (err) {
+      this.#waiting = [...lines, ...this.#waiting];
+      if (!this.#isBroken) log.error({ file: path, err }, "audit.not_written");
+      this.#isBroken = true;
+      return false;
+    }
+    if (this.#isBroken) log.warn({ file: path, lost: this.#lostCount }, "audit.written_again");
+    this.#isBroken = false;
+    this.#lostCount = 0;
+    return true;
+  }
+}

@@ -1,0 +1,172 @@
+/** The audit log of a server, as an operator finds it. */
+import {
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+const SECRET = "the-content-of-a-client";
+const folder = temporaryFolder("batchd-audit-");
+const file = join(folder.path, "audit.jsonl");
+const keys = [
+  { name: "writer", key: "key-of-the-writer", project: "search", scopes: ["read", "write"] },
+  { name: "reader", key: "key-of-the-reader", project: "search", scopes: ["read"] },
+  { name: "operator", key: "key-of-the-operator", scopes: ["admin"] },
+];
+const config = { auth: { keys }, audit: { file } };
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startTestService({ config });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  folder[Symbol.dispose]();
+});
+
+type Entry = Record<string, string | number | null>;
+
+const entries = (path = file): Entry[] => {
+  const lines = readFileSync(path, "utf8").split("\n");
+  expect(lines.pop()).toBe("");
+  return lines.map((line) => JSON.parse(line) as Entry);
+};
+
+const ask = (name: string, method: string, path: string, body?: FormData | string) =>
+  fetch(service.url + path, {
+    method,
+    headers: { authorization: `Bearer key-of-the-${name}` },
+    ...(body !== undefined && { body }),
+  });
+
+/** Resolves to the entry of an answer. */
+async function entryOf(response: Response): Promise<Entry> {
+  await response.text();
+  const id = response.headers.get("x-request-id");
+  let found: Entry | undefined;
+  await expect
+    .poll(() => {
+      found = entries().find((entry) => entry["request_id"] === id);
+      return found;
+    })
+    .toBeDefined();
+  return found as Entry;
+}
+
+function form(): FormData {
+  const made = new FormData();
+  made.set("purpose", "batch");
+  made.set("file", new Blob([`${chatLine("a", SECRET)}\n`]), `${SECRET}.jsonl`);
+  return made;
+}
+
+test("says who made, changed, downloaded and deleted what, and never what was in it", async () => {
+  const uploaded = await ask("writer", "POST", "/v1/files", form());
+  const { id } = (await uploaded.clone().json()) as { id: string };
+  expect(await entryOf(uploaded)).toEqual({
+    time: expect.stringMatching(/^\d{4}-.*Z$/),
+    request_id: expect.stringMatching(/^req_/),
+    action: "file.create",
+    object: id,
+    outcome: "done",
+    status: 200,
+    project: "search",
+    key_id: null,
+    key_name: "writer",
+    address: expect.stringContaining("127.0.0.1"),
+  });
+  const input = { input_file_id: id, endpoint: "/v1/chat/completions", completion_window: "24h" };
+  const metadata = { id: SECRET };
+  const created = await ask(
+    "writer",
+    "POST",
+    "/v1/batches",
+    JSON.stringify({ ...input, metadata }),
+  );
+  const batch = (await created.clone().json()) as { id: string };
+  const steps: [Response, object][] = [
+    [created, { action: "batch.create", object: batch.id, outcome: "done" }],
+    [
+      await ask("reader", "GET", `/openai/v1/files/${id}/content`),
+      { action: "file.download", object: id, key_name: "reader" },
+    ],
+    [
+      await ask("reader", "DELETE", `/v1/files/${id}`),
+      { action: "file.delete", object: id, outcome: "denied", status: 403 },
+    ],
+    [
+      await ask("writer", "DELETE", `/v1/files/${id}`),
+      { action: "file.delete", object: id, outcome: "done" },
+    ],
+    [
+      await ask("writer", "DELETE", `/v1/files/${id}`),
+      { action: "file.delete", object: id, outcome: "refused", status: 404 },
+    ],
+    [
+      await ask("operator", "POST", "/v1/admin/keys", '{"name":"nightly"}'),
+      { action: "key.create", object: expect.stringMatching(/^key_/), key_name: "operator" },
+    ],
+    [
+      await ask("stranger", "GET", "/v1/files"),
+      { action: "GET /v1/files", outcome: "denied", status: 401, project: null, key_name: null },
+    ],
+  ];
+  for (const [response, entry] of steps) expect(await entryOf(response)).toMatchObject(entry);
+  const text = readFileSync(file, "utf8");
+  for (const secret of [SECRET, "sk-batchd", "key-of-the"]) expect(text).not.toContain(secret);
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+});
+
+test("a made key is named by its id when it acts", async () => {
+  const made = await ask("operator", "POST", "/v1/admin/keys", '{"name":"nightly"}');
+  const { id, key } = (await made.json()) as { id: string; key: string };
+  const headers = { authorization: `Bearer ${key}` };
+  const response = await fetch(`${service.url}/v1/files/file-x`, { method: "DELETE", headers });
+  expect(await entryOf(response)).toMatchObject({ key_id: id, key_name: "nightly" });
+});
+
+test("one request cannot write two lines, whatever its path holds", async () => {
+  const path = `/v1/files/${encodeURIComponent(`a\n{"action":"forged"}`)}${"x".repeat(5_000)}`;
+  const entry = await entryOf(await ask("writer", "DELETE", path));
+  expect(entry["object"]).toHaveLength(128);
+  expect(entries().some(({ action }) => action === "forged")).toBe(false);
+});
+
+test("goes on after a rotation by renaming and by truncating, with whole lines", async () => {
+  const rotated = `${file}.1`;
+  renameSync(file, rotated);
+  const before = entries(rotated).length;
+  await entryOf(await ask("writer", "DELETE", "/v1/files/file-a"));
+  expect(entries()).toHaveLength(1);
+  expect(entries(rotated)).toHaveLength(before);
+  truncateSync(file);
+  await entryOf(await ask("writer", "DELETE", "/v1/files/file-b"));
+  expect(entries()).toHaveLength(1);
+});
+
+test("a file that cannot be written stops no request, is logged, and gets the lines later", async () => {
+  const folderPath = join(folder.path, "gone");
+  const path = join(folderPath, "audit.jsonl");
+  // A file in the place of the folder fails every write, also those of root.
+  writeFileSync(folderPath, "");
+  service.reconfigure({ ...config, audit: { file: path } });
+  const statuses = await Promise.all(
+    Array.from({ length: 50 }, async () => (await ask("writer", "DELETE", "/v1/files/x")).status),
+  );
+  expect(new Set(statuses)).toEqual(new Set([404]));
+  await service.events.reached("audit.not_written");
+  rmSync(folderPath);
+  mkdirSync(folderPath);
+  await service.events.reached("audit.written_again");
+  const text = readFileSync(path, "utf8");
+  expect(text.split("\n").filter((line) => line !== "")).toHaveLength(50);
+  service.reconfigure(config);
+});
