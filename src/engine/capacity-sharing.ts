@@ -54,6 +54,7 @@ export class CapacitySharing {
   async start(): Promise<void> {
     const { upstreams, clock, log } = this.#options;
     upstreams.setShares([]);
+    upstreams.onCircuitChanged(() => this.nudge());
     // The loop reports a failure when it happens again.
     await this.#renew().catch(() => {});
     this.#looping = loop({
@@ -97,7 +98,7 @@ export class CapacitySharing {
     });
     upstreams.setShares(shares);
     fleet.renewed(renewed);
-    upstreams.setPeers(fleet.workers);
+    upstreams.setPeers(fleet.workers, { owner, nowMs: fleet.nowMs });
     if (fleet.isHousekeeper) {
       const own = report.isWorker ? [{ owner, ...report }] : [];
       this.#disagreement.look([...own, ...fleet.workers]);

@@ -247,11 +247,11 @@ export class Engine {
 
   /** Describes this process for the other replicas. */
   report(): ReplicaReport {
-    const { isWorker, upstreams } = this.#options;
+    const { isWorker, upstreams, fleet } = this.#options;
     return {
       isWorker,
       canWrite: this.canKeepAnswers,
-      targets: upstreams.report(),
+      targets: upstreams.report(fleet.nowMs),
       routes: [...this.#scheduler.measure()].map(([key, { throughput, isBusy }]) => ({
         ...{ key, throughput, isBusy },
       })),

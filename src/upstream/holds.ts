@@ -68,6 +68,38 @@ export class Holds {
     return null;
   }
 
+  /** Finds or makes the circuit breaker of a kind. */
+  breakerOf(kind: RequestKind): CircuitBreaker<Refused> {
+    const breaker = this.#find(kind) ?? new KindBreaker(kind);
+    setLatest(this.#breakers, keyOf(kind), breaker);
+    return breaker;
+  }
+
+  /** Lists the circuit breakers, the latest ones if there are many. */
+  get breakers(): readonly KindBreaker[] {
+    return [...this.#breakers.values()].slice(-MAX_LISTED);
+  }
+
+  /** The latest start of a served request that proves the target good for this kind. */
+  servedAtMs(kind: RequestKind, isAboutCredit: boolean): number {
+    return isAboutCredit ? (this.#servedByKind.get(keyOf(kind)) ?? NEVER) : this.#servedAtMs;
+  }
+
+  /** The latest start of a request that was served. */
+  get latestServedAtMs(): number {
+    return this.#servedAtMs;
+  }
+
+  /** The latest starts of served requests of kinds that were refused before. */
+  get servedKinds(): [string, number][] {
+    return [...this.#servedByKind].slice(-MAX_LISTED);
+  }
+
+  /** Wakes those that wait, because other replicas have changed a circuit. */
+  followedCircuits(): void {
+    this.#notify();
+  }
+
   get isAnyOpen(): boolean {
     return this.#breakers.values().some(({ circuit }) => circuit !== "closed");
   }

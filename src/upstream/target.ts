@@ -14,6 +14,13 @@ import { Client } from "./exchange/client.ts";
 import { Dialect } from "./exchange/dialect.ts";
 import type { Unproxied } from "./exchange/proxied-answer.ts";
 import { rateLimitHints } from "./exchange/rate-limits.ts";
+import {
+  circuitsOf,
+  datesOf,
+  followKinds,
+  followTarget,
+  type OwnedReport,
+} from "./followed-circuits.ts";
 import { Holds } from "./holds.ts";
 import { ModelList, mayServe } from "./model-list.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
@@ -129,8 +136,9 @@ export class Target {
   }
 
   /** Describes the target for the other replicas. */
-  report(): TargetReport {
+  report(dateMs: number): TargetReport {
     const { clock } = this.#options;
+    const dates = datesOf(clock, dateMs);
     const { max_concurrency: maxConcurrency, schedule = null } = this.#config;
     const opensInMs = this.capacity.opensAtMs - clock.nowMs();
     return {
@@ -139,11 +147,19 @@ export class Target {
       settings: hashOf(this.#config),
       opensInMs: Number.isFinite(opensInMs) ? opensInMs : null,
       unavailability: this.#unavailability(null),
+      ...circuitsOf(this, dates),
       held: this.holds.list().map(({ kind: { project, model }, refused }) => ({
         ...{ project, model },
         unavailability: unavailabilityOf(refused),
       })),
     };
+  }
+
+  /** Holds requests of circuits that other replicas have opened, or probes for them. */
+  followCircuits(reports: readonly OwnedReport[], self: { owner: string; nowMs: number }): void {
+    const dates = datesOf(this.#options.clock, self.nowMs);
+    if (followTarget(this, reports, { ...self, dates })) this.capacity.followedCircuit();
+    if (followKinds(this, reports, { ...self, dates })) this.holds.followedCircuits();
   }
 
   get status(): TargetStatus {
@@ -283,7 +299,9 @@ export class Target {
     const { outcome } = attempted;
     this.#log.note(outcome);
     const ended = { startedAtMs, nowMs: clock.elapsedMs(), random: random() };
+    const wasAnyHeld = this.holds.isAnyOpen;
     const isHeld = this.holds.note(request, outcome, ended);
+    if (this.holds.isAnyOpen !== wasAnyHeld) this.#options.onCircuitChanged();
     if (isHeld && outcome.kind === "refused") this.#log.noteHeld(outcome);
     this.capacity.settle(slot, startedAtMs, attempted);
   }

@@ -193,6 +193,20 @@ export interface TargetReport {
   readonly opensInMs: number | null;
   /** The reason for which it takes no lines at all. */
   readonly unavailability: Unavailability | null;
+  /** The circuits that this replica has opened itself. */
+  readonly circuits: readonly {
+    /** The requests that it concerns; null for all. */
+    readonly kind: RequestKind | null;
+    /** The date by the clock of the store, as everywhere in a report. */
+    readonly openedAtMs: number;
+    readonly unavailability: Unavailability;
+  }[];
+  /** The latest good answer of any request; null before the first. */
+  readonly goodAtMs: number | null;
+  /** The latest start of a request that was served; null before the first. */
+  readonly servedAtMs: number | null;
+  /** The latest start of a served request, by the keys of kinds that were refused before. */
+  readonly servedKinds: readonly (readonly [string, number])[];
   /** The projects and models of which it takes no lines: the latest of them, if there are many. */
   readonly held: readonly {
     readonly project: string;
@@ -221,10 +235,12 @@ export interface Upstreams {
    */
   listModels(): Promise<UpstreamModel[]>;
   listTargets(): TargetStatus[];
-  /** Describes each target for the other replicas. */
-  report(): TargetReport[];
+  /** Describes each target for the other replicas. `nowMs` is the date by the clock of the store. */
+  report(nowMs: number): TargetReport[];
   /** Takes the latest reports of the replicas that run batches. */
-  setPeers(peers: readonly PeerReport[]): void;
+  setPeers(peers: readonly PeerReport[], self: { owner: string; nowMs: number }): void;
+  /** Sets the listener for circuits that open or close because of this process. */
+  onCircuitChanged(listener: () => void): void;
   /** The route of a model at another replica; null when that one does not serve it. */
   findPeerRoute(owner: string, model: string): ReplicaRoute | null;
   /** Whether another replica serves the model. */

@@ -51,6 +51,7 @@ class ConfiguredUpstreams implements Upstreams {
   #router = new Router([]);
   /** The configuration last given to each target. */
   #configs: ReadonlyMap<string, UpstreamConfig> = new Map();
+  #onCircuitChanged = (): void => {};
   /** The other replicas by their names. */
   #peers: ReadonlyMap<string, PeerUpstreams> = new Map();
   /** The targets that were removed from the configuration, on which requests may still be ending. */
@@ -79,12 +80,23 @@ class ConfiguredUpstreams implements Upstreams {
     return [...this.#targets.values()].map(({ status }) => status);
   }
 
-  report(): TargetReport[] {
-    return [...this.#targets.values()].map((target) => target.report());
+  report(nowMs: number): TargetReport[] {
+    return [...this.#targets.values()].map((target) => target.report(nowMs));
   }
 
-  setPeers(peers: readonly PeerReport[]): void {
+  setPeers(peers: readonly PeerReport[], self: { owner: string; nowMs: number }): void {
     this.#peers = new Map(peers.map(({ owner, targets }) => [owner, new PeerUpstreams(targets)]));
+    for (const target of this.#targets.values()) {
+      const reports = peers.flatMap(({ owner, targets }) => {
+        const report = targets.find(({ name }) => name === target.name);
+        return report === undefined ? [] : [{ owner, report }];
+      });
+      target.followCircuits(reports, self);
+    }
+  }
+
+  onCircuitChanged(listener: () => void): void {
+    this.#onCircuitChanged = listener;
   }
 
   findPeerRoute(owner: string, model: string): ReplicaRoute | null {
@@ -170,7 +182,10 @@ class ConfiguredUpstreams implements Upstreams {
   #targetOf(config: UpstreamConfig): Target {
     const known = this.#targets.get(config.name);
     if (known === undefined) {
-      const target = new Target(config, { ...this.#options, turn: this.#turn });
+      const target = new Target(config, {
+        ...{ ...this.#options, turn: this.#turn },
+        onCircuitChanged: () => this.#onCircuitChanged(),
+      });
       this.#share(target);
       return target;
     }

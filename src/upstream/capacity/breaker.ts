@@ -50,6 +50,8 @@ const OPENS_AT_WEIGHT = 50;
 /** The number of failures in a row that cannot be chance. */
 const FAILURES_IN_A_ROW = 3;
 const BACKOFF = { firstMs: 500, maxMs: 30_000 };
+/** The number of backoffs in a row after which the next is the longest. */
+const LONGEST_BACKOFF = 6;
 /** The spread of a backoff: several processes that lost the same target must not probe it at the same moment. */
 const JITTER = 0.2;
 
@@ -66,9 +68,50 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   /** The number of failures in a row, without a good answer between them. */
   #failureCount = 0;
   #lastFailure: Failure | null = null;
+  /** Whether another process probes the target, and this one waits for it. */
+  #isFollowing = false;
+  /** Whether the circuit is open because of attempts of this process. */
+  #isOwn = false;
+  #goodAtMs = Number.NEGATIVE_INFINITY;
 
   get circuit(): Circuit {
-    return this.#circuit;
+    return this.#isFollowing ? "open" : this.#circuit;
+  }
+
+  get isFollowing(): boolean {
+    return this.#isFollowing;
+  }
+
+  get isOwn(): boolean {
+    return this.#isOwn;
+  }
+
+  /** The instant of the latest good answer. */
+  get goodAtMs(): number {
+    return this.#goodAtMs;
+  }
+
+  /** Lets nothing out, because another process has found the target down and probes it. A probe under way may end. */
+  follow(failure: Failure | null, untilMs: number): void {
+    if (this.#circuit === "half_open") return;
+    this.#circuit = "open";
+    this.#isFollowing = true;
+    this.#backoffUntilMs = untilMs;
+    this.#lastFailure ??= failure;
+    this.#failureCount = Math.max(this.#failureCount, FAILURES_IN_A_ROW);
+  }
+
+  /** Makes this process the one that probes: once at first, and then after the longest backoff. */
+  lead(nowMs: number): void {
+    this.#isFollowing = false;
+    this.#backoffUntilMs = nowMs;
+    this.#backoffCount = Math.max(this.#backoffCount, LONGEST_BACKOFF);
+  }
+
+  /** Closes the circuit, because the target serves other processes. */
+  resume(): void {
+    this.#forgetFailures();
+    this.#backoffUntilMs = Number.NEGATIVE_INFINITY;
   }
 
   /** The latest failure, whatever came after it. */
@@ -94,12 +137,13 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   /** Returns when an attempt may start. Infinity means that a probe is under way. */
   readyAtMs(): number {
     if (this.#circuit === "closed") return Number.NEGATIVE_INFINITY;
+    if (this.#isFollowing) return Number.POSITIVE_INFINITY;
     return this.#circuit === "open" ? this.#backoffUntilMs : Number.POSITIVE_INFINITY;
   }
 
   /** Lets an attempt start; returns true when it is the probe. */
   pass(nowMs: number): boolean {
-    if (this.#circuit !== "open") return false;
+    if (this.#circuit !== "open" || this.#isFollowing) return false;
     this.#circuit = "half_open";
     this.#probedAtMs = nowMs;
     return true;
@@ -110,16 +154,23 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
    * none.
    */
   note(evidence: Evidence, ended: Ended, failure: Failure | null): boolean {
-    const before = this.#circuit;
+    const before = this.circuit;
     if (evidence === "good") this.#close(ended);
     else if (evidence === "nothing") this.#noteNothing(ended);
     else this.#noteFailure(evidence, ended, failure);
-    return this.#circuit !== before;
+    return this.circuit !== before;
   }
 
   #close({ startedAtMs, nowMs }: Ended): void {
     this.#goodUntilMs = nowMs + (nowMs - startedAtMs);
+    this.#goodAtMs = nowMs;
+    this.#forgetFailures();
+  }
+
+  #forgetFailures(): void {
     this.#circuit = "closed";
+    this.#isFollowing = false;
+    this.#isOwn = false;
     this.#weight = 0;
     this.#backoffCount = 0;
     this.#failureCount = 0;
@@ -152,6 +203,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   #open(ended: Ended): void {
     this.#backOff(ended);
     this.#circuit = "open";
+    this.#isOwn = true;
     this.#openedAtMs = ended.nowMs;
   }
 

@@ -41,6 +41,8 @@ export interface CapacityOptions {
   readonly log: Log;
   /** A number from 0 up to 1. */
   readonly random: () => number;
+  /** The callback for a circuit that opens or closes: other replicas are to know. */
+  readonly onCircuitChanged: () => void;
   /** Shared by all targets. */
   readonly turn: TurnBudget;
 }
@@ -110,6 +112,20 @@ export class Capacity implements Gate {
   /** Whether other replicas have the whole target at the moment. */
   get isElsewhere(): boolean {
     return this.#slotCount === 0;
+  }
+
+  /** The circuit breaker of the whole target. */
+  get breaker(): CircuitBreaker {
+    return this.#breaker;
+  }
+
+  /** Lets requests wait or go after the circuit has changed because of another replica. */
+  followedCircuit(): void {
+    if (this.circuit === "closed") this.#concurrency.restart();
+    this.#recordCircuit();
+    this.#setLimits();
+    if (!this.isOpen(this.#options.clock.elapsedMs())) this.limiter.redirect();
+    this.limiter.recheck();
   }
 
   get circuit(): CircuitBreaker["circuit"] {
@@ -215,6 +231,7 @@ export class Capacity implements Gate {
     if (!this.#breaker.note(evidenceOf(outcome), ended, outcome)) return false;
     if (this.circuit === "closed") this.#concurrency.restart();
     this.#recordCircuit();
+    if (this.circuit !== "half_open") this.#options.onCircuitChanged();
     return true;
   }
 
