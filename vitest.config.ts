@@ -40,6 +40,8 @@ const SLOW = [
   "test/reload.test.ts",
   "test/resources/descriptors.test.ts",
   "test/storage.test.ts",
+  "test/store/pgbouncer.test.ts",
+  "test/store/tls.test.ts",
   "test/telemetry/tracing.test.ts",
   "test/upstream/capacity/**",
   "test/upstream/exchange/client-timeouts.test.ts",

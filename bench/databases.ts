@@ -18,12 +18,8 @@ export interface Installation {
   readonly config: Readonly<Record<string, unknown>>;
   /** Counts the statements that the server has run for the installation, as `pg_stat_statements` has them. */
   statementCount(): Promise<number>;
-  /** Resolves once the journals of all final batches are deleted. */
-  tidied(): Promise<void>;
   close(): Promise<void>;
 }
-
-const TIDY_POLL_MS = 200;
 
 /** Returns null, and says so, when one of the servers cannot be had. */
 export async function startPlaces(): Promise<Places | null> {
@@ -58,16 +54,9 @@ async function openInstallation(
       const { rows } = await client.query<{ calls: string }>(
         `select coalesce(sum(calls), 0) as calls from pg_stat_statements
          where dbid = (select oid from pg_database where datname = current_database())
-           and query not like '%pg_stat_statements%' and query not like '%count(*) from chunks%'`,
+           and query not like '%pg_stat_statements%'`,
       );
       return Number(rows[0]?.calls);
-    },
-    tidied: async () => {
-      for (;;) {
-        const { rows } = await client.query<{ count: string }>("select count(*) from chunks");
-        if (rows[0]?.count === "0") return;
-        await new Promise((resolve) => setTimeout(resolve, TIDY_POLL_MS));
-      }
     },
     close: () => client.end(),
   };

@@ -2,7 +2,16 @@
  * Defines a figure: a measured number and its required value. A floor is the same work by a simpler program, on the
  * same machine a moment before. A figure with a floor is judged by their ratio, which means the same on every machine.
  */
-export type Unit = "lines/s" | "MB/s" | "MB" | "ms" | "s" | "requests" | "servers" | "processors";
+export type Unit =
+  | "lines/s"
+  | "MB/s"
+  | "MB"
+  | "ms"
+  | "s"
+  | "requests"
+  | "servers"
+  | "processors"
+  | "bytes";
 
 export interface Figure {
   /** The name for programs. */

@@ -15,16 +15,16 @@ import { type Server, Stage } from "../stage.ts";
 
 const WORKERS = [1, 2, 4] as const;
 const LATENCY_MS = 100;
-const IN_FLIGHT = 32;
-/** Clients ask about once a second. Each time is a statement. */
-const POLL_EVERY_MS = 1_000;
+const IN_FLIGHT = 48;
+/** A client asks from time to time. Each time is a statement or two. */
+const POLL_EVERY_MS = 2_000;
 /** The time in which workers that have started divide the upstream among them. */
 const DIVIDED_AFTER_MS = 10_000;
 
 interface Run {
   readonly workerCount: number;
   readonly linesPerSecond: number;
-  /** Per 1,000 lines, from the upload of the input until the journal is deleted. */
+  /** For 1,000 lines, from the upload of the input to the completed batch. */
   readonly statements: number;
   readonly s3Requests: number;
   /** The processors that all processes of the bench used together while the batch ran. */
@@ -98,9 +98,8 @@ async function measureRun(places: Places, { workerCount, lineCount }: FleetSize)
   using pulse = new Pulse(api.api, id, POLL_EVERY_MS);
   expectAllAnswered(await pulse.reached("completed"), lineCount);
   const tookMs = performance.now() - startedAtMs;
-  const processors = (processorSeconds() - secondsBefore) / (tookMs / 1000);
-  await installation.tidied();
   const after = await countAll(installation, servers);
+  const processors = (processorSeconds() - secondsBefore) / (tookMs / 1000);
   await installation.close();
   return {
     workerCount,
@@ -120,7 +119,10 @@ async function startFleet(
   const upstream = await stage.upstream({ delayMs: LATENCY_MS });
   // The upstream's limit is for all workers together.
   const common = { upstreamUrl: upstream.url, maxConcurrency: workerCount * IN_FLIGHT, config };
-  const api = await stage.server({ ...common, name: "api", role: "api" });
+  const api = await stage.server({
+    ...common,
+    ...{ name: "api", role: "api", config: { ...config, upstreams: [] } },
+  });
   const workers: Server[] = [];
   for (let n = 0; n < workerCount; n++) {
     workers.push(await stage.server({ ...common, name: `worker-${n}`, role: "worker" }));

@@ -1,6 +1,10 @@
 /**
- * Measures claims and lists of the store on PostgreSQL with a large backlog. The plan of a claim goes to standard error.
+ * Measures claims and lists of the store on PostgreSQL with a large backlog. The plans of the very statements go to
+ * standard error, by `auto_explain`.
  */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "pg";
 import type { BatchId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
@@ -13,9 +17,20 @@ import type { Sizes } from "../sizes.ts";
 const MODEL = "llama";
 const CLAIMS = 2_000;
 const LISTS = 5;
+/** The chunks of a claim for many small batches. */
+const SEVERAL = 16;
+/** The replicas of a large fleet, and how many of them renew at the same time. */
+const REPLICAS = 1_000;
+const RENEWING = 4;
+const REPORT = JSON.stringify({ throughput: "x".repeat(500) });
+const SETTINGS = ["session_preload_libraries=auto_explain", "logging_collector=on"];
+/** The collector of the log writes a little later. */
+const PLANS_AFTER_MS = 1_000;
 
 export async function measureStore({ storeBatchCount, storeChunkCount }: Sizes): Promise<Figure[]> {
-  await using postgres = await startPostgres("the bench of the PostgreSQL store");
+  await using postgres = await startPostgres("the bench of the PostgreSQL store", {
+    settings: SETTINGS,
+  });
   if (postgres === null) return [];
   const url = await postgres.createDatabase();
   const opened = await openPostgresStore({ url, poolSize: 4, listens: false, clock: systemClock });
@@ -23,45 +38,98 @@ export async function measureStore({ storeBatchCount, storeChunkCount }: Sizes):
   const { store } = opened;
   try {
     await fill(url, storeBatchCount, storeChunkCount);
-    const size = `${storeBatchCount} open batches, ${storeChunkCount} open chunks`;
-    const pings = await timesOf(CLAIMS, () => store.ping());
-    const claims = await timesOf(CLAIMS, (n) => claim(store, (n * 7) % storeBatchCount));
-    await printPlan(url);
-    const lists = await timesOf(LISTS, () => store.listRunnable());
-    return [
-      {
-        name: "claim",
-        title: `Claim of a chunk on PostgreSQL, ${size}, median`,
-        measured: median(claims),
-        unit: "ms",
-        hold: { atMost: 5 },
-      },
-      { name: "claim_p99", title: "The same, p99", measured: percentile(claims, 0.99), unit: "ms" },
-      {
-        name: "statement",
-        title: "A statement that does nothing, median",
-        measured: median(pings),
-        unit: "ms",
-      },
-      {
-        name: "list_runnable",
-        title: "List of what can be claimed, median",
-        measured: median(lists),
-        unit: "ms",
-      },
+    const figures = [
+      ...(await measureClaims(store, { storeBatchCount, storeChunkCount })),
+      ...(await measureRenewals(store)),
+      await measureChunkBytes(url, storeChunkCount),
     ];
+    await printPlans(url, async () => {
+      await claim(store, severalOf(0, storeBatchCount));
+      await store.listRunnable();
+    });
+    return figures;
   } finally {
     await store.close();
   }
 }
 
+async function measureClaims(
+  store: Store,
+  { storeBatchCount, storeChunkCount }: Pick<Sizes, "storeBatchCount" | "storeChunkCount">,
+): Promise<Figure[]> {
+  const size = `${storeBatchCount} open batches, ${storeChunkCount} open chunks`;
+  const pings = await timesOf(CLAIMS, () => store.ping());
+  const claims = await timesOf(CLAIMS, (n) => claim(store, [(n * 7) % storeBatchCount]));
+  const several = await timesOf(CLAIMS / SEVERAL, (n) =>
+    claim(store, severalOf(n, storeBatchCount)),
+  );
+  const lists = await timesOf(LISTS, () => store.listRunnable());
+  const inMs = (name: string, title: string, measured: number): Figure => ({
+    ...{ name, title, measured, unit: "ms" },
+  });
+  return [
+    {
+      ...inMs("claim", `Claim of a chunk on PostgreSQL, ${size}, median`, median(claims)),
+      hold: { atMost: 5 },
+    },
+    inMs("claim_p99", "  The same, p99", percentile(claims, 0.99)),
+    inMs("claim_several", `  ${SEVERAL} chunks of as many batches in one claim`, median(several)),
+    inMs("statement", "  A statement that does nothing", median(pings)),
+    inMs("list_runnable", "  List of what can be claimed", median(lists)),
+  ];
+}
+
 const idOf = (n: number) => `batch_${n}` as BatchId;
 
-async function claim(store: Store, n: number): Promise<void> {
-  const wanted = [{ batchId: idOf(n), model: MODEL, count: 1 }];
-  const [claimed] = await store.claimChunks({ owner: "bench", ttlMs: 30_000, wanted });
-  if (claimed === undefined) throw new Error(`nothing to claim in batch ${n}`);
+/** Returns the numbers of the batches of one claim of several chunks. */
+const severalOf = (n: number, batchCount: number): number[] =>
+  Array.from({ length: SEVERAL }, (_, i) => (n * SEVERAL + i) % batchCount);
+
+async function claim(store: Store, of: readonly number[]): Promise<void> {
+  const wanted = of.map((n) => ({ batchId: idOf(n), model: MODEL, count: 1 }));
+  const claimed = await store.claimChunks({ owner: "bench", ttlMs: 30_000, wanted });
+  if (claimed.length !== of.length) throw new Error(`nothing to claim in a batch of ${of}`);
 }
+
+/** Lets many replicas renew their claims, some at the same time, as they do in a fleet. */
+async function measureRenewals(store: Store): Promise<Figure[]> {
+  const times: number[] = [];
+  const needs = [{ target: "gpu", limit: 10 * REPLICAS, wanted: 10, held: 10 }];
+  const renew = async (n: number) => {
+    const startedAtMs = performance.now();
+    const replica = { owner: `replica-${n}`, ttlMs: 60_000, report: REPORT, mayKeepHouse: true };
+    await store.renewReplica(replica, needs);
+    times.push(performance.now() - startedAtMs);
+  };
+  for (let n = 0; n < REPLICAS; n++) await renew(n);
+  times.length = 0;
+  const startedAtMs = performance.now();
+  let next = 0;
+  const renewSome = async () => {
+    while (next < REPLICAS) await renew(next++);
+  };
+  await Promise.all(Array.from({ length: RENEWING }, renewSome));
+  const perSecond = (REPLICAS / (performance.now() - startedAtMs)) * 1000;
+  const title = `Renewal of one of ${REPLICAS} replicas, ${RENEWING} at a time, median`;
+  return [
+    { name: "renewal", title, measured: median(times), unit: "ms" },
+    { name: "renewals", title: "  Renewals a second", measured: perSecond, unit: "requests" },
+  ];
+}
+
+const measureChunkBytes = (url: string, chunkCount: number): Promise<Figure> =>
+  withClient(url, async (client) => {
+    const { rows } = await client.query<{ bytes: string }>(
+      "select pg_total_relation_size('chunks') as bytes",
+    );
+    const measured = Number(rows[0]?.bytes) / chunkCount;
+    return {
+      name: "chunk_bytes",
+      title: "Row and index entries of a chunk",
+      measured,
+      unit: "bytes",
+    };
+  });
 
 async function timesOf(count: number, run: (n: number) => Promise<unknown>): Promise<number[]> {
   const times: number[] = [];
@@ -107,19 +175,21 @@ const fill = (url: string, batchCount: number, chunkCount: number) =>
     await client.query("analyze");
   });
 
-const printPlan = (url: string) =>
+/** Prints the plans of the statements that `run` sends. */
+const printPlans = (url: string, run: () => Promise<void>) =>
   withClient(url, async (client) => {
-    const { rows } = await client.query<{ "QUERY PLAN": string }>(
-      `explain (analyze, buffers, costs off)
-       update chunks set lease_owner = 'bench', lease_expires_at_ms = 4e12, lease_epoch = lease_epoch + 1
-       where sequence = (
-           select sequence from chunks
-           where batch_id = 'batch_77' and model = '${MODEL}' and closed_at_ms is null
-             and (lease_expires_at_ms is null or lease_expires_at_ms <= (extract(epoch from now()) * 1000)::bigint)
-           order by number limit 1 for update skip locked)
-         and exists (
-           select 1 from batches
-           where id = 'batch_77' and status in ('validating', 'in_progress', 'finalizing') and stop_reason is null and in_progress_at_ms is not null and expires_at_ms > 1)`,
-    );
-    for (const row of rows) process.stderr.write(`    ${row["QUERY PLAN"]}\n`);
+    const read = async (query: string) => {
+      const { rows } = await client.query<{ value: string }>(query);
+      return rows[0]?.value ?? "";
+    };
+    const folder = await read("select current_setting('data_directory') as value");
+    const path = join(folder, await read("select pg_current_logfile() as value"));
+    await client.query("alter system set auto_explain.log_analyze = on");
+    await client.query("alter system set auto_explain.log_min_duration = 0");
+    await client.query("select pg_reload_conf()");
+    await delay(PLANS_AFTER_MS);
+    const before = readFileSync(path).length;
+    await run();
+    await delay(PLANS_AFTER_MS);
+    process.stderr.write(`${readFileSync(path).subarray(before)}\n`);
   });

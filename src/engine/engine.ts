@@ -70,8 +70,6 @@ export interface EngineOptions {
 
 const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
 
-/** The interval of the loops that keep time: they look at deadlines, and no nudge comes when one has passed. */
-const LOOK_EVERY_MS = 1_000;
 const SWEEP_EVERY_MS = 60_000;
 /**
  * The number of batches validated, and of batches finalized, side by side: a large one must not hold up the small
@@ -157,6 +155,7 @@ export class Engine {
 
   /** Starts the loops of a process that only serves the API: the renewal of its leases, and the housekeeping. */
   startWithoutWork(): void {
+    const { pollEveryMs } = this.#options;
     this.#startHeartbeat();
     const nudges = this.#nudges;
     const deps = { ...this.#options, leases: this.#leases };
@@ -166,8 +165,8 @@ export class Engine {
       await this.#forecaster.refreshIfDue();
       return false;
     };
-    this.#keepHouse("forecast", LOOK_EVERY_MS, forecast);
-    this.#keepHouse("expiry", LOOK_EVERY_MS, expire);
+    this.#keepHouse("forecast", pollEveryMs, forecast);
+    this.#keepHouse("expiry", pollEveryMs, expire);
     this.#keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
     this.#keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
     this.#options.fleet.onDuty(() => {
@@ -222,6 +221,7 @@ export class Engine {
   nudgeStopping(): void {
     this.#nudges.heartbeat.now();
     this.#scheduler.recheck();
+    this.#nudges.expiry.now();
     this.#nudges.finalize.now();
   }
 

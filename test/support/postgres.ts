@@ -85,8 +85,8 @@ interface User {
   readonly gid?: number;
 }
 
-/** `initdb` refuses to run as root. */
-function unprivileged(): User {
+/** Returns a user for servers that refuse to run as root, as `initdb` and PgBouncer do. */
+export function unprivileged(): User {
   if (process.getuid?.() !== 0) return {};
   for (const user of ["postgres", "nobody"]) {
     try {
@@ -99,7 +99,7 @@ function unprivileged(): User {
   throw new Error("there is no user to run it as: initdb refuses root");
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address() as { port: number };

@@ -54,24 +54,22 @@ const batchesAfter = ({ deadlineAtMs, sequence }: Position, isChosen: SQL): SQL 
     and (expires_at_ms, sequence) > (${deadlineAtMs}::bigint, ${sequence}::bigint)
   order by expires_at_ms, sequence limit ${PAGE_BATCHES}`;
 
-/** Goes through the index from each model of a batch to the next (a loose index scan). */
+const firstFree = (now: SQL, isWanted: SQL): SQL => sql`
+  select model, line_count from chunks
+  where batch_id = page.id and ${isOpenChunk} and ${isFree(now)} and ${isWanted}
+  order by model, number limit 1`;
+
+/** Goes through the index from the first free chunk of each model of a batch to the next (a loose index scan). */
 const runnable = (after: Position, now: SQL): SQL => sql`
   select page.*, next.model, next.line_count
   from (${batchesAfter(after, sql`${hasStarted} and expires_at_ms > ${now}`)}) as page
   left join lateral (
-    with recursive open(model) as (
-      select min(model) from chunks where batch_id = page.id and ${isOpenChunk}
+    with recursive first(model, line_count) as (
+      (${firstFree(now, sql`true`)})
       union all
-      select (
-        select min(chunks.model) from chunks
-        where batch_id = page.id and ${isOpenChunk} and chunks.model > open.model)
-      from open where open.model is not null)
-    select open.model, first.line_count
-    from open
-    cross join lateral (
-      select line_count from chunks
-      where batch_id = page.id and chunks.model = open.model and ${isOpenChunk} and ${isFree(now)}
-      order by number limit 1) as first
+      (select further.* from first
+        cross join lateral (${firstFree(now, sql`chunks.model > first.model`)}) as further))
+    select * from first
   ) as next on true
   order by page.expires_at_ms, page.sequence`;
 

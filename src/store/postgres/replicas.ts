@@ -29,11 +29,9 @@ export class PostgresReplicas {
     const { owner, now, ttlMs } = replica;
     return this.#db.transaction(async (db) => {
       const nowMs = await lockDivision(db, now);
+      await removeEnded(db, replica);
       const membership = await renewMembership(db, replica);
-      await db
-        .delete(slotShares)
-        .where(or(eq(slotShares.owner, owner), lte(slotShares.expiresAtMs, now)));
-      const others = await findSharers(db, now, needs);
+      const others = needs.length === 0 ? [] : await findSharers(db, now, needs);
       const { shares, kept } = divideTargets(owner, needs, { others, nowMs });
       const expiresAtMs = later(now, ttlMs);
       const rows = kept.map((each) => ({ ...each, expiresAtMs }));
@@ -60,23 +58,51 @@ async function lockDivision(db: Db, now: SQL): Promise<number> {
   return Number(row.nowMs);
 }
 
-/** Keeps the row of the replica, removes those whose claims have ended, and reads the others. */
+/** Removes the replicas and the parts whose claims have ended, and the former parts of this replica. */
+async function removeEnded(db: Db, { owner, now }: TimedReplica): Promise<void> {
+  const ended = db
+    .$with("ended")
+    .as(
+      db
+        .delete(replicas)
+        .where(lte(replicas.expiresAtMs, now))
+        .returning({ owner: replicas.owner }),
+    );
+  await db
+    .with(ended)
+    .delete(slotShares)
+    .where(or(eq(slotShares.owner, owner), lte(slotShares.expiresAtMs, now)));
+}
+
+interface MemberRow extends Record<string, unknown> {
+  readonly owner: string;
+  readonly report: string;
+  readonly may_keep_house: boolean;
+}
+
+/** Keeps the row of the replica, and reads the others, whose claims have not ended. */
 async function renewMembership(
   db: Db,
   { owner, report, mayKeepHouse, now, ttlMs }: TimedReplica,
 ): Promise<Pick<RenewedReplica, "peers" | "isHousekeeper">> {
-  await db.delete(replicas).where(lte(replicas.expiresAtMs, now));
-  const row = { report, mayKeepHouse, expiresAtMs: later(now, ttlMs) };
-  await db
-    .insert(replicas)
-    .values({ owner, ...row })
-    .onConflictDoUpdate({ target: replicas.owner, set: row });
-  const all = await db.select().from(replicas).orderBy(replicas.sequence);
+  // A statement does not see the row that it writes, so that row comes from the writing part.
+  const { rows } = await db.execute<MemberRow>(sql`
+    with own as (
+      insert into replicas (owner, report, may_keep_house, expires_at_ms)
+      values (${owner}, ${sql.param(report, replicas.report)}, ${mayKeepHouse}, ${later(now, ttlMs)})
+      on conflict (owner) do update set
+        report = excluded.report, may_keep_house = excluded.may_keep_house,
+        expires_at_ms = excluded.expires_at_ms
+      returning sequence, owner, report, may_keep_house)
+    select sequence, owner, report, may_keep_house from own
+    union all
+    select sequence, owner, report, may_keep_house from replicas where owner <> ${owner}
+    order by sequence`);
   return {
-    peers: all
+    peers: rows
       .filter((each) => each.owner !== owner)
       .map((each) => ({ owner: each.owner, report: each.report })),
-    isHousekeeper: all.find((each) => each.mayKeepHouse)?.owner === owner,
+    isHousekeeper: rows.find((each) => each.may_keep_house)?.owner === owner,
   };
 }
 

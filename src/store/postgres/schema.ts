@@ -110,6 +110,7 @@ export const batches = pgTable(
     index("batches_listed").on(batch.project, batch.sequence),
     index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
+    index("batches_by_deadline").on(batch.expiresAtMs, batch.sequence).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),
     index("batches_deleted").on(batch.sequence).where(isDeleted),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),

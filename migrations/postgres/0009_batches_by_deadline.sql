@@ -1,0 +1,1 @@
+CREATE INDEX "batches_by_deadline" ON "batches" USING btree ("expires_at_ms","sequence") WHERE status in ('validating', 'in_progress') and stop_reason is null;

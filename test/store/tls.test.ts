@@ -1,0 +1,94 @@
+/** Connections to a PostgreSQL with a certificate of an authority that no system trusts. */
+import { chmodSync, chownSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import { privateAuthority } from "../support/certificates.ts";
+import { startPostgres, unprivileged } from "../support/postgres.ts";
+import { startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+const folder = temporaryFolder("batchd-tls-");
+chmodSync(folder.path, 0o755);
+const authority = await privateAuthority();
+const caFile = join(folder.path, "ca.pem");
+writeFileSync(caFile, authority.cert);
+const foreignCaFile = join(folder.path, "foreign-ca.pem");
+writeFileSync(foreignCaFile, (await privateAuthority()).cert);
+
+/** Writes what the server presents. Only the user of the server may read the key. */
+async function certificateFor(names: { readonly dns?: string; readonly ip?: string }) {
+  const { cert, key } = await authority.issue(names);
+  const paths = { cert: join(folder.path, "server.pem"), key: join(folder.path, "server.key") };
+  writeFileSync(paths.cert, cert);
+  writeFileSync(paths.key, key, { mode: 0o600 });
+  const { uid, gid } = unprivileged();
+  if (uid !== undefined) chownSync(paths.key, uid, gid ?? uid);
+  return paths;
+}
+
+const { cert, key } = await certificateFor({ ip: "127.0.0.1" });
+const postgres = await startPostgres("the tests of TLS to PostgreSQL", {
+  settings: ["ssl=on", `ssl_cert_file=${cert}`, `ssl_key_file=${key}`],
+});
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+  folder[Symbol.dispose]();
+});
+
+/** Starts a server and returns whether each of its connections is encrypted. */
+async function connectionsWith(options: {
+  readonly database?: Record<string, unknown>;
+  readonly sslmode?: string;
+  readonly host?: string;
+}): Promise<boolean[]> {
+  const plain = await postgres!.createDatabase();
+  const url = new URL(plain);
+  if (options.host !== undefined) url.hostname = options.host;
+  if (options.sslmode !== undefined) url.searchParams.set("sslmode", options.sslmode);
+  await using _ = await startTestService({
+    config: { database_url: url.href, database: { ...options.database } },
+  });
+  const client = new Client(plain);
+  await client.connect();
+  const { rows } = await client.query<{ ssl: boolean }>(
+    `select ssl from pg_stat_ssl join pg_stat_activity using (pid)
+     where datname = current_database() and application_name = 'batchd'`,
+  );
+  await client.end();
+  return [...new Set(rows.map(({ ssl }) => ssl))];
+}
+
+describe.skipIf(postgres === null)("the connections to PostgreSQL", () => {
+  test.each([
+    [
+      "encrypted, and the server is checked, with a certificate authority alone",
+      { ca_file: caFile },
+    ],
+    ["encrypted and checked also with `tls: verify`", { ca_file: caFile, tls: "verify" }],
+    ["encrypted but not checked with `tls: encrypt`", { tls: "encrypt" }],
+  ])("are %s", async (_, database) => {
+    expect(await connectionsWith({ database })).toEqual([true]);
+  });
+
+  test("are not encrypted by default, or with `tls: off`, whatever the URL says", async () => {
+    expect(await connectionsWith({})).toEqual([false]);
+    expect(await connectionsWith({ database: { tls: "off" }, sslmode: "require" })).toEqual([
+      false,
+    ]);
+  });
+
+  test("follow `sslmode` where the configuration says nothing", async () => {
+    expect(await connectionsWith({ sslmode: "disable" })).toEqual([false]);
+    expect(await connectionsWith({ sslmode: "no-verify" })).toEqual([true]);
+    await expect(connectionsWith({ sslmode: "verify-full" })).rejects.toThrow(/certificate/);
+  });
+
+  test("are refused to a server of another authority, or with another name", async () => {
+    const database = { tls: "verify", ca_file: foreignCaFile };
+    await expect(connectionsWith({ database })).rejects.toThrow(/certificate/);
+    await expect(connectionsWith({ database: { tls: "verify" } })).rejects.toThrow(/certificate/);
+    const named = { database: { ca_file: caFile }, host: "localhost" };
+    await expect(connectionsWith(named)).rejects.toThrow(/altnames/);
+  });
+});

@@ -1,0 +1,118 @@
+/** Starts a real PgBouncer, which shares few connections among many clients, in front of the PostgreSQL of a test. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  accessSync,
+  chmodSync,
+  chownSync,
+  constants,
+  mkdtempSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { createInterface } from "node:readline";
+import { Client } from "pg";
+import { killAtTestEnd } from "./leftovers.ts";
+import { freePort, unprivileged } from "./postgres.ts";
+
+const HOW = "install it (`apt-get install pgbouncer`)";
+
+export interface PgBouncer extends AsyncDisposable {
+  /** The address of the database behind it. */
+  readonly url: string;
+  /** Returns how many connections it has made to PostgreSQL. */
+  serverConnectionCount(): Promise<number>;
+}
+
+/** Debian keeps servers out of the `PATH` of users. */
+function findBinary(): string | null {
+  const folders = [...(process.env["PATH"] ?? "").split(delimiter), "/usr/sbin"];
+  for (const folder of folders) {
+    const path = join(folder, "pgbouncer");
+    try {
+      accessSync(path, constants.X_OK);
+      return path;
+    } catch {
+      // It is not in this folder.
+    }
+  }
+  return null;
+}
+
+/** Returns whether tests can use it, and tells the developer if they cannot. */
+export function hasPgBouncer(): boolean {
+  const isThere = findBinary() !== null;
+  if (!isThere) process.stderr.write(`\nLEFT OUT: tests behind PgBouncer; ${HOW}\n\n`);
+  return isThere;
+}
+
+/** Starts one in transaction mode, with at most `poolSize` connections to the database of `databaseUrl`. */
+export async function startPgBouncer(databaseUrl: string, poolSize: number): Promise<PgBouncer> {
+  const binary = findBinary();
+  if (binary === null) throw new Error(`there is no PgBouncer: ${HOW}`);
+  const server = new URL(databaseUrl);
+  const port = await freePort();
+  const user = unprivileged();
+  const folder = mkdtempSync(join(tmpdir(), "batchd-pgbouncer-"));
+  const path = join(folder, "pgbouncer.ini");
+  writeFileSync(path, configOf(server, port, poolSize));
+  chmodSync(folder, 0o755);
+  if (user.uid !== undefined) chownSync(folder, user.uid, user.gid ?? user.uid);
+  const child = spawn(binary, [path], {
+    ...user,
+    cwd: folder,
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  killAtTestEnd(child);
+  const said: string[] = [];
+  const isUp = (async () => {
+    for await (const line of createInterface({ input: child.stderr })) {
+      said.push(line);
+      if (line.includes("process up")) return true;
+    }
+    return false;
+  })();
+  if (!(await isUp)) throw new Error(`PgBouncer did not start:\n${said.join("\n")}`);
+  child.stderr.resume();
+  const url = new URL(databaseUrl);
+  url.port = String(port);
+  return {
+    url: url.href,
+    serverConnectionCount: () => countServers(url),
+    [Symbol.asyncDispose]: async () => {
+      if (child.exitCode === null && child.signalCode === null) {
+        const exited = once(child, "exit");
+        child.kill("SIGKILL");
+        await exited;
+      }
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+const configOf = ({ hostname, port, username }: URL, listenPort: number, poolSize: number) => `
+[databases]
+* = host=${hostname} port=${port} user=${username}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${listenPort}
+unix_socket_dir =
+auth_type = any
+admin_users = ${username}
+pool_mode = transaction
+default_pool_size = ${poolSize}
+max_client_conn = 200
+`;
+
+async function countServers(url: URL): Promise<number> {
+  const admin = new URL(url);
+  admin.pathname = "/pgbouncer";
+  const client = new Client(admin.href);
+  await client.connect();
+  // Its console knows only the simple protocol.
+  const { rows } = await client.query<{ database: string }>("show servers");
+  await client.end();
+  return rows.filter(({ database }) => `/${database}` === url.pathname).length;
+}
