@@ -109,6 +109,19 @@ test("a source that has gone on between two runs arrives as it is at the last on
   await target.batchd.kill("SIGTERM");
 });
 
+test("keys that were made at run time open the target, and nothing else does", async () => {
+  using dirs = folders();
+  await filled(dirs.from, 1);
+  const args = ["keys", "create", "--name", "ci", "--data-dir", dirs.from];
+  const key = (await new BatchdProcess(args).exited()).stdout.trim();
+  await moveWell(dirs.args);
+  const { batchd, openai } = await serve(dirs.to);
+  const client = openai.withOptions({ apiKey: key });
+  expect((await client.files.list()).data).toHaveLength(1);
+  await expect(openai.files.list()).rejects.toMatchObject({ status: 401 });
+  await batchd.kill("SIGTERM");
+});
+
 const blobsIn = (dataDir: string) =>
   readdirSync(join(dataDir, "blobs/files")).map((name) => join(dataDir, "blobs/files", name));
 
@@ -163,7 +176,7 @@ describe.skipIf(postgres === null)("a PostgreSQL that servers use", () => {
     const away = ["--data-dir", dirs.from, "--storage", dirs.to];
     const stderr = await refusal(away, { BATCHD_DATABASE_URL: url });
     expect(stderr).toMatch(
-      /batchd is running on PostgreSQL at 127\.0\.0\.1:\d+\/\w+: stop process/,
+      /batchd is running on PostgreSQL at 127\.0\.0\.1:\d+\/\w+: stop .*process \d+/,
     );
     await server.batchd.kill("SIGTERM");
     const { stdout } = await move(away, { BATCHD_DATABASE_URL: url });
