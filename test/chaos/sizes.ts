@@ -31,7 +31,7 @@ export const FULL: Sizes = {
   gapMs: 4_500,
   maxConcurrency: 24,
   answerMs: 120,
-  requestsPerMinute: 6_000,
+  requestsPerMinute: 3_000,
 };
 
 /** Some twenty seconds, for `npm test`. */

@@ -2,13 +2,16 @@
  * `kill -9` at ten moments of one batch. The upstream lives on and counts; between a kill and the next
  * start it holds its answers, so that what the journal holds can be read before anything is added.
  */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
-import { expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
+import { endLeases } from "../support/end-leases.ts";
+import { startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const LINES = 2_000;
@@ -26,73 +29,118 @@ function killAt(n: number): number {
   return Math.floor(n * share + Math.random() * share);
 }
 
-async function start(dataDir: string, upstream: TestUpstream) {
-  const server = new BatchdProcess([
-    ...["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url],
-  ]);
+const postgres = await startPostgres("kills on PostgreSQL and a bucket");
+const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
+afterAll(async () => {
+  await s3?.[Symbol.asyncDispose]();
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+interface Places {
+  /** Null for SQLite. */
+  readonly databaseUrl: string | null;
+  /** Undefined for a folder. */
+  readonly storage: Record<string, unknown> | undefined;
+}
+
+const PLACES: [string, () => Promise<Places>][] = [
+  ["SQLite and a folder", async () => ({ databaseUrl: null, storage: undefined })],
+  ...(postgres === null || s3 === null
+    ? []
+    : ([
+        [
+          "PostgreSQL and a bucket",
+          async () => ({
+            databaseUrl: await postgres.createDatabase(),
+            storage: s3.storage({ prefix: `kill-${Date.now()}/` }),
+          }),
+        ],
+      ] satisfies typeof PLACES)),
+];
+
+interface Setup extends Places {
+  readonly folder: string;
+  readonly upstream: TestUpstream;
+}
+
+async function start({ folder, upstream, databaseUrl, storage }: Setup) {
+  const path = join(folder, "batchd.yaml");
+  // JSON is YAML too.
+  writeFileSync(path, JSON.stringify({ data_dir: join(folder, "data"), storage }));
+  const server = new BatchdProcess(
+    ["serve", "--port", "0", "--config", path, "--upstream", upstream.url],
+    databaseUrl === null ? {} : { BATCHD_DATABASE_URL: databaseUrl },
+  );
   const baseURL = `${await server.listening()}/v1`;
   return { server, openai: new OpenAI({ baseURL, apiKey: "test" }) };
 }
 
 const sum = (counts: Iterable<number>) => [...counts].reduce((total, count) => total + count, 0);
 
-test("killed ten times, a batch loses no line, doubles none, and repeats only what was at risk", async () => {
-  const dataDir = await mkdtemp(join(tmpdir(), "batchd-crash-"));
-  await using upstream = await startUpstream();
-  let { server, openai } = await start(dataDir, upstream);
-  const file = new File([`${chatLines(LINES, prompt).join("\n")}\n`], "input.jsonl");
-  const input = await openai.files.create({ file, purpose: "batch" });
-  const { id } = await openai.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+test.each(PLACES)(
+  "on %s, killed ten times, a batch loses no line, doubles none, and repeats only what was at risk",
+  async (_name, findPlaces) => {
+    using folder = temporaryFolder("batchd-crash-");
+    await using upstream = await startUpstream();
+    const setup = { folder: folder.path, upstream, ...(await findPlaces()) };
+    const { databaseUrl } = setup;
+    let { server, openai } = await start(setup);
+    const file = new File([`${chatLines(LINES, prompt).join("\n")}\n`], "input.jsonl");
+    const input = await openai.files.create({ file, purpose: "batch" });
+    const { id } = await openai.batches.create({
+      input_file_id: input.id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
 
-  let lastKill = { sent: 0, distinct: 0, atRisk: 0 };
-  const checkRepeats = () => {
-    const sent = sum(upstream.received.values());
-    const distinct = upstream.received.size;
-    const repeated = sent - lastKill.sent - (distinct - lastKill.distinct);
-    expect(repeated).toBeLessThanOrEqual(lastKill.atRisk);
-    return { sent, distinct };
-  };
-  for (let n = 0; n < KILLS; n++) {
-    await upstream.reachedLines(killAt(n));
-    await server.kill();
-    const { sent, distinct } = checkRepeats();
-    upstream.hold();
-    ({ server, openai } = await start(dataDir, upstream));
-    const { request_counts: counts } = await openai.batches.retrieve(id);
-    const recorded = counts!.completed + counts!.failed;
-    expect(recorded).toBeLessThanOrEqual(distinct);
-    lastKill = { sent, distinct, atRisk: distinct - recorded };
-    upstream.release();
-  }
+    let lastKill = { sent: 0, distinct: 0, atRisk: 0 };
+    const checkRepeats = () => {
+      const sent = sum(upstream.received.values());
+      const distinct = upstream.received.size;
+      const repeated = sent - lastKill.sent - (distinct - lastKill.distinct);
+      expect(repeated).toBeLessThanOrEqual(lastKill.atRisk);
+      return { sent, distinct };
+    };
+    for (let n = 0; n < KILLS; n++) {
+      await upstream.reachedLines(killAt(n));
+      await server.kill();
+      const { sent, distinct } = checkRepeats();
+      upstream.hold();
+      // On PostgreSQL the leases of a killed server would have to run out.
+      if (databaseUrl !== null) await endLeases(databaseUrl);
+      ({ server, openai } = await start(setup));
+      const { request_counts: counts } = await openai.batches.retrieve(id);
+      const recorded = counts!.completed + counts!.failed;
+      expect(recorded).toBeLessThanOrEqual(distinct);
+      lastKill = { sent, distinct, atRisk: distinct - recorded };
+      upstream.release();
+    }
 
-  const batch = await untilFinal({ server, openai }, id);
-  checkRepeats();
-  expect(batch.status).toBe("completed");
-  const refused = Array.from({ length: LINES }, (_, i) => i + 1).filter(isRefused);
-  expect(batch.request_counts).toEqual({
-    total: LINES,
-    completed: LINES - refused.length,
-    failed: refused.length,
-  });
-  const { x_batchd } = batch as unknown as { readonly x_batchd: { readonly failures: unknown } };
-  const code = expect.anything();
-  expect(x_batchd.failures).toEqual([{ status_code: 400, code, lines: refused.length }]);
-  const output = await rowsOf(openai, batch.output_file_id);
-  const error = await rowsOf(openai, batch.error_file_id);
-  expect(numbers(error)).toEqual(refused);
-  expect(numbers(output)).toEqual(
-    Array.from({ length: LINES }, (_, i) => i + 1).filter((n) => !isRefused(n)),
-  );
-  for (const row of output) {
-    expect(JSON.stringify(row.response?.body)).toContain(`Say ${row.custom_id.slice(5)}`);
-  }
-  await server.kill("SIGTERM");
-  await rm(dataDir, { recursive: true });
-}, 300_000);
+    const batch = await untilFinal({ server, openai }, id);
+    checkRepeats();
+    expect(batch.status).toBe("completed");
+    const refused = Array.from({ length: LINES }, (_, i) => i + 1).filter(isRefused);
+    expect(batch.request_counts).toEqual({
+      total: LINES,
+      completed: LINES - refused.length,
+      failed: refused.length,
+    });
+    const { x_batchd } = batch as unknown as { readonly x_batchd: { readonly failures: unknown } };
+    const code = expect.anything();
+    expect(x_batchd.failures).toEqual([{ status_code: 400, code, lines: refused.length }]);
+    const output = await rowsOf(openai, batch.output_file_id);
+    const error = await rowsOf(openai, batch.error_file_id);
+    expect(numbers(error)).toEqual(refused);
+    expect(numbers(output)).toEqual(
+      Array.from({ length: LINES }, (_, i) => i + 1).filter((n) => !isRefused(n)),
+    );
+    for (const row of output) {
+      expect(JSON.stringify(row.response?.body)).toContain(`Say ${row.custom_id.slice(5)}`);
+    }
+    await server.kill("SIGTERM");
+  },
+  300_000,
+);
 
 const numbers = (rows: readonly ResultRow[]) => rows.map((row) => Number(row.custom_id.slice(5)));
 

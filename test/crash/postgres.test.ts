@@ -5,8 +5,8 @@ import { request as httpRequest } from "node:http";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import OpenAI from "openai";
-import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
+import { endLeases } from "../support/end-leases.ts";
 import { PASSWORD, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
@@ -89,18 +89,6 @@ async function checkOutput(openai: OpenAI, id: string): Promise<void> {
   for (const row of rows) {
     expect(JSON.stringify(row.response?.body)).toContain(`Say ${row.custom_id.slice(5)}`);
   }
-}
-
-/** Nobody is left to renew them: the half minute until they run out passes at once. */
-async function endLeases(databaseUrl: string): Promise<void> {
-  const client = new Client(databaseUrl);
-  await client.connect();
-  for (const table of ["chunks", "batches"]) {
-    await client.query(
-      `update ${table} set lease_expires_at_ms = 0 where lease_expires_at_ms is not null`,
-    );
-  }
-  await client.end();
 }
 
 describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
