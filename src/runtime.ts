@@ -269,6 +269,7 @@ async function startSharing(
     ...{ ...parts, limitOf },
     report: () => engine.report(),
     mayKeepHouse: () => !engine.isDraining,
+    renewLeasesIfLate: () => engine.renewLeasesIfLate(),
   });
   closers.add("capacity sharing", () => sharing.close());
   await sharing.start();

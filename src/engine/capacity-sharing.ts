@@ -35,6 +35,8 @@ export interface CapacitySharingOptions {
   readonly mayKeepHouse: () => boolean;
   /** Returns the configured requests in flight of a target, for all replicas together; null when it is not configured. */
   readonly limitOf: (target: string) => number | null;
+  /** Renews the leases of this process if they may have run out. */
+  readonly renewLeasesIfLate: () => Promise<void>;
 }
 
 export class CapacitySharing {
@@ -78,6 +80,8 @@ export class CapacitySharing {
 
   async #renew(): Promise<false> {
     const { store, upstreams, clock, owner, fleet } = this.#options;
+    // A replica that was cut off for long must know which work it has lost before it may send again.
+    await this.#options.renewLeasesIfLate();
     const startedAtMs = clock.elapsedMs();
     // A process may be able to use less than the configured limit, which all of them divide.
     const needs = upstreams

@@ -203,6 +203,10 @@ export class Engine {
     this.#run(name, everyMs, async () => fleet.isHousekeeper && runOnce());
   }
 
+  renewLeasesIfLate(): Promise<void> {
+    return this.#leases.renewIfLate();
+  }
+
   /** Reports new work: a batch was created, or a file was deleted. */
   nudge(): void {
     this.#nudges.intake.now();

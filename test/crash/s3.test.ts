@@ -29,7 +29,8 @@ interface Setup {
 const argsFor = ({ folder, upstreamUrl, storage }: Setup): string[] => {
   const config = join(folder, "batchd.yaml");
   // JSON is YAML too.
-  writeFileSync(config, JSON.stringify({ data_dir: join(folder, "data"), storage }));
+  const engine = { lease_seconds: 3 };
+  writeFileSync(config, JSON.stringify({ data_dir: join(folder, "data"), storage, engine }));
   return ["serve", "--port", "0", "--config", config, "--upstream", upstreamUrl];
 };
 
@@ -97,8 +98,11 @@ async function expectUnavailable(running: Running, fileId: string): Promise<void
   expect((await fetch(`${running.url}/ready`)).status).toBe(503);
 }
 
-async function outage(proxy: S3Proxy, running: Running, fileId: string): Promise<void> {
-  proxy.trouble = { kind: "slow_down" };
+async function outage(
+  kind: "slow_down" | "silent",
+  { proxy, running, fileId }: { proxy: S3Proxy; running: Running; fileId: string },
+): Promise<void> {
+  proxy.trouble = { kind };
   await running.batchd.logged("journal.write_failed");
   await expectUnavailable(running, fileId);
   proxy.trouble = null;
@@ -123,7 +127,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     await running.batchd.kill();
     running = await start(setup);
     await upstream.reached(upstream.total + LINES / 6);
-    await outage(proxy, running, inputId);
+    await outage("slow_down", { proxy, running, fileId: inputId });
     await upstream.reached(upstream.total + LINES / 6);
     await running.batchd.kill();
     proxy.trouble = { kind: "cut", afterBytes: 20_000 };
@@ -140,6 +144,29 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     expect(existsSync(join(dir.path, "data/blobs"))).toBe(false);
     for (const file of files) await running.openai.files.delete(file!);
     await expect.poll(() => stored(prefix)).toEqual([]);
+    await running.batchd.kill("SIGTERM");
+  }, 180_000);
+
+  test("wait for a bucket that says nothing, while answers are kept and while results are written, and for one far away", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    await using upstream = await startUpstream();
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({
+      ...{ prefix: "silent/", endpoint: proxy.url, timeout_seconds: 1 },
+    });
+    const setup = { folder: dir.path, upstreamUrl: upstream.url, storage };
+    const running = await start(setup);
+    proxy.trouble = { kind: "far", delayMs: 100 };
+    const { id, input_file_id: inputId } = await submit(running);
+    await upstream.reached(LINES / 6);
+    await outage("silent", { proxy, running, fileId: inputId });
+
+    // The results are the first objects that are written under `files/` since the input.
+    proxy.trouble = { kind: "hold", method: "PUT", path: /\/files\// };
+    await running.batchd.loggedLike(/"event":"loop\.pass_failed"/);
+    expect(proxy.held.length).toBeGreaterThan(0);
+    proxy.trouble = { kind: "far", delayMs: 100 };
+    await expectEveryLineOnce(running, id);
     await running.batchd.kill("SIGTERM");
   }, 180_000);
 

@@ -30,7 +30,13 @@ export interface Worker extends Member {
   readonly upstream: TestUpstream;
 }
 
-export interface WorkerOptions {
+export interface MemberPlace {
+  /** Another way to the database of the fleet. */
+  readonly databaseUrl?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+export interface WorkerOptions extends MemberPlace {
   /** One that other workers have too; its own one when it is left out. */
   readonly upstream?: TestUpstream;
   /** More of its entry in the configuration. */
@@ -52,14 +58,15 @@ export class Fleet implements AsyncDisposable {
     return join(this.#folder.path, "data");
   }
 
-  api(): Promise<Member> {
-    return this.#start("api", []);
+  api(place: MemberPlace = {}): Promise<Member> {
+    return this.#start("api", [], place);
   }
 
-  async worker({ upstream, fields }: WorkerOptions = {}): Promise<Worker> {
+  async worker({ upstream, fields, ...place }: WorkerOptions = {}): Promise<Worker> {
     const used = upstream ?? (await this.upstream());
     const entry = { name: "model", base_url: used.url, models: ["*"], max_concurrency: 32 };
-    return { ...(await this.#start("worker", [{ ...entry, ...fields }])), upstream: used };
+    const member = await this.#start("worker", [{ ...entry, ...fields }], place);
+    return { ...member, upstream: used };
   }
 
   async upstream(): Promise<TestUpstream> {
@@ -68,7 +75,7 @@ export class Fleet implements AsyncDisposable {
     return upstream;
   }
 
-  async #start(role: string, upstreams: readonly unknown[]): Promise<Member> {
+  async #start(role: string, upstreams: readonly unknown[], place: MemberPlace): Promise<Member> {
     const { databaseUrl, storage, config } = this.#options;
     const path = join(this.#folder.path, `member-${++this.#count}.yaml`);
     const places = {
@@ -80,7 +87,7 @@ export class Fleet implements AsyncDisposable {
     // JSON is YAML too.
     writeFileSync(path, JSON.stringify({ ...places, upstreams, engine, ...config }));
     const batchd = new BatchdProcess(["serve", "--role", role, "--config", path], {
-      BATCHD_DATABASE_URL: databaseUrl,
+      ...{ BATCHD_DATABASE_URL: place.databaseUrl ?? databaseUrl, ...place.env },
     });
     this.#open.push(batchd);
     const url = await batchd.listening();

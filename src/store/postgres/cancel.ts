@@ -1,6 +1,6 @@
 /**
- * Asks PostgreSQL to end a statement that its caller has stopped to wait for. Without this the statement would
- * run on beside its own repetition, on a server that is too slow already.
+ * Asks PostgreSQL to end a statement that its caller has stopped to wait for. Without this the statement would run on
+ * beside its repetition by the caller, on a server that is too slow already.
  *
  * A `statement_timeout` would do the same, but it is state of a connection, which poolers in transaction mode refuse or
  * give to others. They pass this request on.

@@ -1,7 +1,7 @@
 /**
  * The pool of connections, and the three ways to use one.
  *
- * A failure that passes by itself is repeated a few times if the call has certainly changed nothing: a read, a deadlock, a
+ * A failure that passes by itself and was noticed soon is repeated a few times if the call has certainly changed nothing: a read, a deadlock, a
  * serialisation failure, or a connection that was lost before the commit was sent. A connection that is lost during a
  * commit leaves its result unknown. Such a call fails with `StoreUnavailable`, and its caller decides. A caller may
  * repeat it. A released lease, a newer epoch, a consumed intent or a segment that has its row makes the second call
@@ -111,7 +111,9 @@ export class Database {
       if (attempt.ok) return attempt.value;
       const { cause, changedNothing } = attempt;
       const isHarmless = changedNothing || kind === "read";
-      if (n === ATTEMPTS || !isHarmless || !isPassing(cause)) throw errorFor(cause);
+      if (n === ATTEMPTS || !isHarmless || !isPassing(cause) || isTimeout(cause)) {
+        throw errorFor(cause);
+      }
       const pauseMs = Math.random() * FIRST_PAUSE_MS * 4 ** n;
       await new Promise<void>((resolve) => void this.#clock.after(pauseMs, resolve));
     }

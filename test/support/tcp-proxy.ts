@@ -1,0 +1,69 @@
+/** Stands between a server and its database, and does what broken networks do. */
+import { connect, createServer, type Socket } from "node:net";
+import { listening } from "./listening.ts";
+
+type Network =
+  | "well"
+  /** Breaks every connection, and each new one at once. */
+  | "cut"
+  /** Loses every packet: connections stay open, new ones seem to succeed, and nothing arrives. */
+  | "silent";
+
+export class TcpProxy {
+  port = 0;
+  readonly #target: { readonly host: string; readonly port: number };
+  readonly #pairs = new Set<readonly [Socket, Socket]>();
+  #network: Network = "well";
+
+  /** Stands before the database of the URL. */
+  static async before(databaseUrl: string): Promise<TcpProxy> {
+    const { hostname: host, port } = new URL(databaseUrl);
+    const proxy = new TcpProxy({ host, port: Number(port) });
+    proxy.port = await listening(createServer((client) => proxy.#accept(client)));
+    return proxy;
+  }
+
+  private constructor(target: { readonly host: string; readonly port: number }) {
+    this.#target = target;
+  }
+
+  /** The same database, by way of this proxy. */
+  urlOf(databaseUrl: string): string {
+    const url = new URL(databaseUrl);
+    url.port = String(this.port);
+    return url.href;
+  }
+
+  set network(network: Network) {
+    const before = this.#network;
+    this.#network = network;
+    // What was lost would be missing in the middle of a conversation, so that no connection can go on.
+    if (network === "cut" || before === "silent") {
+      for (const pair of this.#pairs) for (const socket of pair) socket.destroy();
+    }
+  }
+
+  #accept(client: Socket): void {
+    if (this.#network === "cut") {
+      client.destroy();
+      return;
+    }
+    const server = connect(this.#target);
+    const pair = [client, server] as const;
+    this.#pairs.add(pair);
+    const end = () => {
+      this.#pairs.delete(pair);
+      // The other side hears nothing of an end, either.
+      if (this.#network !== "silent") for (const socket of pair) socket.destroy();
+    };
+    const pass = (from: Socket, to: Socket) =>
+      from
+        .on("error", end)
+        .on("close", end)
+        .on("data", (bytes) => {
+          if (this.#network === "well") to.write(bytes);
+        });
+    pass(client, server);
+    pass(server, client);
+  }
+}
