@@ -14,6 +14,7 @@ import { measureFirstRequest } from "./figures/first-request.ts";
 import { measureFleet } from "./figures/fleet.ts";
 import { measureInFlight } from "./figures/in-flight.ts";
 import { measureLargeFiles } from "./figures/large-files.ts";
+import { measurePlaces } from "./figures/places.ts";
 import { measureResent } from "./figures/resent.ts";
 import { measureRestart } from "./figures/restart.ts";
 import { measureSteady } from "./figures/steady.ts";
@@ -37,6 +38,7 @@ const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>
   restart: measureRestart,
   store: measureStore,
   fleet: measureFleet,
+  places: measurePlaces,
 };
 
 async function bench(): Promise<void> {

@@ -45,6 +45,8 @@ async function openInstallation(
 ): Promise<Installation> {
   const url = await postgres.createDatabase();
   const client = new Client(url);
+  // A measurement that fails leaves it open, and the end of the server must not hide the failure.
+  client.on("error", () => {});
   await client.connect();
   await client.query("create extension pg_stat_statements");
   return {

@@ -54,7 +54,7 @@ export const FULL: Sizes = {
   startRounds: 3,
   storeBatchCount: 10_000,
   storeChunkCount: 1_000_000,
-  fleetLinesPerWorker: 14_000,
+  fleetLinesPerWorker: 12_000,
 };
 
 export const QUICK: Sizes = {
