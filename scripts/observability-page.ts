@@ -56,7 +56,7 @@ the lag of the event loop.
 Targets, open batches, open lines and the deadline are looked up at each scrape. All other metrics are counted where they
 happen, and start from zero with the process.
 
-Of several servers on one database, one exports the open batches, the open lines and the deadline: the one that does the
+Only one of the servers on a database exports the open batches, the open lines and the deadline: the server that does the
 housekeeping. Another one takes over within some seconds when it ends or dies. So \`sum\` and \`max\` over all servers give the
 figure itself. All other metrics are those of one process.
 

@@ -74,12 +74,12 @@ export const METRICS = {
   },
   batchd_batches_open: {
     type: "gauge",
-    help: "Batches that are not final. Of several servers on one database, one exports it.",
+    help: "Batches that are not final. Only one of the servers on a database exports it.",
     labels: ["status"],
   },
   batchd_lines_open: {
     type: "gauge",
-    help: "Lines of open batches without an answer in the journal: the depth of the queue. A batch counts once it is validated. Of several servers on one database, one exports it.",
+    help: "Lines of open batches without an answer in the journal: the depth of the queue. A batch counts once it is validated. Only one of the servers on a database exports it.",
     labels: [],
   },
   batchd_lines_total: {
@@ -94,7 +94,7 @@ export const METRICS = {
   },
   batchd_deadline_slack_seconds: {
     type: "gauge",
-    help: "Time left to the open batch whose window ends first; +Inf when no batch is open. Of several servers on one database, one exports it.",
+    help: "Time left to the open batch whose window ends first; +Inf when no batch is open. Only one of the servers on a database exports it.",
     labels: [],
   },
   batchd_batch_slack_seconds: {
