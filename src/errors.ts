@@ -6,7 +6,7 @@ import { truncate } from "./batch/truncate.ts";
 
 interface CatalogueEntry {
   readonly status: number;
-  readonly type: "invalid_request_error" | "server_error";
+  readonly type: "invalid_request_error" | "server_error" | "insufficient_quota" | "requests";
   /** The `code` in the answer; OpenAI leaves it null for most errors. */
   readonly code: string | null;
   readonly meaning: string;
@@ -66,6 +66,11 @@ export const CATALOGUE = {
     "The key does not have the scope that the route asks for; the message names it.",
   ),
   not_found: invalid(404, null, "There is no such file, batch or path for this key."),
+  model_not_allowed: invalid(
+    403,
+    "model_not_found",
+    "The project may not use the model of an interactive request.",
+  ),
   model_not_found: invalid(404, "model_not_found", "No upstream serves the model."),
   method_not_allowed: invalid(405, null, "The path exists, but not with this method."),
   request_timeout: invalid(408, null, "The request did not arrive in time."),
@@ -83,6 +88,20 @@ export const CATALOGUE = {
     "The `Idempotency-Key` was used for another request in the last 24 hours.",
   ),
   headers_too_large: invalid(431, null, "The headers of the request are larger than allowed."),
+  quota_exceeded: {
+    status: 429,
+    type: "insufficient_quota",
+    code: "insufficient_quota",
+    meaning:
+      "The project has as many files, bytes or open batches as it may; the message names the quota. Waiting alone does not help.",
+  },
+  rate_limit_exceeded: {
+    status: 429,
+    type: "requests",
+    code: "rate_limit_exceeded",
+    meaning:
+      "The project has sent as many requests in this minute as it may (`quotas.requests_per_minute`); `retry-after` says when the next minute begins.",
+  },
   internal: failing(500, null, "A fault of the server; the log has it under the request id."),
   upstream_unreachable: failing(
     502,

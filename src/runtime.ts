@@ -28,7 +28,7 @@ import type { Metrics } from "./telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "./telemetry/tracing.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
 import { upstreamWarnings } from "./upstream/warnings.ts";
-import { appDeps, defaultModelOf, openAccess, type Parts } from "./use-cases.ts";
+import { appDeps, defaultModelOf, openAccess, type Parts, rulesOfAll } from "./use-cases.ts";
 import { Webhooks } from "./webhooks/webhooks.ts";
 
 /** Says what a process does: it serves the API (`api`), runs batches (`worker`), or does both. */
@@ -288,6 +288,7 @@ function newEngine(
     forecastTolerance: configNow().database_url === undefined ? 0 : SHARED_FORECAST_TOLERANCE,
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),
+    rulesOf: rulesOfAll(configNow),
     journalLimits: journalLimits(blobs.writeHints),
     stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
     leaseTtlMs: configNow().engine.lease_seconds * 1000,

@@ -7,10 +7,12 @@ import { Interactive } from "./api/interactive.ts";
 import { Keys } from "./api/keys.ts";
 import { Models } from "./api/models.ts";
 import { Uploads } from "./api/uploads.ts";
+import type { RulesOf } from "./batch/project.ts";
 import type { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import type { Closers } from "./closers.ts";
+import { projectRules } from "./config/projects.ts";
 import type { Config, KeyConfig } from "./config/schema.ts";
 import type { Engine } from "./engine/engine.ts";
 import type { Fleet } from "./engine/fleet.ts";
@@ -60,12 +62,19 @@ export async function openAccess(
   return access;
 }
 
+/** Returns the rules for projects as the configuration in force has them. */
+export const rulesOfAll =
+  (configNow: () => Config): RulesOf =>
+  (project) =>
+    projectRules(configNow().projects, project);
+
 export const defaultModelOf = (config: Config) => config.default_model ?? null;
 
 function newBatches(parts: Parts, engine: Engine): Batches {
   const { configNow } = parts;
   return new Batches({
     ...parts,
+    rulesOf: rulesOfAll(configNow),
     completionWindows: () => configNow().limits.completion_windows,
     nudge: () => engine.nudge(),
     nudgeStopping: () => engine.nudgeStopping(),
@@ -83,7 +92,9 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const maxUploadBytes = () => limits().max_upload_bytes;
   const defaultModel = () => defaultModelOf(configNow());
   const nudge = () => engine.nudge();
+  const rulesOf = rulesOfAll(configNow);
   const files = new Files({
+    rulesOf,
     store,
     blobs,
     intents,
@@ -97,6 +108,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   return {
     files,
     uploads: new Uploads({
+      rulesOf,
       store,
       blobs,
       intents,
@@ -109,12 +121,14 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
       nudge,
     }),
     batches: newBatches(parts, engine),
-    models: new Models(upstreams),
+    models: new Models(upstreams, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
-    interactive: new Interactive({ upstreams, clock, tracing, defaultModel }),
+    interactive: new Interactive({ upstreams, clock, tracing, defaultModel, rulesOf }),
     maxLineBytes: () => limits().max_line_bytes,
     forecastsFor: (batches) => engine.forecastsFor(batches),
     audit,
+    rulesOf,
+    requestCounts: store,
     callers: access,
     keys: new Keys({ store, clock, log, refresh: () => access.refresh() }),
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),

@@ -128,6 +128,7 @@ describe("configurations", () => {
       server_side_encryption: "aws:kms",
     },
     "auth.keys": { name: "a", key: "sk-0123456789" },
+    projects: { name: "a" },
   } as Record<string, object>;
 
   /** A configuration in which the key at this path has this value. */

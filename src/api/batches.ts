@@ -9,6 +9,7 @@ import {
   type ScopedId,
   type UntrustedId,
 } from "../batch/batch.ts";
+import type { RulesOf } from "../batch/project.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
@@ -23,6 +24,7 @@ import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+import { withinQuotas } from "./quotas.ts";
 
 export interface BatchesDeps {
   readonly store: Store;
@@ -32,6 +34,7 @@ export interface BatchesDeps {
   readonly tracing: Tracing;
   /** Returns the windows that a client may ask for, such as `24h`. */
   readonly completionWindows: () => readonly string[];
+  readonly rulesOf: RulesOf;
   /**
    * Makes the engine look for a new batch at once. Every nudge only saves time: the engine finds the batch without it.
    */
@@ -80,7 +83,8 @@ export class Batches {
         { ...request, traceparent },
         { nowMs: this.#deps.clock.nowMs(), windowMs },
       );
-      await store.insertBatch(made, receiptFor?.(made));
+      const { quotas } = this.#deps.rulesOf(project);
+      await withinQuotas(project, () => store.insertBatch(made, receiptFor?.(made), quotas));
       return made;
     });
     metrics.batchCreated(batch);

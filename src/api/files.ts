@@ -7,6 +7,7 @@ import { once } from "node:events";
 import type { Readable } from "node:stream";
 import { type FileId, newFileId, type ScopedId, type StoredFile } from "../batch/batch.ts";
 import { ContentCheck, type ContentReport } from "../batch/content.ts";
+import { type RulesOf, shorter } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import { type BlobIntents, IntentRevoked } from "../blobs/blob-intents.ts";
 import {
@@ -26,6 +27,7 @@ import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
 
 /** The lifetime of batch input when the client names none. */
@@ -40,6 +42,7 @@ export interface FilesDeps {
   readonly log: Log;
   readonly tracing: Tracing;
   readonly maxFileBytes: () => number;
+  readonly rulesOf: RulesOf;
   /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
   readonly nudge: () => void;
 }
@@ -93,7 +96,10 @@ export class Files {
     return this.store(project, incoming, {
       maxBytes: maxFileBytes(),
       publish: async (file) => {
-        const isPublished = await store.insertFileIfDeclared(file, receiptFor?.(file));
+        const { quotas } = this.#deps.rulesOf(project);
+        const isPublished = await withinQuotas(project, () =>
+          store.insertFileIfDeclared(file, receiptFor?.(file), quotas),
+        );
         if (!isPublished) throw intentRevoked(file.blobKey);
       },
     });
@@ -222,8 +228,10 @@ export class Files {
   ): Promise<ReceivedFile> {
     const { purpose, expiresAfterSeconds } = await incoming.details();
     const createdAtMs = this.#deps.clock.nowMs();
-    const keptSeconds =
-      expiresAfterSeconds ?? (purpose === "batch" ? BATCH_INPUT_KEPT_SECONDS : null);
+    const keptSeconds = shorter(
+      expiresAfterSeconds ?? (purpose === "batch" ? BATCH_INPUT_KEPT_SECONDS : null),
+      this.#deps.rulesOf(project).fileLifetimeSeconds,
+    );
     return {
       project,
       purpose,

@@ -5,6 +5,7 @@
 import { finished } from "node:stream";
 import { type BodyModel, BodyModelReading } from "../batch/body-model.ts";
 import { decodeStart, type Extent, isSame, isStringAt } from "../batch/json.ts";
+import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
@@ -44,6 +45,7 @@ export interface InteractiveDeps {
   readonly tracing: Tracing;
   /** Returns the model for requests that name none; null without one. */
   readonly defaultModel: () => string | null;
+  readonly rulesOf: RulesOf;
 }
 
 /** The answer in progress; `disconnected` when the client disconnected before it began. */
@@ -61,11 +63,14 @@ export class Interactive {
 
   /** Answers a request. `disconnected` aborts when the client has disconnected, which ends the request at once. */
   async answer(request: InteractiveRequest, disconnected: AbortSignal): Promise<InteractiveAnswer> {
-    const { upstreams, defaultModel } = this.#deps;
+    const { upstreams, defaultModel, rulesOf } = this.#deps;
     const named = modelNamedIn(request.body, await read(new BodyModelReading(), request.body));
     const model = named ?? request.deployment ?? defaultModel();
     if (model === null) {
       throw new PublicError("invalid_request", "you must provide a model parameter");
+    }
+    if (!allowsModel(rulesOf(request.project), model)) {
+      throw modelNotAllowed(request.project, model);
     }
     const route = upstreams.findRoute(model);
     if (route === null) {
@@ -125,6 +130,12 @@ function endingOf(
   if (error) return { attributes, problem: "broken" };
   return { attributes, problem: status >= 400 ? String(status) : null };
 }
+
+const modelNotAllowed = (project: string, model: string) =>
+  new PublicError(
+    "model_not_allowed",
+    `Project \`${project}\` does not have access to model \`${truncate(model)}\``,
+  );
 
 const modelNotFound = (model: string) =>
   new PublicError(

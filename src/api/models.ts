@@ -1,4 +1,5 @@
 /** Lists the models that a client may name: all that the upstreams serve, under their public names. */
+import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
 import type { UpstreamModel, Upstreams } from "../upstream/upstream.ts";
@@ -6,23 +7,28 @@ import type { UpstreamModel, Upstreams } from "../upstream/upstream.ts";
 export class Models {
   readonly #upstreams: Pick<Upstreams, "listModels">;
 
-  constructor(upstreams: Pick<Upstreams, "listModels">) {
+  readonly #rulesOf: RulesOf;
+
+  constructor(upstreams: Pick<Upstreams, "listModels">, rulesOf: RulesOf) {
     this.#upstreams = upstreams;
+    this.#rulesOf = rulesOf;
   }
 
-  list(): Promise<readonly UpstreamModel[]> {
-    return this.#upstreams.listModels();
+  /** Lists the models that the project may use. */
+  async list(project: string): Promise<readonly UpstreamModel[]> {
+    const rules = this.#rulesOf(project);
+    return (await this.#upstreams.listModels()).filter(({ id }) => allowsModel(rules, id));
   }
 
-  async find(id: string): Promise<UpstreamModel> {
-    const model = await this.#named(id);
+  async find(project: string, id: string): Promise<UpstreamModel> {
+    const model = await this.#named(project, id);
     if (model === undefined) throw notFound(`The model '${truncate(id)}' does not exist`);
     return model;
   }
 
   /** Returns the error for a delete. No model can be deleted. */
-  async cannotDelete(id: string): Promise<PublicError> {
-    if ((await this.#named(id)) === undefined) {
+  async cannotDelete(project: string, id: string): Promise<PublicError> {
+    if ((await this.#named(project, id)) === undefined) {
       return notFound(`The model '${truncate(id)}' does not exist`);
     }
     return notFound(
@@ -30,8 +36,8 @@ export class Models {
     );
   }
 
-  async #named(id: string): Promise<UpstreamModel | undefined> {
-    return (await this.list()).find((each) => each.id === id);
+  async #named(project: string, id: string): Promise<UpstreamModel | undefined> {
+    return (await this.list(project)).find((each) => each.id === id);
   }
 }
 

@@ -15,6 +15,7 @@ import {
   type StoredFile,
   type UntrustedId,
 } from "../batch/batch.ts";
+import type { RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import { BlobNotFound, type Blobs } from "../blobs/blobs.ts";
@@ -29,6 +30,7 @@ import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Origin } from "../telemetry/tracing.ts";
 import { type Files, intentRevoked } from "./files.ts";
+import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
 
 export interface UploadsDeps {
@@ -40,6 +42,7 @@ export interface UploadsDeps {
   readonly log: Log;
   readonly files: Files;
   readonly maxUploadBytes: () => number;
+  readonly rulesOf: RulesOf;
   /** Returns the largest input of a batch. */
   readonly maxFileBytes: () => number;
   /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
@@ -157,7 +160,10 @@ export class Uploads {
     const content = this.#contentOf(parts, md5);
     const details = async () => ({ purpose, expiresAfterSeconds: fileExpiresAfterSeconds });
     const publish = async (file: StoredFile) => {
-      const isCompleted = await store.completeUploadIfPending(upload, file);
+      const { quotas } = this.#deps.rulesOf(project);
+      const isCompleted = await withinQuotas(project, () =>
+        store.completeUploadIfPending(upload, file, quotas),
+      );
       if (!isCompleted) throw await this.#notTaken(upload, file.blobKey);
     };
     try {

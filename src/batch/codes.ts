@@ -25,6 +25,8 @@ export const FAULT_CODES = {
     "The file has more requests than a batch may hold (`limits.max_requests_per_batch`).",
   too_many_inputs:
     "The requests of an embeddings batch have more inputs together than allowed (`limits.max_embedding_inputs_per_batch`).",
+  token_limit_exceeded:
+    "The project has more to do than it may (`quotas.enqueued_lines`); the message names the quota. Ask again when other batches have ended.",
   file_too_large: "The file is larger than the server takes (`limits.max_file_bytes`).",
   input_unreadable: "The file was stored, but its content cannot be read any more.",
   internal_error:

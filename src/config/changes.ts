@@ -29,6 +29,7 @@ export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   limits: "at_once",
   auth: "at_once",
   audit: "at_once",
+  projects: "at_once",
   upstreams: "at_once",
   default_model: "at_once",
   tracing: "after_restart",

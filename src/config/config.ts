@@ -107,6 +107,9 @@ function crossChecks(config: Config): string[] {
     ...[...repeated(config.auth?.keys.map((key) => key.name) ?? [])].map(
       (each) => `auth.keys: two of them are named "${each}"`,
     ),
+    ...[...repeated(config.projects.map((project) => project.name))].map(
+      (each) => `projects: two of them are named "${each}"`,
+    ),
     ...[...repeated(config.webhooks.endpoints.map((endpoint) => endpoint.name))].map(
       (each) => `webhooks.endpoints: two of them are named "${each}"`,
     ),

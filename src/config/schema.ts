@@ -11,6 +11,7 @@ import { EVENT_TYPES } from "../contract/event.ts";
 import { DEFAULT_SCOPES, Scope } from "../contract/scope.ts";
 import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { LOG_LEVELS } from "../telemetry/log.ts";
+import { ProjectEntry } from "./projects.ts";
 import { STORAGE } from "./storage.ts";
 import { UpstreamEntry } from "./upstreams.ts";
 import {
@@ -269,6 +270,12 @@ export const ConfigFile = z.strictObject({
     })
     .optional()
     .meta({ description: "Who may use the API.", left_out: "no key is asked for" }),
+  projects: z
+    .array(ProjectEntry)
+    .default([])
+    .describe(
+      "Rules for projects. A project without an entry has no limits. [`projects.md`](projects.md#projects) says what happens beyond one.",
+    ),
   audit: z
     .strictObject({
       file: z.string().min(1).optional().meta({

@@ -8,6 +8,7 @@ import {
   FILE_HEADERS,
   PASSED_ON_HEADERS,
   PAUSE_HEADERS,
+  RATE_HEADERS,
   REFUSED_HEADERS,
   REPLAY_HEADERS,
   TRACKING_HEADERS,
@@ -69,6 +70,22 @@ const FORBIDDEN = failure(
     "You have insufficient permissions for this operation. Missing scopes: write. Ask the operator of this server for a key that has it.",
     { code: "missing_scope" },
   ),
+);
+const TOO_MUCH = withHeaders(
+  failure(
+    "TooMuch",
+    "The project has used up a quota, which the message names. A limit of requests per minute has `rate_limit_exceeded` and `retry-after`; any other has `insufficient_quota`, and `x-should-retry: false`.",
+    {
+      error: {
+        message:
+          "You exceeded the quota files of the project search. Limit: 10,000. Delete what you do not need any more, wait for batches to end, or ask the operator of this server for more.",
+        type: "insufficient_quota",
+        param: null,
+        code: "insufficient_quota",
+      },
+    },
+  ),
+  RATE_HEADERS,
 );
 export const FILE_NOT_FOUND = failure(
   "FileNotFound",
@@ -189,6 +206,7 @@ const REFUSED = withHeaders(
 export const COMMON_FAILURES = {
   "401": UNAUTHORIZED,
   "403": FORBIDDEN,
+  "429": TOO_MUCH,
   "4XX": REFUSED,
   "5XX": SERVER_ERROR,
 };

@@ -24,6 +24,9 @@ export const HEADERS = {
   ShouldRetry: header("Whether a client should try again.", "false"),
   RetryAfter: header("The seconds to wait before another try.", 1),
   RetryAfterMs: header("The milliseconds to wait before another try.", 1_000),
+  RateLimit: header("The requests that the project may send in a minute.", 600),
+  RateRemaining: header("The requests that are left in this minute.", 599),
+  RateReset: header("The time to the next minute.", "42s"),
   UpstreamRequestId: header(
     "The model server's id for the request, if it reports one.",
     "req_7d1e5a0c",
@@ -58,6 +61,13 @@ export const WAIT_HEADERS: Headers = { ...CONFLICT_HEADERS, "retry-after": refer
 export const PAUSE_HEADERS: Headers = {
   "retry-after": refer("RetryAfter"),
   "retry-after-ms": refer("RetryAfterMs"),
+};
+export const RATE_HEADERS: Headers = {
+  ...PAUSE_HEADERS,
+  ...CONFLICT_HEADERS,
+  "x-ratelimit-limit-requests": refer("RateLimit"),
+  "x-ratelimit-remaining-requests": refer("RateRemaining"),
+  "x-ratelimit-reset-requests": refer("RateReset"),
 };
 export const PASSED_ON_HEADERS: Headers = { "x-upstream-request-id": refer("UpstreamRequestId") };
 export const REFUSED_HEADERS: Headers = { allow: refer("Allow") };

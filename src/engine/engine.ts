@@ -7,6 +7,7 @@
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { CommonFailure, Forecast } from "../batch/forecast.ts";
+import type { RulesOf } from "../batch/project.ts";
 import { isFinal } from "../batch/status.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -55,6 +56,8 @@ export interface EngineOptions {
   readonly limits: () => IntakeLimits;
   /** The model for lines without one, when their batch has no default of its own. */
   readonly defaultModel: () => string | null;
+  /** Returns the rules for a project; they are read anew for each batch. */
+  readonly rulesOf: RulesOf;
   readonly journalLimits: JournalLimits;
   readonly memory: MemoryBudget;
   /** The time that requests in flight of a cancelled or expired batch may still take. */

@@ -12,6 +12,7 @@
  * results. The finalizer waits for a full disk or a locked database, however long that takes.
  */
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
+import type { RulesOf } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { type Clock, sleep } from "../clock.ts";
@@ -42,6 +43,7 @@ export interface FinalizerDeps {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly leases: Leases;
+  readonly rulesOf: RulesOf;
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** The callback for a batch that is final: its journal may be removed. */
   readonly onFinal: () => void;
@@ -173,9 +175,10 @@ async function writeResults(
       return null;
     }
     const nowMs = clock.nowMs();
+    const life = { nowMs, lifetimeSeconds: lifetimeOf(batch, deps.rulesOf) };
     return {
-      output: await output.finish((blob) => resultFile(batch, "output", { ...blob, nowMs })),
-      error: await error.finish((blob) => resultFile(batch, "error", { ...blob, nowMs })),
+      output: await output.finish((blob) => resultFile(batch, "output", { ...blob, ...life })),
+      error: await error.finish((blob) => resultFile(batch, "error", { ...blob, ...life })),
       counts,
       lostBlobKeys: merge.incomplete.flatMap(({ lostBlobKeys }) => lostBlobKeys),
     };
@@ -212,12 +215,22 @@ async function giveBack(
   metrics.leaseChanged("batch", "released");
 }
 
+interface Life {
+  readonly nowMs: number;
+  readonly lifetimeSeconds: number;
+}
+
+/** Returns what the client asked for, within what its project may have. */
+function lifetimeOf(batch: Batch, rulesOf: RulesOf): number {
+  const asked = batch.outputExpiresAfterSeconds ?? RESULT_LIFETIME_SECONDS;
+  return Math.min(asked, rulesOf(batch.project).resultLifetimeSeconds ?? asked);
+}
+
 function resultFile(
   batch: Batch,
   kind: "output" | "error",
-  { nowMs, ...blob }: WrittenBlob & { nowMs: number },
+  { nowMs, lifetimeSeconds, ...blob }: WrittenBlob & Life,
 ): StoredFile {
-  const lifetimeSeconds = batch.outputExpiresAfterSeconds ?? RESULT_LIFETIME_SECONDS;
   return {
     ...blob,
     project: batch.project,

@@ -5,9 +5,11 @@
  * the longest line, the custom ids and the plan. The verdict is one guarded commit, so it changes nothing when the
  * batch was cancelled, or its lease was lost, during the read.
  */
+
 import type { Batch, StoredFile } from "../batch/batch.ts";
 import { servedBy } from "../batch/file-models.ts";
 import { modelNotFound } from "../batch/line-check.ts";
+import type { RulesOf } from "../batch/project.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -15,7 +17,9 @@ import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
 import type { Announcement } from "../store/deliveries.ts";
 import type { ClaimedBatch } from "../store/leases.ts";
+import { QuotaExceeded } from "../store/quotas.ts";
 import type { Store } from "../store/store.ts";
+import type { BatchPlan } from "../store/validation.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Attributes, Tracing } from "../telemetry/tracing.ts";
@@ -26,7 +30,7 @@ import type { Fleet } from "./fleet.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases, Run } from "./lease.ts";
 import { isLost } from "./segment.ts";
-import { type ServedModels, servedModels } from "./served-models.ts";
+import { allowedModels, type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
 
 /** The fixed cost of a line besides its bytes, however short it is. */
@@ -47,6 +51,7 @@ export interface IntakeDeps {
   readonly limits: () => IntakeLimits;
   /** The model for lines without one in a batch without a default of its own. It is read anew for each batch. */
   readonly defaultModel: () => string | null;
+  readonly rulesOf: RulesOf;
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
   readonly turn: { project: string };
@@ -88,22 +93,45 @@ function describe(verdict: Verdict | null): Attributes {
 async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps): Promise<void> {
   const { store, clock, log, metrics, announcementsFor, onFinal } = deps;
   const { lease, batch } = claimed;
-  if (!verdict.ok) {
-    const { faults } = verdict;
-    const failure = { faults, announcements: announcementsFor(batch) };
-    const isRecorded = await store.failBatchIfLeased(lease, failure);
-    if (!isRecorded) return;
+  const started = verdict.ok ? await start(claimed, verdict.plan, deps) : verdict;
+  if (typeof started === "boolean") {
+    if (!started) return;
     metrics.leaseChanged("batch", "closed");
-    metrics.batchEnded(batch, "failed", batch.expiresAtMs - clock.nowMs());
-    onFinal();
-    log.info({ batch: batch.id, faults: faults.length }, "batch.failed");
     return;
   }
-  const { total, chunks } = verdict.plan;
-  const isRecorded = await store.startBatchIfLeased(lease, verdict.plan);
+  const { faults } = started;
+  const failure = { faults, announcements: announcementsFor(batch) };
+  const isRecorded = await store.failBatchIfLeased(lease, failure);
   if (!isRecorded) return;
   metrics.leaseChanged("batch", "closed");
-  log.info({ batch: batch.id, lines: total, chunks: chunks.length }, "batch.started");
+  metrics.batchEnded(batch, "failed", batch.expiresAtMs - clock.nowMs());
+  onFinal();
+  log.info({ batch: batch.id, faults: faults.length }, "batch.failed");
+}
+
+type Refusal = Extract<Verdict, { readonly ok: false }>;
+
+/** Resolves to whether the batch was started, or to the reason for which its project may not start it now. */
+async function start(
+  { lease, batch }: ClaimedBatch,
+  plan: BatchPlan,
+  { store, log, rulesOf }: IntakeDeps,
+): Promise<boolean | Refusal> {
+  const { quotas } = rulesOf(batch.project);
+  try {
+    const isStarted = await store.startBatchIfLeased(lease, plan, quotas);
+    const { total: lines, chunks } = plan;
+    if (isStarted) log.info({ batch: batch.id, lines, chunks: chunks.length }, "batch.started");
+    return isStarted;
+  } catch (error) {
+    if (!(error instanceof QuotaExceeded)) throw error;
+    const { quota, limit } = error;
+    const message = `Enqueued line limit reached for ${plan.model} in project ${batch.project}. Limit: ${limit.toLocaleString("en-US")} enqueued lines (${quota}). Please try again once some in_progress batches have been completed.`;
+    return {
+      ok: false,
+      faults: [{ code: "token_limit_exceeded", message, param: null, line: null }],
+    };
+  }
 }
 
 /** Returns null when `stop` ended the reading. */
@@ -114,7 +142,8 @@ async function judge(
 ): Promise<Verdict | null> {
   if (failureCount >= MAX_FAILURES) return givenUp(batch, deps);
   const limits = deps.limits();
-  const models = await servedModels(deps.upstreams, deps.fleet);
+  const served = await servedModels(deps.upstreams, deps.fleet);
+  const models = allowedModels(served, deps.rulesOf(batch.project));
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
   const reading = new InputReading(batch, { limits, models, defaultModel: deps.defaultModel() });

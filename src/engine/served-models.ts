@@ -5,6 +5,7 @@
  * model by different routes, models may share a chunk only if they share the route at every replica.
  */
 import type { ModelRules } from "../batch/file-models.ts";
+import { allowsModel, type ProjectRules } from "../batch/project.ts";
 import { listed } from "../batch/truncate.ts";
 import type { TargetModels, Upstreams } from "../upstream/upstream.ts";
 import type { Fleet } from "./fleet.ts";
@@ -39,3 +40,13 @@ export async function servedModels(
 
 const describe = ({ name, listing }: TargetModels): string =>
   `The upstream ${name} lists ${listed(listing.kind === "listed" ? listing.ids : [])}.`;
+
+/** Hides the models that a project may not use. */
+export const allowedModels = (
+  { routeKeyOf, hintFor }: ServedModels,
+  rules: ProjectRules,
+): ServedModels => ({
+  routeKeyOf: (model) => (allowsModel(rules, model) ? routeKeyOf(model) : null),
+  hintFor: (model) =>
+    allowsModel(rules, model) ? hintFor(model) : "The project does not have access to it.",
+});

@@ -31,6 +31,7 @@ import { mountKeys } from "./keys.ts";
 import { mountModels } from "./models.ts";
 import { mountOps } from "./ops.ts";
 import { canonicalPath, pathOf } from "./path.ts";
+import { limitRequests, type RateLimitDeps } from "./rate-limit.ts";
 import { routesOn } from "./routes.ts";
 import { trackRequests } from "./track.ts";
 import { mountUploads } from "./uploads.ts";
@@ -46,6 +47,8 @@ export interface AppDeps {
   readonly maxLineBytes: () => number;
   readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
   readonly audit: AuditDeps["audit"];
+  readonly rulesOf: RateLimitDeps["rulesOf"];
+  readonly requestCounts: RateLimitDeps["requestCounts"];
   readonly callers: Callers;
   readonly keys: Keys;
   readonly isReady: () => Promise<boolean>;
@@ -62,6 +65,7 @@ export function createApp(deps: AppDeps): App {
   const app = newApp(deps, (c) => versionHint(app, c));
   app.use("/v1/*", auditRequests(deps));
   app.use("/v1/*", authenticate(deps.callers));
+  app.use("/v1/*", limitRequests(deps));
   app.use("/v1/*", async (c, next) => {
     c.set("memory", deps.memory);
     await next();

@@ -7,17 +7,22 @@ import type { Routes } from "./routes.ts";
 /** `servedSinceMs` becomes the creation time of every model, because not all upstreams know theirs. */
 export function mountModels(app: Routes, models: Models, servedSinceMs: number): void {
   app.get("/v1/models", async (c) => {
-    const data = (await models.list()).map((model) => presentModel(model, servedSinceMs));
+    const data = (await models.list(c.get("project"))).map((model) =>
+      presentModel(model, servedSinceMs),
+    );
     return answerJson(c, { object: "list", data });
   });
 
   // A name may contain slashes, encoded or not.
   app.get("/v1/models/:model{.+}", async (c) =>
-    answerJson(c, presentModel(await models.find(c.req.param("model")), servedSinceMs)),
+    answerJson(
+      c,
+      presentModel(await models.find(c.get("project"), c.req.param("model")), servedSinceMs),
+    ),
   );
 
   // OpenAI deletes fine-tuned models. batchd has none, so no name can exist as one.
   app.delete("/v1/models/:model{.+}", async (c) => {
-    throw await models.cannotDelete(c.req.param("model"));
+    throw await models.cannotDelete(c.get("project"), c.req.param("model"));
   });
 }

@@ -3,6 +3,7 @@ import type { Batch, BatchId, ScopedId, UntrustedId } from "../batch/batch.ts";
 import type { BatchStatus, PauseReason } from "../contract/batch.ts";
 import type { Receipt } from "./idempotency.ts";
 import type { Page } from "./page.ts";
+import type { BatchQuotas } from "./quotas.ts";
 
 export interface BatchQuery {
   readonly project: string;
@@ -37,8 +38,11 @@ export interface OpenWork {
 
 /** The part of the {@link Store} port for batches. */
 export interface BatchStore {
-  /** Stores a batch, with the receipt of its idempotency key, if it came with one. */
-  insertBatch(batch: Batch, receipt?: Receipt): Promise<void>;
+  /**
+   * Stores a batch, with the receipt of its idempotency key, if it came with one. Rejects with `QuotaExceeded` when the
+   * project has as many open batches as it may.
+   */
+  insertBatch(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): Promise<void>;
   findBatch(batch: ScopedId<"batch">): Promise<Batch | null>;
   /** Returns null when `after` names no batch of the project. */
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;

@@ -3,6 +3,7 @@ import type { FileId, ScopedId, StoredFile, UntrustedId } from "../batch/batch.t
 import type { FilePurpose } from "../contract/file.ts";
 import type { Receipt } from "./idempotency.ts";
 import type { Page } from "./page.ts";
+import type { FileQuotas } from "./quotas.ts";
 
 export interface FileQuery {
   readonly project: string;
@@ -16,9 +17,10 @@ export interface FileQuery {
 export interface FileStore {
   /**
    * Publishes a file whose blob is durable, with the receipt of its idempotency key, if it came with one. Returns
-   * false when the intent of the blob was revoked: the file does not exist, and never will.
+   * false when the intent of the blob was revoked: the file does not exist, and never will. Rejects with `QuotaExceeded`
+   * when the project has no room for it.
    */
-  insertFileIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean>;
+  insertFileIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean>;
   findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
   /** Lists files that have not expired. Returns null when `after` names no file of the project. */
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;

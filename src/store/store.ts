@@ -31,6 +31,7 @@ import type { IntentStore } from "./intents.ts";
 import type { KeyStore } from "./keys.ts";
 import type { LeaseStore } from "./leases.ts";
 import type { NudgeStore } from "./nudges.ts";
+import type { QuotaStore } from "./quotas.ts";
 import type { ReplicaStore } from "./replicas.ts";
 import type { UploadStore } from "./uploads.ts";
 import type { ValidationStore } from "./validation.ts";
@@ -50,6 +51,7 @@ export interface Store
     ReplicaStore,
     ForecastStore,
     KeyStore,
+    QuotaStore,
     NudgeStore {
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;

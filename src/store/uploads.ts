@@ -6,6 +6,7 @@ import type { FileId, PartId, ScopedId, StoredFile, UploadId } from "../batch/ba
 import type { FilePurpose } from "../contract/file.ts";
 import type { UPLOAD_STATUSES } from "../contract/upload.ts";
 import type { Receipt } from "./idempotency.ts";
+import type { FileQuotas } from "./quotas.ts";
 
 export type UploadStatus = (typeof UPLOAD_STATUSES)[number];
 
@@ -42,8 +43,15 @@ export interface UploadStore {
   insertPartIfPending(part: UploadPart): Promise<boolean>;
   /** Lists all parts of an upload, in the order of their arrival. */
   listParts(uploadId: UploadId): Promise<UploadPart[]>;
-  /** Moves `pending → completed` and publishes the file. Returns false as {@link insertPartIfPending} does. */
-  completeUploadIfPending(upload: ScopedId<"upload">, file: StoredFile): Promise<boolean>;
+  /**
+   * Moves `pending → completed` and publishes the file. Returns false as {@link insertPartIfPending} does, and rejects as
+   * `insertFileIfDeclared` does.
+   */
+  completeUploadIfPending(
+    upload: ScopedId<"upload">,
+    file: StoredFile,
+    quotas?: FileQuotas,
+  ): Promise<boolean>;
   /** Moves `pending → cancelled`. */
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;
   /** Moves pending uploads whose time is over to `expired`, one page a call. Returns none when none are left. */

@@ -4,6 +4,7 @@ import type { PlannedChunk } from "../batch/plan.ts";
 import type { Claim } from "./claim.ts";
 import type { Announcement } from "./deliveries.ts";
 import type { BatchLease, ClaimedBatch } from "./leases.ts";
+import type { LineQuotas } from "./quotas.ts";
 
 /** The end of a batch whose lines are not accepted. */
 export interface BatchFailure {
@@ -28,6 +29,9 @@ export interface ValidationStore {
    */
   claimBatchToValidate(claim: Claim, formerProject?: string): Promise<ClaimedBatch | null>;
   failBatchIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
-  /** Moves `validating → in_progress` and creates the chunks. */
-  startBatchIfLeased(lease: BatchLease, plan: BatchPlan): Promise<boolean>;
+  /**
+   * Moves `validating → in_progress` and creates the chunks. Rejects with `QuotaExceeded` when its project would have more
+   * lines to do than it may.
+   */
+  startBatchIfLeased(lease: BatchLease, plan: BatchPlan, quotas?: LineQuotas): Promise<boolean>;
 }

@@ -13,6 +13,7 @@ const NOT_COPIED = {
   installation: "each side has a row of its own",
   blobIntents: "their writers are gone, and their blobs are not copied",
   forecasts: "they are made anew every second",
+  requestCounts: "they are over within a minute",
   replicas: "no server may run on either side",
   slotShares: "they are parts of replicas",
 };

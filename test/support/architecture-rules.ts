@@ -61,7 +61,10 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", UPSTREAM] },
   "loop.ts": { may: ["clock.ts", "telemetry/log.ts"] },
-  "config/": { may: ["contract/", "telemetry/log.ts"], mayKnow: ["telemetry/metrics.ts"] },
+  "config/": {
+    may: ["contract/", "telemetry/log.ts"],
+    mayKnow: ["batch/", "telemetry/metrics.ts"],
+  },
   "config/config-watcher.ts": { may: ["clock.ts", "telemetry/log.ts", "loop.ts"] },
   "store/": { may: [], mayKnow: ["batch/", "contract/"] },
   "store/postgres/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
@@ -113,7 +116,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts", "config/schema.ts"],
   },
   "use-cases.ts": {
-    may: ["api/", "resources/memory-budget.ts"],
+    may: ["api/", "config/projects.ts", "resources/memory-budget.ts"],
     mayKnow: [""],
   },
   "runtime.ts": { may: [""] },

@@ -16,6 +16,7 @@ import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { type Clock, systemClock } from "../../src/clock.ts";
+import { projectRules } from "../../src/config/projects.ts";
 import type { KeyConfig } from "../../src/config/schema.ts";
 import { DEFAULT_SCOPES } from "../../src/contract/scope.ts";
 import { createApp } from "../../src/http/app.ts";
@@ -92,28 +93,33 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const keys = new Keys({ store, clock, log, refresh: () => access.refresh() });
   const intents = new BlobIntents({ store, blobs, log });
   const memory = new MemoryBudget(() => 512 * 1024 * 1024);
+  const rulesOf = (project: string) => projectRules([], project);
   const files = new Files({
+    rulesOf,
     ...{ store, blobs, intents, memory, clock, log },
     ...{ tracing: NO_TRACING, nudge, maxFileBytes },
   });
   const app = createApp({
     files,
     uploads: new Uploads({
+      rulesOf,
       ...{ store, blobs, intents, memory, clock, log, files, nudge },
       ...{ maxFileBytes, maxUploadBytes },
     }),
     batches: new Batches({
+      rulesOf,
       ...{ store, clock, log, metrics, tracing: NO_TRACING },
       completionWindows: () => options.completionWindows ?? ["24h"],
       ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
     }),
-    models: new Models({ listModels: async () => [...(options.models ?? [])] }),
+    models: new Models({ listModels: async () => [...(options.models ?? [])] }, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
     interactive: new Interactive({
       upstreams: { findRoute: () => null },
       clock,
       tracing: NO_TRACING,
       defaultModel: () => null,
+      rulesOf,
     }),
     maxLineBytes: () => 33_554_432,
     forecastsFor: async (batches) => {
@@ -121,6 +127,8 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       return new Map(forecasts.flatMap(([id, each]) => (each === null ? [] : [[id, each]])));
     },
     audit: { record: () => {} },
+    rulesOf,
+    requestCounts: store,
     callers: access,
     keys,
     isReady: async () => isReady,

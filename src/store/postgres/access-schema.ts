@@ -1,7 +1,7 @@
-/** The tables of keys. `schema.ts` has the rules of all tables. */
+/** The tables of keys, and of the requests of projects. `schema.ts` has the rules of all tables. */
 import type { Scope } from "../../contract/scope.ts";
 import type { KeyId } from "../keys.ts";
-import { big, sequence, text } from "./columns.ts";
+import { big, count, sequence, text } from "./columns.ts";
 import { check, json, pgTable, sql, unique } from "./drizzle.ts";
 
 export const apiKeys = pgTable(
@@ -24,3 +24,16 @@ export const apiKeys = pgTable(
 export const keyRequirement = pgTable("key_requirement", { sequence: sequence() }, () => [
   check("one_key_requirement", sql`sequence = 1`),
 ]);
+
+/** The requests of a project in the latest minute in which it sent one, if they are limited. */
+export const requestCounts = pgTable(
+  "request_counts",
+  {
+    sequence: sequence(),
+    project: text("project").notNull(),
+    /** The number of the minute since 1970. */
+    minute: big("minute").notNull(),
+    requestCount: count("request_count"),
+  },
+  (row) => [unique("request_counts_project").on(row.project)],
+);

@@ -4,8 +4,9 @@ import type { Batch, ScopedId } from "../../batch/batch.ts";
 import type { BatchQuery, OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
+import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
-import type { Database } from "./database.ts";
+import type { Database, Db } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { sendNudge } from "./nudges.ts";
@@ -13,6 +14,12 @@ import { lockLists } from "./order.ts";
 import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
 import { isBatchOfProject, isScopedBatch } from "./scope.ts";
+
+async function assertRoom(db: Db, project: string, limit: number | null): Promise<void> {
+  if (limit === null) return;
+  const open = and(eq(batches.project, project), isOpenBatch, isListed);
+  if ((await db.$count(batches, open)) >= limit) throw new QuotaExceeded("open_batches", limit);
+}
 
 export class PostgresBatches {
   readonly #db: Database;
@@ -23,11 +30,13 @@ export class PostgresBatches {
     this.#idempotency = idempotency;
   }
 
-  insert(batch: Batch, receipt?: Receipt): Promise<void> {
+  insert(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): Promise<void> {
     return this.#db.transaction(async (db) => {
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);
       await sendNudge(db, "batch_created");
       await lockLists(db, batch.project);
+      // No other batch of the project comes between, because its lists are locked.
+      await assertRoom(db, batch.project, quotas?.openBatches ?? null);
       await db.insert(batches).values(rowFromBatch(batch));
     });
   }

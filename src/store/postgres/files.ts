@@ -4,6 +4,7 @@ import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batc
 import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
+import { assertRoomForFile, boundsFiles, type FileQuotas } from "../quotas.ts";
 import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
@@ -25,11 +26,11 @@ export class PostgresFiles {
     this.#idempotency = idempotency;
   }
 
-  insertIfDeclared(file: StoredFile, receipt?: Receipt): Promise<boolean> {
+  insertIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean> {
     return this.#db.transaction(async (db) => {
       if (!(await consumeIntent(db, file.blobKey))) return false;
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);
-      await insertFile(db, file);
+      await insertFile(db, file, quotas);
       return true;
     });
   }
@@ -121,8 +122,19 @@ export class PostgresFiles {
 }
 
 /** Inserts the row of a file, as the last step of a transaction. */
-export async function insertFile(db: Db, file: StoredFile): Promise<void> {
+export async function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas): Promise<void> {
   await lockLists(db, file.project);
+  if (boundsFiles(quotas)) {
+    // No other file of the project comes between, because its lists are locked.
+    const [has] = await db
+      .select({
+        files: sql`count(*)`.mapWith(Number),
+        bytes: sql`coalesce(sum(bytes), 0)`.mapWith(Number),
+      })
+      .from(files)
+      .where(and(eq(files.project, file.project), isListed));
+    if (has !== undefined) assertRoomForFile(has, file.bytes, quotas);
+  }
   await db.insert(files).values(file);
 }
 

@@ -1,8 +1,9 @@
-/** Keys that were made at run time. */
+/** Keys that were made at run time, and the requests of projects. */
 import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
-import { apiKeys, keyRequirement } from "./access-schema.ts";
+import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
+import { apiKeys, keyRequirement, requestCounts } from "./access-schema.ts";
 import type { Database } from "./database.ts";
 import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
@@ -77,6 +78,28 @@ export class PostgresKeys {
       if (found === undefined || found.mark === mark) return null;
       const keys = await db.select().from(apiKeys).where(isInForce(now));
       return { isKeyRequired: !found.mark.startsWith("0/"), keys, mark: found.mark };
+    });
+  }
+
+  takeRequest(project: string, limit: number, now: SQL): Promise<RequestAllowance> {
+    return this.#db.transaction(async (db) => {
+      const { rows } = await db.execute<{ now: string }>(sql`select ${now} as now`);
+      const nowMs = Number(rows[0]?.now);
+      const minute = Math.floor(nowMs / MINUTE_MS);
+      const isSameMinute = sql`${requestCounts.minute} = ${minute}`;
+      const [row] = await db
+        .insert(requestCounts)
+        .values({ project, minute, requestCount: 1 })
+        .onConflictDoUpdate({
+          target: requestCounts.project,
+          set: {
+            minute,
+            requestCount: sql`case when ${isSameMinute} then ${requestCounts.requestCount} + 1 else 1 end`,
+          },
+          setWhere: sql`not (${isSameMinute}) or ${requestCounts.requestCount} < ${limit}`,
+        })
+        .returning({ requestCount: requestCounts.requestCount });
+      return allowanceOf(row?.requestCount ?? null, limit, nowMs);
     });
   }
 

@@ -13,6 +13,7 @@ import type { DeletingStore } from "../deleting.ts";
 import type { ForecastStore } from "../forecasts.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
+import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { PostgresBatches } from "./batches.ts";
@@ -117,7 +118,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
   const finalizing = new PostgresFinalizing(db);
   return {
     ...intentMethods(intents, now),
-    insertFileIfDeclared: (file, receipt) => files.insertIfDeclared(file, receipt),
+    insertFileIfDeclared: (file, receipt, quotas) => files.insertIfDeclared(file, receipt, quotas),
     findFile: (file) => files.find(file),
     listFiles: (query) => files.list(query, now()),
     deleteFileIfPresent: (file) => files.deleteIfPresent(file, now()),
@@ -129,7 +130,8 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     findUpload: (upload) => uploads.find(upload),
     insertPartIfPending: (part) => uploads.insertPartIfPending(part, now()),
     listParts: (uploadId) => uploads.listParts(uploadId),
-    completeUploadIfPending: (upload, file) => uploads.completeIfPending(upload, file, now()),
+    completeUploadIfPending: (upload, file, quotas) =>
+      uploads.completeIfPending(upload, { file, quotas }, now()),
     cancelUploadIfPending: (upload) => uploads.cancelIfPending(upload),
     expireUploads: () => uploads.expire(now()),
     listUploadsToTidy: (limit) => uploads.listToTidy(limit),
@@ -142,7 +144,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
       idempotency.releaseIfHeld({ project, key, owner }),
     forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
 
-    insertBatch: (batch, receipt) => batches.insert(batch, receipt),
+    insertBatch: (batch, receipt, quotas) => batches.insert(batch, receipt, quotas),
     findBatch: (batch) => batches.find(batch),
     listBatches: (query) => batches.list(query),
     countOpenWork: () => batches.countOpenWork(),
@@ -180,7 +182,8 @@ const validationMethods = (validation: PostgresValidation, now: Now) =>
     claimBatchToValidate: (claim, formerProject) =>
       validation.claim(timed(now)(claim), formerProject),
     failBatchIfLeased: (lease, failure) => validation.failIfLeased(lease, failure, now()),
-    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
+    startBatchIfLeased: (lease, plan, quotas) =>
+      validation.startIfLeased(lease, { plan, quotas }, now()),
   }) satisfies Partial<Store>;
 
 const intentMethods = (intents: PostgresIntents, now: Now) =>
@@ -206,7 +209,8 @@ const keyMethods = (keys: PostgresKeys, now: Now) =>
     deleteKeyIfPresent: (id) => keys.deleteIfPresent(id),
     findKeysInForce: (mark) => keys.findInForce(mark, now()),
     recordKeyUses: (ids) => keys.recordUses(ids, now()),
-  }) satisfies KeyStore;
+    takeRequest: (project, limit) => keys.takeRequest(project, limit, now()),
+  }) satisfies KeyStore & QuotaStore;
 
 const pausingMethods = (pausing: PostgresPausing, now: Now) =>
   ({

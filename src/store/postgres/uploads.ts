@@ -5,6 +5,7 @@
 
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
+import type { FileQuotas } from "../quotas.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
@@ -75,7 +76,11 @@ export class PostgresUploads {
     });
   }
 
-  completeIfPending(upload: ScopedId<"upload">, file: StoredFile, now: SQL): Promise<boolean> {
+  completeIfPending(
+    upload: ScopedId<"upload">,
+    { file, quotas }: { readonly file: StoredFile; readonly quotas: FileQuotas | undefined },
+    now: SQL,
+  ): Promise<boolean> {
     return this.#db.transaction(async (db) => {
       if (!(await haveIntents(db, [file.blobKey]))) return false;
       const { rowCount } = await db
@@ -84,7 +89,7 @@ export class PostgresUploads {
         .where(and(isUpload(upload), hasTime(now)));
       if (rowCount === 0) return false;
       await consumeIntent(db, file.blobKey);
-      await insertFile(db, file);
+      await insertFile(db, file, quotas);
       return true;
     });
   }

@@ -3,14 +3,16 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import { type LineQuotas, QuotaExceeded } from "../quotas.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
-import { isListed, waitsForValidation } from "./conditions.ts";
+import { isListed, isOpenBatch, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertDeliveries } from "./deliveries.ts";
-import { and, type SQL, sql } from "./drizzle.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
+import { lockLists } from "./order.ts";
 import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
@@ -85,10 +87,14 @@ export class PostgresValidation {
     });
   }
 
-  startIfLeased(lease: BatchLease, plan: BatchPlan, now: SQL): Promise<boolean> {
+  startIfLeased(
+    lease: BatchLease,
+    { plan, quotas }: { readonly plan: BatchPlan; readonly quotas: LineQuotas | undefined },
+    now: SQL,
+  ): Promise<boolean> {
     const { batchId } = lease;
     return this.#db.transaction(async (db) => {
-      const { rowCount } = await db
+      const [started] = await db
         .update(batches)
         .set({
           status: "in_progress",
@@ -100,8 +106,10 @@ export class PostgresValidation {
           failureCount: 0,
           ...NO_LEASE,
         })
-        .where(and(isHeldBatch(lease), waitsForValidation));
-      if (rowCount === 0) return false;
+        .where(and(isHeldBatch(lease), waitsForValidation))
+        .returning({ project: batches.project });
+      if (started === undefined) return false;
+      await assertRoom(db, started.project, quotas?.enqueuedLines ?? null);
       await sendNudge(db, "batch_started");
       for (const page of pagesOf(plan.chunks)) {
         await insertChunks(db, batchId, page);
@@ -109,6 +117,20 @@ export class PostgresValidation {
       return true;
     });
   }
+}
+
+/**
+ * Counts the lines of the batch too, so it must have started within the same transaction. The lock keeps other batches of the
+ * project from starting in between.
+ */
+async function assertRoom(db: Db, project: string, limit: number | null): Promise<void> {
+  if (limit === null) return;
+  await lockLists(db, project);
+  const [lines] = await db
+    .select({ count: sql`sum(total_count - completed_count - failed_count)`.mapWith(Number) })
+    .from(batches)
+    .where(and(eq(batches.project, project), isOpenBatch, isListed));
+  if ((lines?.count ?? 0) > limit) throw new QuotaExceeded("enqueued_lines", limit);
 }
 
 /** Passes arrays, because a statement with thousands of parameters takes long to make and to parse. */

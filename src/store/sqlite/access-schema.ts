@@ -1,7 +1,7 @@
-/** The tables of keys. `schema.ts` has the rules of all tables. */
+/** The tables of keys, and of the requests of projects. `schema.ts` has the rules of all tables. */
 import type { Scope } from "../../contract/scope.ts";
 import type { KeyId } from "../keys.ts";
-import { sequence } from "./columns.ts";
+import { count, sequence } from "./columns.ts";
 import { check, integer, sql, sqliteTable, text, uniqueIndex } from "./drizzle.ts";
 
 export const apiKeys = sqliteTable(
@@ -27,3 +27,16 @@ export const apiKeys = sqliteTable(
 export const keyRequirement = sqliteTable("key_requirement", { sequence: sequence() }, () => [
   check("one_key_requirement", sql`sequence = 1`),
 ]);
+
+/** The requests of a project in the latest minute in which it sent one, if they are limited. */
+export const requestCounts = sqliteTable(
+  "request_counts",
+  {
+    sequence: sequence(),
+    project: text("project").notNull(),
+    /** The number of the minute since 1970. */
+    minute: integer("minute").notNull(),
+    requestCount: count("request_count"),
+  },
+  (row) => [uniqueIndex("request_counts_project").on(row.project)],
+);

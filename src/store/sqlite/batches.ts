@@ -5,6 +5,7 @@ import type { BatchStatus } from "../../contract/batch.ts";
 import type { BatchQuery, OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
+import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
@@ -46,11 +47,20 @@ export class SqliteBatches {
     this.#statements = prepareStatements(db);
   }
 
-  insert(batch: Batch, receipt?: Receipt): void {
+  insert(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): void {
     write(this.#db, () => {
+      this.#assertRoom(batch.project, quotas?.openBatches ?? null);
       this.#db.insert(batches).values(rowFromBatch(batch)).run();
       if (receipt !== undefined) this.#idempotency.record(receipt);
     });
+  }
+
+  #assertRoom(project: string, limit: number | null): void {
+    if (limit === null) return;
+    const open = this.#db.get<{ count: number }>(
+      sql`select count(*) as count from batches where project = ${project} and ${isOpenBatch} and ${isListed}`,
+    );
+    if (open.count >= limit) throw new QuotaExceeded("open_batches", limit);
   }
 
   find({ project, id }: ScopedId<"batch">): Batch | null {

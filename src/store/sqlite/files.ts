@@ -4,6 +4,7 @@ import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batc
 import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
+import { assertRoomForFile, boundsFiles, type FileQuotas } from "../quotas.ts";
 import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
@@ -16,6 +17,19 @@ import { isFile } from "./scope.ts";
 /** One statement deletes so many files: some 5 ms. */
 const EXPIRY_PAGE = 500;
 
+/** Inserts the row of a file, as a part of a transaction. */
+export function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas): void {
+  if (boundsFiles(quotas)) {
+    const [has] = db
+      .select({ files: sql<number>`count(*)`, bytes: sql<number>`coalesce(sum(bytes), 0)` })
+      .from(files)
+      .where(and(eq(files.project, file.project), isListed))
+      .all();
+    if (has !== undefined) assertRoomForFile(has, file.bytes, quotas);
+  }
+  db.insert(files).values(file).run();
+}
+
 export class SqliteFiles {
   readonly #db: Db;
   readonly #idempotency: SqliteIdempotency;
@@ -27,10 +41,10 @@ export class SqliteFiles {
     this.#intents = intents;
   }
 
-  insertIfDeclared(file: StoredFile, receipt?: Receipt): boolean {
+  insertIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): boolean {
     return write(this.#db, () => {
       if (!this.#intents.consume(file.blobKey)) return false;
-      this.#db.insert(files).values(file).run();
+      insertFile(this.#db, file, quotas);
       if (receipt !== undefined) this.#idempotency.record(receipt);
       return true;
     });

@@ -1,9 +1,10 @@
-/** Keys that were made at run time. */
+/** Keys that were made at run time, and the requests of projects. */
 import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
-import { apiKeys, keyRequirement } from "./access-schema.ts";
-import { type Db, write } from "./database.ts";
+import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
+import { apiKeys, keyRequirement, requestCounts } from "./access-schema.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
 import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 
 const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${id}`;
@@ -62,6 +63,28 @@ export class SqliteKeys {
     if (found === undefined || found.mark === mark) return null;
     const keys = this.#db.select().from(apiKeys).where(isInForce(nowMs)).all();
     return { isKeyRequired: !found.mark.startsWith("0/"), keys, mark: found.mark };
+  }
+
+  /** Needs no sync: a power cut takes a minute at most. */
+  takeRequest(project: string, limit: number, nowMs: number): RequestAllowance {
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    const isSameMinute = sql`${requestCounts.minute} = ${minute}`;
+    const [row] = writeUnsynced(this.#db, () =>
+      this.#db
+        .insert(requestCounts)
+        .values({ project, minute, requestCount: 1 })
+        .onConflictDoUpdate({
+          target: requestCounts.project,
+          set: {
+            minute,
+            requestCount: sql`iif(${isSameMinute}, ${requestCounts.requestCount} + 1, 1)`,
+          },
+          setWhere: sql`not (${isSameMinute}) or ${requestCounts.requestCount} < ${limit}`,
+        })
+        .returning({ requestCount: requestCounts.requestCount })
+        .all(),
+    );
+    return allowanceOf(row?.requestCount ?? null, limit, nowMs);
   }
 
   recordUses(ids: readonly KeyId[], nowMs: number): void {

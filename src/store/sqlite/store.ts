@@ -12,10 +12,12 @@ import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
 import type { DeletingStore } from "../deleting.ts";
 import type { DeliveryStore } from "../deliveries.ts";
+import type { FileStore } from "../files.ts";
 import type { ForecastStore } from "../forecasts.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
 import type { NudgeStore } from "../nudges.ts";
+import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
 import { SqliteBatches } from "./batches.ts";
@@ -117,19 +119,14 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
   return {
     ...intentMethods(intents, now),
-    insertFileIfDeclared: async (file, receipt) => files.insertIfDeclared(file, receipt),
-    findFile: async (file) => files.find(file),
-    listFiles: async (query) => files.list(query, now()),
-    deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
-    deleteExpiredFiles: async () => files.deleteExpired(now()),
-    listUnusedFiles: async (limit) => files.listUnused(limit),
-    forgetFile: async (id) => files.forget(id),
+    ...fileMethods(files, now),
 
     insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: async (upload) => uploads.find(upload),
     insertPartIfPending: async (part) => uploads.insertPartIfPending(part, now()),
     listParts: (uploadId) => uploads.listParts(uploadId),
-    completeUploadIfPending: async (upload, file) => uploads.completeIfPending(upload, file, now()),
+    completeUploadIfPending: async (upload, file, quotas) =>
+      uploads.completeIfPending(upload, { file, quotas }, now()),
     cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
     expireUploads: async () => uploads.expire(now()),
     listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
@@ -142,7 +139,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
       idempotency.releaseIfHeld({ project, key, owner }),
     forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
 
-    insertBatch: async (batch, receipt) => batches.insert(batch, receipt),
+    insertBatch: async (batch, receipt, quotas) => batches.insert(batch, receipt, quotas),
     findBatch: async (batch) => batches.find(batch),
     listBatches: async (query) => batches.list(query),
     countOpenWork: async () => batches.countOpenWork(),
@@ -180,6 +177,18 @@ const timed =
   (now: Now) =>
   <C extends Claim>(claim: C) => ({ ...claim, nowMs: now() });
 
+const fileMethods = (files: SqliteFiles, now: Now) =>
+  ({
+    insertFileIfDeclared: async (file, receipt, quotas) =>
+      files.insertIfDeclared(file, receipt, quotas),
+    findFile: async (file) => files.find(file),
+    listFiles: async (query) => files.list(query, now()),
+    deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
+    deleteExpiredFiles: async () => files.deleteExpired(now()),
+    listUnusedFiles: async (limit) => files.listUnused(limit),
+    forgetFile: async (id) => files.forget(id),
+  }) satisfies FileStore;
+
 const intentMethods = (intents: SqliteIntents, now: Now) =>
   ({
     declareBlobs: async (blobKeys, ttlMs) => intents.declare(blobKeys, now() + ttlMs),
@@ -203,7 +212,8 @@ const keyMethods = (keys: SqliteKeys, now: Now) =>
     deleteKeyIfPresent: async (id) => keys.deleteIfPresent(id),
     findKeysInForce: async (mark) => keys.findInForce(mark, now()),
     recordKeyUses: async (ids) => keys.recordUses(ids, now()),
-  }) satisfies KeyStore;
+    takeRequest: async (project, limit) => keys.takeRequest(project, limit, now()),
+  }) satisfies KeyStore & QuotaStore;
 
 const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
   ({
@@ -218,7 +228,8 @@ const validationMethods = (validation: SqliteValidation, now: Now) =>
     claimBatchToValidate: async (claim, formerProject) =>
       validation.claim(timed(now)(claim), formerProject),
     failBatchIfLeased: async (lease, failure) => validation.failIfLeased(lease, failure, now()),
-    startBatchIfLeased: (lease, plan) => validation.startIfLeased(lease, plan, now()),
+    startBatchIfLeased: (lease, plan, quotas) =>
+      validation.startIfLeased(lease, { plan, quotas }, now()),
   }) satisfies Partial<Store>;
 
 const pausingMethods = (pausing: SqlitePausing, now: Now) =>

@@ -6,11 +6,13 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
+import type { FileQuotas } from "../quotas.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
-import { files, uploadParts, uploads } from "./file-schema.ts";
+import { uploadParts, uploads } from "./file-schema.ts";
+import { insertFile } from "./files.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { partFromRow, uploadFromRow } from "./rows.ts";
@@ -80,7 +82,11 @@ export class SqliteUploads {
     }
   }
 
-  completeIfPending(upload: ScopedId<"upload">, file: StoredFile, nowMs: number): boolean {
+  completeIfPending(
+    upload: ScopedId<"upload">,
+    { file, quotas }: { readonly file: StoredFile; readonly quotas: FileQuotas | undefined },
+    nowMs: number,
+  ): boolean {
     return write(this.#db, () => {
       if (!this.#intents.has(file.blobKey)) return false;
       const { changes } = this.#db
@@ -90,7 +96,7 @@ export class SqliteUploads {
         .run();
       if (changes === 0) return false;
       this.#intents.consume(file.blobKey);
-      this.#db.insert(files).values(file).run();
+      insertFile(this.#db, file, quotas);
       return true;
     });
   }

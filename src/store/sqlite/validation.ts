@@ -12,8 +12,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import { type LineQuotas, QuotaExceeded } from "../quotas.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
-import { isListed, waitsForValidation } from "./conditions.ts";
+import { isListed, isOpenBatch, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import type { SqliteDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
@@ -132,7 +133,11 @@ export class SqliteValidation {
     });
   }
 
-  async startIfLeased(lease: BatchLease, plan: BatchPlan, nowMs: number): Promise<boolean> {
+  async startIfLeased(
+    lease: BatchLease,
+    { plan, quotas }: { readonly plan: BatchPlan; readonly quotas: LineQuotas | undefined },
+    nowMs: number,
+  ): Promise<boolean> {
     await this.#removeDraft(lease);
     const pages = [...pagesOf(plan.chunks)];
     const last = pages.pop() ?? [];
@@ -157,9 +162,19 @@ export class SqliteValidation {
         .prepare()
         .run({ ...lease });
       if (changes === 0) return false;
+      this.#assertRoom(lease, quotas?.enqueuedLines ?? null);
       this.#insertChunks(lease, last);
       return true;
     });
+  }
+
+  /** Counts the lines of the batch too, so it must have started within the same transaction. */
+  #assertRoom({ batchId }: BatchLease, limit: number | null): void {
+    if (limit === null) return;
+    const lines = this.#db.get<{ count: number }>(sql`
+      select sum(total_count - completed_count - failed_count) as count from batches
+      where project = (select project from batches where id = ${batchId}) and ${isOpenBatch} and ${isListed}`);
+    if (lines.count > limit) throw new QuotaExceeded("enqueued_lines", limit);
   }
 
   /** Removes the chunks that an unfinished validation left. */

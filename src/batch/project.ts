@@ -1,0 +1,35 @@
+/** The rules for a project: what it may ask for, how much of it, and how long its data is kept. */
+
+/** Null stands for no limit. */
+export interface Quotas {
+  readonly openBatches: number | null;
+  /** The lines of its open batches without an answer. */
+  readonly enqueuedLines: number | null;
+  readonly files: number | null;
+  readonly storedBytes: number | null;
+  readonly requestsPerMinute: number | null;
+}
+
+export interface ProjectRules {
+  /** The names of models; a star at the end of one stands for any rest. */
+  readonly models: readonly string[];
+  readonly quotas: Quotas;
+  /** The longest lifetime of uploaded files; null leaves it to the client. */
+  readonly fileLifetimeSeconds: number | null;
+  /** The longest lifetime of results; null leaves it to the client. */
+  readonly resultLifetimeSeconds: number | null;
+}
+
+export type RulesOf = (project: string) => ProjectRules;
+
+const matches = (pattern: string, model: string): boolean =>
+  pattern.endsWith("*") ? model.startsWith(pattern.slice(0, -1)) : model === pattern;
+
+export const allowsModel = ({ models }: ProjectRules, model: string): boolean =>
+  models.some((pattern) => matches(pattern, model));
+
+/** Returns the shorter of two lifetimes, of which null has no end. */
+export function shorter(one: number | null, other: number | null): number | null {
+  if (one === null || other === null) return one ?? other;
+  return Math.min(one, other);
+}

@@ -1,0 +1,82 @@
+/** The schema of a project in the configuration. */
+import { z } from "zod";
+import type { ProjectRules } from "../batch/project.ts";
+import { bytes, int, lifetimeSeconds, name } from "./values.ts";
+
+const NO_LIMIT = "no limit";
+
+const QUOTAS = z.strictObject({
+  open_batches: int(0, 1_000_000_000).optional().meta({
+    description: "Batches that are not final. One more is refused.",
+    left_out: NO_LIMIT,
+    example: "10",
+  }),
+  enqueued_lines: int(0, 1_000_000_000_000).optional().meta({
+    description:
+      "Lines without an answer in open batches together. A batch that would exceed it fails with `token_limit_exceeded`.",
+    left_out: NO_LIMIT,
+    example: "1000000",
+  }),
+  files: int(0, 1_000_000_000).optional().meta({
+    description: "Files, results included. One more upload is refused.",
+    left_out: NO_LIMIT,
+    example: "10000",
+  }),
+  stored_bytes: bytes(0, Number.MAX_SAFE_INTEGER).optional().meta({
+    description: "Bytes of all files together, results included. An upload beyond it is refused.",
+    left_out: NO_LIMIT,
+    example: "50GB",
+  }),
+  requests_per_minute: int(1, 1_000_000).optional().meta({
+    description: "Requests to the API in a minute of the clock, at all servers together.",
+    left_out: NO_LIMIT,
+    example: "600",
+  }),
+});
+
+export const ProjectEntry = z.strictObject({
+  name: name.describe("The project, as keys name it. Every project has one entry at most."),
+  models: z
+    .array(z.string().min(1).max(1_024))
+    .min(1)
+    .default(["*"])
+    .describe(
+      "The models that it may ask for. A star at the end of a name stands for any rest, such as `llama-3*`.",
+    ),
+  quotas: QUOTAS.prefault({}).meta({ description: "How much it may use.", left_out: "no limits" }),
+  files_expire_after: lifetimeSeconds.optional().meta({
+    description: "The longest lifetime of files that it uploads from now on.",
+    left_out: "as the client asks; 30 days for the input of batches",
+    example: "30d",
+  }),
+  results_expire_after: lifetimeSeconds.optional().meta({
+    description: "The longest lifetime of results that are written from now on.",
+    left_out: "as the client asks, and 30 days otherwise",
+    example: "30d",
+  }),
+});
+
+type ProjectConfig = z.infer<typeof ProjectEntry>;
+
+const UNLIMITED: ProjectRules = rulesFrom(ProjectEntry.parse({ name: "any" }));
+
+/** Returns the rules of a project. One without an entry has no limits. */
+export function projectRules(projects: readonly ProjectConfig[], project: string): ProjectRules {
+  const found = projects.find((each) => each.name === project);
+  return found === undefined ? UNLIMITED : rulesFrom(found);
+}
+
+function rulesFrom({ models, quotas, ...lifetimes }: ProjectConfig): ProjectRules {
+  return {
+    models,
+    quotas: {
+      openBatches: quotas.open_batches ?? null,
+      enqueuedLines: quotas.enqueued_lines ?? null,
+      files: quotas.files ?? null,
+      storedBytes: quotas.stored_bytes ?? null,
+      requestsPerMinute: quotas.requests_per_minute ?? null,
+    },
+    fileLifetimeSeconds: lifetimes.files_expire_after ?? null,
+    resultLifetimeSeconds: lifetimes.results_expire_after ?? null,
+  };
+}
