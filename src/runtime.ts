@@ -9,6 +9,7 @@ import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Clock } from "./clock.ts";
 import { Closers } from "./closers.ts";
+import { priceRules } from "./config/prices.ts";
 import type { Config } from "./config/schema.ts";
 import { pollEveryMs } from "./database.ts";
 import { CapacitySharing } from "./engine/capacity-sharing.ts";
@@ -16,6 +17,7 @@ import { Engine } from "./engine/engine.ts";
 import { Fleet } from "./engine/fleet.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
+import { Pricing } from "./engine/pricing.ts";
 import { createApp, createWorkerApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
@@ -290,6 +292,7 @@ function newEngine(
     defaultModel: () => defaultModelOf(configNow()),
     rulesOf: rulesOfAll(configNow),
     journalLimits: journalLimits(blobs.writeHints),
+    pricing: new Pricing(() => priceRules(configNow().prices)),
     stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
     leaseTtlMs: configNow().engine.lease_seconds * 1000,
     announcementsFor: (batch) => webhooks.announcementsFor(batch),

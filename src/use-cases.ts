@@ -1,5 +1,7 @@
 /** Composes the use cases, and what HTTP needs beside them, from the parts that `runtime.ts` has opened. */
+
 import { Access } from "./api/access.ts";
+import { costsOf } from "./api/batch-costs.ts";
 import { Batches } from "./api/batches.ts";
 import { Files } from "./api/files.ts";
 import { Idempotency } from "./api/idempotency.ts";
@@ -7,11 +9,13 @@ import { Interactive } from "./api/interactive.ts";
 import { Keys } from "./api/keys.ts";
 import { Models } from "./api/models.ts";
 import { Uploads } from "./api/uploads.ts";
+import { reportUsage } from "./api/usage-report.ts";
 import type { RulesOf } from "./batch/project.ts";
 import type { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import type { Closers } from "./closers.ts";
+import { priceRules } from "./config/prices.ts";
 import { projectRules } from "./config/projects.ts";
 import type { Config, KeyConfig } from "./config/schema.ts";
 import type { Engine } from "./engine/engine.ts";
@@ -129,6 +133,8 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     audit,
     rulesOf,
     requestCounts: store,
+    costsFor: (batches) => costsOf(store, batches, priceRules(configNow().prices)),
+    reportUsage: (request) => reportUsage(store, request),
     callers: access,
     keys: new Keys({ store, clock, log, refresh: () => access.refresh() }),
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),

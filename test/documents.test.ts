@@ -129,6 +129,7 @@ describe("configurations", () => {
     },
     "auth.keys": { name: "a", key: "sk-0123456789" },
     projects: { name: "a" },
+    prices: { model: "*", currency: "USD" },
   } as Record<string, object>;
 
   /** A configuration in which the key at this path has this value. */

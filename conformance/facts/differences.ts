@@ -39,6 +39,8 @@ export const differences: Section = {
               "queue_position",
               "waiting",
               "common_failure",
+              "paused",
+              "cost",
             ]);
           }
         },

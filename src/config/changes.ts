@@ -34,6 +34,7 @@ export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   default_model: "at_once",
   tracing: "after_restart",
   webhooks: "at_once",
+  prices: "at_once",
   engine: "after_restart",
 };
 

@@ -11,6 +11,7 @@ import { EVENT_TYPES } from "../contract/event.ts";
 import { DEFAULT_SCOPES, Scope } from "../contract/scope.ts";
 import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { LOG_LEVELS } from "../telemetry/log.ts";
+import { Prices } from "./prices.ts";
 import { ProjectEntry } from "./projects.ts";
 import { STORAGE } from "./storage.ts";
 import { UpstreamEntry } from "./upstreams.ts";
@@ -303,6 +304,9 @@ export const ConfigFile = z.strictObject({
     left_out: "such lines are refused",
     example: "llama3.2",
   }),
+  prices: Prices.default([]).describe(
+    "What models cost. A batch shows its cost, and `GET /v1/usage` sums up. A changed price counts for answers that come after it.",
+  ),
   tracing: TRACING.optional().meta({
     description:
       "OpenTelemetry traces. Where the file says nothing, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` does, and `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL` or `OTEL_EXPORTER_OTLP_PROTOCOL` for the protocol.",

@@ -5,6 +5,7 @@
 import { z } from "zod";
 import { pageOf } from "./page.ts";
 import { boundedText, ID_MAX_LENGTH } from "./text.ts";
+import { BatchCost } from "./usage.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "./window.ts";
 
 /** The names of all statuses. No other file may repeat the list. */
@@ -206,6 +207,7 @@ const BatchExtension = z
     paused: BatchPause.nullable().describe(
       "Set while no new line goes out until the batch is resumed. Its window goes on.",
     ),
+    cost: BatchCost.nullable().describe("Null while the configuration has no price for its model."),
   })
   .meta({ id: "BatchExtension" });
 

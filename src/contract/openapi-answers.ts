@@ -45,6 +45,12 @@ const withHeaders = (response: ZodOpenApiResponseObject, headers: Headers) => ({
 export const answerOnce = (...described: Parameters<typeof answer>) =>
   withHeaders(answer(...described), REPLAY_HEADERS);
 
+/** An answer that a client may also have as comma-separated values. */
+export function answerOrTable(...described: Parameters<typeof answer>): ZodOpenApiResponseObject {
+  const response = answer(...described);
+  return { ...response, content: { ...response.content, "text/csv": { schema: z.string() } } };
+}
+
 const failure = (id: string, description: string, example: ErrorEnvelope) => ({
   ...answer(description, ErrorEnvelope, { example }),
   id,

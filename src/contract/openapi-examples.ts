@@ -6,6 +6,7 @@ import type { DeletedFile, FileObject } from "./file.ts";
 import type { CreatedKey, CreateKey, DeletedKey, KeyObject } from "./key.ts";
 import type { ModelObject } from "./model.ts";
 import type { CompleteUpload, CreateUpload, UploadObject, UploadPartObject } from "./upload.ts";
+import type { UsageList } from "./usage.ts";
 
 const CREATED_AT = 1_767_225_600;
 const DAY_SECONDS = 86_400;
@@ -145,6 +146,7 @@ const NEW_BATCH: BatchObject = {
     common_failure: null,
     failures: [],
     paused: null,
+    cost: null,
   },
 };
 
@@ -154,7 +156,12 @@ const RUNNING_BATCH: BatchObject = {
   status: "in_progress",
   in_progress_at: CREATED_AT + 6,
   request_counts: { total: 100, completed: 41, failed: 0 },
-  x_batchd: { ...NEW_BATCH.x_batchd, eta: CREATED_AT + 30, queue_position: null },
+  x_batchd: {
+    ...NEW_BATCH.x_batchd,
+    eta: CREATED_AT + 30,
+    queue_position: null,
+    cost: { currency: "USD", so_far: "0.003362", projected: "0.0082" },
+  },
 };
 
 /** The extension of a batch that is final. */
@@ -216,6 +223,23 @@ export const MODEL_EXAMPLE: ModelObject = {
   object: "model",
   created: CREATED_AT,
   owned_by: "gpu-1",
+};
+
+export const USAGE_EXAMPLE: UsageList = {
+  object: "list",
+  data: [
+    {
+      object: "usage",
+      project: null,
+      model: "llama-3-8b",
+      day: null,
+      requests: 1_000,
+      input_tokens: 120_000,
+      cached_input_tokens: 40_000,
+      output_tokens: 64_000,
+      cost: { currency: "USD", amount: "0.082" },
+    },
+  ],
 };
 
 export const pageExample = <T extends { readonly id: string }>(item: T) => ({

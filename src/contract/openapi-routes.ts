@@ -8,6 +8,7 @@ import { ADMIN_PATHS } from "./openapi-admin.ts";
 import {
   answer,
   answerOnce,
+  answerOrTable,
   BAD_REQUEST,
   BATCH_NOT_FOUND,
   BODY_TOO_LARGE,
@@ -23,11 +24,13 @@ import {
   CREATE_BATCH_EXAMPLE,
   MODEL_EXAMPLE,
   pageExample,
+  USAGE_EXAMPLE,
 } from "./openapi-examples.ts";
 import { FILE_PATHS } from "./openapi-files.ts";
 import { INTERACTIVE_PATHS } from "./openapi-interactive.ts";
 import { UPLOAD_PATHS } from "./openapi-uploads.ts";
 import { pageQuery } from "./page.ts";
+import { UsageList, UsageQuery } from "./usage.ts";
 
 const batchId = z.object({ batch_id: z.string().meta({ example: BATCH_EXAMPLES.created.id }) });
 
@@ -195,6 +198,26 @@ const MODEL_PATHS: ZodOpenApiPathsObject = {
   },
 };
 
+const USAGE_PATHS: ZodOpenApiPathsObject = {
+  "/v1/usage": {
+    get: {
+      operationId: "listUsage",
+      tags: ["Usage"],
+      summary: "What answers took and cost",
+      description:
+        "Sums by project, model and day. A key with the scope `admin` sees all projects, another one its own.",
+      requestParams: { query: z.object(UsageQuery) },
+      responses: {
+        "200": answerOrTable("The sums, as JSON or as a table.", UsageList, {
+          usage: USAGE_EXAMPLE,
+        }),
+        "400": BAD_REQUEST,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+};
+
 const OPERATION_PATHS: ZodOpenApiPathsObject = {
   "/health": {
     get: {
@@ -277,6 +300,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   ...INTERACTIVE_PATHS,
   ...MODEL_PATHS,
   ...ADMIN_PATHS,
+  ...USAGE_PATHS,
   ...OPERATION_PATHS,
   ...METRICS_PATH,
   ...DOCUMENT_PATHS,

@@ -34,6 +34,7 @@ export const openApiDocument = () =>
         { name: "Requests", description: "Single ones, answered while the client waits." },
         { name: "Models", description: "What the upstreams serve." },
         { name: "Administration", description: "Who may use the server." },
+        { name: "Usage", description: "What answers took and cost." },
         { name: "Operation", description: "For those who run the server." },
       ],
       paths: withScopes(PATHS),

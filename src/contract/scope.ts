@@ -29,6 +29,8 @@ export const ROUTE_SCOPES = {
   "POST /v1/batches/:id/cancel": ["write"],
   "POST /v1/batches/:id/pause": ["write"],
   "POST /v1/batches/:id/resume": ["write"],
+  // Who administers all projects sees what each of them used.
+  "GET /v1/usage": ["read", "admin"],
   // Chat programs list the models before they send a request.
   "GET /v1/models": ["read", "interactive"],
   "GET /v1/models/:model{.+}": ["read", "interactive"],

@@ -14,7 +14,6 @@
  *   come back in a tight loop.
  * - Discarded: the lease was lost. The run must then write nothing.
  */
-import { NO_USAGE } from "../batch/batch.ts";
 import { noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -28,6 +27,7 @@ import { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import { GIVEN_UP, MAX_FAILURES, unreadableLine } from "./failure.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
+import type { Pricing } from "./pricing.ts";
 import { readSegment } from "./segment.ts";
 import { type ChunkRun, Sending } from "./sending.ts";
 
@@ -39,6 +39,7 @@ export interface ChunkRunnerDeps {
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly journalLimits: JournalLimits;
+  readonly pricing: Pricing;
   readonly memory: MemoryBudget;
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
@@ -160,7 +161,7 @@ async function recordLeft(
     const error = customId === null ? unreadableLine(lineNumber) : GIVEN_UP;
     const row = [noAnswerLine(customId, error)];
     const failure = { status: null, code: error.code };
-    await journal.append({ lineNumber, succeeded: false, failure, row }, NO_USAGE);
+    await journal.append({ lineNumber, succeeded: false, failure, row, answer: null });
     onRecorded();
     recordedCount++;
   }

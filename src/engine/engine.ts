@@ -32,6 +32,7 @@ import type { IntakeLimits } from "./input-reading.ts";
 import { claimToValidate } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
+import type { Pricing } from "./pricing.ts";
 import type { ReplicaReport } from "./replica-report.ts";
 import { SideBySide, type Work } from "./side-by-side.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
@@ -59,6 +60,7 @@ export interface EngineOptions {
   /** Returns the rules for a project; they are read anew for each batch. */
   readonly rulesOf: RulesOf;
   readonly journalLimits: JournalLimits;
+  readonly pricing: Pricing;
   readonly memory: MemoryBudget;
   /** The time that requests in flight of a cancelled or expired batch may still take. */
   readonly stopGraceMs: number;

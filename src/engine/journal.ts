@@ -17,6 +17,8 @@
 import type { Usage } from "../batch/batch.ts";
 import { NO_USAGE } from "../batch/batch.ts";
 import { addFailures, type FailureGroup, type LineFailure } from "../batch/failures.ts";
+import { addAnswer } from "../batch/model-usage.ts";
+import { type Consumption, NO_CONSUMPTION } from "../batch/price.ts";
 import { addUsage } from "../batch/usage.ts";
 import type { Blobs, WriteHints } from "../blobs/blobs.ts";
 import { type Cancel, type Clock, sleep } from "../clock.ts";
@@ -28,6 +30,7 @@ import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { LineLabels, Metrics } from "../telemetry/metrics.ts";
 import { isRefusal } from "./failure.ts";
+import type { Pricing } from "./pricing.ts";
 import { crc32Of, recordHeader } from "./segment.ts";
 
 export interface JournalRecord {
@@ -40,6 +43,14 @@ export interface JournalRecord {
   readonly row: readonly Buffer[];
   /** The memory that the answer holds, released when the record is written or discarded. */
   readonly room?: Room | undefined;
+  /** What the answer is paid for; null for a row without one, or of an error. */
+  readonly answer: PaidAnswer | null;
+}
+
+export interface PaidAnswer {
+  /** The model as the client named it. */
+  readonly model: string;
+  readonly usage: Usage;
 }
 
 export interface JournalLimits {
@@ -76,6 +87,7 @@ export interface JournalOptions {
   readonly lease: ChunkLease;
   /** The labels of its lines, for metrics. */
   readonly labels: LineLabels;
+  readonly pricing: Pricing;
   /** The callback for a write that finds that another worker has the lease. It is called once. */
   readonly onLeaseLost: () => void;
   /** The journals that cannot be written at the moment: while there is one, no chunk is started. */
@@ -93,6 +105,8 @@ interface Pending {
   failed: number;
   usage: Usage;
   failures: readonly FailureGroup[];
+  /** What the answers took, by model. */
+  consumption: Map<string, Consumption>;
 }
 
 const nothingPending = (): Pending => ({
@@ -103,6 +117,7 @@ const nothingPending = (): Pending => ({
   failed: 0,
   usage: NO_USAGE,
   failures: [],
+  consumption: new Map(),
 });
 
 /** A flush begins no sooner after the start of the last one than so many times the time that one took. */
@@ -131,7 +146,7 @@ export class Journal {
    * Adds a record. Returns null when there is room for more, else a promise that resolves when there is. Neither says
    * that the record is durable.
    */
-  append(record: JournalRecord, usage: Usage): Promise<void> | null {
+  append(record: JournalRecord): Promise<void> | null {
     const { limits } = this.#options;
     const pending = this.#pending;
     const rowBytes = record.row.reduce((sum, piece) => sum + piece.length, 0);
@@ -139,7 +154,7 @@ export class Journal {
     if (record.room !== undefined) pending.rooms.push(record.room);
     pending.parts.push(header, ...record.row);
     pending.bytes += header.length + rowBytes;
-    pending.usage = addUsage(pending.usage, usage);
+    if (record.answer !== null) this.#countAnswer(record.answer);
     if (record.succeeded) pending.completed++;
     else pending.failed++;
     if (record.failure !== undefined) {
@@ -150,6 +165,13 @@ export class Journal {
       this.#flushAfter(this.#restMs());
     } else if (this.#cancelFlush === null) this.#flushAfter(limits.flushMs);
     return pending.bytes < limits.maxUnflushedBytes ? null : this.#flushed;
+  }
+
+  #countAnswer({ model, usage }: PaidAnswer): void {
+    const pending = this.#pending;
+    pending.usage = addUsage(pending.usage, usage);
+    const sum = pending.consumption.get(model) ?? NO_CONSUMPTION;
+    pending.consumption.set(model, addAnswer(sum, usage));
   }
 
   /** Makes all records so far durable. Never rejects. */
@@ -229,9 +251,11 @@ export class Journal {
     this.#cancelFlush = null;
     if (this.#isOver) this.#discardPending();
     if (this.#pending.bytes === 0) return null;
-    const { blobs, lease, clock } = this.#options;
+    const { blobs, lease, clock, pricing, labels } = this.#options;
     this.#flushBeganAtMs = clock.elapsedMs();
-    const { rooms, parts, bytes, ...results } = this.#takePending();
+    const { rooms, parts, bytes, consumption, ...results } = this.#takePending();
+    const paid = { project: labels.project, atMs: clock.nowMs() };
+    const modelUsage = pricing.count(consumption, paid);
     const blobKey = segmentKey(lease, this.#segmentCount++);
     const isStored = await this.#persist(async () => {
       await blobs.putBytes(blobKey, parts);
@@ -239,7 +263,7 @@ export class Journal {
     });
     for (const room of rooms) room.release();
     if (!isStored) return null;
-    return { blobKey, bytes, crc32: await crc32Of(parts), ...results };
+    return { blobKey, bytes, crc32: await crc32Of(parts), ...results, modelUsage };
   }
 
   /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */

@@ -3,7 +3,7 @@
  * `chunk-runner.ts` works on a chunk as a whole. This file is its hot path, so values that are the same for all lines
  * are made once.
  */
-import { type Batch, NO_USAGE } from "../batch/batch.ts";
+import type { Batch } from "../batch/batch.ts";
 import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
 import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
@@ -182,11 +182,13 @@ export class Sending {
   }
 
   /** Records the outcome. The journal has the room of the answer from then on. */
-  #record({ lineNumber, customId, room }: ReadyLine, outcome: FinalOutcome): Promise<void> | null {
+  #record(line: ReadyLine, outcome: FinalOutcome): Promise<void> | null {
+    const { lineNumber, customId, room, request } = line;
     const succeeded = isSuccess(outcome);
     this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(customId, outcome);
-    const usage = succeeded && outcome.kind === "answered" ? outcome.usage : NO_USAGE;
+    const isPaid = succeeded && outcome.kind === "answered";
+    const answer = isPaid ? { model: request.model, usage: outcome.usage } : null;
     const { lease } = this.#chunkRun.claimed;
     this.recordedCount++;
     this.#chunkRun.onRecorded();
@@ -195,7 +197,8 @@ export class Sending {
     const { kind } = outcome;
     this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
     const failure = succeeded ? undefined : failureOf(outcome);
-    this.#journalFull = this.#journal.append({ lineNumber, succeeded, failure, row, room }, usage);
+    const record = { lineNumber, succeeded, failure, row, room, answer };
+    this.#journalFull = this.#journal.append(record);
     return this.#journalFull;
   }
 }

@@ -4,6 +4,7 @@
  * route.
  */
 import { Hono } from "hono";
+import type { BatchCost } from "../api/batch-costs.ts";
 import type { Batches } from "../api/batches.ts";
 import type { Files } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
@@ -11,6 +12,7 @@ import type { Interactive } from "../api/interactive.ts";
 import type { Keys } from "../api/keys.ts";
 import type { Models } from "../api/models.ts";
 import type { Uploads } from "../api/uploads.ts";
+import type { UsageRequest, UsageSum } from "../api/usage-report.ts";
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -35,6 +37,7 @@ import { limitRequests, type RateLimitDeps } from "./rate-limit.ts";
 import { routesOn } from "./routes.ts";
 import { trackRequests } from "./track.ts";
 import { mountUploads } from "./uploads.ts";
+import { mountUsage } from "./usage.ts";
 
 export interface AppDeps {
   readonly files: Files;
@@ -51,6 +54,8 @@ export interface AppDeps {
   readonly requestCounts: RateLimitDeps["requestCounts"];
   readonly callers: Callers;
   readonly keys: Keys;
+  readonly costsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, BatchCost>>;
+  readonly reportUsage: (request: UsageRequest) => Promise<UsageSum[]>;
   readonly isReady: () => Promise<boolean>;
   readonly memory: MemoryBudget;
   readonly metrics: Metrics;
@@ -76,6 +81,7 @@ export function createApp(deps: AppDeps): App {
   mountUploads(routes, deps);
   mountBatches(routes, deps);
   mountModels(routes, deps.models, deps.clock.nowMs());
+  mountUsage(routes, deps);
   mountInteractive(routes, deps);
   mountKeys(routes, deps.keys);
   mountDocs(app);

@@ -26,6 +26,7 @@ const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "POST /v1/batches/:id/cancel": "batch.cancel",
   "POST /v1/batches/:id/pause": "batch.pause",
   "POST /v1/batches/:id/resume": "batch.resume",
+  "GET /v1/usage": null,
   "GET /v1/models": null,
   "GET /v1/models/:model{.+}": null,
   "DELETE /v1/models/:model{.+}": "model.delete",

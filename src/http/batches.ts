@@ -1,4 +1,6 @@
 /** The routes of batches. */
+
+import type { BatchCost } from "../api/batch-costs.ts";
 import type { Batches, BatchRequest } from "../api/batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
@@ -12,7 +14,7 @@ import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
-import { presentBatch } from "./present.ts";
+import { type BatchDetails, NO_DETAILS, presentBatch } from "./present.ts";
 import { assertKnownParams, integerParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
@@ -22,33 +24,36 @@ export interface BatchRoutesDeps {
   readonly idempotency: Idempotency;
   /** Returns the predictions for batches, and what their first lines had in common, as far as these are known. */
   readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
+  /** Returns the costs of those batches that have a price. */
+  readonly costsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, BatchCost>>;
 }
 
-interface Forecasted {
+interface DetailedBatch extends BatchDetails {
   readonly id: BatchId;
   readonly batch: Batch;
-  readonly forecast: Forecast | null;
 }
 
 export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
-  const { batches, idempotency, forecastsFor } = deps;
-  const withForecasts = async (found: readonly Batch[]): Promise<Forecasted[]> => {
-    const forecasts = await forecastsFor(found);
+  const { batches, idempotency, forecastsFor, costsFor } = deps;
+  const withDetails = async (found: readonly Batch[]): Promise<DetailedBatch[]> => {
+    const [forecasts, costs] = await Promise.all([forecastsFor(found), costsFor(found)]);
     return found.map((batch) => {
       const { id } = batch;
-      return { id, batch, forecast: forecasts.get(id) ?? null };
+      return { id, batch, forecast: forecasts.get(id) ?? null, cost: costs.get(id) ?? null };
     });
   };
-  const present = ({ batch, forecast }: Forecasted) => presentBatch(batch, forecast);
-  const presentOne = async (batch: Batch) =>
-    presentBatch(batch, (await forecastsFor([batch])).get(batch.id) ?? null);
+  const present = ({ batch, ...details }: DetailedBatch) => presentBatch(batch, details);
+  const presentOne = async (batch: Batch) => {
+    const [detailed] = await withDetails([batch]);
+    return presentBatch(batch, detailed ?? NO_DETAILS);
+  };
 
   app.post("/v1/batches", async (c) => {
     const asked = batchRequest(await readJson(c));
     const request = { ...asked, origin: originOf(c) };
     return answerOnce<Batch>(c, idempotency, {
       create: (receiptFor) => batches.create(c.get("project"), request, receiptFor),
-      present: (batch) => toAsciiJson(presentBatch(batch, null)),
+      present: (batch) => toAsciiJson(presentBatch(batch, NO_DETAILS)),
       askedFor: () => asked,
       reread: async () => asked,
     });
@@ -56,9 +61,9 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
 
   app.get("/v1/batches", async (c) =>
     answerPage(c, batchQuery(c), {
-      read: async (query): Promise<Page<Forecasted>> => {
+      read: async (query): Promise<Page<DetailedBatch>> => {
         const page = await batches.list(query);
-        return { ...page, data: await withForecasts(page.data) };
+        return { ...page, data: await withDetails(page.data) };
       },
       present,
     }),

@@ -1,8 +1,11 @@
 /** Turns stored things into the objects of the API. No other file converts milliseconds to seconds. */
+
+import type { BatchCost } from "../api/batch-costs.ts";
 import type { CreatedKey } from "../api/keys.ts";
 import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
 import { addFailures } from "../batch/failures.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
+import { formatAmount } from "../batch/price.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
 import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
@@ -64,8 +67,14 @@ export const presentUploadPart = (part: UploadPart): UploadPartObject => ({
   upload_id: part.uploadId,
 });
 
-/** `forecast` is null when nothing is known. A final batch has no forecast. */
-export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObject => ({
+/** What is known of a batch beside its row. A final batch has no forecast, and one without a price no cost. */
+export interface BatchDetails {
+  readonly forecast: Forecast | null;
+  readonly cost: BatchCost | null;
+}
+export const NO_DETAILS: BatchDetails = { forecast: null, cost: null };
+
+export const presentBatch = (batch: Batch, { forecast, cost }: BatchDetails): BatchObject => ({
   id: batch.id,
   object: "batch",
   endpoint: batch.endpoint,
@@ -110,6 +119,7 @@ export const presentBatch = (batch: Batch, forecast: Forecast | null): BatchObje
     common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
     failures: presentFailures(batch),
     paused: presentPause(batch),
+    cost: presentCost(cost),
   },
 });
 
@@ -121,6 +131,12 @@ function presentFailures({ failures, counts }: Batch): BatchObject["x_batchd"]["
     ({ status, code, count }) => ({ status_code: status, code, lines: count }),
   );
 }
+const presentCost = (cost: BatchCost | null): BatchObject["x_batchd"]["cost"] =>
+  cost && {
+    currency: cost.currency,
+    so_far: formatAmount(cost.soFar),
+    projected: cost.projected === null ? null : formatAmount(cost.projected),
+  };
 
 /** A pause has no meaning for a batch without lines to send. */
 const presentPause = ({ paused, status, stopReason }: Batch): BatchObject["x_batchd"]["paused"] => {

@@ -1,6 +1,7 @@
 /** The part of the store for chunks and their journals, from the claim of a chunk to its end. */
 import type { Batch, BatchId, Chunk, Usage } from "../batch/batch.ts";
 import type { FailureGroup } from "../batch/failures.ts";
+import type { ModelUsage } from "../batch/model-usage.ts";
 import type { Claim } from "./claim.ts";
 import type { ChunkLease } from "./leases.ts";
 
@@ -52,6 +53,8 @@ export interface SegmentEntry extends Segment {
   readonly usage: Usage;
   /** The failed lines by status and code. */
   readonly failures: readonly FailureGroup[];
+  /** The same usage by model and price, one entry for each. */
+  readonly modelUsage: readonly ModelUsage[];
 }
 
 /** The part of the {@link Store} port for chunks. */

@@ -16,6 +16,7 @@ export const COPIED_TABLES = [
   "batches",
   "chunks",
   "segments",
+  "modelUsage",
   "deliveries",
   "idempotencyKeys",
   "apiKeys",

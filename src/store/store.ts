@@ -34,6 +34,7 @@ import type { NudgeStore } from "./nudges.ts";
 import type { QuotaStore } from "./quotas.ts";
 import type { ReplicaStore } from "./replicas.ts";
 import type { UploadStore } from "./uploads.ts";
+import type { UsageStore } from "./usage.ts";
 import type { ValidationStore } from "./validation.ts";
 
 export interface Store
@@ -48,6 +49,7 @@ export interface Store
     FinalizingStore,
     DeletingStore,
     DeliveryStore,
+    UsageStore,
     ReplicaStore,
     ForecastStore,
     KeyStore,

@@ -3,7 +3,7 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import type { z } from "zod";
-import { BatchObject, BatchPage, CreateBatch } from "../../src/contract/batch.ts";
+import { BatchObject, BatchPage, CreateBatch, DeletedBatch } from "../../src/contract/batch.ts";
 import { ErrorEnvelope } from "../../src/contract/error.ts";
 import { EVENT_TYPES } from "../../src/contract/event.ts";
 import { DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
@@ -17,6 +17,7 @@ import {
   UploadObject,
   UploadPartObject,
 } from "../../src/contract/upload.ts";
+import { UsageList } from "../../src/contract/usage.ts";
 import { CATALOGUE } from "../../src/errors.ts";
 import { routesOfApp } from "../support/routes.ts";
 
@@ -29,6 +30,7 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   CreatedKey,
   CreateKey,
   CreateUpload,
+  DeletedBatch,
   DeletedFile,
   DeletedKey,
   Error: ErrorEnvelope,
@@ -39,6 +41,7 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   ModelList,
   Upload: UploadObject,
   UploadPart: UploadPartObject,
+  UsageList,
 };
 
 /** Every media type of the document with a named schema, and the examples it shows. */

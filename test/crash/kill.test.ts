@@ -6,6 +6,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -58,6 +59,25 @@ const PLACES: [string, () => Promise<Places>][] = [
       ] satisfies typeof PLACES)),
 ];
 
+const PRICE = { model: "*", input: "0.15", cached_input: "0.075", output: "0.6", currency: "USD" };
+
+interface RowUsage {
+  readonly prompt_tokens: number;
+  readonly completion_tokens: number;
+  readonly prompt_tokens_details: { readonly cached_tokens: number };
+}
+
+/** What the rows cost at that price, in units of 10^-9: a token of the input costs 150 of them. */
+function costOf(rows: readonly ResultRow[]): number {
+  let sum = 0;
+  for (const row of rows) {
+    const usage = row.response?.body["usage"] as RowUsage;
+    const cached = usage.prompt_tokens_details.cached_tokens;
+    sum += (usage.prompt_tokens - cached) * 150 + cached * 75 + usage.completion_tokens * 600;
+  }
+  return sum;
+}
+
 interface Setup extends Places {
   readonly folder: string;
   readonly upstream: TestUpstream;
@@ -66,7 +86,7 @@ interface Setup extends Places {
 async function start({ folder, upstream, databaseUrl, storage }: Setup) {
   const path = join(folder, "batchd.yaml");
   // JSON is YAML too.
-  writeFileSync(path, JSON.stringify({ data_dir: join(folder, "data"), storage }));
+  writeFileSync(path, JSON.stringify({ data_dir: join(folder, "data"), storage, prices: [PRICE] }));
   const server = new BatchdProcess(
     ["serve", "--port", "0", "--config", path, "--upstream", upstream.url],
     databaseUrl === null ? {} : { BATCHD_DATABASE_URL: databaseUrl },
@@ -78,7 +98,7 @@ async function start({ folder, upstream, databaseUrl, storage }: Setup) {
 const sum = (counts: Iterable<number>) => [...counts].reduce((total, count) => total + count, 0);
 
 test.each(PLACES)(
-  "on %s, killed ten times, a batch loses no line, doubles none, and repeats only what was at risk",
+  "on %s, killed ten times, a batch loses no line, doubles none, repeats only what was at risk, and costs what its rows do",
   async (_name, findPlaces) => {
     using folder = temporaryFolder("batchd-crash-");
     await using upstream = await startUpstream();
@@ -125,11 +145,12 @@ test.each(PLACES)(
       completed: LINES - refused.length,
       failed: refused.length,
     });
-    const { x_batchd } = batch as unknown as { readonly x_batchd: { readonly failures: unknown } };
+    const { x_batchd } = batch as unknown as BatchObject;
     const code = expect.anything();
     expect(x_batchd.failures).toEqual([{ status_code: 400, code, lines: refused.length }]);
     const output = await rowsOf(openai, batch.output_file_id);
     const error = await rowsOf(openai, batch.error_file_id);
+    expect(x_batchd.cost?.so_far).toBe(String(costOf(output) / 1e9));
     expect(numbers(error)).toEqual(refused);
     expect(numbers(output)).toEqual(
       Array.from({ length: LINES }, (_, i) => i + 1).filter((n) => !isRefused(n)),

@@ -161,6 +161,7 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      cost: null,
     });
   });
 
@@ -176,6 +177,7 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      cost: null,
     };
     const { body } = await create(undefined);
     // Nothing is known of a batch that has just been created.
@@ -207,6 +209,7 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      cost: null,
     });
   });
 

@@ -99,6 +99,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   "POST /v1/batches/:id/cancel": {},
   "POST /v1/batches/:id/pause": {},
   "POST /v1/batches/:id/resume": {},
+  "GET /v1/usage": { places: { project: (id) => ({ path: `?project=${id}` }) } },
   "GET /v1/models": {},
   "GET /v1/models/:model{.+}": {},
   "DELETE /v1/models/:model{.+}": {},

@@ -20,6 +20,7 @@ import { testPausing } from "./store-pausing.ts";
 import { testReplicas } from "./store-replicas.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
+import { testUsage } from "./store-usage.ts";
 import { testValidation } from "./store-validation.ts";
 
 export function describeStore(name: string, open: OpenStore): void {
@@ -36,6 +37,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: deliveries`, () => testDeliveries(open));
   describe(`${name} store: uploads`, () => testUploads(open));
   describe(`${name} store: intents and garbage`, () => testIntents(open));
+  describe(`${name} store: usage`, () => testUsage(open));
   describe(`${name} store: replicas`, () => testReplicas(open));
   describe(`${name} store: forecasts`, () => testForecasts(open));
   describe(`${name} store: keys`, () => testKeys(open));

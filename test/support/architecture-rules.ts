@@ -116,7 +116,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts", "config/schema.ts"],
   },
   "use-cases.ts": {
-    may: ["api/", "config/projects.ts", "resources/memory-budget.ts"],
+    may: ["api/", "config/prices.ts", "config/projects.ts", "resources/memory-budget.ts"],
     mayKnow: [""],
   },
   "runtime.ts": { may: [""] },

@@ -142,6 +142,7 @@ export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
     failed: 0,
     usage: NO_USAGE,
     failures: [],
+    modelUsage: [],
     ...fields,
   };
 }

@@ -11,6 +11,7 @@ import { Interactive } from "../../src/api/interactive.ts";
 import { Keys } from "../../src/api/keys.ts";
 import { Models } from "../../src/api/models.ts";
 import { Uploads } from "../../src/api/uploads.ts";
+import { reportUsage } from "../../src/api/usage-report.ts";
 import type { Forecast } from "../../src/batch/forecast.ts";
 import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
@@ -122,6 +123,8 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       rulesOf,
     }),
     maxLineBytes: () => 33_554_432,
+    costsFor: async () => new Map(),
+    reportUsage: (request) => reportUsage(store, request),
     forecastsFor: async (batches) => {
       const forecasts = batches.map(({ id }) => [id, options.forecast?.() ?? null] as const);
       return new Map(forecasts.flatMap(([id, each]) => (each === null ? [] : [[id, each]])));

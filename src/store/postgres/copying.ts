@@ -19,7 +19,15 @@ import {
   uploadParts,
   uploads,
 } from "./file-schema.ts";
-import { batches, chunks, deliveries, replicas, segments, slotShares } from "./schema.ts";
+import {
+  batches,
+  chunks,
+  deliveries,
+  modelUsage,
+  replicas,
+  segments,
+  slotShares,
+} from "./schema.ts";
 
 const TABLES = {
   files,
@@ -28,6 +36,7 @@ const TABLES = {
   batches,
   chunks,
   segments,
+  modelUsage,
   deliveries,
   idempotencyKeys,
   apiKeys,

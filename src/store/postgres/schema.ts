@@ -20,6 +20,7 @@ import type {
 } from "../../batch/batch.ts";
 import type { FailureGroup } from "../../batch/failures.ts";
 import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
+import type { StoredModelUsage } from "../../batch/model-usage.ts";
 import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
 import {
   big,
@@ -172,6 +173,7 @@ export const segments = pgTable(
     crc32: big("crc32").notNull(),
     ...results(),
     failureGroups: json("failure_groups").$type<readonly FailureGroup[]>(),
+    modelUsage: json("model_usage").$type<readonly StoredModelUsage[]>(),
   },
   (segment) => [
     unique("segments_blob_key").on(segment.blobKey),
@@ -182,6 +184,32 @@ export const segments = pgTable(
       foreignColumns: [chunks.batchId, chunks.number],
     }),
     check("segment_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+/**
+ * The sums of the segments of a batch by model, day and price. They stay when the batch is deleted: what was used was
+ * used.
+ */
+export const modelUsage = pgTable(
+  "model_usage",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id").$type<BatchId>().notNull(),
+    project: text("project").notNull(),
+    model: text("model").notNull(),
+    day: text("day").notNull(),
+    /** The text of `priceKey`. */
+    price: text("price").notNull(),
+    requestCount: count("request_count"),
+    inputTokens: count("input_tokens"),
+    cachedTokens: count("cached_tokens"),
+    outputTokens: count("output_tokens"),
+  },
+  (usage) => [
+    unique("model_usage_by_batch").on(usage.batchId, usage.model, usage.day, usage.price),
+    index("model_usage_by_day").on(usage.day, usage.sequence),
+    index("model_usage_by_project_and_day").on(usage.project, usage.day, usage.sequence),
   ],
 );
 

@@ -4,6 +4,7 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup, removeFailures } from "../../batch/failures.ts";
+import { storedUsage } from "../../batch/model-usage.ts";
 import type { SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import type { Db } from "./database.ts";
@@ -44,15 +45,16 @@ export type Added = "counted" | "known" | "not_held";
  */
 export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promise<Added> {
   const results = resultsOf(entry);
+  const stored = JSON.stringify(storedUsage(entry.modelUsage));
   const { rows } = await db.execute<{ is_counted: boolean }>(sql`
     with held as (${held}),
     added as (
       insert into segments (
-        batch_id, chunk_number, blob_key, bytes, crc32, failure_groups,
+        batch_id, chunk_number, blob_key, bytes, crc32, failure_groups, model_usage,
         ${listed(results.map(([column]) => named(column)))})
       select
         batch_id, number, ${entry.blobKey}, ${entry.bytes}::bigint, ${entry.crc32}::bigint,
-        ${groupsOf(entry)}::json,
+        ${groupsOf(entry)}::json, ${stored}::json,
         ${listed(results.map(([, value]) => sql`${value}::bigint`))}
       from held
       on conflict (blob_key) do nothing
@@ -60,7 +62,14 @@ export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promis
     counted as (
       update batches set
         ${listed(results.map(([column, value]) => sql`${named(column)} = ${named(column)} + ${value}::bigint`))}
-      from added where batches.id = added.batch_id)
+      from added where batches.id = added.batch_id
+      returning batches.id, project),
+    used as (
+      insert into model_usage (batch_id, project, ${USAGE_COLUMNS})
+      select counted.id, counted.project, ${USAGE_COLUMNS} from counted, ${usageIn(sql`${stored}::json`)}
+      on conflict (batch_id, model, day, price) do update set ${listed(
+        USAGE_SUMS.map((sum) => sql`${sum} = model_usage.${sum} + excluded.${sum}`),
+      )})
     select exists (select 1 from added) as is_counted from held`);
   const [row] = rows;
   if (row === undefined) return "not_held";
@@ -95,6 +104,17 @@ async function changeFailures(
     .where(isBatch);
 }
 
+const USAGE_KEYS = ["model", "day", "price"].map(named);
+const USAGE_SUMS = ["request_count", "input_tokens", "cached_tokens", "output_tokens"].map(named);
+const USAGE_COLUMNS = listed([...USAGE_KEYS, ...USAGE_SUMS]);
+
+/** The entries of a {@link StoredModelUsage} list, as rows. */
+const usageIn = (json: SQL): SQL => sql`
+  json_to_recordset(${json}) as entry(${listed([
+    ...USAGE_KEYS.map((key) => sql`${key} text`),
+    ...USAGE_SUMS.map((sum) => sql`${sum} bigint`),
+  ])})`;
+
 /** Takes part in a transaction that holds the lease. */
 export async function removeSegments(
   db: Db,
@@ -111,7 +131,17 @@ export async function removeSegments(
   await db.execute(sql`
     with dropped as (
       delete from segments where batch_id = ${batchId} and blob_key = any(${arrayOf(blobKeys, "text")})
-      returning ${listed(columns)}),
+      returning ${listed(columns)}, model_usage),
+    unused as (
+      select ${listed(USAGE_KEYS)}, ${listed(USAGE_SUMS.map((sum) => sql`sum(entry.${sum})::bigint as ${sum}`))}
+      from dropped, ${usageIn(sql`coalesce(model_usage, '[]')`)} group by ${listed(USAGE_KEYS)}),
+    taken as (
+      update model_usage set ${listed(
+        USAGE_SUMS.map((total) => sql`${total} = model_usage.${total} - unused.${total}`),
+      )}
+      from unused
+      where batch_id = ${batchId} and (model_usage.model, model_usage.day, model_usage.price)
+        = (unused.model, unused.day, unused.price)),
     total as (
       select ${listed(columns.map((column) => sql`coalesce(sum(${column}), 0)::bigint as ${column}`))} from dropped)
     update batches set ${listed(columns.map((column) => sql`${column} = batches.${column} - total.${column}`))}

@@ -11,11 +11,13 @@ import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
 import type { DeletingStore } from "../deleting.ts";
 import type { ForecastStore } from "../forecasts.ts";
+import type { IdempotencyStore } from "../idempotency.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
+import type { UsageStore } from "../usage.ts";
 import { PostgresBatches } from "./batches.ts";
 import { PostgresChunks } from "./chunks.ts";
 import { type ConnectionOptions, connectionOf } from "./connection.ts";
@@ -33,6 +35,7 @@ import { PostgresIntents } from "./intents.ts";
 import { PostgresKeys } from "./keys.ts";
 import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
+import { PostgresModelUsage } from "./model-usage.ts";
 import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
 import { PostgresPausing } from "./pausing.ts";
@@ -137,12 +140,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     listUploadsToTidy: (limit) => uploads.listToTidy(limit),
     forgetParts: (uploadId) => uploads.forgetParts(uploadId),
 
-    claimIdempotencyKey: (project, key, claim) => idempotency.claim(project, key, bid(claim)),
-    renewIdempotencyKeyIfHeld: (project, key, claim) =>
-      idempotency.renewIfHeld(project, key, bid(claim)),
-    releaseIdempotencyKeyIfHeld: (project, key, owner) =>
-      idempotency.releaseIfHeld({ project, key, owner }),
-    forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
+    ...idempotencyMethods(idempotency, now),
 
     insertBatch: (batch, receipt, quotas) => batches.insert(batch, receipt, quotas),
     findBatch: (batch) => batches.find(batch),
@@ -170,6 +168,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
 
+    ...usageMethods(new PostgresModelUsage(db)),
     ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
     ...keyMethods(new PostgresKeys(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
@@ -185,6 +184,16 @@ const validationMethods = (validation: PostgresValidation, now: Now) =>
     startBatchIfLeased: (lease, plan, quotas) =>
       validation.startIfLeased(lease, { plan, quotas }, now()),
   }) satisfies Partial<Store>;
+const idempotencyMethods = (idempotency: PostgresIdempotency, now: Now) =>
+  ({
+    claimIdempotencyKey: (project, key, claim) =>
+      idempotency.claim(project, key, timed(now)(claim)),
+    renewIdempotencyKeyIfHeld: (project, key, claim) =>
+      idempotency.renewIfHeld(project, key, timed(now)(claim)),
+    releaseIdempotencyKeyIfHeld: (project, key, owner) =>
+      idempotency.releaseIfHeld({ project, key, owner }),
+    forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
+  }) satisfies IdempotencyStore;
 
 const intentMethods = (intents: PostgresIntents, now: Now) =>
   ({
@@ -217,6 +226,12 @@ const pausingMethods = (pausing: PostgresPausing, now: Now) =>
     pauseBatchIfOpen: (batch, reason) => pausing.pauseIfOpen(batch, reason, now()),
     resumeBatchIfPaused: (batch) => pausing.resumeIfPaused(batch),
   }) satisfies Partial<Store>;
+
+const usageMethods = (usage: PostgresModelUsage) =>
+  ({
+    findPricedUsage: (batchIds) => usage.findPriced(batchIds),
+    listUsage: (query, after) => usage.list(query, after),
+  }) satisfies UsageStore;
 
 const openListMethods = (open: PostgresOpenLists, now: Now) =>
   ({

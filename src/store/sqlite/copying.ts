@@ -20,7 +20,7 @@ import {
   uploadParts,
   uploads,
 } from "./file-schema.ts";
-import { batches, chunks, deliveries, segments } from "./schema.ts";
+import { batches, chunks, deliveries, modelUsage, segments } from "./schema.ts";
 
 const TABLES = {
   files,
@@ -29,6 +29,7 @@ const TABLES = {
   batches,
   chunks,
   segments,
+  modelUsage,
   deliveries,
   idempotencyKeys,
   apiKeys,

@@ -17,6 +17,7 @@ import type {
   Usage,
 } from "../../batch/batch.ts";
 import type { FailureGroup } from "../../batch/failures.ts";
+import type { StoredModelUsage } from "../../batch/model-usage.ts";
 import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
 import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
@@ -166,6 +167,7 @@ export const segments = sqliteTable(
     failedCount: integer("failed_count"),
     usage: text("usage", { mode: "json" }).$type<Usage>(),
     failureGroups: text("failure_groups", { mode: "json" }).$type<readonly FailureGroup[]>(),
+    modelUsage: text("model_usage", { mode: "json" }).$type<readonly StoredModelUsage[]>(),
   },
   (segment) => [
     uniqueIndex("segments_blob_key").on(segment.blobKey),
@@ -176,6 +178,32 @@ export const segments = sqliteTable(
       foreignColumns: [chunks.batchId, chunks.number],
     }),
     check("segment_bytes_not_negative", sql`bytes >= 0`),
+  ],
+);
+
+/**
+ * The sums of the segments of a batch by model, day and price. They stay when the batch is deleted: what was used was
+ * used.
+ */
+export const modelUsage = sqliteTable(
+  "model_usage",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id").$type<BatchId>().notNull(),
+    project: text("project").notNull(),
+    model: text("model").notNull(),
+    day: text("day").notNull(),
+    /** The text of `priceKey`. */
+    price: text("price").notNull(),
+    requestCount: count("request_count"),
+    inputTokens: count("input_tokens"),
+    cachedTokens: count("cached_tokens"),
+    outputTokens: count("output_tokens"),
+  },
+  (usage) => [
+    uniqueIndex("model_usage_by_batch").on(usage.batchId, usage.model, usage.day, usage.price),
+    index("model_usage_by_day").on(usage.day, usage.sequence),
+    index("model_usage_by_project_and_day").on(usage.project, usage.day, usage.sequence),
   ],
 );
 

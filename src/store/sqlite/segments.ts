@@ -5,15 +5,18 @@
 
 import { type BatchId, NO_USAGE, type Usage } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup, removeFailures } from "../../batch/failures.ts";
+import { storedUsage } from "../../batch/model-usage.ts";
 import { addUsage } from "../../batch/usage.ts";
 import type { Segment, SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import type { Db } from "./database.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
+import type { SqliteModelUsage } from "./model-usage.ts";
 import { segmentFromRow } from "./rows.ts";
 import { batches, segments } from "./schema.ts";
 
 const isBatch = eq(batches.id, placeholder("batchId"));
+const isOfBatch = eq(segments.batchId, placeholder("batchId"));
 const add = (column: string, name: string): SQL =>
   sql`${sql.identifier(column)} + ${placeholder(name)}`;
 
@@ -24,12 +27,7 @@ const prepareStatements = (db: Db) => ({
   list: db
     .select()
     .from(segments)
-    .where(
-      and(
-        eq(segments.batchId, placeholder("batchId")),
-        eq(segments.chunkNumber, placeholder("number")),
-      ),
-    )
+    .where(and(isOfBatch, eq(segments.chunkNumber, placeholder("number"))))
     .orderBy(segments.sequence)
     .prepare(),
   insert: db
@@ -44,17 +42,13 @@ const prepareStatements = (db: Db) => ({
       failedCount: placeholder("failed"),
       usage: placeholder("usage"),
       failureGroups: placeholder("failureGroups"),
+      modelUsage: placeholder("modelUsage"),
     })
     .onConflictDoNothing({ target: segments.blobKey })
     .prepare(),
   delete: db
     .delete(segments)
-    .where(
-      and(
-        eq(segments.batchId, placeholder("batchId")),
-        eq(segments.blobKey, placeholder("blobKey")),
-      ),
-    )
+    .where(and(isOfBatch, eq(segments.blobKey, placeholder("blobKey"))))
     .returning()
     .prepare(),
   addToBatch: db
@@ -99,9 +93,11 @@ const negated = (usage: Usage): Usage => ({
 });
 
 export class SqliteSegments {
+  readonly #modelUsage: SqliteModelUsage;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, modelUsage: SqliteModelUsage) {
+    this.#modelUsage = modelUsage;
     this.#statements = prepareStatements(db);
   }
 
@@ -113,8 +109,11 @@ export class SqliteSegments {
   add(lease: ChunkLease, entry: SegmentEntry): void {
     const { failures } = entry;
     const failureGroups = failures.length === 0 ? null : failures;
-    if (this.#statements.insert.run({ ...lease, ...entry, failureGroups }).changes === 0) return;
+    const modelUsage = storedUsage(entry.modelUsage);
+    const row = { ...lease, ...entry, failureGroups, modelUsage };
+    if (this.#statements.insert.run(row).changes === 0) return;
     this.#statements.addToBatch.run({ ...lease, ...entry, ...entry.usage });
+    this.#modelUsage.add(lease.batchId, modelUsage);
     if (failures.length > 0) {
       this.#changeFailures(lease.batchId, (groups) => addFailures(groups, failures));
     }
@@ -146,6 +145,7 @@ export class SqliteSegments {
       if (failures.length > 0) {
         this.#changeFailures(batchId, (groups) => removeFailures(groups, failures));
       }
+      this.#modelUsage.subtract(batchId, row.modelUsage ?? []);
     }
     this.#statements.addToBatch.run({ batchId, ...counts, ...usage });
   }

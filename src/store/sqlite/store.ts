@@ -14,12 +14,14 @@ import type { DeletingStore } from "../deleting.ts";
 import type { DeliveryStore } from "../deliveries.ts";
 import type { FileStore } from "../files.ts";
 import type { ForecastStore } from "../forecasts.ts";
+import type { IdempotencyStore } from "../idempotency.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
 import type { NudgeStore } from "../nudges.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { Store } from "../store.ts";
+import type { UsageStore } from "../usage.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
 import { SqliteCopying } from "./copying.ts";
@@ -35,6 +37,7 @@ import { SqliteIntents } from "./intents.ts";
 import { SqliteKeys } from "./keys.ts";
 import { SqliteLeases } from "./leases.ts";
 import { isMigrated, isUpToDate, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
+import { SqliteModelUsage } from "./model-usage.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
 import { SqlitePausing } from "./pausing.ts";
 import { SqliteReplicas } from "./replicas.ts";
@@ -108,7 +111,8 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const idempotency = new SqliteIdempotency(db);
   const deliveries = new SqliteDeliveries(db);
   const intents = new SqliteIntents(db);
-  const segments = new SqliteSegments(db);
+  const modelUsage = new SqliteModelUsage(db);
+  const segments = new SqliteSegments(db, modelUsage);
   const files = new SqliteFiles(db, idempotency, intents);
   const uploads = new SqliteUploads(db, idempotency, intents);
   const batches = new SqliteBatches(db, idempotency);
@@ -132,12 +136,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
     forgetParts: (uploadId) => uploads.forgetParts(uploadId),
 
-    claimIdempotencyKey: async (project, key, claim) => idempotency.claim(project, key, bid(claim)),
-    renewIdempotencyKeyIfHeld: async (project, key, claim) =>
-      idempotency.renewIfHeld(project, key, bid(claim)),
-    releaseIdempotencyKeyIfHeld: async (project, key, owner) =>
-      idempotency.releaseIfHeld({ project, key, owner }),
-    forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
+    ...idempotencyMethods(idempotency, now),
 
     insertBatch: async (batch, receipt, quotas) => batches.insert(batch, receipt, quotas),
     findBatch: async (batch) => batches.find(batch),
@@ -160,6 +159,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...deletingMethods(new SqliteDeleting(db, { stopping, tidying }), now),
 
     ...outgoingMethods(deliveries, now),
+    ...usageMethods(modelUsage),
     ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
     ...keyMethods(new SqliteKeys(db), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
@@ -188,6 +188,16 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     listUnusedFiles: async (limit) => files.listUnused(limit),
     forgetFile: async (id) => files.forget(id),
   }) satisfies FileStore;
+const idempotencyMethods = (idempotency: SqliteIdempotency, now: Now) =>
+  ({
+    claimIdempotencyKey: async (project, key, claim) =>
+      idempotency.claim(project, key, timed(now)(claim)),
+    renewIdempotencyKeyIfHeld: async (project, key, claim) =>
+      idempotency.renewIfHeld(project, key, timed(now)(claim)),
+    releaseIdempotencyKeyIfHeld: async (project, key, owner) =>
+      idempotency.releaseIfHeld({ project, key, owner }),
+    forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
+  }) satisfies IdempotencyStore;
 
 const intentMethods = (intents: SqliteIntents, now: Now) =>
   ({
@@ -222,6 +232,12 @@ const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
     forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
     postponeDeliveryIfHeld: async (held, ms) => deliveries.postponeIfHeld(held, now() + ms),
   }) satisfies DeliveryStore & NudgeStore;
+
+const usageMethods = (usage: SqliteModelUsage) =>
+  ({
+    findPricedUsage: async (batchIds) => usage.findPriced(batchIds),
+    listUsage: async (query, after) => usage.list(query, after),
+  }) satisfies UsageStore;
 
 const validationMethods = (validation: SqliteValidation, now: Now) =>
   ({

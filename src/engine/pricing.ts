@@ -1,0 +1,62 @@
+/**
+ * Decides at which price and under which name the answers of a model are counted.
+ *
+ * Behind `*` a client may invent names of models, and each name is a row that stays for good. So a project has its first
+ * 100 names in this process, and all others are counted as `other`, each at its own price. The names are kept apart by
+ * project: one project must not use up the names of another.
+ */
+import { dayOf, type ModelUsage } from "../batch/model-usage.ts";
+import { matchesPattern } from "../batch/name-pattern.ts";
+import {
+  addConsumption,
+  type Consumption,
+  NO_CONSUMPTION,
+  type Price,
+  type PriceRule,
+  priceKey,
+} from "../batch/price.ts";
+
+const MAX_NAMES = 100;
+const MAX_NAME_LENGTH = 256;
+const OTHER = "other";
+
+export class Pricing {
+  readonly #prices: () => readonly PriceRule[];
+  readonly #names = new Map<string, Set<string>>();
+
+  /** `prices` returns those that are configured now. */
+  constructor(prices: () => readonly PriceRule[]) {
+    this.#prices = prices;
+  }
+
+  /** Counts what answers took, by the model that the client named. */
+  count(
+    sums: ReadonlyMap<string, Consumption>,
+    { project, atMs }: { readonly project: string; readonly atMs: number },
+  ): ModelUsage[] {
+    const day = dayOf(atMs);
+    const entries = new Map<string, ModelUsage>();
+    for (const [model, sum] of sums) {
+      const [name, price] = [this.#nameOf(model, project), this.#priceOf(model)];
+      const key = `${priceKey(price)} ${name}`;
+      const total = addConsumption(entries.get(key) ?? NO_CONSUMPTION, sum);
+      entries.set(key, { model: name, day, price, ...total });
+    }
+    return [...entries.values()];
+  }
+
+  #priceOf(model: string): Price | null {
+    return this.#prices().find((rule) => matchesPattern(rule.model, model))?.price ?? null;
+  }
+
+  /** PostgreSQL stores neither NUL nor half a surrogate pair. */
+  #nameOf(model: string, project: string): string {
+    const name = model.toWellFormed().replaceAll("\0", "\ufffd");
+    const names = this.#names.get(project) ?? new Set();
+    this.#names.set(project, names);
+    if (names.has(name)) return name;
+    if (names.size === MAX_NAMES || name.length > MAX_NAME_LENGTH) return OTHER;
+    names.add(name);
+    return name;
+  }
+}

@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import { type Consumption, NO_CONSUMPTION, type Price } from "../../src/batch/price.ts";
+import { Pricing } from "../../src/engine/pricing.ts";
+
+const priced = (output: string): Price => ({
+  ...{ currency: "USD", per: 1_000_000, input: "0", cachedInput: "0", perRequest: "0" },
+  output,
+});
+const one: Consumption = { ...NO_CONSUMPTION, requestCount: 1, outputTokens: 7 };
+const at = (project: string) => ({ project, atMs: Date.UTC(2026, 0, 31, 23, 59) });
+
+test("the first price whose pattern matches counts, and no price for other models", () => {
+  const rules = [
+    { model: "llama-3*", price: priced("1") },
+    { model: "llama*", price: priced("2") },
+  ];
+  const pricing = new Pricing(() => rules);
+  const models = new Map(["llama-3.1", "llama-2", "qwen"].map((model) => [model, one]));
+  const day = "2026-01-31";
+  expect(pricing.count(models, at("a"))).toEqual([
+    { model: "llama-3.1", day, price: priced("1"), ...one },
+    { model: "llama-2", day, price: priced("2"), ...one },
+    { model: "qwen", day, price: null, ...one },
+  ]);
+});
+
+test("a project that invents names of models gets a hundred, and takes none from others", () => {
+  const rules = [{ model: "dear-*", price: priced("9") }];
+  const pricing = new Pricing(() => rules);
+  const names = Array.from({ length: 300 }, (_, n) => (n % 2 === 0 ? `dear-${n}` : `cheap-${n}`));
+  const counted = pricing.count(new Map(names.map((name) => [name, one])), at("a"));
+  expect(counted).toHaveLength(102);
+  expect(counted.filter(({ model }) => model === "other")).toEqual([
+    expect.objectContaining({ price: priced("9"), requestCount: 100, outputTokens: 700 }),
+    expect.objectContaining({ price: null, requestCount: 100, outputTokens: 700 }),
+  ]);
+  expect(pricing.count(new Map([["mine", one]]), at("b"))).toMatchObject([{ model: "mine" }]);
+});
+
+test("a name that a database cannot store is counted under one that it can", () => {
+  const pricing = new Pricing(() => []);
+  const [entry] = pricing.count(new Map([["a\0b\ud800", one]]), at("a"));
+  expect(entry?.model).toBe("a\ufffdb\ufffd");
+  expect(pricing.count(new Map([["x".repeat(300), one]]), at("a"))).toMatchObject([
+    { model: "other" },
+  ]);
+});
