@@ -127,10 +127,12 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   closers.add("engine", drain);
   const access = await openAccess(parts, { role, closers });
   const makeApp = role === "worker" ? createWorkerApp : createApp;
-  const app = makeApp(appDeps(parts, engine, access));
+  const deps = appDeps(parts, engine, access);
+  const app = makeApp(deps);
   const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
+  closers.add("waits for results", async () => deps.results.close());
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
   startWork(role, engine, webhooks);
   passNudgesOn(store, { engine, access }, options);

@@ -8,6 +8,7 @@ import { Idempotency } from "./api/idempotency.ts";
 import { Interactive } from "./api/interactive.ts";
 import { Keys } from "./api/keys.ts";
 import { Models } from "./api/models.ts";
+import { Results } from "./api/results.ts";
 import { Uploads } from "./api/uploads.ts";
 import { reportUsage } from "./api/usage-report.ts";
 import type { RulesOf } from "./batch/project.ts";
@@ -87,10 +88,18 @@ function newBatches(parts: Parts, engine: Engine): Batches {
   });
 }
 
+const newResults = (batches: Batches, { clock }: Parts, engine: Engine): Results =>
+  new Results({
+    clock,
+    batches,
+    finishedLines: (batch, query) => engine.finishedLines(batch, query),
+  });
+
 /** The use cases, and what HTTP needs beside them. */
 export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const { store, blobs, intents, upstreams, fleet, memory, audit } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
+  const batches = newBatches(parts, engine);
   const limits = () => configNow().limits;
   const maxFileBytes = () => limits().max_file_bytes;
   const maxUploadBytes = () => limits().max_upload_bytes;
@@ -124,7 +133,8 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
       maxUploadBytes,
       nudge,
     }),
-    batches: newBatches(parts, engine),
+    batches,
+    results: newResults(batches, parts, engine),
     models: new Models(upstreams, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
     interactive: new Interactive({ upstreams, clock, tracing, defaultModel, rulesOf }),

@@ -88,15 +88,21 @@ export const BATCH_EXPIRED: NoAnswer = {
   message: "This request could not be executed before the completion window expired.",
 };
 
+/** The line that a row belongs to. */
+export interface InputLine {
+  readonly lineNumber: number;
+  /** The id as the JSON string of the input; null when the input line is not known any more. */
+  readonly customId: Buffer | null;
+}
+
 /**
  * Returns one row of the output or the error file, newline included, in pieces, so that a large answer is not copied.
- * `customId` is the JSON string of the input line.
  */
-export function outcomeLine(customId: Buffer, outcome: FinalOutcome): readonly Buffer[] {
+export function outcomeLine(line: InputLine, outcome: FinalOutcome): readonly Buffer[] {
   if (outcome.kind !== "answered" && outcome.kind !== "overloaded") {
     const hasBody = outcome.kind === "refused" && outcome.body !== null;
-    if (!hasBody) return [noAnswerLine(customId, noAnswerOf(outcome))];
-    return outcomeLine(customId, {
+    if (!hasBody) return [noAnswerLine(line, noAnswerOf(outcome))];
+    return outcomeLine(line, {
       ...outcome,
       kind: "answered",
       body: outcome.body,
@@ -106,13 +112,31 @@ export function outcomeLine(customId: Buffer, outcome: FinalOutcome): readonly B
   const requestId = JSON.stringify(outcome.requestId ?? randomHexId());
   const response = `{"status_code":${outcome.status},"request_id":${requestId},"body":`;
   const body = onOneLine(outcome.body);
-  if (body.length <= MAX_COPIED_BYTES) return [join(customId, response, body)];
-  return [join(customId, response, NOTHING), body, RESPONSE_END];
+  if (body.length <= MAX_COPIED_BYTES) return [join(line, response, body)];
+  return [join(line, response, NOTHING), body, RESPONSE_END];
 }
 
-/** Returns the row of a line without an answer. `customId` is null when the input line is not known any more. */
-export function noAnswerLine(customId: Buffer | null, error: NoAnswer): Buffer {
-  return join(customId ?? NULL, `null,"error":${JSON.stringify(error)}}\n`, NOTHING);
+/** Returns the row of a line without an answer. */
+export function noAnswerLine(line: InputLine, error: NoAnswer): Buffer {
+  return join(line, `null,"error":${JSON.stringify(error)}}\n`, NOTHING);
+}
+
+const ID_START = '{"id":"batch_req_';
+/** The digits of the line number in the id of a row. */
+const NUMBER_DIGITS = 8;
+
+/**
+ * Makes the id of a row: the number of its line and random digits, in hexadecimal. A reader of a result file can
+ * therefore tell which line of the input each row belongs to.
+ */
+const rowId = (lineNumber: number): string =>
+  lineNumber.toString(16).padStart(NUMBER_DIGITS, "0") + randomHexId().slice(NUMBER_DIGITS);
+
+/** Returns the line number in the id of a row; null when the row has none. */
+export function lineNumberOf(row: Buffer): number | null {
+  const digits = row.toString("latin1", ID_START.length, ID_START.length + NUMBER_DIGITS);
+  if (!/^[0-9a-f]{8}$/.test(digits)) return null;
+  return Number.parseInt(digits, 16);
 }
 
 const NOTHING = Buffer.alloc(0);
@@ -122,8 +146,9 @@ const RESPONSE_END = Buffer.from('},"error":null}\n');
 const MAX_COPIED_BYTES = 4 * 1024;
 
 /** Joins the beginning of a row, and its body and end where there is a body, in one buffer. */
-function join(customId: Buffer, response: string, body: Buffer): Buffer {
-  const head = `{"id":"batch_req_${randomHexId()}","custom_id":`;
+function join(line: InputLine, response: string, body: Buffer): Buffer {
+  const customId = line.customId ?? NULL;
+  const head = `${ID_START}${rowId(line.lineNumber)}","custom_id":`;
   const middle = `,"response":${response}`;
   const end = body === NOTHING ? NOTHING : RESPONSE_END;
   const bytes = Buffer.allocUnsafe(

@@ -28,6 +28,7 @@ import {
 } from "./openapi-examples.ts";
 import { FILE_PATHS } from "./openapi-files.ts";
 import { INTERACTIVE_PATHS } from "./openapi-interactive.ts";
+import { RESULT_PATHS } from "./openapi-results.ts";
 import { UPLOAD_PATHS } from "./openapi-uploads.ts";
 import { pageQuery } from "./page.ts";
 import { UsageList, UsageQuery } from "./usage.ts";
@@ -297,6 +298,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   ...FILE_PATHS,
   ...UPLOAD_PATHS,
   ...BATCH_PATHS,
+  ...RESULT_PATHS,
   ...INTERACTIVE_PATHS,
   ...MODEL_PATHS,
   ...ADMIN_PATHS,

@@ -26,6 +26,8 @@ export const ROUTE_SCOPES = {
   "POST /v1/batches": ["write"],
   "GET /v1/batches/:id": ["read"],
   "DELETE /v1/batches/:id": ["write"],
+  "GET /v1/batches/:id/output": ["read"],
+  "GET /v1/batches/:id/errors": ["read"],
   "POST /v1/batches/:id/cancel": ["write"],
   "POST /v1/batches/:id/pause": ["write"],
   "POST /v1/batches/:id/resume": ["write"],

@@ -159,7 +159,7 @@ async function recordLeft(
   for (const { number: lineNumber, customId } of left) {
     if (run.stop.aborted) break;
     const error = customId === null ? unreadableLine(lineNumber) : GIVEN_UP;
-    const row = [noAnswerLine(customId, error)];
+    const row = [noAnswerLine({ lineNumber, customId }, error)];
     const failure = { status: null, code: error.code };
     await journal.append({ lineNumber, succeeded: false, failure, row, answer: null });
     onRecorded();

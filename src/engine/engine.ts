@@ -6,6 +6,7 @@
  * -9` is therefore the same as a start after SIGTERM.
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
+import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
 import type { CommonFailure, Forecast } from "../batch/forecast.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { isFinal } from "../batch/status.ts";
@@ -27,6 +28,7 @@ import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
 import { expireDue } from "./expiry.ts";
 import { claimToFinalize } from "./finalizer.ts";
+import { finishedLines } from "./finished-lines.ts";
 import type { Fleet } from "./fleet.ts";
 import type { IntakeLimits } from "./input-reading.ts";
 import { claimToValidate } from "./intake.ts";
@@ -242,6 +244,11 @@ export class Engine {
     // The heartbeat logs a failure when it tries again.
     await this.#leases.renew().catch(() => this.#nudges.heartbeat.now());
     this.#scheduler.recheck();
+  }
+
+  /** Yields the lines of a batch that have ended so far, in the order of the input. */
+  finishedLines(batch: Batch, query: FinishedLinesQuery): AsyncGenerator<FinishedLine> {
+    return finishedLines(batch, query, this.#options);
   }
 
   /** Whether answers can be kept. Lines must not be sent while they cannot. */

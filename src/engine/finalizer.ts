@@ -194,7 +194,7 @@ function mergeOf({ batch, input, failureCount }: ToWrite, { blobs, clock, log }:
     blobs,
     inputBlobKey: input?.blobKey ?? NO_SUCH_BLOB,
     stopReason: batch.stopReason,
-    canSendAgain,
+    left: canSendAgain ? "sent_again" : "rows",
     isLastTry: failureCount >= MAX_FAILURES,
     onDamaged: (damage) => log.error({ batch: batch.id, ...damage }, "journal.damaged"),
   });

@@ -38,8 +38,10 @@ export interface MergeOptions {
   readonly blobs: Blobs;
   readonly inputBlobKey: string;
   readonly stopReason: StopReason | null;
-  /** Whether lines without a readable record are to be sent again; otherwise they get rows. */
-  readonly canSendAgain: boolean;
+  /** Whether lines without a readable record are to be sent again, get rows, or are left out. */
+  readonly left: "sent_again" | "rows" | "omitted";
+  /** The limit for the rows of a chunk that are kept in memory. */
+  readonly maxKeptBytes?: number;
   /** Whether an error that might pass counts as damage. */
   readonly isLastTry: boolean;
   readonly onDamaged: (damage: { chunk: number; blob: string; problem: string }) => void;
@@ -63,7 +65,8 @@ export class Merge {
    */
   async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
     const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.model);
-    this.#maxKeptBytes = Math.min(MAX_KEPT_BYTES, MAX_KEPT_TOTAL_BYTES / byRoute.size);
+    const { maxKeptBytes = MAX_KEPT_BYTES } = this.#options;
+    this.#maxKeptBytes = Math.min(maxKeptBytes, MAX_KEPT_TOTAL_BYTES / byRoute.size);
     this.#maxAheadBytes = MAX_AHEAD_BYTES / byRoute.size;
     const segments = this.#readAhead(journals);
     const routes = [...byRoute.values()].map(
@@ -103,7 +106,7 @@ export class Merge {
     { chunk, segments }: ChunkJournal,
     readings: ReadAhead<Segment, SegmentReading>,
   ): AsyncGenerator<readonly Row[]> {
-    const { blobs, onDamaged, canSendAgain, stopReason } = this.#options;
+    const { blobs, onDamaged, left, stopReason } = this.#options;
     const records = new ChunkRecords(blobs, this.#maxAheadBytes);
     const lostBlobKeys: string[] = [];
     const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -120,8 +123,8 @@ export class Merge {
     if (isIncomplete && (stopReason === null || lostBlobKeys.length > 0)) {
       this.incomplete.push({ chunkNumber: chunk.number, lostBlobKeys });
     }
-    if (!isIncomplete) yield* records.rows();
-    else if (!canSendAgain) yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
+    if (!isIncomplete || left === "omitted") yield* records.rows();
+    else if (left === "rows") yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
   }
 
   /**
@@ -146,7 +149,10 @@ export class Merge {
 function leftRow({ number, customId }: LeftLine, stopReason: StopReason | null): Row {
   const stopped = stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
   const why = stopReason === null ? ANSWER_LOST : stopped;
-  const bytes = noAnswerLine(customId, customId === null ? unreadableLine(number) : why);
+  const bytes = noAnswerLine(
+    { lineNumber: number, customId },
+    customId === null ? unreadableLine(number) : why,
+  );
   return { lineNumber: number, kind: stopReason === null ? "failed" : "not_run", bytes };
 }
 

@@ -183,10 +183,10 @@ export class Sending {
 
   /** Records the outcome. The journal has the room of the answer from then on. */
   #record(line: ReadyLine, outcome: FinalOutcome): Promise<void> | null {
-    const { lineNumber, customId, room, request } = line;
+    const { lineNumber, room, request } = line;
     const succeeded = isSuccess(outcome);
     this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
-    const row = outcomeLine(customId, outcome);
+    const row = outcomeLine(line, outcome);
     const isPaid = succeeded && outcome.kind === "answered";
     const answer = isPaid ? { model: request.model, usage: outcome.usage } : null;
     const { lease } = this.#chunkRun.claimed;

@@ -23,6 +23,8 @@ const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "POST /v1/batches": "batch.create",
   "GET /v1/batches/:id": null,
   "DELETE /v1/batches/:id": "batch.delete",
+  "GET /v1/batches/:id/output": "batch.read_output",
+  "GET /v1/batches/:id/errors": "batch.read_errors",
   "POST /v1/batches/:id/cancel": "batch.cancel",
   "POST /v1/batches/:id/pause": "batch.pause",
   "POST /v1/batches/:id/resume": "batch.resume",

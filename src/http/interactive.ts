@@ -3,7 +3,6 @@
  * other, no faster than the client reads. The end of one side ends the other. A client that disconnects ends the
  * request upstream. An answer that breaks must break here too, so that it never looks complete.
  */
-import type { IncomingMessage, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
@@ -14,6 +13,7 @@ import {
 } from "../api/interactive.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Proxied } from "../upstream/upstream.ts";
+import { abortedByClient, allowSilence } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { roomFor } from "./json.ts";
 import { deploymentIn } from "./path.ts";
@@ -23,7 +23,6 @@ import { originOf, trackingHeaders } from "./track.ts";
 
 /** The status in the log for a client that disconnected before its answer. No client ever receives it. */
 const CLIENT_CLOSED_REQUEST = 499 as ContentfulStatusCode;
-const KEEP_ALIVE_PROBE_MS = 30_000;
 
 export interface InteractiveRoutesDeps {
   readonly interactive: Interactive;
@@ -83,21 +82,6 @@ async function sendOn(
     if (problem === null) log.debug({ requestId, upstreamRequestId }, "proxy.client_disconnected");
     else log.warn({ requestId, upstreamRequestId, problem }, "proxy.broken");
   });
-}
-
-/** Returns a signal that aborts when the client disconnects before it has its answer. */
-function abortedByClient(outgoing: ServerResponse): AbortSignal {
-  const controller = new AbortController();
-  outgoing.once("close", () => {
-    if (!outgoing.writableFinished) controller.abort();
-  });
-  return controller.signal;
-}
-
-/** Lifts the limit on silence, because a model may think for longer. TCP's own probes find dead clients. */
-function allowSilence({ socket }: IncomingMessage): void {
-  socket.setTimeout(0);
-  socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
 }
 
 /** The upstream's headers that matter to a client. All others concern only batchd and the upstream. */

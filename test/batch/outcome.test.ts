@@ -6,14 +6,18 @@ import {
   BATCH_EXPIRED,
   type FinalOutcome,
   isSuccess,
+  lineNumberOf,
   noAnswerLine,
   onOneLine,
   outcomeLine,
 } from "../../src/batch/outcome.ts";
 import { jsonText, stringText } from "../support/json-arbitraries.ts";
 
+const LINE_NUMBER = 0x1f;
+
 /** The whole row, whatever pieces it comes in. */
-const lineFor = (...args: Parameters<typeof outcomeLine>) => Buffer.concat(outcomeLine(...args));
+const lineFor = (customId: Buffer, outcome: FinalOutcome) =>
+  Buffer.concat(outcomeLine({ lineNumber: LINE_NUMBER, customId }, outcome));
 
 const answered = (status: number, body: string, requestId: string | null = null): FinalOutcome => ({
   kind: "answered",
@@ -155,7 +159,7 @@ describe("a line without a usable answer", () => {
       "This request could not be executed before the completion window expired.",
     ],
   ])("that never ran says why", (error, code, message) => {
-    const line = noAnswerLine(Buffer.from('"\\u0061"'), error);
+    const line = noAnswerLine({ lineNumber: 1, customId: Buffer.from('"\\u0061"') }, error);
     expect(newlinesIn(line)).toBe(1);
     expect(parsed(line)).toMatchObject({
       custom_id: "a",
@@ -163,6 +167,13 @@ describe("a line without a usable answer", () => {
       error: { code, message },
     });
   });
+});
+
+test("the id of a row begins with the number of its line, and is another one each time", () => {
+  const rows = [1, 2].map(() => lineFor(CUSTOM_ID, answered(200, "{}")));
+  expect(rows.map(lineNumberOf)).toEqual([LINE_NUMBER, LINE_NUMBER]);
+  expect(new Set(rows.map((row) => parsed(row)["id"])).size).toBe(2);
+  expect(lineNumberOf(Buffer.from('{"id":"batch_req_other"}'))).toBeNull();
 });
 
 test("only answers from 200 to 299 are successes", () => {
@@ -175,13 +186,16 @@ test("only answers from 200 to 299 are successes", () => {
 test("a large answer stands in its row as it came, without a copy", () => {
   const body = Buffer.from(JSON.stringify({ text: "é".repeat(100_000) }));
 
-  const pieces = outcomeLine(CUSTOM_ID, {
-    kind: "answered",
-    status: 200,
-    requestId: "r",
-    body,
-    usage: NO_USAGE,
-  });
+  const pieces = outcomeLine(
+    { lineNumber: 1, customId: CUSTOM_ID },
+    {
+      kind: "answered",
+      status: 200,
+      requestId: "r",
+      body,
+      usage: NO_USAGE,
+    },
+  );
 
   expect(pieces).toContain(body);
   const row = JSON.parse(Buffer.concat(pieces).toString()) as { response: { body: unknown } };

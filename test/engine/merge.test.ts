@@ -36,7 +36,7 @@ async function mergeBench() {
   };
   const merge = (more: Partial<MergeOptions> = {}) =>
     new Merge({
-      ...{ blobs, inputBlobKey: INPUT, stopReason: null, canSendAgain: false, isLastTry: false },
+      ...{ blobs, inputBlobKey: INPUT, stopReason: null, left: "rows", isLastTry: false },
       onDamaged: () => {},
       ...more,
     });
@@ -158,7 +158,7 @@ test("the lines of a stopped batch that never ran have rows in their places", as
 test("a chunk with a damaged segment is reported with all of it, and the others are looked at too", async () => {
   using bench = await mergeBench();
   const damaged: string[] = [];
-  const merge = bench.merge({ canSendAgain: true, onDamaged: ({ blob }) => damaged.push(blob) });
+  const merge = bench.merge({ left: "sent_again", onDamaged: ({ blob }) => damaged.push(blob) });
   const journals: ChunkJournal[] = [];
   for (const number of [0, 1, 2]) {
     const lines = [1, 2].map((n) => ({ number: number * 2 + n, route: "a" }));

@@ -96,6 +96,8 @@ const ROWS: Readonly<Record<string, Row>> = {
       files: (id) => ({ path: `/batch_unknown?files=${id}` }),
     },
   },
+  "GET /v1/batches/:id/output": {},
+  "GET /v1/batches/:id/errors": {},
   "POST /v1/batches/:id/cancel": {},
   "POST /v1/batches/:id/pause": {},
   "POST /v1/batches/:id/resume": {},

@@ -10,6 +10,7 @@ import { Idempotency } from "../../src/api/idempotency.ts";
 import { Interactive } from "../../src/api/interactive.ts";
 import { Keys } from "../../src/api/keys.ts";
 import { Models } from "../../src/api/models.ts";
+import { Results } from "../../src/api/results.ts";
 import { Uploads } from "../../src/api/uploads.ts";
 import { reportUsage } from "../../src/api/usage-report.ts";
 import type { Forecast } from "../../src/batch/forecast.ts";
@@ -20,6 +21,7 @@ import { type Clock, systemClock } from "../../src/clock.ts";
 import { projectRules } from "../../src/config/projects.ts";
 import type { KeyConfig } from "../../src/config/schema.ts";
 import { DEFAULT_SCOPES } from "../../src/contract/scope.ts";
+import { finishedLines } from "../../src/engine/finished-lines.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";
 import { MemoryBudget } from "../../src/resources/memory-budget.ts";
@@ -100,6 +102,12 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     ...{ store, blobs, intents, memory, clock, log },
     ...{ tracing: NO_TRACING, nudge, maxFileBytes },
   });
+  const batches = new Batches({
+    rulesOf,
+    ...{ store, clock, log, metrics, tracing: NO_TRACING },
+    completionWindows: () => options.completionWindows ?? ["24h"],
+    ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
+  });
   const app = createApp({
     files,
     uploads: new Uploads({
@@ -107,11 +115,11 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       ...{ store, blobs, intents, memory, clock, log, files, nudge },
       ...{ maxFileBytes, maxUploadBytes },
     }),
-    batches: new Batches({
-      rulesOf,
-      ...{ store, clock, log, metrics, tracing: NO_TRACING },
-      completionWindows: () => options.completionWindows ?? ["24h"],
-      ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
+    batches,
+    results: new Results({
+      clock,
+      batches,
+      finishedLines: (batch, query) => finishedLines(batch, query, { store, blobs }),
     }),
     models: new Models({ listModels: async () => [...(options.models ?? [])] }, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),

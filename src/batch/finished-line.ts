@@ -1,0 +1,21 @@
+/** The lines of a batch that have ended, as readers see them. */
+
+/** The file in which a line has its row. */
+export type ResultKind = "output" | "error";
+
+export interface FinishedLine {
+  readonly number: number;
+  /** The row as the result file has it, newline included. */
+  readonly row: Buffer;
+}
+
+export interface FinishedLinesQuery {
+  readonly kind: ResultKind;
+  /** The line after which the reader begins, from 0. */
+  readonly afterLine: number;
+}
+
+/** The result file has a row of a version that did not write line numbers. */
+export class NoLineNumbers extends Error {
+  override readonly name = "NoLineNumbers";
+}

@@ -1,0 +1,63 @@
+/** The routes that read the finished lines of a batch, with their requests and answers. */
+import { z } from "zod";
+import type { ZodOpenApiPathsObject } from "zod-openapi";
+import { BAD_REQUEST, BATCH_NOT_FOUND, COMMON_FAILURES, CONFLICT } from "./openapi-answers.ts";
+import { BATCH_EXAMPLES, OUTPUT_LINE_EXAMPLE } from "./openapi-examples.ts";
+import { TRACKING_HEADERS } from "./openapi-headers.ts";
+import { RESULT_LIMITS } from "./results.ts";
+
+const { afterLine, limit, waitSeconds } = RESULT_LIMITS;
+
+const ROW_EXAMPLE = OUTPUT_LINE_EXAMPLE.replace(/\}\n$/, ',"x_batchd":{"line":1}}\n');
+
+const route = (operationId: string, summary: string, rows: string) => ({
+  get: {
+    operationId,
+    tags: ["Batches"],
+    summary,
+    description:
+      "JSON lines in the order of the input: the rows of the result file, each with the number of its line in `x_batchd.line`. While the batch runs, these are the lines that have ended so far. The header `x-batch-status` has the status of the batch.",
+    requestParams: {
+      path: z.object({ batch_id: z.string().meta({ example: BATCH_EXAMPLES.created.id }) }),
+      query: z.object({
+        after_line: z
+          .int()
+          .min(afterLine.min)
+          .max(afterLine.max)
+          .optional()
+          .describe("Only lines with a higher number."),
+        limit: z.int().min(limit.min).max(limit.max).optional().describe("The most lines."),
+        wait: z
+          .int()
+          .min(waitSeconds.min)
+          .max(waitSeconds.max)
+          .optional()
+          .describe("Seconds to wait for a line when there is none yet."),
+      }),
+    },
+    responses: {
+      "200": {
+        description: rows,
+        headers: TRACKING_HEADERS,
+        content: { "application/jsonl": { schema: z.string(), example: ROW_EXAMPLE } },
+      },
+      "400": BAD_REQUEST,
+      "404": BATCH_NOT_FOUND,
+      "409": CONFLICT,
+      ...COMMON_FAILURES,
+    },
+  },
+});
+
+export const RESULT_PATHS: ZodOpenApiPathsObject = {
+  "/v1/batches/{batch_id}/output": route(
+    "readBatchOutput",
+    "Read the answers of a batch, also while it runs",
+    "The rows of lines that succeeded.",
+  ),
+  "/v1/batches/{batch_id}/errors": route(
+    "readBatchErrors",
+    "Read the failed lines of a batch, also while it runs",
+    "The rows of lines that failed.",
+  ),
+};

@@ -1,0 +1,19 @@
+/** What a route may ask of the connection of its request. */
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+const KEEP_ALIVE_PROBE_MS = 30_000;
+
+/** Returns a signal that aborts when the client disconnects before it has its answer. */
+export function abortedByClient(outgoing: ServerResponse): AbortSignal {
+  const controller = new AbortController();
+  outgoing.once("close", () => {
+    if (!outgoing.writableFinished) controller.abort();
+  });
+  return controller.signal;
+}
+
+/** Lifts the limit on silence, because an answer may take longer. TCP's own probes find dead clients. */
+export function allowSilence({ socket }: IncomingMessage): void {
+  socket.setTimeout(0);
+  socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
+}
