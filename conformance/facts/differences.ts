@@ -39,6 +39,7 @@ export const differences: Section = {
               "queue_position",
               "waiting",
               "common_failure",
+              "failures",
               "paused",
               "cost",
             ]);
