@@ -154,7 +154,7 @@ test("requests are counted by the pattern of their route, whoever asks for what"
   expect(requests.map(({ labels, value }) => [...Object.values(labels), value])).toEqual([
     ["GET", "/v1/batches/:id", "404", 4],
     ["GET", "/v1/batches/:id", "401", 1],
-    ["DELETE", "/v1/batches/:id", "405", 1],
+    ["DELETE", "/v1/batches/:id", "404", 1],
     ["GET", "other", "404", 1],
     ["other", "other", "404", 1],
   ]);
