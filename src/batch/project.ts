@@ -1,5 +1,7 @@
 /** The rules for a project: what it may ask for, how much of it, and how long its data is kept. */
 
+import { matchesPattern } from "./name-pattern.ts";
+
 /** Null stands for no limit. */
 export interface Quotas {
   readonly openBatches: number | null;
@@ -11,7 +13,7 @@ export interface Quotas {
 }
 
 export interface ProjectRules {
-  /** The names of models; a star at the end of one stands for any rest. */
+  /** The names of models, in which a star stands for any characters. */
   readonly models: readonly string[];
   readonly quotas: Quotas;
   /** The longest lifetime of uploaded files; null leaves it to the client. */
@@ -22,11 +24,8 @@ export interface ProjectRules {
 
 export type RulesOf = (project: string) => ProjectRules;
 
-const matches = (pattern: string, model: string): boolean =>
-  pattern.endsWith("*") ? model.startsWith(pattern.slice(0, -1)) : model === pattern;
-
 export const allowsModel = ({ models }: ProjectRules, model: string): boolean =>
-  models.some((pattern) => matches(pattern, model));
+  models.some((pattern) => matchesPattern(pattern, model));
 
 /** Returns the shorter of two lifetimes, of which null has no end. */
 export function shorter(one: number | null, other: number | null): number | null {

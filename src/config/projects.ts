@@ -41,7 +41,7 @@ export const ProjectEntry = z.strictObject({
     .min(1)
     .default(["*"])
     .describe(
-      "The models that it may ask for. A star at the end of a name stands for any rest, such as `llama-3*`.",
+      "The models that it may ask for. `*` in a name stands for any characters, such as `llama-3*`.",
     ),
   quotas: QUOTAS.prefault({}).meta({ description: "How much it may use.", left_out: "no limits" }),
   files_expire_after: lifetimeSeconds.optional().meta({
