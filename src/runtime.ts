@@ -273,7 +273,10 @@ async function startSharing(
     ...{ ...parts, limitOf },
     report: () => engine.report(),
     mayKeepHouse: () => !engine.isDraining,
-    renewLeasesIfLate: () => engine.renewLeasesIfLate(),
+    // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.
+    renewLeasesIfLate: async () => {
+      if (parts.configNow().database_url !== undefined) await engine.renewLeasesIfLate();
+    },
   });
   closers.add("capacity sharing", () => sharing.close());
   await sharing.start();

@@ -61,6 +61,7 @@ describe("without any configuration", () => {
         database: { pool_size: 10, listen: true },
         log_level: "info",
         projects: [],
+        prices: [],
         limits: {
           max_file_bytes: 209_715_200,
           max_upload_bytes: 8_589_934_592,
