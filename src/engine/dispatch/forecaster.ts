@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { BatchId } from "../../batch/batch.ts";
 import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
 import type { Clock } from "../../clock.ts";
-import { inSlices } from "../../resources/time-slice.ts";
+import { inSlices, timeForMore } from "../../resources/time-slice.ts";
 import type { OpenBatch } from "../../store/batches.ts";
 import type { BatchForecast } from "../../store/forecasts.ts";
 import type { Store } from "../../store/store.ts";
@@ -96,8 +96,12 @@ export class Forecaster {
         if (this.#differs(stored.get(batchId), forecast, nowMs)) changed.push(forecast);
       }
     }
-    const ended = [...stored.keys()].filter((id) => !forecasts.has(id));
+    const ended: BatchId[] = [];
+    for await (const group of inSlices([...stored.keys()])) {
+      for (const id of group) if (!forecasts.has(id)) ended.push(id);
+    }
     for (let at = 0; at < Math.max(changed.length, ended.length); at += PAGE) {
+      await timeForMore();
       const page = changed.slice(at, at + PAGE);
       const endedIds = ended.slice(at, at + PAGE);
       await this.#deps.store.recordForecasts(page, endedIds);

@@ -31,6 +31,8 @@ const LIST_AGE_FACTOR = 4;
 
 /** The most chunks, and about the most lines, that one statement claims: many chunks of small batches, or a few large ones. */
 const MAX_CLAIMED_CHUNKS = 16;
+/** The time on the event loop for the choices of one statement. */
+const MAX_CHOOSING_MS = 10;
 const MAX_CLAIMED_LINES = 2_048;
 
 /** Chunks of one batch and model that are to be claimed. */
@@ -267,11 +269,15 @@ export class Scheduler {
    */
   #chooseSome(): Map<string, Choice> {
     const chosen = new Map<string, Choice>();
+    const { clock } = this.#deps;
+    const startedAtMs = clock.elapsedMs();
     let chunkCount = 0;
     let lineCount = 0;
     while (chunkCount < MAX_CLAIMED_CHUNKS && lineCount < MAX_CLAIMED_LINES) {
       // The bytes of a chunk are known only after its claim, so a full memory is given one at a time.
       if (chunkCount > 0 && this.#deps.isMemoryFull()) break;
+      // With 30,000 open batches a choice takes some milliseconds. The others follow in the next pass.
+      if (chunkCount > 0 && clock.elapsedMs() - startedAtMs > MAX_CHOOSING_MS) break;
       const next = this.#choose();
       if (next === null) break;
       const { queue, runnable } = next;
