@@ -96,7 +96,7 @@ export function followTarget(
   self: Self,
 ): boolean {
   const { opened, unavailability } = openedElsewhere(reports, null);
-  if (opened.length === 0 && !breaker.isFollowing) return false;
+  if (opened.length === 0 && !breaker.isOpenForOthers) return false;
   const goodAtMs = reports.map(({ report }) => report.goodAtMs ?? Number.NEGATIVE_INFINITY);
   const part = partIn({
     ...{ owner: self.owner, nowMs: self.nowMs, workers: workersOf(reports, self) },
@@ -117,7 +117,9 @@ export function followKinds(
   for (const { report } of reports) {
     for (const { kind } of report.circuits) if (kind !== null) kinds.set(keyOf(kind), kind);
   }
-  for (const { kind, isFollowing } of holds.breakers) if (isFollowing) kinds.set(keyOf(kind), kind);
+  for (const { kind, isOpenForOthers } of holds.breakers) {
+    if (isOpenForOthers) kinds.set(keyOf(kind), kind);
+  }
   let hasChanged = false;
   for (const kind of kinds.values())
     if (followKind(holds, { kind, reports, self })) hasChanged = true;

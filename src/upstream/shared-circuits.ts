@@ -54,10 +54,9 @@ export function takePart<Failure extends Outcome>(
   else if (part === "probe" && before === "closed") {
     breaker.follow(failure, untilMs);
     breaker.lead(nowMs);
-  } else if (breaker.isFollowing) {
-    if (part === "probe" || breaker.isOwn) breaker.lead(nowMs);
-    else breaker.resume();
-  }
+  } else if (breaker.isFollowing && (part === "probe" || breaker.isOwn)) breaker.lead(nowMs);
+  // A replica that had a turn to probe, and no request to do it with, follows no more.
+  else if (part === "serving" && breaker.isOpenForOthers) breaker.resume();
   return breaker.circuit !== before;
 }
 

@@ -1,5 +1,5 @@
 /** Batches of a server whose files, journals and results are in a bucket. */
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
@@ -78,10 +78,13 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     });
     const batch = await service.run(chatLines(20, (n) => (n === 1 ? "[[status 400]]" : "fine")));
     const folder = join(server.bucketFolder, "deleted");
-    const keys = () =>
-      readdirSync(folder, { recursive: true, withFileTypes: true })
+    const keys = () => {
+      // The server of the test removes a folder with its last object.
+      if (!existsSync(folder)) return [];
+      return readdirSync(folder, { recursive: true, withFileTypes: true })
         .filter((entry) => entry.isFile() && entry.name !== ".ping")
         .map(({ name }) => name);
+    };
     const names = [batch.input_file_id, batch.output_file_id, batch.error_file_id];
     expect(keys()).toEqual(expect.arrayContaining(names));
     const path = `${service.url}/v1/batches/${batch.id}?files=input`;

@@ -76,6 +76,13 @@ describe("a circuit that another replica has opened", () => {
     expect([breaker.circuit, breaker.readyAtMs()]).toEqual(["open", 2_000]);
   });
 
+  test("resumes when the target serves others, though it had a turn to probe and nothing to probe with", () => {
+    const breaker = following();
+    takePart(breaker, "probe", { failure, nowMs: 1_400 });
+    expect(takePart(breaker, "serving", { failure: null, nowMs: 2_000 })).toBe(true);
+    expect([breaker.circuit, breaker.pass(2_100)]).toEqual(["closed", false]);
+  });
+
   test("closes at a good answer to a request that was on its way", () => {
     const breaker = following();
     breaker.note("good", ended, null);

@@ -82,6 +82,11 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     return this.#isFollowing;
   }
 
+  /** Whether the circuit is open only because of what other processes have found, also while this one may probe. */
+  get isOpenForOthers(): boolean {
+    return this.#isFollowing || (this.#circuit === "open" && !this.#isOwn);
+  }
+
   get isOwn(): boolean {
     return this.#isOwn;
   }
