@@ -19,11 +19,13 @@ const created = (service: TestService, input_file_id: string) =>
 /** A folder in the place of a file: reading it fails, although it is not gone. */
 async function makeUnreadable({ dataDir }: TestService, fileId: string) {
   const path = join(dataDir, "blobs/files", fileId);
-  await rename(path, `${path}-aside`);
+  // Among the blobs it would be garbage, and swept.
+  const aside = join(dataDir, "aside");
+  await rename(path, aside);
   await mkdir(path);
   return async () => {
     await rmdir(path);
-    await rename(`${path}-aside`, path);
+    await rename(aside, path);
   };
 }
 
