@@ -11,7 +11,6 @@ import {
   addConsumption,
   type Consumption,
   NO_CONSUMPTION,
-  type Price,
   type PriceRule,
   priceKey,
 } from "../batch/price.ts";
@@ -35,18 +34,16 @@ export class Pricing {
     { project, atMs }: { readonly project: string; readonly atMs: number },
   ): ModelUsage[] {
     const day = dayOf(atMs);
+    const rules = this.#prices();
     const entries = new Map<string, ModelUsage>();
     for (const [model, sum] of sums) {
-      const [name, price] = [this.#nameOf(model, project), this.#priceOf(model)];
+      const name = this.#nameOf(model, project);
+      const price = rules.find((rule) => matchesPattern(rule.model, model))?.price ?? null;
       const key = `${priceKey(price)} ${name}`;
       const total = addConsumption(entries.get(key) ?? NO_CONSUMPTION, sum);
       entries.set(key, { model: name, day, price, ...total });
     }
     return [...entries.values()];
-  }
-
-  #priceOf(model: string): Price | null {
-    return this.#prices().find((rule) => matchesPattern(rule.model, model))?.price ?? null;
   }
 
   /** PostgreSQL stores neither NUL nor half a surrogate pair. */

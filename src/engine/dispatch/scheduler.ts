@@ -31,9 +31,9 @@ const LIST_AGE_FACTOR = 4;
 
 /** The most chunks, and about the most lines, that one statement claims: many chunks of small batches, or a few large ones. */
 const MAX_CLAIMED_CHUNKS = 16;
+const MAX_CLAIMED_LINES = 2_048;
 /** The time on the event loop for the choices of one statement. */
 const MAX_CHOOSING_MS = 10;
-const MAX_CLAIMED_LINES = 2_048;
 
 /** Chunks of one batch and model that are to be claimed. */
 interface Choice {
