@@ -5,13 +5,13 @@ import type { BatchQuery, OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
+import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./order.ts";
-import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
 import { isBatchOfProject, isScopedBatch } from "./scope.ts";
 

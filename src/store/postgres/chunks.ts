@@ -9,12 +9,12 @@ import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { ClaimedChunk, SegmentEntry, WantedChunks } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
+import { batchFromRow, chunkFromRow, segmentFromRow } from "../rows.ts";
 import { hasStarted, isOpenChunk, maySend, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
-import { batchFromRow, chunkFromRow, segmentFromRow } from "./rows.ts";
 import { batches, chunks, segments } from "./schema.ts";
 import { addSegment, closedChunk, countFailures, heldChunk, removeSegments } from "./segments.ts";
 

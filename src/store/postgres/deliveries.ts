@@ -3,10 +3,10 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
 import type { Announcement, Delivery, HeldDelivery } from "../deliveries.ts";
+import { deliveryFromClaimedRow } from "../rows.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
 import { arrayOf, type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
-import { deliveryFromClaimedRow } from "./rows.ts";
 import { deliveries } from "./schema.ts";
 
 type DeliveryClaim = Bid & { readonly limit: number; readonly busyWebhooks: readonly string[] };

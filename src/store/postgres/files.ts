@@ -5,6 +5,7 @@ import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas } from "../quotas.ts";
+import { fileFromRow } from "../rows.ts";
 import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
@@ -12,7 +13,6 @@ import { files } from "./file-schema.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent } from "./intents.ts";
 import { lockLists } from "./order.ts";
-import { fileFromRow } from "./rows.ts";
 import { isFile } from "./scope.ts";
 
 const EXPIRY_PAGE = 500;

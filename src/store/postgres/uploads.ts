@@ -6,6 +6,7 @@
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { FileQuotas } from "../quotas.ts";
+import { partFromRow, uploadFromRow } from "../rows.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
@@ -14,7 +15,6 @@ import { uploadParts, uploads } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent, haveIntents } from "./intents.ts";
-import { partFromRow, uploadFromRow } from "./rows.ts";
 import { isUpload } from "./scope.ts";
 
 const hasTime = (now: SQL) => and(isPendingUpload, gt(uploads.expiresAtMs, now));

@@ -4,6 +4,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { type LineQuotas, QuotaExceeded } from "../quotas.ts";
+import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
 import { isListed, isOpenBatch, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
@@ -13,7 +14,6 @@ import { files } from "./file-schema.ts";
 import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./order.ts";
-import { batchFromRow, fileFromRow } from "./rows.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 

@@ -6,11 +6,11 @@ import type { BatchQuery, OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
+import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
-import { batchFromRow, rowFromBatch } from "./rows.ts";
 import { batches } from "./schema.ts";
 import { isBatchOfProject, isScopedBatch } from "./scope.ts";
 

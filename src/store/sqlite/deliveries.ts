@@ -3,10 +3,10 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
 import type { Announcement, Delivery, DeliveryStore, HeldDelivery } from "../deliveries.ts";
+import { deliveryFromClaimedRow } from "../rows.ts";
 import type { Db } from "./database.ts";
 import { and, eq, getTableColumns, inArray, placeholder, sql } from "./drizzle.ts";
 import { type Bid, CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
-import { deliveryFromClaimedRow } from "./rows.ts";
 import { deliveries } from "./schema.ts";
 
 type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0] & Bid;

@@ -5,13 +5,13 @@ import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas } from "../quotas.ts";
+import { fileFromRow } from "../rows.ts";
 import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
-import { fileFromRow } from "./rows.ts";
 import { isFile } from "./scope.ts";
 
 /** One statement deletes so many files: some 5 ms. */

@@ -9,10 +9,10 @@ import { storedUsage } from "../../batch/model-usage.ts";
 import { addUsage } from "../../batch/usage.ts";
 import type { Segment, SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
+import { segmentFromRow } from "../rows.ts";
 import type { Db } from "./database.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import type { SqliteModelUsage } from "./model-usage.ts";
-import { segmentFromRow } from "./rows.ts";
 import { batches, segments } from "./schema.ts";
 
 const isBatch = eq(batches.id, placeholder("batchId"));

@@ -7,6 +7,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { FileQuotas } from "../quotas.ts";
+import { partFromRow, uploadFromRow } from "../rows.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
@@ -15,7 +16,6 @@ import { uploadParts, uploads } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
-import { partFromRow, uploadFromRow } from "./rows.ts";
 import { isUpload } from "./scope.ts";
 
 const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, nowMs));

@@ -1,22 +1,32 @@
 /** Conversions from rows to objects, and from a batch to its row. */
-import type { Batch, Chunk, Pause, StoredFile } from "../../batch/batch.ts";
-import type { Segment } from "../chunks.ts";
-import type { Delivery } from "../deliveries.ts";
-import type { Upload, UploadPart } from "../uploads.ts";
-import type { files, uploadParts, uploads } from "./file-schema.ts";
-import type { batches, chunks, deliveries, segments } from "./schema.ts";
+import type { Batch, Chunk, Counts, Pause, StoredFile, Usage } from "../batch/batch.ts";
+import type { FailureGroup } from "../batch/failures.ts";
+import type { Segment } from "./chunks.ts";
+import type { Delivery } from "./deliveries.ts";
+import type { Upload, UploadPart } from "./uploads.ts";
 
-type FileRow = typeof files.$inferSelect;
-type BatchRow = typeof batches.$inferSelect;
-type ChunkRow = typeof chunks.$inferSelect;
-type SegmentRow = typeof segments.$inferSelect;
-/** A delivery with the counts of its batch. */
-type ClaimedDeliveryRow = typeof deliveries.$inferSelect &
-  Pick<typeof batches.$inferSelect, "totalCount" | "completedCount" | "failedCount">;
-type UploadRow = typeof uploads.$inferSelect;
-type PartRow = typeof uploadParts.$inferSelect;
+/** The columns of a batch in both databases. The schemas are checked against it where their rows are converted. */
+type BatchRow = Omit<Batch, "counts" | "failures" | "paused" | "usage"> &
+  Usage &
+  CountColumns & {
+    readonly failureGroups: readonly FailureGroup[] | null;
+    readonly pausedAtMs: number | null;
+    readonly pauseReason: Pause["reason"] | null;
+  };
 
-export const fileFromRow = (row: FileRow): StoredFile => ({
+interface CountColumns {
+  readonly totalCount: number;
+  readonly completedCount: number;
+  readonly failedCount: number;
+}
+
+const countsFromRow = (row: CountColumns): Counts => ({
+  total: row.totalCount,
+  completed: row.completedCount,
+  failed: row.failedCount,
+});
+
+export const fileFromRow = (row: StoredFile): StoredFile => ({
   id: row.id,
   project: row.project,
   purpose: row.purpose,
@@ -55,7 +65,7 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   expiredAtMs: row.expiredAtMs,
   cancellingAtMs: row.cancellingAtMs,
   cancelledAtMs: row.cancelledAtMs,
-  counts: { total: row.totalCount, completed: row.completedCount, failed: row.failedCount },
+  counts: countsFromRow(row),
   usage: {
     inputTokens: row.inputTokens,
     cachedTokens: row.cachedTokens,
@@ -70,13 +80,7 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   traceparent: row.traceparent,
 });
 
-export function rowFromBatch({
-  counts,
-  usage,
-  paused,
-  failures,
-  ...batch
-}: Batch): typeof batches.$inferInsert {
+export function rowFromBatch({ counts, usage, paused, failures, ...batch }: Batch): BatchRow {
   return {
     ...batch,
     ...usage,
@@ -89,7 +93,7 @@ export function rowFromBatch({
   };
 }
 
-export const chunkFromRow = (row: ChunkRow): Chunk => ({
+export const chunkFromRow = (row: Chunk): Chunk => ({
   batchId: row.batchId,
   number: row.number,
   model: row.model,
@@ -97,7 +101,7 @@ export const chunkFromRow = (row: ChunkRow): Chunk => ({
   extents: row.extents,
 });
 
-export const segmentFromRow = (row: SegmentRow): Segment => ({
+export const segmentFromRow = (row: Segment): Segment => ({
   blobKey: row.blobKey,
   bytes: row.bytes,
   crc32: row.crc32,
@@ -107,18 +111,18 @@ export const segmentFromRow = (row: SegmentRow): Segment => ({
  * Converts a row as its claim left it. The row already counts the attempt of the claim, which is not an attempt
  * before it.
  */
-export const deliveryFromClaimedRow = (row: ClaimedDeliveryRow): Delivery => ({
+export const deliveryFromClaimedRow = (row: Omit<Delivery, "counts"> & CountColumns): Delivery => ({
   webhookId: row.webhookId,
   eventId: row.eventId,
   webhook: row.webhook,
   batchId: row.batchId,
   status: row.status,
-  counts: { total: row.totalCount, completed: row.completedCount, failed: row.failedCount },
+  counts: countsFromRow(row),
   createdAtMs: row.createdAtMs,
   attemptCount: row.attemptCount - 1,
 });
 
-export const uploadFromRow = (row: UploadRow): Upload => ({
+export const uploadFromRow = (row: Upload): Upload => ({
   id: row.id,
   project: row.project,
   filename: row.filename,
@@ -132,7 +136,7 @@ export const uploadFromRow = (row: UploadRow): Upload => ({
   fileId: row.fileId,
 });
 
-export const partFromRow = (row: PartRow): UploadPart => ({
+export const partFromRow = (row: UploadPart): UploadPart => ({
   id: row.id,
   uploadId: row.uploadId,
   bytes: row.bytes,
