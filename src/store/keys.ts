@@ -52,4 +52,6 @@ export interface KeyStore {
   findKeysInForce(mark: string | null): Promise<KeysInForce | null>;
   /** Sets the last use of these keys to now. */
   recordKeyUses(ids: readonly KeyId[]): Promise<void>;
+  /** Returns the signing key of a purpose, which all processes share. The first call of all stores `fresh` as the key. */
+  agreeOnSigningKey(purpose: string, fresh: string): Promise<string>;
 }

@@ -56,7 +56,7 @@ async function openStore(
 const TABLES = [
   ...["segments", "chunks", "deliveries", "batches", "files"],
   ...["upload_parts", "uploads", "blob_intents", "idempotency_keys", "slot_shares"],
-  ...["replicas", "forecasts", "api_keys", "key_requirement", "model_usage"],
+  ...["replicas", "forecasts", "api_keys", "key_requirement", "model_usage", "signing_keys"],
 ];
 
 /** One database for the file, emptied for each test: to make one takes longer than most tests. */

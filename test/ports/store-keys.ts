@@ -107,4 +107,17 @@ export function testKeys(open: OpenStore): void {
     const page = await store.listKeys({ limit: 10, after: null });
     expect(page?.data.map(({ lastUsedAtMs }) => lastUsedAtMs)).toEqual([null, NOW_MS + 5]);
   });
+
+  test("processes that start together agree on one signing key for each purpose", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const offered = ["a", "b", "c", "d"];
+    const agreed = await Promise.all(
+      offered.map((fresh) => store.agreeOnSigningKey("sessions", fresh)),
+    );
+    expect(new Set(agreed).size).toBe(1);
+    expect(offered).toContain(agreed[0]);
+    expect(await store.agreeOnSigningKey("sessions", "e")).toBe(agreed[0]);
+    expect(await store.agreeOnSigningKey("others", "f")).toBe("f");
+  });
 }

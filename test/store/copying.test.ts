@@ -14,6 +14,7 @@ const NOT_COPIED = {
   blobIntents: "their writers are gone, and their blobs are not copied",
   forecasts: "they are made anew every second",
   requestCounts: "they are over within a minute",
+  signingKeys: "the copy makes its own, and people sign in again",
   replicas: "no server may run on either side",
   slotShares: "they are parts of replicas",
 };

@@ -37,3 +37,14 @@ export const requestCounts = pgTable(
   },
   (row) => [unique("request_counts_project").on(row.project)],
 );
+
+/** Random keys with which the processes of an installation sign what they give to browsers. */
+export const signingKeys = pgTable(
+  "signing_keys",
+  {
+    sequence: sequence(),
+    purpose: text("purpose").notNull(),
+    key: text("key").notNull(),
+  },
+  (row) => [unique("signing_keys_purpose").on(row.purpose)],
+);

@@ -3,7 +3,7 @@ import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
-import { apiKeys, keyRequirement, requestCounts } from "./access-schema.ts";
+import { apiKeys, keyRequirement, requestCounts, signingKeys } from "./access-schema.ts";
 import type { Database } from "./database.ts";
 import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
@@ -110,6 +110,17 @@ export class PostgresKeys {
         .set({ lastUsedAtMs: now })
         .where(inArray(apiKeys.id, [...ids])),
     );
+  }
+
+  agreeOnSigningKey(purpose: string, fresh: string): Promise<string> {
+    return this.#db.transaction(async (db) => {
+      await db.insert(signingKeys).values({ purpose, key: fresh }).onConflictDoNothing();
+      const [row] = await db
+        .select({ key: signingKeys.key })
+        .from(signingKeys)
+        .where(sql`${signingKeys.purpose} = ${purpose}`);
+      return row?.key ?? fresh;
+    });
   }
 }
 

@@ -218,6 +218,7 @@ const keyMethods = (keys: PostgresKeys, now: Now) =>
     deleteKeyIfPresent: (id) => keys.deleteIfPresent(id),
     findKeysInForce: (mark) => keys.findInForce(mark, now()),
     recordKeyUses: (ids) => keys.recordUses(ids, now()),
+    agreeOnSigningKey: (purpose, fresh) => keys.agreeOnSigningKey(purpose, fresh),
     takeRequest: (project, limit) => keys.takeRequest(project, limit, now()),
   }) satisfies KeyStore & QuotaStore;
 

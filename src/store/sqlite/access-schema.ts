@@ -40,3 +40,14 @@ export const requestCounts = sqliteTable(
   },
   (row) => [uniqueIndex("request_counts_project").on(row.project)],
 );
+
+/** Random keys with which the processes of an installation sign what they give to browsers. */
+export const signingKeys = sqliteTable(
+  "signing_keys",
+  {
+    sequence: sequence(),
+    purpose: text("purpose").notNull(),
+    key: text("key").notNull(),
+  },
+  (row) => [uniqueIndex("signing_keys_purpose").on(row.purpose)],
+);

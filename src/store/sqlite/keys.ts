@@ -3,7 +3,7 @@ import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
-import { apiKeys, keyRequirement, requestCounts } from "./access-schema.ts";
+import { apiKeys, keyRequirement, requestCounts, signingKeys } from "./access-schema.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 
@@ -93,6 +93,18 @@ export class SqliteKeys {
       .set({ lastUsedAtMs: nowMs })
       .where(inArray(apiKeys.id, [...ids]))
       .run();
+  }
+
+  agreeOnSigningKey(purpose: string, fresh: string): string {
+    return write(this.#db, () => {
+      this.#db.insert(signingKeys).values({ purpose, key: fresh }).onConflictDoNothing().run();
+      const row = this.#db
+        .select({ key: signingKeys.key })
+        .from(signingKeys)
+        .where(sql`${signingKeys.purpose} = ${purpose}`)
+        .get();
+      return row?.key ?? fresh;
+    });
   }
 }
 

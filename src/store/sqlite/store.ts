@@ -222,6 +222,7 @@ const keyMethods = (keys: SqliteKeys, now: Now) =>
     deleteKeyIfPresent: async (id) => keys.deleteIfPresent(id),
     findKeysInForce: async (mark) => keys.findInForce(mark, now()),
     recordKeyUses: async (ids) => keys.recordUses(ids, now()),
+    agreeOnSigningKey: async (purpose, fresh) => keys.agreeOnSigningKey(purpose, fresh),
     takeRequest: async (project, limit) => keys.takeRequest(project, limit, now()),
   }) satisfies KeyStore & QuotaStore;
 
