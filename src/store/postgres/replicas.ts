@@ -8,7 +8,7 @@
 import { divideTargets, type SlotNeed } from "../../batch/slot-share.ts";
 import type { RenewedReplica, Replica } from "../replicas.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, gt, inArray, lte, or, type SQL, sql } from "./drizzle.ts";
+import { and, eq, gt, inArray, lte, type SQL, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
 import { later } from "./leases.ts";
 import { replicas, slotShares } from "./schema.ts";
@@ -26,17 +26,23 @@ export class PostgresReplicas {
   }
 
   renew(replica: TimedReplica, needs: readonly SlotNeed[]): Promise<RenewedReplica> {
+    // A replica that needs no part of a limit takes none from another, so it need not wait for its turn.
+    if (needs.length === 0) {
+      return this.#db.change(async (db) => ({
+        shares: [],
+        ...(await renewMembership(db, replica)),
+      }));
+    }
     const { owner, now, ttlMs } = replica;
     return this.#db.transaction(async (db) => {
-      const nowMs = await lockDivision(db, now);
-      await removeEnded(db, replica);
+      await lockDivision(db);
       const membership = await renewMembership(db, replica);
-      const others = needs.length === 0 ? [] : await findSharers(db, now, needs);
-      const { shares, kept } = divideTargets(owner, needs, { others, nowMs });
+      const others = await findSharers(db, now, needs);
+      const { shares, kept } = divideTargets(owner, needs, { others, nowMs: membership.nowMs });
       const expiresAtMs = later(now, ttlMs);
       const rows = kept.map((each) => ({ ...each, expiresAtMs }));
       if (rows.length > 0) await db.insert(slotShares).values(rows);
-      return { shares, nowMs, ...membership };
+      return { shares, ...membership };
     });
   }
 
@@ -48,62 +54,70 @@ export class PostgresReplicas {
   }
 }
 
-/** Returns the present time, once no other replica divides. */
-async function lockDivision(db: Db, now: SQL): Promise<number> {
-  const [row] = await db
-    .select({ nowMs: sql<string>`${now}` })
-    .from(installation)
-    .for("update");
-  if (row === undefined) throw new Error("the table `installation` has lost its row");
-  return Number(row.nowMs);
-}
-
-/** Removes the replicas and the parts whose claims have ended, and the former parts of this replica. */
-async function removeEnded(db: Db, { owner, now }: TimedReplica): Promise<void> {
-  const ended = db
-    .$with("ended")
-    .as(
-      db
-        .delete(replicas)
-        .where(lte(replicas.expiresAtMs, now))
-        .returning({ owner: replicas.owner }),
-    );
-  await db
-    .with(ended)
-    .delete(slotShares)
-    .where(or(eq(slotShares.owner, owner), lte(slotShares.expiresAtMs, now)));
+/** Waits until no other replica divides. */
+async function lockDivision(db: Db): Promise<void> {
+  const rows = await db.select({ one: sql`1` }).from(installation).for("update");
+  if (rows.length === 0) throw new Error("the table `installation` has lost its row");
 }
 
 interface MemberRow extends Record<string, unknown> {
   readonly owner: string;
   readonly report: string;
   readonly may_keep_house: boolean;
+  readonly now_ms: string;
 }
 
-/** Keeps the row of the replica, and reads the others, whose claims have not ended. */
+/**
+ * Keeps the row of the replica, and reads the others whose claims have not ended. Removes those whose claims have, with
+ * their parts, and the former parts of this replica.
+ */
 async function renewMembership(
   db: Db,
+  replica: TimedReplica,
+): Promise<Omit<RenewedReplica, "shares">> {
+  const rows = await upsert(db, replica);
+  const own = rows.find(({ owner }) => owner === replica.owner);
+  if (own === undefined) {
+    await removeOwn(db, replica);
+    return renewMembership(db, replica);
+  }
+  return {
+    nowMs: Number(own.now_ms),
+    peers: rows.filter((each) => each !== own).map(({ owner, report }) => ({ owner, report })),
+    isHousekeeper: rows.find((each) => each.may_keep_house) === own,
+  };
+}
+
+/** Returns no row of the replica itself when its claim had ended. */
+async function upsert(
+  db: Db,
   { owner, report, mayKeepHouse, now, ttlMs }: TimedReplica,
-): Promise<Pick<RenewedReplica, "peers" | "isHousekeeper">> {
-  // A statement does not see the row that it writes, so that row comes from the writing part.
+): Promise<readonly MemberRow[]> {
+  // A statement does not see the rows that it writes, so the own row comes from the writing part.
   const { rows } = await db.execute<MemberRow>(sql`
-    with own as (
+    with ended as (
+      delete from replicas where expires_at_ms <= ${now} and owner <> ${owner}),
+    unshared as (
+      delete from slot_shares where owner = ${owner} or expires_at_ms <= ${now}),
+    own as (
       insert into replicas (owner, report, may_keep_house, expires_at_ms)
       values (${owner}, ${sql.param(report, replicas.report)}, ${mayKeepHouse}, ${later(now, ttlMs)})
       on conflict (owner) do update set
         report = excluded.report, may_keep_house = excluded.may_keep_house,
         expires_at_ms = excluded.expires_at_ms
+        where replicas.expires_at_ms > ${now}
       returning sequence, owner, report, may_keep_house)
-    select sequence, owner, report, may_keep_house from own
+    select *, ${now} as now_ms from own
     union all
-    select sequence, owner, report, may_keep_house from replicas where owner <> ${owner}
+    select sequence, owner, report, may_keep_house, ${now} from replicas
+    where owner <> ${owner} and expires_at_ms > ${now}
     order by sequence`);
-  return {
-    peers: rows
-      .filter((each) => each.owner !== owner)
-      .map((each) => ({ owner: each.owner, report: each.report })),
-    isHousekeeper: rows.find((each) => each.may_keep_house)?.owner === owner,
-  };
+  return rows;
+}
+
+/** The replica begins anew as the youngest, because another one may have taken its duties over. */
+async function removeOwn(db: Db, { owner, now }: TimedReplica): Promise<void> {
+  await db.delete(replicas).where(and(eq(replicas.owner, owner), lte(replicas.expiresAtMs, now)));
 }
 
 function findSharers(db: Db, now: SQL, needs: readonly SlotNeed[]) {

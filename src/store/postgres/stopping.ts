@@ -37,21 +37,28 @@ export class PostgresStopping {
     return this.#db.transaction((db) => cancel(db, batch, now));
   }
 
-  expire(now: SQL): Promise<BatchId[]> {
-    return this.#db.transaction(async (db) => {
-      const expired = await db
-        .update(batches)
-        .set({ stopReason: "expired", ...WITHOUT_VALIDATOR })
-        .where(
-          sql`sequence in (
-            select sequence from batches
-            where ${mayExpire} and expires_at_ms <= ${now}
-            order by expires_at_ms limit ${PAGE_BATCHES} for update skip locked)`,
-        )
-        .returning({ id: batches.id });
-      if (expired.length > 0) await closeFreeChunks(db, expired, now);
-      return expired.map(({ id }) => id);
+  /** One statement, because it runs every few seconds and mostly finds nothing. */
+  async expire(now: SQL): Promise<BatchId[]> {
+    const isExpired = sql`batch_id in (select id from expired)`;
+    const rows = await this.#db.change((db) => {
+      const expired = db.$with("expired").as(
+        db
+          .update(batches)
+          .set({ stopReason: "expired", ...WITHOUT_VALIDATOR })
+          .where(
+            sql`sequence in (
+              select sequence from batches
+              where ${mayExpire} and expires_at_ms <= ${now}
+              order by expires_at_ms limit ${PAGE_BATCHES} for update skip locked)`,
+          )
+          .returning({ id: batches.id }),
+      );
+      const closed = db
+        .$with("closed")
+        .as(closeFirst(db, isExpired, now).returning({ id: chunks.sequence }));
+      return db.with(expired, closed).select().from(expired);
     });
+    return rows.map(({ id }) => id);
   }
 
   async closeUnheldChunks(now: SQL): Promise<number> {
@@ -95,8 +102,13 @@ const closeFreeChunks = (db: Db, stopped: readonly { readonly id: BatchId }[], n
 };
 
 /** Returns the number of open chunks that had no holder, up to {@link PAGE_CHUNKS}. */
-async function closePage(db: Db, isChosen: ReturnType<typeof sql>, now: SQL): Promise<number> {
-  const { rowCount } = await db
+async function closePage(db: Db, isChosen: SQL, now: SQL): Promise<number> {
+  const { rowCount } = await closeFirst(db, isChosen, now);
+  return rowCount ?? 0;
+}
+
+const closeFirst = (db: Db, isChosen: SQL, now: SQL) =>
+  db
     .update(chunks)
     .set({ closedAtMs: now, ...NO_LEASE })
     .where(
@@ -105,5 +117,3 @@ async function closePage(db: Db, isChosen: ReturnType<typeof sql>, now: SQL): Pr
         where ${isChosen} and ${isOpenChunk} and ${isFree(now)}
         limit ${PAGE_CHUNKS} for update skip locked)`,
     );
-  return rowCount ?? 0;
-}
