@@ -1,8 +1,7 @@
 /**
  * Decides whose line goes next when several batches want the slots of one route.
  *
- * Weighted fair queueing on two levels: projects share the route equally, and the batches of a project share its part
- * by weight. Each batch has a *start tag*: the service that it has had, divided by its weight. The smallest tag goes
+ * Weighted fair queueing on two levels: projects share the route by weight, and so do the batches of a project its part. Each batch has a *start tag*: the service that it has had, divided by its weight. The smallest tag goes
  * next and is charged (start-time fair queueing: P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996). *Virtual time* is the
  * service that each unit of weight would have had by now in the ideal, in which all batches are served at the same moment
  * (generalized processor sharing: A. Parekh, R. Gallager, 1993). A batch that comes, or comes back, starts there: it gets
@@ -33,6 +32,12 @@ const PRIORITY_STEPS_PER_DOUBLING = 5;
 
 export const weightOf = (priority: number): number => 2 ** (priority / PRIORITY_STEPS_PER_DOUBLING);
 
+/** What decides about the share of a batch. It may change while the batch contends. */
+export interface Shares {
+  readonly priority: number;
+  readonly projectWeight: number;
+}
+
 /** Keeps urgent turns from taking all. */
 class UrgentTurns {
   #count = 0;
@@ -52,6 +57,7 @@ class UrgentTurns {
 
 class Project {
   readonly name: string;
+  weight = 1;
   startTag: number;
   /** The virtual time of its batches. */
   virtualTime = 0;
@@ -70,7 +76,7 @@ class Project {
 export class Flow {
   readonly contender: Contender;
   readonly project: Project;
-  readonly weight: number;
+  weight: number;
   startTag: number;
   /** Whether it may miss its deadline. */
   isAtRisk = false;
@@ -107,12 +113,14 @@ export class FairQueue {
   readonly #projects = new Map<string, Project>();
   #virtualTime = 0;
   #activeProjectCount = 0;
+  #activeWeight = 0;
 
   /** Gives the contender a share from now on, until it is removed. */
   join(contender: Contender): Flow {
     const project = this.#projectOf(contender.project);
     if (project.flowCount === 0) {
       this.#activeProjectCount++;
+      this.#activeWeight += project.weight;
       project.startTag = Math.max(project.startTag, this.#virtualTime);
     }
     const flow = new Flow(contender, project);
@@ -127,7 +135,20 @@ export class FairQueue {
     flow.isJoined = false;
     project.flowCount--;
     project.totalWeight = project.flowCount === 0 ? 0 : project.totalWeight - weight;
-    if (project.flowCount === 0) this.#activeProjectCount--;
+    if (project.flowCount > 0) return;
+    this.#activeProjectCount--;
+    // Differences of fractions would add up.
+    this.#activeWeight = this.#activeProjectCount === 0 ? 0 : this.#activeWeight - project.weight;
+  }
+
+  /** Changes the share of a flow, and of its project, from the next line on. */
+  reweigh(flow: Flow, { priority, projectWeight }: Shares): void {
+    const { project } = flow;
+    const weight = weightOf(priority);
+    if (flow.isJoined) project.totalWeight += weight - flow.weight;
+    flow.weight = weight;
+    if (project.flowCount > 0) this.#activeWeight += projectWeight - project.weight;
+    project.weight = projectWeight;
   }
 
   /** A flow without a share, for lines that belong to none that has joined. */
@@ -176,8 +197,8 @@ export class FairQueue {
   }
 
   #chargeProject(project: Project): void {
-    project.startTag++;
-    if (this.#activeProjectCount > 0) this.#virtualTime += 1 / this.#activeProjectCount;
+    project.startTag += 1 / project.weight;
+    if (this.#activeProjectCount > 0) this.#virtualTime += 1 / this.#activeWeight;
   }
 
   #projectOf(name: string): Project {

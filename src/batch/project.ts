@@ -13,6 +13,8 @@ export interface Quotas {
 }
 
 export interface ProjectRules {
+  /** The share of the project where several wait for the same route. */
+  readonly weight: number;
   /** The names of models, in which a star stands for any characters. */
   readonly models: readonly string[];
   readonly quotas: Quotas;

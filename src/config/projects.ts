@@ -3,6 +3,7 @@ import { z } from "zod";
 import type { ProjectRules } from "../batch/project.ts";
 import { bytes, int, lifetimeSeconds, name } from "./values.ts";
 
+const MAX_WEIGHT = 1_000;
 const NO_LIMIT = "no limit";
 
 const QUOTAS = z.strictObject({
@@ -36,6 +37,11 @@ const QUOTAS = z.strictObject({
 
 export const ProjectEntry = z.strictObject({
   name: name.describe("The project, as keys name it. Every project has one entry at most."),
+  weight: int(1, MAX_WEIGHT).default(1).meta({
+    description:
+      "Its share where several projects wait: with 2 it sends twice the lines of one with 1.",
+    example: "2",
+  }),
   models: z
     .array(z.string().min(1).max(1_024))
     .min(1)
@@ -66,9 +72,9 @@ export function projectRules(projects: readonly ProjectConfig[], project: string
   return found === undefined ? UNLIMITED : rulesFrom(found);
 }
 
-function rulesFrom({ models, quotas, ...lifetimes }: ProjectConfig): ProjectRules {
+function rulesFrom({ weight, models, quotas, ...lifetimes }: ProjectConfig): ProjectRules {
   return {
-    models,
+    ...{ weight, models },
     quotas: {
       openBatches: quotas.open_batches ?? null,
       enqueuedLines: quotas.enqueued_lines ?? null,

@@ -125,8 +125,10 @@ export class Engine {
       commonFailures,
       leases: this.#leases,
     };
+    const projectWeightOf = (project: string) => options.rulesOf(project).weight;
     this.#scheduler = new Scheduler({
       ...options,
+      projectWeightOf,
       failingJournals: this.#failingJournals,
       isMemoryFull: () => options.memory.isFull("lines"),
       bid: () => this.#leases.claim(),
@@ -138,6 +140,7 @@ export class Engine {
       ...options,
       nowMs: () => options.fleet.nowMs,
       routes: () => this.#fleetRoutes(),
+      projectWeightOf,
       commonFailureOf: (batchId) => this.#commonFailureOf(batchId),
       tolerance: options.forecastTolerance,
     });

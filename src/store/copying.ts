@@ -21,6 +21,7 @@ export const COPIED_TABLES = [
   "idempotencyKeys",
   "apiKeys",
   "keyRequirement",
+  "projects",
 ] as const;
 
 export type CopiedTable = (typeof COPIED_TABLES)[number];

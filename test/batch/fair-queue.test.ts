@@ -15,6 +15,9 @@ interface Job {
   readonly isAtRisk: boolean;
 }
 
+/** The weights of the projects that do not have 1. */
+const WEIGHTS: Readonly<Record<string, number>> = { double: 2, triple: 3 };
+
 let jobCount = 0;
 
 function aJob(fields: Partial<Job> = {}): Job {
@@ -58,7 +61,12 @@ class Simulation {
   lineCount = 0;
 
   add(job: Job): Contending {
-    const contending = new Contending(job, this.queue.join(job));
+    const flow = this.queue.join(job);
+    this.queue.reweigh(flow, {
+      priority: job.priority,
+      projectWeight: WEIGHTS[job.project] ?? 1,
+    });
+    const contending = new Contending(job, flow);
     this.contending.set(contending.flow, contending);
     this.#inIdeal.add(contending);
     this.#rates = null;
@@ -113,11 +121,13 @@ class Simulation {
 
   #idealRates(): [Contending, number][] {
     const projects = [...Map.groupBy(this.#inIdeal, ({ job }) => job.project).values()];
+    const totalWeight = projects.reduce((sum, [one]) => sum + (WEIGHTS[one!.job.project] ?? 1), 0);
     return projects.flatMap((members) => {
       const weight = members.reduce((sum, { flow }) => sum + flow.weight, 0);
+      const part = (WEIGHTS[members[0]!.job.project] ?? 1) / totalWeight;
       return members.map((each): [Contending, number] => [
         each,
-        each.flow.weight / weight / projects.length,
+        (each.flow.weight / weight) * part,
       ]);
     });
   }
@@ -142,7 +152,7 @@ describe("thousands of random arrivals", () => {
       const burst = random() < 0.06 ? 1 : random() < 0.001 ? 20 : 0;
       for (const { linesPerTick, route } of routes) {
         for (let i = 0; i < burst * linesPerTick; i++) {
-          const project = pick(random, ["one", "two", "three", "four"]);
+          const project = pick(random, ["one", "two", "double", "triple"]);
           const priority = Math.floor(random() * 21) - 10;
           batches.push(route.add(aJob({ project, priority, lineCount: randomSize(random) })));
         }
@@ -180,6 +190,28 @@ describe("projects", () => {
       simulation.step();
       expect(Math.abs(2 * alone.served - line)).toBeLessThanOrEqual(2);
     }
+  });
+
+  test("share by weight, however many batches each has", () => {
+    const simulation = new Simulation();
+    const alone = simulation.add(aJob({ project: "one" }));
+    for (let i = 0; i < 40; i++) simulation.add(aJob({ project: "double", priority: i % 10 }));
+    for (let line = 1; line <= 2_000; line++) {
+      simulation.step();
+      expect(Math.abs(3 * alone.served - line)).toBeLessThanOrEqual(3);
+    }
+  });
+
+  test("get another share from the next line on when their weight changes", () => {
+    const simulation = new Simulation();
+    const one = simulation.add(aJob({ project: "one" }));
+    const two = simulation.add(aJob({ project: "two" }));
+    simulation.run(1_000);
+    simulation.queue.reweigh(two.flow, { priority: 0, projectWeight: 4 });
+    const before = two.served;
+    simulation.run(1_000);
+    expect(Math.abs(two.served - before - 800)).toBeLessThanOrEqual(5);
+    expect(one.served + two.served).toBe(2_000);
   });
 
   test("that come back get no credit for the time that they were away", () => {

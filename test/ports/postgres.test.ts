@@ -57,6 +57,7 @@ const TABLES = [
   ...["segments", "chunks", "deliveries", "batches", "files"],
   ...["upload_parts", "uploads", "blob_intents", "idempotency_keys", "slot_shares"],
   ...["replicas", "forecasts", "api_keys", "key_requirement", "model_usage", "signing_keys"],
+  ...["projects", "interactive_slots", "reservations"],
 ];
 
 /** One database for the file, emptied for each test: to make one takes longer than most tests. */

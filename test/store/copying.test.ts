@@ -17,6 +17,8 @@ const NOT_COPIED = {
   signingKeys: "the copy makes its own, and people sign in again",
   replicas: "no server may run on either side",
   slotShares: "they are parts of replicas",
+  interactiveSlots: "their requests are over",
+  reservations: "no worker holds a chunk",
 };
 
 const SCHEMAS = {

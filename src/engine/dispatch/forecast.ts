@@ -2,9 +2,9 @@
  * Calculates when every open batch will be done, if no other batch comes and the routes stay as fast as they are.
  *
  * The scheduler follows an ideal line by line (`batch/fair-queue.ts`), and the forecast takes it for granted. The
- * throughput of a route is divided equally between the projects with lines for it, and within a project between its
- * batches by weight. A batch ends when each unit of weight in its project has got as much service as the batch needs
- * per unit. All projects that still have work have had the same service at any moment. Two sorted lists are therefore
+ * throughput of a route is divided by weight between the projects with lines for it, and within a project between its
+ * batches. A batch ends when each unit of weight in its project has got as much service as the batch needs
+ * per unit. All projects that still have work have had the same service per unit of weight at any moment. Two sorted lists are therefore
  * enough to know all ends exactly.
  *
  * The forecast must never hold up the event loop: tens of thousands of batches are worked through in slices.
@@ -23,6 +23,7 @@ export type OpenForecast = Omit<Forecast, "commonFailure">;
 export interface Demand {
   readonly batchId: BatchId;
   readonly project: string;
+  readonly projectWeight: number;
   readonly weight: number;
   readonly lineCount: number;
 }
@@ -36,13 +37,17 @@ export async function linesUntilDone(demands: readonly Demand[]): Promise<Map<Ba
   for await (const group of inSlices(await sortedInSlices(demands, byNeed))) {
     for (const demand of group) addDemand(demand, projects);
   }
-  const totals = [...projects.values()].map(({ lineCount }) => lineCount);
-  const served = serviceOfAll(await sortedInSlices(totals, (a, b) => a - b));
+  const served = serviceOfAll(
+    await sortedInSlices(
+      [...projects.values()],
+      (a, b) => a.lineCount / a.weight - b.lineCount / b.weight,
+    ),
+  );
   const done = new Map<BatchId, number>();
   for (const project of projects.values()) {
     for await (const group of inSlices(project.demands)) {
       for (const demand of group) {
-        const until = served(serviceUntilDone(demand, project));
+        const until = served(serviceUntilDone(demand, project) / project.weight);
         // A batch may ask for several models of one route.
         done.set(demand.batchId, Math.max(done.get(demand.batchId) ?? 0, until));
       }
@@ -55,7 +60,9 @@ export async function linesUntilDone(demands: readonly Demand[]): Promise<Map<Ba
 interface ProjectDemand {
   /** The demands, sorted by need for their weight: the smallest first. */
   readonly demands: Demand[];
+  readonly weight: number;
   lineCount: number;
+  /** The weight of its batches that are not done. */
   weightLeft: number;
   doneLines: number;
 }
@@ -64,10 +71,13 @@ const needOf = ({ lineCount, weight }: Demand) => lineCount / weight;
 const byNeed = (a: Demand, b: Demand) => needOf(a) - needOf(b);
 
 function addDemand(demand: Demand, projects: Map<string, ProjectDemand>): void {
-  const { project: name, lineCount, weight } = demand;
+  const { project: name, projectWeight, lineCount, weight } = demand;
   const project = projects.get(name);
   if (project === undefined) {
-    projects.set(name, { demands: [demand], lineCount, weightLeft: weight, doneLines: 0 });
+    projects.set(name, {
+      ...{ demands: [demand], weight: projectWeight, lineCount },
+      ...{ weightLeft: weight, doneLines: 0 },
+    });
     return;
   }
   project.demands.push(demand);
@@ -83,19 +93,29 @@ function serviceUntilDone(demand: Demand, project: ProjectDemand): number {
   return service;
 }
 
-/** Returns the function from the service of a project that has work to the service of all. `totals` must be sorted. */
-function serviceOfAll(totals: readonly number[]): (service: number) => number {
+type ProjectTotal = Pick<ProjectDemand, "lineCount" | "weight">;
+
+/**
+ * Returns the function from the service that a project with work has had, per unit of its weight, to the service of all.
+ * `totals` must be sorted by their need for their weight.
+ */
+function serviceOfAll(totals: readonly ProjectTotal[]): (service: number) => number {
   const doneBefore = [0];
-  for (const total of totals) doneBefore.push((doneBefore.at(-1) ?? 0) + total);
+  const weightFrom = [totals.reduce((sum, { weight }) => sum + weight, 0)];
+  for (const { lineCount, weight } of totals) {
+    doneBefore.push((doneBefore.at(-1) ?? 0) + lineCount);
+    weightFrom.push((weightFrom.at(-1) ?? 0) - weight);
+  }
+  const needs = totals.map(({ lineCount, weight }) => lineCount / weight);
   return (service) => {
     let low = 0;
-    let high = totals.length;
+    let high = needs.length;
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if ((totals[middle] ?? 0) < service) low = middle + 1;
+      if ((needs[middle] ?? 0) < service) low = middle + 1;
       else high = middle;
     }
-    return (doneBefore[low] ?? 0) + (totals.length - low) * service;
+    return (doneBefore[low] ?? 0) + (weightFrom[low] ?? 0) * service;
   };
 }
 
@@ -105,6 +125,8 @@ export interface ForecastInput {
   readonly outlookOf: (model: string) => RouteOutlook | null;
   readonly nowMs: number;
   readonly waiting: ReadonlyMap<BatchId, Waiting>;
+  /** Returns the weight of a project in fair sharing. */
+  readonly projectWeightOf: (project: string) => number;
 }
 
 /** Forecasts all batches. It works in slices, because one client may have 30,000 open batches. */
@@ -155,7 +177,7 @@ async function groupByRoute(input: ForecastInput): Promise<Map<string, RoutePlan
     return plan;
   };
   for await (const group of inSlices(input.batches)) {
-    for (const batch of group) addDemands(batch, planOf);
+    for (const batch of group) addDemands(batch, planOf, input.projectWeightOf(batch.project));
   }
   for (const plan of byKey.values()) plan.linesUntilDone = await linesUntilDone(plan.demands);
   return byModel;
@@ -164,12 +186,14 @@ async function groupByRoute(input: ForecastInput): Promise<Map<string, RoutePlan
 function addDemands(
   { batchId, project, priority, remainingLineCount, work }: OpenBatch,
   planOf: (model: string) => RoutePlan | null,
+  projectWeight: number,
 ): void {
   const openLineCount = work.reduce((sum, { lineCount }) => sum + lineCount, 0);
   for (const { model, lineCount } of work) {
     // Some lines of open chunks have their answers. Their number is known only for the batch as a whole.
     const toGo = (lineCount * remainingLineCount) / openLineCount;
-    const demand = { batchId, project, weight: weightOf(priority), lineCount: toGo };
+    const weight = weightOf(priority);
+    const demand = { batchId, project, projectWeight, weight, lineCount: toGo };
     planOf(model)?.demands.push(demand);
   }
 }

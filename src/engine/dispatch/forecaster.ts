@@ -27,6 +27,8 @@ export interface ForecasterDeps {
   readonly nowMs: () => number;
   /** Returns the routes of a model at all replicas. It is called anew for each refresh. */
   readonly routes: () => (model: string) => readonly FleetRoute[];
+  /** Returns the weight of a project in fair sharing. */
+  readonly projectWeightOf: (project: string) => number;
   /** Returns the failure that the first lines of a batch have in common; null when they have none. */
   readonly commonFailureOf: (batchId: BatchId) => CommonFailure | null;
   /**
@@ -61,7 +63,7 @@ export class Forecaster {
   }
 
   async refresh(): Promise<void> {
-    const { store, routes } = this.#deps;
+    const { store, routes, projectWeightOf } = this.#deps;
     const batches = await store.listOpenBatches();
     this.#stored ??= await this.#load();
     const stored = this.#stored;
@@ -69,7 +71,8 @@ export class Forecaster {
     const routesOf = remembered(routes());
     const waiting = await waitingOf(batches, { nowMs, stored, routesOf });
     const outlook = (model: string) => outlookOf(routesOf(model), nowMs);
-    const forecasts = await forecastAll({ batches, outlookOf: outlook, nowMs, waiting });
+    const known = { nowMs, waiting, projectWeightOf };
+    const forecasts = await forecastAll({ batches, outlookOf: outlook, ...known });
     await this.#record(forecasts, { stored, nowMs });
   }
 

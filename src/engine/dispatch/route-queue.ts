@@ -30,6 +30,13 @@ interface Entry {
   listNumber: number;
 }
 
+/** What the scheduler knows of the batches beside their chunks. */
+export interface Standing {
+  /** Whether the batch may miss its deadline. */
+  readonly isAtRisk: (batchId: BatchId) => boolean;
+  readonly projectWeightOf: (project: string) => number;
+}
+
 /** A chunk that hands out its lines. */
 export interface HandOut {
   /** Acquires a slot as {@link Route.acquire} does, for the batch of the chunk. */
@@ -82,15 +89,18 @@ export class RouteQueue {
   /** Takes on a new list of the claimable chunks, in slices. */
   async update(
     listed: readonly RunnableChunks[],
-    isAtRisk: (batchId: BatchId) => boolean,
+    { isAtRisk, projectWeightOf }: Standing,
   ): Promise<void> {
     this.#listCount++;
+    const { flows } = this.route;
     for await (const group of inSlices(listed)) {
       for (const runnable of group) {
         const entry = this.#entryOf(runnable);
         entry.runnable = runnable;
         entry.listNumber = this.#listCount;
         entry.flow.chunkLineCount = runnable.nextLineCount;
+        const { priority, project } = runnable;
+        flows.reweigh(entry.flow, { priority, projectWeight: projectWeightOf(project) });
       }
     }
     for await (const group of inSlices([...this.#entries])) {

@@ -75,6 +75,8 @@ export interface SchedulerDeps {
   readonly isMemoryFull: () => boolean;
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
+  /** Returns the weight of a project in fair sharing. */
+  readonly projectWeightOf: (project: string) => number;
   /** The age at which the list of claimable chunks is made anew, although nothing is known to have changed. */
   readonly pollEveryMs: number;
   /** Makes a claim in the name of this process. */
@@ -223,9 +225,12 @@ export class Scheduler {
     this.#logUnserved(unserved);
     for (const route of byRoute.keys()) this.#queueOf(route);
     await this.#listAtRiskIfDue(startedAtMs);
-    const isAtRisk = (batchId: BatchId) => this.#atRisk.has(batchId);
+    const standing = {
+      isAtRisk: (batchId: BatchId) => this.#atRisk.has(batchId),
+      projectWeightOf: this.#deps.projectWeightOf,
+    };
     for (const [route, queue] of this.#queues) {
-      await queue.update(byRoute.get(route) ?? [], isAtRisk);
+      await queue.update(byRoute.get(route) ?? [], standing);
       if (queue.isIdle) this.#queues.delete(route);
     }
     const endedAtMs = clock.elapsedMs();

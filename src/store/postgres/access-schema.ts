@@ -1,8 +1,9 @@
 /** The tables of keys, and of the requests of projects. `schema.ts` has the rules of all tables. */
 import type { Scope } from "../../contract/scope.ts";
 import type { KeyId } from "../keys.ts";
+import type { StoredRules } from "../projects.ts";
 import { big, count, sequence, text } from "./columns.ts";
-import { check, json, pgTable, sql, unique } from "./drizzle.ts";
+import { check, index, json, pgTable, sql, unique } from "./drizzle.ts";
 
 export const apiKeys = pgTable(
   "api_keys",
@@ -47,4 +48,35 @@ export const signingKeys = pgTable(
     key: text("key").notNull(),
   },
   (row) => [unique("signing_keys_purpose").on(row.purpose)],
+);
+
+/** Projects that were made at run time, and those whose data is being deleted. */
+export const projects = pgTable(
+  "projects",
+  {
+    sequence: sequence(),
+    name: text("name").notNull(),
+    /** As the configuration would have them. */
+    rules: json("rules").$type<StoredRules>().notNull(),
+    createdAtMs: big("created_at_ms").notNull(),
+    changedAtMs: big("changed_at_ms").notNull(),
+    /** The time is null unless the data of the project is being deleted. */
+    deletedAtMs: big("deleted_at_ms"),
+  },
+  (project) => [unique("projects_name").on(project.name)],
+);
+
+/** The interactive requests under way of projects that may have only so many at once. */
+export const interactiveSlots = pgTable(
+  "interactive_slots",
+  {
+    sequence: sequence(),
+    id: text("id").notNull(),
+    project: text("project").notNull(),
+    expiresAtMs: big("expires_at_ms").notNull(),
+  },
+  (slot) => [
+    unique("interactive_slots_id").on(slot.id),
+    index("interactive_slots_by_project").on(slot.project, slot.expiresAtMs),
+  ],
 );

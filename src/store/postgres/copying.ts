@@ -8,7 +8,7 @@ import {
   type InstallationFacts,
   type Row,
 } from "../copying.ts";
-import { apiKeys, keyRequirement } from "./access-schema.ts";
+import { apiKeys, keyRequirement, projects } from "./access-schema.ts";
 import type { Database, Db } from "./database.ts";
 import { asc, getTableName, gt, type SQL, sql } from "./drizzle.ts";
 import {
@@ -41,6 +41,7 @@ const TABLES = {
   idempotencyKeys,
   apiKeys,
   keyRequirement,
+  projects,
 };
 
 /** PostgreSQL takes 65,535 values in a statement, and the widest table has some 40 columns. */

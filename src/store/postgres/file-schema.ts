@@ -68,6 +68,7 @@ export const uploads = pgTable(
   (upload) => [
     unique("uploads_id").on(upload.id),
     index("uploads_pending").on(upload.expiresAtMs).where(isPendingUpload),
+    index("uploads_pending_by_project").on(upload.project).where(isPendingUpload),
     index("uploads_to_tidy").on(upload.sequence).where(isUploadToTidy),
     check("upload_status_is_known", isKnownUploadStatus),
     check("completed_upload_has_file", completedUploadHasFile),

@@ -1,8 +1,9 @@
 /** The tables of keys, and of the requests of projects. `schema.ts` has the rules of all tables. */
 import type { Scope } from "../../contract/scope.ts";
 import type { KeyId } from "../keys.ts";
+import type { StoredRules } from "../projects.ts";
 import { count, sequence } from "./columns.ts";
-import { check, integer, sql, sqliteTable, text, uniqueIndex } from "./drizzle.ts";
+import { check, index, integer, sql, sqliteTable, text, uniqueIndex } from "./drizzle.ts";
 
 export const apiKeys = sqliteTable(
   "api_keys",
@@ -50,4 +51,35 @@ export const signingKeys = sqliteTable(
     key: text("key").notNull(),
   },
   (row) => [uniqueIndex("signing_keys_purpose").on(row.purpose)],
+);
+
+/** Projects that were made at run time, and those whose data is being deleted. */
+export const projects = sqliteTable(
+  "projects",
+  {
+    sequence: sequence(),
+    name: text("name").notNull(),
+    /** As the configuration would have them. */
+    rules: text("rules", { mode: "json" }).$type<StoredRules>().notNull(),
+    createdAtMs: integer("created_at_ms").notNull(),
+    changedAtMs: integer("changed_at_ms").notNull(),
+    /** The time is null unless the data of the project is being deleted. */
+    deletedAtMs: integer("deleted_at_ms"),
+  },
+  (project) => [uniqueIndex("projects_name").on(project.name)],
+);
+
+/** The interactive requests under way of projects that may have only so many at once. */
+export const interactiveSlots = sqliteTable(
+  "interactive_slots",
+  {
+    sequence: sequence(),
+    id: text("id").notNull(),
+    project: text("project").notNull(),
+    expiresAtMs: integer("expires_at_ms").notNull(),
+  },
+  (slot) => [
+    uniqueIndex("interactive_slots_id").on(slot.id),
+    index("interactive_slots_by_project").on(slot.project, slot.expiresAtMs),
+  ],
 );

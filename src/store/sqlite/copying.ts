@@ -9,7 +9,7 @@ import {
   type InstallationFacts,
   type Row,
 } from "../copying.ts";
-import { apiKeys, keyRequirement } from "./access-schema.ts";
+import { apiKeys, keyRequirement, projects } from "./access-schema.ts";
 import { type Db, write } from "./database.ts";
 import { asc, getTableName, gt, sql } from "./drizzle.ts";
 import {
@@ -34,6 +34,7 @@ const TABLES = {
   idempotencyKeys,
   apiKeys,
   keyRequirement,
+  projects,
 };
 
 /** SQLite takes 32,766 values in a statement, and the widest table has some 40 columns. */

@@ -93,6 +93,12 @@ export const batches = sqliteTable(
     /** The time is null while the batch may send lines. */
     pausedAtMs: integer("paused_at_ms"),
     pauseReason: text("pause_reason").$type<PauseReason>(),
+    /** The quota or the budget that was reached, as a text, where a quota is the reason of the pause. */
+    pauseLimit: text("pause_limit"),
+    /** The most that the batch may cost, as a decimal; null for no limit. */
+    budget: text("budget"),
+    /** The estimate of its input tokens, made when its lines were checked. */
+    estimatedTokens: count("estimated_tokens"),
     /** The failed lines by status and code; null while there are none. */
     failureGroups: text("failure_groups", { mode: "json" }).$type<readonly FailureGroup[]>(),
     /** The time is null while clients see the batch. */
@@ -204,6 +210,28 @@ export const modelUsage = sqliteTable(
     uniqueIndex("model_usage_by_batch").on(usage.batchId, usage.model, usage.day, usage.price),
     index("model_usage_by_day").on(usage.day, usage.sequence),
     index("model_usage_by_project_and_day").on(usage.project, usage.day, usage.sequence),
+  ],
+);
+
+/**
+ * What the lines under way in a chunk may use, where their batch has a budget or their project a quota. A row counts while
+ * its epoch holds the chunk.
+ */
+export const reservations = sqliteTable(
+  "reservations",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id").$type<BatchId>().notNull(),
+    chunkNumber: integer("chunk_number").notNull(),
+    epoch: integer("epoch").notNull(),
+    project: text("project").notNull(),
+    tokens: count("tokens"),
+    /** An amount in units of 10^-18, as a text: it may exceed 64 bits. */
+    cost: text("cost").notNull(),
+  },
+  (row) => [
+    uniqueIndex("reservations_by_chunk").on(row.batchId, row.chunkNumber),
+    index("reservations_by_project").on(row.project),
   ],
 );
 

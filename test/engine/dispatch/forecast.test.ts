@@ -39,6 +39,7 @@ async function forecast(batches: readonly OpenBatch[], outlook: RouteOutlook | n
     outlookOf: () => outlook,
     nowMs: NOW_MS,
     waiting: new Map(),
+    projectWeightOf: () => 1,
   });
   return batches.map((batch) => all.get(batch.batchId));
 }
@@ -53,7 +54,8 @@ function simulate(demands: readonly Demand[]): Map<BatchId, number> {
     const rateOf = (demand: Demand) => {
       const members = projects.get(demand.project)!;
       const weight = members.reduce((sum, each) => sum + each.weight, 0);
-      return demand.weight / weight / projects.size;
+      const totalWeight = projects.values().reduce((sum, [one]) => sum + one!.projectWeight, 0);
+      return (demand.weight / weight) * (demand.projectWeight / totalWeight);
     };
     const rates = [...left.keys()].map((demand) => [demand, rateOf(demand)] as const);
     const part = Math.min(...rates.map(([demand, rate]) => left.get(demand)! / rate));
@@ -79,7 +81,12 @@ const demands = fc
     }),
     { minLength: 1, maxLength: 12 },
   )
-  .map((list) => list.map((each, i) => ({ ...each, batchId: batchId(String(i)) })));
+  .map((list) =>
+    list.map((each, i) => {
+      const projectWeight = { one: 1, two: 2, three: 5 }[each.project];
+      return { ...each, projectWeight, batchId: batchId(String(i)) };
+    }),
+  );
 
 describe("the end of every batch", () => {
   test("is that of the ideal which the scheduler follows", async () => {
@@ -122,6 +129,7 @@ describe("the end of every batch", () => {
       outlookOf,
       nowMs: NOW_MS,
       waiting: new Map(),
+      projectWeightOf: () => 1,
     });
     expect(all.get(batchId("a"))?.etaAtMs).toBe(NOW_MS + 500_000);
   });

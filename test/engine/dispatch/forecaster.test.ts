@@ -48,6 +48,7 @@ async function aForecaster() {
   const nowMs = () => clock.nowMs();
   const forecaster = new Forecaster({
     ...{ store, clock, nowMs, routes, commonFailureOf, tolerance: 0 },
+    projectWeightOf: () => 1,
   });
   return {
     ...{ store, clock },

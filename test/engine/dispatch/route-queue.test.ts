@@ -8,7 +8,7 @@ import { seededRandom } from "../../support/seeded-random.ts";
 
 const CHUNK_LINES = 512;
 const NEVER = new AbortController().signal;
-const atRiskNever = () => false;
+const standing = { isAtRisk: () => false, projectWeightOf: () => 1 };
 
 /** What is asked here is only who comes next: no line waits for a slot. */
 function aRoute(slotCount = 0): Route {
@@ -62,7 +62,7 @@ describe("the next chunk of a route", () => {
   test("goes to each of the batches before any has a second one", async () => {
     const queue = new RouteQueue(aRoute());
     const work = Array.from({ length: 100 }, () => someWork());
-    await queue.update(work, atRiskNever);
+    await queue.update(work, standing);
     const order: BatchId[] = [];
     for (let i = 0; i < work.length; i++) {
       const { runnable, handOut } = claim(queue)!;
@@ -76,7 +76,7 @@ describe("the next chunk of a route", () => {
   test("is handed out by one chunk of a batch at a time, and by a bounded number of batches", async () => {
     const queue = new RouteQueue(aRoute());
     const work = Array.from({ length: 100 }, () => someWork());
-    await queue.update(work, atRiskNever);
+    await queue.update(work, standing);
     const claimed = claimAll(queue);
     expect(new Set(claimed.map(({ runnable }) => runnable.batchId)).size).toBe(claimed.length);
     expect(claimed).toHaveLength(16);
@@ -88,11 +88,11 @@ describe("the next chunk of a route", () => {
   test("is not kept from a small batch, or from another project, by large ones that fill all places", async () => {
     const queue = new RouteQueue(aRoute());
     const large = Array.from({ length: 100 }, () => someWork());
-    await queue.update(large, atRiskNever);
+    await queue.update(large, standing);
     claimAll(queue);
     const small = someWork({ remainingLineCount: 10 });
     const other = someWork({ project: "two" });
-    await queue.update([...large, small, other], atRiskNever);
+    await queue.update([...large, small, other], standing);
     const next = claimAll(queue).map(({ runnable }) => runnable);
     expect(new Set(next)).toEqual(new Set([small, other]));
   });
@@ -100,7 +100,7 @@ describe("the next chunk of a route", () => {
   test("goes to a project that has none although the memory is full, and to nobody else", async () => {
     const queue = new RouteQueue(aRoute());
     const [first, second, other] = [someWork(), someWork(), someWork({ project: "two" })];
-    await queue.update([first, second, other], atRiskNever);
+    await queue.update([first, second, other], standing);
     queue.chunkOpened(claim(queue)!.runnable.project);
     expect(queue.next("full")).toBe(other);
     queue.chunkOpened("two");
@@ -114,7 +114,10 @@ describe("the next chunk of a route", () => {
     const safe = Array.from({ length: 5 }, () => someWork());
     const inDanger = Array.from({ length: 5 }, () => someWork());
     const ids = new Set(inDanger.map(({ batchId }) => batchId));
-    await queue.update([...safe, ...inDanger.toReversed()], (batchId) => ids.has(batchId));
+    await queue.update([...safe, ...inDanger.toReversed()], {
+      ...standing,
+      isAtRisk: (id) => ids.has(id),
+    });
     const order = claimAll(queue).map(({ runnable }) => runnable);
     expect(order.slice(0, 6)).toEqual([...inDanger.slice(0, 3), safe[0], ...inDanger.slice(3)]);
   });
@@ -122,7 +125,7 @@ describe("the next chunk of a route", () => {
   test("is for another batch while a claim for the first one is under way", async () => {
     const queue = new RouteQueue(aRoute());
     const [first, second] = [someWork(), someWork()];
-    await queue.update([first, second], atRiskNever);
+    await queue.update([first, second], standing);
     const end = queue.reserve(first);
     expect(queue.next("free")).toBe(second);
     queue.reserve(second);
@@ -134,10 +137,10 @@ describe("the next chunk of a route", () => {
   test("is for nobody once the list shows that there is none, or a claim found none", async () => {
     const queue = new RouteQueue(aRoute());
     const [first, second] = [someWork(), someWork()];
-    await queue.update([first, second], atRiskNever);
+    await queue.update([first, second], standing);
     queue.forget(first.batchId);
     expect(queue.next("free")).toBe(second);
-    await queue.update([], atRiskNever);
+    await queue.update([], standing);
     expect(queue.next("free")).toBeNull();
     expect(queue.isIdle).toBe(true);
   });
@@ -153,7 +156,7 @@ describe("the next chunk of a route", () => {
       while (work.length < large.size + 2) {
         work.push(someWork({ remainingLineCount: 1 + Math.floor(random() * 20) }));
       }
-      await queue.update(work, atRiskNever);
+      await queue.update(work, standing);
       const { runnable, handOut } = claim(queue)!;
       for (let line = 0; line < runnable.nextLineCount; line++) void handOut.acquire(LINE);
       handOut.end();
@@ -168,7 +171,7 @@ describe("the next chunk of the same batch", () => {
   test("is claimed once its lines at hand are fewer than the slots", async () => {
     const queue = new RouteQueue(aRoute(64));
     const work = someWork();
-    await queue.update([work], atRiskNever);
+    await queue.update([work], standing);
     let roomCount = 0;
     queue.next("free");
     const options = {
@@ -188,7 +191,7 @@ describe("the next chunk of the same batch", () => {
   test("is claimed when the former one ends, however many of its lines were left", async () => {
     const queue = new RouteQueue(aRoute(64));
     const work = someWork();
-    await queue.update([work], atRiskNever);
+    await queue.update([work], standing);
     const { handOut } = claim(queue)!;
     handOut.lineTaken();
     expect(queue.next("free")).toBeNull();
