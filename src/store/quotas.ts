@@ -30,9 +30,23 @@ export interface RequestAllowance {
   readonly resetsInMs: number;
 }
 
+/** A place for one interactive request. It ends by itself, so that a process that dies keeps none. */
+export interface InteractiveSlot {
+  readonly id: string;
+  readonly project: string;
+}
+
 export interface QuotaStore {
   /** Counts a request of the project in the present minute, unless there were `limit` already. */
   takeRequest(project: string, limit: number): Promise<RequestAllowance>;
+  /** Takes a slot for `ttlMs`. Returns false when `limit` slots of the project are taken. */
+  takeInteractiveSlot(
+    slot: InteractiveSlot,
+    { limit, ttlMs }: { readonly limit: number; readonly ttlMs: number },
+  ): Promise<boolean>;
+  /** Keeps these slots for another `ttlMs`. */
+  renewInteractiveSlots(ids: readonly string[], ttlMs: number): Promise<void>;
+  releaseInteractiveSlot(id: string): Promise<void>;
 }
 
 /** Throws when a project that has this much would exceed a limit with one file of `bytes` more. */

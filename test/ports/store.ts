@@ -17,6 +17,7 @@ import { testIntents } from "./store-intents.ts";
 import { testKeys } from "./store-keys.ts";
 import { testLeases } from "./store-leases.ts";
 import { testPausing } from "./store-pausing.ts";
+import { testQuotas } from "./store-quotas.ts";
 import { testReplicas } from "./store-replicas.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
@@ -41,5 +42,6 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: replicas`, () => testReplicas(open));
   describe(`${name} store: forecasts`, () => testForecasts(open));
   describe(`${name} store: keys`, () => testKeys(open));
+  describe(`${name} store: quotas`, () => testQuotas(open));
   describe(`${name} store: idempotency`, () => testIdempotency(open));
 }

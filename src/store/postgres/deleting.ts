@@ -9,7 +9,7 @@ import type { Database, Db } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { NO_LEASE } from "./leases.ts";
-import { batches, chunks, deliveries, segments } from "./schema.ts";
+import { batches, chunks, deliveries, reservations, segments } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 import { cancel } from "./stopping.ts";
 
@@ -65,6 +65,7 @@ export class PostgresDeleting {
       if (row === undefined) return;
       await db.delete(segments).where(eq(segments.batchId, batchId));
       await db.delete(chunks).where(eq(chunks.batchId, batchId));
+      await db.delete(reservations).where(eq(reservations.batchId, batchId));
       // A replica of an older version may have ended the batch since.
       await deleteResults(db, row, now);
       await db.delete(deliveries).where(eq(deliveries.batchId, batchId));

@@ -32,6 +32,7 @@ import { postgresForecasts } from "./forecasts.ts";
 import { PostgresIdempotency } from "./idempotency.ts";
 import { Installation } from "./installation.ts";
 import { PostgresIntents } from "./intents.ts";
+import { PostgresInteractiveSlots } from "./interactive-slots.ts";
 import { PostgresKeys } from "./keys.ts";
 import { later, PostgresLeases } from "./leases.ts";
 import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
@@ -170,7 +171,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
 
     ...usageMethods(new PostgresModelUsage(db)),
     ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
-    ...keyMethods(new PostgresKeys(db), now),
+    ...keyMethods(new PostgresKeys(db), new PostgresInteractiveSlots(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
     nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),
   };
@@ -211,7 +212,7 @@ const replicaMethods = (replicas: PostgresReplicas, forecasts: ForecastStore, no
     releaseReplica: (owner) => replicas.release(owner),
   }) satisfies ReplicaStore & ForecastStore;
 
-const keyMethods = (keys: PostgresKeys, now: Now) =>
+const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: Now) =>
   ({
     insertKey: (key) => keys.insert(key),
     listKeys: (query) => keys.list(query),
@@ -220,6 +221,9 @@ const keyMethods = (keys: PostgresKeys, now: Now) =>
     recordKeyUses: (ids) => keys.recordUses(ids, now()),
     agreeOnSigningKey: (purpose, fresh) => keys.agreeOnSigningKey(purpose, fresh),
     takeRequest: (project, limit) => keys.takeRequest(project, limit, now()),
+    takeInteractiveSlot: (slot, limits) => slots.take(slot, limits, now()),
+    renewInteractiveSlots: (ids, ttlMs) => slots.renew(ids, later(now(), ttlMs)),
+    releaseInteractiveSlot: (id) => slots.release(id),
   }) satisfies KeyStore & QuotaStore;
 
 const pausingMethods = (pausing: PostgresPausing, now: Now) =>

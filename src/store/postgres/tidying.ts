@@ -3,7 +3,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq } from "./drizzle.ts";
-import { batches, chunks, segments } from "./schema.ts";
+import { batches, chunks, reservations, segments } from "./schema.ts";
 
 export class PostgresTidying {
   readonly #db: Database;
@@ -33,6 +33,7 @@ export class PostgresTidying {
       if (rowCount === 0) return;
       await db.delete(segments).where(eq(segments.batchId, batchId));
       await db.delete(chunks).where(eq(chunks.batchId, batchId));
+      await db.delete(reservations).where(eq(reservations.batchId, batchId));
     });
   }
 }

@@ -15,11 +15,12 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
+import { interactiveSlots } from "./access-schema.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
 import { blobIntents, idempotencyKeys } from "./file-schema.ts";
-import { batches, chunks, deliveries } from "./schema.ts";
+import { batches, chunks, deliveries, reservations } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 
@@ -175,6 +176,8 @@ export class SqliteLeases {
       this.#db.update(deliveries).set(NO_LEASE).where(isNotNull(deliveries.leaseOwner)).run();
       // A key without an answer belongs to a request that came to nothing.
       this.#db.delete(idempotencyKeys).where(isKeyInProgress).run();
+      this.#db.delete(interactiveSlots).run();
+      this.#db.delete(reservations).run();
       // No process is left that could write the row of such a blob.
       this.#db.delete(blobIntents).run();
     });

@@ -34,6 +34,7 @@ import { SqliteFinalizing } from "./finalizing.ts";
 import { sqliteForecasts } from "./forecasts.ts";
 import { SqliteIdempotency } from "./idempotency.ts";
 import { SqliteIntents } from "./intents.ts";
+import { SqliteInteractiveSlots } from "./interactive-slots.ts";
 import { SqliteKeys } from "./keys.ts";
 import { SqliteLeases } from "./leases.ts";
 import { isMigrated, isUpToDate, MIGRATIONS_DIR, migrateIfKnown } from "./migrations.ts";
@@ -161,7 +162,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...outgoingMethods(deliveries, now),
     ...usageMethods(modelUsage),
     ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
-    ...keyMethods(new SqliteKeys(db), now),
+    ...keyMethods(new SqliteKeys(db), new SqliteInteractiveSlots(db), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
   };
@@ -215,7 +216,7 @@ const replicaMethods = (replicas: SqliteReplicas, forecasts: ForecastStore, now:
     releaseReplica: async (owner) => replicas.release(owner),
   }) satisfies ReplicaStore & ForecastStore;
 
-const keyMethods = (keys: SqliteKeys, now: Now) =>
+const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =>
   ({
     insertKey: async (key) => keys.insert(key),
     listKeys: async (query) => keys.list(query),
@@ -224,6 +225,9 @@ const keyMethods = (keys: SqliteKeys, now: Now) =>
     recordKeyUses: async (ids) => keys.recordUses(ids, now()),
     agreeOnSigningKey: async (purpose, fresh) => keys.agreeOnSigningKey(purpose, fresh),
     takeRequest: async (project, limit) => keys.takeRequest(project, limit, now()),
+    takeInteractiveSlot: async (slot, limits) => slots.take(slot, limits, now()),
+    renewInteractiveSlots: async (ids, ttlMs) => slots.renew(ids, now() + ttlMs),
+    releaseInteractiveSlot: async (id) => slots.release(id),
   }) satisfies KeyStore & QuotaStore;
 
 const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>

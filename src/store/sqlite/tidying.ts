@@ -4,7 +4,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
-import { batches, chunks, segments } from "./schema.ts";
+import { batches, chunks, reservations, segments } from "./schema.ts";
 
 /** One commit deletes so many rows. It takes some 5 ms, and 20 ms for chunks that list 512 extents. */
 const SEGMENT_PAGE = 1_000;
@@ -29,6 +29,10 @@ const prepareStatements = (db: Db) => ({
       sql`sequence in (
         select sequence from chunks where batch_id = ${placeholder("batchId")} limit ${sql.raw(String(CHUNK_PAGE))})`,
     )
+    .prepare(),
+  forgetReservations: db
+    .delete(reservations)
+    .where(eq(reservations.batchId, placeholder("batchId")))
     .prepare(),
   forgetDone: db
     .update(batches)
@@ -69,8 +73,9 @@ export class SqliteTidying {
   }
 
   async deleteJournalRows(batchId: BatchId): Promise<void> {
-    const { forgetSegments, forgetChunks } = this.#statements;
+    const { forgetSegments, forgetChunks, forgetReservations } = this.#statements;
     while (forgetSegments.run({ batchId }).changes === SEGMENT_PAGE) await nextTurn();
     while (forgetChunks.run({ batchId }).changes === CHUNK_PAGE) await nextTurn();
+    forgetReservations.run({ batchId });
   }
 }

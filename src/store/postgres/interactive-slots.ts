@@ -1,0 +1,42 @@
+/** The interactive requests under way of projects that may have only so many at once. */
+import type { InteractiveSlot } from "../quotas.ts";
+import { interactiveSlots } from "./access-schema.ts";
+import type { Database } from "./database.ts";
+import { and, eq, inArray, lte, type SQL } from "./drizzle.ts";
+import { later } from "./leases.ts";
+import { lockLists } from "./order.ts";
+
+export class PostgresInteractiveSlots {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  take(
+    { id, project }: InteractiveSlot,
+    { limit, ttlMs }: { readonly limit: number; readonly ttlMs: number },
+    now: SQL,
+  ): Promise<boolean> {
+    const isOfProject = eq(interactiveSlots.project, project);
+    return this.#db.transaction(async (db) => {
+      // No other request of the project comes between the count and the new row.
+      await lockLists(db, project);
+      await db
+        .delete(interactiveSlots)
+        .where(and(isOfProject, lte(interactiveSlots.expiresAtMs, now)));
+      if ((await db.$count(interactiveSlots, isOfProject)) >= limit) return false;
+      await db.insert(interactiveSlots).values({ id, project, expiresAtMs: later(now, ttlMs) });
+      return true;
+    });
+  }
+
+  async renew(ids: readonly string[], expiresAtMs: SQL): Promise<void> {
+    const isNamed = inArray(interactiveSlots.id, [...ids]);
+    await this.#db.change((db) => db.update(interactiveSlots).set({ expiresAtMs }).where(isNamed));
+  }
+
+  async release(id: string): Promise<void> {
+    await this.#db.change((db) => db.delete(interactiveSlots).where(eq(interactiveSlots.id, id)));
+  }
+}

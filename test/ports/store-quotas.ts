@@ -1,0 +1,41 @@
+/** The quotas that a store counts by itself, and what lines under way may use. */
+import { expect, test } from "vitest";
+import { at, NOW_MS } from "../support/store-builders.ts";
+import type { OpenStore } from "./opened-store.ts";
+
+let slotCount = 0;
+const aSlot = (project = "search") => ({ id: `slot-${++slotCount}`, project });
+
+export function testQuotas(open: OpenStore): void {
+  test("of 50 interactive requests at once exactly as many get a slot as there are", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const limits = { limit: 7, ttlMs: 1_000 };
+    const taken = await Promise.all(
+      Array.from({ length: 50 }, () => store.takeInteractiveSlot(aSlot(), limits)),
+    );
+    expect(taken.filter(Boolean)).toHaveLength(7);
+    expect(await store.takeInteractiveSlot(aSlot("other"), limits)).toBe(true);
+  });
+
+  test("an interactive slot is free again when it is released, or not renewed in time", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const limits = { limit: 2, ttlMs: 1_000 };
+    const take = () => store.takeInteractiveSlot(aSlot(), limits);
+    const [kept, lost] = [aSlot(), aSlot()];
+    expect(await store.takeInteractiveSlot(kept, limits)).toBe(true);
+    expect(await store.takeInteractiveSlot(lost, limits)).toBe(true);
+    expect(await take()).toBe(false);
+    at(store, NOW_MS + 900);
+    await store.renewInteractiveSlots([kept.id, "slot-unknown"], 1_000);
+    expect(await take()).toBe(false);
+    at(store, NOW_MS + 1_000);
+    expect(await take()).toBe(true);
+    expect(await take()).toBe(false);
+    await store.releaseInteractiveSlot(kept.id);
+    await store.releaseInteractiveSlot(kept.id);
+    expect(await take()).toBe(true);
+    expect(await take()).toBe(false);
+  });
+}
