@@ -3,7 +3,7 @@
  * (`…AtMs`). Only the wire has Unix seconds.
  */
 import { randomBytes } from "node:crypto";
-import type { BatchEndpoint, BatchStatus, PauseReason } from "../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../contract/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { FaultCode } from "./codes.ts";
 import type { FailureGroup } from "./failures.ts";
@@ -86,6 +86,25 @@ export interface Pause {
   readonly reason: PauseReason;
 }
 
+/** The lines of another batch that a batch runs again. `failed` includes those that never ran. */
+export interface BatchSource {
+  readonly batchId: BatchId;
+  readonly lines: SourceLines;
+  /** Set when the result files shall have all lines of the source; null when they have only the lines that ran again. */
+  readonly merge: MergedFiles | null;
+}
+
+/** The files that a merged batch reads beside its own input. Their bytes stay until it ends. */
+export interface MergedFiles {
+  /** The file that numbers the lines: the input of the first batch that was retried. */
+  readonly inputFileId: UntrustedId<"file">;
+  readonly outputFileId: FileId | null;
+  readonly errorFileId: FileId | null;
+}
+
+/** The place of a line in its file: `[number, offset]`. */
+export type LineMark = readonly [number, number];
+
 export interface Batch {
   readonly id: BatchId;
   readonly project: string;
@@ -98,6 +117,12 @@ export interface Batch {
   readonly stopReason: StopReason | null;
   /** The pause that was asked for last; it means nothing once the batch has no line left to send. */
   readonly paused: Pause | null;
+  /** The number of lines to run before the batch pauses; null to run all. */
+  readonly sample: number | null;
+  /** The batch whose lines are run again; null for a batch with an input of its own. */
+  readonly source: BatchSource | null;
+  /** The places of some lines, in order, from which a reader finds the others. Empty until the batch is validated. */
+  readonly lineMarks: readonly LineMark[];
   /** The model of the first line; null until the batch is validated. */
   readonly model: string | null;
   readonly faults: readonly Fault[] | null;

@@ -52,6 +52,10 @@ export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
 /** The longest name of a model, in bytes of UTF-8. Each batch stores one, and it is read again and again. */
 export const MAX_MODEL_BYTES = 1024;
 
+/** The lines of another batch that a batch can run again. */
+export const SOURCE_LINES = ["failed", "succeeded", "all"] as const;
+export type SourceLines = (typeof SOURCE_LINES)[number];
+
 /** batchd's own fields of the request. They are nested so that no client takes one for a field of OpenAI. */
 const CreateBatchExtension = z
   .strictObject({
@@ -140,13 +144,15 @@ const BatchWaiting = z
   .meta({ id: "BatchWaiting" });
 
 /** The reasons for which a batch sends no new lines until it is resumed. */
-export const PAUSE_REASONS = ["requested"] as const;
+export const PAUSE_REASONS = ["requested", "sample"] as const;
 export type PauseReason = (typeof PAUSE_REASONS)[number];
 
 const BatchPause = z
   .object({
     since: UnixSeconds,
-    reason: z.enum(PAUSE_REASONS).describe("`requested`: a client paused it."),
+    reason: z
+      .enum(PAUSE_REASONS)
+      .describe("`requested`: a client paused it. `sample`: the lines of its sample have ended."),
   })
   .meta({ id: "BatchPause" });
 
@@ -245,6 +251,28 @@ export const DeletedBatch = z
   .meta({ id: "DeletedBatch" });
 
 export const BatchPage = pageOf(BatchObject).meta({ id: "BatchPage" });
+
+/** The range of `created_after`: the seconds up to the year 9999. */
+export const CREATED_AFTER = { min: 0, max: 253_402_300_799 } as const;
+
+/** The filters of `GET /v1/batches`, which are not OpenAI's. */
+export const batchFilters = {
+  status: BatchStatus.optional(),
+  endpoint: BatchEndpoint.optional(),
+  model: z.string().optional().describe("The model of the batch, as its `model` has it."),
+  created_after: z
+    .int()
+    .min(CREATED_AFTER.min)
+    .max(CREATED_AFTER.max)
+    .optional()
+    .describe("Unix seconds: only batches with a later `created_at`."),
+  "metadata[key]": z
+    .string()
+    .optional()
+    .describe(
+      "Only batches whose metadata have this value for `key`; may be given for several keys.",
+    ),
+};
 
 /** The page sizes of `GET /v1/batches`. */
 export const BATCH_PAGE = { min: 0, max: 100, default: 20 } as const;

@@ -1,7 +1,14 @@
 /** All routes, with the requests that they take and the answers that they give. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
-import { BATCH_PAGE, BatchObject, BatchPage, CreateBatch, DeletedBatch } from "./batch.ts";
+import {
+  BATCH_PAGE,
+  BatchObject,
+  BatchPage,
+  batchFilters,
+  CreateBatch,
+  DeletedBatch,
+} from "./batch.ts";
 import { IdempotencyHeader } from "./idempotency.ts";
 import { ModelList, ModelObject } from "./model.ts";
 import { ADMIN_PATHS } from "./openapi-admin.ts";
@@ -60,7 +67,7 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
       operationId: "listBatches",
       tags: ["Batches"],
       summary: "List batches, newest first",
-      requestParams: { query: z.object(pageQuery(BATCH_PAGE)) },
+      requestParams: { query: z.object({ ...pageQuery(BATCH_PAGE), ...batchFilters }) },
       responses: {
         "200": answer("A page of batches.", BatchPage, {
           page: pageExample(BATCH_EXAMPLES.completed),

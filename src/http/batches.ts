@@ -5,17 +5,18 @@ import type { Batches, BatchRequest } from "../api/batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import { BATCH_ENDPOINTS, BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
+import { BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
 import { unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
 import type { Page } from "../store/page.ts";
-import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
+import { batchFilter, fullEndpoint } from "./batch-filter.ts";
+import { parseBody } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { type BatchDetails, NO_DETAILS, presentBatch } from "./present.ts";
-import { assertKnownParams, integerParam, textParam } from "./query.ts";
+import { assertKnownParams, boundedIntegerParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
 
@@ -116,17 +117,14 @@ function withFullEndpoint(json: unknown): unknown {
   const given = json.endpoint;
   // Only a string is safe here: another value may define its own conversion to text, and throw.
   if (typeof given !== "string") return json;
-  const endpoint = BATCH_ENDPOINTS.find((each) => each === `/v1${given}`);
-  return endpoint === undefined ? json : { ...json, endpoint };
+  return { ...json, endpoint: fullEndpoint(given) };
 }
 
 function batchQuery(c: AppContext): BatchQuery {
-  const limit = integerParam(c, "limit") ?? BATCH_PAGE.default;
-  if (limit > BATCH_PAGE.max) throw integerTooLarge("limit", limit, BATCH_PAGE.max);
-  if (limit < BATCH_PAGE.min) throw integerTooSmall("limit", limit, BATCH_PAGE.min);
   return {
     project: c.get("project"),
-    limit,
+    limit: boundedIntegerParam(c, "limit", BATCH_PAGE) ?? BATCH_PAGE.default,
     after: textParam(c, "after") as UntrustedId<"batch"> | null,
+    filter: batchFilter(c),
   };
 }

@@ -1,7 +1,7 @@
 /**
  * Reads query parameters. The lists of OpenAI ignore unknown ones, because clients repeat all of them with a cursor.
  */
-import { unknownParameter, wrongType } from "./body.ts";
+import { integerTooLarge, integerTooSmall, unknownParameter, wrongType } from "./body.ts";
 import type { AppContext } from "./context.ts";
 
 /** Azure's clients send it with every request. */
@@ -24,4 +24,16 @@ export function integerParam(c: AppContext, name: string): number | null {
   if (text === null) return null;
   if (!/^[+-]?\d{1,15}$/.test(text)) throw wrongType(name, "an integer", "a string");
   return Number(text);
+}
+
+/** Returns null for a parameter that is missing or empty. */
+export function boundedIntegerParam(
+  c: AppContext,
+  name: string,
+  { min, max }: { readonly min: number; readonly max: number },
+): number | null {
+  const value = integerParam(c, name);
+  if (value !== null && value > max) throw integerTooLarge(name, value, max);
+  if (value !== null && value < min) throw integerTooSmall(name, value, min);
+  return value;
 }

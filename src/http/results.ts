@@ -8,10 +8,9 @@ import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Results, ResultsQuery } from "../api/results.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
-import { integerTooLarge, integerTooSmall } from "./body.ts";
 import { abortedByClient, allowSilence } from "./connection.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
-import { assertKnownParams, integerParam } from "./query.ts";
+import { assertKnownParams, boundedIntegerParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { trackingHeaders } from "./track.ts";
 
@@ -48,19 +47,8 @@ function rowsQuery(c: AppContext): Omit<ResultsQuery, "kind"> {
   assertKnownParams(c, ["after_line", "limit", "wait"]);
   const { afterLine, limit, waitSeconds } = RESULT_LIMITS;
   return {
-    afterLine: bounded(c, "after_line", afterLine) ?? 0,
-    limit: bounded(c, "limit", limit),
-    waitMs: (bounded(c, "wait", waitSeconds) ?? 0) * 1000,
+    afterLine: boundedIntegerParam(c, "after_line", afterLine) ?? 0,
+    limit: boundedIntegerParam(c, "limit", limit),
+    waitMs: (boundedIntegerParam(c, "wait", waitSeconds) ?? 0) * 1000,
   };
-}
-
-function bounded(
-  c: AppContext,
-  name: string,
-  { min, max }: { readonly min: number; readonly max: number },
-): number | null {
-  const value = integerParam(c, name);
-  if (value !== null && value > max) throw integerTooLarge(name, value, max);
-  if (value !== null && value < min) throw integerTooSmall(name, value, min);
-  return value;
 }

@@ -1,6 +1,6 @@
 /** The part of the store for batches as clients see them: creation, lists, cancelling, and the end of windows. */
 import type { Batch, BatchId, ScopedId, UntrustedId } from "../batch/batch.ts";
-import type { BatchStatus, PauseReason } from "../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus, PauseReason } from "../contract/batch.ts";
 import type { Receipt } from "./idempotency.ts";
 import type { Page } from "./page.ts";
 import type { BatchQuotas } from "./quotas.ts";
@@ -9,7 +9,25 @@ export interface BatchQuery {
   readonly project: string;
   readonly limit: number;
   readonly after: UntrustedId<"batch"> | null;
+  /** Lists only the batches that match; all of them when left out. */
+  readonly filter?: BatchFilter | undefined;
 }
+
+/** What a batch must be to stand in a list. A null matches every batch. */
+export interface BatchFilter {
+  readonly status: BatchStatus | null;
+  readonly endpoint: BatchEndpoint | null;
+  readonly model: string | null;
+  readonly createdAtOrAfterMs: number | null;
+  /** The pairs that the metadata has, among others. */
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+/**
+ * The number of batches that one statement of a filtered list looks at. A list may have to look at all batches of a project,
+ * so it does so in steps, each of some milliseconds.
+ */
+export const FILTER_STEP = 1_000;
 
 /** A batch with lines that are still to be sent, and their number. */
 export interface OpenBatch {

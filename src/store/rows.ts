@@ -1,18 +1,46 @@
 /** Conversions from rows to objects, and from a batch to its row. */
-import type { Batch, Chunk, Counts, Pause, StoredFile, Usage } from "../batch/batch.ts";
+import type {
+  Batch,
+  BatchId,
+  BatchSource,
+  Chunk,
+  Counts,
+  FileId,
+  LineMark,
+  Pause,
+  StoredFile,
+  UntrustedId,
+  Usage,
+} from "../batch/batch.ts";
 import type { FailureGroup } from "../batch/failures.ts";
+import type { SourceLines } from "../contract/batch.ts";
 import type { Segment } from "./chunks.ts";
 import type { Delivery } from "./deliveries.ts";
 import type { Upload, UploadPart } from "./uploads.ts";
 
 /** The columns of a batch in both databases. The schemas are checked against it where their rows are converted. */
-type BatchRow = Omit<Batch, "counts" | "failures" | "paused" | "usage"> &
+type BatchRow = Omit<
+  Batch,
+  "counts" | "failures" | "lineMarks" | "paused" | "sample" | "source" | "usage"
+> &
   Usage &
-  CountColumns & {
+  CountColumns &
+  SourceColumns & {
     readonly failureGroups: readonly FailureGroup[] | null;
     readonly pausedAtMs: number | null;
     readonly pauseReason: Pause["reason"] | null;
+    readonly sampleLineCount: number | null;
+    readonly lineMarks: readonly LineMark[] | null;
   };
+
+interface SourceColumns {
+  readonly sourceBatchId: BatchId | null;
+  readonly sourceLines: SourceLines | null;
+  readonly isMerged: boolean;
+  readonly mergedInputFileId: UntrustedId<"file"> | null;
+  readonly mergedOutputFileId: FileId | null;
+  readonly mergedErrorFileId: FileId | null;
+}
 
 interface CountColumns {
   readonly totalCount: number;
@@ -42,6 +70,19 @@ export const fileFromRow = (row: StoredFile): StoredFile => ({
 const pauseFromRow = ({ pausedAtMs, pauseReason }: BatchRow): Pause | null =>
   pausedAtMs === null ? null : { sinceMs: pausedAtMs, reason: pauseReason ?? "requested" };
 
+function sourceFromRow(row: BatchRow): BatchSource | null {
+  const { sourceBatchId: batchId, sourceLines: lines } = row;
+  if (batchId === null || lines === null) return null;
+  const merge = row.isMerged
+    ? {
+        inputFileId: row.mergedInputFileId ?? row.inputFileId,
+        outputFileId: row.mergedOutputFileId,
+        errorFileId: row.mergedErrorFileId,
+      }
+    : null;
+  return { batchId, lines, merge };
+}
+
 export const batchFromRow = (row: BatchRow): Batch => ({
   id: row.id,
   project: row.project,
@@ -52,6 +93,9 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   stopReason: row.stopReason,
   paused: pauseFromRow(row),
   failures: row.failureGroups ?? [],
+  sample: row.sampleLineCount,
+  source: sourceFromRow(row),
+  lineMarks: row.lineMarks ?? [],
   model: row.model,
   faults: row.faults,
   outputFileId: row.outputFileId,
@@ -80,7 +124,16 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   traceparent: row.traceparent,
 });
 
-export function rowFromBatch({ counts, usage, paused, failures, ...batch }: Batch): BatchRow {
+export function rowFromBatch({
+  counts,
+  usage,
+  paused,
+  failures,
+  sample,
+  source,
+  lineMarks,
+  ...batch
+}: Batch): BatchRow {
   return {
     ...batch,
     ...usage,
@@ -90,6 +143,14 @@ export function rowFromBatch({ counts, usage, paused, failures, ...batch }: Batc
     failureGroups: failures.length === 0 ? null : failures,
     pausedAtMs: paused?.sinceMs ?? null,
     pauseReason: paused?.reason ?? null,
+    sampleLineCount: sample,
+    sourceBatchId: source?.batchId ?? null,
+    sourceLines: source?.lines ?? null,
+    isMerged: source !== null && source.merge !== null,
+    mergedInputFileId: source?.merge?.inputFileId ?? null,
+    mergedOutputFileId: source?.merge?.outputFileId ?? null,
+    mergedErrorFileId: source?.merge?.errorFileId ?? null,
+    lineMarks: lineMarks.length === 0 ? null : lineMarks,
   };
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { type Batch, newBatchId } from "../../src/batch/batch.ts";
-import type { BatchQuery } from "../../src/store/batches.ts";
+import { type BatchFilter, type BatchQuery, FILTER_STEP } from "../../src/store/batches.ts";
 import {
   aBatch,
   aSegment,
@@ -55,6 +55,45 @@ export function testBatches(open: OpenStore): void {
     } while (more.at(-1));
     expect(seen).toEqual(batches.toReversed());
     expect(more).toEqual([true, true, false]);
+  });
+
+  test("a filtered list has the batches that match, page by page, and no others", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const none: BatchFilter = {
+      ...{ status: null, endpoint: null, model: null, createdAtOrAfterMs: null },
+      metadata: {},
+    };
+    const metadata = { team: "search", 'a"b\\c.$[0]': "Grüße ☃ 'x'" };
+    // The matches lie more than a step of the list apart.
+    const old = aBatch({ metadata, model: "llama", endpoint: "/v1/embeddings" });
+    await store.insertBatch(old);
+    for (let i = 0; i < FILTER_STEP; i += 100) {
+      await Promise.all(Array.from({ length: 100 }, () => store.insertBatch(aBatch())));
+    }
+    const young = aBatch({ metadata, model: "llama", createdAtMs: NOW_MS + 1_000 });
+    await store.insertBatch(young);
+    await store.insertBatch(aBatch({ metadata: { team: "search\0" }, model: "qwen" }));
+    await store.insertBatch(aBatch({ metadata, model: "llama", project: "other" }));
+    const list = async (filter: Partial<BatchFilter>, more: Partial<BatchQuery> = {}) => {
+      const query = { ...everything, ...more, filter: { ...none, ...filter } };
+      return store.listBatches(query);
+    };
+    const both = { data: [young, old], hasMore: false };
+    expect(await list({ model: "llama" })).toEqual(both);
+    expect(await list({ metadata })).toEqual(both);
+    expect(await list({ metadata: { team: "search" }, status: "validating" })).toEqual(both);
+    expect(await list({ model: "llama" }, { limit: 1 })).toEqual({ data: [young], hasMore: true });
+    const second = await list({ model: "llama" }, { limit: 1, after: young.id });
+    expect(second).toEqual({ data: [old], hasMore: false });
+    expect(await list({ endpoint: "/v1/embeddings" })).toEqual({ data: [old], hasMore: false });
+    const later = await list({ metadata, createdAtOrAfterMs: NOW_MS + 1_000 });
+    expect(later).toEqual({ data: [young], hasMore: false });
+    const nothing = { data: [], hasMore: false };
+    expect(await list({ status: "completed" })).toEqual(nothing);
+    expect(await list({ metadata: { ...metadata, other: "" } })).toEqual(nothing);
+    expect(await list({ metadata: { "team\0": "search" } })).toEqual(nothing);
+    expect(await list({ model: "llama" }, { after: newBatchId(NOW_MS) })).toBeNull();
   });
 
   test("a cursor that names no batch is told from an empty page", async () => {

@@ -1,14 +1,14 @@
 /** Batches as clients see them: created, read, listed. */
 
 import type { Batch, ScopedId } from "../../batch/batch.ts";
-import type { BatchQuery, OpenWork } from "../batches.ts";
+import { type BatchFilter, type BatchQuery, FILTER_STEP, type OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, gte, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./order.ts";
@@ -20,6 +20,51 @@ async function assertRoom(db: Db, project: string, limit: number | null): Promis
   const open = and(eq(batches.project, project), isOpenBatch, isListed);
   if ((await db.$count(batches, open)) >= limit) throw new QuotaExceeded("open_batches", limit);
 }
+
+const pageOf = (found: readonly Batch[], limit: number): Page<Batch> => ({
+  data: found.slice(0, limit),
+  hasMore: found.length > limit,
+});
+
+async function readBatches(db: Db, condition: SQL | undefined, limit: number): Promise<Batch[]> {
+  const rows = await db
+    .select()
+    .from(batches)
+    .where(and(condition, isListed))
+    .orderBy(desc(batches.sequence))
+    .limit(limit);
+  return rows.map(batchFromRow);
+}
+
+/** Finds the last batch of a step, in the index alone; undefined in the last step. */
+async function findStep(db: Db, project: string, before: number): Promise<number | undefined> {
+  const [last] = await db
+    .select({ sequence: batches.sequence })
+    .from(batches)
+    .where(and(eq(batches.project, project), lt(batches.sequence, before)))
+    .orderBy(desc(batches.sequence))
+    .limit(1)
+    .offset(FILTER_STEP - 1);
+  return last?.sequence;
+}
+
+function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL | undefined)[] {
+  const { createdAtOrAfterMs, metadata } = filter;
+  return [
+    status === null ? undefined : eq(batches.status, status),
+    endpoint === null ? undefined : eq(batches.endpoint, endpoint),
+    model === null ? undefined : eq(batches.model, model),
+    createdAtOrAfterMs === null ? undefined : gte(batches.createdAtMs, createdAtOrAfterMs),
+    ...Object.entries(metadata).map(hasPair),
+  ];
+}
+
+/** PostgreSQL can neither store nor read a NUL as text, so metadata with one match nothing. */
+const hasPair = ([key, value]: [string, string]): SQL =>
+  key.includes("\0") || value.includes("\0")
+    ? sql`false`
+    : sql`case when position('\\u0000' in metadata::text) > 0 then false
+        else metadata ->> ${key}::text = ${value} end`;
 
 export class PostgresBatches {
   readonly #db: Database;
@@ -48,9 +93,9 @@ export class PostgresBatches {
     return row === undefined ? null : batchFromRow(row);
   }
 
-  list({ project, limit, after }: BatchQuery): Promise<Page<Batch> | null> {
+  list({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
     return this.#db.read(async (db) => {
-      let start: SQL | undefined;
+      let before = Number.MAX_SAFE_INTEGER;
       if (after !== null) {
         // A deleted batch still marks a place: scripts delete each batch of a page, then ask for the next page.
         const [cursor] = await db
@@ -58,15 +103,22 @@ export class PostgresBatches {
           .from(batches)
           .where(isBatchOfProject({ project, id: after }));
         if (cursor === undefined) return null;
-        start = lt(batches.sequence, cursor.sequence);
+        before = cursor.sequence;
       }
-      const rows = await db
-        .select()
-        .from(batches)
-        .where(and(eq(batches.project, project), isListed, start))
-        .orderBy(desc(batches.sequence))
-        .limit(limit + 1);
-      return { data: rows.slice(0, limit).map(batchFromRow), hasMore: rows.length > limit };
+      const ofProject = eq(batches.project, project);
+      if (filter === undefined) {
+        const isBefore = and(ofProject, lt(batches.sequence, before));
+        return pageOf(await readBatches(db, isBefore, limit + 1), limit);
+      }
+      const found: Batch[] = [];
+      for (let last: number | undefined; ; ) {
+        last = await findStep(db, project, before);
+        const inStep = and(lt(batches.sequence, before), gte(batches.sequence, last ?? 0));
+        const matches = and(ofProject, inStep, ...conditionsOf(filter));
+        found.push(...(await readBatches(db, matches, limit + 1 - found.length)));
+        if (last === undefined || found.length > limit) return pageOf(found, limit);
+        before = last;
+      }
     });
   }
 

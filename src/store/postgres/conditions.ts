@@ -31,6 +31,10 @@ export const maySend = sql`${mayExpire} and ${isNotPaused}`;
 /** The finalizer claims such a batch once none of its chunks is open. */
 export const isEnding = sql`${isOpenBatch} and (stop_reason is not null or ${statusIn("finalizing")})`;
 export const isToTidy = sql`${isFinalBatch} and has_chunks`;
+/** The batch runs lines of another one again. */
+export const hasSource = sql.raw("source_batch_id is not null");
+/** Such a batch reads result files of its source until it ends. */
+export const isOpenMerged = sql`${isOpenBatch} and ${sql.raw("is_merged")}`;
 export const isOpenChunk = sql.raw("closed_at_ms is null");
 /** Clients see such a file or batch. */
 export const isListed = sql.raw("deleted_at_ms is null");

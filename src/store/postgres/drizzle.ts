@@ -17,6 +17,7 @@ export const {
   getTableColumns,
   getTableName,
   gt,
+  gte,
   inArray,
   isNotNull,
   isNull,

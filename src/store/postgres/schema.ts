@@ -15,13 +15,14 @@ import type {
   Fault,
   FileId,
   InputExtent,
+  LineMark,
   StopReason,
   UntrustedId,
 } from "../../batch/batch.ts";
 import type { FailureGroup } from "../../batch/failures.ts";
 import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
-import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../../contract/batch.ts";
 import {
   big,
   count,
@@ -38,6 +39,7 @@ import {
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
+  hasSource,
   isDeleted,
   isEnding,
   isFinalBatch,
@@ -45,6 +47,7 @@ import {
   isKnownStopReason,
   isOpenBatch,
   isOpenChunk,
+  isOpenMerged,
   isToTidy,
   mayExpire,
   startedBatchHasStartTime,
@@ -108,6 +111,19 @@ export const batches = pgTable(
     estimatedTokens: count("estimated_tokens"),
     /** The failed lines by status and code; null while there are none. */
     failureGroups: json("failure_groups").$type<readonly FailureGroup[]>(),
+    /** The number of lines that were asked for as a sample. */
+    sampleLineCount: integer("sample_line_count"),
+    /** While the sample runs, only chunks with lower numbers may be claimed; null otherwise. */
+    sampleChunkCount: integer("sample_chunk_count"),
+    /** The batch whose lines are run again, which may be deleted since. */
+    sourceBatchId: text("source_batch_id").$type<BatchId>(),
+    sourceLines: text("source_lines").$type<SourceLines>(),
+    /** Set for a batch whose results are merged with those of its source, as are the files that it reads for them. */
+    isMerged: boolean("is_merged").notNull().default(false),
+    mergedInputFileId: text("merged_input_file_id").$type<UntrustedId<"file">>(),
+    mergedOutputFileId: text("merged_output_file_id").$type<FileId>(),
+    mergedErrorFileId: text("merged_error_file_id").$type<FileId>(),
+    lineMarks: json("line_marks").$type<readonly LineMark[]>(),
     /** The time is null while clients see the batch. */
     deletedAtMs: big("deleted_at_ms"),
     ...lease(),
@@ -122,6 +138,9 @@ export const batches = pgTable(
     index("batches_deleted").on(batch.sequence).where(isDeleted),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
     index("batches_open_by_input").on(batch.inputFileId).where(isOpenBatch),
+    index("batches_open_by_merged_output").on(batch.mergedOutputFileId).where(isOpenMerged),
+    index("batches_open_by_merged_error").on(batch.mergedErrorFileId).where(isOpenMerged),
+    index("batches_by_source").on(batch.sourceBatchId, batch.sequence).where(hasSource),
     check("status_is_known", isKnownStatus),
     check("stop_reason_is_known", isKnownStopReason),
     check("final_status_has_final_time", finalStatusHasFinalTime),

@@ -1,15 +1,16 @@
 /** Batches as clients see them: created, read, listed. */
 
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Batch, ScopedId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import type { BatchQuery, OpenWork } from "../batches.ts";
+import { type BatchFilter, type BatchQuery, FILTER_STEP, type OpenWork } from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
-import { and, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { batches } from "./schema.ts";
 import { isBatchOfProject, isScopedBatch } from "./scope.ts";
@@ -21,6 +22,16 @@ const prepareStatements = (db: Db) => ({
     .select({ sequence: batches.sequence })
     .from(batches)
     .where(isBatchOfProject)
+    .prepare(),
+  findStep: db
+    .select({ sequence: batches.sequence })
+    .from(batches)
+    .where(
+      and(eq(batches.project, placeholder("project")), lt(batches.sequence, placeholder("before"))),
+    )
+    .orderBy(desc(batches.sequence))
+    .limit(1)
+    .offset(FILTER_STEP - 1)
     .prepare(),
   // Any index of open batches spares a scan of the final ones, which may number a million.
   countOpenWork: db
@@ -35,6 +46,26 @@ const prepareStatements = (db: Db) => ({
     .groupBy(sql`status`)
     .prepare(),
 });
+
+const pageOf = (found: readonly Batch[], limit: number): Page<Batch> => ({
+  data: found.slice(0, limit),
+  hasMore: found.length > limit,
+});
+
+function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL | undefined)[] {
+  const { createdAtOrAfterMs, metadata } = filter;
+  return [
+    status === null ? undefined : eq(batches.status, status),
+    endpoint === null ? undefined : eq(batches.endpoint, endpoint),
+    model === null ? undefined : eq(batches.model, model),
+    createdAtOrAfterMs === null ? undefined : gte(batches.createdAtMs, createdAtOrAfterMs),
+    ...Object.entries(metadata).map(
+      ([key, value]) => sql`exists (
+        select 1 from json_each(${batches.metadata}) as pair
+        where pair.key = ${key} and pair.value = ${value})`,
+    ),
+  ];
+}
 
 export class SqliteBatches {
   readonly #db: Db;
@@ -68,21 +99,38 @@ export class SqliteBatches {
     return row === undefined ? null : batchFromRow(row);
   }
 
-  list({ project, limit, after }: BatchQuery): Page<Batch> | null {
-    let start: SQL | undefined;
+  async list({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
+    let before = Number.MAX_SAFE_INTEGER;
     if (after !== null) {
       const cursor = this.#statements.findPlace.get({ project, id: after });
       if (cursor === undefined) return null;
-      start = lt(batches.sequence, cursor.sequence);
+      before = cursor.sequence;
     }
-    const rows = this.#db
+    const ofProject = eq(batches.project, project);
+    if (filter === undefined) {
+      return pageOf(this.#read(and(ofProject, lt(batches.sequence, before)), limit + 1), limit);
+    }
+    const found: Batch[] = [];
+    for (let last: number | undefined; ; await nextTurn()) {
+      // The step is found in the index alone, so rows that do not match are read once.
+      last = this.#statements.findStep.get({ project, before })?.sequence;
+      const inStep = and(lt(batches.sequence, before), gte(batches.sequence, last ?? 0));
+      const matches = and(ofProject, inStep, ...conditionsOf(filter));
+      found.push(...this.#read(matches, limit + 1 - found.length));
+      if (last === undefined || found.length > limit) return pageOf(found, limit);
+      before = last;
+    }
+  }
+
+  #read(condition: SQL | undefined, limit: number): Batch[] {
+    return this.#db
       .select()
       .from(batches)
-      .where(and(eq(batches.project, project), isListed, start))
+      .where(and(condition, isListed))
       .orderBy(desc(batches.sequence))
-      .limit(limit + 1)
-      .all();
-    return { data: rows.slice(0, limit).map(batchFromRow), hasMore: rows.length > limit };
+      .limit(limit)
+      .all()
+      .map(batchFromRow);
   }
 
   countOpenWork(): OpenWork {

@@ -15,6 +15,7 @@ export const {
   getTableColumns,
   getTableName,
   gt,
+  gte,
   inArray,
   isNotNull,
   isNull,

@@ -12,13 +12,14 @@ import type {
   Fault,
   FileId,
   InputExtent,
+  LineMark,
   StopReason,
   UntrustedId,
   Usage,
 } from "../../batch/batch.ts";
 import type { FailureGroup } from "../../batch/failures.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
-import type { BatchEndpoint, BatchStatus, PauseReason } from "../../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../../contract/batch.ts";
 import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
@@ -26,6 +27,7 @@ import {
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
+  hasSource,
   isDeleted,
   isEnding,
   isFinalBatch,
@@ -33,6 +35,7 @@ import {
   isKnownStopReason,
   isOpenBatch,
   isOpenChunk,
+  isOpenMerged,
   isToTidy,
   mayExpire,
   startedBatchHasStartTime,
@@ -101,6 +104,19 @@ export const batches = sqliteTable(
     estimatedTokens: count("estimated_tokens"),
     /** The failed lines by status and code; null while there are none. */
     failureGroups: text("failure_groups", { mode: "json" }).$type<readonly FailureGroup[]>(),
+    /** The number of lines that were asked for as a sample. */
+    sampleLineCount: integer("sample_line_count"),
+    /** While the sample runs, only chunks with lower numbers may be claimed; null otherwise. */
+    sampleChunkCount: integer("sample_chunk_count"),
+    /** The batch whose lines are run again, which may be deleted since. */
+    sourceBatchId: text("source_batch_id").$type<BatchId>(),
+    sourceLines: text("source_lines").$type<SourceLines>(),
+    /** Set for a batch whose results are merged with those of its source, as are the files that it reads for them. */
+    isMerged: integer("is_merged", { mode: "boolean" }).notNull().default(false),
+    mergedInputFileId: text("merged_input_file_id").$type<UntrustedId<"file">>(),
+    mergedOutputFileId: text("merged_output_file_id").$type<FileId>(),
+    mergedErrorFileId: text("merged_error_file_id").$type<FileId>(),
+    lineMarks: text("line_marks", { mode: "json" }).$type<readonly LineMark[]>(),
     /** The time is null while clients see the batch. */
     deletedAtMs: integer("deleted_at_ms"),
     ...lease(),
@@ -114,6 +130,9 @@ export const batches = sqliteTable(
     index("batches_deleted").on(batch.sequence).where(isDeleted),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
     index("batches_open_by_input").on(batch.inputFileId).where(isOpenBatch),
+    index("batches_open_by_merged_output").on(batch.mergedOutputFileId).where(isOpenMerged),
+    index("batches_open_by_merged_error").on(batch.mergedErrorFileId).where(isOpenMerged),
+    index("batches_by_source").on(batch.sourceBatchId, batch.sequence).where(hasSource),
     check("status_is_known", isKnownStatus),
     check("stop_reason_is_known", isKnownStopReason),
     check("final_status_has_final_time", finalStatusHasFinalTime),

@@ -141,7 +141,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
 
     insertBatch: async (batch, receipt, quotas) => batches.insert(batch, receipt, quotas),
     findBatch: async (batch) => batches.find(batch),
-    listBatches: async (query) => batches.list(query),
+    listBatches: (query) => batches.list(query),
     countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new SqlitePausing(db), now),

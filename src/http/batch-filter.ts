@@ -1,0 +1,71 @@
+/**
+ * Reads the filters of the list of batches from the query. They are batchd's own: without them the list is OpenAI's, and
+ * parameters that no list knows are ignored there.
+ */
+import {
+  BATCH_ENDPOINTS,
+  BATCH_STATUSES,
+  CREATED_AFTER,
+  MAX_MODEL_BYTES,
+  METADATA_LIMITS,
+} from "../contract/batch.ts";
+import { characterCount } from "../contract/text.ts";
+import { tooManyProperties, unsupportedValue } from "../errors.ts";
+import type { BatchFilter } from "../store/batches.ts";
+import { stringTooLong } from "./body.ts";
+import type { AppContext } from "./context.ts";
+import { boundedIntegerParam, textParam } from "./query.ts";
+
+/** Returns undefined for a query without filters. */
+export function batchFilter(c: AppContext): BatchFilter | undefined {
+  const createdAfter = boundedIntegerParam(c, "created_after", CREATED_AFTER);
+  const filter: BatchFilter = {
+    status: chosen("status", textParam(c, "status"), BATCH_STATUSES),
+    endpoint: endpointParam(c),
+    model: shortText("model", textParam(c, "model"), MAX_MODEL_BYTES),
+    createdAtOrAfterMs: createdAfter === null ? null : (createdAfter + 1) * 1000,
+    metadata: metadataParams(c),
+  };
+  const { metadata, ...others } = filter;
+  const isFiltered =
+    Object.values(others).some((value) => value !== null) || Object.keys(metadata).length > 0;
+  return isFiltered ? filter : undefined;
+}
+
+/** Completes an endpoint, because Azure's clients leave out `/v1`. */
+export const fullEndpoint = (given: string): string =>
+  BATCH_ENDPOINTS.find((each) => each === `/v1${given}`) ?? given;
+
+function endpointParam(c: AppContext): BatchFilter["endpoint"] {
+  const text = textParam(c, "endpoint");
+  return chosen("endpoint", text === null ? null : fullEndpoint(text), BATCH_ENDPOINTS);
+}
+
+function chosen<Value extends string>(
+  name: string,
+  text: string | null,
+  allowed: readonly Value[],
+): Value | null {
+  if (text === null) return null;
+  const found = allowed.find((value) => value === text);
+  if (found === undefined) throw unsupportedValue(name, text, allowed);
+  return found;
+}
+
+/** Counts characters, of which a text of so many bytes has at most as many. */
+function shortText<Text extends string | null>(name: string, text: Text, maxLength: number): Text {
+  if (text !== null && characterCount(text) > maxLength) throw stringTooLong(name, text, maxLength);
+  return text;
+}
+
+/** Reads parameters such as `metadata[team]=search`. */
+function metadataParams(c: AppContext): Readonly<Record<string, string>> {
+  const { pairs, keyLength, valueLength } = METADATA_LIMITS;
+  const found = Object.entries(c.req.query()).flatMap(([name, value]) => {
+    const key = /^metadata\[(.*)\]$/s.exec(name)?.[1];
+    if (key === undefined) return [];
+    return [[shortText("metadata", key, keyLength), shortText(name, value, valueLength)] as const];
+  });
+  if (found.length > pairs) throw tooManyProperties("metadata", found.length, pairs);
+  return Object.fromEntries(found);
+}
