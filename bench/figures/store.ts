@@ -2,8 +2,6 @@
  * Measures claims and lists of the store on PostgreSQL with a large backlog. The plans of the very statements go to
  * standard error, by `auto_explain`.
  */
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "pg";
 import type { BatchId } from "../../src/batch/batch.ts";
@@ -24,13 +22,15 @@ const REPLICAS = 1_000;
 const RENEWALS = 200;
 const RENEWING = 4;
 const REPORT = JSON.stringify({ throughput: "x".repeat(500) });
-const SETTINGS = ["session_preload_libraries=auto_explain", "logging_collector=on"];
-/** The collector of the log writes a little later. */
+const SETTINGS = ["session_preload_libraries=auto_explain"];
+/** The log of the server arrives a little later. */
 const PLANS_AFTER_MS = 1_000;
 
 export async function measureStore({ storeBatchCount, storeChunkCount }: Sizes): Promise<Figure[]> {
+  const log: string[] = [];
   await using postgres = await startPostgres("the bench of the PostgreSQL store", {
     settings: SETTINGS,
+    onLog: (line) => log.push(line),
   });
   if (postgres === null) return [];
   const url = await postgres.createDatabase();
@@ -44,7 +44,7 @@ export async function measureStore({ storeBatchCount, storeChunkCount }: Sizes):
       ...(await measureRenewals(store, url)),
       await measureChunkBytes(url, storeChunkCount),
     ];
-    await printPlans(url, async () => {
+    await printPlans(url, log, async () => {
       await claim(store, severalOf(0, storeBatchCount));
       await store.listRunnable();
     });
@@ -182,20 +182,14 @@ const fill = (url: string, batchCount: number, chunkCount: number) =>
   });
 
 /** Prints the plans of the statements that `run` sends. */
-const printPlans = (url: string, run: () => Promise<void>) =>
+const printPlans = (url: string, log: string[], run: () => Promise<void>) =>
   withClient(url, async (client) => {
-    const read = async (query: string) => {
-      const { rows } = await client.query<{ value: string }>(query);
-      return rows[0]?.value ?? "";
-    };
-    const folder = await read("select current_setting('data_directory') as value");
-    const path = join(folder, await read("select pg_current_logfile() as value"));
     await client.query("alter system set auto_explain.log_analyze = on");
     await client.query("alter system set auto_explain.log_min_duration = 0");
     await client.query("select pg_reload_conf()");
     await delay(PLANS_AFTER_MS);
-    const before = readFileSync(path).length;
+    log.length = 0;
     await run();
     await delay(PLANS_AFTER_MS);
-    process.stderr.write(`${readFileSync(path).subarray(before)}\n`);
+    process.stderr.write(`${log.join("\n")}\n`);
   });

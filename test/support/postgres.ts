@@ -35,19 +35,23 @@ export interface TestPostgres extends AsyncDisposable {
 export interface PostgresServerOptions {
   /** Further settings, such as `fsync=on`. A test that needs some starts its own server, also where one is named. */
   readonly settings?: readonly string[];
+  /** Receives the lines that the server logs once it accepts connections. */
+  readonly onLog?: (line: string) => void;
 }
 
 /** Returns null, and says so on standard error, when there is none. In CI that is a failure. */
 export async function startPostgres(
   leftOut: string,
-  { settings = [] }: PostgresServerOptions = {},
+  options: PostgresServerOptions = {},
 ): Promise<TestPostgres | null> {
   const named = process.env["BATCHD_TEST_DATABASE_URL"];
-  if (named !== undefined && named !== "" && settings.length === 0) return databasesOn(named, null);
+  if (named !== undefined && named !== "" && options.settings === undefined) {
+    return databasesOn(named, null);
+  }
   const problems: string[] = [];
   for (const binaries of binaryFolders()) {
     try {
-      return await startServer(binaries, settings);
+      return await startServer(binaries, options);
     } catch (cause) {
       problems.push(`${binaries}: ${(cause as Error).message}`);
     }
@@ -120,7 +124,10 @@ function reachableBinaries(binaries: string, user: User, folder: string): string
   }
 }
 
-async function startServer(installed: string, settings: readonly string[]): Promise<TestPostgres> {
+async function startServer(
+  installed: string,
+  options: PostgresServerOptions,
+): Promise<TestPostgres> {
   const user = unprivileged();
   const folder = mkdtempSync(join(tmpdir(), "batchd-postgres-"));
   chmodSync(folder, 0o700);
@@ -138,7 +145,10 @@ async function startServer(installed: string, settings: readonly string[]): Prom
     const port = await freePort();
     let child: ChildProcess | null = null;
     const start = async () => {
-      child = await startChild(join(binaries, "postgres"), { user, data, folder, port, settings });
+      child = await startChild(join(binaries, "postgres"), {
+        ...options,
+        ...{ user, data, folder, port },
+      });
     };
     const stop = async (how: Stop = "fast") => {
       if (child === null || child.exitCode !== null || child.signalCode !== null) return;
@@ -162,18 +172,17 @@ async function startServer(installed: string, settings: readonly string[]): Prom
   }
 }
 
-interface ChildOptions {
+interface ChildOptions extends PostgresServerOptions {
   readonly user: User;
   readonly data: string;
   readonly folder: string;
   readonly port: number;
-  readonly settings: readonly string[];
 }
 
 /** The data end with the tests, so no commit waits for the disk unless a setting says so. */
 async function startChild(
   postgres: string,
-  { user, data, folder, port, settings: further }: ChildOptions,
+  { user, data, folder, port, settings: further = [], onLog = () => {} }: ChildOptions,
 ): Promise<ChildProcess> {
   const usual = ["fsync=off", "full_page_writes=off", "listen_addresses=127.0.0.1"];
   const settings = [...usual, ...further];
@@ -191,7 +200,7 @@ async function startChild(
   for await (const line of createInterface({ input: child.stderr })) {
     said.push(line);
     if (line.includes("ready to accept connections")) {
-      child.stderr.resume();
+      createInterface({ input: child.stderr }).on("line", onLog);
       return child;
     }
   }
