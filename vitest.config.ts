@@ -78,6 +78,8 @@ export default defineConfig(({ mode }) => ({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     teardownTimeout: 30_000,
+    // Shorter than the test, so that the failure says what did not come. The default is one second.
+    expect: { poll: { timeout: 50_000 } },
     // An error that nobody caught is a failure even when every assertion held.
     dangerouslyIgnoreUnhandledErrors: false,
     allowOnly: false,

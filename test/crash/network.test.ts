@@ -1,24 +1,41 @@
 /** Servers that are cut off from PostgreSQL, while others are not, and servers whose clocks are wrong. */
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
-import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
+import {
+  answeredLines,
+  Fleet,
+  type Member,
+  numbersTo,
+  submit,
+  type Worker,
+} from "../support/fleet.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
+import { named } from "../support/waits.ts";
 
-const LINES = 3_000;
+const LINES = 1_500;
+/** The lines that a worker gets answers for before it is disturbed: more than one chunk. */
+const ANSWERED = 300;
 /** On a machine that is busy with other work. */
-const TIME_LIMIT_MS = 180_000;
+const TIME_LIMIT_MS = 300_000;
+const WAIT_LIMIT_MS = 120_000;
+/** A silence is noticed when no statement has been answered for so long; half a minute when the URL does not say it. */
+const STATEMENT_MS = 10_000;
+/** Longer than a busy machine may keep a worker from renewing its leases, and much shorter than the shift. */
+const LONG_LEASE_SECONDS = 10;
 const SHIFT_MS = 5 * 60_000;
 
 const postgres = await startPostgres("servers that are cut off from PostgreSQL");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
-const eventually = (value: () => Promise<unknown>) =>
-  expect.poll(value, { timeout: TIME_LIMIT_MS });
+const eventually = (what: string, value: () => Promise<unknown>) =>
+  expect.poll(value, { timeout: WAIT_LIMIT_MS, message: what });
 
 const completed = ({ openai }: Member, id: string) =>
-  eventually(async () => (await openai.batches.retrieve(id)).status).toBe("completed");
+  eventually("the status of the batch", async () => {
+    return (await openai.batches.retrieve(id)).status;
+  }).toBe("completed");
 
 async function expectEveryLineOnce(api: Member, id: string): Promise<void> {
   await completed(api, id);
@@ -33,8 +50,10 @@ const metricsOf = async ({ url }: Member) =>
 const lostChunks = async (member: Member) =>
   (await metricsOf(member)).value("batchd_lease_changes_total", { kind: "chunk", change: "lost" });
 
+const isReady = async ({ url }: Member) => (await fetch(`${url}/ready`)).status;
+
 async function refusalOf({ url }: Member): Promise<unknown> {
-  const answer = await fetch(`${url}/v1/batches`);
+  const answer = await named(() => "the refusal", fetch(`${url}/v1/batches`));
   const { error } = (await answer.json()) as { error: Record<string, unknown> };
   return { status: answer.status, retryAfter: answer.headers.get("retry-after"), ...error };
 }
@@ -49,37 +68,63 @@ const clockWrongBy = (ms: number) => ({
   CLOCK_SHIFT_MS: String(ms),
 });
 
+interface Members {
+  readonly api: Member;
+  readonly cutOffApi: Member;
+  readonly cutOff: Worker;
+  readonly other: Worker;
+}
+
+async function expectOthersToGoOn(
+  { api, cutOffApi, cutOff, other }: Members,
+  setNetwork: (state: "well" | "broken") => void,
+): Promise<void> {
+  const workers = [cutOff, other];
+  const sentBefore = workers.map(({ upstream }) => upstream.total);
+  const lostBefore = await lostChunks(cutOff);
+  // None of them takes all lines before the other has its part of the slots.
+  for (const { upstream } of workers) upstream.holdAfter(upstream.total + ANSWERED);
+  const id = await submit(cutOffApi, LINES);
+  await Promise.all(
+    workers.map(({ upstream }, i) => upstream.reached(sentBefore[i]! + ANSWERED + 1)),
+  );
+  setNetwork("broken");
+  other.upstream.release();
+  const refusal = refusalOf(cutOffApi);
+  await expectEveryLineOnce(api, id);
+  expect(await refusal).toEqual(UNAVAILABLE);
+  expect(await isReady(cutOff)).toBe(503);
+
+  const slots = async () =>
+    (await metricsOf(cutOff)).value("batchd_upstream_concurrency_limit", { target: "model" });
+  await eventually("the slots of the worker that is cut off", slots).toBe(0);
+  const sent = other.upstream.total + cutOff.upstream.total;
+
+  cutOff.upstream.release();
+  setNetwork("well");
+  await eventually("/ready of the worker that was cut off", () => isReady(cutOff)).toBe(200);
+  const lost = async () => (await lostChunks(cutOff)) - lostBefore;
+  await eventually("its lost chunks", lost).toBeGreaterThan(0);
+  await expectEveryLineOnce(cutOffApi, id);
+  expect(other.upstream.total + cutOff.upstream.total).toBe(sent);
+}
+
 describe.skipIf(postgres === null)("on PostgreSQL", () => {
-  test.each(["cut", "silent"] as const)(
-    "a network that is %s between some servers and the database: they wait, the others go on, and nothing is doubled",
-    async (network) => {
+  test(
+    "a network that is cut, or silent, between some servers and the database: they wait, the others go on, and nothing is doubled",
+    async () => {
       const databaseUrl = await postgres!.createDatabase();
       const proxy = await TcpProxy.before(databaseUrl);
-      const behind = { databaseUrl: proxy.urlOf(databaseUrl) };
+      const behind = { databaseUrl: `${proxy.urlOf(databaseUrl)}?query_timeout=${STATEMENT_MS}` };
       await using fleet = new Fleet({ databaseUrl });
       const [api, cutOffApi] = await Promise.all([fleet.api(), fleet.api(behind)]);
       const [cutOff, other] = await Promise.all([fleet.worker(behind), fleet.worker()]);
-      const id = await submit(cutOffApi, LINES, 5);
-      await Promise.all([cutOff, other].map(({ upstream }) => upstream.reachedLines(400)));
-      cutOff.upstream.hold();
-      await cutOff.upstream.reachedLines(cutOff.upstream.total + 1);
-      proxy.network = network;
-      const refusal = refusalOf(cutOffApi);
-      await expectEveryLineOnce(api, id);
-      expect(await refusal).toEqual(UNAVAILABLE);
-      expect((await fetch(`${cutOff.url}/ready`)).status).toBe(503);
-
-      const slots = async () =>
-        (await metricsOf(cutOff)).value("batchd_upstream_concurrency_limit", { target: "model" });
-      await eventually(slots).toBe(0);
-      const sent = other.upstream.total + cutOff.upstream.total;
-
-      cutOff.upstream.release();
-      proxy.network = "well";
-      await eventually(async () => (await fetch(`${cutOff.url}/ready`)).status).toBe(200);
-      await eventually(() => lostChunks(cutOff)).toBeGreaterThan(0);
-      await expectEveryLineOnce(cutOffApi, id);
-      expect(other.upstream.total + cutOff.upstream.total).toBe(sent);
+      const members = { api, cutOffApi, cutOff, other };
+      for (const network of ["cut", "silent"] as const) {
+        await expectOthersToGoOn(members, (state) => {
+          proxy.network = state === "well" ? "well" : network;
+        });
+      }
     },
     TIME_LIMIT_MS,
   );
@@ -87,22 +132,28 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
   test(
     "clocks that are ten minutes apart change nothing: no lease is lost before its time, and none is kept after it",
     async () => {
-      await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+      const config = { engine: { lease_seconds: LONG_LEASE_SECONDS } };
+      await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase(), config });
       const api = await fleet.api({ env: clockWrongBy(-SHIFT_MS) });
       const [ahead, behind] = await Promise.all([
         fleet.worker({ env: clockWrongBy(SHIFT_MS) }),
         fleet.worker({ env: clockWrongBy(-SHIFT_MS) }),
       ]);
-      const id = await submit(api, LINES, 50);
-      await Promise.all([ahead, behind].map(({ upstream }) => upstream.reachedLines(100)));
+      const workers = [ahead, behind];
+      for (const { upstream } of workers) upstream.holdAfter(ANSWERED);
+      const id = await submit(api, LINES);
+      await Promise.all(workers.map(({ upstream }) => upstream.reachedLines(ANSWERED + 1)));
+      for (const { upstream } of workers) upstream.release();
       await expectEveryLineOnce(api, id);
-      for (const worker of [ahead, behind]) expect(await lostChunks(worker)).toBe(0);
+      for (const worker of workers) expect(await lostChunks(worker)).toBe(0);
       expect(ahead.upstream.total + behind.upstream.total).toBe(LINES);
 
       // The one that is ahead must not wait longer for the lease of the one that is behind.
-      const next = await submit(api, LINES, 50);
-      await behind.upstream.reached(behind.upstream.total + 50);
+      for (const { upstream } of workers) upstream.hold();
+      const next = await submit(api, LINES);
+      await behind.upstream.reached(behind.upstream.total + 1);
       await behind.batchd.kill();
+      ahead.upstream.release();
       await expectEveryLineOnce(api, next);
     },
     TIME_LIMIT_MS,

@@ -1,4 +1,5 @@
 import { createLog, type Log } from "../../src/telemetry/log.ts";
+import { named } from "./waits.ts";
 
 export interface LoggedEvent {
   readonly event: string;
@@ -41,7 +42,9 @@ export class Events {
       }
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.add(resolve);
-      await promise;
+      const wanted = `${count} x "${event}" ${JSON.stringify(fields)}`;
+      const describe = () => `${wanted} in the log, which has ${this.count(event, fields)}`;
+      await named(describe, promise);
     }
   }
 

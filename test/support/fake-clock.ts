@@ -1,4 +1,5 @@
 import type { Cancel, Clock } from "../../src/clock.ts";
+import { named } from "./waits.ts";
 
 interface Sleeper {
   /** The end of the sleep, as elapsed time. */
@@ -58,7 +59,7 @@ export class FakeClock implements Clock {
       if (isReached()) resolve();
     };
     this.#watchers.add(look);
-    await promise;
+    await named(() => `${count} sleeps on the fake clock, which has ${this.sleeperCount}`, promise);
     this.#watchers.delete(look);
   }
 

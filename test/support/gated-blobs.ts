@@ -9,6 +9,7 @@ import type {
   LinkHeaders,
   WriteHints,
 } from "../../src/blobs/blobs.ts";
+import { named } from "./waits.ts";
 
 class Gate {
   readonly #waiting: { readonly key: string; readonly open: () => void }[] = [];
@@ -32,7 +33,7 @@ class Gate {
       if (first !== undefined) return first.key;
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#arrivals.add(resolve);
-      await promise;
+      await named(() => `a blob below ${this.#prefix} at the gate`, promise);
       this.#arrivals.delete(resolve);
     }
   }

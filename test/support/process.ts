@@ -5,6 +5,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { killAtTestEnd } from "./leftovers.ts";
+import { named } from "./waits.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 /** The script that `npm start` runs. */
@@ -76,7 +77,11 @@ export class BatchdProcess implements AsyncDisposable {
   }
 
   /** Resolves to the address, once the server accepts requests. */
-  async listening(): Promise<string> {
+  listening(): Promise<string> {
+    return named(() => `the start of batchd, which has said:\n${this.#stderr}`, this.#listen());
+  }
+
+  async #listen(): Promise<string> {
     const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
     for await (const line of lines) {
       this.#stdout += `${line}\n`;
@@ -109,12 +114,16 @@ export class BatchdProcess implements AsyncDisposable {
   async loggedLike(pattern: RegExp): Promise<void> {
     while (!pattern.test(this.#stderr)) {
       if (this.#hasEnded) {
-        throw new Error(`batchd ended before it logged ${pattern}:\n${this.#stderr.slice(-4_000)}`);
+        throw new Error(`batchd ended before it logged ${pattern}:\n${this.#logEnd()}`);
       }
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.push(resolve);
-      await promise;
+      await named(() => `${pattern} in the log, which ends:\n${this.#logEnd()}`, promise);
     }
+  }
+
+  #logEnd(): string {
+    return this.#stderr.slice(-4_000);
   }
 
   /** Resolves to the peak memory during `work`. Linux only. */
@@ -133,7 +142,8 @@ export class BatchdProcess implements AsyncDisposable {
 
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<Exit> {
     this.#child.kill(signal);
-    return this.#exited;
+    const describe = () => `the end of batchd after ${signal}; its log ends:\n${this.#logEnd()}`;
+    return named(describe, this.#exited);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

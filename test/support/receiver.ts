@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
+import { named } from "./waits.ts";
 
 export interface ReceiverOptions {
   readonly port?: number;
@@ -81,7 +82,7 @@ export class Receiver implements AsyncDisposable {
     while (this.seen.length < count) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.add(resolve);
-      await promise;
+      await named(() => `${count} events at the receiver, which has ${this.seen.length}`, promise);
     }
   }
 

@@ -27,6 +27,7 @@ import { directivesFor } from "./directives.ts";
 import { type Given, give } from "./given.ts";
 import { readBody, readPrompt, sendJson } from "./model-http.ts";
 import { obey } from "./obey.ts";
+import { named } from "./waits.ts";
 
 /**
  * The connections that may wait to be accepted. With the usual 511, a busy machine loses some of 5,000 at once, for
@@ -97,7 +98,9 @@ export class TestUpstream implements AsyncDisposable {
   readonly #milestones: { isReached: () => boolean; resolve: () => void }[] = [];
   readonly #events = new EventEmitter();
   #isForgetful = false;
-  #held: (() => void)[] | null = null;
+  readonly #held: (() => void)[] = [];
+  /** The number of the last request that is answered at once. */
+  #holdsAfter = Number.POSITIVE_INFINITY;
   readonly #arrived: Exchange[] = [];
   readonly #awaiting: ((exchange: Exchange) => void)[] = [];
 
@@ -133,13 +136,20 @@ export class TestUpstream implements AsyncDisposable {
 
   /** Delays all answers until {@link release}. Requests are still read and counted. */
   hold(): void {
-    this.#held ??= [];
+    this.holdAfter(0);
+  }
+
+  /**
+   * Delays all answers after the first `count` until {@link release}. So a worker certainly gets some lines and holds
+   * others, at whatever speed it works.
+   */
+  holdAfter(count: number): void {
+    this.#holdsAfter = count;
   }
 
   release(): void {
-    const held = this.#held ?? [];
-    this.#held = null;
-    for (const letGo of held) letGo();
+    this.#holdsAfter = Number.POSITIVE_INFINITY;
+    for (const answer of this.#held.splice(0)) answer();
   }
 
   /** Stops the record of requests, so that millions of them take no memory. */
@@ -153,29 +163,32 @@ export class TestUpstream implements AsyncDisposable {
     if (exchange !== undefined) return Promise.resolve(exchange);
     const { promise, resolve } = Promise.withResolvers<Exchange>();
     this.#awaiting.push(resolve);
-    return promise;
+    return named(() => "the next request at the upstream", promise);
   }
 
   /** Resolves when `count` requests have come in total. */
   reached(count: number): Promise<void> {
-    return this.#milestone(() => this.total >= count);
+    const describe = () => `${count} requests at the upstream, which has had ${this.total}`;
+    return this.#milestone(describe, () => this.total >= count);
   }
 
   /** Resolves when requests of `count` different lines have come. */
   reachedLines(count: number): Promise<void> {
-    return this.#milestone(() => this.received.size >= count);
+    const describe = () => `${count} lines at the upstream, which has had ${this.received.size}`;
+    return this.#milestone(describe, () => this.received.size >= count);
   }
 
-  async #milestone(isReached: () => boolean): Promise<void> {
+  async #milestone(describe: () => string, isReached: () => boolean): Promise<void> {
     if (isReached()) return;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#milestones.push({ isReached, resolve });
-    await promise;
+    await named(describe, promise);
   }
 
   /** Resolves when no request is in flight. */
   async idle(): Promise<void> {
-    while (this.inFlight > 0) await once(this.#events, "left");
+    const describe = () => `the end of ${this.inFlight} requests at the upstream`;
+    while (this.inFlight > 0) await named(describe, once(this.#events, "left"));
   }
 
   /** Resets every connection and frees the port. */
@@ -260,7 +273,7 @@ export class TestUpstream implements AsyncDisposable {
     const count = (this.received.get(line) ?? 0) + 1;
     this.received.set(line, count);
     this.#announce();
-    if (this.#held !== null) {
+    if (number > this.#holdsAfter) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#held.push(resolve);
       await promise;

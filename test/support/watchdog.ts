@@ -1,10 +1,15 @@
 /**
- * Ends a test file whose event loop has stopped. An endless loop fires no timer, so the timeout of its test never
+ * Ends what hangs, and says where.
+ *
+ * A test whose time is over says which of its waits never ended (`waits.ts`).
+ *
+ * A test file whose event loop has stopped is ended. An endless loop fires no timer, so the timeout of its test never
  * comes, and vitest waits for ever. A separate thread notices that no turn ends, names the test, and kills the process.
  * vitest reports a failure and continues with the other files.
  */
 import { Worker } from "node:worker_threads";
-import { beforeEach, expect, inject } from "vitest";
+import { afterEach, beforeEach, expect, inject } from "vitest";
+import { openWaits } from "./waits.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -43,4 +48,12 @@ setInterval(() => Atomics.add(turns, 0, 1), POLL_EVERY_MS).unref();
 beforeEach(() => {
   const { testPath, currentTestName } = expect.getState();
   watcher.postMessage(`${testPath} > ${currentTestName}`);
+});
+
+// The hook comes before the servers and processes of the test end, and with them its waits.
+afterEach(({ task }) => {
+  const [error] = task.result?.errors ?? [];
+  const waits = openWaits();
+  if (error === undefined || waits.length === 0) return;
+  error.message += `\nThe test was waiting for:\n${waits.map((wait) => `- ${wait}`).join("\n")}`;
 });

@@ -1,0 +1,30 @@
+/**
+ * Names what tests wait for. A test that ends because its time is over says which of its waits never ended
+ * (`watchdog.ts`).
+ */
+interface Wait {
+  /** Describes the wait and how far it has come. */
+  readonly describe: () => string;
+  readonly startedAtMs: number;
+}
+
+const open = new Set<Wait>();
+
+/** Waits for the promise under a name. */
+export async function named<T>(describe: () => string, promise: PromiseLike<T>): Promise<T> {
+  const wait = { describe, startedAtMs: performance.now() };
+  open.add(wait);
+  try {
+    return await promise;
+  } finally {
+    open.delete(wait);
+  }
+}
+
+/** Describes the waits that have not ended. */
+export function openWaits(): string[] {
+  return [...open].map(({ describe, startedAtMs }) => {
+    const seconds = ((performance.now() - startedAtMs) / 1000).toFixed(0);
+    return `${describe()} (for ${seconds} s)`;
+  });
+}
