@@ -6,6 +6,7 @@ import { Batches } from "./api/batches.ts";
 import { Files } from "./api/files.ts";
 import { Idempotency } from "./api/idempotency.ts";
 import { Interactive } from "./api/interactive.ts";
+import { InteractiveSlots } from "./api/interactive-slots.ts";
 import { Keys } from "./api/keys.ts";
 import { Models } from "./api/models.ts";
 import { Results } from "./api/results.ts";
@@ -95,49 +96,35 @@ const newResults = (batches: Batches, { clock }: Parts, engine: Engine): Results
     finishedLines: (batch, query) => engine.finishedLines(batch, query),
   });
 
+function newInteractive(parts: Parts): Interactive {
+  const { configNow } = parts;
+  const rulesOf = rulesOfAll(configNow);
+  const slots = new InteractiveSlots({ ...parts, rulesOf });
+  return new Interactive({
+    ...parts,
+    ...{ rulesOf, slots, defaultModel: () => defaultModelOf(configNow()) },
+  });
+}
+
 /** The use cases, and what HTTP needs beside them. */
 export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
-  const { store, blobs, intents, upstreams, fleet, memory, audit } = parts;
-  const { clock, log, metrics, tracing, configNow } = parts;
+  const { store, blobs, upstreams, fleet, memory, audit } = parts;
+  const { clock, log, metrics, configNow } = parts;
   const batches = newBatches(parts, engine);
   const limits = () => configNow().limits;
   const maxFileBytes = () => limits().max_file_bytes;
   const maxUploadBytes = () => limits().max_upload_bytes;
-  const defaultModel = () => defaultModelOf(configNow());
   const nudge = () => engine.nudge();
   const rulesOf = rulesOfAll(configNow);
-  const files = new Files({
-    rulesOf,
-    store,
-    blobs,
-    intents,
-    memory,
-    clock,
-    log,
-    tracing,
-    maxFileBytes,
-    nudge,
-  });
+  const files = new Files({ ...parts, rulesOf, maxFileBytes, nudge });
   return {
     files,
-    uploads: new Uploads({
-      rulesOf,
-      store,
-      blobs,
-      intents,
-      memory,
-      clock,
-      log,
-      files,
-      maxFileBytes,
-      maxUploadBytes,
-      nudge,
-    }),
+    uploads: new Uploads({ ...parts, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
     batches,
     results: newResults(batches, parts, engine),
     models: new Models(upstreams, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
-    interactive: new Interactive({ upstreams, clock, tracing, defaultModel, rulesOf }),
+    interactive: newInteractive(parts),
     maxLineBytes: () => limits().max_line_bytes,
     forecastsFor: (batches) => engine.forecastsFor(batches),
     audit,

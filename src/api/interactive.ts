@@ -19,6 +19,7 @@ import type {
   UpstreamRequest,
   Upstreams,
 } from "../upstream/upstream.ts";
+import type { InteractiveSlots } from "./interactive-slots.ts";
 
 /** The endpoints whose answers a client may wait for. */
 export const INTERACTIVE_ENDPOINTS = [
@@ -46,6 +47,7 @@ export interface InteractiveDeps {
   /** Returns the model for requests that name none; null without one. */
   readonly defaultModel: () => string | null;
   readonly rulesOf: RulesOf;
+  readonly slots: Pick<InteractiveSlots, "take">;
 }
 
 /** The answer in progress; `disconnected` when the client disconnected before it began. */
@@ -76,12 +78,17 @@ export class Interactive {
     if (route === null) {
       throw modelNotFound(model);
     }
-    const result = await this.#proxy(
-      route,
-      { ...request, model, isModelInBody: named !== null },
-      disconnected,
-    );
-    if (result.kind === "proxied") return result;
+    const end = await this.#deps.slots.take(request.project);
+    const resolved = { ...request, model, isModelInBody: named !== null };
+    const result = await this.#proxy(route, resolved, disconnected).catch((cause: unknown) => {
+      end();
+      throw cause;
+    });
+    if (result.kind === "proxied") {
+      finished(result.body, end);
+      return result;
+    }
+    end();
     if (disconnected.aborted) return { kind: "disconnected" };
     throw failureOf(result, model);
   }

@@ -114,7 +114,11 @@ export class Uploads {
       const counting = { maxBytes: blobs.heldByPutBytes, clock };
       const { bytes } = await blobs.put(blobKey, countedIn(room, bounded(incoming), counting));
       const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
-      const isTaken = await store.insertPartIfPending(stored);
+      const { project } = asked;
+      const { quotas } = this.#deps.rulesOf(project);
+      const isTaken = await withinQuotas(project, () =>
+        store.insertPartIfPending(stored, { project, quotas }),
+      );
       if (!isTaken) throw await this.#notTaken(asked, blobKey);
       return stored;
     });

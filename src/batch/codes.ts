@@ -26,7 +26,7 @@ export const FAULT_CODES = {
   too_many_inputs:
     "The requests of an embeddings batch have more inputs together than allowed (`limits.max_embedding_inputs_per_batch`).",
   token_limit_exceeded:
-    "The project has more to do than it may (`quotas.enqueued_lines`); the message names the quota. Ask again when other batches have ended.",
+    "The project has more to do than it may (`quotas.enqueued_lines`, `quotas.enqueued_tokens`); the message names the quota. Ask again when other batches have ended.",
   file_too_large: "The file is larger than the server takes (`limits.max_file_bytes`).",
   input_unreadable: "The file was stored, but its content cannot be read any more.",
   internal_error:

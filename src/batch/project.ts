@@ -7,9 +7,12 @@ export interface Quotas {
   readonly openBatches: number | null;
   /** The lines of its open batches without an answer. */
   readonly enqueuedLines: number | null;
+  /** The input tokens of its open batches, as they were estimated when their lines were checked. */
+  readonly enqueuedTokens: number | null;
   readonly files: number | null;
   readonly storedBytes: number | null;
   readonly requestsPerMinute: number | null;
+  readonly interactiveAtOnce: number | null;
 }
 
 export interface ProjectRules {

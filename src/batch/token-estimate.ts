@@ -36,8 +36,12 @@ export function estimateTokens(body: Buffer): number {
   }
   const answerTokens = Math.min(allowed.answerTokens || USUAL_ANSWER_TOKENS, MAX_ANSWER_TOKENS);
   const choiceCount = Math.min(allowed.choiceCount, MAX_CHOICES);
-  return Math.ceil(body.length / BYTES_PER_TOKEN) + answerTokens * choiceCount;
+  return estimateInputTokens(body.length) + answerTokens * choiceCount;
 }
+
+/** Returns the estimate of the input alone, which enqueued tokens are counted by. */
+export const estimateInputTokens = (bodyBytes: number): number =>
+  Math.ceil(bodyBytes / BYTES_PER_TOKEN);
 
 /** Returns the number at the extent; null for a value that is no count. */
 function countAt(body: Buffer, start: number, end: number): number | null {

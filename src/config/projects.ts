@@ -18,13 +18,20 @@ const QUOTAS = z.strictObject({
     left_out: NO_LIMIT,
     example: "1000000",
   }),
+  enqueued_tokens: int(0, 1_000_000_000_000_000).optional().meta({
+    description:
+      "Input tokens of open batches together, as estimated from their bytes. A batch that would exceed it fails with `token_limit_exceeded`.",
+    left_out: NO_LIMIT,
+    example: "500000000",
+  }),
   files: int(0, 1_000_000_000).optional().meta({
     description: "Files, results included. One more upload is refused.",
     left_out: NO_LIMIT,
     example: "10000",
   }),
   stored_bytes: bytes(0, Number.MAX_SAFE_INTEGER).optional().meta({
-    description: "Bytes of all files together, results included. An upload beyond it is refused.",
+    description:
+      "Bytes of all files together, with results and the parts of uploads that are not completed. An upload beyond it is refused.",
     left_out: NO_LIMIT,
     example: "50GB",
   }),
@@ -32,6 +39,11 @@ const QUOTAS = z.strictObject({
     description: "Requests to the API in a minute of the clock, at all servers together.",
     left_out: NO_LIMIT,
     example: "600",
+  }),
+  interactive_at_once: int(1, 1_000_000).optional().meta({
+    description: "Interactive requests under way at once, at all servers together.",
+    left_out: NO_LIMIT,
+    example: "8",
   }),
 });
 
@@ -78,9 +90,11 @@ function rulesFrom({ weight, models, quotas, ...lifetimes }: ProjectConfig): Pro
     quotas: {
       openBatches: quotas.open_batches ?? null,
       enqueuedLines: quotas.enqueued_lines ?? null,
+      enqueuedTokens: quotas.enqueued_tokens ?? null,
       files: quotas.files ?? null,
       storedBytes: quotas.stored_bytes ?? null,
       requestsPerMinute: quotas.requests_per_minute ?? null,
+      interactiveAtOnce: quotas.interactive_at_once ?? null,
     },
     fileLifetimeSeconds: lifetimes.files_expire_after ?? null,
     resultLifetimeSeconds: lifetimes.results_expire_after ?? null,

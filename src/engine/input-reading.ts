@@ -6,9 +6,11 @@
  */
 import type { Batch, Fault } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
+import type { ParsedLine } from "../batch/line.ts";
 import { LineChecker, type LineFault } from "../batch/line-check.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import type { SplitLine } from "../batch/split.ts";
+import { estimateInputTokens } from "../batch/token-estimate.ts";
 import type { BatchPlan } from "../store/validation.ts";
 import { parsedLine } from "./parsed-line.ts";
 import type { ServedModels } from "./served-models.ts";
@@ -56,6 +58,7 @@ export class InputReading {
   readonly #planner: Planner;
   readonly #faults: Fault[] = [];
   #lineCount = 0;
+  #estimatedTokens = 0;
 
   constructor(batch: Batch, { limits, models, defaultModel }: Rules) {
     this.#limits = limits;
@@ -83,10 +86,16 @@ export class InputReading {
     }
     const parsed = parsedLine(bytes);
     if (parsed instanceof Promise) {
-      return parsed.then((found) => this.#judge(line, this.#checker.findFault(bytes, found)));
+      return parsed.then((found) => this.#check(line, bytes, found));
     }
-    this.#judge(line, this.#checker.findFault(bytes, parsed));
+    this.#check(line, bytes, parsed);
     return null;
+  }
+
+  #check(line: SplitLine, bytes: Buffer, parsed: ParsedLine | null): void {
+    const body = parsed?.body ?? null;
+    if (body !== null) this.#estimatedTokens += estimateInputTokens(body.end - body.start);
+    this.#judge(line, this.#checker.findFault(bytes, parsed));
   }
 
   #judge(line: SplitLine, fault: LineFault | null): void {
@@ -121,7 +130,9 @@ export class InputReading {
     }
     const chunks = this.#planner.finish();
     const defaultModel = this.#defaultModel;
-    return { ok: true, plan: { model, defaultModel, total: this.#lineCount, chunks } };
+    const estimatedTokens = this.#estimatedTokens;
+    const total = this.#lineCount;
+    return { ok: true, plan: { model, defaultModel, total, estimatedTokens, chunks } };
   }
 
   #plan(line: SplitLine): void {

@@ -126,7 +126,8 @@ async function start(
   } catch (error) {
     if (!(error instanceof QuotaExceeded)) throw error;
     const { quota, limit } = error;
-    const message = `Enqueued line limit reached for ${plan.model} in project ${batch.project}. Limit: ${limit.toLocaleString("en-US")} enqueued lines (${quota}). Please try again once some in_progress batches have been completed.`;
+    const unit = quota === "enqueued_tokens" ? "token" : "line";
+    const message = `Enqueued ${unit} limit reached for ${plan.model} in project ${batch.project}. Limit: ${limit.toLocaleString("en-US")} enqueued ${unit}s (${quota}). Please try again once some in_progress batches have been completed.`;
     return {
       ok: false,
       faults: [{ code: "token_limit_exceeded", message, param: null, line: null }],

@@ -7,7 +7,7 @@ import type { Quotas } from "../batch/project.ts";
 /** The rejection of a commit that would exceed a quota. Nothing is stored. */
 export class QuotaExceeded extends Error {
   override readonly name = "QuotaExceeded";
-  readonly quota: "files" | "stored_bytes" | "open_batches" | "enqueued_lines";
+  readonly quota: "files" | "stored_bytes" | "open_batches" | "enqueued_lines" | "enqueued_tokens";
   readonly limit: number;
 
   constructor(quota: QuotaExceeded["quota"], limit: number) {
@@ -19,7 +19,7 @@ export class QuotaExceeded extends Error {
 
 export type FileQuotas = Pick<Quotas, "files" | "storedBytes">;
 export type BatchQuotas = Pick<Quotas, "openBatches">;
-export type LineQuotas = Pick<Quotas, "enqueuedLines">;
+export type LineQuotas = Pick<Quotas, "enqueuedLines" | "enqueuedTokens">;
 
 /** What a project may ask for in the present minute. */
 export interface RequestAllowance {
@@ -49,9 +49,21 @@ export interface QuotaStore {
   releaseInteractiveSlot(id: string): Promise<void>;
 }
 
+/** A project and its limit for the bytes of its files, with the parts of uploads that are not completed. */
+export interface ByteQuota {
+  readonly project: string;
+  readonly quotas: Pick<Quotas, "storedBytes">;
+}
+
+/** The files of a project, and their bytes with those of pending uploads. */
+export interface StoredSums {
+  readonly files: number;
+  readonly bytes: number;
+}
+
 /** Throws when a project that has this much would exceed a limit with one file of `bytes` more. */
 export function assertRoomForFile(
-  has: { readonly files: number; readonly bytes: number },
+  has: StoredSums,
   bytes: number,
   { files, storedBytes }: FileQuotas,
 ): void {
@@ -61,8 +73,31 @@ export function assertRoomForFile(
   }
 }
 
+/** Throws as {@link assertRoomForFile} does, for a part of an upload, which is no file yet. */
+export const assertRoomForPart = (
+  has: StoredSums,
+  bytes: number,
+  { storedBytes }: ByteQuota["quotas"],
+): void => assertRoomForFile(has, bytes, { files: null, storedBytes });
+
 export const boundsFiles = (quotas: FileQuotas | undefined): quotas is FileQuotas =>
   quotas !== undefined && (quotas.files !== null || quotas.storedBytes !== null);
+
+/** Throws when a project would have more to do than it may, with a batch that starts. */
+export function assertRoomForLines(
+  has: { readonly lines: number; readonly tokens: number },
+  { enqueuedLines, enqueuedTokens }: LineQuotas,
+): void {
+  if (enqueuedLines !== null && has.lines > enqueuedLines) {
+    throw new QuotaExceeded("enqueued_lines", enqueuedLines);
+  }
+  if (enqueuedTokens !== null && has.tokens > enqueuedTokens) {
+    throw new QuotaExceeded("enqueued_tokens", enqueuedTokens);
+  }
+}
+
+export const boundsLines = (quotas: LineQuotas | undefined): quotas is LineQuotas =>
+  quotas !== undefined && (quotas.enqueuedLines !== null || quotas.enqueuedTokens !== null);
 
 export const MINUTE_MS = 60_000;
 

@@ -6,7 +6,7 @@ import type { FileId, PartId, ScopedId, StoredFile, UploadId } from "../batch/ba
 import type { FilePurpose } from "../contract/file.ts";
 import type { UPLOAD_STATUSES } from "../contract/upload.ts";
 import type { Receipt } from "./idempotency.ts";
-import type { FileQuotas } from "./quotas.ts";
+import type { ByteQuota, FileQuotas } from "./quotas.ts";
 
 export type UploadStatus = (typeof UPLOAD_STATUSES)[number];
 
@@ -39,8 +39,11 @@ export interface UploadPart {
 export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
-  /** Returns false when the upload is not pending, or has expired, or the intent of the part was revoked. */
-  insertPartIfPending(part: UploadPart): Promise<boolean>;
+  /**
+   * Returns false when the upload is not pending, or has expired, or the intent of the part was revoked. Rejects with
+   * `QuotaExceeded` when the project would have more bytes than it may.
+   */
+  insertPartIfPending(part: UploadPart, limit?: ByteQuota): Promise<boolean>;
   /** Lists all parts of an upload, in the order of their arrival. */
   listParts(uploadId: UploadId): Promise<UploadPart[]>;
   /**

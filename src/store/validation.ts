@@ -18,6 +18,8 @@ export interface BatchPlan {
   /** The model is settled once, and later configurations do not change it. */
   readonly defaultModel: string | null;
   readonly total: number;
+  /** The estimate of the input tokens of all lines. */
+  readonly estimatedTokens: number;
   readonly chunks: readonly PlannedChunk[];
 }
 

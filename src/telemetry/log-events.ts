@@ -37,6 +37,10 @@ export const LOG_EVENTS = {
     "config.warning": "A configuration that took effect has something that is probably not meant.",
     "config.restart_needed": "Some of what was changed takes effect at the next start.",
     "download.broken": "A download ended before its last byte; most often the client went.",
+    "interactive_slot.not_released":
+      "The slot of an interactive request is free only after a while.",
+    "interactive_slots.not_renewed":
+      "The slots of interactive requests may end early, as the store is away: a project may have more under way.",
     "failure.not_counted": "A failure could not be counted, as the store was away.",
     "idempotency_key.not_renewed":
       "The claim of a key could not be renewed; it is tried again before the claim runs out.",

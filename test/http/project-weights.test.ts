@@ -1,6 +1,6 @@
 /** Projects share an upstream by their weights, seen from the upstream. */
-import OpenAI from "openai";
 import { expect, test } from "vitest";
+import { clientOf } from "../support/projects.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -15,7 +15,7 @@ const configOf = (url: string, projects: readonly object[]) => ({
 });
 
 async function submit({ url }: TestService, project: string): Promise<string> {
-  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: `key-${project}`, maxRetries: 0 });
+  const openai = clientOf(url, `key-${project}`);
   const lines = Array.from({ length: LINES }, (_, n) => chatLine(`${project}-${n}`, "Hello"));
   const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
   const { id } = await openai.files.create({ file, purpose: "batch" });

@@ -2,69 +2,26 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { Fleet } from "../support/fleet.ts";
 import { startPostgres } from "../support/postgres.ts";
-import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import {
+  type Answer,
+  ask,
+  configWith,
+  count,
+  create,
+  LINE,
+  PARALLEL,
+  together,
+  upload,
+} from "../support/projects.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const TIME_LIMIT_MS = 180_000;
-const PARALLEL = 200;
-const LINE = `${chatLine("a", "Hello")}\n`;
 
 const postgres = await startPostgres("quotas on several servers");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });
-
-type Answer = { readonly status: number; readonly headers: Headers; readonly body: Body };
-interface Body {
-  readonly id?: string;
-  readonly data?: readonly { readonly id: string }[];
-  readonly error?: { readonly code: string; readonly type: string; readonly message: string };
-}
-
-const keys = [
-  { name: "a", key: "key-a", project: "search" },
-  { name: "b", key: "key-b", project: "other" },
-];
-const configWith = (project: object) => ({
-  auth: { keys },
-  projects: [{ name: "search", ...project }],
-});
-
-async function ask(url: string, path: string, init: RequestInit = {}, key = "key-a") {
-  const headers = { authorization: `Bearer ${key}` };
-  const response = await fetch(`${url}/v1/${path}`, { headers, ...init });
-  const { status, headers: answered } = response;
-  return { status, headers: answered, body: (await response.json()) as Body } satisfies Answer;
-}
-
-function upload(url: string, content = LINE, key?: string): Promise<Answer> {
-  const body = new FormData();
-  body.set("purpose", "batch");
-  body.set("file", new Blob([content]), "a.jsonl");
-  return ask(url, "files", { method: "POST", body }, key);
-}
-
-const create = (url: string, fileId: string, key?: string): Promise<Answer> =>
-  ask(
-    url,
-    "batches",
-    {
-      method: "POST",
-      body: JSON.stringify({
-        input_file_id: fileId,
-        endpoint: "/v1/chat/completions",
-        completion_window: "24h",
-      }),
-    },
-    key,
-  );
-
-const count = (answers: readonly Answer[], status: number) =>
-  answers.filter((answer) => answer.status === status).length;
-
-/** Sends as many requests at once, to the servers in turn. */
-const together = (urls: readonly string[], send: (url: string) => Promise<Answer>) =>
-  Promise.all(Array.from({ length: PARALLEL }, (_, n) => send(urls[n % urls.length] as string)));
 
 type Start = (project: object) => Promise<AsyncDisposable & { readonly urls: readonly string[] }>;
 

@@ -28,6 +28,13 @@ async function addPart(store: Store, upload: Upload): Promise<UploadPart> {
   return part;
 }
 
+/** Adds a part of 10 bytes where the project may have 25. */
+async function addBoundedPart(store: Store, upload: Upload): Promise<boolean> {
+  const part = aPart(upload, { bytes: 10 });
+  await store.declareBlobs([part.blobKey], 60_000);
+  return store.insertPartIfPending(part, { project: PROJECT, quotas: { storedBytes: 25 } });
+}
+
 /** The ways in which an upload ends; each begins with one that has time until `SOON_MS`. */
 const ENDINGS: Record<string, (store: Store, upload: Upload) => Promise<void>> = {
   completed: async (store, upload) => void (await completeUpload(store, { upload, file: aFile() })),
@@ -37,6 +44,23 @@ const ENDINGS: Record<string, (store: Store, upload: Upload) => Promise<void>> =
 };
 
 export function testUploads(open: OpenStore): void {
+  test("parts count as stored bytes of their project until the upload ends, and exactly", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const upload = await insertUpload(store);
+    const other = await insertUpload(store, { project: "other" });
+    await insertPart(store, aPart(other, { bytes: 1_000 }));
+    const added = await Promise.allSettled(
+      Array.from({ length: 20 }, () => addBoundedPart(store, upload)),
+    );
+    expect(added.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+    expect(added.find(({ status }) => status === "rejected")).toMatchObject({
+      reason: { quota: "stored_bytes", limit: 25 },
+    });
+    await store.cancelUploadIfPending({ project: PROJECT, id: upload.id });
+    expect(await addBoundedPart(store, await insertUpload(store))).toBe(true);
+  });
+
   testParts(open);
   testCompletion(open);
   testEnding(open);

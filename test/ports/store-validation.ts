@@ -22,6 +22,27 @@ const faults: Fault[] = [
 ];
 
 export function testValidation(open: OpenStore): void {
+  test.each([
+    ["enqueued_lines", { enqueuedLines: 25, enqueuedTokens: null }],
+    ["enqueued_tokens", { enqueuedLines: null, enqueuedTokens: 25 }],
+  ])("of batches that start at once exactly as many do as %s allows", async (quota, quotas) => {
+    await using opened = await open();
+    const { store } = opened;
+    const claimed = [];
+    for (let i = 0; i < 10; i++) {
+      await insertBatch(store);
+      claimed.push((await store.claimBatchToValidate(claimBy("a")))!);
+    }
+    // Each has ten lines of a token.
+    const started = await Promise.allSettled(
+      claimed.map(({ lease }) => store.startBatchIfLeased(lease, aPlan(), quotas)),
+    );
+    expect(started.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+    expect(started.find(({ status }) => status === "rejected")).toMatchObject({
+      reason: { quota, limit: 25 },
+    });
+  });
+
   test("batches are validated in the order of their creation, each by one worker", async () => {
     await using opened = await open();
     const { store } = opened;

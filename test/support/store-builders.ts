@@ -111,6 +111,7 @@ export function aPlan(models: readonly string[] = ["llama"]): BatchPlan {
     model: models[0] ?? "llama",
     defaultModel: null,
     total: chunks.length * LINES_PER_CHUNK,
+    estimatedTokens: chunks.length * LINES_PER_CHUNK,
     chunks,
   };
 }

@@ -124,6 +124,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     models: new Models({ listModels: async () => [...(options.models ?? [])] }, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
     interactive: new Interactive({
+      slots: { take: async () => () => {} },
       upstreams: { findRoute: () => null },
       clock,
       tracing: NO_TRACING,

@@ -4,9 +4,16 @@ import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batc
 import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import { assertRoomForFile, boundsFiles, type FileQuotas } from "../quotas.ts";
+import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
-import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
+import {
+  isDeleted,
+  isFileThatMayExpire,
+  isListed,
+  isOpenBatch,
+  isPendingUpload,
+  statusIn,
+} from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -126,16 +133,21 @@ export async function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas):
   await lockLists(db, file.project);
   if (boundsFiles(quotas)) {
     // No other file of the project comes between, because its lists are locked.
-    const [has] = await db
-      .select({
-        files: sql`count(*)`.mapWith(Number),
-        bytes: sql`coalesce(sum(bytes), 0)`.mapWith(Number),
-      })
-      .from(files)
-      .where(and(eq(files.project, file.project), isListed));
-    if (has !== undefined) assertRoomForFile(has, file.bytes, quotas);
+    assertRoomForFile(await storedBy(db, file.project), file.bytes, quotas);
   }
   await db.insert(files).values(file);
+}
+
+/** Sums up what a project has stored. The caller has locked its lists. */
+export async function storedBy(db: Db, project: string): Promise<StoredSums> {
+  const { rows } = await db.execute<{ files: string; bytes: string }>(sql`
+    select count(*) as files, coalesce(sum(bytes), 0) + (
+      select coalesce(sum(part.bytes), 0)
+      from uploads join upload_parts as part on part.upload_id = uploads.id
+      where uploads.project = ${project} and ${isPendingUpload}) as bytes
+    from files where project = ${project} and ${isListed}`);
+  const [sums] = rows;
+  return { files: Number(sums?.files), bytes: Number(sums?.bytes) };
 }
 
 /** A deleted file still marks a place until it is forgotten: scripts delete each file of a page, then ask for the next. */

@@ -132,7 +132,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
 
     insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: (upload) => uploads.find(upload),
-    insertPartIfPending: (part) => uploads.insertPartIfPending(part, now()),
+    insertPartIfPending: (part, limit) => uploads.insertPartIfPending(part, limit, now()),
     listParts: (uploadId) => uploads.listParts(uploadId),
     completeUploadIfPending: (upload, file, quotas) =>
       uploads.completeIfPending(upload, { file, quotas }, now()),

@@ -5,16 +5,17 @@
 
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { FileQuotas } from "../quotas.ts";
+import { assertRoomForPart, type ByteQuota, type FileQuotas } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
-import { insertFile } from "./files.ts";
+import { insertFile, storedBy } from "./files.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent, haveIntents } from "./intents.ts";
+import { lockLists } from "./order.ts";
 import { isUpload } from "./scope.ts";
 
 const hasTime = (now: SQL) => and(isPendingUpload, gt(uploads.expiresAtMs, now));
@@ -44,7 +45,7 @@ export class PostgresUploads {
     return row === undefined ? null : uploadFromRow(row);
   }
 
-  insertPartIfPending(part: UploadPart, now: SQL): Promise<boolean> {
+  insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined, now: SQL): Promise<boolean> {
     return this.#db.transaction(async (db) => {
       if (!(await haveIntents(db, [part.blobKey]))) return false;
       const { rowCount } = await db
@@ -53,6 +54,10 @@ export class PostgresUploads {
         .where(and(eq(uploads.id, part.uploadId), hasTime(now)));
       if (rowCount === 0) return false;
       await consumeIntent(db, part.blobKey);
+      if (limit !== undefined && limit.quotas.storedBytes !== null) {
+        await lockLists(db, limit.project);
+        assertRoomForPart(await storedBy(db, limit.project), part.bytes, limit.quotas);
+      }
       await db.insert(uploadParts).values(part);
       return true;
     });

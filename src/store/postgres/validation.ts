@@ -3,7 +3,7 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
-import { type LineQuotas, QuotaExceeded } from "../quotas.ts";
+import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
 import { isListed, isOpenBatch, waitsForValidation } from "./conditions.ts";
@@ -101,6 +101,7 @@ export class PostgresValidation {
           model: plan.model,
           defaultModel: plan.defaultModel,
           totalCount: plan.total,
+          estimatedTokens: plan.estimatedTokens,
           inProgressAtMs: now,
           hasChunks: true,
           failureCount: 0,
@@ -109,7 +110,7 @@ export class PostgresValidation {
         .where(and(isHeldBatch(lease), waitsForValidation))
         .returning({ project: batches.project });
       if (started === undefined) return false;
-      await assertRoom(db, started.project, quotas?.enqueuedLines ?? null);
+      if (boundsLines(quotas)) await assertRoom(db, started.project, quotas);
       await sendNudge(db, "batch_started");
       for (const page of pagesOf(plan.chunks)) {
         await insertChunks(db, batchId, page);
@@ -123,14 +124,16 @@ export class PostgresValidation {
  * Counts the lines of the batch too, so it must have started within the same transaction. The lock keeps other batches of the
  * project from starting in between.
  */
-async function assertRoom(db: Db, project: string, limit: number | null): Promise<void> {
-  if (limit === null) return;
+async function assertRoom(db: Db, project: string, quotas: LineQuotas): Promise<void> {
   await lockLists(db, project);
-  const [lines] = await db
-    .select({ count: sql`sum(total_count - completed_count - failed_count)`.mapWith(Number) })
+  const [has] = await db
+    .select({
+      lines: sql`sum(total_count - completed_count - failed_count)`.mapWith(Number),
+      tokens: sql`sum(estimated_tokens)`.mapWith(Number),
+    })
     .from(batches)
     .where(and(eq(batches.project, project), isOpenBatch, isListed));
-  if ((lines?.count ?? 0) > limit) throw new QuotaExceeded("enqueued_lines", limit);
+  if (has !== undefined) assertRoomForLines(has, quotas);
 }
 
 /** Passes arrays, because a statement with thousands of parameters takes long to make and to parse. */

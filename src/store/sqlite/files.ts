@@ -4,9 +4,16 @@ import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batc
 import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import { assertRoomForFile, boundsFiles, type FileQuotas } from "../quotas.ts";
+import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
-import { isDeleted, isFileThatMayExpire, isListed, isOpenBatch, statusIn } from "./conditions.ts";
+import {
+  isDeleted,
+  isFileThatMayExpire,
+  isListed,
+  isOpenBatch,
+  isPendingUpload,
+  statusIn,
+} from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -20,15 +27,20 @@ const EXPIRY_PAGE = 500;
 /** Inserts the row of a file, as a part of a transaction. */
 export function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas): void {
   if (boundsFiles(quotas)) {
-    const [has] = db
-      .select({ files: sql<number>`count(*)`, bytes: sql<number>`coalesce(sum(bytes), 0)` })
-      .from(files)
-      .where(and(eq(files.project, file.project), isListed))
-      .all();
-    if (has !== undefined) assertRoomForFile(has, file.bytes, quotas);
+    assertRoomForFile(storedBy(db, file.project), file.bytes, quotas);
   }
   db.insert(files).values(file).run();
 }
+
+/** Sums up what a project has stored, as a part of a transaction. */
+export const storedBy = (db: Db, project: string): StoredSums =>
+  db.get(sql`
+    select count(*) as files, coalesce(sum(bytes), 0) + (
+      select coalesce(sum(part.bytes), 0)
+      from uploads indexed by uploads_pending_by_project
+      join upload_parts as part on part.upload_id = uploads.id
+      where uploads.project = ${project} and ${isPendingUpload}) as bytes
+    from files where project = ${project} and ${isListed}`);
 
 export class SqliteFiles {
   readonly #db: Db;

@@ -128,7 +128,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
 
     insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: async (upload) => uploads.find(upload),
-    insertPartIfPending: async (part) => uploads.insertPartIfPending(part, now()),
+    insertPartIfPending: async (part, limit) => uploads.insertPartIfPending(part, limit, now()),
     listParts: (uploadId) => uploads.listParts(uploadId),
     completeUploadIfPending: async (upload, file, quotas) =>
       uploads.completeIfPending(upload, { file, quotas }, now()),

@@ -6,14 +6,14 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { FileQuotas } from "../quotas.ts";
+import { assertRoomForPart, type ByteQuota, type FileQuotas } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import type { Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
-import { insertFile } from "./files.ts";
+import { insertFile, storedBy } from "./files.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { isUpload } from "./scope.ts";
@@ -48,7 +48,7 @@ export class SqliteUploads {
     return row === undefined ? null : uploadFromRow(row);
   }
 
-  insertPartIfPending(part: UploadPart, nowMs: number): boolean {
+  insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined, nowMs: number): boolean {
     return write(this.#db, () => {
       if (!this.#intents.has(part.blobKey)) return false;
       const { changes } = this.#db
@@ -58,6 +58,9 @@ export class SqliteUploads {
         .run();
       if (changes === 0) return false;
       this.#intents.consume(part.blobKey);
+      if (limit !== undefined && limit.quotas.storedBytes !== null) {
+        assertRoomForPart(storedBy(this.#db, limit.project), part.bytes, limit.quotas);
+      }
       this.#db.insert(uploadParts).values(part).run();
       return true;
     });

@@ -12,7 +12,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
-import { type LineQuotas, QuotaExceeded } from "../quotas.ts";
+import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
 import { isListed, isOpenBatch, waitsForValidation } from "./conditions.ts";
@@ -153,6 +153,7 @@ export class SqliteValidation {
           model: plan.model,
           defaultModel: plan.defaultModel,
           totalCount: plan.total,
+          estimatedTokens: plan.estimatedTokens,
           inProgressAtMs: nowMs,
           hasChunks: true,
           failureCount: 0,
@@ -162,19 +163,20 @@ export class SqliteValidation {
         .prepare()
         .run({ ...lease });
       if (changes === 0) return false;
-      this.#assertRoom(lease, quotas?.enqueuedLines ?? null);
+      if (boundsLines(quotas)) this.#assertRoom(lease, quotas);
       this.#insertChunks(lease, last);
       return true;
     });
   }
 
   /** Counts the lines of the batch too, so it must have started within the same transaction. */
-  #assertRoom({ batchId }: BatchLease, limit: number | null): void {
-    if (limit === null) return;
-    const lines = this.#db.get<{ count: number }>(sql`
-      select sum(total_count - completed_count - failed_count) as count from batches
+  #assertRoom({ batchId }: BatchLease, quotas: LineQuotas): void {
+    const has = this.#db.get<{ lines: number; tokens: number }>(sql`
+      select
+        sum(total_count - completed_count - failed_count) as lines, sum(estimated_tokens) as tokens
+      from batches
       where project = (select project from batches where id = ${batchId}) and ${isOpenBatch} and ${isListed}`);
-    if (lines.count > limit) throw new QuotaExceeded("enqueued_lines", limit);
+    assertRoomForLines(has, quotas);
   }
 
   /** Removes the chunks that an unfinished validation left. */

@@ -1,0 +1,141 @@
+/** Quotas of what is under way: exact under 200 requests at once, on one server with SQLite and on two with PostgreSQL. */
+import { afterAll, describe, expect, test } from "vitest";
+import { startPostgres } from "../support/postgres.ts";
+import {
+  type Answer,
+  ask,
+  configWith,
+  count,
+  create,
+  LINE,
+  PARALLEL,
+  post,
+  startProjectServers,
+  together,
+  upload,
+} from "../support/projects.ts";
+
+const TIME_LIMIT_MS = 180_000;
+/** The estimate is a token for four bytes of the body. */
+const TOKENS_OF_LINE = Math.ceil(JSON.stringify(JSON.parse(LINE).body).length / 4);
+
+const postgres = await startPostgres("quotas of what is under way");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+const chat = (url: string, key?: string) =>
+  post(url, "chat/completions", { model: "test-model", messages: [] }, key);
+
+describe.each([
+  ["one server with SQLite", null, true],
+  ["two servers with PostgreSQL", postgres, postgres !== null],
+] as const)("on %s", (_, database, canRun) => {
+  const start = (quotas: object) => startProjectServers(database, configWith({ quotas }));
+
+  test.skipIf(!canRun)(
+    "exactly as many interactive requests are under way as the quota says, and more when they have ended",
+    async () => {
+      await using servers = await start({ interactive_at_once: 8 });
+      const { urls, upstream } = servers;
+      upstream.hold();
+      let refusedCount = 0;
+      const allRefused = Promise.withResolvers<void>();
+      const answers = together(urls, async (url) => {
+        const answer = await chat(url);
+        if (answer.status === 429 && ++refusedCount === PARALLEL - 8) allRefused.resolve();
+        return answer;
+      });
+      await Promise.race([allRefused.promise, answers]);
+      upstream.release();
+      const ended = await answers;
+      expect([count(ended, 200), count(ended, 429)]).toEqual([8, PARALLEL - 8]);
+      const refused = ended.find(({ status }) => status === 429) as Answer;
+      expect(refused.body.error).toMatchObject({ code: "rate_limit_exceeded", type: "requests" });
+      expect(refused.body.error?.message).toContain("(interactive_at_once) in project search");
+      expect(refused.headers.get("retry-after")).toBe("1");
+      // A slot is free a moment after the last byte of the answer.
+      for (const url of urls) {
+        await expect.poll(async () => (await chat(url)).status, { timeout: 30_000 }).toBe(200);
+      }
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test.skipIf(!canRun)(
+    "the parts of uploads that are not completed count as stored bytes, exactly",
+    async () => {
+      await using servers = await start({ stored_bytes: LINE.length + 95 });
+      const [url] = servers.urls as [string];
+      const file = (await upload(url)).body.id;
+      const request = {
+        filename: "a.jsonl",
+        purpose: "batch",
+        bytes: 1_000,
+        mime_type: "text/jsonl",
+      };
+      const { id } = (await post(url, "uploads", request)).body;
+      const addPart = (to: string) => {
+        const body = new FormData();
+        body.set("data", new Blob(["0123456789"]));
+        return ask(to, `uploads/${id}/parts`, { method: "POST", body });
+      };
+      const answers = await together(servers.urls, addPart);
+      expect([count(answers, 200), count(answers, 429)]).toEqual([9, PARALLEL - 9]);
+      const refused = answers.find(({ status }) => status === 429) as Answer;
+      expect(refused.body.error?.message).toContain("the quota stored_bytes of the project search");
+      expect((await upload(url)).status).toBe(429);
+      await post(url, `uploads/${id}/cancel`, {});
+      await ask(url, `files/${file}`, { method: "DELETE" });
+      expect((await upload(url)).status).toBe(200);
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test.skipIf(!canRun)(
+    "exactly as many tokens are enqueued as the quota says, and the other batches fail with OpenAI's words",
+    async () => {
+      const limit = 5 * TOKENS_OF_LINE + 1;
+      await using servers = await start({ enqueued_tokens: limit });
+      const { urls, services, upstream } = servers;
+      upstream.hold();
+      const [url] = urls as [string];
+      const file = (await upload(url)).body.id as string;
+      const answers = await together(urls, (to) => create(to, file));
+      expect(count(answers, 200)).toBe(PARALLEL);
+      const ids = answers.map(({ body }) => body.id as string);
+      const judged = ids.map((batch) =>
+        Promise.race(
+          services.flatMap(({ events }) => [
+            events.reached("batch.failed", { batch }).then(() => "failed"),
+            events.reached("batch.started", { batch }).then(() => "started"),
+          ]),
+        ),
+      );
+      const verdicts = await Promise.all(judged);
+      expect(verdicts.filter((each) => each === "started")).toHaveLength(5);
+      const failed = ids[verdicts.indexOf("failed")];
+      const { errors } = (await ask(url, `batches/${failed}`)).body as { errors?: unknown };
+      expect(errors).toMatchObject({
+        data: [
+          {
+            code: "token_limit_exceeded",
+            message: `Enqueued token limit reached for test-model in project search. Limit: ${limit} enqueued tokens (enqueued_tokens). Please try again once some in_progress batches have been completed.`,
+          },
+        ],
+      });
+      upstream.release();
+      const started = ids.filter((_, i) => verdicts[i] === "started");
+      await Promise.all(
+        started.map((batch) =>
+          Promise.race(services.map(({ events }) => events.reached("batch.completed", { batch }))),
+        ),
+      );
+      const again = (await create(url, file)).body.id as string;
+      await Promise.race(
+        services.map(({ events }) => events.reached("batch.completed", { batch: again })),
+      );
+    },
+    TIME_LIMIT_MS,
+  );
+});
