@@ -31,6 +31,7 @@ import { NO_TRACING, type Tracing } from "./telemetry/tracing.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
 import { upstreamWarnings } from "./upstream/warnings.ts";
 import { appDeps, defaultModelOf, openAccess, type Parts, rulesOfAll } from "./use-cases.ts";
+import { mountWeb } from "./web/web.ts";
 import { Webhooks } from "./webhooks/webhooks.ts";
 
 /** Says what a process does: it serves the API (`api`), runs batches (`worker`), or does both. */
@@ -129,9 +130,11 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const makeApp = role === "worker" ? createWorkerApp : createApp;
   const deps = appDeps(parts, engine, access);
   const app = makeApp(deps);
+  const web = role === "worker" ? null : mountWeb(app, { ...parts, callers: access });
   const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
   closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
+  closers.add("open pages", async () => web?.close());
   closers.add("waits for results", async () => deps.results.close());
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
   startWork(role, engine, webhooks);

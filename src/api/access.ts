@@ -28,6 +28,13 @@ export interface Caller {
   readonly scopes: readonly Scope[];
 }
 
+/** What a session of a browser knows of its key. */
+export interface KeyReference {
+  readonly keyId: KeyId | null;
+  /** Whether this is the digest of its key. Must take the same time for every digest. */
+  readonly isDigest: (digest: Buffer) => boolean;
+}
+
 /** A key of the configuration. */
 export interface ConfiguredKey {
   readonly name: string;
@@ -137,6 +144,18 @@ export class Access {
     const known = this.#stored.get(id);
     if (!timingSafeEqual(known?.digest ?? NO_DIGEST, digest) || known === undefined) return null;
     this.#used.add(id);
+    return known.caller;
+  }
+
+  /** Returns the caller of a session as long as its key is good, as {@link callerWith} does for the key itself. */
+  async callerOf({ keyId, isDigest }: KeyReference): Promise<Caller | null> {
+    if (keyId === null) {
+      return this.#configured().find(({ digest }) => isDigest(digest))?.caller ?? null;
+    }
+    await this.#readIfOld();
+    const known = this.#stored.get(keyId);
+    if (!isDigest(known?.digest ?? NO_DIGEST) || known === undefined) return null;
+    this.#used.add(keyId);
     return known.caller;
   }
 

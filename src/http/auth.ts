@@ -20,7 +20,7 @@ export type Callers = Pick<Access, "anyone" | "callerWith">;
 /** Sets the caller of a request and its project. Every request passes while no key is required. */
 export function authenticate(callers: Callers): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
-    const caller = callers.anyone ?? (await callerOf(c, callers));
+    const caller = c.env.caller ?? callers.anyone ?? (await callerOf(c, callers));
     c.set("caller", caller);
     c.set("project", caller.project);
     return next();

@@ -8,7 +8,12 @@ import type { MemoryBudget } from "../resources/memory-budget.ts";
 
 /** The bindings and variables of every request. */
 export interface AppEnv {
-  Bindings: HttpBindings;
+  Bindings: HttpBindings & {
+    /** The caller, where the server has found out who it is: a request of the web page, passed on to the API. */
+    caller?: Caller;
+    /** Whether the request counts among those of its project. One poll serves many open pages, so it does not. */
+    isUncounted?: boolean;
+  };
   Variables: {
     requestId: string;
     clock: Clock;

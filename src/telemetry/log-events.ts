@@ -45,6 +45,8 @@ export const LOG_EVENTS = {
     "idempotency_key.not_renewed":
       "The claim of a key could not be renewed; it is tried again before the claim runs out.",
     "idempotency_key.left_behind": "The key of a request that failed is free only after a while.",
+    "page.poll_failed":
+      "An open page of the web page could not be brought up to date; it is tried again.",
     "proxy.broken": "The answer to an interactive request broke off.",
     "replicas.disagree":
       "Servers on one database have different upstreams, named in `upstreams`. Lines go only to servers that serve their models.",

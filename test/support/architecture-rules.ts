@@ -105,6 +105,10 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
     may: [...BASE, "api/", "errors.ts"],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
+  "web/": {
+    may: ["contract/", "batch/", "clock.ts", "errors.ts", "version.ts", "api/key-text.ts", "http/"],
+    mayKnow: ["api/", "store/keys.ts", "telemetry/"],
+  },
   "database.ts": {
     may: ["store/", "blobs/file-system.ts"],
     mayKnow: ["clock.ts", "config/schema.ts"],
@@ -148,8 +152,9 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
 
 /** The only places below `src/` that may import a package. No file may import a package that is not listed. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  hono: ["http/"],
-  "@hono/node-server": ["http/"],
+  hono: ["http/", "web/"],
+  idiomorph: ["web/assets/globals.d.ts"],
+  "@hono/node-server": ["http/", "web/"],
   "@fastify/busboy": ["http/"],
   undici: ["upstream/exchange/undici.ts", "webhooks/sender.ts"],
   standardwebhooks: ["webhooks/sender.ts"],

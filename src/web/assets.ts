@@ -1,0 +1,95 @@
+/**
+ * The files of the page: our own scripts and styles, and those of npm packages. A hash of all files is part of their
+ * address, so a browser keeps them for ever and still never mixes two versions.
+ */
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { brotliCompressSync, constants, gzipSync } from "node:zlib";
+import type { Hono } from "hono";
+import { PublicError } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+
+const TYPES: Readonly<Record<string, string>> = {
+  css: "text/css; charset=utf-8",
+  js: "text/javascript; charset=utf-8",
+  svg: "image/svg+xml",
+};
+
+const OWN = ["app.css", "icon.svg", "app.js", "actions.js", "live.js", "times.js"];
+
+/** The files of packages, by the name that the page has for them. */
+const OF_PACKAGES: Readonly<Record<string, string>> = {
+  "idiomorph.js": "idiomorph/dist/idiomorph.min.js",
+};
+
+interface Asset {
+  readonly type: string;
+  readonly bytes: Buffer;
+  readonly gzip: Buffer;
+  readonly brotli: Buffer;
+}
+
+interface Assets {
+  readonly version: string;
+  readonly byName: ReadonlyMap<string, Asset>;
+}
+
+let loaded: Assets | null = null;
+
+/** Reads the files at the first request, because a server without readers needs none. */
+function assets(): Assets {
+  loaded ??= load();
+  return loaded;
+}
+
+function load(): Assets {
+  const hash = createHash("sha256");
+  const byName = new Map<string, Asset>();
+  const addresses = [
+    ...OWN.map((name) => [name, new URL(`./assets/${name}`, import.meta.url).href] as const),
+    ...Object.entries(OF_PACKAGES).map(
+      ([name, path]) => [name, import.meta.resolve(path)] as const,
+    ),
+  ];
+  for (const [name, address] of addresses) {
+    const bytes = readFileSync(new URL(address));
+    hash.update(name).update("\0").update(bytes);
+    const type = TYPES[name.slice(name.lastIndexOf(".") + 1)] ?? "application/octet-stream";
+    byName.set(name, { type, bytes, ...compressed(bytes) });
+  }
+  return { version: hash.digest("hex").slice(0, 16), byName };
+}
+
+const BROTLI = { params: { [constants.BROTLI_PARAM_QUALITY]: 6 } };
+const compressed = (bytes: Buffer) => ({
+  gzip: gzipSync(bytes),
+  brotli: brotliCompressSync(bytes, BROTLI),
+});
+
+/** Returns the path of a file below the root of the page. */
+export const assetPath = (name: string): string => `web/assets/${assets().version}/${name}`;
+
+const FOR_EVER = "public, max-age=31536000, immutable";
+
+export function mountAssets(app: Hono<AppEnv>): void {
+  app.get("/web/assets/:version/:name", (c) => {
+    const { version, byName } = assets();
+    const { name, version: asked } = c.req.param();
+    const asset = byName.get(name);
+    if (asset === undefined) throw new PublicError("not_found", "There is no such asset.");
+    const accepted = c.req.header("accept-encoding") ?? "";
+    const [encoding, bytes] = accepted.includes("br")
+      ? ["br", asset.brotli]
+      : accepted.includes("gzip")
+        ? ["gzip", asset.gzip]
+        : [null, asset.bytes];
+    return c.body(new Uint8Array(bytes), 200, {
+      "content-type": asset.type,
+      // A replica of another version must not fill the cache under an address of this one.
+      "cache-control": asked === version ? FOR_EVER : "no-store",
+      ...(encoding !== null && { "content-encoding": encoding }),
+      vary: "accept-encoding",
+      "x-content-type-options": "nosniff",
+    });
+  });
+}

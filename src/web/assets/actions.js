@@ -1,0 +1,132 @@
+/** Buttons that call the API, the question before something is lost, and short notes about what happened. */
+
+const NOTE_MS = 6_000;
+
+const root = document.documentElement.dataset["root"] ?? "./";
+const token = document.documentElement.dataset["token"] ?? "";
+
+export function startActions() {
+  document.addEventListener("click", (event) => {
+    if (!(event.target instanceof Element)) return;
+    const button = event.target.closest("button");
+    if (button === null) return;
+    if (button.dataset["copy"] !== undefined) void copy(button, button.dataset["copy"]);
+    if (button.dataset["path"] !== undefined) void act(button);
+  });
+}
+
+/**
+ * Calls the API with the session of the page.
+ *
+ * @param {string} method
+ * @param {string} path the path below `/v1/`
+ * @param {BodyInit | null} [body]
+ * @returns {Promise<{ ok: true, value: any } | { ok: false, message: string }>}
+ */
+export async function callApi(method, path, body = null) {
+  const headers = { "x-batchd-token": token };
+  const response = await fetch(`${root}web/v1/${path}`, { method, headers, body }).catch(
+    () => null,
+  );
+  if (response === null) return { ok: false, message: "The server does not answer." };
+  const text = await response.text();
+  const value = parsed(text);
+  if (response.ok) return { ok: true, value };
+  // The session has ended: the page that is loaded now asks to sign in.
+  if (response.status === 401) location.reload();
+  return { ok: false, message: value?.error?.message ?? text.slice(0, 300) };
+}
+
+/** @param {string} text */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {HTMLButtonElement} button */
+async function act(button) {
+  const { method = "POST", path = "", next } = button.dataset;
+  const decision = await ask(button);
+  if (!decision.isYes) return;
+  button.disabled = true;
+  const chosen = decision.isChosen ? (button.dataset["choicePath"] ?? path) : path;
+  const answer = await callApi(method, chosen);
+  button.disabled = false;
+  if (!answer.ok) note(answer.message, "bad");
+  else if (next !== undefined) location.assign(root + next);
+  else note(`${button.textContent}: done.`, "good");
+}
+
+/**
+ * Asks the question of a button, if it has one.
+ *
+ * @param {HTMLButtonElement} button
+ * @returns {Promise<{ isYes: boolean, isChosen: boolean }>}
+ */
+function ask(button) {
+  const { ask: title, detail = "", choice } = button.dataset;
+  const dialog = document.getElementById("ask");
+  if (title === undefined || !(dialog instanceof HTMLDialogElement)) {
+    return Promise.resolve({ isYes: true, isChosen: false });
+  }
+  write("ask-title", title);
+  write("ask-detail", detail);
+  write("ask-yes", button.textContent ?? "");
+  const box = /** @type {HTMLElement} */ (document.getElementById("ask-choice"));
+  const input = /** @type {HTMLInputElement} */ (box.querySelector("input"));
+  box.hidden = choice === undefined;
+  input.checked = false;
+  const label = box.querySelector("span");
+  if (label !== null) label.textContent = choice ?? "";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    const end = () =>
+      resolve({ isYes: dialog.returnValue === "yes", isChosen: input.checked && !box.hidden });
+    dialog.addEventListener("close", end, { once: true });
+  });
+}
+
+/**
+ * @param {string} id
+ * @param {string} text
+ */
+function write(id, text) {
+  const element = document.getElementById(id);
+  if (element !== null) element.textContent = text;
+}
+
+/**
+ * @param {HTMLButtonElement} button
+ * @param {string} text
+ */
+async function copy(button, text) {
+  const label = button.textContent;
+  const isCopied = await navigator.clipboard.writeText(text).then(
+    () => true,
+    () => false,
+  );
+  button.textContent = isCopied ? "Copied" : "Not allowed";
+  setTimeout(() => {
+    button.textContent = label;
+  }, 1_500);
+}
+
+/**
+ * Shows a note for some seconds. A screen reader reads it out.
+ *
+ * @param {string} text
+ * @param {"good" | "bad"} tone
+ */
+export function note(text, tone) {
+  const place = document.getElementById("notes");
+  if (place === null) return;
+  const element = document.createElement("p");
+  element.className = `note ${tone}`;
+  element.textContent = text;
+  place.append(element);
+  setTimeout(() => element.remove(), NOTE_MS);
+}

@@ -1,0 +1,98 @@
+/**
+ * Takes events from the server and puts changed elements into the page. The connection is closed while the tab is hidden,
+ * because a browser opens only six to a server.
+ */
+import { writeTimes } from "./times.js";
+
+/** The announcement of a lost connection waits this long, because most come back at once. */
+const LOST_AFTER_MS = 4_000;
+
+export function startLive() {
+  const path = document.documentElement.dataset["live"];
+  const sign = document.getElementById("live");
+  if (path === undefined || sign === null) return;
+  new Connection(path, sign).follow();
+}
+
+class Connection {
+  /** @type {EventSource | null} */
+  #source = null;
+  #isOver = false;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #lost;
+
+  /**
+   * @param {string} path
+   * @param {HTMLElement} sign
+   */
+  constructor(path, sign) {
+    this.path = path;
+    this.sign = sign;
+  }
+
+  follow() {
+    document.addEventListener("visibilitychange", () => this.#match());
+    this.#match();
+  }
+
+  #match() {
+    if (document.hidden || this.#isOver) this.#close();
+    else if (this.#source === null) this.#open();
+  }
+
+  #open() {
+    const source = new EventSource(this.path);
+    this.#source = source;
+    source.addEventListener("open", () => this.#say("live", "Live"));
+    source.addEventListener("parts", (event) => apply(JSON.parse(event.data)));
+    source.addEventListener("over", () => this.#end());
+    source.addEventListener("reload", () => location.reload());
+    source.addEventListener("error", () => {
+      clearTimeout(this.#lost);
+      this.#lost = setTimeout(() => this.#say("lost", "Not live"), LOST_AFTER_MS);
+      // A refusal ends the source for good; a lost connection does not.
+      if (source.readyState === EventSource.CLOSED)
+        setTimeout(() => this.#again(source), LOST_AFTER_MS);
+    });
+  }
+
+  /** @param {EventSource} source */
+  #again(source) {
+    if (this.#source !== source) return;
+    this.#close();
+    this.#match();
+  }
+
+  #end() {
+    this.#isOver = true;
+    this.#close();
+    this.#say("", "");
+  }
+
+  #close() {
+    clearTimeout(this.#lost);
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  /**
+   * @param {string} state
+   * @param {string} text
+   */
+  #say(state, text) {
+    clearTimeout(this.#lost);
+    this.sign.dataset["state"] = state;
+    this.sign.textContent = text;
+  }
+}
+
+/** @param {Record<string, string>} parts */
+function apply(parts) {
+  for (const [id, text] of Object.entries(parts)) {
+    const element = document.getElementById(id);
+    if (element === null) continue;
+    Idiomorph.morph(element, text, { morphStyle: "outerHTML", ignoreActiveValue: true });
+    writeTimes(document.getElementById(id) ?? document);
+  }
+  document.dispatchEvent(new CustomEvent("batchd:parts", { detail: Object.keys(parts) }));
+}

@@ -1,0 +1,85 @@
+/**
+ * What a person can do with a batch. A button names the route of the API that it calls; `assets/actions.js` calls it, and
+ * asks before something is lost. A key that may only read gets no buttons.
+ */
+import type { BatchObject } from "../contract/batch.ts";
+import { type Html, html } from "./html.ts";
+import type { Asked } from "./page.ts";
+import { hasEnded } from "./status.ts";
+
+interface Action {
+  readonly label: string;
+  readonly method: "POST" | "DELETE";
+  /** The path below `/v1/`. */
+  readonly path: string;
+  /** The question to ask first, with what follows from a yes. */
+  readonly ask?: { readonly title: string; readonly detail: string; readonly choice?: Choice };
+  /** The page to show afterwards, below the root. */
+  readonly next?: string;
+  readonly tone?: "danger" | "primary";
+}
+
+/** A box to tick in the question, and the path that is called if it is ticked. */
+interface Choice {
+  readonly label: string;
+  readonly path: string;
+}
+
+const actionButton = ({ label, method, path, ask, next, tone }: Action): Html =>
+  html`<button type="button" class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}>${label}</button>`;
+
+export function batchActions({ root, caller }: Asked, batch: BatchObject): Html {
+  const downloads = downloadLinks(root, batch);
+  const mayWrite = caller.scopes.includes("write");
+  return html`<div class="actions" role="group" aria-label="Actions">${downloads}${mayWrite ? changes(batch).map(actionButton) : ""}</div>`;
+}
+
+function changes(batch: BatchObject): Action[] {
+  const path = `batches/${batch.id}`;
+  const actions: Action[] = [];
+  const isOpen = !hasEnded(batch);
+  if (batch.x_batchd.paused !== null) {
+    actions.push({ label: "Resume", method: "POST", path: `${path}/resume`, tone: "primary" });
+  } else if (isOpen && batch.finalizing_at == null && batch.cancelling_at == null) {
+    actions.push({ label: "Pause", method: "POST", path: `${path}/pause` });
+  }
+  if (isOpen && batch.cancelling_at == null) {
+    actions.push({
+      ...{ label: "Cancel", method: "POST", path: `${path}/cancel` },
+      ask: {
+        title: "Cancel this batch?",
+        detail: "Lines that have no answer yet are not sent. The answers so far are kept.",
+      },
+    });
+  }
+  actions.push(deletion(path, isOpen));
+  return actions;
+}
+
+const deletion = (path: string, isOpen: boolean): Action => ({
+  ...{ label: "Delete", method: "DELETE", path, next: "", tone: "danger" },
+  ask: {
+    title: "Delete this batch?",
+    detail: `Its results are deleted with it, and cannot be brought back.${isOpen ? " It still runs: it is cancelled first." : ""}`,
+    choice: { label: "Delete its input file, too", path: `${path}?files=input` },
+  },
+});
+
+/** Links to what there is: the result files, or the lines so far. */
+function downloadLinks(root: string, batch: BatchObject): Html[] {
+  const { id, request_counts: counts, output_file_id: output, error_file_id: errors } = batch;
+  const running = `${root}web/v1/batches/${id}`;
+  const links: Html[] = [];
+  if (output != null)
+    links.push(download(`${root}web/v1/files/${output}/content`, "Answers", `${id}-output.jsonl`));
+  else if (counts.completed > 0 && !hasEnded(batch))
+    links.push(download(`${running}/output`, "Answers so far", `${id}-output-so-far.jsonl`));
+  if (errors != null)
+    links.push(download(`${root}web/v1/files/${errors}/content`, "Errors", `${id}-errors.jsonl`));
+  else if (counts.failed > 0 && !hasEnded(batch))
+    links.push(download(`${running}/errors`, "Errors so far", `${id}-errors-so-far.jsonl`));
+  return links;
+}
+
+const download = (href: string, label: string, name: string): Html =>
+  html`<a class="button" href="${href}" download="${name}"><span aria-hidden="true">↓</span> ${label}</a>`;

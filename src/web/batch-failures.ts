@@ -1,0 +1,42 @@
+/** What is wrong with a batch: the faults of its input, and the lines that have failed. */
+import type { BatchObject } from "../contract/batch.ts";
+import { formatCount, formatPercent } from "./format.ts";
+import { html, untrusted } from "./html.ts";
+import type { Part } from "./page.ts";
+
+const MAX_FAULTS = 100;
+
+/** The faults for which the input was refused. */
+export function faultsPart({ errors }: BatchObject): Part {
+  const faults = errors?.data ?? [];
+  if (faults.length === 0) return { id: "faults", html: html`<div id="faults" hidden></div>` };
+  return {
+    id: "faults",
+    html: html`<section id="faults" class="card" aria-labelledby="faults-title">
+<h2 id="faults-title">The input was refused</h2>
+<p>${faults.length === 1 ? "One fault" : `${formatCount(faults.length)} faults`}. Correct the file, upload it again and create a new batch.</p>
+<div class="scroll" tabindex="0" role="region" aria-label="Faults of the input"><table>
+<thead><tr><th scope="col" class="number">Line</th><th scope="col">Fault</th><th scope="col" class="middle">Code</th></tr></thead>
+<tbody>${faults.slice(0, MAX_FAULTS).map(({ line, message, code }) => html`<tr><td class="number">${line === null ? "–" : formatCount(line)}</td><td class="wrap">${untrusted(message, 1000)}</td><td class="middle"><code>${untrusted(code, 64)}</code></td></tr>`)}</tbody>
+</table></div>
+</section>`,
+  };
+}
+
+export function failuresPart({
+  x_batchd: { failures },
+  request_counts: counts,
+}: BatchObject): Part {
+  if (failures.length === 0)
+    return { id: "failures", html: html`<div id="failures" hidden></div>` };
+  return {
+    id: "failures",
+    html: html`<section id="failures" class="card" aria-labelledby="failures-title">
+<h2 id="failures-title">Failures</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="Failures by kind"><table>
+<thead><tr><th scope="col">Code</th><th scope="col" class="number">Status</th><th scope="col" class="number">Lines</th><th scope="col" class="number">Of all failures</th></tr></thead>
+<tbody>${failures.map(({ code, status_code: status, lines }) => html`<tr><th scope="row">${code === null && status === null ? "others" : html`<code>${code === null ? "no code" : untrusted(code, 64)}</code>`}</th><td class="number">${status ?? "–"}</td><td class="number">${formatCount(lines)}</td><td class="number">${formatPercent(lines, counts.failed)}</td></tr>`)}</tbody>
+</table></div>
+</section>`,
+  };
+}

@@ -1,0 +1,148 @@
+/** The page of one batch. */
+import type { BatchObject } from "../contract/batch.ts";
+import { batchActions } from "./batch-actions.ts";
+import { failuresPart, faultsPart } from "./batch-failures.ts";
+import { timelinePart } from "./batch-timeline.ts";
+import { endOf } from "./batches-page.ts";
+import { formatCompact, formatCount, formatDuration, formatMoney, time } from "./format.ts";
+import { type Html, html, untrusted } from "./html.ts";
+import { type Asked, type Page, type Part, readFor } from "./page.ts";
+import { progressBar, progressText } from "./progress.ts";
+import { hasEnded, statusPill, WAITING_TEXTS } from "./status.ts";
+
+export const batchPage: Page = {
+  path: "/batches/:id",
+  pollMs: 1_000,
+  async view(asked) {
+    const answer = await readFor<BatchObject>(asked, `/v1/batches/${encodeURIComponent(asked.id)}`);
+    if (!answer.ok) return answer;
+    const batch = answer.value;
+    const parts = [
+      heading(asked, batch),
+      noticePart(batch),
+      progressPart(batch),
+      ...[faultsPart(batch), failuresPart(batch)],
+      factsPart(asked, batch),
+      timelinePart(batch),
+    ];
+    return { ok: true, value: { title: batch.id, parts, isOver: hasEnded(batch) } };
+  },
+};
+
+const heading = (asked: Asked, batch: BatchObject): Part => ({
+  id: "heading",
+  html: html`<div id="heading" class="head">
+<div><p class="crumb"><a href="${asked.root}">Batches</a></p>
+<h1 class="id">${batch.id}</h1> <button type="button" class="quiet small" data-copy="${batch.id}">Copy</button> ${statusPill(batch)}${isAtRisk(batch) ? html` <span class="pill bad">at risk</span>` : ""}</div>
+${batchActions(asked, batch)}
+</div>`,
+});
+
+const isAtRisk = (batch: BatchObject) => batch.x_batchd.at_risk && !hasEnded(batch);
+
+/** Why the batch does not go on, or may not be done in time. Empty for a batch that is all right. */
+function noticePart(batch: BatchObject): Part {
+  const { paused, waiting, common_failure: common } = batch.x_batchd;
+  const notices: Html[] = [];
+  if (paused !== null) {
+    notices.push(
+      notice(
+        "Paused",
+        html`No new line goes out since ${time(paused.since, "relative")}. Its window goes on: it ends ${time(batch.expires_at, "relative")}.`,
+      ),
+    );
+  }
+  if (waiting !== null) {
+    notices.push(
+      notice(
+        "Waiting",
+        html`${WAITING_TEXTS[waiting.reason]} Since ${time(waiting.since, "relative")}.${waiting.upstream_error === null ? "" : html` <code>${untrusted(waiting.upstream_error)}</code>`}`,
+      ),
+    );
+  }
+  if (isAtRisk(batch)) {
+    notices.push(
+      notice(
+        "At risk",
+        html`It may not be done when its window ends ${time(batch.expires_at, "relative")}. Lines without an answer then become errors.`,
+      ),
+    );
+  }
+  if (common !== null) {
+    notices.push(
+      notice(
+        "All lines fail alike",
+        html`The first ${formatCount(common.lines)} lines have failed in the same way${common.status_code === null ? "" : ` (${common.status_code})`}: <code>${untrusted(common.message ?? common.code ?? "no message")}</code>`,
+      ),
+    );
+  }
+  return { id: "notices", html: html`<div id="notices" class="notices">${notices}</div>` };
+}
+
+const notice = (title: string, text: Html): Html =>
+  html`<div class="notice"><strong>${title}</strong> <span>${text}</span></div>`;
+
+function progressPart(batch: BatchObject): Part {
+  const { request_counts: counts } = batch;
+  const left = counts.total - counts.completed - counts.failed;
+  return {
+    id: "progress",
+    html: html`<section id="progress" class="card" aria-labelledby="progress-title">
+<div class="row"><h2 id="progress-title">Progress</h2><span class="big">${progressText(counts)}</span></div>
+${progressBar(counts, "Progress of the batch")}
+<dl class="figures">
+${figure("Answered", formatCount(counts.completed))}
+${figure("Failed", formatCount(counts.failed), counts.failed > 0 ? "fault" : "")}
+${figure("Left", formatCount(left))}
+${expected(batch)}
+</dl>
+</section>`,
+  };
+}
+
+function expected(batch: BatchObject): Html {
+  const { eta, queue_position: place } = batch.x_batchd;
+  const endedAt = endOf(batch);
+  if (endedAt !== null) return figure("Took", formatDuration(endedAt - batch.created_at));
+  return html`${figure("Expected", eta === null ? html`<span class="dim">not known yet</span>` : time(eta, "relative"))}
+${figure("Window ends", time(batch.expires_at, "relative"))}
+${place === null || place === 0 ? "" : figure("Place in the queue", formatCount(place))}`;
+}
+
+const figure = (name: string, value: Html | string, tone = ""): Html =>
+  html`<div><dt>${name}</dt><dd class="${tone}">${value}</dd></div>`;
+
+function factsPart({ root }: Asked, batch: BatchObject): Part {
+  const { usage, x_batchd: own } = batch;
+  const cached = usage.input_tokens_details.cached_tokens;
+  const reasoning = usage.output_tokens_details.reasoning_tokens;
+  return {
+    id: "facts",
+    html: html`<section id="facts" class="card" aria-labelledby="facts-title">
+<h2 id="facts-title">Facts</h2>
+<dl class="facts">
+${figure("Model", batch.model === null ? html`<span class="dim">known after validation</span>` : untrusted(batch.model))}
+${figure("Endpoint", html`<code>${batch.endpoint}</code>`)}
+${figure("Input tokens", html`${formatCount(usage.input_tokens)}${cached > 0 ? html` <span class="dim">${formatCompact(cached)} cached</span>` : ""}`)}
+${figure("Output tokens", html`${formatCount(usage.output_tokens)}${reasoning > 0 ? html` <span class="dim">${formatCompact(reasoning)} reasoning</span>` : ""}`)}
+${cost(own.cost)}
+${figure("Priority", String(own.priority))}
+${figure("Window", batch.completion_window)}
+${figure("Input", fileLink(root, batch.input_file_id))}
+${Object.entries(batch.metadata ?? {}).map(([key, value]) => html`<div><dt>${untrusted(key, 64)}</dt><dd>${untrusted(value, 512)}</dd></div>`)}
+</dl>
+</section>`,
+  };
+}
+
+function cost(money: BatchObject["x_batchd"]["cost"]): Html {
+  if (money === null) return figure("Cost", html`<span class="dim">no price for its model</span>`);
+  const projected =
+    money.projected === null || money.projected === money.so_far
+      ? ""
+      : html` <span class="dim">of about ${formatMoney(money.projected, money.currency)}</span>`;
+  return figure("Cost so far", html`${formatMoney(money.so_far, money.currency)}${projected}`);
+}
+
+const fileLink = (root: string, id: string): Html =>
+  html`<a class="id" href="${root}web/v1/files/${id}/content" download>${id}</a>`;

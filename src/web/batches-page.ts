@@ -1,0 +1,102 @@
+/** The list of batches. */
+import type { BatchObject } from "../contract/batch.ts";
+import { formatCompact, formatMoney, time } from "./format.ts";
+import { type Html, html, untrusted } from "./html.ts";
+import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
+import { progressBar, progressText } from "./progress.ts";
+import { hasEnded, statusPill } from "./status.ts";
+
+const ROWS = 25;
+
+export const batchesPage: Page = {
+  path: "/",
+  pollMs: 2_000,
+  async view(asked) {
+    const answer = await readFor<ListOf<BatchObject>>(asked, `/v1/batches?${listQuery(asked)}`);
+    if (!answer.ok) return answer;
+    const { data } = answer.value;
+    const rows = data.map((batch): Part => ({ id: `row-${batch.id}`, html: row(asked, batch) }));
+    const list = {
+      id: "batches",
+      html: html`<section id="batches">${rows.length === 0 ? empty(asked) : table(asked, rows, answer.value)}</section>`,
+      pieces: rows,
+    };
+    return {
+      ok: true,
+      value: { title: "Batches", parts: [heading(), list], isOver: false },
+    };
+  },
+};
+
+function listQuery({ query }: Asked): URLSearchParams {
+  const params = new URLSearchParams({ limit: String(ROWS) });
+  const after = query.get("after");
+  if (after !== null) params.set("after", after);
+  return params;
+}
+
+const heading = (): Part => ({
+  id: "heading",
+  html: html`<div id="heading" class="head"><h1>Batches</h1></div>`,
+});
+
+const empty = ({ query }: Asked): Html =>
+  query.size > 0
+    ? html`<div class="empty"><h2>No batch matches</h2><p><a href="./">Show all batches</a></p></div>`
+    : html`<div class="empty"><h2>No batches yet</h2><p>Upload a JSONL file and create a batch, and it appears here by itself.</p></div>`;
+
+const table = (
+  asked: Asked,
+  rows: readonly Part[],
+  { last_id, has_more }: ListOf<BatchObject>,
+): Html => html`<div class="scroll" tabindex="0" role="region" aria-label="List of batches"><table>
+<thead><tr><th scope="col">Batch</th><th scope="col">Status</th><th scope="col" class="bar-column">Progress</th><th scope="col" class="wide">Model</th><th scope="col" class="wide number">Tokens</th><th scope="col" class="wide number">Cost</th><th scope="col" class="middle">Created</th><th scope="col" class="middle">Done</th></tr></thead>
+<tbody>${rows.map(({ html: each }) => each)}</tbody>
+</table></div>
+${pages(asked, has_more ? last_id : null)}`;
+
+/** The way to older batches. The first page is the way back, because a cursor knows no page before it. */
+const pages = ({ query }: Asked, lastId: string | null): Html =>
+  html`<nav class="pages" aria-label="Pages of the list">${query.has("after") ? html`<a href="${hrefWith(query, null)}">Newest</a>` : ""}${lastId === null ? "" : html`<a href="${hrefWith(query, lastId)}" rel="next">Older</a>`}</nav>`;
+
+function hrefWith(query: URLSearchParams, after: string | null): string {
+  const params = new URLSearchParams(query);
+  params.delete("after");
+  if (after !== null) params.set("after", after);
+  return params.size === 0 ? "./" : `./?${params}`;
+}
+
+const row = ({ root }: Asked, batch: BatchObject): Html => {
+  const { id, request_counts: counts, x_batchd: own } = batch;
+  return html`<tr id="row-${id}">
+<th scope="row"><a class="id" href="${root}batches/${id}">${shortId(id)}</a> <span class="dim under">${note(batch)}</span></th>
+<td>${statusPill(batch)}${own.at_risk && !hasEnded(batch) ? html` <span class="pill bad">at risk</span>` : ""}</td>
+<td class="bar-column">${progressBar(counts, `Progress of ${id}`)}<span class="under">${progressText(counts)}${counts.failed > 0 ? html` <span class="fault">${formatCompact(counts.failed)} failed</span>` : ""}</span></td>
+<td class="wide">${batch.model === null ? html`<span class="dim">–</span>` : untrusted(batch.model, 60)}<span class="dim under">${batch.endpoint.replace("/v1/", "")}</span></td>
+<td class="wide number">${formatCompact(batch.usage.total_tokens)}</td>
+<td class="wide number">${own.cost === null ? html`<span class="dim">–</span>` : formatMoney(own.cost.so_far, own.cost.currency)}</td>
+<td class="middle">${time(batch.created_at, "relative")}</td>
+<td class="middle">${doneAt(batch)}</td>
+</tr>`;
+};
+
+/** The beginning of an id tells batches apart, and the page of the batch has all of it. */
+const shortId = (id: string): string => `${id.slice(0, 14)}…`;
+
+/** What its owner calls it: the first value of its metadata. */
+function note({ metadata }: BatchObject): Html | string {
+  const [value] = Object.values(metadata ?? {});
+  return value === undefined ? "" : untrusted(value, 60);
+}
+
+function doneAt(batch: BatchObject): Html {
+  const endedAt = endOf(batch);
+  if (endedAt !== null) return time(endedAt, "relative");
+  const { eta } = batch.x_batchd;
+  return eta === null
+    ? html`<span class="dim">–</span>`
+    : html`<span class="dim">expected</span> ${time(eta, "relative")}`;
+}
+
+export const endOf = (batch: BatchObject): number | null =>
+  batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at ?? null;

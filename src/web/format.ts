@@ -1,0 +1,49 @@
+/** Numbers and times for people. Times are in UTC here; the script of the page writes them in the zone of the reader. */
+import { type Html, html } from "./html.ts";
+
+const COUNT = new Intl.NumberFormat("en-US");
+export const formatCount = (count: number): string => COUNT.format(count);
+
+const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
+export const formatCompact = (count: number): string =>
+  count < 10_000 ? formatCount(count) : COMPACT.format(count);
+
+/** Rounds down, because 100 % means all of them. */
+export const formatPercent = (part: number, whole: number): string =>
+  whole === 0 ? "0%" : `${Math.floor((part / whole) * 100)}%`;
+
+const SECONDS_OF = [
+  ["d", 86_400],
+  ["h", 3_600],
+  ["min", 60],
+  ["s", 1],
+] as const;
+
+/** Returns the two largest units of a duration, such as `2 h 5 min`. */
+export function formatDuration(seconds: number): string {
+  let rest = Math.max(0, Math.round(seconds));
+  const parts: string[] = [];
+  for (const [unit, length] of SECONDS_OF) {
+    const count = Math.floor(rest / length);
+    rest -= count * length;
+    if (count > 0 && parts.length < 2) parts.push(`${count} ${unit}`);
+    else if (parts.length > 0) break;
+  }
+  return parts.join(" ") || "0 s";
+}
+
+/** Returns Unix seconds as a `time` element. With `relative` the page shows how long ago it was, and keeps that up to date. */
+export function time(seconds: number, style: "relative" | "exact" = "exact"): Html {
+  const iso = new Date(seconds * 1000).toISOString();
+  return html`<time datetime="${iso}" data-style="${style}">${iso.slice(0, 16).replace("T", " ")} UTC</time>`;
+}
+
+export const formatMoney = (amount: string, currency: string): string =>
+  `${trimmedAmount(amount)} ${currency}`;
+
+/** Leaves four digits after the point to small amounts and two to others. */
+function trimmedAmount(amount: string): string {
+  const value = Number(amount);
+  if (value === 0) return "0.00";
+  return value < 1 ? value.toPrecision(3).replace(/^0\.0*$/, "0") : value.toFixed(2);
+}

@@ -1,0 +1,53 @@
+/** Finds out who sends a request of the page, and whether another site has caused it. */
+import { getCookie } from "hono/cookie";
+import type { Caller } from "../api/access.ts";
+import type { AppContext } from "../http/context.ts";
+import type { Sessions } from "./sessions.ts";
+
+export const COOKIE_NAME = "batchd_session";
+const TOKEN_HEADER = "x-batchd-token";
+
+/** A person at a page. */
+export interface Visit {
+  readonly caller: Caller;
+  /** Whether there is a session to end. */
+  readonly isSignedIn: boolean;
+  /** The token that requests carry to change something. */
+  readonly token: string;
+}
+
+const cookieOf = (c: AppContext): string | undefined => getCookie(c, COOKIE_NAME);
+
+/** Returns null when the person must sign in. */
+export async function visitOf(c: AppContext, sessions: Sessions): Promise<Visit | null> {
+  const cookie = cookieOf(c);
+  const caller = sessions.anyone ?? (await sessions.callerOf(cookie));
+  if (caller === null) return null;
+  return { caller, isSignedIn: sessions.anyone === null, token: await sessions.tokenOf(cookie) };
+}
+
+/**
+ * Whether the request comes from a page of this server. All browsers of today send `Sec-Fetch-Site`; for others the origin
+ * must be the host that they asked.
+ */
+export function isOwn(c: AppContext): boolean {
+  const site = c.req.header("sec-fetch-site");
+  if (site !== undefined) return site === "same-origin" || (site === "none" && isReading(c));
+  const origin = c.req.header("origin");
+  if (origin === undefined) return isReading(c);
+  const host = URL.parse(origin)?.host;
+  return host !== undefined && host === c.req.header("host");
+}
+
+const isReading = (c: AppContext) => c.req.method === "GET" || c.req.method === "HEAD";
+
+/** Whether a request may be carried out. One that changes something needs the token of its session, too. */
+export async function isAllowed(c: AppContext, sessions: Sessions): Promise<boolean> {
+  if (!isOwn(c)) return false;
+  return isReading(c) || sessions.isTokenOf(cookieOf(c), c.req.header(TOKEN_HEADER) ?? "");
+}
+
+/** The reader's browser talks TLS to the server or to the proxy in front of it. A false claim only hurts its sender. */
+export const isSecure = (c: AppContext): boolean =>
+  new URL(c.req.url).protocol === "https:" ||
+  c.req.header("x-forwarded-proto")?.split(",")[0]?.trim() === "https";

@@ -1,0 +1,36 @@
+/**
+ * HTML, and texts of others in it. Everything that a client or a model wrote goes through `untrusted`: it is escaped, its
+ * characters without a glyph become visible, and its direction ends where it ends. Nothing of it is ever a link, an
+ * attribute that a browser acts on, or markup.
+ */
+import { html } from "hono/html";
+
+export { html };
+export type Html = ReturnType<typeof html>;
+
+/** Control characters apart from tab and line feed, and those that hide or change the direction of the text around them. */
+const INVISIBLE = /(?![\n\t])[\p{Cc}\p{Bidi_Control}\u200b\u2028\u2029\u2060-\u206f\ufeff]/gu;
+
+const CONTROL_PICTURES = 0x2400;
+const DELETE_PICTURE = "\u2421";
+
+function pictureOf(character: string): string {
+  const code = character.charCodeAt(0);
+  if (code < 0x20) return String.fromCharCode(CONTROL_PICTURES + code);
+  if (code === 0x7f) return DELETE_PICTURE;
+  return `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
+}
+
+/** Returns the text with a visible sign in the place of each character that a terminal or a browser would obey. */
+const visible = (text: string): string => text.toWellFormed().replaceAll(INVISIBLE, pictureOf);
+
+const DEFAULT_MAX_LENGTH = 300;
+
+/** Returns a text of someone else, in one line or several. */
+export function untrusted(text: string, maxLength = DEFAULT_MAX_LENGTH): Html {
+  const isCut = text.length > maxLength;
+  return html`<bdi>${visible(text.slice(0, maxLength))}${isCut ? "…" : ""}</bdi>`;
+}
+
+/** Renders HTML to its text. */
+export const render = async (content: Html): Promise<string> => String(await content);

@@ -1,0 +1,90 @@
+/** The frame of every page: its head, the bar at the top, and the dialog that asks before something is destroyed. */
+import type { Scope } from "../contract/scope.ts";
+import { version } from "../version.ts";
+import { assetPath } from "./assets.ts";
+import type { Visit } from "./guard.ts";
+import { type Html, html, untrusted } from "./html.ts";
+
+/** The entries of the bar, each for people with one of these scopes. */
+const ENTRIES: readonly (readonly [path: string, label: string, scopes: readonly Scope[]])[] = [
+  ["", "Batches", ["read"]],
+];
+
+export interface Frame {
+  readonly title: string;
+  /** The path of the page below the root, which marks its entry. */
+  readonly path: string;
+  /** The way to the root of the server, so that a proxy may add a prefix to every path. */
+  readonly root: string;
+  readonly visit: Visit;
+  /** The path of the events that keep the page up to date; null for a page that stands still. */
+  readonly livePath: string | null;
+}
+
+const has = (visit: Pick<Visit, "caller">, ...scopes: readonly Scope[]): boolean =>
+  scopes.some((scope) => visit.caller.scopes.includes(scope));
+
+export const layout = (frame: Frame, main: Html): Html => {
+  const { title, root, visit, livePath } = frame;
+  return html`<!doctype html>
+<html lang="en" data-root="${root}" data-token="${visit.token}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
+<head>
+${head(title, root, "app.css")}
+<script src="${root}${assetPath("idiomorph.js")}" defer></script>
+<script src="${root}${assetPath("app.js")}" type="module"></script>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+<header class="bar">
+<a class="brand" href="${root}">${mark()}batchd</a>
+<nav aria-label="Pages">${ENTRIES.filter(([, , scopes]) => has(visit, ...scopes)).map((entry) => navigation(frame, entry))}</nav>
+<span class="grow"></span>
+<span class="live" id="live" role="status"></span>
+${identity(frame)}
+</header>
+<main id="main" tabindex="-1">
+${main}
+</main>
+<div id="notes" class="notes" role="status" aria-live="polite"></div>
+${askDialog()}
+</body>
+</html>`;
+};
+
+export const head = (
+  title: string,
+  root: string,
+  styles: string,
+): Html => html`<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${title} · batchd</title>
+<link rel="icon" href="${root}${assetPath("icon.svg")}" type="image/svg+xml">
+<link rel="stylesheet" href="${root}${assetPath(styles)}">`;
+
+export const mark = (): Html =>
+  html`<svg class="mark" viewBox="0 0 16 16" aria-hidden="true"><rect x="1" y="2" width="14" height="3" rx="1.5"/><rect x="1" y="6.5" width="10" height="3" rx="1.5"/><rect x="1" y="11" width="6" height="3" rx="1.5"/></svg>`;
+
+function navigation(
+  { path, root }: Frame,
+  [target, label]: readonly [path: string, label: string, scopes: readonly Scope[]],
+): Html {
+  const isCurrent = target === "" ? path === "" || path.startsWith("batches") : path === target;
+  return html`<a href="${root}${target}"${isCurrent ? html` aria-current="page"` : ""}>${label}</a>`;
+}
+
+function identity({ root, visit }: Frame): Html {
+  const { project, keyName } = visit.caller;
+  if (!visit.isSignedIn) return html`<span class="who">batchd ${version}</span>`;
+  return html`<span class="who" title="Project and key"><b>${untrusted(project, 60)}</b> <span class="dim">${untrusted(keyName ?? "", 40)}</span></span>
+<form method="post" action="${root}web/sign-out" class="inline"><button class="quiet">Sign out</button></form>`;
+}
+
+const askDialog = (): Html => html`<dialog id="ask" aria-labelledby="ask-title">
+<form method="dialog">
+<h2 id="ask-title"></h2>
+<p id="ask-detail"></p>
+<label id="ask-choice" class="check" hidden><input type="checkbox"><span></span></label>
+<div class="buttons"><button value="no" class="plain" autofocus>Keep</button><button value="yes" class="danger" id="ask-yes"></button></div>
+</form>
+</dialog>`;

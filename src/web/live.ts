@@ -1,0 +1,183 @@
+/**
+ * Keeps open pages up to date with server-sent events.
+ *
+ * The pages of people who see the same thing share one poll of the API, so many tabs cost as much as one. The poll ends with
+ * the last of them. All polls together read at most some fifty pages a second: with more different pages open, each is read
+ * less often. Only elements that have changed are sent. A session that ends also ends its events.
+ */
+import type { ServerResponse } from "node:http";
+import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
+import { type Clock, sleep } from "../clock.ts";
+import { allowSilence } from "../http/connection.ts";
+import type { AppContext } from "../http/context.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Answer } from "./api.ts";
+import { changesSince, type Snapshot, snapshotOf, type View } from "./page.ts";
+
+const MAX_LISTENERS = 300;
+const POLLS_PER_SECOND = 50;
+const HEARTBEAT_MS = 20_000;
+/** What a slow reader may leave unread. Its page connects again and gets the present state. */
+const MAX_UNREAD_BYTES = 1024 * 1024;
+const RECONNECT_MS = 2_000;
+
+export interface Topic {
+  /** The same for everyone who sees the same. */
+  readonly key: string;
+  readonly pollMs: number;
+  readonly view: () => Promise<Answer<View>>;
+  /** Whether the reader may still see it. */
+  readonly isAllowed: () => Promise<boolean>;
+}
+
+interface Listener {
+  readonly outgoing: ServerResponse;
+  readonly isAllowed: () => Promise<boolean>;
+  sentAtMs: number;
+}
+
+interface Poll {
+  readonly listeners: Set<Listener>;
+  readonly end: AbortController;
+  latest: Snapshot | null;
+}
+
+export interface LiveDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class Live {
+  readonly #deps: LiveDeps;
+  readonly #polls = new Map<string, Poll>();
+  #listenerCount = 0;
+  #isClosed = false;
+
+  constructor(deps: LiveDeps) {
+    this.#deps = deps;
+  }
+
+  get pollCount(): number {
+    return this.#polls.size;
+  }
+
+  /** Answers with events until the page is closed, or has nothing left to change. */
+  answer(c: AppContext, topic: Topic): Response {
+    if (this.#isClosed || this.#listenerCount >= MAX_LISTENERS) {
+      return c.text("Too many pages are open. This one stays as it is.", 503);
+    }
+    const { incoming, outgoing } = c.env;
+    allowSilence(incoming);
+    outgoing.writeHead(200, {
+      "content-type": "text/event-stream",
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      // nginx would hold the events back.
+      "x-accel-buffering": "no",
+    });
+    outgoing.write(`retry: ${RECONNECT_MS}\n\n`);
+    this.#listen(topic, outgoing);
+    return RESPONSE_ALREADY_SENT;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const poll of this.#polls.values()) {
+      for (const { outgoing } of poll.listeners) outgoing.end();
+    }
+  }
+
+  #listen(topic: Topic, outgoing: ServerResponse): void {
+    const listener = {
+      ...{ outgoing, isAllowed: topic.isAllowed },
+      sentAtMs: this.#deps.clock.elapsedMs(),
+    };
+    const poll = this.#polls.get(topic.key) ?? this.#begin(topic);
+    poll.listeners.add(listener);
+    this.#listenerCount++;
+    // The page may be older than the latest poll.
+    if (poll.latest !== null) this.#send(listener, "parts", everythingIn(poll.latest));
+    outgoing.once("close", () => {
+      this.#listenerCount--;
+      poll.listeners.delete(listener);
+      if (poll.listeners.size > 0) return;
+      poll.end.abort();
+      if (this.#polls.get(topic.key) === poll) this.#polls.delete(topic.key);
+    });
+  }
+
+  #begin(topic: Topic): Poll {
+    const poll: Poll = { listeners: new Set(), end: new AbortController(), latest: null };
+    this.#polls.set(topic.key, poll);
+    void this.#run(topic, poll);
+    return poll;
+  }
+
+  async #run(topic: Topic, poll: Poll): Promise<void> {
+    const { clock, log } = this.#deps;
+    const { signal } = poll.end;
+    while (!signal.aborted) {
+      const isOver = await this.#pollOnce(topic, poll).catch((err: unknown) => {
+        log.warn({ err, topic: topic.key }, "page.poll_failed");
+        return false;
+      });
+      if (isOver) break;
+      const leastMs = (this.#polls.size * 1000) / POLLS_PER_SECOND;
+      await sleep(clock, Math.max(topic.pollMs, leastMs), signal);
+    }
+    if (this.#polls.get(topic.key) === poll) this.#polls.delete(topic.key);
+  }
+
+  /** Returns whether the page has nothing left to change. */
+  async #pollOnce(topic: Topic, poll: Poll): Promise<boolean> {
+    const answer = await topic.view();
+    await this.#dismissSignedOut(poll);
+    if (!answer.ok) {
+      // An overload passes; anything else is for the page itself to show.
+      if (answer.status === 429 || answer.status >= 500) return false;
+      this.#endAll(poll, "reload");
+      return true;
+    }
+    const snapshot = await snapshotOf(answer.value);
+    const changes =
+      poll.latest === null ? everythingIn(snapshot) : changesSince(poll.latest, snapshot);
+    poll.latest = snapshot;
+    const nowMs = this.#deps.clock.elapsedMs();
+    for (const listener of poll.listeners) {
+      if (Object.keys(changes).length > 0) this.#send(listener, "parts", changes);
+      else if (nowMs - listener.sentAtMs >= HEARTBEAT_MS) this.#write(listener, ":\n\n");
+    }
+    if (answer.value.isOver) this.#endAll(poll, "over");
+    return answer.value.isOver;
+  }
+
+  async #dismissSignedOut({ listeners }: Poll): Promise<void> {
+    for (const listener of listeners) {
+      if (!(await listener.isAllowed())) this.#end(listener, "reload");
+    }
+  }
+
+  #endAll({ listeners }: Poll, event: string): void {
+    for (const listener of listeners) this.#end(listener, event);
+  }
+
+  #end(listener: Listener, event: string): void {
+    this.#send(listener, event, {});
+    listener.outgoing.end();
+  }
+
+  #send(listener: Listener, event: string, content: Readonly<Record<string, string>>): void {
+    this.#write(listener, `event: ${event}\ndata: ${JSON.stringify(content)}\n\n`);
+  }
+
+  #write(listener: Listener, text: string): void {
+    const { outgoing } = listener;
+    if (outgoing.writableLength > MAX_UNREAD_BYTES) outgoing.destroy();
+    if (outgoing.writableEnded || outgoing.destroyed) return;
+    listener.sentAtMs = this.#deps.clock.elapsedMs();
+    outgoing.write(text);
+  }
+}
+
+const everythingIn = ({ parts }: Snapshot): Record<string, string> =>
+  Object.fromEntries([...parts].map(([id, { text }]) => [id, text]));

@@ -1,0 +1,97 @@
+/** Signing in with an API key, and signing out. A person who is signed out sees this page and nothing else. */
+import type { Hono } from "hono";
+import { deleteCookie, setCookie } from "hono/cookie";
+import type { AppContext, AppEnv } from "../http/context.ts";
+import type { AuditEntry } from "../telemetry/audit-log.ts";
+import { COOKIE_NAME, isOwn, isSecure } from "./guard.ts";
+import { html } from "./html.ts";
+import { head, mark } from "./layout.ts";
+import { answerHtml } from "./respond.ts";
+import type { Sessions } from "./sessions.ts";
+
+export interface SignInDeps {
+  readonly sessions: Sessions;
+  readonly audit: { record(entry: AuditEntry): void };
+}
+
+/** The longest key and the longest page that a form may carry. */
+const FORM_MAX_BYTES = 8 * 1024;
+
+export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps): void {
+  app.post("/web/sign-in", async (c) => {
+    if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
+    const form = await readForm(c);
+    const next = pageIn(form.get("next") ?? "");
+    const begun = await sessions.begin((form.get("key") ?? "").trim());
+    audit.record({
+      request_id: c.get("requestId"),
+      action: "session.create",
+      object: null,
+      ...(begun === null ? { outcome: "denied", status: 401 } : { outcome: "done", status: 303 }),
+      project: begun?.caller.project ?? null,
+      key_id: begun?.caller.keyId ?? null,
+      key_name: begun?.caller.keyName ?? null,
+      address: c.env.incoming.socket.remoteAddress ?? null,
+    });
+    if (begun === null) return answerSignIn(c, { root: "../", next, isRefused: true });
+    setCookie(c, COOKIE_NAME, begun.cookie, {
+      ...{ path: "/", httpOnly: true, sameSite: "Strict", maxAge: begun.maxAgeSeconds },
+      secure: isSecure(c),
+    });
+    return c.redirect(`../${next}`, 303);
+  });
+
+  app.post("/web/sign-out", (c) => {
+    if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
+    deleteCookie(c, COOKIE_NAME, { path: "/", secure: isSecure(c) });
+    return c.redirect("../", 303);
+  });
+}
+
+/** Reads no more than a form can have. A longer one is cut, and its key is then wrong. */
+async function readForm(c: AppContext): Promise<URLSearchParams> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of c.env.incoming) {
+    chunks.push(chunk as Buffer);
+    bytes += (chunk as Buffer).length;
+    if (bytes > FORM_MAX_BYTES) break;
+  }
+  return new URLSearchParams(Buffer.concat(chunks).toString().slice(0, FORM_MAX_BYTES));
+}
+
+const PAGE =
+  /^(?:batches\/[\w-]{1,64}|files|upstreams|usage|keys|new)?(?:\?[\w\-.~%=&+:/]{0,2000})?$/;
+
+/** Returns the path if it is one of a page, so that a link to the sign-in page can lead nowhere else. */
+const pageIn = (path: string): string => (PAGE.test(path) ? path : "");
+
+interface SignInPage {
+  readonly root: string;
+  /** The page to show afterwards, below the root. */
+  readonly next: string;
+  readonly isRefused: boolean;
+}
+
+export function answerSignIn(c: AppContext, { root, next, isRefused }: SignInPage) {
+  const page = html`<!doctype html>
+<html lang="en">
+<head>
+${head("Sign in", root, "app.css")}
+</head>
+<body class="signed-out">
+<main id="main" class="sign-in">
+<h1>${mark()}batchd</h1>
+<form method="post" action="${root}web/sign-in">
+<input type="hidden" name="next" value="${pageIn(next)}">
+<label for="key">API key</label>
+<input id="key" name="key" type="password" autocomplete="current-password" required autofocus spellcheck="false"${isRefused ? html` aria-invalid="true" aria-describedby="refused"` : ""}>
+${isRefused ? html`<p class="fault" id="refused" role="alert">This server does not know the key, or it has expired.</p>` : ""}
+<button class="primary">Sign in</button>
+<p class="dim">The key stays on the server. This browser gets a session that ends with the key, or after seven days.</p>
+</form>
+</main>
+</body>
+</html>`;
+  return answerHtml(c, page, 401);
+}

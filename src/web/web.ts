@@ -1,0 +1,128 @@
+/**
+ * The web page: `/` and the pages below it for people, and `/web/…` for what they load. Nothing under `/v1` changes. A request
+ * that does not ask for HTML is not for this file, so a client whose base URL lacks `/v1` still gets the hint.
+ */
+import type { Hono } from "hono";
+import type { Clock } from "../clock.ts";
+import type { AppContext, AppEnv } from "../http/context.ts";
+import { pathOf } from "../http/path.ts";
+import type { Log } from "../telemetry/log.ts";
+import { Api } from "./api.ts";
+import { mountAssets } from "./assets.ts";
+import { batchPage } from "./batch-page.ts";
+import { batchesPage } from "./batches-page.ts";
+import { isAllowed, type Visit, visitOf } from "./guard.ts";
+import { html } from "./html.ts";
+import { layout } from "./layout.ts";
+import { Live } from "./live.ts";
+import { type Asked, type Page, refusalView } from "./page.ts";
+import { answerHtml, protectData } from "./respond.ts";
+import { Sessions, type SessionsDeps } from "./sessions.ts";
+import { answerSignIn, mountSignIn, type SignInDeps } from "./sign-in.ts";
+
+const PAGES: readonly Page[] = [batchesPage, batchPage];
+
+export interface WebDeps extends SessionsDeps, Pick<SignInDeps, "audit"> {
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface Web {
+  /** Ends the events of all open pages. */
+  close(): void;
+}
+
+/** Mounts the page on the app of the API. Call this last: the page answers only what no route of the API takes. */
+export function mountWeb(app: Hono<AppEnv>, deps: WebDeps): Web {
+  const api = new Api(app);
+  const sessions = new Sessions(deps);
+  const live = new Live(deps);
+  mountAssets(app);
+  mountSignIn(app, { sessions, audit: deps.audit });
+  mountPassage(app, api, sessions);
+  for (const page of PAGES) {
+    mountPage(app, page, { api, sessions });
+    if (page.pollMs !== null) mountEvents(app, page, { api, sessions, live });
+  }
+  return live;
+}
+
+interface PageDeps {
+  readonly api: Api;
+  readonly sessions: Sessions;
+}
+
+function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): void {
+  app.get(page.path, async (c, next) => {
+    if (!asksForHtml(c)) return next();
+    const path = c.req.path.slice(1);
+    const query = new URL(c.req.url).search;
+    const root = rootOf(pathOf(c.req.url));
+    const visit = await visitOf(c, sessions);
+    if (visit === null) return answerSignIn(c, { root, next: path + query, isRefused: false });
+    const answer = await page.view(askedBy(c, visit, { api, root, isPoll: false }));
+    const view = answer.ok ? answer.value : refusalView(answer);
+    const isLive = answer.ok && page.pollMs !== null && !view.isOver;
+    const livePath = isLive ? `web/live/${path}${query}` : null;
+    const main = html`${view.parts.map((part) => part.html)}`;
+    const frame = { title: view.title, path, root, visit, livePath };
+    return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
+  });
+}
+
+/** Statuses that an error of the API has and a page may have. */
+const statusFor = (status: number) => (status === 404 || status === 403 ? status : 500);
+
+/** Mounts the events of a page under the path of the page, below `/web/live`. */
+function mountEvents(
+  app: Hono<AppEnv>,
+  page: Page,
+  { api, sessions, live }: PageDeps & { readonly live: Live },
+): void {
+  app.get(`/web/live${page.path === "/" ? "" : page.path}`, async (c) => {
+    const visit = await visitOf(c, sessions);
+    if (visit === null) return c.text("Sign in first.", 401);
+    if (!(await isAllowed(c, sessions)))
+      return c.text("This is for the pages of this server.", 403);
+    const path = c.req.path.slice("/web/live".length) || "/";
+    const asked = askedBy(c, visit, { api, root: rootOf(path), isPoll: true });
+    const { project, scopes } = visit.caller;
+    return live.answer(c, {
+      key: JSON.stringify([project, scopes, path, asked.query.toString()]),
+      pollMs: page.pollMs ?? 1_000,
+      view: () => page.view(asked),
+      isAllowed: async () => (await visitOf(c, sessions)) !== null,
+    });
+  });
+}
+
+function askedBy(
+  c: AppContext,
+  { caller }: Visit,
+  rest: Pick<Asked, "api" | "root" | "isPoll">,
+): Asked {
+  return {
+    ...rest,
+    caller,
+    id: c.req.param("id") ?? "",
+    query: new URL(c.req.url).searchParams,
+  };
+}
+
+/** Passes requests of the page's scripts and links on to the API, with the caller that the session names. */
+function mountPassage(app: Hono<AppEnv>, api: Api, sessions: Sessions): void {
+  app.on(["GET", "POST", "DELETE"], "/web/v1/*", async (c) => {
+    const visit = await visitOf(c, sessions);
+    if (visit === null) return c.text("Sign in first.", 401);
+    if (!(await isAllowed(c, sessions)))
+      return c.text("This is for the pages of this server.", 403);
+    protectData(c);
+    const { pathname, search } = new URL(c.req.url);
+    return api.pass(c, pathname.slice(pathname.indexOf("/v1/")) + search, visit.caller);
+  });
+}
+
+const asksForHtml = (c: AppContext) => c.req.header("accept")?.includes("text/html") === true;
+
+/** Returns the way from a path to the root, so that links work behind a proxy that adds a prefix. */
+const rootOf = (path: string): string => "../".repeat(path.split("/").length - 2) || "./";

@@ -1,0 +1,45 @@
+/**
+ * A real Chromium without a window, for the tests of the web page and for its screenshots. It is found at `CHROMIUM_PATH`
+ * or on the PATH, or where playwright-core puts its own; `npm run browser` installs one.
+ */
+import { accessSync, constants } from "node:fs";
+import { delimiter, join } from "node:path";
+import { type Browser, chromium } from "playwright-core";
+
+const NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Returns the path of a Chromium; null when there is none. */
+export function findChromium(): string | null {
+  const named = process.env["CHROMIUM_PATH"];
+  if (named !== undefined && named !== "") return isExecutable(named) ? named : null;
+  const folders = (process.env["PATH"] ?? "").split(delimiter);
+  return (
+    folders.flatMap((folder) => NAMES.map((name) => join(folder, name))).find(isExecutable) ?? null
+  );
+}
+
+const MISSING = "no Chromium is at CHROMIUM_PATH or on the PATH: `npm run browser` installs one";
+
+/** Whether there is a browser. CI must have one; elsewhere its tests are skipped, and this says so. */
+export function hasChromium(): boolean {
+  if (findChromium() !== null) return true;
+  if (process.env["CI"] !== undefined) throw new Error(MISSING);
+  process.stderr.write(`SKIPPED, the tests of the web page: ${MISSING}\n`);
+  return false;
+}
+
+export async function openChromium(): Promise<Browser> {
+  const executablePath = findChromium();
+  if (executablePath === null) throw new Error(MISSING);
+  // As root, as in most containers, Chromium has no sandbox. It only ever opens pages of this test.
+  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+}

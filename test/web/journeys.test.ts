@@ -1,0 +1,205 @@
+/** People at the web page, in a real browser, with a real server and running batches. */
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium, openChromium } from "../support/browser.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Text that would do something if it were taken for more than text. */
+const HOSTILE = [
+  "<script>window.hacked = 1</script>",
+  '<img src=x onerror="window.hacked = 1">',
+  '<svg onload="window.hacked = 1"><a href="https://evil.example">',
+  "[click](javascript:alert(1)) ![x](https://evil.example/x.png)",
+  '"><iframe srcdoc="<script>top.hacked = 1</script>"></iframe>',
+  "\u001b]8;;https://evil.example\u0007link\u001b]8;;\u0007 \u001b[2J",
+  "user\u202etxt.exe \u2066hidden\u2069 \u200bzero \u0085next",
+];
+
+describe.skipIf(!hasChromium())("in a browser", () => {
+  let browser: Browser;
+  let upstream: TestUpstream;
+  let service: TestService;
+  let folder: string;
+  let context: BrowserContext | null = null;
+  const problems: string[] = [];
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "batchd-web-"));
+    [browser, upstream] = await Promise.all([openChromium(), startUpstream()]);
+    service = await startTestService({ upstreamUrl: upstream.url, dataDir: folder });
+  });
+  afterEach(async () => {
+    upstream.release();
+    await context?.close();
+    context = null;
+    // Nothing that the policy forbids was tried, and no script failed.
+    expect(problems.splice(0)).toEqual([]);
+  });
+  afterAll(async () => {
+    await browser.close();
+    await service.close();
+    await upstream.close();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  async function openPage(path: string, options: BrowserContextOptions = {}): Promise<Page> {
+    context ??= await browser.newContext(options);
+    const page = await context.newPage();
+    page.on("pageerror", ({ message }) => problems.push(message));
+    page.on("console", (message) => {
+      if (message.type() === "error") problems.push(message.text());
+    });
+    page.on("request", (request) => {
+      if (!request.url().startsWith(service.url)) problems.push(`asked ${request.url()}`);
+    });
+    await page.goto(service.url + path);
+    return page;
+  }
+
+  /** The faults that axe finds, as sentences. */
+  async function axeFaults(page: Page): Promise<string[]> {
+    // The policy of the page lets no script of a test in, so it runs in the world of the test.
+    const session = await page.context().newCDPSession(page);
+    const { result } = await session.send("Runtime.evaluate", {
+      expression: `${AXE}; axe.run().then(({ violations }) => JSON.stringify(violations.map(({ id, nodes }) => id + ": " + nodes.map(({ target }) => target).join(" "))))`,
+      awaitPromise: true,
+    });
+    return JSON.parse(String(result.value)) as string[];
+  }
+
+  const held = async (count: number, custom = (n: number) => `held-${n}`) => {
+    upstream.hold();
+    const before = upstream.total;
+    const batch = await service.submit(
+      Array.from({ length: count }, (_, n) => chatLine(custom(n), `question ${n}`)),
+    );
+    await upstream.reached(before + count);
+    return batch;
+  };
+
+  test("a batch can be watched, paused, resumed and cancelled without a reload", async () => {
+    const { id } = await held(3);
+    const list = await openPage("/");
+    await list.locator(`#row-${id}`).getByText("in progress").waitFor();
+    const page = await openPage(`/batches/${id}`);
+    await page.evaluate("window.mark = 1");
+    await page.getByText("0 of 3 · 0%").waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.locator(".notice", { hasText: "No new line goes out" }).waitFor();
+    await list.locator(`#row-${id}`).getByText("paused").waitFor();
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.locator(".notice").waitFor({ state: "detached" });
+
+    const cancel = page.getByRole("button", { name: "Cancel" });
+    await cancel.click();
+    await page.getByRole("dialog", { name: "Cancel this batch?" }).waitFor();
+    await page.keyboard.press("Escape");
+    expect((await service.openai.batches.retrieve(id)).status).toBe("in_progress");
+    await cancel.click();
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+    upstream.release();
+    await page.getByText("cancelled", { exact: true }).first().waitFor();
+    expect((await service.ended(id)).status).toBe("cancelled");
+    expect(await page.evaluate("window.mark === 1")).toBe(true);
+  });
+
+  test("lines count up while they end, and the answers can be downloaded", async () => {
+    const { id } = await held(2);
+    const page = await openPage(`/batches/${id}`);
+    await page.getByText("0 of 2 · 0%").waitFor();
+    upstream.release();
+    await page.getByText("2 of 2 · 100%").waitFor();
+    await page.locator(".head").getByText("completed").waitFor();
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("link", { name: "Answers" }).click(),
+    ]);
+    const path = join(folder, "download.jsonl");
+    await download.saveAs(path);
+    const batch = await service.ended(id);
+    expect(readFileSync(path, "utf8")).toBe(await service.text(batch.output_file_id));
+    expect(download.suggestedFilename()).toBe(`${id}_output.jsonl`);
+  });
+
+  test("a batch is deleted only after a question, with the keyboard alone, and its input with it", async () => {
+    const { id, input_file_id: input } = await service.run([chatLine("a", "b")]);
+    const page = await openPage(`/batches/${id}`);
+    const remove = page.getByRole("button", { name: "Delete" });
+    await remove.focus();
+    await page.keyboard.press("Enter");
+    const dialog = page.getByRole("dialog", { name: "Delete this batch?" });
+    await dialog.waitFor();
+    // The answer that loses nothing has the focus.
+    expect(await page.evaluate("document.activeElement.textContent")).toBe("Keep");
+    await page.keyboard.press("Enter");
+    await dialog.waitFor({ state: "hidden" });
+    await page.keyboard.press("Enter");
+    await dialog.getByRole("checkbox", { name: "Delete its input file, too" }).check();
+    await dialog.getByRole("button", { name: "Delete" }).focus();
+    await page.keyboard.press("Enter");
+    await page.waitForURL(`${service.url}/`);
+    await expect(service.openai.batches.retrieve(id)).rejects.toThrow("404");
+    await expect(service.openai.files.retrieve(input)).rejects.toThrow("404");
+  });
+
+  test("what clients and models write stays text", async () => {
+    const answer = (n: number) => `%${JSON.stringify({ status: 400, n })}`;
+    const file = new File(
+      [HOSTILE.map((text, n) => chatLine(text, answer(n))).join("\n")],
+      `${HOSTILE[0]}.jsonl`,
+    );
+    const { id: input } = await service.openai.files.create({ file, purpose: "batch" });
+    const metadata = Object.fromEntries(
+      HOSTILE.map((text, n) => [`${n}${text}`.slice(0, 64), text]),
+    );
+    const { id } = await service.openai.batches.create({
+      ...{ input_file_id: input, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      metadata,
+    });
+    await service.ended(id);
+    const page = await openPage(`/batches/${id}`);
+    const text = await page.locator("main").textContent();
+    expect(text).toContain("<script>window.hacked = 1</script>");
+    expect(text).toContain("user⟨U+202E⟩txt.exe");
+    expect(text).toContain("␛]8;;https://evil.example␇link");
+    for (const path of ["/", `/batches/${id}`]) {
+      await page.goto(service.url + path);
+      expect(await page.evaluate("'hacked' in window")).toBe(false);
+      expect(
+        await page.locator("main").locator("script, img, iframe, [href*='evil']").count(),
+      ).toBe(0);
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to find.
+      expect(await page.content()).not.toMatch(/[\u001b\u0007\u202e\u2066\u0085\u200b]/);
+    }
+  });
+
+  test.each([
+    ["light", 1280],
+    ["dark", 360],
+  ] as const)(
+    "axe finds nothing in %s at %i px, and the page is no wider",
+    async (colorScheme, width) => {
+      const { id } = await held(2);
+      await service.openai.batches.create({
+        ...{ input_file_id: "file-none", endpoint: "/v1/embeddings", completion_window: "24h" },
+      });
+      const page = await openPage("/", { colorScheme, viewport: { width, height: 800 } });
+      for (const path of ["/", `/batches/${id}`]) {
+        await page.goto(service.url + path);
+        expect([path, await axeFaults(page)]).toEqual([path, []]);
+        expect([path, await page.evaluate("document.documentElement.scrollWidth")]).toEqual([
+          path,
+          width,
+        ]);
+      }
+    },
+  );
+});

@@ -1,0 +1,284 @@
+/** Who may see the web page, and what a request of another site can do: by HTTP, without a browser. */
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startTestService, type TestService } from "../support/service.ts";
+
+const WRITER = "key-of-the-writer";
+const READER = "key-of-the-reader";
+const STRANGER = "key-of-the-stranger";
+const OPERATOR = "key-of-the-operator";
+const PAGES = ["/", "/batches/batch_1"];
+
+let folder: string;
+let service: TestService;
+let batchId: string;
+
+const keys = [
+  { name: "writer", key: WRITER, project: "search" },
+  { name: "reader", key: READER, project: "search", scopes: ["read"] },
+  { name: "stranger", key: STRANGER, project: "other" },
+  { name: "operator", key: OPERATOR, scopes: ["admin", "read"] },
+];
+const configOf = (names: readonly string[]) => ({
+  auth: { keys: keys.filter(({ name }) => names.includes(name)) },
+  audit: { file: join(folder, "audit.jsonl") },
+});
+const ALL = keys.map(({ name }) => name);
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-web-"));
+  service = await startTestService({ config: configOf(ALL), dataDir: folder });
+  const created = await fetch(`${service.url}/v1/batches`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${WRITER}` },
+    body: JSON.stringify({ input_file_id: "file-none", endpoint: "/v1/embeddings" }),
+  });
+  batchId = ((await created.json()) as { id: string }).id;
+});
+afterAll(async () => {
+  await service.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const open = (path: string, headers: Record<string, string> = {}) =>
+  fetch(service.url + path, { headers: { accept: "text/html", ...headers }, redirect: "manual" });
+
+const signIn = (key: string, headers: Record<string, string> = {}, next = "") =>
+  fetch(`${service.url}/web/sign-in`, {
+    ...{ method: "POST", redirect: "manual" },
+    headers: { "sec-fetch-site": "same-origin", ...headers },
+    body: new URLSearchParams({ key, next }),
+  });
+
+async function cookieOf(key: string): Promise<string> {
+  const answer = await signIn(key);
+  expect(answer.status).toBe(303);
+  return answer.headers.getSetCookie()[0]!.split(";")[0]!;
+}
+
+async function tokenFor(cookie: string): Promise<string> {
+  const page = await (await open("/", { cookie })).text();
+  return /data-token="([^"]+)"/.exec(page)![1]!;
+}
+
+async function change(path: string, cookie: string, headers: Record<string, string> = {}) {
+  const answer = await fetch(`${service.url}/web/v1/${path}`, {
+    ...{ method: "POST", headers: { cookie, ...headers } },
+  });
+  return { status: answer.status, text: await answer.text() };
+}
+
+describe("a person who is signed out", () => {
+  test.each(PAGES)("sees the sign-in page at %s, and nothing else", async (path) => {
+    for (const cookie of ["", "batchd_session=1.-.9999999999.x.y", "batchd_session=%"]) {
+      const answer = await open(path, { cookie });
+      expect(answer.status).toBe(401);
+      const text = await answer.text();
+      expect(text).toContain('<form method="post"');
+      expect(text).not.toContain(batchId);
+      expect(text).not.toContain("data-token");
+    }
+  });
+
+  test("gets no events, no data and no answer of the API", async () => {
+    for (const path of ["/web/live", `/web/live/batches/${batchId}`, "/web/v1/batches"]) {
+      const answer = await open(path, { "sec-fetch-site": "same-origin" });
+      expect([path, answer.status]).toEqual([path, 401]);
+      expect(await answer.text()).not.toContain(batchId);
+    }
+  });
+
+  test("gets in with no wrong key, and the refusal is in the audit log", async () => {
+    const answer = await signIn("wrong", {}, "files");
+    expect(answer.status).toBe(401);
+    expect(answer.headers.getSetCookie()).toEqual([]);
+    expect(await answer.text()).toContain("does not know the key");
+    const file = join(folder, "audit.jsonl");
+    await expect.poll(() => readFileSync(file, "utf8")).toMatch(/session\.create.*denied/);
+  });
+});
+
+describe("a session", () => {
+  test("is a cookie that scripts, other sites and plain HTTP do not get, without the key in it", async () => {
+    const plain = (await signIn(WRITER)).headers.getSetCookie()[0]!;
+    expect(plain).toMatch(/; Path=\/; HttpOnly; SameSite=Strict$/);
+    expect(plain).toMatch(/; Max-Age=604800;/);
+    const secure = (await signIn(WRITER, { "x-forwarded-proto": "https" })).headers;
+    expect(secure.getSetCookie()[0]).toContain("; Secure");
+    const digest = createHash("sha256").update(WRITER).digest();
+    for (const form of ["hex", "base64url", "base64"] as const) {
+      expect(plain).not.toContain(digest.toString(form).slice(0, 20));
+    }
+    expect(plain).not.toContain(WRITER);
+  });
+
+  test("leads to the page that was asked for, and to no other site", async () => {
+    const target = async (next: string) => (await signIn(WRITER, {}, next)).headers.get("location");
+    expect(await target(`batches/${batchId}`)).toBe(`../batches/${batchId}`);
+    expect(await target("?status=failed")).toBe("../?status=failed");
+    for (const next of [
+      "//evil.example",
+      "https://evil.example",
+      "/\\evil",
+      "javascript:1",
+      "@x",
+    ]) {
+      expect(await target(next)).toBe("../");
+    }
+  });
+
+  test("shows what the project of its key has, and no other batch", async () => {
+    expect(await (await open("/", { cookie: await cookieOf(READER) })).text()).toContain(batchId);
+    const stranger = await cookieOf(STRANGER);
+    expect(await (await open("/", { cookie: stranger })).text()).not.toContain(batchId);
+    expect((await open(`/batches/${batchId}`, { cookie: stranger })).status).toBe(404);
+  });
+
+  test("holds after a restart, and ends when its key is taken from the configuration", async () => {
+    const [writer, reader] = [await cookieOf(WRITER), await cookieOf(READER)];
+    await service.close();
+    service = await startTestService({ config: configOf(ALL), dataDir: folder });
+    expect((await open("/", { cookie: reader })).status).toBe(200);
+    service.reconfigure(configOf(["writer", "operator", "stranger"]));
+    expect((await open("/", { cookie: reader })).status).toBe(401);
+    expect((await open("/", { cookie: writer })).status).toBe(200);
+    service.reconfigure(configOf(ALL));
+  });
+
+  test("ends with a key that is revoked, and so do the events of its open page", async () => {
+    const admin = { authorization: `Bearer ${OPERATOR}` };
+    const made = await fetch(`${service.url}/v1/admin/keys`, {
+      ...{ method: "POST", headers: admin },
+      body: JSON.stringify({ name: "guest", project: "search", scopes: ["read"] }),
+    });
+    const { id, key } = (await made.json()) as { id: string; key: string };
+    const cookie = await cookieOf(key);
+    const events = await open("/web/live", { cookie, "sec-fetch-site": "same-origin" });
+    expect(events.headers.get("content-type")).toBe("text/event-stream");
+    await fetch(`${service.url}/v1/admin/keys/${id}`, { method: "DELETE", headers: admin });
+    expect((await open("/", { cookie })).status).toBe(401);
+    const text = await events.text();
+    expect(text.slice(text.lastIndexOf("event:"))).toMatch(/^event: reload\n/);
+  });
+
+  test("cannot be changed by its owner", async () => {
+    const cookie = await cookieOf(READER);
+    const [name, value = ""] = cookie.split("=");
+    const parts = value.split(".");
+    for (let at = 0; at < parts.length; at++) {
+      const changed = parts.with(at, at === 2 ? "99999999999" : `${parts[at]!.slice(1)}A`);
+      const answer = await open("/", { cookie: `${name}=${changed.join(".")}` });
+      expect([at, answer.status]).toEqual([at, 401]);
+    }
+  });
+});
+
+describe("a request that changes something", () => {
+  test("needs the token of its session, and a page of this server", async () => {
+    const [cookie, other] = [await cookieOf(WRITER), await cookieOf(STRANGER)];
+    const token = await tokenFor(cookie);
+    const path = `batches/${batchId}/cancel`;
+    const refused = [
+      {},
+      { "x-batchd-token": "wrong" },
+      { "x-batchd-token": await tokenFor(other), "sec-fetch-site": "same-origin" },
+      { "x-batchd-token": token, "sec-fetch-site": "cross-site" },
+      { "x-batchd-token": token, "sec-fetch-site": "same-site" },
+      { "x-batchd-token": token, "sec-fetch-site": "none" },
+      { "x-batchd-token": token, origin: "https://evil.example" },
+      { "x-batchd-token": token },
+    ];
+    for (const headers of refused) {
+      const { status, text } = await change(path, cookie, headers);
+      expect([headers, status]).toEqual([headers, 403]);
+      expect(text).toContain("pages of this server");
+    }
+    // The API answers: the batch failed, as its input is missing.
+    for (const own of [{ "sec-fetch-site": "same-origin" }, { origin: service.url }]) {
+      const { text } = await change(path, cookie, { "x-batchd-token": token, ...own });
+      expect(text).not.toContain("pages of this server");
+      expect(text).toMatch(/batch/);
+    }
+  });
+
+  test("is refused to a key that may only read, whose page has no buttons for it", async () => {
+    const cookie = await cookieOf(READER);
+    const page = await (await open(`/batches/${batchId}`, { cookie })).text();
+    expect(page).not.toContain("data-method");
+    expect(
+      await (await open(`/batches/${batchId}`, { cookie: await cookieOf(WRITER) })).text(),
+    ).toContain('data-method="DELETE"');
+    const token = await tokenFor(cookie);
+    const headers = { "x-batchd-token": token, "sec-fetch-site": "same-origin" };
+    const { status, text } = await change(`batches/${batchId}/cancel`, cookie, headers);
+    expect([status, text]).toEqual([403, expect.stringContaining("Missing scopes: write")]);
+  });
+
+  test("of another site can neither sign in nor sign out", async () => {
+    for (const path of ["sign-in", "sign-out"]) {
+      const answer = await fetch(`${service.url}/web/${path}`, {
+        method: "POST",
+        headers: { "sec-fetch-site": "cross-site" },
+        body: new URLSearchParams({ key: WRITER }),
+      });
+      expect([path, answer.status, answer.headers.getSetCookie()]).toEqual([path, 403, []]);
+    }
+  });
+});
+
+describe("the answers", () => {
+  test("let a page run and load only files of this server, and frame nothing", async () => {
+    const answer = await open("/", { cookie: await cookieOf(WRITER) });
+    const policy = answer.headers.get("content-security-policy")!;
+    for (const rule of [
+      ...["default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'"],
+      ...["connect-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"],
+    ]) {
+      expect(policy.split("; ")).toContain(rule);
+    }
+    expect(policy).not.toContain("unsafe");
+    const text = await answer.text();
+    expect(text).not.toMatch(
+      /<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|https?:\/\/(?!www\.w3)/,
+    );
+    expect(answer.headers.get("cache-control")).toBe("no-store");
+  });
+
+  test("need less than 150 kB for the first view, and browsers keep the assets", async () => {
+    const page = await (await open("/", { cookie: await cookieOf(WRITER) })).text();
+    const paths = [...page.matchAll(/(?:src|href)="\.\/(web\/assets\/[^"]+)"/g)].map(
+      ([, path]) => path!,
+    );
+    expect(paths.length).toBeGreaterThan(3);
+    let bytes = page.length;
+    for (const path of [
+      ...paths,
+      ...["actions", "live", "times"].map((name) => paths.at(-1)!.replace("app.js", `${name}.js`)),
+    ]) {
+      const asset = await open(`/${path}`);
+      expect([path, asset.status]).toEqual([path, 200]);
+      expect(asset.headers.get("cache-control")).toBe("public, max-age=31536000, immutable");
+      expect(asset.headers.get("x-content-type-options")).toBe("nosniff");
+      bytes += (await asset.arrayBuffer()).byteLength;
+    }
+    expect(bytes).toBeLessThan(150_000);
+    const old = await open(`/${paths[0]!.replace(/assets\/\w+/, "assets/older")}`);
+    expect(old.headers.get("cache-control")).toBe("no-store");
+  });
+
+  test("to programs stay what they were", async () => {
+    for (const path of ["/batches/batch_1", "/batches", "/"]) {
+      const answer = await fetch(service.url + path, { headers: { accept: "*/*" } });
+      expect([path, answer.status]).toEqual([path, 404]);
+      expect(answer.headers.get("content-type")).toBe("application/json");
+    }
+    const hint = await (await fetch(`${service.url}/batches`)).text();
+    expect(hint).toContain("The API is under /v1");
+    const cookie = await cookieOf(WRITER);
+    expect((await fetch(`${service.url}/v1/batches`, { headers: { cookie } })).status).toBe(401);
+  });
+});
