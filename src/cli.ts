@@ -6,6 +6,9 @@ import { runInNewContext } from "node:vm";
 import { Command, CommanderError, Option } from "commander";
 import { administer } from "./administration.ts";
 import { type AdministrativeAct, addKeyCommands } from "./cli-keys.ts";
+import { addBatchCommands } from "./client/commands.ts";
+import { addCompletion } from "./client/completion.ts";
+import { addFileCommands } from "./client/file-commands.ts";
 import { systemClock } from "./clock.ts";
 import { configFile, loadConfig } from "./config/config.ts";
 import { ConfigWatcher } from "./config/config-watcher.ts";
@@ -48,7 +51,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     .description("A drop-in OpenAI Batch API server for any model.")
     .version(version)
     .exitOverride();
-  withOptions(program.command("serve", { isDefault: true }))
+  withOptions(program.command("serve"))
     .description("Serve the API and run batches.")
     .addOption(
       new Option("--role <role>", "what this process does: serve the API, run batches, or both")
@@ -74,8 +77,14 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     },
   });
   program.command("openapi").description("Print the OpenAPI document.").action(printOpenApi);
+  const finish = async (code: Promise<number>) => {
+    exitCode = await code;
+  };
+  addBatchCommands(program, finish);
+  addFileCommands(program, finish);
+  await addCompletion(program, argv[2]);
   try {
-    await program.parseAsync(argv);
+    await program.parseAsync(withDefault(argv));
   } catch (error) {
     // Commander has already printed the fault, or the help.
     if (error instanceof CommanderError) return error.exitCode;
@@ -86,6 +95,14 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     return FAILED;
   }
   return exitCode;
+}
+
+/** Puts `serve` in front of its options. Commander would also take a misspelled command for an argument of it. */
+function withDefault(argv: readonly string[]): readonly string[] {
+  const [node = "", script = "", first, ...rest] = argv;
+  const isOption = first?.startsWith("-") && !["-h", "--help", "-V", "--version"].includes(first);
+  if (first !== undefined && !isOption) return argv;
+  return [node, script, "serve", ...(first === undefined ? [] : [first]), ...rest];
 }
 
 /** Runs a command of an operator on the database that the configuration names. */

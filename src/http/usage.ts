@@ -3,6 +3,7 @@ import type { UsageRequest, UsageSum } from "../api/usage-report.ts";
 import { dayOf } from "../batch/model-usage.ts";
 import { formatAmount } from "../batch/price.ts";
 import type { Clock } from "../clock.ts";
+import { csvLine } from "../contract/csv.ts";
 import {
   USAGE_DEFAULT_DAYS,
   USAGE_FORMATS,
@@ -103,19 +104,9 @@ const CSV_COLUMNS = [
 ];
 
 const csvOf = (rows: readonly UsageRow[]): string =>
-  [CSV_COLUMNS, ...rows.map(csvCells)]
-    .map((cells) => `${cells.map(csvCell).join(",")}\r\n`)
-    .join("");
+  [CSV_COLUMNS, ...rows.map(csvCells)].map(csvLine).join("");
 
 const csvCells = (row: UsageRow) => [
   ...[row.project, row.model, row.day, row.requests, row.input_tokens, row.cached_input_tokens],
   ...[row.output_tokens, row.cost?.currency, row.cost?.amount],
 ];
-
-/** A client chooses names of models. A spreadsheet would take one that begins with such a sign for a formula. */
-const FORMULA = /^[=+\-@\t\r]/;
-
-function csvCell(value: string | number | null | undefined): string {
-  const text = String(value ?? "");
-  return `"${(FORMULA.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-}

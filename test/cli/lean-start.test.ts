@@ -40,13 +40,14 @@ async function modulesOfAStart(script?: string): Promise<string> {
   return await readFile(list, "utf8");
 }
 
-test("a plain start loads nothing that only webhooks, traces, proxies, buckets, PostgreSQL or the API document need", async () => {
+test("a plain start loads nothing that only webhooks, traces, proxies, buckets, PostgreSQL, the API document or the commands of clients need", async () => {
   const modules = await modulesOfAStart();
   expect(modules).toMatch(/undici\/lib\/dispatcher\/pool\.js/);
   expect(modules).not.toMatch(/undici\/index\.js|proxy-agent\.js/);
   expect(modules).not.toMatch(/standardwebhooks|zod-openapi|contract\/openapi/);
   expect(modules).not.toMatch(/@aws-sdk|@smithy|blobs\/s3/);
   expect(modules).not.toMatch(/node_modules\/pg\/|store\/postgres|drizzle-orm\/node-postgres/);
+  expect(modules).not.toMatch(/node_modules\/(?:openai|cli-progress|@bomb)/);
   // prom-client itself loads the API.
   expect(modules).not.toMatch(/@opentelemetry\/(?!api)/);
 });

@@ -33,6 +33,10 @@ const limitOf = ({ OPEN_FILES }: Readonly<Record<string, string>>) =>
 const tracerOf = ({ SYNCS_TO }: Readonly<Record<string, string>>) =>
   SYNCS_TO === undefined ? "" : `strace -D -f -y -e trace=fsync,fdatasync -o '${SYNCS_TO}' `;
 
+/** Gives the process the file `STDIN_FROM` as its standard input. */
+const inputOf = ({ STDIN_FROM }: Readonly<Record<string, string>>) =>
+  STDIN_FROM === undefined ? "" : ` < '${STDIN_FROM}'`;
+
 export class BatchdProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #exited: Promise<Exit>;
@@ -47,7 +51,8 @@ export class BatchdProcess implements AsyncDisposable {
     script: string = MAIN,
   ) {
     const command = [process.execPath, script, ...args];
-    this.#child = spawn("sh", ["-c", `${limitOf(env)}exec ${tracerOf(env)}"$0" "$@"`, ...command], {
+    const line = `${limitOf(env)}exec ${tracerOf(env)}"$0" "$@"${inputOf(env)}`;
+    this.#child = spawn("sh", ["-c", line, ...command], {
       env: {
         ...process.env,
         ...(script === MAIN && { NODE_COMPILE_CACHE: COMPILE_CACHE }),

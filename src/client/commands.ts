@@ -1,0 +1,222 @@
+/**
+ * The commands of a client, as commander knows them. What they do is loaded when one of them runs: the SDK and the
+ * progress bar would make every start of a server slower.
+ */
+import { type Command, Option } from "commander";
+import { BATCH_ENDPOINTS } from "../contract/batch.ts";
+import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
+import { asking } from "./asking.ts";
+import type { Change, DeleteFlags, ListFlags, ResultsFlags } from "./batches.ts";
+import { addManual } from "./help.ts";
+import { amount, keyValue, wholeNumber, withFormat, withJson, withServer } from "./options.ts";
+import type { ClientFlags } from "./session.ts";
+import type { RetryFlags, SubmitFlags } from "./submit.ts";
+
+/** Takes the exit code of a command once it has run. */
+export type Finish = (exitCode: Promise<number>) => Promise<void>;
+
+export function addBatchCommands(program: Command, finish: Finish): void {
+  program.commandsGroup("Batches, at any server with OpenAI's API:");
+  addSubmit(program, finish);
+  addReading(program, finish);
+  addResults(program, finish);
+  addChanges(program, finish);
+  addRetry(program, finish);
+  addDelete(program, finish);
+}
+
+const withWait = (command: Command): Command =>
+  withFormat(
+    command
+      .option("-w, --wait", "wait for the end, and show how the batch gets on")
+      .option(
+        "-o, --output <file>",
+        "wait, and write the answers to this file; - is standard output",
+      ),
+  );
+
+/** Adds what only batchd knows about a batch. */
+const withBatchOptions = (command: Command): Command =>
+  command
+    .option("--metadata <key=value>", "kept with the batch; may be given several times", keyValue)
+    .option("--window <time>", "time in which the batch ends", DEFAULT_COMPLETION_WINDOW)
+    .option("--model <name>", "model for lines that name none")
+    .option("--priority <number>", "share of the batch beside others, -10 to 10", wholeNumber(-10))
+    .option(
+      "--sample <lines>",
+      "run so many lines, spread over the file, then pause",
+      wholeNumber(1),
+    )
+    .option("--budget <amount>", "pause before the batch costs more than this", amount);
+
+const MORE_ABOUT_WAITING = `A wait survives restarts of the server and broken networks. Ctrl-C ends the wait, not the batch.
+Lines that failed are written beside FILE of --output: answers.errors.jsonl for answers.jsonl.
+--model, --priority, --sample and --budget are extensions of batchd; another server is not sent them unless they are given.`;
+
+function addSubmit(program: Command, finish: Finish): void {
+  const command = withServer(program.command("submit"))
+    .summary("upload a file and make a batch of it")
+    .description(
+      "Upload a file of requests, one JSON object a line, and make a batch of it. Prints the id of the batch.",
+    )
+    .argument("<file>", "the file; - for standard input; or the id of a file at the server")
+    .addOption(
+      new Option(
+        "--endpoint <path>",
+        "endpoint of the requests; else the one in the first line",
+      ).choices(BATCH_ENDPOINTS),
+    );
+  addManual(withJson(withWait(withBatchOptions(command)), "print the batch as JSON"), {
+    examples: [
+      ["batchd submit questions.jsonl", "makes a batch and prints its id"],
+      ["batchd submit questions.jsonl -o answers.jsonl", "waits, and writes the answers"],
+      ["cat questions.jsonl | batchd submit - -o - | jq .custom_id", "reads and writes pipes"],
+      ["batchd submit questions.jsonl --sample 20 --wait", "tries 20 lines first"],
+    ],
+    waits: true,
+    more: MORE_ABOUT_WAITING,
+  }).action((file: string, flags: SubmitFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) => (await import("./submit.ts")).submit(file, flags, session)),
+    ),
+  );
+}
+
+function addReading(program: Command, finish: Finish): void {
+  addManual(
+    withJson(withServer(program.command("list")), "print each batch as a line of JSON")
+      .description("List batches, the newest first.")
+      .option("--limit <number>", "at most so many", wholeNumber(1), 20)
+      .option("--status <status>", "only batches with this status"),
+    { examples: [["batchd list --limit 100 --json | jq -r .id", "prints ids alone"]] },
+  ).action((flags: ListFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) => (await import("./batches.ts")).listBatches(flags, session)),
+    ),
+  );
+  addManual(
+    withJson(withServer(program.command("show")))
+      .description("Show a batch: progress, why it waits, tokens, cost, failures, faults.")
+      .argument("<batch>", "its id"),
+    { examples: [["batchd show batch_… --json | jq .request_counts", "prints a part of it"]] },
+  ).action((id: string, flags: ClientFlags) =>
+    finish(
+      asking(flags, async (session) =>
+        (await import("./batches.ts")).showBatch(id, flags, session),
+      ),
+    ),
+  );
+  addManual(
+    withJson(withServer(program.command("watch")), "print each change as a line of JSON")
+      .description("Watch a batch to its end: bar, rate, time left, failures, cost, why it waits.")
+      .argument("<batch>", "its id"),
+    {
+      examples: [
+        ["batchd watch batch_… && batchd results batch_… -o answers.jsonl", "waits first"],
+      ],
+      waits: true,
+    },
+  ).action((id: string, flags: ClientFlags) =>
+    finish(
+      asking(flags, async (session) =>
+        (await import("./batches.ts")).watchBatch(id, flags, session),
+      ),
+    ),
+  );
+}
+
+function addResults(program: Command, finish: Finish): void {
+  addManual(
+    withFormat(
+      withServer(program.command("results"))
+        .description("Write the answers of a batch, or those so far of one that still runs.")
+        .argument("<batch>", "its id")
+        .option("-o, --output <file>", "the file to write; standard output if left out")
+        .option("--errors", "the lines that failed, in place of the answers"),
+    ),
+    {
+      examples: [
+        ["batchd results batch_… -o answers.jsonl", "the file is complete, or not there"],
+        ["batchd results batch_… --format csv -o answers.csv", "a table for a spreadsheet"],
+        ["batchd results batch_… --errors | jq .response.body.error", "why lines failed"],
+      ],
+    },
+  ).action((id: string, flags: ResultsFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) =>
+        (await import("./batches.ts")).batchResults(id, flags, session),
+      ),
+    ),
+  );
+}
+
+const CHANGES: Readonly<Record<Change, string>> = {
+  cancel: "Cancel a batch. Answers that exist are kept.",
+  pause: "Send no new lines of a batch until it is resumed. Only batchd has this.",
+  resume: "Go on with a paused batch. Only batchd has this.",
+};
+
+function addChanges(program: Command, finish: Finish): void {
+  for (const change of Object.keys(CHANGES) as Change[]) {
+    addManual(
+      withJson(withServer(program.command(change)))
+        .description(CHANGES[change])
+        .argument("<batch>", "its id"),
+      { examples: [[`batchd ${change} batch_…`, "prints what has become of it"]] },
+    ).action((id: string, flags: ClientFlags) =>
+      finish(
+        asking(flags, async (session) =>
+          (await import("./batches.ts")).changeBatch(id, { ...flags, change }, session),
+        ),
+      ),
+    );
+  }
+}
+
+function addRetry(program: Command, finish: Finish): void {
+  const command = withServer(program.command("retry"))
+    .summary("run lines of a batch again, as a new batch")
+    .description(
+      "Make a new batch of lines of another one, without an upload. Only batchd has this. Prints the id of the new batch.",
+    )
+    .argument("<batch>", "the id of the old batch")
+    .addOption(
+      new Option(
+        "--lines <which>",
+        "lines of the old batch; failed ones include those that never ran",
+      )
+        .choices(["failed", "succeeded", "all"])
+        .default("failed"),
+    )
+    .option(
+      "--merge",
+      "results for all lines of the old batch, the new answers in place of the old",
+    );
+  addManual(withJson(withWait(withBatchOptions(command)), "print the batch as JSON"), {
+    examples: [["batchd retry batch_… --merge -o answers.jsonl", "all answers in one file"]],
+    waits: true,
+  }).action((id: string, flags: RetryFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) => (await import("./submit.ts")).retry(id, flags, session)),
+    ),
+  );
+}
+
+function addDelete(program: Command, finish: Finish): void {
+  addManual(
+    withJson(withServer(program.command("delete")))
+      .description(
+        "Delete a batch with its results. In a terminal it asks first. Only batchd has this.",
+      )
+      .argument("<batch>", "its id")
+      .option("--input", "delete the input file as well")
+      .option("-y, --yes", "do not ask"),
+    { examples: [["batchd delete batch_… --input --yes", "leaves nothing behind"]] },
+  ).action((id: string, flags: DeleteFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) =>
+        (await import("./batches.ts")).deleteBatch(id, flags, session),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,74 @@
+/**
+ * Reads the content of a file as a stream. When the connection breaks, the next request asks for the rest of it, so that
+ * a large download ends over a bad network.
+ */
+import { Readable } from "node:stream";
+import type { ReadableStream } from "node:stream/web";
+import { APIError } from "openai";
+import { type Clock, sleep } from "../clock.ts";
+import { isPassing, type Server } from "./server.ts";
+
+/** The tries in a row that bring no byte. */
+const MAX_TRIES = 8;
+const TRY_AGAIN_MS = { first: 500, last: 30_000 };
+
+interface Downloading {
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+}
+
+export const contentOf = (server: Server, fileId: string, options: Downloading): Readable =>
+  Readable.from(pieces(server, fileId, options), { objectMode: false });
+
+async function* pieces(
+  server: Server,
+  fileId: string,
+  { clock, signal }: Downloading,
+): AsyncGenerator<Buffer> {
+  let received = 0;
+  let tries = 0;
+  for (;;) {
+    try {
+      for await (const piece of await restOf(server, fileId, { start: received, signal })) {
+        received += piece.length;
+        tries = 0;
+        yield piece;
+      }
+      return;
+    } catch (error) {
+      if (signal.aborted || !isBroken(error) || ++tries >= MAX_TRIES) throw error;
+      const waitMs = Math.min(TRY_AGAIN_MS.first * 2 ** tries, TRY_AGAIN_MS.last);
+      await sleep(clock, waitMs, signal);
+    }
+  }
+}
+
+/** A body that breaks off is a TypeError of `fetch`, whose cause is an error of the socket. */
+const isBroken = (error: unknown): boolean =>
+  isPassing(error) || (error instanceof TypeError && error.cause instanceof Error);
+
+async function* restOf(
+  { openai }: Server,
+  fileId: string,
+  { start, signal }: { readonly start: number; readonly signal: AbortSignal },
+): AsyncGenerator<Buffer> {
+  const headers = start === 0 ? {} : { range: `bytes=${start}-` };
+  const response = await openai.files.content(fileId, { signal, headers }).catch(nothingIfAtEnd);
+  if (response === null || response.body === null) return;
+  // A server that does not know ranges sends all of it again.
+  let skip = response.status === 206 ? 0 : start;
+  for await (const piece of Readable.fromWeb(response.body as ReadableStream<Uint8Array>)) {
+    const bytes = bufferOf(piece as Uint8Array);
+    if (skip < bytes.length) yield bytes.subarray(skip);
+    skip = Math.max(0, skip - bytes.length);
+  }
+}
+
+/** The bytes that are missing begin behind the end: there are none. */
+function nothingIfAtEnd(error: unknown): null {
+  if (error instanceof APIError && error.status === 416) return null;
+  throw error;
+}
+
+const bufferOf = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
+  Buffer.from(buffer, byteOffset, byteLength);

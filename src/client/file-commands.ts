@@ -1,0 +1,81 @@
+/** The commands `batchd files …`, as commander knows them. */
+import { type Command, Option } from "commander";
+import { FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
+import { asking } from "./asking.ts";
+import type { Finish } from "./commands.ts";
+import type { FileListFlags, UploadFlags } from "./files.ts";
+import { addManual } from "./help.ts";
+import { wholeNumber, withJson, withServer } from "./options.ts";
+import type { ClientFlags } from "./session.ts";
+
+export function addFileCommands(program: Command, finish: Finish): void {
+  const files = program.command("files").description("List, read, upload and delete files.");
+  addListing(files, finish);
+  addContent(files, finish);
+  addManual(
+    withJson(withServer(files.command("delete")))
+      .description("Delete a file. In a terminal it asks first.")
+      .argument("<file>", "its id")
+      .option("-y, --yes", "do not ask"),
+    { examples: [["batchd files delete file-… --yes", "deletes it at once"]] },
+  ).action((id: string, flags: ClientFlags & { readonly yes?: boolean }) =>
+    finish(
+      asking(flags, async (session) => (await import("./files.ts")).deleteFile(id, flags, session)),
+    ),
+  );
+}
+
+function addListing(files: Command, finish: Finish): void {
+  addManual(
+    withJson(withServer(files.command("list")), "print each file as a line of JSON")
+      .description("List files, the newest first.")
+      .option("--limit <number>", "at most so many", wholeNumber(1), 20)
+      .addOption(
+        new Option("--purpose <purpose>", "only files of this kind").choices(FilePurpose.options),
+      ),
+    { examples: [["batchd files list --purpose batch_output", "lists results"]] },
+  ).action((flags: FileListFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) => (await import("./files.ts")).listFiles(flags, session)),
+    ),
+  );
+  addManual(
+    withJson(withServer(files.command("show")))
+      .description("Show what is known of a file.")
+      .argument("<file>", "its id"),
+    { examples: [["batchd files show file-…", "name, size, kind and dates"]] },
+  ).action((id: string, flags: ClientFlags) =>
+    finish(
+      asking(flags, async (session) => (await import("./files.ts")).showFile(id, flags, session)),
+    ),
+  );
+}
+
+function addContent(files: Command, finish: Finish): void {
+  addManual(
+    withJson(withServer(files.command("upload")))
+      .description("Upload a file and print its id. A file above 64 MiB goes in parts.")
+      .argument("<file>", "the file; - for standard input")
+      .addOption(
+        new Option("--purpose <purpose>", "kind of the file")
+          .choices(UPLOAD_PURPOSES)
+          .default("batch"),
+      ),
+    { examples: [["batchd files upload questions.jsonl", "for batchd submit file-…"]] },
+  ).action((path: string, flags: UploadFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) => (await import("./files.ts")).upload(path, flags, session)),
+    ),
+  );
+  addManual(
+    withServer(files.command("download"))
+      .description("Write the content of a file.")
+      .argument("<file>", "its id")
+      .option("-o, --output <file>", "the file to write; standard output if left out"),
+    { examples: [["batchd files download file-… -o answers.jsonl", "complete, or not there"]] },
+  ).action((id: string, flags: ClientFlags & { readonly output?: string }) =>
+    finish(
+      asking(flags, async (session) => (await import("./files.ts")).download(id, flags, session)),
+    ),
+  );
+}

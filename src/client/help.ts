@@ -1,0 +1,50 @@
+/** The texts below the options of each help page: examples, exit codes, and the variables of the environment. */
+import type { Command } from "commander";
+import { EXIT_MEANINGS } from "./exit-codes.ts";
+
+const row = (name: string, meaning: string) => `  ${name.padEnd(18)}${meaning}`;
+
+const section = (title: string, rows: readonly string[]) => `\n${title}:\n${rows.join("\n")}`;
+
+const EXIT_CODES = section(
+  "Exit codes",
+  EXIT_MEANINGS.map(([code, meaning]) => row(String(code), meaning)),
+);
+
+const SIMPLE_EXIT_CODES = section(
+  "Exit codes",
+  EXIT_MEANINGS.filter(([code]) => code <= 1).map(([code, meaning]) => row(String(code), meaning)),
+);
+
+const ENVIRONMENT = section("Environment", [
+  row("BATCHD_URL", "the server, such as http://127.0.0.1:8080; --url wins"),
+  row("BATCHD_API_KEY", "the key for it"),
+  row("OPENAI_BASE_URL", "the server where BATCHD_URL is not set"),
+  row("OPENAI_API_KEY", "the key for OPENAI_BASE_URL and api.openai.com; no other server gets it"),
+  row("NO_COLOR", "set to anything: no colours"),
+]);
+
+interface HelpText {
+  /** Commands to paste, each with what it does. */
+  readonly examples: readonly (readonly [command: string, purpose: string])[];
+  /** Whether the exit code says how the batch has ended. */
+  readonly waits?: boolean;
+  /** Whether the command talks to a server. */
+  readonly asksServer?: boolean;
+  readonly more?: string;
+}
+
+/** Adds what a manual page has below the options. */
+export function addManual(command: Command, help: HelpText): Command {
+  const { examples, waits = false, asksServer = true, more } = help;
+  const shown = examples.map(([line, purpose]) => `  ${line}\n      ${purpose}`);
+  return command.addHelpText(
+    "after",
+    [
+      ...(more === undefined ? [] : [`\n${more}`]),
+      section("Examples", shown),
+      waits ? EXIT_CODES : SIMPLE_EXIT_CODES,
+      ...(asksServer ? [ENVIRONMENT] : []),
+    ].join("\n"),
+  );
+}

@@ -1,0 +1,65 @@
+/**
+ * The input file of a command: a path, or `-` for standard input. Standard input is kept in a temporary file first,
+ * because an upload may have to be repeated, and the first line is read before the others.
+ */
+import { createReadStream, createWriteStream } from "node:fs";
+import { mkdtemp, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { parseLine, textOf } from "../batch/line.ts";
+import { LineSplitter } from "../batch/split.ts";
+import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
+import { CommandFailure } from "./failure.ts";
+
+export interface InputFile extends AsyncDisposable {
+  readonly path: string;
+  /** The name that the server gets to know. */
+  readonly name: string;
+  readonly bytes: number;
+}
+
+export async function openInput(path: string): Promise<InputFile> {
+  if (path === "-") return keepStandardInput();
+  const found = await stat(path).catch((cause: NodeJS.ErrnoException) => {
+    throw new CommandFailure(`cannot read ${path}: ${cause.message}`, { cause });
+  });
+  if (!found.isFile()) {
+    throw new CommandFailure(`${path} is not a file; - reads standard input`);
+  }
+  return { path, name: basename(path), bytes: found.size, [Symbol.asyncDispose]: async () => {} };
+}
+
+async function keepStandardInput(): Promise<InputFile> {
+  const folder = await mkdtemp(join(tmpdir(), "batchd-stdin-"));
+  const path = join(folder, "input.jsonl");
+  const remove = () => rm(folder, { recursive: true, force: true });
+  try {
+    await pipeline(process.stdin, createWriteStream(path, { mode: 0o600 }));
+    const { size: bytes } = await stat(path);
+    return { path, name: "stdin.jsonl", bytes, [Symbol.asyncDispose]: remove };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}
+
+/** A longer first line names no endpoint: the server says what is wrong with it. */
+const FIRST_LINE_MAX_BYTES = 16 * 1024 * 1024;
+
+/** Returns the endpoint that the first line asks for; null if it names none that a batch may have. */
+export async function endpointOf(path: string): Promise<BatchEndpoint | null> {
+  const splitter = new LineSplitter(FIRST_LINE_MAX_BYTES, { start: 0, firstLine: 1 });
+  for await (const piece of createReadStream(path)) {
+    for (const { bytes } of splitter.push(piece as Buffer)) return endpointIn(bytes);
+  }
+  for (const { bytes } of splitter.end()) return endpointIn(bytes);
+  return null;
+}
+
+function endpointIn(bytes: Buffer | null): BatchEndpoint | null {
+  const line = bytes === null ? null : parseLine(bytes);
+  if (bytes === null || line === null) return null;
+  const url = textOf(bytes, line.url);
+  return BATCH_ENDPOINTS.find((each) => each === url || each === `/v1${url}`) ?? null;
+}

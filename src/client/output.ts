@@ -1,0 +1,84 @@
+/**
+ * Writes results to a file or to standard output. A file is complete or not there: the bytes go to a temporary name
+ * beside it, are synced, and get its name at the end.
+ */
+import { createWriteStream } from "node:fs";
+import { access, constants, open, realpath, rename, rm, stat } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import { type Readable, Transform, type Writable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { StringDecoder } from "node:string_decoder";
+import { CommandFailure } from "./failure.ts";
+import { isOutputTerminal, printableLines } from "./terminal.ts";
+
+/** Refuses a path that cannot be written, before hours of work have gone by. */
+export async function assertWritable(path: string | undefined): Promise<void> {
+  if (path === undefined || path === "-") return;
+  const folder = dirname(resolve(path));
+  await access(folder, constants.W_OK).catch((cause: NodeJS.ErrnoException) => {
+    throw new CommandFailure(`cannot write to the folder ${folder}: ${cause.message}`, { cause });
+  });
+  const found = await stat(path).catch(() => null);
+  if (found?.isDirectory()) throw new CommandFailure(`${path} is a folder; name a file in it`);
+}
+
+/** Writes the bytes of `source` to the file, or to standard output for `-` and no path. */
+export async function writeOutput(source: Readable, path: string | undefined): Promise<void> {
+  if (path === undefined || path === "-") {
+    await writeStandardOutput(source);
+    return;
+  }
+  const found = await stat(path).catch(() => null);
+  // A pipe or a device keeps its name.
+  if (found !== null && !found.isFile()) {
+    await pipeline(source, createWriteStream(path));
+    return;
+  }
+  const target = found === null ? resolve(path) : await realpath(path);
+  const temporary = `${target}.${process.pid}.part`;
+  try {
+    await pipeline(source, createWriteStream(temporary, { flush: true }));
+    await rename(temporary, target);
+    await syncFolder(dirname(target));
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path, "r").catch(() => null);
+  // Some file systems cannot sync a folder. The file is there anyway.
+  await folder?.sync().catch(() => {});
+  await folder?.close();
+}
+
+/** The codes of a write after the reader, such as `head`, has seen enough. */
+const CLOSED = ["EPIPE", "ERR_STREAM_DESTROYED"];
+
+async function writeStandardOutput(source: Readable): Promise<void> {
+  const write = async (pieces: AsyncIterable<Buffer | string>) => {
+    for await (const piece of pieces) await writePiece(process.stdout, piece);
+  };
+  try {
+    if (isOutputTerminal()) await pipeline(source, escaping(), write);
+    else await pipeline(source, write);
+  } catch (error) {
+    if (!CLOSED.includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
+  }
+}
+
+async function writePiece(stream: Writable, piece: Buffer | string): Promise<void> {
+  await new Promise<void>((done, fail) =>
+    stream.write(piece, (error) => (error ? fail(error) : done())),
+  );
+}
+
+/** Escapes what a terminal would obey. In JSON, such an escape means the same character. */
+function escaping(): Transform {
+  const decoder = new StringDecoder("utf8");
+  return new Transform({
+    transform: (piece: Buffer, _encoding, done) => done(null, printableLines(decoder.write(piece))),
+    flush: (done) => done(null, printableLines(decoder.end())),
+  });
+}

@@ -1,0 +1,182 @@
+/**
+ * Shows how a batch gets on, on standard error: a bar that moves in a terminal, else a line now and then. The library of
+ * the bar knows the width of the terminal and hides the cursor; the texts in it are ours.
+ */
+import { MultiBar, Presets, type SingleBar } from "cli-progress";
+import type { Clock } from "../clock.ts";
+import type { View } from "./follow.ts";
+import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
+import { canMove, note, printable } from "./terminal.ts";
+import { count, duration, rate } from "./words.ts";
+
+/** A line of plain progress comes at most this often, apart from changes of the status. */
+const PLAIN_EVERY_MS = 10_000;
+/** The rate is measured over this time. */
+const RATE_OVER_MS = 30_000;
+const BAR_COLUMNS = 24;
+
+export const openView = (clock: Clock): View =>
+  canMove() ? new BarView(clock) : new PlainView(clock);
+
+/** A view for machines: it shows nothing but each state that differs from the one before. */
+export const jsonView = (write: (batch: ShownBatch) => void): View => {
+  let latest = "";
+  return {
+    show: (batch) => {
+      const json = JSON.stringify(batch);
+      if (json !== latest) write(batch);
+      latest = json;
+    },
+    showTrouble: (problem) => note(`batchd: ${printable(problem)}; trying again`),
+    close: () => {},
+  };
+};
+
+const doneOf = ({ request_counts: counts }: ShownBatch) =>
+  counts ? counts.completed + counts.failed : 0;
+
+/** Measures the lines per second between looks. */
+class RateMeter {
+  readonly #clock: Clock;
+  readonly #looks: { atMs: number; done: number }[] = [];
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Returns null until there is something to measure. */
+  measure(batch: ShownBatch): number | null {
+    const now = { atMs: this.#clock.elapsedMs(), done: doneOf(batch) };
+    this.#looks.push(now);
+    while ((this.#looks[1]?.atMs ?? now.atMs) < now.atMs - RATE_OVER_MS) this.#looks.shift();
+    const first = this.#looks[0] ?? now;
+    const seconds = (now.atMs - first.atMs) / 1000;
+    return seconds < 0.5 || now.done <= first.done ? null : (now.done - first.done) / seconds;
+  }
+}
+
+/** Returns the parts of the text beside the bar. */
+function detailsOf(batch: ShownBatch, linesPerSecond: number | null, nowMs: number): string[] {
+  const { request_counts: counts, x_batchd: more } = batch;
+  const left = (counts?.total ?? 0) - doneOf(batch);
+  const secondsLeft = more?.eta
+    ? more.eta - nowMs / 1000
+    : linesPerSecond === null
+      ? null
+      : left / linesPerSecond;
+  return [
+    linesPerSecond === null ? "" : rate(linesPerSecond),
+    left > 0 && secondsLeft !== null && secondsLeft > 0 ? `${duration(secondsLeft)} left` : "",
+    more?.at_risk ? "may miss its window" : "",
+    costOf(batch) ?? "",
+  ].filter((part) => part !== "");
+}
+
+/** The news of a batch: a text that changes when its status does, or the reason why it waits. */
+const newsOf = (batch: ShownBatch): string => {
+  const why = whyItWaits(batch);
+  return `${printable(batch.id)} ${statusText(batch, process.stderr)}${why === null ? "" : `, ${printable(why)}`}`;
+};
+
+class BarView implements View {
+  readonly #clock: Clock;
+  readonly #meter: RateMeter;
+  #news = "";
+  #trouble = "";
+  #bars: MultiBar | null = null;
+  #bar: SingleBar | null = null;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#meter = new RateMeter(clock);
+  }
+
+  show(batch: ShownBatch): void {
+    const news = newsOf(batch);
+    if (news !== this.#news || this.#trouble !== "") this.#log(news);
+    this.#news = news;
+    this.#trouble = "";
+    const total = batch.request_counts?.total ?? 0;
+    if (total === 0) return;
+    const failed = batch.request_counts?.failed ?? 0;
+    const details = detailsOf(batch, this.#meter.measure(batch), this.#clock.nowMs());
+    if (failed > 0) details.unshift(`${count(failed)} failed`);
+    const payload = {
+      counts: `${count(doneOf(batch))}/${count(total)}`,
+      details: printable(details.join("  ")),
+    };
+    this.#bar ??= this.#open().create(total, doneOf(batch), payload);
+    this.#bar.setTotal(total);
+    this.#bar.update(doneOf(batch), payload);
+  }
+
+  showTrouble(problem: string): void {
+    if (problem !== this.#trouble) this.#log(`${printable(problem)}; trying again`);
+    this.#trouble = problem;
+  }
+
+  close(): void {
+    this.#bars?.update();
+    this.#bars?.stop();
+  }
+
+  #open(): MultiBar {
+    this.#bars ??= new MultiBar(
+      {
+        ...Presets.shades_classic,
+        format: "{bar} {percentage}%  {counts}  {details}",
+        barsize: BAR_COLUMNS,
+        hideCursor: true,
+        linewrap: false,
+        stream: process.stderr,
+        // The command handles signals itself.
+        gracefulExit: false,
+        emptyOnZero: true,
+      },
+      Presets.shades_classic,
+    );
+    return this.#bars;
+  }
+
+  /** Writes a line above the bar. */
+  #log(line: string): void {
+    if (this.#bars === null) note(line);
+    else this.#bars.log(`${line}\n`);
+  }
+}
+
+class PlainView implements View {
+  readonly #clock: Clock;
+  readonly #meter: RateMeter;
+  #news = "";
+  #progress = "";
+  #writtenAtMs = Number.NEGATIVE_INFINITY;
+  #trouble = "";
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#meter = new RateMeter(clock);
+  }
+
+  show(batch: ShownBatch): void {
+    const linesPerSecond = this.#meter.measure(batch);
+    const news = newsOf(batch);
+    const progress = progressOf(batch);
+    const isNews = news !== this.#news || this.#trouble !== "";
+    const isDue = this.#clock.elapsedMs() - this.#writtenAtMs >= PLAIN_EVERY_MS;
+    if (!isNews && (progress === this.#progress || !isDue)) return;
+    const details = detailsOf(batch, linesPerSecond, this.#clock.nowMs());
+    note([news, progress, ...details.map(printable)].join("  "));
+    this.#news = news;
+    this.#progress = progress;
+    this.#writtenAtMs = this.#clock.elapsedMs();
+    this.#trouble = "";
+  }
+
+  showTrouble(problem: string): void {
+    if (problem !== this.#trouble) note(`batchd: ${printable(problem)}; trying again`);
+    this.#trouble = problem;
+  }
+
+  close(): void {}
+}

@@ -1,0 +1,88 @@
+/** Writes the results of a batch: the finished file, or what there is of a batch that still runs. */
+import { rm } from "node:fs/promises";
+import { Readable, type Transform } from "node:stream";
+import type { ReadableStream } from "node:stream/web";
+import { isFinal } from "../batch/status.ts";
+import type { Clock } from "../clock.ts";
+import { contentOf } from "./download.ts";
+import { writeOutput } from "./output.ts";
+import { toCsv } from "./result-csv.ts";
+import type { Server } from "./server.ts";
+import type { ShownBatch } from "./shown-batch.ts";
+import { complain, note } from "./terminal.ts";
+
+export const FORMATS = ["jsonl", "csv"] as const;
+export type Format = (typeof FORMATS)[number];
+
+export interface Writing {
+  readonly format: Format;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+}
+
+type Kind = "output" | "errors";
+
+/** Writes one kind of results to the file, or to standard output. */
+export async function writeResults(
+  server: Server,
+  batch: ShownBatch,
+  { kind, to, ...writing }: Writing & { readonly kind: Kind; readonly to: string | undefined },
+): Promise<void> {
+  const source = isFinal(batch.status)
+    ? finishedRows(server, batch, { kind, ...writing })
+    : await rowsSoFar(server, batch, kind);
+  await writeRows(source, writing.format, to);
+}
+
+/** Writes rows of JSON lines in the format. */
+const writeRows = (source: Readable, format: Format, to: string | undefined): Promise<void> =>
+  writeOutput(format === "csv" ? withErrors(source, toCsv()) : source, to);
+
+/** Pipes so that an error of the source ends the result as well. */
+function withErrors(source: Readable, transform: Transform): Readable {
+  source.on("error", (error) => transform.destroy(error));
+  return source.pipe(transform);
+}
+
+function finishedRows(
+  server: Server,
+  batch: ShownBatch,
+  { kind, ...options }: Writing & { readonly kind: Kind },
+): Readable {
+  const fileId = kind === "output" ? batch.output_file_id : batch.error_file_id;
+  return fileId ? contentOf(server, fileId, options) : Readable.from([]);
+}
+
+async function rowsSoFar(server: Server, batch: ShownBatch, kind: Kind): Promise<Readable> {
+  complain(`${batch.id} still runs (${batch.status}): these are its results so far`);
+  const response = await server.extension("results of a batch that still runs", batch.id, (path) =>
+    server.openai.get(`${path}/${kind}`).asResponse(),
+  );
+  return response.body === null
+    ? Readable.from([])
+    : Readable.fromWeb(response.body as ReadableStream<Uint8Array>);
+}
+
+/** Returns the name beside `path` for the lines that failed: `answers.errors.jsonl` for `answers.jsonl`. */
+const errorsPathOf = (path: string): string =>
+  /\.(?:jsonl|csv)$/.test(path) ? path.replace(/\.(\w+)$/, ".errors.$1") : `${path}.errors`;
+
+/** Writes both kinds of results: the answers to `to`, and beside it the lines that failed, if there are any. */
+export async function writeBoth(
+  to: string,
+  hasErrors: boolean,
+  write: (kind: Kind, to: string) => Promise<void>,
+): Promise<void> {
+  await write("output", to);
+  if (to === "-") {
+    if (hasErrors) note("batchd: some lines failed; batchd results --errors has them");
+    return;
+  }
+  const errorsPath = errorsPathOf(to);
+  // The file of an earlier run would be taken for errors of this one.
+  if (hasErrors) await write("errors", errorsPath);
+  else await rm(errorsPath, { force: true });
+  note(
+    hasErrors ? `answers are in ${to}, and failed lines in ${errorsPath}` : `answers are in ${to}`,
+  );
+}

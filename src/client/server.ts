@@ -1,0 +1,111 @@
+/** The server behind a command, through the official SDK, and what its refusals mean to the user. */
+import OpenAI, { APIConnectionError, APIError, APIUserAbortError } from "openai";
+import type { ServerSettings } from "../config/client.ts";
+import { version } from "../version.ts";
+import { CommandFailure } from "./failure.ts";
+import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
+
+/** The tries after the first one of a request. The SDK waits between them, and repeats 408, 409, 429 and 5xx. */
+const MAX_RETRIES = 2;
+/** An answer may take long to begin: an upload is checked, and a long poll waits. */
+const TIMEOUT_MS = 600_000;
+
+export class Server {
+  readonly url: string;
+  readonly openai: OpenAI;
+  readonly #settings: ServerSettings;
+
+  constructor(settings: ServerSettings) {
+    this.#settings = settings;
+    this.url = settings.url;
+    this.openai = new OpenAI({
+      baseURL: settings.url,
+      apiKey: settings.apiKey ?? "none",
+      // The variables of OpenAI are for OpenAI alone.
+      ...(settings.keyVariable !== "OPENAI_API_KEY" && { organization: null, project: null }),
+      maxRetries: MAX_RETRIES,
+      timeout: TIMEOUT_MS,
+      defaultHeaders: { "User-Agent": `batchd/${version}` },
+    });
+  }
+
+  batch(id: string, options: { signal?: AbortSignal; maxRetries?: number } = {}) {
+    return this.openai.get<ShownBatch>(`/batches/${encodeURIComponent(id)}`, options);
+  }
+
+  /**
+   * Sends a request about a batch that only batchd understands. If another server refuses it, the error says so in
+   * words: its 404 would read as if the batch were missing.
+   */
+  async extension<T>(what: string, id: string, send: (path: string) => PromiseLike<T>): Promise<T> {
+    try {
+      return await send(`/batches/${encodeURIComponent(id)}`);
+    } catch (error) {
+      if (!isUnknownRoute(error)) throw error;
+      const batch = await this.batch(id).catch(() => null);
+      throw batch !== null && !isOfBatchd(batch) ? this.lacks(what, error) : error;
+    }
+  }
+
+  lacks(what: string, cause?: unknown): CommandFailure {
+    return new CommandFailure(
+      `${this.url} does not have ${what}: it is an extension of batchd, and this server is another one`,
+      { cause },
+    );
+  }
+
+  /** Returns a sentence for an error of a request, with what to do next; null for any other error. */
+  explain(error: unknown): string | null {
+    if (error instanceof CommandFailure) return error.message;
+    if (error instanceof APIUserAbortError) return "interrupted";
+    if (error instanceof APIConnectionError) {
+      return `cannot reach ${this.url} (${reasonOf(error)}). Is the server running? --url or BATCHD_URL names another one`;
+    }
+    if (!(error instanceof APIError)) return null;
+    const advice = this.#adviceFor(error.status);
+    return advice === null ? messageOf(error) : `${messageOf(error)} ${advice}`;
+  }
+
+  #adviceFor(status: number | undefined): string | null {
+    const { keyVariable, apiKey } = this.#settings;
+    switch (status) {
+      case 401:
+        return apiKey === null
+          ? `(Set ${keyVariable} to a key of this server.)`
+          : `(The key in ${keyVariable} is not one of this server.)`;
+      case 403:
+        return `(The key in ${keyVariable} may not do this.)`;
+      case 404:
+        return `(At ${this.url}; batchd list and batchd files list show what is there.)`;
+      case 429:
+        return "(Try again later, or ask for a higher quota.)";
+      default:
+        return status !== undefined && status >= 500
+          ? "(Try again; the server's log says more.)"
+          : null;
+    }
+  }
+}
+
+const isUnknownRoute = (error: unknown) =>
+  error instanceof APIError && (error.status === 404 || error.status === 405);
+
+/** Returns the message of the server without the status, which the SDK puts in front of it. */
+function messageOf({ error, message, status }: APIError): string {
+  const told = (error as { message?: unknown } | undefined)?.message;
+  return typeof told === "string" && told !== "" ? told : `${message || `status ${status}`}`;
+}
+
+function reasonOf(error: Error): string {
+  const { cause, message } = error as NodeJS.ErrnoException & { cause?: unknown };
+  if (!(cause instanceof Error)) return message;
+  const { code } = cause as NodeJS.ErrnoException;
+  return cause.cause instanceof Error ? reasonOf(cause) : (code ?? cause.message);
+}
+
+/** Returns whether the same request may succeed later: a server that starts again, or a network that comes back. */
+export const isPassing = (error: unknown): boolean =>
+  error instanceof APIConnectionError ||
+  (error instanceof APIError &&
+    error.status !== undefined &&
+    (error.status >= 500 || [408, 425, 429].includes(error.status)));

@@ -1,0 +1,165 @@
+/** `batchd submit` and `batchd retry`: make a batch, and wait for it if asked to. */
+import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
+import { APIError } from "openai";
+import { BATCH_ENDPOINTS } from "../contract/batch.ts";
+import { EXIT } from "./exit-codes.ts";
+import { CommandFailure } from "./failure.ts";
+import { endpointOf, openInput } from "./input.ts";
+import type { Server } from "./server.ts";
+import type { Session } from "./session.ts";
+import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
+import { complain, isOutputTerminal, note, printable, say, sayJson } from "./terminal.ts";
+import { uploadFile } from "./upload.ts";
+import { assertWaitFlags, type WaitFlags, waitFor } from "./wait.ts";
+import { bytes } from "./words.ts";
+
+/** The options of a batch, as people write them. */
+interface BatchFlags extends WaitFlags {
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly window: string;
+  readonly priority?: number;
+  readonly sample?: number;
+  readonly budget?: string;
+  readonly model?: string;
+}
+
+export interface SubmitFlags extends BatchFlags {
+  readonly endpoint?: string;
+}
+
+export async function submit(file: string, flags: SubmitFlags, session: Session): Promise<number> {
+  await assertWaitFlags(flags);
+  const uploaded = await uploadedInput(file, flags, session);
+  const { fileId, endpoint } = uploaded;
+  const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };
+  const batch = await createBatch(body, session).catch((error: unknown) => {
+    complain(`the input file is at the server: batchd submit ${fileId} makes a batch of it`);
+    throw error;
+  });
+  return goOn(batch, flags, session);
+}
+
+/** Uploads a file, unless it names one that the server has. */
+async function uploadedInput(
+  file: string,
+  { endpoint: asked }: SubmitFlags,
+  { server, signal }: Session,
+): Promise<{ readonly fileId: string; readonly endpoint: string }> {
+  if (file.startsWith("file-") && !existsSync(file)) {
+    if (asked !== undefined) return { fileId: file, endpoint: asked };
+    throw new CommandFailure(
+      `--endpoint is needed with the id of a file, such as --endpoint ${BATCH_ENDPOINTS[0]}`,
+    );
+  }
+  await using input = await openInput(file);
+  const endpoint = asked ?? (await endpointOf(input.path));
+  if (endpoint === null) {
+    throw new CommandFailure(
+      `the first line of ${file} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
+    );
+  }
+  if (isOutputTerminal()) note(`uploading ${printable(input.name)} (${bytes(input.bytes)})`);
+  const { id } = await uploadFile(server, input, { purpose: "batch", signal });
+  return { fileId: id, endpoint };
+}
+
+export interface RetryFlags extends BatchFlags {
+  readonly lines: string;
+  readonly merge?: boolean;
+}
+
+/** Makes a batch of lines of another one. The server has them all, so nothing is uploaded. */
+export async function retry(id: string, flags: RetryFlags, session: Session): Promise<number> {
+  await assertWaitFlags(flags);
+  const { server } = session;
+  const old = await server.batch(id);
+  if (!isOfBatchd(old)) throw server.lacks("retry for a batch");
+  const fields = commonFields(flags);
+  const body = {
+    endpoint: old.endpoint,
+    ...fields,
+    x_batchd: {
+      ...fields.x_batchd,
+      from: { batch: id, lines: flags.lines },
+      ...(flags.merge && { merge: true }),
+    },
+  };
+  return goOn(await createBatch(body, session), flags, session);
+}
+
+interface Extension {
+  readonly default_model?: string;
+  readonly priority?: number;
+  readonly sample?: number;
+  readonly budget?: string;
+}
+
+function commonFields({ metadata, window, ...flags }: BatchFlags) {
+  const extension: Extension = {
+    ...(flags.model !== undefined && { default_model: flags.model }),
+    ...(flags.priority !== undefined && { priority: flags.priority }),
+    ...(flags.sample !== undefined && { sample: flags.sample }),
+    ...(flags.budget !== undefined && { budget: flags.budget }),
+  };
+  return {
+    completion_window: window,
+    ...(metadata !== undefined && { metadata }),
+    ...(Object.keys(extension).length > 0 && { x_batchd: extension }),
+  };
+}
+
+interface NewBatch {
+  readonly endpoint: string;
+  readonly completion_window: string;
+  readonly x_batchd?: object;
+}
+
+/** The options that other servers do not have, by the name of their field. */
+const OPTIONS: Readonly<Record<string, string>> = {
+  default_model: "--model",
+  priority: "--priority",
+  sample: "--sample",
+  budget: "--budget",
+  from: "retry",
+};
+
+async function createBatch(body: NewBatch, { server, signal }: Session): Promise<ShownBatch> {
+  // A repeated request must not make a second batch, which would cost as much again.
+  const headers = { "idempotency-key": randomUUID() };
+  const options = Object.keys(body.x_batchd ?? {}).map((name) => OPTIONS[name] ?? name);
+  const batch = await server.openai
+    .post<ShownBatch>("/batches", { body, headers, signal })
+    .catch((error: unknown) => {
+      throw isUnknownField(error) ? server.lacks(options.join(", "), error) : error;
+    });
+  if (options.length > 0 && !isOfBatchd(batch)) await refuseIgnored(server, batch.id, options);
+  return batch;
+}
+
+const isUnknownField = (error: unknown) =>
+  error instanceof APIError && error.status === 400 && error.param === "x_batchd";
+
+/** A batch without its sample or budget may cost far more than the user wants. */
+async function refuseIgnored(server: Server, id: string, options: readonly string[]) {
+  await server.openai.batches.cancel(id);
+  throw new CommandFailure(
+    `${server.url} has ignored ${options.join(", ")}, which only batchd knows; ${id} is cancelled`,
+  );
+}
+
+/** Prints the new batch, and waits for it if asked to. */
+async function goOn(batch: ShownBatch, flags: SubmitFlags | RetryFlags, session: Session) {
+  const isWaiting = flags.wait === true || flags.output !== undefined;
+  if (flags.json && !isWaiting) sayJson(batch);
+  else if (!flags.json) announce(batch.id, isWaiting && flags.output === "-");
+  if (!isWaiting) {
+    if (isOutputTerminal() && !flags.json) note(`To watch it: batchd watch ${printable(batch.id)}`);
+    return EXIT.done;
+  }
+  return waitFor(batch.id, flags, session);
+}
+
+/** Prints the id, from which a script goes on; beside the output if that is taken by the results. */
+const announce = (id: string, isOutputTaken: boolean) =>
+  isOutputTaken ? note(printable(id)) : say(printable(id));

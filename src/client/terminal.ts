@@ -1,0 +1,62 @@
+/**
+ * Writes to people. Names of files, ids, answers and messages of a server are hostile text: a terminal would obey the
+ * escape sequences in them. So everything that these functions write to a terminal passes `printable`.
+ */
+import { styleText } from "node:util";
+import { isDumbTerminal } from "../config/client.ts";
+
+/** Control characters, and those that change the direction of a text or are not visible. */
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+const escaped = (text: string) =>
+  Array.from({ length: text.length }, (_, i) => text.charCodeAt(i))
+    .map((unit) => `\\u${unit.toString(16).padStart(4, "0")}`)
+    .join("");
+
+/** Returns the text with an escape of JSON for each character that is not printed, line breaks included. */
+export const printable = (text: string): string => text.replace(UNPRINTABLE, escaped);
+
+/** Like {@link printable}, for text of several lines. Escapes in JSON keep their meaning. */
+export const printableLines = (text: string): string =>
+  text.replace(UNPRINTABLE, (each) => (each === "\n" ? each : escaped(each)));
+
+type Style = Parameters<typeof styleText>[0];
+
+/** Colours printable text. `styleText` leaves the colour out where the stream is no terminal, or NO_COLOR is set. */
+export const styled = (style: Style, text: string, stream: NodeJS.WriteStream = process.stdout) =>
+  styleText(style, text, { stream });
+
+/** Writes one line of output. */
+export const say = (line = "") => void process.stdout.write(`${line}\n`);
+
+/** Writes one line for people beside the output. */
+export const note = (line: string) => void process.stderr.write(`${line}\n`);
+
+export const complain = (line: string) => note(`batchd: ${printable(line)}`);
+
+/** Writes an object as one line of JSON. */
+export function sayJson(value: unknown): void {
+  const json = JSON.stringify(value);
+  say(process.stdout.isTTY ? printable(json) : json);
+}
+
+export const isOutputTerminal = (): boolean => process.stdout.isTTY === true;
+
+/** Returns whether a progress bar can move on standard error. */
+export const canMove = (): boolean => process.stderr.isTTY === true && !isDumbTerminal();
+
+/** Keeps a reader that has seen enough, such as `head`, from ending the command with a stack. */
+export function tolerateClosedOutput(): void {
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
+}
+
+/** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
+export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
+  const all = [head, ...rows].map((row) => row.map(printable));
+  const widths = head.map((_, i) => Math.max(...all.map((row) => row[i]?.length ?? 0)));
+  for (const [at, row] of all.entries()) {
+    const line = row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0)));
+    const text = line.join("  ").trimEnd();
+    say(at === 0 ? styled("bold", text) : text);
+  }
+}

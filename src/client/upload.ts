@@ -1,0 +1,84 @@
+/**
+ * Uploads a file without holding it in memory: the SDK sends a blob that reads the file on demand. A large file goes in
+ * parts, so that a broken connection costs one part and not all of them.
+ */
+import { openAsBlob } from "node:fs";
+import { basename } from "node:path";
+import { APIError } from "openai";
+import type { FilePurpose } from "../contract/file.ts";
+import { PART_MAX_BYTES } from "../contract/upload.ts";
+import type { InputFile } from "./input.ts";
+import type { Server } from "./server.ts";
+import { canMove, note } from "./terminal.ts";
+import { bytes } from "./words.ts";
+
+/** The file as a server shows it. */
+export interface ShownFile {
+  readonly id: string;
+  readonly filename: string;
+  readonly bytes: number;
+  readonly purpose: FilePurpose;
+  readonly created_at: number;
+  readonly expires_at?: number | null | undefined;
+}
+
+interface Uploading {
+  readonly purpose: string;
+  readonly signal: AbortSignal;
+}
+
+/** Resolves to the file at the server. */
+export async function uploadFile(
+  server: Server,
+  input: InputFile,
+  uploading: Uploading,
+): Promise<ShownFile> {
+  const content = await openAsBlob(input.path);
+  if (content.size > PART_MAX_BYTES) {
+    const inParts = await uploadInParts(server, { input, content }, uploading);
+    if (inParts !== null) return inParts;
+  }
+  const { purpose, signal } = uploading;
+  const file = new File([content], basename(input.name));
+  const form = { file, purpose: purpose as "batch" };
+  return (await server.openai.files.create(form, { signal })) as ShownFile;
+}
+
+interface Content {
+  readonly input: InputFile;
+  readonly content: Blob;
+}
+
+/** Resolves to null if the server does not take uploads in parts. */
+async function uploadInParts(
+  { openai }: Server,
+  { input, content }: Content,
+  { purpose, signal }: Uploading,
+): Promise<ShownFile | null> {
+  const asked = {
+    filename: basename(input.name),
+    purpose: purpose as "batch",
+    bytes: content.size,
+    mime_type: "application/jsonl",
+  };
+  const upload = await openai.uploads.create(asked, { signal }).catch((error: unknown) => {
+    if (error instanceof APIError && (error.status === 404 || error.status === 405)) return null;
+    throw error;
+  });
+  if (upload === null) return null;
+  try {
+    const part_ids: string[] = [];
+    for (let start = 0; start < content.size; start += PART_MAX_BYTES) {
+      const end = Math.min(start + PART_MAX_BYTES, content.size);
+      const data = new File([content.slice(start, end)], "part");
+      part_ids.push((await openai.uploads.parts.create(upload.id, { data }, { signal })).id);
+      if (canMove()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
+    }
+    const completed = await openai.uploads.complete(upload.id, { part_ids }, { signal });
+    return completed.file as ShownFile;
+  } catch (error) {
+    // The server forgets it anyway after an hour.
+    await openai.uploads.cancel(upload.id).catch(() => {});
+    throw error;
+  }
+}

@@ -1,0 +1,74 @@
+/** Waits for a batch, and ends with the exit code that its end asks for. */
+import { isFinal } from "../batch/status.ts";
+import { EXIT, exitCodeOf } from "./exit-codes.ts";
+import { follow } from "./follow.ts";
+import { assertWritable } from "./output.ts";
+import { jsonView, openView } from "./progress.ts";
+import { type Format, writeBoth, writeResults } from "./results.ts";
+import { isPassing } from "./server.ts";
+import type { Session } from "./session.ts";
+import {
+  costOf,
+  failureLines,
+  faultLines,
+  progressOf,
+  type ShownBatch,
+  statusText,
+} from "./shown-batch.ts";
+import { note, printable, sayJson } from "./terminal.ts";
+
+export interface WaitFlags {
+  readonly wait?: boolean;
+  readonly output?: string;
+  readonly format: Format;
+  readonly json?: boolean;
+}
+
+/** Refuses what would fail only after the wait. */
+export const assertWaitFlags = ({ output }: WaitFlags): Promise<void> => assertWritable(output);
+
+/** Resolves to the exit code, after the batch has ended and its results are written. */
+export async function waitFor(id: string, flags: WaitFlags, session: Session): Promise<number> {
+  const batch = await watch(id, session, flags.json === true);
+  if (batch === null) return EXIT.interrupted;
+  const { server, ...writing } = session;
+  const { format, output } = flags;
+  if (output !== undefined && hasResults(batch)) {
+    await writeBoth(output, Boolean(batch.error_file_id), (kind, to) =>
+      writeResults(server, batch, { ...writing, format, kind, to }),
+    );
+  }
+  return exitCodeOf(batch);
+}
+
+const hasResults = ({ status, output_file_id: output, error_file_id: errors }: ShownBatch) =>
+  isFinal(status) && (status !== "failed" || Boolean(output ?? errors));
+
+/** Shows the batch until it ends; resolves to null after Ctrl-C, when it has said how to go on. */
+export async function watch(
+  id: string,
+  { server, clock, signal }: Session,
+  isJson: boolean,
+): Promise<ShownBatch | null> {
+  const batch = await follow({
+    // The loop has tries of its own, and shows them.
+    read: () => server.batch(id, { signal, maxRetries: 0 }),
+    passing: (error) => (isPassing(error) ? server.explain(error) : null),
+    view: isJson ? jsonView(sayJson) : openView(clock),
+    ...{ clock, signal },
+  });
+  if (batch === null) {
+    note(`\n${printable(id)} goes on. To watch it again: batchd watch ${printable(id)}`);
+  } else if (!isJson) sayEnd(batch);
+  return batch;
+}
+
+/** Says how a batch has ended. */
+function sayEnd(batch: ShownBatch): void {
+  const cost = costOf(batch);
+  note(
+    `${printable(batch.id)} ${statusText(batch, process.stderr)}: ${progressOf(batch)}${cost === null ? "" : `, ${printable(cost)}`}`,
+  );
+  for (const line of [...failureLines(batch), ...faultLines(batch)]) note(printable(line));
+  if (!isFinal(batch.status)) note(`To go on: batchd resume ${printable(batch.id)}`);
+}

@@ -1,0 +1,71 @@
+/**
+ * Finds the server that a command of a client talks to, and the key for it. `OPENAI_API_KEY` is sent nowhere but to
+ * OpenAI or to `OPENAI_BASE_URL`, so that no other server gets to see it.
+ */
+import type { Environment } from "./file.ts";
+
+export interface ServerFlags {
+  readonly url?: string;
+}
+
+/** The address of an API, and the key for it. */
+export interface ServerSettings {
+  /** The address with the path below which the API is, such as `http://127.0.0.1:8080/v1`. */
+  readonly url: string;
+  /** Null for a server that asks for none. */
+  readonly apiKey: string | null;
+  /** The variable that a key for this server belongs into. */
+  readonly keyVariable: KeyVariable;
+}
+
+type KeyVariable = "BATCHD_API_KEY" | "OPENAI_API_KEY";
+
+export type ServerResult =
+  | { readonly ok: true; readonly server: ServerSettings }
+  | { readonly ok: false; readonly problem: string };
+
+const OPENAI_KEY = "OPENAI_API_KEY" as const;
+const DEFAULT_URL = "http://127.0.0.1:8080/v1";
+const OPENAI_ORIGIN = "https://api.openai.com";
+
+/** Returns the server of the flag, of `BATCHD_URL`, of `OPENAI_BASE_URL`, or the one on this machine. */
+export function findServer(flags: ServerFlags, env: Environment = process.env): ServerResult {
+  const named = [
+    { name: "--url", text: flags.url },
+    { name: "BATCHD_URL", text: env["BATCHD_URL"] },
+    { name: "OPENAI_BASE_URL", text: env["OPENAI_BASE_URL"] },
+  ].find(({ text }) => text !== undefined && text !== "");
+  const text = named?.text ?? DEFAULT_URL;
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    return {
+      ok: false,
+      problem: `${named?.name} must be an address such as ${DEFAULT_URL}, got "${text}"`,
+    };
+  }
+  const own: KeyVariable = named?.name === "OPENAI_BASE_URL" ? OPENAI_KEY : "BATCHD_API_KEY";
+  return { ok: true, server: { url: apiAddress(url), ...keyFor(url, env, own) } };
+}
+
+/** Returns whether the user wants no colours and nothing that moves. */
+export const isDumbTerminal = (env: Environment = process.env): boolean => env["TERM"] === "dumb";
+
+/** Adds `/v1` to an address without a path. */
+function apiAddress(url: URL): string {
+  const path = url.pathname.replace(/\/+$/, "");
+  return `${url.origin}${path === "" ? "/v1" : path}`;
+}
+
+/** Returns the key in the variable `own`, or the key of OpenAI where it belongs. OpenAI gets no other key. */
+function keyFor(
+  url: URL,
+  env: Environment,
+  own: KeyVariable,
+): Pick<ServerSettings, "apiKey" | "keyVariable"> {
+  if (url.origin === OPENAI_ORIGIN)
+    return { apiKey: env[OPENAI_KEY] || null, keyVariable: OPENAI_KEY };
+  const isNamed = url.origin === URL.parse(env["OPENAI_BASE_URL"] ?? "")?.origin;
+  const allowed: readonly KeyVariable[] = isNamed ? [own, OPENAI_KEY, "BATCHD_API_KEY"] : [own];
+  const keyVariable = allowed.find((name) => env[name]) ?? own;
+  return { apiKey: env[keyVariable] || null, keyVariable };
+}

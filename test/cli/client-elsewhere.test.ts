@@ -1,0 +1,138 @@
+/** The commands of a client at a server that is no batchd, over a bad network, and while a server starts again. */
+import { once } from "node:events";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { PlainServer } from "../support/plain-server.ts";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+let folder: string;
+let input: string;
+let upstream: TestUpstream;
+let service: TestService;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-elsewhere-"));
+  input = join(folder, "input.jsonl");
+  writeFileSync(input, `${chatLines(3).join("\n")}\n`);
+  upstream = await startUpstream();
+  service = await startTestService({ upstreamUrl: upstream.url });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const at = (server: PlainServer, ...args: readonly string[]) =>
+  new BatchdProcess(args, {
+    ...{ BATCHD_URL: "", BATCHD_API_KEY: "sk-batchd" },
+    ...{ OPENAI_BASE_URL: server.url, OPENAI_API_KEY: "sk-openai" },
+  }).exited();
+
+describe("a server without the extensions of batchd", () => {
+  test("runs a whole batch, and gets the key of OpenAI", async () => {
+    const plain = await PlainServer.before(service.url);
+    const output = join(folder, "plain.jsonl");
+    const { code, stderr } = await at(plain, "submit", input, "-o", output);
+    expect(readFileSync(output, "utf8").trimEnd().split("\n")).toHaveLength(3);
+    expect(stderr).toMatch(/^batch_\w+ completed: 3 of 3 lines$/m);
+    expect(code).toBe(0);
+    expect(new Set(plain.keys)).toEqual(new Set(["Bearer sk-openai"]));
+  });
+
+  test.each(["pause", "resume", "retry", "delete"])(
+    "%s says that it is not there",
+    async (name) => {
+      const plain = await PlainServer.before(service.url);
+      const { id } = await service.submit([chatLine("a", "Hi")]);
+      const { code, stdout, stderr } = await at(plain, name, id);
+      expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+      expect(stderr).toMatch(/^batchd: http:\S+ does not have .*: it is an extension of batchd/);
+    },
+  );
+
+  test("an option of batchd is refused, and a batch that ignores it is cancelled", async () => {
+    const plain = await PlainServer.before(service.url);
+    const refused = await at(plain, "submit", input, "--priority", "3");
+    expect(refused.stderr).toContain("does not have --priority: it is an extension of batchd");
+
+    plain.onExtension = "ignore";
+    const ignored = await at(plain, "submit", input, "--priority", "3");
+    expect(ignored.stderr).toMatch(/has ignored --priority, which only batchd knows; batch_\w+ is/);
+    const id = /batch_\w+/.exec(ignored.stderr)?.[0] ?? "";
+    expect((await service.openai.batches.retrieve(id)).status).toMatch(/^cancel|^completed/);
+    expect([refused.code, ignored.code]).toEqual([1, 1]);
+  });
+});
+
+describe("over a bad network", () => {
+  test("a download goes on where it broke off, and a file is whole or not there", async () => {
+    const plain = await PlainServer.before(service.url);
+    const { id } = await service.openai.files.create({
+      file: new File([readFileSync(input)], "input.jsonl"),
+      purpose: "batch",
+    });
+    plain.brokenDownloads = 2;
+    const output = join(folder, "copy.jsonl");
+    expect((await at(plain, "files", "download", id, "-o", output)).code).toBe(0);
+    expect(readFileSync(output)).toEqual(readFileSync(input));
+    expect(plain.ranges).toEqual([undefined, ...plain.ranges.slice(1)]);
+    expect(plain.ranges.slice(1).every((range) => /^bytes=\d+-$/.test(range ?? ""))).toBe(true);
+
+    const missing = join(folder, "missing.jsonl");
+    expect((await at(plain, "files", "download", "file-none", "-o", missing)).code).toBe(1);
+    expect(existsSync(missing)).toBe(false);
+  });
+
+  test("a wait survives kill -9 of the server and its next start", async () => {
+    const port = await freePort();
+    const dataDir = join(folder, "restarted");
+    const serve = () =>
+      new BatchdProcess([
+        ...["serve", "--port", port, "--data-dir", dataDir, "--upstream", upstream.url],
+      ]);
+    upstream.hold();
+    await using first = serve();
+    const url = await first.listening();
+    await using waiting = new BatchdProcess(["submit", input, "--wait"], { BATCHD_URL: url });
+    await waiting.loggedLike(/in_progress/);
+    await first.kill();
+    await waiting.loggedLike(/cannot reach .*; trying again/);
+    await using second = serve();
+    await second.listening();
+    upstream.release();
+    const { code, stderr } = await waiting.exited();
+    expect(stderr).toMatch(/^batch_\w+ completed: 3 of 3 lines$/m);
+    expect(code).toBe(0);
+  });
+});
+
+/** Returns a port that was free a moment ago: the second start needs the port of the first. */
+async function freePort(): Promise<string> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as { port: number };
+  server.close();
+  await once(server, "close");
+  return String(port);
+}
+
+test("a large file goes up in parts, and comes down again as it was", async () => {
+  const large = join(folder, "large.jsonl");
+  const line = `${chatLine("a", "x".repeat(100_000))}\n`;
+  const content = Buffer.from(line.repeat(Math.ceil((65 * 1024 * 1024) / line.length)));
+  writeFileSync(large, content);
+  const env = { BATCHD_URL: service.url };
+  const up = await new BatchdProcess(["files", "upload", large], env).exited();
+  expect(up).toMatchObject({ code: 0, stderr: "" });
+  await service.events.reached("upload.completed", { file: up.stdout.trim() });
+  const copy = join(folder, "large-copy.jsonl");
+  const args = ["files", "download", up.stdout.trim(), "-o", copy];
+  expect(await new BatchdProcess(args, env).exited()).toMatchObject({ code: 0 });
+  expect(readFileSync(copy).equals(content)).toBe(true);
+});

@@ -1,0 +1,212 @@
+/** The commands of a client through pipes: real processes against a real server. */
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const KEY = "sk-command-line";
+
+let folder: string;
+let upstream: TestUpstream;
+let service: TestService;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-client-"));
+  upstream = await startUpstream();
+  const auth = { keys: [{ name: "shell", key: KEY }] };
+  service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { auth, engine: { stop_grace_seconds: 1 } },
+  });
+  service.openai.apiKey = KEY;
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const start = (args: readonly string[], env: Readonly<Record<string, string>> = {}) =>
+  new BatchdProcess(args, { BATCHD_URL: service.url, BATCHD_API_KEY: KEY, ...env });
+
+const batchd = (...args: readonly string[]) => start(args).exited();
+
+const pathOf = (name: string) => join(folder, name);
+
+function fileOf(name: string, lines: readonly string[]): string {
+  writeFileSync(pathOf(name), `${lines.join("\n")}\n`);
+  return pathOf(name);
+}
+
+const idIn = (stdout: string) => /batch_\w+/.exec(stdout)?.[0] ?? "none";
+const rowsOf = (text: string) =>
+  text
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as { custom_id: string });
+
+describe("submit", () => {
+  test("takes lines from a pipe and gives the answers to the next one, and nothing else", async () => {
+    const env = { STDIN_FROM: fileOf("piped.jsonl", chatLines(3)) };
+    const { code, stdout, stderr } = await start(["submit", "-", "-o", "-"], env).exited();
+    expect(rowsOf(stdout).map((row) => row.custom_id)).toEqual(["line-1", "line-2", "line-3"]);
+    expect(stderr).toMatch(/^batch_\w+ completed: 3 of 3 lines$/m);
+    expect(code).toBe(0);
+  });
+
+  test("writes answers and failed lines to two files, and ends with 3 if a line failed", async () => {
+    const input = fileOf("some-fail.jsonl", [chatLine("a", "Hi"), chatLine("b", "[[status 400]]")]);
+    const { code, stdout, stderr } = await batchd("submit", input, "-o", pathOf("some.jsonl"));
+    expect(stdout).toMatch(/^batch_\w+\n$/);
+    expect(rowsOf(readFileSync(pathOf("some.jsonl"), "utf8"))).toMatchObject([{ custom_id: "a" }]);
+    const failed = readFileSync(pathOf("some.errors.jsonl"), "utf8");
+    expect(rowsOf(failed)).toMatchObject([{ custom_id: "b" }]);
+    expect(stderr).toContain("1 line failed: 400");
+    expect(readdirSync(folder).filter((name) => name.includes(".part"))).toEqual([]);
+    expect(code).toBe(3);
+  });
+
+  test("lists the faults of a file with their lines, and ends with 4", async () => {
+    const input = fileOf("faulty.jsonl", [chatLine("a", "Hi"), "", chatLine("a", "Ho"), "{"]);
+    const { code, stderr } = await batchd("submit", input, "-o", pathOf("never.jsonl"));
+    expect(stderr).toMatch(/^ {2}line 3: .*\(duplicate_custom_id\)$/m);
+    expect(stderr).toMatch(/^ {2}line 4: .*\(invalid_json_line\)$/m);
+    expect(existsSync(pathOf("never.jsonl"))).toBe(false);
+    expect(code).toBe(4);
+  });
+
+  test("passes on model, priority, metadata and window", async () => {
+    const line = chatLine("a", "Hi", { model: "" });
+    const { stdout, code } = await batchd(
+      ...["submit", fileOf("options.jsonl", [line]), "--model", "test-model", "--priority", "-3"],
+      ...["--metadata", "team=search", "--metadata", "night=a=b", "--wait", "--json"],
+    );
+    expect(JSON.parse(stdout.trimEnd().split("\n").at(-1) ?? "")).toMatchObject({
+      status: "completed",
+      metadata: { team: "search", night: "a=b" },
+      x_batchd: { priority: -3, default_model: "test-model" },
+    });
+    expect(code).toBe(0);
+  });
+
+  test("refuses a place for the answers that cannot be written before it sends anything", async () => {
+    const before = upstream.total;
+    const input = fileOf("unsent.jsonl", chatLines(1));
+    const { code, stderr } = await batchd("submit", input, "-o", pathOf("no/such/folder.jsonl"));
+    expect(stderr).toMatch(/^batchd: cannot write to the folder .*no\/such: /);
+    expect(code).toBe(1);
+    expect(upstream.total).toBe(before);
+  });
+});
+
+describe("a batch that runs", () => {
+  test("goes on after Ctrl-C, and watch ends with 5 once it is cancelled", async () => {
+    const input = fileOf("held.jsonl", [chatLine("held", "[[hang]]")]);
+    await using waiting = start(["submit", input, "--wait"]);
+    await waiting.loggedLike(/^batch_\w+ in_progress/m);
+    waiting.signal("SIGINT");
+    const left = await waiting.exited();
+    const id = idIn(left.stderr);
+    expect(left.stderr).toContain(`${id} goes on. To watch it again: batchd watch ${id}`);
+    expect(left.code).toBe(130);
+
+    const paused = await batchd("pause", id);
+    expect(paused.stdout).toBe(`${id} is paused; batchd resume goes on with it\n`);
+    expect((await batchd("show", id)).stdout).toContain("paused (requested) since 20");
+    expect(await batchd("resume", id)).toMatchObject({ code: 0, stdout: `${id} goes on\n` });
+
+    await using watching = start(["watch", id]);
+    await watching.loggedLike(/in_progress/);
+    expect((await batchd("cancel", id)).stdout).toBe(`${id} is cancelling\n`);
+    expect((await watching.exited()).code).toBe(5);
+  });
+
+  test("shows its results so far", async () => {
+    const lines = [chatLine("soon", "Hi"), chatLine("never", "[[hang]]")];
+    const { id } = await service.submit(lines);
+    await service.openai.get(`/batches/${id}/output?wait=60`).asResponse();
+    const { stdout, stderr } = await batchd("results", id);
+    expect(rowsOf(stdout).map((row) => row.custom_id)).toEqual(["soon"]);
+    expect(stderr).toContain("still runs (in_progress): these are its results so far");
+    expect((await batchd("delete", id, "--input")).stdout).toContain(`deleted ${id}`);
+    expect((await batchd("show", id)).stderr).toMatch(/^batchd: No batch found with id/);
+  });
+});
+
+describe("what is at the server", () => {
+  test("is listed for people and for programs", async () => {
+    const { id } = await service.run(chatLines(1));
+    const [list, json, shown] = await Promise.all([
+      batchd("list", "--limit", "1"),
+      batchd("list", "--limit", "1", "--json"),
+      batchd("show", id),
+    ]);
+    expect(list.stdout).toMatch(/^ID +STATUS +CREATED +PROGRESS +MODEL\nbatch_\w+ +completed /);
+    expect(JSON.parse(json.stdout)).toMatchObject({ id, object: "batch", status: "completed" });
+    expect(shown.stdout).toMatch(/^progress +1 of 1 line$/m);
+  });
+
+  test("comes as CSV with the answers as text, and no cell is a formula", async () => {
+    const { id } = await service.run([chatLine("=1+1", 'Say "one, two"')]);
+    const { stdout } = await batchd("results", id, "--format", "csv");
+    expect(stdout).toMatch(/^"custom_id","status_code","answer",.*\r\n"'=1\+1","200","/);
+    expect(stdout.trimEnd().split("\r\n")).toHaveLength(2);
+  });
+
+  test("files are uploaded, shown, downloaded and deleted", async () => {
+    const input = fileOf("stored.jsonl", chatLines(2));
+    const uploaded = await batchd("files", "upload", input);
+    const id = uploaded.stdout.trim();
+    expect(id).toMatch(/^file-\w+$/);
+    const [shown, listed, downloaded] = await Promise.all([
+      batchd("files", "show", id),
+      batchd("files", "list", "--purpose", "batch", "--json"),
+      batchd("files", "download", id, "-o", pathOf("copy.jsonl")),
+    ]);
+    expect(shown.stdout).toMatch(/^name +stored\.jsonl$/m);
+    expect(listed.stdout).toContain(`"id":"${id}"`);
+    expect(downloaded.code).toBe(0);
+    expect(readFileSync(pathOf("copy.jsonl"))).toEqual(readFileSync(input));
+    expect(await batchd("files", "delete", id)).toMatchObject({
+      code: 0,
+      stdout: `deleted ${id}\n`,
+    });
+  });
+
+  test("a name with escapes for the terminal is printed with them made visible", async () => {
+    const hostile = ["\u001b", "\u0007", "\u202e"];
+    const [start, bell, reversed] = hostile;
+    const name = `${start}]0;owned${bell}${reversed}.jsonl`;
+    const file = new File([chatLines(1).join("\n")], name);
+    const { id } = await service.openai.files.create({ file, purpose: "batch" });
+    const { stdout } = await batchd("files", "show", id);
+    expect(stdout).toMatch(/^name +.*owned/m);
+    expect(hostile.filter((each) => stdout.includes(each))).toEqual([]);
+  });
+});
+
+describe("when it cannot", () => {
+  test.each([
+    ["a wrong key", { BATCHD_API_KEY: "sk-wrong" }, /The key in BATCHD_API_KEY is not one/],
+    ["no key", { BATCHD_API_KEY: "", OPENAI_API_KEY: KEY }, /Set BATCHD_API_KEY to a key/],
+    ["no server", { BATCHD_URL: "http://127.0.0.1:2" }, /cannot reach http:\/\/127\.0\.0\.1:2\/v1/],
+    ["no address", { BATCHD_URL: "localhost" }, /^batchd: BATCHD_URL must be an address such as/],
+  ])("%s: it says so in one line, and what to do", async (_name, env, said) => {
+    const { code, stdout, stderr } = await start(["show", "batch_1"], env).exited();
+    expect({ code, stdout, lines: stderr.trimEnd().split("\n").length }).toEqual({
+      ...{ code: 1, stdout: "", lines: 1 },
+    });
+    expect(stderr).toMatch(said);
+  });
+
+  test("a misspelled command is answered with the one that was meant", async () => {
+    const { code, stderr } = await batchd("lst");
+    expect({ code, stderr }).toEqual({
+      code: 1,
+      stderr: "error: unknown command 'lst'\n(Did you mean list?)\n",
+    });
+  });
+});

@@ -1,0 +1,91 @@
+/** The command in a terminal, as its user sees it. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { TerminalSession } from "../support/terminal.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const HIDE_CURSOR = "\u001b[?25l";
+const SHOW_CURSOR = "\u001b[?25h";
+
+let folder: string;
+let upstream: TestUpstream;
+let service: TestService;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "batchd-terminal-"));
+  upstream = await startUpstream();
+  const prices = [{ model: "*", input: "1000000", output: "0", currency: "USD" }];
+  const engine = { stop_grace_seconds: 1 };
+  service = await startTestService({ upstreamUrl: upstream.url, config: { prices, engine } });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const open = (args: readonly string[], env: Readonly<Record<string, string>> = {}) =>
+  new TerminalSession(args, { BATCHD_URL: service.url, ...env });
+
+test("a bar shows a batch from its first line to its end", async () => {
+  const input = join(folder, "input.jsonl");
+  writeFileSync(input, [...chatLines(9), chatLine("bad", "[[status 400]]")].join("\n"));
+  upstream.hold();
+  const output = join(folder, "answers.jsonl");
+  const session = open(["submit", input, "-o", output]);
+  await session.shows(/░+ 0% {2}0\/10/);
+  expect(session.written).toContain(HIDE_CURSOR);
+  upstream.release();
+  expect(await session.exitCode).toBe(3);
+  expect(session.screen).toMatch(/█+ 100% {2}10\/10 {2}1 failed .*USD/);
+  expect(session.screen).toMatch(/^batch_\w+ completed: 10 of 10 lines, 1 failed, [\d.]+ USD$/m);
+  expect(session.screen).toMatch(/^ {2}1 line failed: 400$/m);
+  expect(session.screen).toContain("answers are in");
+  expect(session.written.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(
+    session.written.lastIndexOf(HIDE_CURSOR),
+  );
+});
+
+test("Ctrl-C gives the cursor back and says how to go on", async () => {
+  const { id } = await service.submit([chatLine("held", "[[hang]]")]);
+  const session = open(["watch", id]);
+  await session.shows(/0% {2}0\/1/);
+  session.type("\u0003");
+  expect(await session.exitCode).toBe(130);
+  expect(session.screen).toContain(`To watch it again: batchd watch ${id}`);
+  expect(session.written.endsWith(SHOW_CURSOR) || session.written.includes(SHOW_CURSOR)).toBe(true);
+  expect((await service.openai.batches.retrieve(id)).status).toBe("in_progress");
+
+  const asking = open(["delete", id]);
+  await asking.shows(/Delete batch_\w+, its results\? \[y\/N\]/);
+  asking.type("n\r");
+  expect(await asking.exitCode).toBe(1);
+  const deleting = open(["delete", id]);
+  await deleting.shows(/\[y\/N\]/);
+  deleting.type("y\r");
+  expect(await deleting.exitCode).toBe(0);
+  expect(deleting.screen).toContain(`deleted ${id}`);
+});
+
+test("an answer that would command the terminal is shown and not obeyed", async () => {
+  const hostile = "\u001b]0;owned\u0007\u001b[2J\u009b31mred\u202e";
+  const { id } = await service.run([chatLine(hostile, "Hi")]);
+  const session = open(["results", id], { NO_COLOR: "1" });
+  expect(await session.exitCode).toBe(0);
+  expect(session.screen.replaceAll("\n", "")).toContain("\\u001b]0;owned\\u0007");
+  for (const character of ["\u001b", "\u0007", "\u009b", "\u202e"]) {
+    expect(session.written).not.toContain(character);
+  }
+});
+
+test("colours are for terminals, and NO_COLOR turns them off", async () => {
+  const { id } = await service.run(chatLines(1));
+  const GREEN = "\u001b[32mcompleted";
+  const [coloured, plain] = [open(["show", id]), open(["show", id], { NO_COLOR: "1" })];
+  expect([await coloured.exitCode, await plain.exitCode]).toEqual([0, 0]);
+  expect(coloured.written).toContain(GREEN);
+  expect(plain.written).not.toContain("\u001b[3");
+  expect(plain.screen).toBe(coloured.screen);
+});

@@ -1,0 +1,73 @@
+/**
+ * Runs batchd in a pseudo-terminal and knows what its screen shows: a real terminal emulator reads what the process
+ * writes.
+ */
+import { fileURLToPath } from "node:url";
+import { type IPty, spawn } from "@lydell/node-pty";
+import { Terminal } from "@xterm/headless";
+import { atTestEnd } from "./leftovers.ts";
+
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+const SIZE = { cols: 100, rows: 30 };
+
+export class TerminalSession {
+  /** Everything that was written, escape sequences included. */
+  written = "";
+  readonly exitCode: Promise<number>;
+  readonly #terminal = new Terminal({ ...SIZE, allowProposedApi: true });
+  readonly #pty: IPty;
+  readonly #waiting: (() => void)[] = [];
+  #hasEnded = false;
+
+  constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+    const given = { ...process.env, TERM: "xterm-256color", ...env };
+    const options = { ...SIZE, env: given as Record<string, string> };
+    this.#pty = spawn(process.execPath, [MAIN, ...args], options);
+    this.#pty.onData((text) => {
+      this.written += text;
+      this.#terminal.write(text, () => this.#check());
+    });
+    const { promise, resolve } = Promise.withResolvers<number>();
+    this.exitCode = promise;
+    this.#pty.onExit(({ exitCode }) => {
+      this.#hasEnded = true;
+      this.#terminal.write("", () => {
+        this.#check();
+        resolve(exitCode);
+      });
+    });
+    atTestEnd(() => {
+      if (!this.#hasEnded) this.#pty.kill("SIGKILL");
+    });
+  }
+
+  /** The lines on the screen and above it, without the empty ones at the end. */
+  get screen(): string {
+    const { buffer } = this.#terminal;
+    const lines = Array.from({ length: buffer.active.length }, (_, i) => {
+      const line = buffer.active.getLine(i);
+      // A long line goes on in the next row.
+      const end = buffer.active.getLine(i + 1)?.isWrapped ? "" : "\n";
+      return `${line?.translateToString(end !== "")}${end}`;
+    });
+    return lines.join("").trimEnd();
+  }
+
+  type(keys: string): void {
+    this.#pty.write(keys);
+  }
+
+  /** Resolves once the screen shows this. Rejects when the process ends without it. */
+  async shows(pattern: RegExp): Promise<void> {
+    while (!pattern.test(this.screen)) {
+      if (this.#hasEnded) throw new Error(`the screen never showed ${pattern}:\n${this.screen}`);
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#waiting.push(resolve);
+      await promise;
+    }
+  }
+
+  #check(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+}
