@@ -41,6 +41,7 @@ export const differences: Section = {
               "common_failure",
               "failures",
               "paused",
+              "sample",
               "cost",
             ]);
           }

@@ -55,6 +55,7 @@ export interface BatchRequest {
   readonly outputExpiresAfterSeconds: number | null;
   readonly priority: number;
   readonly defaultModel: string | null;
+  readonly sample: number | null;
   readonly origin: Origin;
 }
 
@@ -209,7 +210,6 @@ const newBatch = (
   status: "validating",
   stopReason: null,
   paused: null,
-  sample: null,
   source: null,
   lineMarks: [],
   model: null,

@@ -2,9 +2,10 @@
  * Plans the chunks of a batch: runs of lines for one route, small enough to lease, retry and merge.
  *
  * The planner takes the lines of a file in order and keeps one open chunk for each route. Every line must belong to
- * exactly one chunk, and the lines of a chunk must stay in file order, for any mix of routes.
+ * exactly one chunk, and the lines of a chunk must stay in file order, for any mix of routes. The lines of a sample get
+ * chunks of their own, which have the first numbers, so that they can run before all others.
  */
-import type { InputExtent } from "./batch.ts";
+import type { InputExtent, LineMark } from "./batch.ts";
 
 export interface ChunkLimits {
   readonly maxLines: number;
@@ -31,11 +32,20 @@ export interface PlannedLine {
   readonly model: string;
   /** A key that is equal for models that the same targets serve. */
   readonly routeKey: string;
+  readonly isSampled: boolean;
+}
+
+/** All chunks of a batch, and where its lines are. */
+export interface Plan {
+  readonly chunks: readonly PlannedChunk[];
+  /** The number of chunks with sampled lines, which come first. */
+  readonly sampleChunkCount: number;
+  readonly lineMarks: readonly LineMark[];
 }
 
 interface OpenChunk {
-  number: number;
   model: string;
+  isSampled: boolean;
   lineCount: number;
   bytes: number;
   extents: { start: number; end: number; firstLine: number }[];
@@ -44,7 +54,9 @@ interface OpenChunk {
 export class Planner {
   readonly #limits: ChunkLimits;
   readonly #chunks: OpenChunk[] = [];
-  readonly #open = new Map<string, OpenChunk>();
+  readonly #open = { sampled: new Map<string, OpenChunk>(), other: new Map<string, OpenChunk>() };
+  readonly #models = new Map<string, string>();
+  readonly #marks = new LineMarks();
   #latest: OpenChunk | null = null;
 
   constructor(limits: ChunkLimits) {
@@ -52,12 +64,13 @@ export class Planner {
   }
 
   add(line: PlannedLine): void {
-    const open = this.#open.get(line.routeKey);
+    this.#marks.add(line);
+    const open = this.#openFor(line).get(line.routeKey);
     // Only blank lines lie between the latest line and this one, and they may lie inside an extent.
     const adjoining = open !== undefined && open === this.#latest ? open.extents.at(-1) : undefined;
     const addedBytes = line.end - (adjoining?.end ?? line.start);
     if (open === undefined || !this.#hasRoom(open, addedBytes)) {
-      this.#latest = this.#openChunk(line, open?.model ?? line.model);
+      this.#latest = this.#openChunk(line);
       return;
     }
     if (adjoining === undefined) open.extents.push(extentOf(line));
@@ -67,14 +80,21 @@ export class Planner {
     this.#latest = open;
   }
 
-  /** Returns all chunks, in the order of their first lines. */
-  finish(): PlannedChunk[] {
-    return this.#chunks.map(({ number, model, lineCount, extents }) => ({
+  /** Returns all chunks: first those of the sample, each in the order of their first lines. */
+  finish(): Plan {
+    const sampled = this.#chunks.filter(({ isSampled }) => isSampled);
+    const others = this.#chunks.filter(({ isSampled }) => !isSampled);
+    const chunks = [...sampled, ...others].map(({ model, lineCount, extents }, number) => ({
       number,
       model,
       lineCount,
       extents,
     }));
+    return { chunks, sampleChunkCount: sampled.length, lineMarks: this.#marks.list };
+  }
+
+  #openFor({ isSampled }: PlannedLine): Map<string, OpenChunk> {
+    return isSampled ? this.#open.sampled : this.#open.other;
   }
 
   #hasRoom(chunk: OpenChunk, addedBytes: number): boolean {
@@ -82,18 +102,49 @@ export class Planner {
     return chunk.lineCount < maxLines && chunk.bytes + addedBytes <= maxBytes;
   }
 
-  #openChunk(line: PlannedLine, model: string): OpenChunk {
+  #openChunk(line: PlannedLine): OpenChunk {
+    const model = this.#models.get(line.routeKey) ?? line.model;
+    this.#models.set(line.routeKey, model);
     const chunk: OpenChunk = {
-      number: this.#chunks.length,
       model,
+      isSampled: line.isSampled,
       lineCount: 1,
       bytes: line.end - line.start,
       extents: [extentOf(line)],
     };
     this.#chunks.push(chunk);
-    this.#open.set(line.routeKey, chunk);
+    this.#openFor(line).set(line.routeKey, chunk);
     return chunk;
   }
 }
+
+/** The marks of one file. Twice as many would make the row of the batch larger than its longest lists. */
+const MAX_MARKS = 128;
+const FIRST_STRIDE_BYTES = 64 * 1024;
+
+/** Marks lines at equal distances, which double whenever there are too many marks. */
+class LineMarks {
+  #marks: LineMark[] = [];
+  #strideBytes = FIRST_STRIDE_BYTES;
+
+  add({ number, start }: Pick<PlannedLine, "number" | "start">): void {
+    const last = this.#marks.at(-1);
+    if (last !== undefined && start < last[1] + this.#strideBytes) return;
+    this.#marks.push([number, start]);
+    if (this.#marks.length <= MAX_MARKS) return;
+    this.#marks = this.#marks.filter((_, i) => i % 2 === 0);
+    this.#strideBytes *= 2;
+  }
+
+  get list(): readonly LineMark[] {
+    return this.#marks;
+  }
+}
+
+/** Chooses `count` of `total` lines at equal distances, by their place from 0. */
+export const spreadOver =
+  (total: number, count: number) =>
+  (place: number): boolean =>
+    place === 0 || Math.floor((place * count) / total) > Math.floor(((place - 1) * count) / total);
 
 const extentOf = ({ start, end, number }: PlannedLine) => ({ start, end, firstLine: number });

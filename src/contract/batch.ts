@@ -49,6 +49,9 @@ export const ExpiresAfter = z.object({
 /** The range of `priority`, which makes the share of a batch larger or smaller than the share of its neighbours. */
 export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
 
+/** The range of `sample`. */
+const SAMPLE_LINES = { min: 1, max: 1_000 } as const;
+
 /** The longest name of a model, in bytes of UTF-8. Each batch stores one, and it is read again and again. */
 export const MAX_MODEL_BYTES = 1024;
 
@@ -73,6 +76,15 @@ const CreateBatchExtension = z
       .nullable()
       .optional()
       .describe("The share of the batch beside others of its project: the higher, the larger."),
+    sample: z
+      .int()
+      .min(SAMPLE_LINES.min)
+      .max(SAMPLE_LINES.max)
+      .nullable()
+      .optional()
+      .describe(
+        "The number of lines, spread over the file, to run before the batch pauses. Resuming it runs the rest.",
+      ),
   })
   .meta({ id: "CreateBatchExtension" });
 
@@ -213,6 +225,10 @@ const BatchExtension = z
     paused: BatchPause.nullable().describe(
       "Set while no new line goes out until the batch is resumed. Its window goes on.",
     ),
+    sample: z
+      .int()
+      .nullable()
+      .describe("The number of lines that run before the batch pauses; null without a sample."),
     cost: BatchCost.nullable().describe("Null while the configuration has no price for its model."),
   })
   .meta({ id: "BatchExtension" });

@@ -146,6 +146,7 @@ const NEW_BATCH: BatchObject = {
     common_failure: null,
     failures: [],
     paused: null,
+    sample: null,
     cost: null,
   },
 };

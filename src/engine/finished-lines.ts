@@ -21,7 +21,7 @@ import type { Blobs } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { ChunkJournal } from "../store/finalizing.ts";
 import type { Store } from "../store/store.ts";
-import { Merge } from "./merge.ts";
+import { Merge, streamsOf } from "./merge.ts";
 
 interface FinishedLinesDeps {
   readonly store: Pick<Store, "findBatch" | "findFile" | "listChunkJournals">;
@@ -91,15 +91,15 @@ async function* linesOfJournal(
   if (isLost && !toleratesLoss) throw new SegmentLost();
 }
 
-/** Leaves out the chunks whose lines all come before: those of the same route follow each other in the file. */
+/** Leaves out the chunks whose lines all come before. */
 function withoutChunksBefore(
   afterLine: number,
   journals: readonly ChunkJournal[],
 ): readonly ChunkJournal[] {
   const firstLineOf = ({ chunk }: ChunkJournal) => chunk.extents[0]?.firstLine ?? 0;
-  return [...Map.groupBy(journals, ({ chunk }) => chunk.model).values()].flatMap((ofRoute) => {
-    const next = ofRoute.findIndex((journal) => firstLineOf(journal) > afterLine);
-    return ofRoute.slice(next === -1 ? -1 : Math.max(0, next - 1));
+  return streamsOf(journals).flatMap((stream) => {
+    const next = stream.findIndex((journal) => firstLineOf(journal) > afterLine);
+    return stream.slice(next === -1 ? -1 : Math.max(0, next - 1));
   });
 }
 

@@ -47,6 +47,8 @@ interface Rules {
   readonly models: ServedModels;
   /** The model for lines without one in a batch without a default of its own. */
   readonly defaultModel: string | null;
+  /** Whether a line, by its place from 0, runs before the batch pauses; null when it does not pause by itself. */
+  readonly isSampled: ((place: number) => boolean) | null;
 }
 
 /** The result of one pass over the lines of an input file. */
@@ -56,12 +58,14 @@ export class InputReading {
   readonly #defaultModel: string | null;
   readonly #checker: LineChecker;
   readonly #planner: Planner;
+  readonly #isSampled: Rules["isSampled"];
   readonly #faults: Fault[] = [];
   #lineCount = 0;
   #estimatedTokens = 0;
 
-  constructor(batch: Batch, { limits, models, defaultModel }: Rules) {
+  constructor(batch: Batch, { limits, models, defaultModel, isSampled }: Rules) {
     this.#limits = limits;
+    this.#isSampled = isSampled;
     this.#defaultModel = batch.defaultModel ?? defaultModel;
     this.#checker = new LineChecker(batch.endpoint, {
       ...models,
@@ -128,17 +132,21 @@ export class InputReading {
         "The input file is empty. Please ensure that the batch contains at least one request.",
       );
     }
-    const chunks = this.#planner.finish();
-    const defaultModel = this.#defaultModel;
-    const estimatedTokens = this.#estimatedTokens;
-    const total = this.#lineCount;
-    return { ok: true, plan: { model, defaultModel, total, estimatedTokens, chunks } };
+    const { sampleChunkCount, ...planned } = this.#planner.finish();
+    const plan = {
+      ...{ model, defaultModel: this.#defaultModel, total: this.#lineCount, ...planned },
+      estimatedTokens: this.#estimatedTokens,
+      sampleChunkCount: this.#isSampled === null ? null : sampleChunkCount,
+    };
+    return { ok: true, plan };
   }
 
   #plan(line: SplitLine): void {
     const asked = this.#checker.latestModel;
     if (asked === null) throw new Error("a line without a model was accepted");
     const { number, start, end } = line;
-    this.#planner.add({ number, start, end, model: asked.name, routeKey: asked.routeKey });
+    const isSampled = this.#isSampled?.(this.#lineCount - 1) ?? false;
+    const { name: model, routeKey } = asked;
+    this.#planner.add({ number, start, end, model, routeKey, isSampled });
   }
 }

@@ -9,6 +9,7 @@
 import type { Batch, StoredFile } from "../batch/batch.ts";
 import { servedBy } from "../batch/file-models.ts";
 import { modelNotFound } from "../batch/line-check.ts";
+import { spreadOver } from "../batch/plan.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -147,32 +148,71 @@ async function judge(
   const models = allowedModels(served, deps.rulesOf(batch.project));
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
-  const reading = new InputReading(batch, { limits, models, defaultModel: deps.defaultModel() });
-  const splitter = new LineSplitter(limits.maxLineBytes, { start: 0, firstLine: 1 });
-  using room = deps.memory.open("lines", batch.project);
+  const read = {
+    ...{ input, project: batch.project, stop, maxLineBytes: limits.maxLineBytes },
+    deps,
+  };
+  try {
+    const isSampled = await sampledLines(batch.sample, read);
+    const rules = { limits, models, defaultModel: deps.defaultModel(), isSampled };
+    const reading = new InputReading(batch, rules);
+    return (await readLines(read, (line) => reading.add(line))) ? reading.verdict() : null;
+  } catch (error) {
+    if (!(await isLost(error, deps.blobs))) throw error;
+    return unreadable(batch, error, deps);
+  }
+}
+
+interface Reading {
+  readonly input: StoredFile;
+  readonly project: string;
+  readonly maxLineBytes: number;
+  readonly stop: AbortSignal;
+  readonly deps: Pick<IntakeDeps, "blobs" | "memory">;
+}
+
+/**
+ * Chooses the lines of a sample, spread over the file. They are known only when the lines have been counted, so the
+ * file of such a batch is read once more.
+ */
+async function sampledLines(
+  count: number | null,
+  read: Reading,
+): Promise<((place: number) => boolean) | null> {
+  if (count === null) return null;
+  let total = 0;
+  await readLines(read, () => {
+    total++;
+    return null;
+  });
+  return total > count ? spreadOver(total, count) : null;
+}
+
+/** Gives every line to `add`, in order. Resolves to whether all were read: false when `stop` ended it. */
+async function readLines(
+  { input, project, maxLineBytes, stop, deps: { blobs, memory } }: Reading,
+  add: (line: SplitLine) => Promise<void> | null,
+): Promise<boolean> {
+  const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
+  using room = memory.open("lines", project);
   const work = new SlicedWork();
   const addAll = async (lines: Iterable<SplitLine>) => {
     for (const line of lines) {
-      const added = reading.add(line);
+      const added = add(line);
       if (added !== null) await added;
       const wait = work.done(line.end - line.start + LINE_COST_BYTES);
       if (wait !== null) await wait;
     }
   };
-  try {
-    // The range turns a blob that has become shorter into a fault of its own.
-    for await (const bytes of deps.blobs.read(input.blobKey, { start: 0, end: input.bytes })) {
-      if (stop.aborted) return null;
-      await addAll(splitter.push(bytes as Buffer));
-      await work.done((bytes as Buffer).length);
-      await holdIn(room, splitter.heldBytes);
-    }
-  } catch (error) {
-    if (!(await isLost(error, deps.blobs))) throw error;
-    return unreadable(batch, error, deps);
+  // The range turns a blob that has become shorter into a fault of its own.
+  for await (const bytes of blobs.read(input.blobKey, { start: 0, end: input.bytes })) {
+    if (stop.aborted) return false;
+    await addAll(splitter.push(bytes as Buffer));
+    await work.done((bytes as Buffer).length);
+    await holdIn(room, splitter.heldBytes);
   }
   await addAll(splitter.end());
-  return reading.verdict();
+  return true;
 }
 
 function unreadable({ id, inputFileId }: Batch, err: unknown, { log }: IntakeDeps): Verdict {

@@ -2,7 +2,8 @@
  * Merges the journals of a batch into rows in the order of its input.
  *
  * The chunks of one route follow each other in the file, and the chunks of different routes interleave. Each route is
- * therefore one ordered stream, and the streams are merged by line number. Memory holds one chunk of each route at a
+ * therefore one ordered stream, and the streams are merged by line number. The chunks of a sample are streams of their own,
+ * because their lines are spread over the file. Memory holds one chunk of each stream at a
  * time: the index of its records, and the rows too when they are small. The rows of a larger chunk are read one by
  * one. Where a read has a latency, the next segments and rows are read ahead, within a limit of bytes.
  *
@@ -64,14 +65,12 @@ export class Merge {
    * costs time.
    */
   async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
-    const byRoute = Map.groupBy(journals, ({ chunk }) => chunk.model);
+    const streams = streamsOf(journals);
     const { maxKeptBytes = MAX_KEPT_BYTES } = this.#options;
-    this.#maxKeptBytes = Math.min(maxKeptBytes, MAX_KEPT_TOTAL_BYTES / byRoute.size);
-    this.#maxAheadBytes = MAX_AHEAD_BYTES / byRoute.size;
+    this.#maxKeptBytes = Math.min(maxKeptBytes, MAX_KEPT_TOTAL_BYTES / streams.length);
+    this.#maxAheadBytes = MAX_AHEAD_BYTES / streams.length;
     const segments = this.#readAhead(journals);
-    const routes = [...byRoute.values()].map(
-      (chunks) => new RouteRows(this.#routeRows(chunks, segments)),
-    );
+    const routes = streams.map((chunks) => new RouteRows(this.#routeRows(chunks, segments)));
     for (const route of routes) await route.fill();
     for (;;) {
       const [first, second] = routes
@@ -144,6 +143,25 @@ export class Merge {
     const numbers = [...records.lineNumbers, ...leftRows.keys()].sort((a, b) => a - b);
     for (const number of numbers) yield [leftRows.get(number) ?? (await records.row(number))];
   }
+}
+
+const firstLineOf = ({ chunk }: ChunkJournal) => chunk.extents[0]?.firstLine ?? 0;
+const lastRunOf = ({ chunk }: ChunkJournal) => chunk.extents.at(-1)?.firstLine ?? 0;
+
+/** Groups the chunks of a batch so that the lines of each group are in the order of the file. */
+export function streamsOf(journals: readonly ChunkJournal[]): readonly ChunkJournal[][] {
+  return [...Map.groupBy(journals, ({ chunk }) => chunk.model).values()].flatMap((ofRoute) => {
+    const streams: ChunkJournal[][] = [];
+    for (const journal of ofRoute) {
+      const stream = streams.at(-1);
+      const last = stream?.at(-1);
+      // The chunks of a sample come first, and the others begin before its last line.
+      const follows = last !== undefined && firstLineOf(journal) > lastRunOf(last);
+      if (stream !== undefined && follows) stream.push(journal);
+      else streams.push([journal]);
+    }
+    return streams;
+  });
 }
 
 function leftRow({ number, customId }: LeftLine, stopReason: StopReason | null): Row {

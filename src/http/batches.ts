@@ -108,6 +108,7 @@ function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
     outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
     priority: body.x_batchd?.priority ?? PRIORITIES.default,
     defaultModel: body.x_batchd?.default_model ?? null,
+    sample: body.x_batchd?.sample ?? null,
   };
 }
 

@@ -119,6 +119,7 @@ export const presentBatch = (batch: Batch, { forecast, cost }: BatchDetails): Ba
     common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
     failures: presentFailures(batch),
     paused: presentPause(batch),
+    sample: batch.sample,
     cost: presentCost(cost),
   },
 });

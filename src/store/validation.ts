@@ -1,5 +1,5 @@
 /** The part of the store for the validation of a batch, which either fails the batch or creates its chunks. */
-import type { Fault } from "../batch/batch.ts";
+import type { Fault, LineMark } from "../batch/batch.ts";
 import type { PlannedChunk } from "../batch/plan.ts";
 import type { Claim } from "./claim.ts";
 import type { Announcement } from "./deliveries.ts";
@@ -21,6 +21,9 @@ export interface BatchPlan {
   /** The estimate of the input tokens of all lines. */
   readonly estimatedTokens: number;
   readonly chunks: readonly PlannedChunk[];
+  /** The number of chunks that run before the batch pauses; null when it does not pause by itself. */
+  readonly sampleChunkCount: number | null;
+  readonly lineMarks: readonly LineMark[];
 }
 
 /** The part of the {@link Store} port for validation. */

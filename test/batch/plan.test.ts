@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type PlannedChunk, Planner } from "../../src/batch/plan.ts";
+import { type PlannedChunk, Planner, spreadOver } from "../../src/batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../../src/batch/split.ts";
 
 /** A file of lines, each `<route>:<filler>`, some with blank lines before them. */
@@ -37,9 +37,9 @@ function plan(lines: readonly SplitLine[], limits: { maxLines: number; maxBytes:
   const planner = new Planner(limits);
   for (const line of lines) {
     const route = routeOf(line);
-    planner.add({ ...line, model: `model-${route}`, routeKey: route });
+    planner.add({ ...line, model: `model-${route}`, routeKey: route, isSampled: false });
   }
-  return planner.finish();
+  return [...planner.finish().chunks];
 }
 
 const readBack = (file: Buffer, chunk: PlannedChunk): SplitLine[] =>
@@ -135,9 +135,12 @@ test("all chunks of a route go by one name, whichever of its models their lines 
   const models = ["a", "other", "alias-of-a", "alias-of-a", "a", "other", "alias-of-a"];
   for (const [i, model] of models.entries()) {
     const routeKey = model === "other" ? "2" : "1";
-    planner.add({ number: i + 1, start: i * 10, end: i * 10 + 10, model, routeKey });
+    planner.add({
+      ...{ number: i + 1, start: i * 10, end: i * 10 + 10, model, routeKey },
+      isSampled: false,
+    });
   }
-  const chunks = planner.finish().map(({ model: route, lineCount }) => [route, lineCount]);
+  const chunks = planner.finish().chunks.map(({ model: route, lineCount }) => [route, lineCount]);
   expect(chunks).toEqual([
     ["a", 2],
     ["other", 2],
@@ -147,5 +150,57 @@ test("all chunks of a route go by one name, whichever of its models their lines 
 });
 
 test("a file without lines has no chunks", () => {
-  expect(new Planner({ maxLines: 1, maxBytes: 1 }).finish()).toEqual([]);
+  expect(new Planner({ maxLines: 1, maxBytes: 1 }).finish().chunks).toEqual([]);
+});
+
+test("a sample has as many lines as were asked for, spread over the file, in chunks that come first", () => {
+  const drawn = fc.record({
+    total: fc.integer({ min: 1, max: 300 }),
+    part: fc.double({ min: 0, max: 1, noNaN: true }),
+  });
+  fc.assert(
+    fc.property(drawn, ({ total, part }) => {
+      const count = Math.max(1, Math.floor(total * part));
+      const isChosen = spreadOver(total, count);
+      const planner = new Planner({ maxLines: 7, maxBytes: 1_000 });
+      for (let i = 0; i < total; i++) {
+        const line = { number: i + 1, start: i * 10, end: i * 10 + 10, model: "m", routeKey: "r" };
+        planner.add({ ...line, isSampled: isChosen(i) });
+      }
+      const { chunks, sampleChunkCount } = planner.finish();
+      const linesOf = (some: readonly PlannedChunk[]) =>
+        some.flatMap(({ extents }) =>
+          extents.flatMap(({ start, end, firstLine }) =>
+            Array.from({ length: (end - start) / 10 }, (_, i) => firstLine + i),
+          ),
+        );
+      const sampled = linesOf(chunks.slice(0, sampleChunkCount));
+      expect(sampled).toHaveLength(count);
+      expect(sampled[0]).toBe(1);
+      const steps = sampled.slice(1).map((line, i) => line - sampled[i]!);
+      for (const step of steps) expect(Math.abs(step - total / count)).toBeLessThan(1.000001);
+      const others = linesOf(chunks.slice(sampleChunkCount));
+      expect([...sampled, ...others].sort((a, b) => a - b)).toEqual(
+        Array.from({ length: total }, (_, i) => i + 1),
+      );
+      expect(others).toEqual(others.toSorted((a, b) => a - b));
+      expect(chunks.map(({ number }) => number)).toEqual(chunks.map((_, i) => i));
+    }),
+  );
+});
+
+test("the marks of a file are few, in order, and at even distances", () => {
+  const planner = new Planner({ maxLines: 512, maxBytes: 1_000_000 });
+  const lineBytes = 3_000;
+  for (let i = 0; i < 50_000; i++) {
+    const place = { number: i + 1, start: i * lineBytes, end: (i + 1) * lineBytes };
+    planner.add({ ...place, model: "m", routeKey: "r", isSampled: false });
+  }
+  const { lineMarks } = planner.finish();
+  expect(lineMarks.length).toBeGreaterThan(32);
+  expect(lineMarks.length).toBeLessThanOrEqual(128);
+  expect(lineMarks[0]).toEqual([1, 0]);
+  for (const [number, start] of lineMarks) expect(start).toBe((number - 1) * lineBytes);
+  const gaps = lineMarks.slice(1).map(([, start], i) => start - lineMarks[i]![1]);
+  expect(Math.max(...gaps)).toBeLessThan(2 * Math.min(...gaps));
 });

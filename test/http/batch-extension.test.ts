@@ -110,6 +110,24 @@ describe("x_batchd of a request", () => {
     ],
     [
       "invalid_type",
+      "x_batchd.sample",
+      { sample: "20" },
+      "Invalid type for 'x_batchd.sample': expected a number, but got a string instead.",
+    ],
+    [
+      "integer_below_min_value",
+      "x_batchd.sample",
+      { sample: 0 },
+      "Invalid 'x_batchd.sample': integer below minimum value. Expected a value >= 1, but got 0 instead.",
+    ],
+    [
+      "integer_above_max_value",
+      "x_batchd.sample",
+      { sample: 1_001 },
+      "Invalid 'x_batchd.sample': integer above maximum value. Expected a value <= 1000, but got 1001 instead.",
+    ],
+    [
+      "invalid_type",
       "x_batchd.default_model",
       { default_model: 4 },
       "Invalid type for 'x_batchd.default_model': expected a string, but got an integer instead.",
@@ -161,6 +179,7 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      sample: null,
       cost: null,
     });
   });
@@ -177,6 +196,7 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      sample: null,
       cost: null,
     };
     const { body } = await create(undefined);
@@ -209,6 +229,7 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      sample: null,
       cost: null,
     });
   });

@@ -109,6 +109,53 @@ export function testPausing(open: OpenStore): void {
     expect(await openRoutes(store)).toEqual(["llama"]);
   });
 
+  test("a batch with a sample gives out the chunks of the sample, then pauses, and gives out the others once resumed", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store, { sample: 20 });
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    const plan = { ...aPlan(["llama", "llama", "llama", "qwen"]), sampleChunkCount: 2 };
+    expect(await store.startBatchIfLeased(validation!.lease, plan)).toBe(true);
+    expect(await openRoutes(store)).toEqual(["llama"]);
+    const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
+    const one = await claimFirst(store, claim);
+    const two = await claimFirst(store, claim);
+    expect([one?.chunk.number, two?.chunk.number]).toEqual([0, 1]);
+    expect(await claimFirst(store, claim)).toBeNull();
+    expect(await store.closeChunkIfLeased(two!.lease, aSegment({ completed: 10 }))).toBe(true);
+    expect((await store.findBatch(scoped(batch)))?.paused).toBeNull();
+    const last = at(store, SOON_MS);
+    expect(await last.closeChunkIfLeased(one!.lease, aSegment({ completed: 10 }))).toBe(true);
+    expect(await store.findBatch(scoped(batch))).toMatchObject({
+      ...{ status: "in_progress", sample: 20, counts: { completed: 20 } },
+      paused: { sinceMs: SOON_MS, reason: "sample" },
+    });
+    expect(await openRoutes(store)).toEqual([]);
+    expect(await store.resumeBatchIfPaused(scoped(batch))).toBe(true);
+    expect(await openRoutes(store)).toEqual(["llama", "qwen"]);
+    const three = await claimFirst(store, claim);
+    await store.closeChunkIfLeased(three!.lease, aSegment({ completed: 10 }));
+    const four = await claimFirst(store, { ...claim, model: "qwen" });
+    await store.closeChunkIfLeased(four!.lease, aSegment({ completed: 10 }));
+    expect(await store.findBatch(scoped(batch))).toMatchObject({
+      ...{ status: "finalizing", paused: null },
+    });
+  });
+
+  test("a batch that is paused while its sample ends waits for the end of its sample to be looked at", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await insertBatch(store, { sample: 10 });
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    const plan = { ...aPlan(["llama", "llama"]), sampleChunkCount: 1 };
+    await store.startBatchIfLeased(validation!.lease, plan);
+    const { lease } = await claimChunk(store);
+    await paused(store, batch);
+    await at(store, SOON_MS).closeChunkIfLeased(lease, aSegment({ completed: 10 }));
+    const { paused: pause } = (await store.findBatch(scoped(batch)))!;
+    expect(pause).toEqual({ sinceMs: NOW_MS, reason: "sample" });
+  });
+
   test("a paused batch expires and is cancelled like any other", async () => {
     await using opened = await open();
     const { store } = opened;

@@ -139,6 +139,7 @@ export function testValidation(open: OpenStore): void {
     expect(await at(store, NOW_MS + 5).startBatchIfLeased(claimed!.lease, plan)).toBe(true);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual({
       ...batch,
+      lineMarks: plan.lineMarks,
       status: "in_progress",
       model: "llama",
       inProgressAtMs: NOW_MS + 5,

@@ -113,6 +113,8 @@ export function aPlan(models: readonly string[] = ["llama"]): BatchPlan {
     total: chunks.length * LINES_PER_CHUNK,
     estimatedTokens: chunks.length * LINES_PER_CHUNK,
     chunks,
+    sampleChunkCount: null,
+    lineMarks: [[1, 0]],
   };
 }
 

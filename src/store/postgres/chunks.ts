@@ -7,10 +7,18 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
+import type { BatchStatus } from "../../contract/batch.ts";
 import type { ClaimedChunk, SegmentEntry, WantedChunks } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "../rows.ts";
-import { hasStarted, isOpenChunk, maySend, statusIn } from "./conditions.ts";
+import {
+  claimableChunks,
+  hasStarted,
+  isOpenChunk,
+  isSampling,
+  maySend,
+  statusIn,
+} from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -125,11 +133,12 @@ const firstFree = (wanted: readonly WantedChunks[], now: SQL): SQL => sql`
       "bigint",
     )}
   ) as wanted(batch_id, model, chunk_count)
-  join batches
+  join (select *, ${claimableChunks} as claimable_chunks from batches) as batches
     on batches.id = wanted.batch_id and ${maySend} and ${hasStarted} and expires_at_ms > ${now}
   cross join lateral (
     select sequence from chunks
     where batch_id = wanted.batch_id and model = wanted.model and ${isOpenChunk} and ${isFree(now)}
+      and number < batches.claimable_chunks
     order by number limit wanted.chunk_count for update skip locked) as free`;
 
 function claimFirst(db: Db, claim: Bid & { readonly wanted: readonly WantedChunks[] }) {
@@ -190,20 +199,34 @@ async function lockBatch(db: Db, batchId: BatchId): Promise<void> {
     .for("no key update");
 }
 
+const FINALIZING: BatchStatus = "finalizing";
+
+/** What the last claimable chunk changes: it pauses a batch after its sample, and ends any other. */
+const afterLastChunk = (now: SQL) => ({
+  status: sql`case when ${isSampling} then status else ${FINALIZING} end`,
+  finalizingAtMs: sql`case when ${isSampling} then finalizing_at_ms else ${now} end`,
+  pausedAtMs: sql`case when ${isSampling} then coalesce(paused_at_ms, ${now}) else paused_at_ms end`,
+  pauseReason: sql`case when ${isSampling} then 'sample' else pause_reason end`,
+  sampleChunkCount: null,
+});
+
 /**
  * Two workers may close the last two chunks at once, and neither sees the commit of the other. Each has therefore locked the
- * batch before. The second one waits for it, and this statement sees the chunk that the first one has closed.
+ * batch before. The second one waits for it, and this statement sees the chunk that the first one has closed. The last
+ * chunk of a sample pauses the batch instead.
  */
 async function finalizeBatchIfDone(db: Db, batchId: BatchId, now: SQL): Promise<void> {
   await db
     .update(batches)
-    .set({ status: "finalizing", finalizingAtMs: now })
+    .set(afterLastChunk(now))
     .where(
       and(
         eq(batches.id, batchId),
         statusIn(...statusesBefore("finalizing")),
         sql`stop_reason is null`,
-        sql`not exists (select 1 from chunks where batch_id = ${batchId} and ${isOpenChunk})`,
+        sql`not exists (
+          select 1 from chunks
+          where batch_id = ${batchId} and ${isOpenChunk} and number < ${claimableChunks})`,
       ),
     );
 }

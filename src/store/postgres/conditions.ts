@@ -35,6 +35,12 @@ export const isToTidy = sql`${isFinalBatch} and has_chunks`;
 export const hasSource = sql.raw("source_batch_id is not null");
 /** Such a batch reads result files of its source until it ends. */
 export const isOpenMerged = sql`${isOpenBatch} and ${sql.raw("is_merged")}`;
+/** Only the lines of a sample are being sent. */
+export const isSampling = sql.raw("sample_chunk_count is not null");
+/** More chunks than any batch has. */
+const MAX_CHUNKS = 2_147_483_647;
+/** The number of chunks that may be claimed: while a sample runs, only its own. */
+export const claimableChunks = sql.raw(`coalesce(sample_chunk_count, ${MAX_CHUNKS})`);
 export const isOpenChunk = sql.raw("closed_at_ms is null");
 /** Clients see such a file or batch. */
 export const isListed = sql.raw("deleted_at_ms is null");

@@ -7,7 +7,7 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { OpenBatch } from "../batches.ts";
 import type { RunnableChunks } from "../chunks.ts";
-import { hasStarted, isOpenChunk, maySend } from "./conditions.ts";
+import { claimableChunks, hasStarted, isOpenChunk, maySend } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
@@ -47,7 +47,7 @@ interface OpenRow extends BatchRow, Record<string, unknown> {
 
 const batchesAfter = ({ deadlineAtMs, sequence }: Position, isChosen: SQL): SQL => sql`
   select
-    sequence, id, project, priority, created_at_ms, expires_at_ms, ${hasStarted} as has_started,
+    sequence, id, project, priority, ${claimableChunks} as claimable_chunks, created_at_ms, expires_at_ms, ${hasStarted} as has_started,
     total_count - completed_count - failed_count as remaining
   from batches
   where ${maySend} and ${isChosen}
@@ -57,6 +57,7 @@ const batchesAfter = ({ deadlineAtMs, sequence }: Position, isChosen: SQL): SQL 
 const firstFree = (now: SQL, isWanted: SQL): SQL => sql`
   select model, line_count from chunks
   where batch_id = page.id and ${isOpenChunk} and ${isFree(now)} and ${isWanted}
+    and number < page.claimable_chunks
   order by model, number limit 1`;
 
 /** Goes through the index from the first free chunk of each model of a batch to the next (a loose index scan). */

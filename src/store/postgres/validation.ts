@@ -102,6 +102,8 @@ export class PostgresValidation {
           defaultModel: plan.defaultModel,
           totalCount: plan.total,
           estimatedTokens: plan.estimatedTokens,
+          sampleChunkCount: plan.sampleChunkCount,
+          lineMarks: plan.lineMarks,
           inProgressAtMs: now,
           hasChunks: true,
           failureCount: 0,

@@ -8,10 +8,18 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
+import type { BatchStatus } from "../../contract/batch.ts";
 import type { ClaimedChunk, SegmentEntry, WantedChunks } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
 import { batchFromRow, chunkFromRow } from "../rows.ts";
-import { hasStarted, isOpenChunk, maySend, statusIn } from "./conditions.ts";
+import {
+  claimableChunks,
+  hasStarted,
+  isOpenChunk,
+  isSampling,
+  maySend,
+  statusIn,
+} from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -46,6 +54,17 @@ const prepareClaims = (db: Db) => ({
     .prepare(),
 });
 
+const FINALIZING: BatchStatus = "finalizing";
+
+/** What the last claimable chunk changes: it pauses a batch after its sample, and ends any other. */
+const afterLastChunk = {
+  status: sql`case when ${isSampling} then status else ${FINALIZING} end`,
+  finalizingAtMs: sql`case when ${isSampling} then finalizing_at_ms else ${placeholder("nowMs")} end`,
+  pausedAtMs: sql`case when ${isSampling} then coalesce(paused_at_ms, ${placeholder("nowMs")}) else paused_at_ms end`,
+  pauseReason: sql`case when ${isSampling} then 'sample' else pause_reason end`,
+  sampleChunkCount: null,
+};
+
 const prepareWrites = (db: Db) => ({
   findHeld: db.select({ number: chunks.number }).from(chunks).where(isHeldChunk).prepare(),
   resetFailures: db
@@ -65,13 +84,15 @@ const prepareWrites = (db: Db) => ({
     .prepare(),
   finalizeBatchIfDone: db
     .update(batches)
-    .set({ status: "finalizing", finalizingAtMs: sql`${placeholder("nowMs")}` })
+    .set(afterLastChunk)
     .where(
       and(
         isBatch,
         statusIn(...statusesBefore("finalizing")),
         sql`stop_reason is null`,
-        sql`not exists (select 1 from chunks where batch_id = batches.id and ${isOpenChunk})`,
+        sql`not exists (
+          select 1 from chunks
+          where batch_id = batches.id and ${isOpenChunk} and number < ${claimableChunks})`,
       ),
     )
     .prepare(),

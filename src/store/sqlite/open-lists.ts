@@ -13,7 +13,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
 import type { OpenBatch } from "../batches.ts";
 import type { RunnableChunks } from "../chunks.ts";
-import { hasStarted, isNotPaused, isOpenChunk, mayExpire } from "./conditions.ts";
+import { claimableChunks, hasStarted, isNotPaused, isOpenChunk, mayExpire } from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
@@ -61,10 +61,11 @@ const pageEnd = sql`
   where number = ${sql.raw(String(PAGE_BATCHES))} or line_count >= ${sql.raw(String(PAGE_LINES))}
   order by number limit 1`;
 
-/** Finds the first chunk of `model` in `batchId` without a holder. */
+/** Finds the first chunk of `model` in `batchId` without a holder. While a sample runs, no other chunk is free. */
 export const firstFree = (batchId: SQL, model: SQL): SQL => sql`(
   select sequence from chunks indexed by chunks_open_by_batch
-  where batch_id = ${batchId} and model = ${model} and ${isOpenChunk} and ${isFree}
+  where batch_id = ${batchId} and model = ${model} and ${isOpenChunk} and ${isFree} and number < (
+    select ${claimableChunks} from batches where id = ${batchId})
   order by number limit 1)`;
 
 /** The statement goes through the index from each model of each batch to the next (a loose index scan). */

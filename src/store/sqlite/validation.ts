@@ -154,6 +154,8 @@ export class SqliteValidation {
           defaultModel: plan.defaultModel,
           totalCount: plan.total,
           estimatedTokens: plan.estimatedTokens,
+          sampleChunkCount: plan.sampleChunkCount,
+          lineMarks: plan.lineMarks,
           inProgressAtMs: nowMs,
           hasChunks: true,
           failureCount: 0,
