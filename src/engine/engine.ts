@@ -134,7 +134,11 @@ export class Engine {
       bid: () => this.#leases.claim(),
       startChunk: (start) => startChunk(start, runnerDeps),
       nudge: this.#nudges.chunks,
-      onChunkEnded: () => this.#nudges.finalize.now(),
+      onChunkEnded: (end) => {
+        this.#nudges.finalize.now();
+        // A deleted batch is removed once its last chunk is closed.
+        if (end === "early") this.#nudges.sweep.now();
+      },
     });
     this.#forecaster = new Forecaster({
       ...options,
@@ -237,6 +241,7 @@ export class Engine {
     this.#scheduler.recheck();
     this.#nudges.expiry.now();
     this.#nudges.finalize.now();
+    this.#nudges.sweep.now();
   }
 
   /**

@@ -2,6 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -82,6 +83,21 @@ test("a running batch ends without results, and sends nothing more", async () =>
   await service.events.reached("batch.removed", { batch: id });
   await expect.poll(() => rowsOf(service)).toEqual(NOTHING);
   await expect.poll(() => blobsOf(service)).toEqual([]);
+});
+
+test("a running batch is removed once its run has ended, not with a later sweep", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    // No loop comes to its next pass by itself.
+    clock: new FakeClock(Date.now()),
+    config: { engine: { stop_grace_seconds: 0 } },
+  });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(600));
+  await upstream.reached(2);
+  await remove(service, id, "?files=input");
+  await service.events.reached("batch.removed", { batch: id });
 });
 
 test("a batch that is deleted while it waits for validation never runs", async () => {

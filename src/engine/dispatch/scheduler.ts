@@ -84,8 +84,8 @@ export interface SchedulerDeps {
   readonly startChunk: (start: ChunkStart) => RunningChunk;
   /** The signal that wakes this scheduler. */
   readonly nudge: Nudge;
-  /** The callback for a chunk that has ended: its batch may be ready for its files. */
-  readonly onChunkEnded: () => void;
+  /** The callback for a chunk that has ended: its batch may be ready for its files, or for its removal. */
+  readonly onChunkEnded: (end: "done" | "early") => void;
 }
 
 /** A chunk that is open here. */
@@ -354,7 +354,7 @@ export class Scheduler {
       this.#open.delete(ended);
       if (end === "done") nudge.now();
       else this.recheck();
-      onChunkEnded();
+      onChunkEnded(end);
     });
     this.#open.set(ended, { running, routes });
   }
