@@ -75,12 +75,13 @@ export default defineConfig(({ mode }) => ({
     pool: "forks",
     // The tests start servers and child processes of their own; more at once only makes them wait.
     maxWorkers: 2,
-    // No test waits for time to pass: these end what hangs, also where other work takes most of the processors.
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // No test waits for time to pass: these only end what hangs, also where other work takes nearly all of the processors.
+    // So no test has a limit of its own.
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
     teardownTimeout: 30_000,
     // Shorter than the test, so that the failure says what did not come. The default is one second.
-    expect: { poll: { timeout: 50_000 } },
+    expect: { poll: { timeout: 120_000 } },
     // An error that nobody caught is a failure even when every assertion held.
     dangerouslyIgnoreUnhandledErrors: false,
     allowOnly: false,

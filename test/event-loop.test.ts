@@ -208,7 +208,7 @@ const ATTACKS: readonly Attack[] = [
         completion_window: "24h",
       });
       const status = async () => (await openai.batches.retrieve(id)).status;
-      await expect.poll(status, { timeout: 60_000 }).toBe("in_progress");
+      await expect.poll(status).toBe("in_progress");
       await openai.batches.cancel(id);
       await server.batchEnded(id);
       expect(await status()).toBe("cancelled");
@@ -244,15 +244,11 @@ const ATTACKS: readonly Attack[] = [
   },
 ];
 
-test.each(ATTACKS)(
-  "no turn of the event loop is long under $name",
-  async ({ attack }) => {
-    await using watched = await start(await mkdtemp(join(folder, "data-")));
-    await attack(watched);
-    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-  },
-  180_000,
-);
+test.each(ATTACKS)("no turn of the event loop is long under $name", async ({ attack }) => {
+  await using watched = await start(await mkdtemp(join(folder, "data-")));
+  await attack(watched);
+  expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+});
 
 const numbersUpTo = (count: number) => `
   with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})`;
@@ -337,7 +333,7 @@ const BATCHES = `
 
 /** The rows of a server that has stopped, or that runs: then another connection may have to wait for its commits. */
 const openRows = (dataDir: string) => {
-  const db = new Database(join(dataDir, "batchd.sqlite"), { timeout: 10_000 });
+  const db = new Database(join(dataDir, "batchd.sqlite"));
   return Object.assign(db, { [Symbol.dispose]: () => void db.close() });
 };
 
@@ -358,10 +354,9 @@ test.each(ROWS)(
     db.exec(`${BATCHES} ${insert}`);
     prepare?.(dataDir);
     await using watched = await start(dataDir);
-    await expect.poll(() => db.prepare(left).pluck().get(), { timeout: 120_000 }).toBe(0);
+    await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
-  180_000,
 );
 
 /** Each of one line, to which there is never an answer, in a file that was uploaded. */
@@ -392,11 +387,11 @@ test("no turn of the event loop is long with 30,000 open batches, nor when they 
     const response = await fetch(`${watched.url}/v1/batches/batch_30000`);
     return ((await response.json()) as BatchObject).x_batchd.queue_position ?? 0;
   };
-  await expect.poll(lastInQueue, { timeout: 60_000 }).toBeGreaterThan(20_000);
+  await expect.poll(lastInQueue).toBeGreaterThan(20_000);
   const before = await lastInQueue();
   await watched.openai.batches.cancel("batch_20000");
   // All that is known of the batches has been worked out anew.
-  await expect.poll(lastInQueue, { timeout: 60_000 }).toBeLessThan(before);
+  await expect.poll(lastInQueue).toBeLessThan(before);
 
   for (let from = 0; from < 30_000; from += 1_000) {
     db.exec(
@@ -404,10 +399,8 @@ test("no turn of the event loop is long with 30,000 open batches, nor when they 
     );
   }
   const left = "select count(*) from batches where status = 'in_progress' and stop_reason is null";
-  await expect.poll(() => db.prepare(left).pluck().get(), { timeout: 60_000 }).toBe(0);
+  await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
   const ended = "select count(*) from batches where status = 'expired'";
-  await expect
-    .poll(() => db.prepare(ended).pluck().get(), { timeout: 60_000 })
-    .toBeGreaterThan(100);
+  await expect.poll(() => db.prepare(ended).pluck().get()).toBeGreaterThan(100);
   expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-}, 240_000);
+});

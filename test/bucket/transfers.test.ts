@@ -73,26 +73,22 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     ["large parts are copied by the bucket", [6, 11, 1], { copies: 3, uploads: 0 }],
     ["small parts go up with the next one", [1, 1, 9, 6, 2], { copies: 2, uploads: 2 }],
     ["a small end goes up", [6, 1, 1], { copies: 1, uploads: 1 }],
-  ])(
-    "an upload is completed without writing its bytes again: %s",
-    async (_, sizes, expected) => {
-      const bytes = sizes.map((mib, i) => mib * MIB + (i === 0 ? 3 : 0));
-      const content = jsonl(bytes.reduce((sum, each) => sum + each, 0));
-      const { id, part_ids } = await uploadParts(content, bytes);
-      const from = proxy.requests.length;
-      const md5 = createHash("md5").update(content).digest("hex");
-      const { file } = await openai().uploads.complete(id, { part_ids, md5 });
-      expect(sentSince(from, "UploadPartCopy")).toHaveLength(expected.copies);
-      expect(sentSince(from, "UploadPart").length - expected.copies).toBe(expected.uploads);
-      expect(sentSince(from, "PutObject")).toHaveLength(0);
-      const got = Buffer.from(await (await openai().files.content(file!.id)).arrayBuffer());
-      expect(got.equals(content)).toBe(true);
-      const sha256 = createHash("sha256").update(content).digest("hex");
-      const head = await download(file!.id, {}, "HEAD");
-      expect(head.headers.get("etag")).toBe(`"${sha256}"`);
-    },
-    60_000,
-  );
+  ])("an upload is completed without writing its bytes again: %s", async (_, sizes, expected) => {
+    const bytes = sizes.map((mib, i) => mib * MIB + (i === 0 ? 3 : 0));
+    const content = jsonl(bytes.reduce((sum, each) => sum + each, 0));
+    const { id, part_ids } = await uploadParts(content, bytes);
+    const from = proxy.requests.length;
+    const md5 = createHash("md5").update(content).digest("hex");
+    const { file } = await openai().uploads.complete(id, { part_ids, md5 });
+    expect(sentSince(from, "UploadPartCopy")).toHaveLength(expected.copies);
+    expect(sentSince(from, "UploadPart").length - expected.copies).toBe(expected.uploads);
+    expect(sentSince(from, "PutObject")).toHaveLength(0);
+    const got = Buffer.from(await (await openai().files.content(file!.id)).arrayBuffer());
+    expect(got.equals(content)).toBe(true);
+    const sha256 = createHash("sha256").update(content).digest("hex");
+    const head = await download(file!.id, {}, "HEAD");
+    expect(head.headers.get("etag")).toBe(`"${sha256}"`);
+  });
 
   test("an upload with other bytes than the client says is refused, leaves nothing, and may be completed rightly", async () => {
     const content = jsonl(12 * MIB);
@@ -105,7 +101,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     );
     expect(ended.length).toBeGreaterThanOrEqual(begun.length);
     expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
-  }, 180_000);
+  });
 
   test("while the bucket is overloaded an upload is completed later, with the same parts", async () => {
     const content = jsonl(12 * MIB);
@@ -118,7 +114,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect(error).toMatchObject({ status: 503 });
     expect((error as { headers: Headers }).headers.get("retry-after")).toBe("5");
     expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
-  }, 180_000);
+  });
 
   test("a bucket that cannot copy gets the bytes, and is not asked again", async () => {
     const content = jsonl(12 * MIB);
@@ -142,7 +138,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
       expect(text === content.toString()).toBe(true);
     }
     proxy.trouble = null;
-  }, 180_000);
+  });
 
   test("a bucket that does not allow the copy gets the bytes", async () => {
     const content = jsonl(12 * MIB);
@@ -152,7 +148,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     proxy.trouble = null;
     const text = await (await openai().files.content(file!.id)).text();
     expect(text === content.toString()).toBe(true);
-  }, 180_000);
+  });
 
   test("a copy that fails ends the others and the reading at once, and leaves nothing", async () => {
     const content = jsonl(40 * MIB);
@@ -167,31 +163,27 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     const last = proxy.requests.slice(from).at(-1);
     expect(last).toMatch(/x-id=(?:AbortMultipartUpload|DeleteObject)/);
     expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
-  }, 180_000);
+  });
 
   test.each([
     ["joins the parts of an upload", [6, 6]],
     ["stores a file that is uploaded in parts", [12]],
-  ])(
-    "a request whose answer is lost has succeeded all the same: one that %s",
-    async (_, mib) => {
-      const content = jsonl(12 * MIB);
-      const isJoined = mib.length > 1;
-      const upload = isJoined ? await uploadParts(content, [6 * MIB, 6 * MIB]) : null;
-      proxy.trouble = { kind: "answer_lost" };
-      const file =
-        upload === null
-          ? await openai().files.create({
-              file: new File([content], "in.jsonl"),
-              purpose: "batch",
-            })
-          : (await openai().uploads.complete(upload.id, { part_ids: upload.part_ids })).file!;
-      proxy.trouble = null;
-      const text = await (await openai().files.content(file.id)).text();
-      expect(text === content.toString()).toBe(true);
-    },
-    180_000,
-  );
+  ])("a request whose answer is lost has succeeded all the same: one that %s", async (_, mib) => {
+    const content = jsonl(12 * MIB);
+    const isJoined = mib.length > 1;
+    const upload = isJoined ? await uploadParts(content, [6 * MIB, 6 * MIB]) : null;
+    proxy.trouble = { kind: "answer_lost" };
+    const file =
+      upload === null
+        ? await openai().files.create({
+            file: new File([content], "in.jsonl"),
+            purpose: "batch",
+          })
+        : (await openai().uploads.complete(upload.id, { part_ids: upload.part_ids })).file!;
+    proxy.trouble = null;
+    const text = await (await openai().files.content(file.id)).text();
+    expect(text === content.toString()).toBe(true);
+  });
 
   test("a download is a redirect to a signed address of the bucket, which the SDK follows", async () => {
     const text = `${chatLines(3).join("\n")}\n`;

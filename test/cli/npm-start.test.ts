@@ -101,7 +101,6 @@ test.each(["SIGTERM", "SIGINT"] as const)(
     expect(started.stderr).toContain('"event":"server.stopped"');
     await expect(fetch(`${url}/health`)).rejects.toThrow();
   },
-  120_000,
 );
 
 test("the scripts of the package hold nothing that only one kind of shell knows", () => {

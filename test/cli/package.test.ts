@@ -16,8 +16,6 @@ import { startUpstream } from "../support/upstream.ts";
 
 const PROJECT = fileURLToPath(new URL("../..", import.meta.url));
 const TARBALL = `${manifest.name}-${manifest.version}.tgz`;
-/** Packing compiles everything, and other tests want the processors too. */
-const INSTALL_TIMEOUT_MS = 240_000;
 
 const run = promisify(execFile);
 
@@ -66,7 +64,7 @@ beforeAll(async () => {
   await writeFile(join(dir, "package-lock.json"), JSON.stringify(lockOfInstallation()));
   await run("npm", ["ci", "--prefer-offline", "--ignore-scripts", "--no-audit"], { cwd: dir, env });
   command = join(dir, "node_modules", ".bin", "batchd");
-}, INSTALL_TIMEOUT_MS);
+});
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
 test("the command says its version and its help", async () => {

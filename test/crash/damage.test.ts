@@ -115,7 +115,7 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
       .map(({ name }) => name)
       .sort(),
   ).toEqual([input.id, batch.output_file_id, batch.error_file_id].sort());
-}, 180_000);
+});
 
 const numbersOf = (rows: readonly ResultRow[]) =>
   rows.map((row) => Number(row.custom_id.slice("line-".length)));

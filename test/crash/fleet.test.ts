@@ -17,9 +17,6 @@ import { chatLine } from "../support/service.ts";
 const LINES = 1_500;
 /** The lines that a worker gets answers for before it is disturbed: more than one chunk. */
 const ANSWERED = 300;
-/** On a machine that is busy with other work. */
-const TIME_LIMIT_MS = 300_000;
-const WAIT_LIMIT_MS = 120_000;
 
 const postgres = await startPostgres("the fleet on PostgreSQL");
 const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
@@ -29,7 +26,7 @@ afterAll(async () => {
 });
 
 const eventually = (what: string, value: () => Promise<unknown>) =>
-  expect.poll(value, { timeout: WAIT_LIMIT_MS, message: what });
+  expect.poll(value, { message: what });
 
 const completed = ({ openai }: Member, id: string) =>
   eventually("the status of the batch", async () => {
@@ -88,43 +85,38 @@ describe.skipIf(postgres === null)("a fleet", () => {
       await completed(second, id);
       await expectEveryLineOnce(first, id);
     },
-    TIME_LIMIT_MS,
   );
 
-  test(
-    "is not changed by a worker that was stopped beyond its lease and wakes up",
-    async () => {
-      const databaseUrl = await postgres!.createDatabase();
-      await using fleet = new Fleet({ databaseUrl });
-      const api = await fleet.api();
-      const [zombie, other] = await Promise.all([fleet.worker(), fleet.worker()]);
-      const id = await submitHeld(api, [zombie, other]);
-      zombie.batchd.signal("SIGSTOP");
-      other.upstream.release();
-      await completed(api, id);
-      await expectEveryLineOnce(api, id);
-      // The sweep forgets the segments of the batch, so that later ones would show.
-      await eventually("the segments of the batch", async () => {
-        return ((await rowsOf(databaseUrl, id)) as { segments: unknown[] }).segments;
-      }).toEqual([]);
-      const before = await rowsOf(databaseUrl, id);
+  test("is not changed by a worker that was stopped beyond its lease and wakes up", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    await using fleet = new Fleet({ databaseUrl });
+    const api = await fleet.api();
+    const [zombie, other] = await Promise.all([fleet.worker(), fleet.worker()]);
+    const id = await submitHeld(api, [zombie, other]);
+    zombie.batchd.signal("SIGSTOP");
+    other.upstream.release();
+    await completed(api, id);
+    await expectEveryLineOnce(api, id);
+    // The sweep forgets the segments of the batch, so that later ones would show.
+    await eventually("the segments of the batch", async () => {
+      return ((await rowsOf(databaseUrl, id)) as { segments: unknown[] }).segments;
+    }).toEqual([]);
+    const before = await rowsOf(databaseUrl, id);
 
-      zombie.upstream.release();
-      zombie.batchd.signal("SIGCONT");
-      const lost = () =>
-        metric(zombie, "batchd_lease_changes_total", { kind: "chunk", change: "lost" });
-      await eventually("the lost chunks of the worker", lost).toBeGreaterThan(0);
-      expect(await rowsOf(databaseUrl, id)).toEqual(before);
-      await expectEveryLineOnce(api, id);
+    zombie.upstream.release();
+    zombie.batchd.signal("SIGCONT");
+    const lost = () =>
+      metric(zombie, "batchd_lease_changes_total", { kind: "chunk", change: "lost" });
+    await eventually("the lost chunks of the worker", lost).toBeGreaterThan(0);
+    expect(await rowsOf(databaseUrl, id)).toEqual(before);
+    await expectEveryLineOnce(api, id);
 
-      // It is a worker like any other again.
-      await other.batchd.kill();
-      const next = await submit(api, LINES);
-      await completed(api, next);
-      await expectEveryLineOnce(api, next);
-    },
-    TIME_LIMIT_MS,
-  );
+    // It is a worker like any other again.
+    await other.batchd.kill();
+    const next = await submit(api, LINES);
+    await completed(api, next);
+    await expectEveryLineOnce(api, next);
+  });
 
   test("honours one Idempotency-Key at all its API servers", async () => {
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });

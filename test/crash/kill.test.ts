@@ -160,7 +160,6 @@ test.each(PLACES)(
     }
     await server.kill("SIGTERM");
   },
-  300_000,
 );
 
 const numbers = (rows: readonly ResultRow[]) => rows.map((row) => Number(row.custom_id.slice(5)));

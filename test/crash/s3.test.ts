@@ -145,7 +145,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     for (const file of files) await running.openai.files.delete(file!);
     await expect.poll(() => stored(prefix)).toEqual([]);
     await running.batchd.kill("SIGTERM");
-  }, 180_000);
+  });
 
   test("wait for a bucket that says nothing, while answers are kept and while results are written, and for one far away", async () => {
     using dir = temporaryFolder("batchd-s3-");
@@ -168,7 +168,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     proxy.trouble = { kind: "far", delayMs: 100 };
     await expectEveryLineOnce(running, id);
     await running.batchd.kill("SIGTERM");
-  }, 180_000);
+  });
 
   test("are not taken for garbage by a server without their database", async () => {
     using dir = temporaryFolder("batchd-s3-");

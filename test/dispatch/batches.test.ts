@@ -99,36 +99,30 @@ test("when the window of a batch ends in an outage, everything that was answered
   expect(error.every((row) => row.error?.code === "batch_expired")).toBe(true);
 });
 
-const CONNECTING_LIMIT_MS = 60_000;
+test("one process has 5,000 requests in flight, and sends none twice", async () => {
+  await using upstream = await startUpstream();
+  upstream.hold();
+  await using service = await startTestService({
+    config: {
+      upstreams: [
+        {
+          ...{ name: "only", base_url: upstream.url, models: ["*"] },
+          ...{ min_concurrency: 5_000, max_concurrency: 5_000, interactive_reserve: 0 },
+          // On a busy machine the last of them is connected late.
+          connect_timeout_seconds: 60,
+        },
+      ],
+    },
+  });
+  const { id } = await service.submit(chatLines(6_000));
 
-test(
-  "one process has 5,000 requests in flight, and sends none twice",
-  async () => {
-    await using upstream = await startUpstream();
-    upstream.hold();
-    await using service = await startTestService({
-      config: {
-        upstreams: [
-          {
-            ...{ name: "only", base_url: upstream.url, models: ["*"] },
-            ...{ min_concurrency: 5_000, max_concurrency: 5_000, interactive_reserve: 0 },
-            // On a busy machine the last of them is connected late.
-            connect_timeout_seconds: 60,
-          },
-        ],
-      },
-    });
-    const { id } = await service.submit(chatLines(6_000));
+  await upstream.reached(5_000);
+  expect(upstream.inFlight).toBe(5_000);
+  upstream.release();
+  const batch = await service.ended(id);
 
-    await upstream.reached(5_000);
-    expect(upstream.inFlight).toBe(5_000);
-    upstream.release();
-    const batch = await service.ended(id);
-
-    expect(batch.request_counts).toEqual({ total: 6_000, completed: 6_000, failed: 0 });
-    expect(upstream.total).toBe(6_000);
-    expect(upstream.received.size).toBe(6_000);
-    expect(upstream.maxInFlight).toBeLessThanOrEqual(5_000);
-  },
-  CONNECTING_LIMIT_MS,
-);
+  expect(batch.request_counts).toEqual({ total: 6_000, completed: 6_000, failed: 0 });
+  expect(upstream.total).toBe(6_000);
+  expect(upstream.received.size).toBe(6_000);
+  expect(upstream.maxInFlight).toBeLessThanOrEqual(5_000);
+});

@@ -9,7 +9,6 @@ import { chatLines } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 /** It comes at once, but a busy machine may need time for it. */
-const SOON = { timeout: 30_000 };
 
 const COUNTS = { total: 6, completed: 4, failed: 2 };
 /** More than a result file takes before it is written. */
@@ -53,12 +52,12 @@ test.each([
 
   if (each.renews) a.clock.advance(HEARTBEAT_MS);
   a.blobs.puts.open();
-  await expect.poll(() => a.lostLeases("batch"), SOON).toBe(1);
+  await expect.poll(() => a.lostLeases("batch")).toBe(1);
 
   const own = [input_file_id, batch.output_file_id, batch.error_file_id].toSorted();
-  await expect.poll(async () => (await filesIn(dataDir)).toSorted(), SOON).toEqual(own);
+  await expect.poll(async () => (await filesIn(dataDir)).toSorted()).toEqual(own);
   // Nor the half of one.
-  await expect.poll(() => readdir(join(dataDir, "blobs/.tmp")), SOON).toEqual([]);
+  await expect.poll(() => readdir(join(dataDir, "blobs/.tmp"))).toEqual([]);
   expect(await a.service.openai.batches.retrieve(id)).toEqual(batch);
   expect(a.service.events.count("batch.completed")).toBe(0);
   const { data } = await a.service.openai.files.list();

@@ -38,9 +38,7 @@ test("the finished lines of a running batch are read in the order of the input, 
   });
   const { id } = await service.submit(mixed(40, 30));
   await service.events.reached("line.recorded", { batch: id, count: 30 });
-  await expect
-    .poll(async () => (await read(service, id, "output")).rows.length, { timeout: 50_000 })
-    .toBe(20);
+  await expect.poll(async () => (await read(service, id, "output")).rows.length).toBe(20);
   const output = await read(service, id, "output");
   expect(output.headers.get("x-batch-status")).toBe("in_progress");
   expect(output.headers.get("content-type")).toBe("application/jsonl");
@@ -80,7 +78,7 @@ test("lines of several models are in the order of the input, also behind a line 
   const { id } = await service.submit(lines);
   const completed = async () =>
     (await service.openai.batches.retrieve(id)).request_counts?.completed;
-  await expect.poll(completed, { timeout: 50_000 }).toBe(count - 1);
+  await expect.poll(completed).toBe(count - 1);
   for (const after of [0, 1, 511, 512, 700, 1_298, 1_299]) {
     const { rows } = await read(service, id, `output?after_line=${after}`);
     expect(numbersOf(rows)).toEqual(
@@ -145,16 +143,12 @@ describe("a reader that waits", () => {
     const waiting = Array.from({ length: 8 }, () =>
       read(service, id, "output?wait=60", { signal }).catch(() => null),
     );
-    await expect
-      .poll(async () => (await read(service, id, "errors")).status, { timeout: 50_000 })
-      .toBe(503);
+    await expect.poll(async () => (await read(service, id, "errors")).status).toBe(503);
     const refused = await read(service, id, "errors");
     expect(refused.headers.get("retry-after")).toBe("1");
     leave.abort();
     await Promise.all(waiting);
-    await expect
-      .poll(async () => (await read(service, id, "errors")).status, { timeout: 50_000 })
-      .toBe(200);
+    await expect.poll(async () => (await read(service, id, "errors")).status).toBe(200);
   });
 });
 

@@ -288,52 +288,48 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
     return client.batches.create({ input_file_id, endpoint, completion_window: "24h" });
   }
 
-  test.each([401, 403, 404])(
-    "by %i holds up nobody else, and its lines end",
-    async (status) => {
-      await using upstream = await startUpstream({
-        answers: ({ model }) => (model === "odd" ? odd(status) : GOOD),
-      });
-      const clock = new FakeClock();
-      await using service = await startTestService({
-        clock,
-        config: configFor(upstream, { max_concurrency: 4 }, { auth: { keys } }),
-      });
-      const [attacker, other] = [clientOf(service, "a"), clientOf(service, "b")];
-      const oddLines = Array.from({ length: 40 }, (_, i) =>
-        chatLine(`odd-${i}`, "x", { model: "odd" }),
-      );
+  test.each([401, 403, 404])("by %i holds up nobody else, and its lines end", async (status) => {
+    await using upstream = await startUpstream({
+      answers: ({ model }) => (model === "odd" ? odd(status) : GOOD),
+    });
+    const clock = new FakeClock();
+    await using service = await startTestService({
+      clock,
+      config: configFor(upstream, { max_concurrency: 4 }, { auth: { keys } }),
+    });
+    const [attacker, other] = [clientOf(service, "a"), clientOf(service, "b")];
+    const oddLines = Array.from({ length: 40 }, (_, i) =>
+      chatLine(`odd-${i}`, "x", { model: "odd" }),
+    );
 
-      const attack = await submitAs(attacker, oddLines);
-      await service.events.reached("upstream.refused");
-      // Nothing of the others waits for the target.
-      const chat = { model: "fine", messages: [{ role: "user" as const, content: "Hi" }] };
-      expect((await other.chat.completions.create(chat)).object).toBe("chat.completion");
-      const { id } = await submitAs(other, chatLines(100));
-      while (service.events.count("batch.completed", { batch: id }) === 0) {
-        await other.chat.completions.create(chat);
-        clock.advance(100);
-      }
-      expect((await other.batches.retrieve(id)).request_counts?.completed).toBe(100);
+    const attack = await submitAs(attacker, oddLines);
+    await service.events.reached("upstream.refused");
+    // Nothing of the others waits for the target.
+    const chat = { model: "fine", messages: [{ role: "user" as const, content: "Hi" }] };
+    expect((await other.chat.completions.create(chat)).object).toBe("chat.completion");
+    const { id } = await submitAs(other, chatLines(100));
+    while (service.events.count("batch.completed", { batch: id }) === 0) {
+      await other.chat.completions.create(chat);
+      clock.advance(100);
+    }
+    expect((await other.batches.retrieve(id)).request_counts?.completed).toBe(100);
 
-      // As long as the server serves others, it is known to be well: the odd lines are at fault.
-      while (service.events.count("batch.completed", { batch: attack.id }) === 0) {
-        await other.chat.completions.create(chat);
-        clock.advance(500);
-      }
-      const ended = await attacker.batches.retrieve(attack.id);
-      expect(ended.request_counts).toEqual({ total: 40, completed: 0, failed: 40 });
-      const text = await (await attacker.files.content(ended.error_file_id as string)).text();
-      const row = JSON.parse(text.split("\n")[0] as string);
-      if (status === 404)
-        expect(row.response).toMatchObject({
-          status_code: 404,
-          body: { oops: expect.any(String) },
-        });
-      else expect(row).toMatchObject({ response: null, error: { code: "upstream_refused" } });
-    },
-    60_000,
-  );
+    // As long as the server serves others, it is known to be well: the odd lines are at fault.
+    while (service.events.count("batch.completed", { batch: attack.id }) === 0) {
+      await other.chat.completions.create(chat);
+      clock.advance(500);
+    }
+    const ended = await attacker.batches.retrieve(attack.id);
+    expect(ended.request_counts).toEqual({ total: 40, completed: 0, failed: 40 });
+    const text = await (await attacker.files.content(ended.error_file_id as string)).text();
+    const row = JSON.parse(text.split("\n")[0] as string);
+    if (status === 404)
+      expect(row.response).toMatchObject({
+        status_code: 404,
+        body: { oops: expect.any(String) },
+      });
+    else expect(row).toMatchObject({ response: null, error: { code: "upstream_refused" } });
+  });
 });
 
 test("a line that is refused for good ends, although nobody is served any more when it is", async () => {
@@ -351,7 +347,7 @@ test("a line that is refused for good ends, although nobody is served any more w
     response: null,
     error: { code: "upstream_refused" },
   });
-}, 60_000);
+});
 
 describe("interactive requests", () => {
   test.each(REFUSALS)("get a 502 of ours for %s", async (_name, given) => {

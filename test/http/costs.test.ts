@@ -99,7 +99,7 @@ describe("a batch", () => {
     const costNow = async () =>
       ((await json("alpha", `/v1/batches/${id}`)) as BatchObject).x_batchd.cost;
     await expect
-      .poll(costNow, { timeout: 30_000 })
+      .poll(costNow)
       .toEqual({ currency: "EUR", so_far: COST_OF_TWO, projected: "0.040168" });
     await ask("alpha", `/v1/batches/${id}/cancel`, { method: "POST" });
   });

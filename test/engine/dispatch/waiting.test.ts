@@ -26,7 +26,7 @@ async function waitingFor(service: TestService, id: string, reason: string | nul
     seen = extensionOf(await service.openai.batches.retrieve(id));
     return seen.waiting?.reason ?? null;
   };
-  await expect.poll(look, { timeout: 20_000 }).toBe(reason);
+  await expect.poll(look).toBe(reason);
   return seen as unknown as BatchObject["x_batchd"];
 }
 
@@ -61,9 +61,7 @@ test.each(REFUSALS)(
     if (reason !== "no_room") expect([at_risk, eta]).toEqual([true, null]);
     // A probe may be on its way when somebody looks; the next look tells again.
     const listed = async () => (await service.openai.batches.list()).data[0] as OpenAI.Batch;
-    await expect
-      .poll(async () => extensionOf(await listed()).waiting?.reason, { timeout: 20_000 })
-      .toBe(reason);
+    await expect.poll(async () => extensionOf(await listed()).waiting?.reason).toBe(reason);
 
     upstream.answers = () => GOOD;
     service.reconfigure(configFor(upstream.url));
@@ -161,4 +159,4 @@ test("a batch of few lines outlives a server that answers each five times with 5
   await using service = await startTestService({ config: configFor(upstream.url) });
   const batch = await service.run(chatLines(2));
   expect(batch.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });
-}, 60_000);
+});
