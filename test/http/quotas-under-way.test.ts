@@ -15,7 +15,6 @@ import {
   upload,
 } from "../support/projects.ts";
 
-const TIME_LIMIT_MS = 180_000;
 /** The estimate is a token for four bytes of the body. */
 const TOKENS_OF_LINE = Math.ceil(JSON.stringify(JSON.parse(LINE).body).length / 4);
 
@@ -59,7 +58,6 @@ describe.each([
         await expect.poll(async () => (await chat(url)).status, { timeout: 30_000 }).toBe(200);
       }
     },
-    TIME_LIMIT_MS,
   );
 
   test.skipIf(!canRun)(
@@ -89,7 +87,6 @@ describe.each([
       await ask(url, `files/${file}`, { method: "DELETE" });
       expect((await upload(url)).status).toBe(200);
     },
-    TIME_LIMIT_MS,
   );
 
   test.skipIf(!canRun)(
@@ -136,6 +133,5 @@ describe.each([
         services.map(({ events }) => events.reached("batch.completed", { batch: again })),
       );
     },
-    TIME_LIMIT_MS,
   );
 });
