@@ -8,6 +8,7 @@ import { administer } from "./administration.ts";
 import { type AdministrativeAct, addKeyCommands } from "./cli-keys.ts";
 import { addBatchCommands } from "./client/commands.ts";
 import { addCompletion } from "./client/completion.ts";
+import { addFileChecks } from "./client/file-checks.ts";
 import { addFileCommands } from "./client/file-commands.ts";
 import { systemClock } from "./clock.ts";
 import { configFile, loadConfig } from "./config/config.ts";
@@ -82,6 +83,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   };
   addBatchCommands(program, finish);
   addFileCommands(program, finish);
+  addFileChecks(program, finish);
   await addCompletion(program, argv[2]);
   try {
     await program.parseAsync(withDefault(argv));

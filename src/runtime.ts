@@ -9,6 +9,7 @@ import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
 import { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Clock } from "./clock.ts";
 import { Closers } from "./closers.ts";
+import { fileLimits } from "./config/file-limits.ts";
 import { priceRules } from "./config/prices.ts";
 import type { Config } from "./config/schema.ts";
 import { pollEveryMs } from "./database.ts";
@@ -252,12 +253,8 @@ function descriptorPlans() {
   return { planFor, fitted };
 }
 
-const intakeLimits = ({ limits }: Config): IntakeLimits => ({
-  maxFileBytes: limits.max_file_bytes,
-  maxRequestsPerBatch: limits.max_requests_per_batch,
-  maxLineBytes: limits.max_line_bytes,
-  maxEmbeddingInputsPerBatch: limits.max_embedding_inputs_per_batch,
-  allowMixedModels: limits.allow_mixed_models,
+const intakeLimits = (config: Config): IntakeLimits => ({
+  ...fileLimits(config),
   chunk: DEFAULT_CHUNK_LIMITS,
 });
 

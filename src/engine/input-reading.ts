@@ -6,8 +6,9 @@
  */
 import type { Batch, Fault } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
+import { FileCheck, type FileLimits } from "../batch/file-check.ts";
 import type { ParsedLine } from "../batch/line.ts";
-import { LineChecker, type LineFault } from "../batch/line-check.ts";
+import type { LineFault } from "../batch/line-check.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
@@ -18,13 +19,7 @@ import type { ServedModels } from "./served-models.ts";
 /** The number of faults that a failed batch lists. */
 const MAX_FAULTS = 100;
 
-export interface IntakeLimits {
-  readonly maxFileBytes: number;
-  readonly maxRequestsPerBatch: number;
-  readonly maxLineBytes: number;
-  readonly maxEmbeddingInputsPerBatch: number;
-  /** Whether the lines of one batch may name several models. */
-  readonly allowMixedModels: boolean;
+export interface IntakeLimits extends FileLimits {
   readonly chunk: ChunkLimits;
 }
 
@@ -53,53 +48,42 @@ interface Rules {
 
 /** The result of one pass over the lines of an input file. */
 export class InputReading {
-  readonly #limits: IntakeLimits;
   /** The model is settled here and kept with the batch, so that a line asks for the same one whenever it is sent. */
   readonly #defaultModel: string | null;
-  readonly #checker: LineChecker;
+  readonly #check: FileCheck;
   readonly #planner: Planner;
   readonly #isSampled: Rules["isSampled"];
   readonly #faults: Fault[] = [];
-  #lineCount = 0;
   #estimatedTokens = 0;
 
   constructor(batch: Batch, { limits, models, defaultModel, isSampled }: Rules) {
-    this.#limits = limits;
     this.#isSampled = isSampled;
     this.#defaultModel = batch.defaultModel ?? defaultModel;
-    this.#checker = new LineChecker(batch.endpoint, {
-      ...models,
-      defaultModel: this.#defaultModel,
-      allowsMixedModels: limits.allowMixedModels,
-    });
+    const rules = { ...models, defaultModel: this.#defaultModel };
+    this.#check = new FileCheck(batch.endpoint, limits, rules);
     this.#planner = new Planner(limits.chunk);
   }
 
   /** Adds a line. Returns null when it is added already; only a long line takes its time. */
   add(line: SplitLine): Promise<void> | null {
-    this.#lineCount++;
-    if (this.#lineCount > this.#limits.maxRequestsPerBatch) return null;
+    if (!this.#check.countLine()) return null;
     const { bytes } = line;
     if (bytes === null) {
-      this.#judge(line, {
-        code: "line_too_long",
-        message: `This line is longer than the ${this.#limits.maxLineBytes} bytes that a request may have.`,
-        param: null,
-      });
+      this.#judge(line, this.#check.findTooLong());
       return null;
     }
     const parsed = parsedLine(bytes);
     if (parsed instanceof Promise) {
-      return parsed.then((found) => this.#check(line, bytes, found));
+      return parsed.then((found) => this.#add(line, bytes, found));
     }
-    this.#check(line, bytes, parsed);
+    this.#add(line, bytes, parsed);
     return null;
   }
 
-  #check(line: SplitLine, bytes: Buffer, parsed: ParsedLine | null): void {
+  #add(line: SplitLine, bytes: Buffer, parsed: ParsedLine | null): void {
     const body = parsed?.body ?? null;
     if (body !== null) this.#estimatedTokens += estimateInputTokens(body.end - body.start);
-    this.#judge(line, this.#checker.findFault(bytes, parsed));
+    this.#judge(line, this.#check.findFault(bytes, parsed));
   }
 
   #judge(line: SplitLine, fault: LineFault | null): void {
@@ -111,30 +95,13 @@ export class InputReading {
   }
 
   verdict(): Verdict {
-    const { maxRequestsPerBatch, maxEmbeddingInputsPerBatch } = this.#limits;
-    const { model, inputCount } = this.#checker;
-    if (this.#lineCount > maxRequestsPerBatch) {
-      return fileFault(
-        "too_many_requests",
-        `The input file holds ${this.#lineCount} requests. A batch may hold at most ${maxRequestsPerBatch}.`,
-      );
-    }
-    if (inputCount > maxEmbeddingInputsPerBatch) {
-      return fileFault(
-        "too_many_inputs",
-        `The input file holds ${inputCount} inputs. The requests of an embeddings batch may hold at most ${maxEmbeddingInputsPerBatch} together.`,
-      );
-    }
-    if (this.#faults.length > 0) return { ok: false, faults: this.#faults };
-    if (this.#lineCount === 0 || model === null) {
-      return fileFault(
-        "empty_file",
-        "The input file is empty. Please ensure that the batch contains at least one request.",
-      );
-    }
+    const wrong = this.#check.findFileFault();
+    if (wrong !== null) return { ok: false, faults: [{ ...wrong, line: null }] };
+    const { model, lineCount: total } = this.#check;
+    if (this.#faults.length > 0 || model === null) return { ok: false, faults: this.#faults };
     const { sampleChunkCount, ...planned } = this.#planner.finish();
     const plan = {
-      ...{ model, defaultModel: this.#defaultModel, total: this.#lineCount, ...planned },
+      ...{ model, defaultModel: this.#defaultModel, total, ...planned },
       estimatedTokens: this.#estimatedTokens,
       sampleChunkCount: this.#isSampled === null ? null : sampleChunkCount,
     };
@@ -142,10 +109,10 @@ export class InputReading {
   }
 
   #plan(line: SplitLine): void {
-    const asked = this.#checker.latestModel;
+    const asked = this.#check.latestModel;
     if (asked === null) throw new Error("a line without a model was accepted");
     const { number, start, end } = line;
-    const isSampled = this.#isSampled?.(this.#lineCount - 1) ?? false;
+    const isSampled = this.#isSampled?.(this.#check.lineCount - 1) ?? false;
     const { name: model, routeKey } = asked;
     this.#planner.add({ number, start, end, model, routeKey, isSampled });
   }

@@ -7,6 +7,7 @@
  */
 
 import type { Batch, StoredFile } from "../batch/batch.ts";
+import { fileTooLarge } from "../batch/file-check.ts";
 import { servedBy } from "../batch/file-models.ts";
 import { modelNotFound } from "../batch/line-check.ts";
 import { spreadOver } from "../batch/plan.ts";
@@ -255,10 +256,7 @@ function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits
     );
   }
   if (input.bytes > limits.maxFileBytes) {
-    return fileFault(
-      "file_too_large",
-      `The batch input file is larger than the ${limits.maxFileBytes} maximum.`,
-    );
+    return { ok: false, faults: [{ ...fileTooLarge(limits.maxFileBytes), line: null }] };
   }
   return null;
 }

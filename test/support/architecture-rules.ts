@@ -125,12 +125,13 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "runtime.ts": { may: [""] },
   "client/": {
-    may: ["contract/", "batch/", "clock.ts", "config/client.ts", "version.ts"],
+    may: ["contract/", "batch/", "clock.ts", "config/", "version.ts"],
   },
   "cli.ts": {
     may: [
       "client/commands.ts",
       "client/completion.ts",
+      "client/file-checks.ts",
       "client/file-commands.ts",
       "administration.ts",
       "cli-keys.ts",

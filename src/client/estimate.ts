@@ -1,0 +1,171 @@
+/**
+ * `batchd estimate`: how many lines and tokens a file has, and what they may cost. Tokens are estimated from the bytes
+ * of each request and the length that it allows for the answer, as the server reserves them.
+ */
+import { createReadStream } from "node:fs";
+import { bodyOf, modelOf, parseLine } from "../batch/line.ts";
+import { matchesPattern } from "../batch/name-pattern.ts";
+import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import { estimateInputTokens, estimateTokens } from "../batch/token-estimate.ts";
+import { priceRules } from "../config/prices.ts";
+import { EXIT } from "./exit-codes.ts";
+import { endpointOf, type InputFile, openInput } from "./input.ts";
+import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
+import { note, sayJson, sayTable } from "./terminal.ts";
+import { count } from "./words.ts";
+
+export interface EstimateFlags extends OfflineFlags {
+  readonly sample?: number;
+  readonly model?: string;
+  readonly price?: GivenPrice;
+  readonly json?: boolean;
+}
+
+export interface GivenPrice {
+  readonly input: string;
+  readonly output: string;
+}
+
+interface Sum {
+  lines: number;
+  inputTokens: number;
+  outputTokens: number;
+}
+
+/** Endpoints whose answers are paid for by their input alone. */
+const WITHOUT_OUTPUT: readonly (string | null)[] = ["/v1/embeddings", "/v1/moderations"];
+
+export const estimate = (file: string, flags: EstimateFlags): Promise<number> =>
+  offline(() => estimateFile(file, flags));
+
+async function estimateFile(file: string, flags: EstimateFlags): Promise<number> {
+  const config = configOf(flags);
+  const maxLineBytes = config.limits.max_line_bytes;
+  await using input = await openInput(file);
+  const hasOutput = !WITHOUT_OUTPUT.includes(await endpointOf(input.path));
+  const sums = new Map<string, Sum>();
+  const defaultModel = flags.model ?? config.default_model ?? null;
+  const add = ({ bytes }: SplitLine) => addLine(bytes, { sums, defaultModel, hasOutput });
+  let scale = 1;
+  if (flags.sample === undefined) await readLines(input.path, maxLineBytes, { onLine: add });
+  else scale = await readSample(input, { count: flags.sample, maxLineBytes, onLine: add });
+  const rules = flags.price === undefined ? priceRules(config.prices) : [ruleOf(flags.price)];
+  const rows = [...sums].map(([model, sum]) => rowOf(model, scaled(sum, scale), rules));
+  if (flags.json) for (const row of rows) sayJson({ ...row, is_exact_count: scale === 1 });
+  else sayRows(rows, scale !== 1);
+  return EXIT.done;
+}
+
+interface Adding {
+  readonly sums: Map<string, Sum>;
+  readonly defaultModel: string | null;
+  readonly hasOutput: boolean;
+}
+
+function addLine(bytes: Buffer | null, { sums, defaultModel, hasOutput }: Adding): void {
+  const line = bytes === null ? null : parseLine(bytes);
+  const isRequest = bytes !== null && line !== null && line.body !== null;
+  const model = isRequest ? (modelOf(bytes, line, defaultModel) ?? "no model") : "no request";
+  const sum = sums.get(model) ?? { lines: 0, inputTokens: 0, outputTokens: 0 };
+  sums.set(model, sum);
+  sum.lines++;
+  if (!isRequest) return;
+  const body = bodyOf(bytes, line);
+  const inputTokens = estimateInputTokens(body.length);
+  sum.inputTokens += inputTokens;
+  if (hasOutput) sum.outputTokens += estimateTokens(body) - inputTokens;
+}
+
+const scaled = (sum: Sum, scale: number): Sum => ({
+  lines: Math.round(sum.lines * scale),
+  inputTokens: Math.round(sum.inputTokens * scale),
+  outputTokens: Math.round(sum.outputTokens * scale),
+});
+
+const ruleOf = ({ input, output }: GivenPrice): PriceRule => ({
+  model: "*",
+  price: {
+    ...{ currency: "", per: 1_000_000, perRequest: "0" },
+    ...{ input, output, cachedInput: input },
+  },
+});
+
+function rowOf(model: string, sum: Sum, rules: readonly PriceRule[]) {
+  const price = rules.find((rule) => matchesPattern(rule.model, model))?.price;
+  const { lines, inputTokens, outputTokens } = sum;
+  const consumption = { requestCount: lines, inputTokens, outputTokens, cachedTokens: 0 };
+  return {
+    ...{ model, lines, input_tokens: inputTokens, output_tokens: outputTokens },
+    cost: price === undefined ? null : formatAmount(costOf(consumption, price)),
+    currency: price?.currency || null,
+  };
+}
+
+type Row = ReturnType<typeof rowOf>;
+
+function sayRows(rows: readonly Row[], isSampled: boolean): void {
+  const total = rows.reduce((sum, row) => sum + amountOf(row.cost ?? "0"), 0n);
+  const currency = rows.find((row) => row.currency !== null)?.currency ?? "";
+  const head = ["LINES", "INPUT TOKENS", "OUTPUT TOKENS", "COST", "MODEL"];
+  sayTable(
+    head,
+    rows.map((row) => [
+      ...[count(row.lines), count(row.input_tokens), count(row.output_tokens)],
+      ...[row.cost === null ? "-" : `${row.cost} ${row.currency ?? ""}`.trim(), row.model],
+    ]),
+  );
+  if (rows.length > 1 && total > 0n) note(`cost in all: ${formatAmount(total)} ${currency}`.trim());
+  if (rows.every((row) => row.cost === null)) {
+    note("No price: --price 0.50/1.50 names one for a million tokens, or prices in --config.");
+  }
+  if (isSampled) note("All numbers are extended from the sample.");
+  note(
+    "Tokens are estimated: 4 bytes each, and for answers max_tokens, or 256 where a line sets none. batchd submit --sample 20 measures them.",
+  );
+}
+
+interface Sampling {
+  readonly count: number;
+  readonly maxLineBytes: number;
+  readonly onLine: (line: SplitLine) => void;
+}
+
+/** Reads lines at places spread over the file. Resolves to the number of lines that each of them stands for. */
+async function readSample(
+  { path, bytes }: InputFile,
+  { count: wanted, maxLineBytes, onLine }: Sampling,
+): Promise<number> {
+  let sampledBytes = 0;
+  let reachedTo = 0;
+  for (let i = 0; i < wanted; i++) {
+    const at = Math.floor((bytes * i) / wanted);
+    if (at < reachedTo) continue;
+    const line = await nextLine(createReadStream(path, { start: at }), {
+      maxLineBytes,
+      skipFirst: at > 0,
+    });
+    if (line === null) break;
+    reachedTo = at + line.end;
+    sampledBytes += line.end - line.start;
+    onLine(line);
+  }
+  return sampledBytes === 0 ? 1 : Math.max(1, bytes / sampledBytes);
+}
+
+/** Returns the first whole line of a stream; null if there is none. */
+async function nextLine(
+  stream: AsyncIterable<Buffer>,
+  { maxLineBytes, skipFirst }: { readonly maxLineBytes: number; readonly skipFirst: boolean },
+): Promise<SplitLine | null> {
+  const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
+  let isSkipped = !skipFirst;
+  for await (const piece of stream) {
+    for (const line of splitter.push(piece)) {
+      if (isSkipped) return line;
+      isSkipped = true;
+    }
+  }
+  for (const line of splitter.end()) if (isSkipped) return line;
+  return null;
+}

@@ -1,0 +1,55 @@
+/** What the commands that need no server take from a configuration, and how they read a file. */
+import { createReadStream } from "node:fs";
+import { matchesPattern } from "../batch/name-pattern.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import { loadConfig } from "../config/config.ts";
+import type { Config } from "../config/schema.ts";
+import { EXIT } from "./exit-codes.ts";
+import { CommandFailure } from "./failure.ts";
+import { complain, tolerateClosedOutput } from "./terminal.ts";
+
+export interface OfflineFlags {
+  readonly config?: string;
+}
+
+/** Reads the configuration of the flag or of `BATCHD_CONFIG`; without one, the defaults count. */
+export function configOf({ config }: OfflineFlags): Config {
+  const loaded = loadConfig(config === undefined ? {} : { config });
+  if (loaded.ok) return loaded.config;
+  throw new CommandFailure(`the configuration has problems: ${loaded.problems.join("; ")}`);
+}
+
+/** Returns whether an upstream of the configuration serves a model. Without upstreams, every name passes. */
+export const servedIn =
+  ({ upstreams }: Config) =>
+  (model: string): boolean =>
+    upstreams.length === 0 ||
+    upstreams.some(({ models }) =>
+      models.some((each) => matchesPattern(typeof each === "string" ? each : each.name, model)),
+    );
+
+/** Resolves to the exit code of a command that reads files alone. */
+export async function offline(act: () => Promise<number>): Promise<number> {
+  tolerateClosedOutput();
+  try {
+    return await act();
+  } catch (error) {
+    if (!(error instanceof CommandFailure)) throw error;
+    complain(error.message);
+    return EXIT.error;
+  }
+}
+
+/** Calls `onLine` for each line that is not blank, and `onPiece` for each piece of the file. */
+export async function readLines(
+  path: string,
+  maxLineBytes: number,
+  { onLine, onPiece }: { onLine: (line: SplitLine) => void; onPiece?: (piece: Buffer) => void },
+): Promise<void> {
+  const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
+  for await (const piece of createReadStream(path, { highWaterMark: 256 * 1024 })) {
+    onPiece?.(piece as Buffer);
+    for (const line of splitter.push(piece as Buffer)) onLine(line);
+  }
+  for (const line of splitter.end()) onLine(line);
+}

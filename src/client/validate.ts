@@ -1,0 +1,73 @@
+/** `batchd validate`: every fault of an input file, by the rules that the server validates with, without a server. */
+import { ContentCheck } from "../batch/content.ts";
+import { FileCheck, fileTooLarge } from "../batch/file-check.ts";
+import { parseLine } from "../batch/line.ts";
+import type { LineFault } from "../batch/line-check.ts";
+import type { SplitLine } from "../batch/split.ts";
+import { fileLimits } from "../config/file-limits.ts";
+import type { BatchEndpoint } from "../contract/batch.ts";
+import { EXIT } from "./exit-codes.ts";
+import { endpointOf, openInput } from "./input.ts";
+import { configOf, type OfflineFlags, offline, readLines, servedIn } from "./offline.ts";
+import { note, printable, say, sayJson } from "./terminal.ts";
+import { count, lines } from "./words.ts";
+
+export interface ValidateFlags extends OfflineFlags {
+  readonly endpoint?: BatchEndpoint;
+  readonly model?: string;
+  readonly json?: boolean;
+}
+
+/** The endpoint whose rules count where the first line names none: its url is a fault then. */
+const USUAL_ENDPOINT = "/v1/chat/completions";
+
+export const validate = (file: string, flags: ValidateFlags): Promise<number> =>
+  offline(() => validateFile(file, flags));
+
+async function validateFile(file: string, flags: ValidateFlags): Promise<number> {
+  const config = configOf(flags);
+  await using input = await openInput(file);
+  const endpoint = flags.endpoint ?? (await endpointOf(input.path)) ?? USUAL_ENDPOINT;
+  const limits = fileLimits(config);
+  const isServed = servedIn(config);
+  const check = new FileCheck(endpoint, limits, {
+    routeKeyOf: (model) => (isServed(model) ? "served" : null),
+    defaultModel: flags.model ?? config.default_model ?? null,
+  });
+  const content = new ContentCheck();
+  let faultCount = 0;
+  const report = (fault: LineFault, line: number | null) => {
+    faultCount++;
+    if (flags.json) sayJson({ line, ...fault });
+    else
+      say(printable(`${file}${line === null ? "" : `:${line}`}: ${fault.message} (${fault.code})`));
+  };
+  await readLines(input.path, limits.maxLineBytes, {
+    onPiece: (piece) => content.add(piece),
+    onLine: (line) => {
+      check.countLine();
+      const fault = faultOf(line, check);
+      if (fault !== null) report(fault, line.number);
+    },
+  });
+  if (input.bytes > limits.maxFileBytes) report(fileTooLarge(limits.maxFileBytes), null);
+  if (!content.report().isUtf8) report(NOT_UTF8, null);
+  const wrong = check.findFileFault();
+  if (wrong !== null) report(wrong, null);
+  const model = check.model === null ? "" : `, model ${printable(check.model)}`;
+  const about = `${lines(check.lineCount)} for ${endpoint}${model}`;
+  note(
+    `${about}: ${faultCount === 0 ? "no faults" : `${count(faultCount)} ${faultCount === 1 ? "fault" : "faults"}`}`,
+  );
+  return faultCount === 0 ? EXIT.done : EXIT.failed;
+}
+
+const faultOf = ({ bytes }: SplitLine, check: FileCheck): LineFault | null =>
+  bytes === null ? check.findTooLong() : check.findFault(bytes, parseLine(bytes));
+
+/** An upload refuses such a file as a whole. */
+const NOT_UTF8: LineFault = {
+  code: "invalid_request",
+  message: "Invalid file for Batch API. Must be utf-8 encoded",
+  param: null,
+};
