@@ -1,4 +1,6 @@
+import { availableParallelism } from "node:os";
 import { configDefaults, defineConfig } from "vitest/config";
+import { HeaviestFirst } from "./test/support/order.ts";
 
 /** Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. */
 const SLOW = [
@@ -73,8 +75,9 @@ export default defineConfig(({ mode }) => ({
     exclude: [...configDefaults.exclude, ...(mode === "fast" ? SLOW : [])],
     // Real processes: some tests send signals, count sockets or watch memory.
     pool: "forks",
-    // The tests start servers and child processes of their own; more at once only makes them wait.
-    maxWorkers: 2,
+    // Many tests wait for servers and leases most of the time, so there are more of them than processors.
+    maxWorkers: Math.max(4, availableParallelism()),
+    sequence: { sequencer: HeaviestFirst },
     // No test waits for time to pass: these only end what hangs, also where other work takes nearly all of the processors.
     // So no test has a limit of its own.
     testTimeout: 300_000,

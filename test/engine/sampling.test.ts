@@ -30,7 +30,7 @@ const look = async (service: TestService, id: string) =>
 
 const afterSample = (service: TestService, id: string) =>
   expect
-    .poll(async () => (await look(service, id)).x_batchd.paused, { timeout: 30_000 })
+    .poll(async () => (await look(service, id)).x_batchd.paused)
     .toEqual({ since: expect.any(Number), reason: "sample" });
 
 const resume = (service: TestService, id: string) =>
