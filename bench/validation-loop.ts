@@ -32,7 +32,7 @@ function add({ number, start, end, bytes }: SplitLine): void {
   const fault = bytes === null ? { message: "too long" } : batch.checker.findFault(bytes);
   if (fault !== null) throw new Error(`line ${number}: ${fault.message}`);
   const { name: model = "", routeKey = "" } = batch.checker.latestModel ?? {};
-  batch.planner.add({ number, start, end, model, routeKey, isSampled: false });
+  batch.planner.add({ number, start, end, model, routeKey, isSampled: false, shift: 0 });
   if (++batch.lineCount === LINES_PER_BATCH) finishBatch();
 }
 

@@ -74,7 +74,11 @@ export const CATALOGUE = {
   model_not_found: invalid(404, "model_not_found", "No upstream serves the model."),
   method_not_allowed: invalid(405, null, "The path exists, but not with this method."),
   request_timeout: invalid(408, null, "The request did not arrive in time."),
-  conflict: invalid(409, null, "The batch is in a status that does not allow this."),
+  conflict: invalid(
+    409,
+    null,
+    "The batch is in a status that does not allow this, or the lines to run again are not there; the message says why.",
+  ),
   idempotency_key_in_use: invalid(
     409,
     "idempotency_key_in_use",

@@ -3,6 +3,7 @@
 import { Access } from "./api/access.ts";
 import { costsOf } from "./api/batch-costs.ts";
 import { Batches } from "./api/batches.ts";
+import { DerivedBatches } from "./api/derived-batches.ts";
 import { Files } from "./api/files.ts";
 import { Idempotency } from "./api/idempotency.ts";
 import { Interactive } from "./api/interactive.ts";
@@ -111,6 +112,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const { store, blobs, upstreams, fleet, memory, audit } = parts;
   const { clock, log, metrics, configNow } = parts;
   const batches = newBatches(parts, engine);
+  const results = newResults(batches, parts, engine);
   const limits = () => configNow().limits;
   const maxFileBytes = () => limits().max_file_bytes;
   const maxUploadBytes = () => limits().max_upload_bytes;
@@ -121,7 +123,11 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     files,
     uploads: new Uploads({ ...parts, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
     batches,
-    results: newResults(batches, parts, engine),
+    results,
+    derivedBatches: new DerivedBatches({
+      ...{ store, blobs, files, batches, rulesOf, maxFileBytes, places: results.places },
+    }),
+    retriesOf: (ids) => store.listRetries(ids),
     models: new Models(upstreams, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
     interactive: newInteractive(parts),

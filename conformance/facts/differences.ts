@@ -41,6 +41,8 @@ export const differences: Section = {
               "common_failure",
               "failures",
               "paused",
+              "from",
+              "retried_by",
               "sample",
               "cost",
             ]);

@@ -73,10 +73,30 @@ export class Batches {
     request: BatchRequest,
     receiptFor?: ReceiptFor<Batch>,
   ): Promise<Batch> {
-    const { store, log, metrics, nudge } = this.#deps;
-    const windowMs = allowedWindowMs(request.completionWindow, this.#deps.completionWindows());
     assertFileId(request.inputFileId);
-    assertMetadata(request.metadata ?? {});
+    this.assertAcceptable(request);
+    const { quotas } = this.#deps.rulesOf(project);
+    return this.createWith(project, request, async (made) => {
+      const insert = () => this.#deps.store.insertBatch(made, receiptFor?.(made), quotas);
+      await withinQuotas(project, insert);
+      return made;
+    });
+  }
+
+  /** Throws when a batch with these fields would be refused, whatever its input is. */
+  assertAcceptable({ completionWindow, metadata }: Omit<BatchRequest, "inputFileId">): void {
+    allowedWindowMs(completionWindow, this.#deps.completionWindows());
+    assertMetadata(metadata ?? {});
+  }
+
+  /** Makes a batch of an acceptable request. `store` stores it, and returns it as it was stored. */
+  async createWith(
+    project: string,
+    request: BatchRequest,
+    store: (batch: Batch) => Promise<Batch>,
+  ): Promise<Batch> {
+    const { log, metrics, nudge } = this.#deps;
+    const windowMs = allowedWindowMs(request.completionWindow, this.#deps.completionWindows());
     const { requestId } = request.origin;
     const batch = await this.#traced(project, request, async (traceparent) => {
       const made = newBatch(
@@ -84,9 +104,7 @@ export class Batches {
         { ...request, traceparent },
         { nowMs: this.#deps.clock.nowMs(), windowMs },
       );
-      const { quotas } = this.#deps.rulesOf(project);
-      await withinQuotas(project, () => store.insertBatch(made, receiptFor?.(made), quotas));
-      return made;
+      return store(made);
     });
     metrics.batchCreated(batch);
     log.info({ batch: batch.id, project, input: batch.inputFileId, requestId }, "batch.created");
@@ -117,10 +135,11 @@ export class Batches {
     );
   }
 
-  async find(asked: ScopedId<"batch">): Promise<Batch> {
-    assertBatchId(asked.id);
+  /** Finds a batch that a client named in `param`; in the path when it is left out. */
+  async find(asked: ScopedId<"batch">, param?: string): Promise<Batch> {
+    assertBatchId(asked.id, param);
     const batch = await this.#deps.store.findBatch(asked);
-    if (batch === null) throw noSuchBatch(asked.id);
+    if (batch === null) throw noSuchBatch(asked.id, param);
     return batch;
   }
 
@@ -237,12 +256,12 @@ const noSuchBatch = (id: string, param?: string) =>
     param === undefined ? {} : { param },
   );
 
-function assertBatchId(id: string): void {
+function assertBatchId(id: string, param = "batch_id"): void {
   if (id.startsWith("batch")) return;
   throw new PublicError(
     "invalid_value",
-    `Invalid 'batch_id': '${truncate(id)}'. Expected an ID that begins with 'batch'.`,
-    { param: "batch_id" },
+    `Invalid '${param}': '${truncate(id)}'. Expected an ID that begins with 'batch'.`,
+    { param },
   );
 }
 

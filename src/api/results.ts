@@ -13,11 +13,11 @@ import type { Clock } from "../clock.ts";
 import { sleep } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { Batches } from "./batches.ts";
+import { Places } from "./places.ts";
 
 /** The most readers of this process, and of a project: each may hold several megabytes. */
 const MAX_READERS = 32;
 const MAX_READERS_OF_PROJECT = 8;
-const RETRY_MS = 1_000;
 /** The time after which a waiting reader looks for new lines. */
 const LOOK_EVERY_MS = 500;
 
@@ -43,7 +43,12 @@ export interface ResultsReading extends AsyncDisposable {
 
 export class Results {
   readonly #deps: ResultsDeps;
-  readonly #readerCounts = new Map<string, number>();
+  /** The places of readers, of which other long reading takes some too. */
+  readonly places = new Places({
+    total: MAX_READERS,
+    ofProject: MAX_READERS_OF_PROJECT,
+    message: "Too many clients are reading the lines of batches. Please try again.",
+  });
   readonly #closing = new AbortController();
 
   constructor(deps: ResultsDeps) {
@@ -65,19 +70,19 @@ export class Results {
     disconnected: AbortSignal,
   ): Promise<ResultsReading> {
     const first = await this.#deps.batches.find(asked);
-    const release = this.#takePlace(asked.project);
+    const place = this.places.take(asked.project);
     try {
       const { batch, lines, begin } = await this.#firstLines(first, query, disconnected);
       return {
         batch,
         rows: rowsOf(begin, lines, query.limit),
         async [Symbol.asyncDispose]() {
-          release();
+          place[Symbol.dispose]();
           await lines.return(undefined);
         },
       };
     } catch (error) {
-      release();
+      place[Symbol.dispose]();
       throw publicError(error);
     }
   }
@@ -115,25 +120,6 @@ export class Results {
         found.counts.failed === failed;
       if (!isSame || wait.stop.aborted || clock.elapsedMs() >= endsAtMs) return found;
     }
-  }
-
-  #takePlace(project: string): () => void {
-    const counts = this.#readerCounts;
-    const total = counts.values().reduce((sum, count) => sum + count, 0);
-    const own = counts.get(project) ?? 0;
-    if (total >= MAX_READERS || own >= MAX_READERS_OF_PROJECT) {
-      const message = "Too many clients are reading results of running batches. Please try again.";
-      throw new PublicError("unavailable", message, { retryAfterMs: RETRY_MS });
-    }
-    counts.set(project, own + 1);
-    let isReleased = false;
-    return () => {
-      if (isReleased) return;
-      isReleased = true;
-      const left = (counts.get(project) ?? 1) - 1;
-      if (left > 0) counts.set(project, left);
-      else counts.delete(project);
-    };
   }
 }
 

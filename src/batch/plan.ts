@@ -27,6 +27,8 @@ export interface PlannedChunk {
 
 export interface PlannedLine {
   readonly number: number;
+  /** The number minus the number in the file: lines of a merged batch have the numbers that they have in its source. */
+  readonly shift: number;
   readonly start: number;
   readonly end: number;
   readonly model: string;
@@ -58,6 +60,7 @@ export class Planner {
   readonly #models = new Map<string, string>();
   readonly #marks = new LineMarks();
   #latest: OpenChunk | null = null;
+  #latestShift = 0;
 
   constructor(limits: ChunkLimits) {
     this.#limits = limits;
@@ -67,7 +70,9 @@ export class Planner {
     this.#marks.add(line);
     const open = this.#openFor(line).get(line.routeKey);
     // Only blank lines lie between the latest line and this one, and they may lie inside an extent.
-    const adjoining = open !== undefined && open === this.#latest ? open.extents.at(-1) : undefined;
+    const isNext = open === this.#latest && line.shift === this.#latestShift;
+    const adjoining = open !== undefined && isNext ? open.extents.at(-1) : undefined;
+    this.#latestShift = line.shift;
     const addedBytes = line.end - (adjoining?.end ?? line.start);
     if (open === undefined || !this.#hasRoom(open, addedBytes)) {
       this.#latest = this.#openChunk(line);

@@ -52,12 +52,29 @@ export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
 /** The range of `sample`. */
 const SAMPLE_LINES = { min: 1, max: 1_000 } as const;
 
-/** The longest name of a model, in bytes of UTF-8. Each batch stores one, and it is read again and again. */
-export const MAX_MODEL_BYTES = 1024;
-
 /** The lines of another batch that a batch can run again. */
 export const SOURCE_LINES = ["failed", "succeeded", "all"] as const;
 export type SourceLines = (typeof SOURCE_LINES)[number];
+
+const RetriedLines = z
+  .strictObject({
+    batch: boundedText(ID_MAX_LENGTH).describe("The batch whose lines are run again."),
+    lines: z
+      .enum(SOURCE_LINES)
+      .default("failed")
+      .describe(
+        "`failed`: those without an answer, also because the batch expired or was cancelled.",
+      ),
+    merge: z
+      .boolean()
+      .nullable()
+      .optional()
+      .describe("Whether the result files have all lines of that batch, in its order."),
+  })
+  .meta({ id: "RetriedLines" });
+
+/** The longest name of a model, in bytes of UTF-8. Each batch stores one, and it is read again and again. */
+export const MAX_MODEL_BYTES = 1024;
 
 /** batchd's own fields of the request. They are nested so that no client takes one for a field of OpenAI. */
 const CreateBatchExtension = z
@@ -76,6 +93,9 @@ const CreateBatchExtension = z
       .nullable()
       .optional()
       .describe("The share of the batch beside others of its project: the higher, the larger."),
+    from: RetriedLines.nullable()
+      .optional()
+      .describe("Lines of an ended batch to run again, in place of `input_file_id`."),
     sample: z
       .int()
       .min(SAMPLE_LINES.min)
@@ -90,7 +110,9 @@ const CreateBatchExtension = z
 
 export const CreateBatch = z
   .strictObject({
-    input_file_id: boundedText(ID_MAX_LENGTH),
+    input_file_id: boundedText(ID_MAX_LENGTH)
+      .optional()
+      .describe("The input; left out only with `x_batchd.from`."),
     endpoint: BatchEndpoint,
     completion_window: z
       .string()
@@ -225,6 +247,13 @@ const BatchExtension = z
     paused: BatchPause.nullable().describe(
       "Set while no new line goes out until the batch is resumed. Its window goes on.",
     ),
+    from: z
+      .object({ batch: z.string(), lines: z.enum(SOURCE_LINES), merge: z.boolean() })
+      .nullable()
+      .describe("The batch whose lines it runs again; null for a batch with an input of its own."),
+    retried_by: z
+      .array(z.string())
+      .describe("The batches that run lines of it again, the newest first: at most 20."),
     sample: z
       .int()
       .nullable()

@@ -146,6 +146,8 @@ const NEW_BATCH: BatchObject = {
     common_failure: null,
     failures: [],
     paused: null,
+    from: null,
+    retried_by: [],
     sample: null,
     cost: null,
   },

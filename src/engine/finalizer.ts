@@ -28,6 +28,7 @@ import { runStep } from "./batch-run.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Merge } from "./merge.ts";
+import { KeptRows } from "./merged-lines.ts";
 import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
 import type { Work } from "./side-by-side.ts";
 
@@ -157,13 +158,20 @@ async function writeResults(
   const output = new ResultWriter(blobs, ids.output);
   const error = new ResultWriter(blobs, ids.error);
   const { merge, canSendAgain } = mergeOf(toWrite, deps);
+  const kept = KeptRows.of(batch, deps);
+  const writeKept = async (before: number) => {
+    if (kept === null) return;
+    const writer = kept.kind === "output" ? output : error;
+    for await (const row of kept.before(before)) await writer.write(row);
+  };
   const counts = { completed: 0, failed: 0 };
   try {
     for await (const rows of merge.rows(await store.listChunkJournals(batch.id))) {
       if (run.stop.aborted) break;
       // The rows are not needed any more; the pass goes on to find all damage.
       if (canSendAgain && merge.incomplete.length > 0) continue;
-      for (const { kind, bytes } of rows) {
+      for (const { kind, bytes, lineNumber } of rows) {
+        if (kept !== null) await writeKept(lineNumber);
         if (kind !== "not_run") counts[kind]++;
         const room = (kind === "completed" ? output : error).write(bytes);
         if (room !== null) await room;
@@ -174,6 +182,7 @@ async function writeResults(
       await giveBack(lease, run.stop.aborted ? [] : merge.incomplete, deps);
       return null;
     }
+    await writeKept(Number.POSITIVE_INFINITY);
     const nowMs = clock.nowMs();
     const life = { nowMs, lifetimeSeconds: lifetimeOf(batch, deps.rulesOf) };
     return {
@@ -185,6 +194,8 @@ async function writeResults(
   } catch (cause) {
     await Promise.all([output.discard(), error.discard()]);
     throw cause;
+  } finally {
+    await kept?.close();
   }
 }
 

@@ -7,31 +7,23 @@
  * batch may end while its journal is read, and the sweeper then removes the segments. The reader notices, and goes on
  * in the result file behind the last line.
  */
-import type { Batch, StoredFile } from "../batch/batch.ts";
-import {
-  type FinishedLine,
-  type FinishedLinesQuery,
-  NoLineNumbers,
-  type ResultKind,
-} from "../batch/finished-line.ts";
-import { lineNumberOf } from "../batch/outcome.ts";
-import { LineSplitter } from "../batch/split.ts";
+import type { Batch } from "../batch/batch.ts";
+import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import { timeForMore } from "../resources/time-slice.ts";
 import type { ChunkJournal } from "../store/finalizing.ts";
 import type { Store } from "../store/store.ts";
 import { Merge, streamsOf } from "./merge.ts";
+import { keptKind, keptRows } from "./merged-lines.ts";
+import { inLineOrder, resultRows } from "./result-rows.ts";
 
 interface FinishedLinesDeps {
-  readonly store: Pick<Store, "findBatch" | "findFile" | "listChunkJournals">;
+  readonly store: Pick<Store, "findBatch" | "findFile" | "findMergedResults" | "listChunkJournals">;
   readonly blobs: Blobs;
 }
 
 /** The limit for the rows of one reader, of which there may be some. */
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
-/** No row is longer than a journal record. */
-const NO_LIMIT = Number.MAX_SAFE_INTEGER;
 
 /** Yields the finished lines of `kind`. Ends at once for a batch that was deleted. */
 export async function* finishedLines(
@@ -44,8 +36,8 @@ export async function* finishedLines(
   // A second loss is damage, and not the end of the batch: the lines will be sent again.
   for (let isRetry = false; current !== null; isRetry = true) {
     const source = isFinal(current.status)
-      ? linesOfFile(current, kind, deps)
-      : linesOfJournal(current, { kind, afterLine: last, toleratesLoss: isRetry }, deps);
+      ? linesOfFile(current, { kind, afterLine: last }, deps)
+      : linesSoFar(current, { kind, afterLine: last, toleratesLoss: isRetry }, deps);
     try {
       for await (const line of source) {
         if (line.number <= last) continue;
@@ -62,9 +54,24 @@ export async function* finishedLines(
 
 class SegmentLost extends Error {}
 
+interface JournalQuery extends FinishedLinesQuery {
+  readonly toleratesLoss: boolean;
+}
+
+/** Yields the lines that will be in the result file: those of a merged batch have the rows of its source between them. */
+function linesSoFar(
+  batch: Batch,
+  query: JournalQuery,
+  deps: FinishedLinesDeps,
+): AsyncGenerator<FinishedLine> {
+  const own = linesOfJournal(batch, query, deps);
+  if (batch.inProgressAtMs === null || keptKind(batch) !== query.kind) return own;
+  return inLineOrder(own, keptRows(batch, query.afterLine, deps));
+}
+
 async function* linesOfJournal(
   batch: Batch,
-  { kind, afterLine, toleratesLoss }: FinishedLinesQuery & { readonly toleratesLoss: boolean },
+  { kind, afterLine, toleratesLoss }: JournalQuery,
   { store, blobs }: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
   if (batch.inProgressAtMs === null) return;
@@ -105,27 +112,10 @@ function withoutChunksBefore(
 
 async function* linesOfFile(
   batch: Batch,
-  kind: ResultKind,
+  { kind, afterLine }: Pick<FinishedLinesQuery, "kind" | "afterLine">,
   { store, blobs }: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
   const id = kind === "output" ? batch.outputFileId : batch.errorFileId;
-  const file: StoredFile | null =
-    id === null ? null : await store.findFile({ project: batch.project, id });
-  if (file === null) return;
-  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
-  let last = 0;
-  for await (const piece of blobs.read(file.blobKey) as AsyncIterable<Buffer>) {
-    for (const { bytes } of splitter.push(piece)) {
-      if (bytes === null) continue;
-      const number = lineNumberOf(bytes);
-      // Where an input was damaged, two lines may have the same number.
-      if (number === null || number < last) throw new NoLineNumbers();
-      last = number;
-      yield { number, row: Buffer.concat([bytes, NEWLINE]) };
-    }
-    const pause = timeForMore();
-    if (pause !== null) await pause;
-  }
+  const file = id === null ? null : await store.findFile({ project: batch.project, id });
+  yield* resultRows(file, { blobs, afterLine });
 }
-
-const NEWLINE = Buffer.from("\n");

@@ -4,7 +4,7 @@
  * It must keep no line: memory holds the custom ids, the plan and the first `MAX_FAULTS` faults. `intake.ts` reads the
  * bytes and records the verdict.
  */
-import type { Batch, Fault } from "../batch/batch.ts";
+import type { Batch, Fault, LineMark } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
 import { FileCheck, type FileLimits } from "../batch/file-check.ts";
 import type { ParsedLine } from "../batch/line.ts";
@@ -48,24 +48,32 @@ interface Rules {
 
 /** The result of one pass over the lines of an input file. */
 export class InputReading {
+  /** The marks of the file that numbers the lines, when it is not the input; null when it is. */
+  readonly #givenMarks: readonly LineMark[] | null;
   /** The model is settled here and kept with the batch, so that a line asks for the same one whenever it is sent. */
   readonly #defaultModel: string | null;
   readonly #check: FileCheck;
   readonly #planner: Planner;
   readonly #isSampled: Rules["isSampled"];
   readonly #faults: Fault[] = [];
+  #shift = 0;
   #estimatedTokens = 0;
 
   constructor(batch: Batch, { limits, models, defaultModel, isSampled }: Rules) {
     this.#isSampled = isSampled;
+    this.#givenMarks = batch.source?.merge == null ? null : batch.lineMarks;
     this.#defaultModel = batch.defaultModel ?? defaultModel;
     const rules = { ...models, defaultModel: this.#defaultModel };
     this.#check = new FileCheck(batch.endpoint, limits, rules);
     this.#planner = new Planner(limits.chunk);
   }
 
-  /** Adds a line. Returns null when it is added already; only a long line takes its time. */
-  add(line: SplitLine): Promise<void> | null {
+  /**
+   * Adds a line; `shift` is added to its number for all but its faults. Returns null when it is added already; only a
+   * long line takes its time.
+   */
+  add(line: SplitLine, shift = 0): Promise<void> | null {
+    this.#shift = shift;
     if (!this.#check.countLine()) return null;
     const { bytes } = line;
     if (bytes === null) {
@@ -103,6 +111,7 @@ export class InputReading {
     const plan = {
       ...{ model, defaultModel: this.#defaultModel, total, ...planned },
       estimatedTokens: this.#estimatedTokens,
+      lineMarks: this.#givenMarks ?? planned.lineMarks,
       sampleChunkCount: this.#isSampled === null ? null : sampleChunkCount,
     };
     return { ok: true, plan };
@@ -114,6 +123,7 @@ export class InputReading {
     const { number, start, end } = line;
     const isSampled = this.#isSampled?.(this.#check.lineCount - 1) ?? false;
     const { name: model, routeKey } = asked;
-    this.#planner.add({ number, start, end, model, routeKey, isSampled });
+    const shift = this.#shift;
+    this.#planner.add({ number: number + shift, shift, start, end, model, routeKey, isSampled });
   }
 }

@@ -31,6 +31,7 @@ import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases, Run } from "./lease.ts";
+import { numbersInSource } from "./merged-lines.ts";
 import { isLost } from "./segment.ts";
 import { allowedModels, type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
@@ -157,7 +158,10 @@ async function judge(
     const isSampled = await sampledLines(batch.sample, read);
     const rules = { limits, models, defaultModel: deps.defaultModel(), isSampled };
     const reading = new InputReading(batch, rules);
-    return (await readLines(read, (line) => reading.add(line))) ? reading.verdict() : null;
+    const isRead = batch.source?.merge
+      ? await readNumbered(batch, read, reading)
+      : await readLines(read, (line) => reading.add(line));
+    return isRead ? reading.verdict() : null;
   } catch (error) {
     if (!(await isLost(error, deps.blobs))) throw error;
     return unreadable(batch, error, deps);
@@ -169,7 +173,7 @@ interface Reading {
   readonly project: string;
   readonly maxLineBytes: number;
   readonly stop: AbortSignal;
-  readonly deps: Pick<IntakeDeps, "blobs" | "memory">;
+  readonly deps: Pick<IntakeDeps, "blobs" | "memory" | "store">;
 }
 
 /**
@@ -187,6 +191,20 @@ async function sampledLines(
     return null;
   });
   return total > count ? spreadOver(total, count) : null;
+}
+
+/** Gives the lines of a merged batch the numbers that they have in its source. */
+async function readNumbered(batch: Batch, read: Reading, reading: InputReading): Promise<boolean> {
+  const numbers = numbersInSource(batch, read.deps);
+  try {
+    return await readLines(read, async (line) => {
+      const next = await numbers.next();
+      if (next.done === true) throw new Error("the source has fewer lines than were taken from it");
+      await reading.add(line, next.value - line.number);
+    });
+  } finally {
+    await numbers.return(undefined);
+  }
 }
 
 /** Gives every line to `add`, in order. Resolves to whether all were read: false when `stop` ended it. */

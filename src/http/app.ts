@@ -6,6 +6,7 @@
 import { Hono } from "hono";
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { Batches } from "../api/batches.ts";
+import type { DerivedBatches } from "../api/derived-batches.ts";
 import type { Files } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Interactive } from "../api/interactive.ts";
@@ -24,7 +25,7 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics, Now } from "../telemetry/metrics.ts";
 import { type AuditDeps, auditRequests } from "./audit.ts";
 import { authenticate, type Callers } from "./auth.ts";
-import { mountBatches } from "./batches.ts";
+import { type BatchRoutesDeps, mountBatches } from "./batches.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 import { mountDocs } from "./docs.ts";
 import { answerError } from "./errors.ts";
@@ -45,6 +46,8 @@ export interface AppDeps {
   readonly files: Files;
   readonly uploads: Uploads;
   readonly batches: Batches;
+  readonly derivedBatches: DerivedBatches;
+  readonly retriesOf: BatchRoutesDeps["retriesOf"];
   readonly results: Results;
   readonly models: Models;
   readonly idempotency: Idempotency;

@@ -2,15 +2,17 @@
 
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { Batches, BatchRequest } from "../api/batches.ts";
+import type { DerivedBatches, SourceRequest } from "../api/derived-batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
-import { unsupportedValue } from "../errors.ts";
+import { PublicError, unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
 import type { Page } from "../store/page.ts";
+import type { Retry } from "../store/sources.ts";
 import { batchFilter, fullEndpoint } from "./batch-filter.ts";
-import { parseBody } from "./body.ts";
+import { missingParameter, parseBody } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
@@ -22,6 +24,9 @@ import { originOf } from "./track.ts";
 
 export interface BatchRoutesDeps {
   readonly batches: Batches;
+  readonly derivedBatches: DerivedBatches;
+  /** Returns the batches that run lines of these again, the newest first. */
+  readonly retriesOf: (ids: readonly BatchId[]) => Promise<readonly Retry[]>;
   readonly idempotency: Idempotency;
   /** Returns the predictions for batches, and what their first lines had in common, as far as these are known. */
   readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
@@ -35,12 +40,18 @@ interface DetailedBatch extends BatchDetails {
 }
 
 export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
-  const { batches, idempotency, forecastsFor, costsFor } = deps;
+  const { batches, derivedBatches, idempotency, forecastsFor, costsFor, retriesOf } = deps;
   const withDetails = async (found: readonly Batch[]): Promise<DetailedBatch[]> => {
-    const [forecasts, costs] = await Promise.all([forecastsFor(found), costsFor(found)]);
+    const ids = found.map(({ id }) => id);
+    const [forecasts, costs, retries] = await Promise.all([
+      ...([forecastsFor(found), costsFor(found)] as const),
+      retriesOf(ids),
+    ]);
     return found.map((batch) => {
       const { id } = batch;
-      return { id, batch, forecast: forecasts.get(id) ?? null, cost: costs.get(id) ?? null };
+      const retriedBy = retries.filter(({ sourceId }) => sourceId === id).map((by) => by.batchId);
+      const forecast = forecasts.get(id) ?? null;
+      return { id, batch, forecast, cost: costs.get(id) ?? null, retriedBy };
     });
   };
   const present = ({ batch, ...details }: DetailedBatch) => presentBatch(batch, details);
@@ -51,9 +62,13 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
 
   app.post("/v1/batches", async (c) => {
     const asked = batchRequest(await readJson(c));
-    const request = { ...asked, origin: originOf(c) };
+    const project = c.get("project");
+    const request = { ...asked.request, origin: originOf(c) };
     return answerOnce<Batch>(c, idempotency, {
-      create: (receiptFor) => batches.create(c.get("project"), request, receiptFor),
+      create: (receiptFor) =>
+        asked.kind === "input"
+          ? batches.create(project, { ...request, inputFileId: asked.inputFileId }, receiptFor)
+          : derivedBatches.create(project, { ...request, from: asked.from }, receiptFor),
       present: (batch) => toAsciiJson(presentBatch(batch, NO_DETAILS)),
       askedFor: () => asked,
       reread: async () => asked,
@@ -97,11 +112,15 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   );
 }
 
+type AskedBatch = { readonly request: Omit<BatchRequest, "origin" | "inputFileId"> } & (
+  | { readonly kind: "input"; readonly inputFileId: UntrustedId<"file"> }
+  | { readonly kind: "from"; readonly from: SourceRequest }
+);
+
 /** Reads the request from the body. The origin is separate, because a repeated request has another one. */
-function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
+function batchRequest(json: unknown): AskedBatch {
   const body = parseBody(CreateBatch, withFullEndpoint(json));
-  return {
-    inputFileId: body.input_file_id as UntrustedId<"file">,
+  const request = {
     endpoint: body.endpoint,
     completionWindow: body.completion_window,
     metadata: body.metadata ?? null,
@@ -110,6 +129,20 @@ function batchRequest(json: unknown): Omit<BatchRequest, "origin"> {
     defaultModel: body.x_batchd?.default_model ?? null,
     sample: body.x_batchd?.sample ?? null,
   };
+  const from = body.x_batchd?.from ?? null;
+  const inputFileId = body.input_file_id as UntrustedId<"file"> | undefined;
+  if (from === null) {
+    if (inputFileId === undefined) throw missingParameter("input_file_id");
+    return { request, kind: "input", inputFileId };
+  }
+  if (inputFileId !== undefined) {
+    const message =
+      "Invalid 'input_file_id': a batch with 'x_batchd.from' takes its input from there.";
+    throw new PublicError("invalid_value", message, { param: "input_file_id" });
+  }
+  const batchId = from.batch as UntrustedId<"batch">;
+  const source = { batchId, lines: from.lines, isMerged: from.merge ?? false };
+  return { request, kind: "from", from: source };
 }
 
 /** Completes the endpoint, because Azure's clients leave out `/v1`. */

@@ -87,6 +87,7 @@ const TYPE_WORDS: Partial<Record<string, string>> = {
   object: "an object",
   record: "an object",
   array: "an array",
+  boolean: "a boolean",
 };
 
 function kindOf(value: unknown): string {
@@ -105,7 +106,7 @@ function kindOf(value: unknown): string {
 export const unknownParameter = (path: string) =>
   new PublicError("unknown_parameter", `Unknown parameter: '${truncate(path)}'.`, { param: path });
 
-const missingParameter = (path: string) =>
+export const missingParameter = (path: string) =>
   new PublicError("missing_parameter", `Missing required parameter: '${truncate(path)}'.`, {
     param: path,
   });

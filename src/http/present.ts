@@ -2,7 +2,7 @@
 
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { CreatedKey } from "../api/keys.ts";
-import type { Batch, StoredFile, Usage } from "../batch/batch.ts";
+import type { Batch, BatchId, StoredFile, Usage } from "../batch/batch.ts";
 import { addFailures } from "../batch/failures.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
 import { formatAmount } from "../batch/price.ts";
@@ -71,10 +71,14 @@ export const presentUploadPart = (part: UploadPart): UploadPartObject => ({
 export interface BatchDetails {
   readonly forecast: Forecast | null;
   readonly cost: BatchCost | null;
+  readonly retriedBy: readonly BatchId[];
 }
-export const NO_DETAILS: BatchDetails = { forecast: null, cost: null };
+export const NO_DETAILS: BatchDetails = { forecast: null, cost: null, retriedBy: [] };
 
-export const presentBatch = (batch: Batch, { forecast, cost }: BatchDetails): BatchObject => ({
+export const presentBatch = (
+  batch: Batch,
+  { forecast, cost, retriedBy }: BatchDetails,
+): BatchObject => ({
   id: batch.id,
   object: "batch",
   endpoint: batch.endpoint,
@@ -119,6 +123,8 @@ export const presentBatch = (batch: Batch, { forecast, cost }: BatchDetails): Ba
     common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
     failures: presentFailures(batch),
     paused: presentPause(batch),
+    from: presentSource(batch),
+    retried_by: [...retriedBy],
     sample: batch.sample,
     cost: presentCost(cost),
   },
@@ -138,6 +144,9 @@ const presentCost = (cost: BatchCost | null): BatchObject["x_batchd"]["cost"] =>
     so_far: formatAmount(cost.soFar),
     projected: cost.projected === null ? null : formatAmount(cost.projected),
   };
+
+const presentSource = ({ source }: Batch): BatchObject["x_batchd"]["from"] =>
+  source && { batch: source.batchId, lines: source.lines, merge: source.merge !== null };
 
 /** A pause has no meaning for a batch without lines to send. */
 const presentPause = ({ paused, status, stopReason }: Batch): BatchObject["x_batchd"]["paused"] => {

@@ -33,6 +33,7 @@ import type { LeaseStore } from "./leases.ts";
 import type { NudgeStore } from "./nudges.ts";
 import type { QuotaStore } from "./quotas.ts";
 import type { ReplicaStore } from "./replicas.ts";
+import type { SourceStore } from "./sources.ts";
 import type { UploadStore } from "./uploads.ts";
 import type { UsageStore } from "./usage.ts";
 import type { ValidationStore } from "./validation.ts";
@@ -48,6 +49,7 @@ export interface Store
     ChunkStore,
     FinalizingStore,
     DeletingStore,
+    SourceStore,
     DeliveryStore,
     UsageStore,
     ReplicaStore,

@@ -37,7 +37,7 @@ function plan(lines: readonly SplitLine[], limits: { maxLines: number; maxBytes:
   const planner = new Planner(limits);
   for (const line of lines) {
     const route = routeOf(line);
-    planner.add({ ...line, model: `model-${route}`, routeKey: route, isSampled: false });
+    planner.add({ ...line, model: `model-${route}`, routeKey: route, isSampled: false, shift: 0 });
   }
   return [...planner.finish().chunks];
 }
@@ -138,6 +138,7 @@ test("all chunks of a route go by one name, whichever of its models their lines 
     planner.add({
       ...{ number: i + 1, start: i * 10, end: i * 10 + 10, model, routeKey },
       isSampled: false,
+      shift: 0,
     });
   }
   const chunks = planner.finish().chunks.map(({ model: route, lineCount }) => [route, lineCount]);
@@ -165,7 +166,7 @@ test("a sample has as many lines as were asked for, spread over the file, in chu
       const planner = new Planner({ maxLines: 7, maxBytes: 1_000 });
       for (let i = 0; i < total; i++) {
         const line = { number: i + 1, start: i * 10, end: i * 10 + 10, model: "m", routeKey: "r" };
-        planner.add({ ...line, isSampled: isChosen(i) });
+        planner.add({ ...line, isSampled: isChosen(i), shift: 0 });
       }
       const { chunks, sampleChunkCount } = planner.finish();
       const linesOf = (some: readonly PlannedChunk[]) =>
@@ -194,7 +195,7 @@ test("the marks of a file are few, in order, and at even distances", () => {
   const lineBytes = 3_000;
   for (let i = 0; i < 50_000; i++) {
     const place = { number: i + 1, start: i * lineBytes, end: (i + 1) * lineBytes };
-    planner.add({ ...place, model: "m", routeKey: "r", isSampled: false });
+    planner.add({ ...place, model: "m", routeKey: "r", isSampled: false, shift: 0 });
   }
   const { lineMarks } = planner.finish();
   expect(lineMarks.length).toBeGreaterThan(32);

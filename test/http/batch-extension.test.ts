@@ -109,6 +109,24 @@ describe("x_batchd of a request", () => {
       "Invalid 'x_batchd.priority': integer below minimum value. Expected a value >= -10, but got -100000000000000000000 instead.",
     ],
     [
+      "missing_required_parameter",
+      "x_batchd.from.batch",
+      { from: { lines: "all" } },
+      "Missing required parameter: 'x_batchd.from.batch'.",
+    ],
+    [
+      "invalid_value",
+      "x_batchd.from.lines",
+      { from: { batch: "batch_a", lines: "bad" } },
+      "Invalid value: 'bad'. Supported values are: 'failed', 'succeeded', and 'all'.",
+    ],
+    [
+      "invalid_type",
+      "x_batchd.from.merge",
+      { from: { batch: "batch_a", merge: "yes" } },
+      "Invalid type for 'x_batchd.from.merge': expected a boolean, but got a string instead.",
+    ],
+    [
       "invalid_type",
       "x_batchd.sample",
       { sample: "20" },
@@ -179,6 +197,8 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      from: null,
+      retried_by: [],
       sample: null,
       cost: null,
     });
@@ -196,6 +216,8 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      from: null,
+      retried_by: [],
       sample: null,
       cost: null,
     };
@@ -229,6 +251,8 @@ describe("x_batchd of a batch", () => {
       common_failure: null,
       failures: [],
       paused: null,
+      from: null,
+      retried_by: [],
       sample: null,
       cost: null,
     });

@@ -78,12 +78,22 @@ const ROWS: Readonly<Record<string, Row>> = {
   "POST /v1/uploads/:id/parts": { body: () => partForm(betasLine) },
   "POST /v1/uploads/:id/complete": { body: () => JSON.stringify({ part_ids: [] }) },
   "POST /v1/uploads/:id/cancel": {},
-  "GET /v1/batches": { places: after },
+  "GET /v1/batches": {
+    places: {
+      ...after,
+      "after, filtered": (id) => ({ path: `?after=${id}&status=completed` }),
+      model: (id) => ({ path: `?model=${id}` }),
+      metadata: (id) => ({ path: `?metadata[id]=${id}` }),
+    },
+  },
   "POST /v1/batches": {
     places: {
       input_file_id: (id) => ({ body: batchBody(id) }),
       "x_batchd.default_model": (id) => ({
         body: batchBody("file-unknown", { x_batchd: { default_model: id } }),
+      }),
+      "x_batchd.from.batch": (id) => ({
+        body: batchBody("", { input_file_id: undefined, x_batchd: { from: { batch: id } } }),
       }),
       metadata: (id) => ({ body: batchBody("file-unknown", { metadata: { file: id } }) }),
     },

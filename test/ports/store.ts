@@ -19,6 +19,7 @@ import { testLeases } from "./store-leases.ts";
 import { testPausing } from "./store-pausing.ts";
 import { testQuotas } from "./store-quotas.ts";
 import { testReplicas } from "./store-replicas.ts";
+import { testSources } from "./store-sources.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
 import { testUsage } from "./store-usage.ts";
@@ -34,6 +35,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: stopping`, () => testStopping(open));
   describe(`${name} store: pausing`, () => testPausing(open));
   describe(`${name} store: finalizing`, () => testFinalizing(open));
+  describe(`${name} store: sources`, () => testSources(open));
   describe(`${name} store: deleting`, () => testDeleting(open));
   describe(`${name} store: deliveries`, () => testDeliveries(open));
   describe(`${name} store: uploads`, () => testUploads(open));

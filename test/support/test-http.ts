@@ -5,6 +5,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { Access } from "../../src/api/access.ts";
 import { Batches } from "../../src/api/batches.ts";
+import { DerivedBatches } from "../../src/api/derived-batches.ts";
 import { Files } from "../../src/api/files.ts";
 import { Idempotency } from "../../src/api/idempotency.ts";
 import { Interactive } from "../../src/api/interactive.ts";
@@ -108,6 +109,11 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     completionWindows: () => options.completionWindows ?? ["24h"],
     ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
   });
+  const results = new Results({
+    clock,
+    batches,
+    finishedLines: (batch, query) => finishedLines(batch, query, { store, blobs }),
+  });
   const app = createApp({
     files,
     uploads: new Uploads({
@@ -116,11 +122,11 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       ...{ maxFileBytes, maxUploadBytes },
     }),
     batches,
-    results: new Results({
-      clock,
-      batches,
-      finishedLines: (batch, query) => finishedLines(batch, query, { store, blobs }),
+    results,
+    derivedBatches: new DerivedBatches({
+      ...{ store, blobs, files, batches, rulesOf, maxFileBytes, places: results.places },
     }),
+    retriesOf: (ids) => store.listRetries(ids),
     models: new Models({ listModels: async () => [...(options.models ?? [])] }, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
     interactive: new Interactive({

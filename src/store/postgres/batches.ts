@@ -76,14 +76,24 @@ export class PostgresBatches {
   }
 
   insert(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): Promise<void> {
-    return this.#db.transaction(async (db) => {
-      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
-      await sendNudge(db, "batch_created");
-      await lockLists(db, batch.project);
-      // No other batch of the project comes between, because its lists are locked.
-      await assertRoom(db, batch.project, quotas?.openBatches ?? null);
-      await db.insert(batches).values(rowFromBatch(batch));
-    });
+    return this.#db.transaction((db) => this.insertWithin(db, batch, { receipt, quotas }));
+  }
+
+  /** Takes part in a transaction. */
+  async insertWithin(
+    db: Db,
+    batch: Batch,
+    {
+      receipt,
+      quotas,
+    }: { readonly receipt: Receipt | undefined; readonly quotas: BatchQuotas | undefined },
+  ): Promise<void> {
+    if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+    await sendNudge(db, "batch_created");
+    await lockLists(db, batch.project);
+    // No other batch of the project comes between, because its lists are locked.
+    await assertRoom(db, batch.project, quotas?.openBatches ?? null);
+    await db.insert(batches).values(rowFromBatch(batch));
   }
 
   async find(batch: ScopedId<"batch">): Promise<Batch | null> {

@@ -11,6 +11,7 @@ import {
   isFileThatMayExpire,
   isListed,
   isOpenBatch,
+  isOpenMerged,
   isPendingUpload,
   statusIn,
 } from "./conditions.ts";
@@ -108,10 +109,12 @@ export class PostgresFiles {
    * not count: its claimer will find the file deleted.
    */
   async listUnused(limit: number): Promise<StoredFile[]> {
-    const isRead = sql`exists (
+    const isRead = sql`(exists (
       select 1 from batches
       where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
-        and (not (${statusIn("validating")}) or lease_owner is not null))`;
+        and (not (${statusIn("validating")}) or lease_owner is not null))
+      or exists (select 1 from batches where merged_output_file_id = files.id and ${isOpenMerged})
+      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged}))`;
     const rows = await this.#db.read((db) =>
       db
         .select()

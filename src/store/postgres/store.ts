@@ -16,6 +16,7 @@ import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
+import type { SourceStore } from "../sources.ts";
 import type { Store } from "../store.ts";
 import type { UsageStore } from "../usage.ts";
 import { PostgresBatches } from "./batches.ts";
@@ -41,6 +42,7 @@ import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
 import { PostgresPausing } from "./pausing.ts";
 import { PostgresReplicas } from "./replicas.ts";
+import { PostgresSources } from "./sources.ts";
 import { PostgresStopping } from "./stopping.ts";
 import { PostgresTidying } from "./tidying.ts";
 import { PostgresUploads } from "./uploads.ts";
@@ -149,6 +151,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     countOpenWork: () => batches.countOpenWork(),
     cancelBatchIfOpen: (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new PostgresPausing(db), now),
+    ...sourceMethods(new PostgresSources(db, batches)),
 
     ...validationMethods(new PostgresValidation(db), now),
 
@@ -225,6 +228,13 @@ const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: No
     renewInteractiveSlots: (ids, ttlMs) => slots.renew(ids, later(now(), ttlMs)),
     releaseInteractiveSlot: (id) => slots.release(id),
   }) satisfies KeyStore & QuotaStore;
+
+const sourceMethods = (sources: PostgresSources) =>
+  ({
+    insertDerivedBatch: (derived) => sources.insertDerived(derived),
+    findMergedResults: (batch) => sources.findMergedResults(batch),
+    listRetries: (sourceIds) => sources.listRetries(sourceIds),
+  }) satisfies SourceStore;
 
 const pausingMethods = (pausing: PostgresPausing, now: Now) =>
   ({

@@ -79,11 +79,14 @@ export class SqliteBatches {
   }
 
   insert(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): void {
-    write(this.#db, () => {
-      this.#assertRoom(batch.project, quotas?.openBatches ?? null);
-      this.#db.insert(batches).values(rowFromBatch(batch)).run();
-      if (receipt !== undefined) this.#idempotency.record(receipt);
-    });
+    write(this.#db, () => this.insertWithin(batch, receipt, quotas));
+  }
+
+  /** Takes part in a transaction. */
+  insertWithin(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): void {
+    this.#assertRoom(batch.project, quotas?.openBatches ?? null);
+    this.#db.insert(batches).values(rowFromBatch(batch)).run();
+    if (receipt !== undefined) this.#idempotency.record(receipt);
   }
 
   #assertRoom(project: string, limit: number | null): void {

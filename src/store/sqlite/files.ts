@@ -11,6 +11,7 @@ import {
   isFileThatMayExpire,
   isListed,
   isOpenBatch,
+  isOpenMerged,
   isPendingUpload,
   statusIn,
 } from "./conditions.ts";
@@ -140,10 +141,12 @@ export class SqliteFiles {
    * end. A batch that only waits for validation does not count: its claimer will find the file deleted.
    */
   listUnused(limit: number): StoredFile[] {
-    const isRead = sql`exists (
+    const isRead = sql`(exists (
       select 1 from batches
       where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
-        and (not (${statusIn("validating")}) or lease_owner is not null))`;
+        and (not (${statusIn("validating")}) or lease_owner is not null))
+      or exists (select 1 from batches where merged_output_file_id = files.id and ${isOpenMerged})
+      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged}))`;
     return this.#db
       .select()
       .from(files)

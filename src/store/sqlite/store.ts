@@ -20,6 +20,7 @@ import type { KeyStore } from "../keys.ts";
 import type { NudgeStore } from "../nudges.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
+import type { SourceStore } from "../sources.ts";
 import type { Store } from "../store.ts";
 import type { UsageStore } from "../usage.ts";
 import { SqliteBatches } from "./batches.ts";
@@ -43,6 +44,7 @@ import { SqliteOpenLists } from "./open-lists.ts";
 import { SqlitePausing } from "./pausing.ts";
 import { SqliteReplicas } from "./replicas.ts";
 import { SqliteSegments } from "./segments.ts";
+import { SqliteSources } from "./sources.ts";
 import { SqliteStopping } from "./stopping.ts";
 import { SqliteTidying } from "./tidying.ts";
 import { SqliteUploads } from "./uploads.ts";
@@ -145,6 +147,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new SqlitePausing(db), now),
+    ...sourceMethods(new SqliteSources(db, { batches, intents })),
 
     ...validationMethods(new SqliteValidation(db, deliveries), now),
     ...openListMethods(new SqliteOpenLists(db), now),
@@ -252,6 +255,13 @@ const validationMethods = (validation: SqliteValidation, now: Now) =>
     startBatchIfLeased: (lease, plan, quotas) =>
       validation.startIfLeased(lease, { plan, quotas }, now()),
   }) satisfies Partial<Store>;
+
+const sourceMethods = (sources: SqliteSources) =>
+  ({
+    insertDerivedBatch: async (derived) => sources.insertDerived(derived),
+    findMergedResults: async (batch) => sources.findMergedResults(batch),
+    listRetries: async (sourceIds) => sources.listRetries(sourceIds),
+  }) satisfies SourceStore;
 
 const pausingMethods = (pausing: SqlitePausing, now: Now) =>
   ({

@@ -1,0 +1,41 @@
+/** Limits how many clients do something long at a time, in all and of one project. */
+import { PublicError } from "../errors.ts";
+
+const RETRY_MS = 1_000;
+
+interface PlaceLimits {
+  readonly total: number;
+  readonly ofProject: number;
+  /** The message for a client that finds no place. */
+  readonly message: string;
+}
+
+export class Places {
+  readonly #limits: PlaceLimits;
+  readonly #counts = new Map<string, number>();
+
+  constructor(limits: PlaceLimits) {
+    this.#limits = limits;
+  }
+
+  /** Takes a place until the returned object is disposed of. */
+  take(project: string): Disposable {
+    const counts = this.#counts;
+    const total = counts.values().reduce((sum, count) => sum + count, 0);
+    const own = counts.get(project) ?? 0;
+    if (total >= this.#limits.total || own >= this.#limits.ofProject) {
+      throw new PublicError("unavailable", this.#limits.message, { retryAfterMs: RETRY_MS });
+    }
+    counts.set(project, own + 1);
+    let isReleased = false;
+    return {
+      [Symbol.dispose]() {
+        if (isReleased) return;
+        isReleased = true;
+        const left = (counts.get(project) ?? 1) - 1;
+        if (left > 0) counts.set(project, left);
+        else counts.delete(project);
+      },
+    };
+  }
+}

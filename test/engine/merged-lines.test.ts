@@ -1,0 +1,181 @@
+/** Lines of an ended batch run again as a batch of their own, whose results may be merged with those of the first. */
+import { expect, test } from "vitest";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+interface Shown {
+  readonly id: string;
+  readonly status: string;
+  readonly input_file_id: string;
+  readonly x_batchd: {
+    readonly from: { batch: string; lines: string; merge: boolean } | null;
+    readonly retried_by: readonly string[];
+  };
+  readonly error?: { readonly message: string; readonly param: string | null };
+}
+
+async function create(service: TestService, from: object, more: object = {}) {
+  const response = await fetch(`${service.url}/v1/batches`, {
+    method: "POST",
+    body: JSON.stringify({
+      ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+      ...{ x_batchd: { from }, ...more },
+    }),
+  });
+  return { status: response.status, body: (await response.json()) as Shown };
+}
+
+const look = async (service: TestService, id: string) =>
+  (await service.openai.batches.retrieve(id)) as unknown as Shown;
+
+/** Every third line fails when it is sent first; each seventh always. */
+const isBad = (n: number) => n % 7 === 0;
+const failsFirst = (n: number) => n % 3 === 0 || isBad(n);
+const contentOf = (n: number) => {
+  if (isBad(n)) return "[[status 400]]";
+  return failsFirst(n) ? `[[status 400 x1]] Say ${n}` : `Say ${n}`;
+};
+const LINES = 700;
+const numbers = Array.from({ length: LINES }, (_, i) => i + 1);
+const inputLines = numbers.map((n) => chatLine(`line-${n}`, contentOf(n)));
+const idsOf = (wanted: readonly number[]) => wanted.map((n) => `line-${n}`);
+
+test("the failed lines run again, and a merged retry has the rows of all lines, in order, also while it runs and when it is retried itself", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const first = await service.run([...inputLines.slice(0, 350), "", ...inputLines.slice(350)]);
+  const failed = numbers.filter(failsFirst);
+  expect(first.request_counts).toMatchObject({ total: LINES, failed: failed.length });
+
+  upstream.hold();
+  const made = await create(service, { batch: first.id, lines: "failed", merge: true });
+  expect([made.status, made.body.x_batchd.from]).toEqual([
+    200,
+    { batch: first.id, lines: "failed", merge: true },
+  ]);
+  expect((await look(service, first.id)).x_batchd.retried_by).toEqual([made.body.id]);
+  const input = await service.text(made.body.input_file_id);
+  expect(input).toBe(failed.map((n) => `${inputLines[n - 1]}\n`).join(""));
+  // What is kept of the first batch is there before the lines that run again.
+  await upstream.reached(upstream.total + 1);
+  const early = await (await fetch(`${service.url}/v1/batches/${made.body.id}/output`)).text();
+  expect(early.split("\n").length - 1).toBe(LINES - failed.length);
+  // The results of the first batch may be deleted once the retry has begun.
+  for (const id of [first.output_file_id, first.error_file_id, first.input_file_id]) {
+    if (id != null && id !== first.input_file_id) await service.openai.files.delete(id);
+  }
+  upstream.release();
+  const second = await service.ended(made.body.id);
+  const bad = numbers.filter(isBad);
+  expect(second.request_counts).toEqual({
+    ...{ total: failed.length, completed: failed.length - bad.length, failed: bad.length },
+  });
+  const output = await service.rows(second.output_file_id);
+  expect(output.map((row) => row.custom_id)).toEqual(idsOf(numbers.filter((n) => !isBad(n))));
+  const errors = await service.rows(second.error_file_id);
+  expect(errors.map((row) => row.custom_id)).toEqual(idsOf(bad));
+  // The rows have the numbers of the first input, where line 351 is blank.
+  const tail = await fetch(`${service.url}/v1/batches/${second.id}/errors?after_line=700`);
+  expect(await tail.text()).toContain('"x_batchd":{"line":701}');
+
+  const third = await create(service, { batch: second.id, lines: "failed", merge: true });
+  expect(await service.text(third.body.input_file_id)).toBe(
+    bad.map((n) => `${inputLines[n - 1]}\n`).join(""),
+  );
+  const ended = await service.ended(third.body.id);
+  const last = await service.rows(ended.error_file_id);
+  expect(last.map((row) => row.custom_id)).toEqual(idsOf(bad));
+  expect(await service.rows(ended.output_file_id)).toHaveLength(LINES - bad.length);
+});
+
+test("the lines of a cancelled batch that did not run count as failed, and the others can run again too", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 2 }],
+    },
+  });
+  upstream.hold();
+  const { id } = await service.submit(inputLines.slice(0, 20));
+  await upstream.reached(2);
+  const open = await create(service, { batch: id });
+  expect([open.status, open.body.error]).toMatchObject([
+    409,
+    {
+      message: "Cannot run lines of a batch with status 'in_progress' again.",
+      param: "x_batchd.from",
+    },
+  ]);
+  await service.openai.batches.cancel(id);
+  upstream.release();
+  const cancelled = await service.ended(id);
+  const done = cancelled.request_counts?.completed ?? 0;
+  expect(done).toBeGreaterThan(0);
+  const textOf = async (lines: string) => {
+    const { body } = await create(service, { batch: id, lines });
+    return (await service.text(body.input_file_id)).split("\n").slice(0, -1);
+  };
+  const succeeded = await textOf("succeeded");
+  expect(succeeded).toHaveLength(done);
+  const failed = await textOf("failed");
+  expect([...succeeded, ...failed].toSorted()).toEqual(inputLines.slice(0, 20).toSorted());
+  expect(await textOf("all")).toEqual(inputLines.slice(0, 20));
+  const shown = await look(service, id);
+  expect(shown.x_batchd.retried_by).toHaveLength(3);
+});
+
+test("a retry is refused, and nothing is stored, where it cannot be", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const good = await service.run([chatLine("a", "Hello")]);
+  const filesBefore = (await service.openai.files.list()).data.length;
+  const refusals: [object, object, number, string | null][] = [
+    [{ batch: good.id }, {}, 409, "x_batchd.from"],
+    [{ batch: "batch_unknown" }, {}, 404, "x_batchd.from.batch"],
+    [{ batch: "file-unknown" }, {}, 400, "x_batchd.from.batch"],
+    [{ batch: good.id, lines: "some" }, {}, 400, "x_batchd.from.lines"],
+    [{ batch: good.id, more: 1 }, {}, 400, "x_batchd.from.more"],
+    [{ lines: "all" }, {}, 400, "x_batchd.from.batch"],
+    [{ batch: good.id, lines: "all" }, { endpoint: "/v1/embeddings" }, 400, "endpoint"],
+    [{ batch: good.id, lines: "all" }, { completion_window: "7h" }, 400, "completion_window"],
+    [{ batch: good.id, lines: "all" }, { input_file_id: "file-a" }, 400, "input_file_id"],
+  ];
+  for (const [from, more, status, param] of refusals) {
+    const refused = await create(service, from, more);
+    expect([refused.status, refused.body.error?.param]).toEqual([status, param]);
+  }
+  await service.openai.files.delete(good.input_file_id);
+  const gone = await create(service, { batch: good.id, lines: "all" });
+  expect([gone.status, gone.body.error?.message]).toEqual([
+    409,
+    `The input file of the batch '${good.id}' was deleted. Upload its lines again.`,
+  ]);
+  expect((await service.openai.files.list()).data).toHaveLength(filesBefore - 1);
+});
+
+test("an Idempotency-Key makes one retry, and the quotas of the project hold", async () => {
+  await using upstream = await startUpstream();
+  const projects = [{ name: "default", quotas: { files: 4 } }];
+  await using service = await startTestService({
+    config: {
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      projects,
+    },
+  });
+  const { id } = await service.run([chatLine("a", "Hello")]);
+  const body = JSON.stringify({
+    ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+    x_batchd: { from: { batch: id, lines: "all" } },
+  });
+  const ask = async () => {
+    const headers = { "idempotency-key": "again" };
+    const response = await fetch(`${service.url}/v1/batches`, { method: "POST", headers, body });
+    return (await response.json()) as Shown;
+  };
+  const made = await ask();
+  expect(await ask()).toEqual(made);
+  await service.ended(made.id);
+  expect((await look(service, id)).x_batchd.retried_by).toEqual([made.id]);
+  const over = await create(service, { batch: id, lines: "all" });
+  expect([over.status, over.body.error?.message]).toEqual([429, expect.stringContaining("files")]);
+});
