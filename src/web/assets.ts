@@ -15,12 +15,21 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: "image/svg+xml",
 };
 
-const OWN = ["app.css", "icon.svg", "app.js", "actions.js", "live.js", "times.js"];
+const OWN = [
+  ...["app.css", "icon.svg", "app.js", "actions.js", "live.js", "times.js", "visible.js"],
+  ...["files.js", "upload.js", "new-batch.js", "input-check.js", "template.js"],
+];
 
 /** The files of packages, by the name that the page has for them. */
-const OF_PACKAGES: Readonly<Record<string, string>> = {
-  "idiomorph.js": "idiomorph/dist/idiomorph.min.js",
+const OF_PACKAGES: Readonly<Record<string, () => string>> = {
+  "idiomorph.js": () => import.meta.resolve("idiomorph/dist/idiomorph.min.js"),
+  "uplot.js": () => import.meta.resolve("uplot/dist/uPlot.iife.min.js"),
+  "uplot.css": () => import.meta.resolve("uplot/dist/uPlot.min.css"),
+  "papaparse.js": () => import.meta.resolve("papaparse/papaparse.min.js"),
 };
+
+/** Whether a script is one of a package, which defines a name for our modules. */
+export const isLibrary = (name: string): boolean => name in OF_PACKAGES;
 
 interface Asset {
   readonly type: string;
@@ -47,9 +56,7 @@ function load(): Assets {
   const byName = new Map<string, Asset>();
   const addresses = [
     ...OWN.map((name) => [name, new URL(`./assets/${name}`, import.meta.url).href] as const),
-    ...Object.entries(OF_PACKAGES).map(
-      ([name, path]) => [name, import.meta.resolve(path)] as const,
-    ),
+    ...Object.entries(OF_PACKAGES).map(([name, locate]) => [name, locate()] as const),
   ];
   for (const [name, address] of addresses) {
     const bytes = readFileSync(new URL(address));

@@ -16,7 +16,7 @@ interface Action {
   readonly ask?: { readonly title: string; readonly detail: string; readonly choice?: Choice };
   /** The page to show afterwards, below the root. */
   readonly next?: string;
-  readonly tone?: "danger" | "primary";
+  readonly tone?: "danger" | "primary" | "quiet";
 }
 
 /** A box to tick in the question, and the path that is called if it is ticked. */
@@ -25,7 +25,7 @@ interface Choice {
   readonly path: string;
 }
 
-const actionButton = ({ label, method, path, ask, next, tone }: Action): Html =>
+export const actionButton = ({ label, method, path, ask, next, tone }: Action): Html =>
   html`<button type="button" class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}>${label}</button>`;
 
 export function batchActions({ root, caller }: Asked, batch: BatchObject): Html {

@@ -1,5 +1,6 @@
 /** The list of batches. */
 import type { BatchObject } from "../contract/batch.ts";
+import { filterForm, filterOf } from "./batch-filter.ts";
 import { formatCompact, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
@@ -23,27 +24,31 @@ export const batchesPage: Page = {
     };
     return {
       ok: true,
-      value: { title: "Batches", parts: [heading(), list], isOver: false },
+      value: { title: "Batches", parts: [heading(asked), list], isOver: false },
     };
   },
 };
 
-function listQuery({ query }: Asked): URLSearchParams {
-  const params = new URLSearchParams({ limit: String(ROWS) });
-  const after = query.get("after");
+function listQuery(asked: Asked): URLSearchParams {
+  const params = new URLSearchParams({ limit: String(ROWS), ...filterOf(asked) });
+  const after = asked.query.get("after");
   if (after !== null) params.set("after", after);
   return params;
 }
 
-const heading = (): Part => ({
+const heading = (asked: Asked): Part => ({
   id: "heading",
-  html: html`<div id="heading" class="head"><h1>Batches</h1></div>`,
+  html: html`<div id="heading"><div class="head"><h1>Batches</h1>${
+    asked.caller.scopes.includes("write")
+      ? html`<a class="button primary" href="${asked.root}new">New batch</a>`
+      : ""
+  }</div>${filterForm(asked)}</div>`,
 });
 
 const empty = ({ query }: Asked): Html =>
   query.size > 0
     ? html`<div class="empty"><h2>No batch matches</h2><p><a href="./">Show all batches</a></p></div>`
-    : html`<div class="empty"><h2>No batches yet</h2><p>Upload a JSONL file and create a batch, and it appears here by itself.</p></div>`;
+    : html`<div class="empty"><h2>No batches yet</h2><p><a href="./new">Create one</a> from a JSONL or CSV file, here or by the API. It appears by itself.</p></div>`;
 
 const table = (
   asked: Asked,

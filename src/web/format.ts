@@ -47,3 +47,10 @@ function trimmedAmount(amount: string): string {
   if (value === 0) return "0.00";
   return value < 1 ? value.toPrecision(3).replace(/^0\.0*$/, "0") : value.toFixed(2);
 }
+const UNITS = ["B", "kB", "MB", "GB", "TB"] as const;
+
+export function formatBytes(bytes: number): string {
+  const exponent = bytes < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(bytes) / 3));
+  const value = bytes / 1000 ** exponent;
+  return `${exponent === 0 ? value : value.toFixed(value < 10 ? 1 : 0)} ${UNITS[exponent]}`;
+}

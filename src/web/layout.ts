@@ -1,13 +1,14 @@
 /** The frame of every page: its head, the bar at the top, and the dialog that asks before something is destroyed. */
 import type { Scope } from "../contract/scope.ts";
 import { version } from "../version.ts";
-import { assetPath } from "./assets.ts";
+import { assetPath, isLibrary } from "./assets.ts";
 import type { Visit } from "./guard.ts";
 import { type Html, html, untrusted } from "./html.ts";
 
 /** The entries of the bar, each for people with one of these scopes. */
 const ENTRIES: readonly (readonly [path: string, label: string, scopes: readonly Scope[]])[] = [
   ["", "Batches", ["read"]],
+  ["files", "Files", ["read"]],
 ];
 
 export interface Frame {
@@ -19,19 +20,23 @@ export interface Frame {
   readonly visit: Visit;
   /** The path of the events that keep the page up to date; null for a page that stands still. */
   readonly livePath: string | null;
+  /** Scripts besides those of every page. */
+  readonly scripts: readonly string[];
 }
 
 const has = (visit: Pick<Visit, "caller">, ...scopes: readonly Scope[]): boolean =>
   scopes.some((scope) => visit.caller.scopes.includes(scope));
 
 export const layout = (frame: Frame, main: Html): Html => {
-  const { title, root, visit, livePath } = frame;
+  const { title, root, visit, livePath, scripts } = frame;
   return html`<!doctype html>
 <html lang="en" data-root="${root}" data-token="${visit.token}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
 <head>
 ${head(title, root, "app.css")}
 <script src="${root}${assetPath("idiomorph.js")}" defer></script>
+${scripts.filter((name) => isLibrary(name)).map((name) => html`<script src="${root}${assetPath(name)}" defer></script>`)}
 <script src="${root}${assetPath("app.js")}" type="module"></script>
+${scripts.filter((name) => !isLibrary(name)).map((name) => html`<script src="${root}${assetPath(name)}" type="module"></script>`)}
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>

@@ -12,6 +12,7 @@ export interface Asked {
   readonly id: string;
   readonly query: URLSearchParams;
   readonly root: string;
+  readonly nowMs: number;
 }
 
 /** A page of a list of the API. */
@@ -41,6 +42,8 @@ export interface Page {
   readonly path: string;
   /** The pause between two polls while the page is open; null for a page that stands still. */
   readonly pollMs: number | null;
+  /** Scripts besides those of every page, in their order. */
+  readonly scripts?: readonly string[];
   view(asked: Asked): Promise<Answer<View>>;
 }
 

@@ -14,7 +14,7 @@ const TONES: Readonly<Record<BatchStatus, string>> = {
   cancelled: "idle",
 };
 
-const statusLabel = (status: string): string => status.replaceAll("_", " ");
+export const statusLabel = (status: string): string => status.replaceAll("_", " ");
 
 /** The state as people see it: a pause and a wait are more to know than the status. */
 export function statusPill({ status, x_batchd }: BatchObject): Html {

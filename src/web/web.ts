@@ -11,16 +11,18 @@ import { Api } from "./api.ts";
 import { mountAssets } from "./assets.ts";
 import { batchPage } from "./batch-page.ts";
 import { batchesPage } from "./batches-page.ts";
+import { filesPage } from "./files-page.ts";
 import { isAllowed, type Visit, visitOf } from "./guard.ts";
 import { html } from "./html.ts";
 import { layout } from "./layout.ts";
 import { Live } from "./live.ts";
+import { newBatchPage } from "./new-batch-page.ts";
 import { type Asked, type Page, refusalView } from "./page.ts";
 import { answerHtml, protectData } from "./respond.ts";
 import { Sessions, type SessionsDeps } from "./sessions.ts";
 import { answerSignIn, mountSignIn, type SignInDeps } from "./sign-in.ts";
 
-const PAGES: readonly Page[] = [batchesPage, batchPage];
+const PAGES: readonly Page[] = [batchesPage, batchPage, newBatchPage, filesPage];
 
 export interface WebDeps extends SessionsDeps, Pick<SignInDeps, "audit"> {
   readonly clock: Clock;
@@ -65,7 +67,7 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     const isLive = answer.ok && page.pollMs !== null && !view.isOver;
     const livePath = isLive ? `web/live/${path}${query}` : null;
     const main = html`${view.parts.map((part) => part.html)}`;
-    const frame = { title: view.title, path, root, visit, livePath };
+    const frame = { title: view.title, path, root, visit, livePath, scripts: page.scripts ?? [] };
     return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
   });
 }
@@ -90,7 +92,7 @@ function mountEvents(
     return live.answer(c, {
       key: JSON.stringify([project, scopes, path, asked.query.toString()]),
       pollMs: page.pollMs ?? 1_000,
-      view: () => page.view(asked),
+      view: () => page.view({ ...asked, nowMs: c.get("clock").nowMs() }),
       isAllowed: async () => (await visitOf(c, sessions)) !== null,
     });
   });
@@ -104,6 +106,7 @@ function askedBy(
   return {
     ...rest,
     caller,
+    nowMs: c.get("clock").nowMs(),
     id: c.req.param("id") ?? "",
     query: new URL(c.req.url).searchParams,
   };

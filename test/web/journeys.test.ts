@@ -1,6 +1,6 @@
 /** People at the web page, in a real browser, with a real server and running batches. */
 import { readFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -179,6 +179,113 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to find.
       expect(await page.content()).not.toMatch(/[\u001b\u0007\u202e\u2066\u0085\u200b]/);
     }
+  });
+
+  test("a CSV file becomes a batch through a template, with a preview of three lines", async () => {
+    const page = await openPage("/new");
+    const buffer = Buffer.from('id,country\na,Peru\nb,"Chad, the"\nc,Laos\nd,Mali\n');
+    await page
+      .locator("input[type=file]")
+      .setInputFiles({ name: "c.csv", mimeType: "text/csv", buffer });
+    await page.getByText("4 rows.").waitFor();
+    await page.getByLabel("Prompt for each row").fill("Capital of {{country}} {{city}}?");
+    await page.getByText("There is no column {{city}}.").waitFor();
+    await page.getByLabel("Prompt for each row").fill("Capital of {{country}}?");
+    await page.getByLabel("Model").fill("test-model");
+    const lines = await page.locator("#lines pre").allTextContents();
+    expect(lines.map((line) => JSON.parse(line))).toEqual(
+      [
+        ["a", "Peru"],
+        ["b", "Chad, the"],
+        ["c", "Laos"],
+      ].map(([custom_id, country]) => ({
+        ...{ custom_id, method: "POST", url: "/v1/chat/completions" },
+        body: {
+          model: "test-model",
+          messages: [{ role: "user", content: `Capital of ${country}?` }],
+        },
+      })),
+    );
+    await page.getByLabel("Metadata").fill("team=search\nrun=7");
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.waitForURL(/batches\/batch_/);
+    const id = page.url().split("/").at(-1)!;
+    const { output_file_id: output, metadata } = await service.ended(id);
+    expect(metadata).toEqual({ team: "search", run: "7" });
+    expect((await service.rows(output)).map(({ custom_id }) => custom_id)).toEqual([
+      "a",
+      "b",
+      "c",
+      "d",
+    ]);
+  });
+
+  test("a JSONL file with faults is not sent, and the faults have line numbers", async () => {
+    const page = await openPage("/new");
+    const good = chatLine("a", "b");
+    const choose = (lines: readonly string[]) =>
+      page.locator("input[type=file]").setInputFiles({
+        ...{ name: "in.jsonl", mimeType: "", buffer: Buffer.from(lines.join("\n")) },
+      });
+    const { data } = await service.openai.files.list();
+    await choose([good, "{", good, JSON.stringify({ custom_id: "c" })]);
+    await page.getByText("Line 4: method must be POST.").waitFor();
+    expect(await page.locator(".faults li").allTextContents()).toEqual([
+      "Line 2: The line is not a JSON object.",
+      "Line 3: custom_id is the same as on a line before.",
+      "Line 4: method must be POST.",
+    ]);
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.getByText("Choose a file first.").waitFor();
+    expect((await service.openai.files.list()).data).toEqual(data);
+    await choose([good]);
+    await page.getByText("1 lines, no fault found.").waitFor();
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.waitForURL(/batches\/batch_/);
+    await service.ended(page.url().split("/").at(-1)!);
+  });
+
+  test("a file above 64 MB goes in parts, and a lost part goes again", async () => {
+    const page = await openPage("/files");
+    const path = join(folder, "large.jsonl");
+    const line = `${chatLine("a", "x".repeat(65_000))}\n`;
+    await writeFile(path, line.repeat(1_050));
+    await page.evaluate(`
+      const { send } = XMLHttpRequest.prototype;
+      window.sent = 0;
+      XMLHttpRequest.prototype.send = function (body) {
+        send.call(this, body);
+        if (window.sent++ === 1) this.abort();
+      };`);
+    await page.locator("input[type=file]").setInputFiles(path);
+    await page.getByText("large.jsonl is uploaded.").waitFor();
+    const row = page.locator("tr", { hasText: "large.jsonl" });
+    await row.waitFor();
+    const [file] = (await service.openai.files.list({ limit: 1 })).data;
+    expect([file?.filename, file?.bytes]).toEqual(["large.jsonl", line.length * 1_050]);
+    expect(await page.evaluate("window.sent")).toBe(6);
+    await row.getByRole("button", { name: "First lines" }).click();
+    await page.getByRole("dialog").getByText('"custom_id":"a"').waitFor();
+    await page.keyboard.press("Escape");
+    await row.getByRole("button", { name: "Delete" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await row.waitFor({ state: "detached" });
+  });
+
+  test("the list keeps to its filters", async () => {
+    const { id } = await service.run([chatLine("a", "b")]);
+    const page = await openPage("/");
+    await page.locator(`#row-${id}`).waitFor();
+    await page.getByLabel("Status").selectOption("failed");
+    await page.getByRole("button", { name: "Filter" }).click();
+    await page.waitForURL(/status=failed/);
+    expect(await page.locator(`#row-${id}`).count()).toBe(0);
+    await page.goto(
+      `${service.url}/?status=completed&age=24h&model=test-model&endpoint=/v1/chat/completions`,
+    );
+    await page.locator(`#row-${id}`).waitFor();
+    await page.goto(`${service.url}/?metadata=team%3Dnone`);
+    await page.getByText("No batch matches").waitFor();
   });
 
   test.each([

@@ -1,0 +1,189 @@
+/** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
+import { callApi } from "./actions.js";
+import { checkLines } from "./input-check.js";
+import { lineOf, unknownColumns } from "./template.js";
+import { takeDrops, uploadIn } from "./upload.js";
+import { visible } from "./visible.js";
+
+const PREVIEW_LINES = 3;
+
+const form = /** @type {HTMLFormElement} */ (document.getElementById("new"));
+
+/** @template {HTMLElement} T @param {string} selector @returns {T} */
+const find = (selector) => /** @type {T} */ (form.querySelector(selector));
+/** @param {string} name */
+const fieldOf = (name) => String(new FormData(form).get(name) ?? "").trim();
+
+/**
+ * What the chosen file holds: lines as they are, or rows for the template.
+ *
+ * @type {{ kind: "lines", file: File } | { kind: "rows", file: File, columns: string[], rows: import("./template.js").Row[] } | null}
+ */
+let input = null;
+
+const picker = form.querySelector("input[type=file]");
+if (picker instanceof HTMLInputElement) {
+  takeDrops(find(".drop-zone"));
+  picker.addEventListener("change", () => void take(picker.files?.[0]));
+  form.addEventListener("input", (event) => {
+    if (event.target !== picker) showLines();
+  });
+}
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void create();
+});
+
+/** @param {File | undefined} file */
+async function take(file) {
+  input = null;
+  find("#template").hidden = true;
+  showFault("");
+  if (file === undefined) return;
+  find("#checked").textContent = `Checking ${file.name} …`;
+  if (/\.csv$/i.test(file.name) || file.type === "text/csv") await takeRows(file);
+  else await takeLines(file);
+}
+
+/** @param {File} file */
+async function takeLines(file) {
+  const { lineCount, faults, url } = await checkLines(file);
+  if (faults.length > 0) {
+    showFaults(faults);
+    return;
+  }
+  input = { kind: "lines", file };
+  const endpoint = /** @type {HTMLSelectElement} */ (find("select[name=endpoint]"));
+  if ([...endpoint.options].some(({ value }) => value === url)) endpoint.value = url ?? "";
+  find("#checked").textContent = `${lineCount.toLocaleString("en")} lines, no fault found.`;
+}
+
+/** @param {File} file */
+async function takeRows(file) {
+  /** @type {PapaResult} */
+  const { data, errors, meta } = await new Promise((resolve) => {
+    Papa.parse(file, { header: true, skipEmptyLines: "greedy", complete: resolve });
+  });
+  // The line of the header is the first one.
+  const faults = errors.map(({ row, message }) => ({ line: (row ?? 0) + 2, message }));
+  const columns = meta.fields ?? [];
+  if (data.length === 0) faults.push({ line: 1, message: "There is no row below the header." });
+  if (faults.length > 0) {
+    showFaults(faults.slice(0, 10));
+    return;
+  }
+  input = { kind: "rows", file, columns, rows: data };
+  find("#checked").textContent = `${data.length.toLocaleString("en")} rows.`;
+  find("#columns").textContent = `Columns: ${columns.map((name) => `{{${name}}}`).join(" ")}`;
+  const prompt = /** @type {HTMLTextAreaElement} */ (find("#prompt"));
+  if (prompt.value === "") prompt.value = columns.length === 0 ? "" : `{{${columns.at(-1)}}}`;
+  find("#template").hidden = false;
+  showLines();
+}
+
+/** @param {{ line: number, message: string }[]} faults */
+function showFaults(faults) {
+  const list = document.createElement("ul");
+  list.className = "faults";
+  for (const { line, message } of faults) {
+    const item = document.createElement("li");
+    item.textContent = `Line ${line}: ${visible(message)}`;
+    list.append(item);
+  }
+  find("#checked").replaceChildren("Nothing was sent. The first faults:", list);
+}
+
+const template = () => ({
+  endpoint: fieldOf("endpoint"),
+  model: fieldOf("model"),
+  prompt: /** @type {HTMLTextAreaElement} */ (find("#prompt")).value,
+  system: /** @type {HTMLTextAreaElement} */ (find("#system")).value,
+});
+
+function showLines() {
+  if (input?.kind !== "rows") return;
+  const unknown = unknownColumns(template().prompt, input.columns);
+  showFault(
+    unknown.length === 0
+      ? ""
+      : `There is no column ${unknown.map((name) => `{{${name}}}`).join(", ")}.`,
+  );
+  const lines = input.rows.slice(0, PREVIEW_LINES).map((row, at) => {
+    const text = document.createElement("pre");
+    text.tabIndex = 0;
+    text.textContent = visible(JSON.stringify(lineOf(row, at + 1, template())));
+    return text;
+  });
+  find("#lines").replaceChildren(...lines);
+}
+
+/** @param {string} message */
+function showFault(message) {
+  find("#fault").textContent = message;
+}
+
+async function create() {
+  showFault("");
+  const problem = problemOf();
+  if (problem !== null) {
+    showFault(problem);
+    return;
+  }
+  const button = /** @type {HTMLButtonElement} */ (find("#create"));
+  button.disabled = true;
+  const answer = await send();
+  button.disabled = false;
+  if (!answer.ok) showFault(answer.message);
+  else location.assign(`${document.documentElement.dataset["root"]}batches/${answer.value.id}`);
+}
+
+/** @returns {string | null} */
+function problemOf() {
+  if (input === null && fieldOf("known") === "") return "Choose a file first.";
+  if (input?.kind !== "rows") return null;
+  const { prompt, model } = template();
+  if (prompt.trim() === "") return "Write a prompt for each row.";
+  if (model === "") return "Name the model that answers the rows.";
+  const unknown = unknownColumns(prompt, input.columns);
+  return unknown.length === 0 ? null : `There is no column {{${unknown[0]}}}.`;
+}
+
+async function send() {
+  const known = fieldOf("known");
+  let fileId = known;
+  if (known === "") {
+    const uploaded = await uploadIn(form, inputFile());
+    if (!uploaded.ok) return uploaded;
+    fileId = uploaded.value.id;
+  }
+  return callApi("POST", "batches", JSON.stringify(batchRequest(fileId)));
+}
+
+function inputFile() {
+  if (input?.kind !== "rows") return /** @type {{ file: File }} */ (input).file;
+  const lines = input.rows.map((row, at) => `${JSON.stringify(lineOf(row, at + 1, template()))}\n`);
+  return new File(lines, input.file.name.replace(/\.csv$/i, ".jsonl"));
+}
+
+/** @param {string} fileId */
+function batchRequest(fileId) {
+  const pairs = fieldOf("metadata")
+    .split("\n")
+    .filter((line) => line.includes("="))
+    .map((line) => [
+      line.slice(0, line.indexOf("=")).trim(),
+      line.slice(line.indexOf("=") + 1).trim(),
+    ]);
+  const model = fieldOf("model");
+  const own = {
+    priority: Number(fieldOf("priority") || 0),
+    ...(model !== "" && { default_model: model }),
+  };
+  return {
+    input_file_id: fileId,
+    endpoint: fieldOf("endpoint"),
+    completion_window: fieldOf("window"),
+    ...(pairs.length > 0 && { metadata: Object.fromEntries(pairs) }),
+    x_batchd: own,
+  };
+}

@@ -1,0 +1,191 @@
+/**
+ * Uploads a file with its progress. A large one goes in parts by the Uploads API. After a broken connection, or a reload of
+ * the page, the same file goes on with the first part that is missing.
+ */
+import { callApi } from "./actions.js";
+
+/** @typedef {{ ok: true, value: any } | { ok: false, message: string }} Answer */
+/** @typedef {(sentBytes: number, note?: string) => void} OnProgress */
+
+const IN_PARTS_FROM_BYTES = 64 * 1024 * 1024;
+const PART_BYTES = 16 * 1024 * 1024;
+const ATTEMPTS = 5;
+const PAUSE_MS = 1_000;
+/** The server gives an upload an hour. One that is nearly over is begun anew. */
+const RESUMABLE_MS = 50 * 60_000;
+
+/**
+ * @param {File} file
+ * @param {OnProgress} onProgress
+ * @returns {Promise<Answer>} the file object
+ */
+export function upload(file, onProgress) {
+  return file.size > IN_PARTS_FROM_BYTES ? inParts(file, onProgress) : whole(file, onProgress);
+}
+
+/**
+ * @param {File} file
+ * @param {OnProgress} onProgress
+ */
+function whole(file, onProgress) {
+  const form = new FormData();
+  form.set("purpose", "batch");
+  form.set("file", file);
+  return send("files", form, onProgress);
+}
+
+/**
+ * Sends a form. `fetch` cannot say how far an upload is.
+ *
+ * @param {string} path
+ * @param {FormData} form
+ * @param {OnProgress} onProgress
+ * @returns {Promise<Answer>}
+ */
+function send(path, form, onProgress) {
+  const { root = "./", token = "" } = document.documentElement.dataset;
+  const request = new XMLHttpRequest();
+  request.open("POST", `${root}web/v1/${path}`);
+  request.setRequestHeader("x-batchd-token", token);
+  request.responseType = "json";
+  request.upload.addEventListener("progress", ({ loaded }) => onProgress(loaded));
+  return new Promise((resolve) => {
+    const fail = () => resolve({ ok: false, message: "The connection was lost." });
+    request.addEventListener("error", fail);
+    request.addEventListener("abort", fail);
+    request.addEventListener("load", () => {
+      const { status, response } = request;
+      if (status < 300) resolve({ ok: true, value: response });
+      else
+        resolve({
+          ok: false,
+          message: response?.error?.message ?? `The server answered ${status}.`,
+        });
+    });
+    request.send(form);
+  });
+}
+
+/**
+ * @typedef {object} Saved
+ * @property {string} id
+ * @property {string[]} partIds
+ * @property {number} startedAtMs
+ */
+
+/**
+ * @param {File} file
+ * @param {OnProgress} onProgress
+ * @returns {Promise<Answer>}
+ */
+async function inParts(file, onProgress) {
+  const place = `batchd upload ${file.name} ${file.size} ${file.lastModified}`;
+  const begun = restored(place) ?? (await begin(file, place));
+  if (typeof begun === "string") return { ok: false, message: begun };
+  for (let at = begun.partIds.length; at * PART_BYTES < file.size; at++) {
+    const start = at * PART_BYTES;
+    const sent = await sendPart(file.slice(start, start + PART_BYTES), begun.id, (bytes, note) =>
+      onProgress(start + Math.min(bytes, PART_BYTES), note),
+    );
+    if (!sent.ok)
+      return { ok: false, message: `${sent.message} Choose the same file again to go on.` };
+    begun.partIds.push(sent.value.id);
+    localStorage.setItem(place, JSON.stringify(begun));
+  }
+  const body = JSON.stringify({ part_ids: begun.partIds });
+  const completed = await callApi("POST", `uploads/${begun.id}/complete`, body);
+  localStorage.removeItem(place);
+  return completed.ok ? { ok: true, value: completed.value.file } : completed;
+}
+
+/**
+ * @param {string} place
+ * @returns {Saved | null}
+ */
+function restored(place) {
+  const text = localStorage.getItem(place);
+  if (text === null) return null;
+  /** @type {Saved} */
+  const saved = JSON.parse(text);
+  return Date.now() - saved.startedAtMs < RESUMABLE_MS ? saved : null;
+}
+
+/**
+ * @param {File} file
+ * @param {string} place
+ * @returns {Promise<Saved | string>} the upload, or why there is none
+ */
+async function begin(file, place) {
+  const request = {
+    filename: file.name,
+    purpose: "batch",
+    bytes: file.size,
+    mime_type: "application/jsonl",
+  };
+  const created = await callApi("POST", "uploads", JSON.stringify(request));
+  if (!created.ok) return created.message;
+  /** @type {Saved} */
+  const saved = { id: created.value.id, partIds: [], startedAtMs: Date.now() };
+  localStorage.setItem(place, JSON.stringify(saved));
+  return saved;
+}
+
+/**
+ * @param {Blob} part
+ * @param {string} id
+ * @param {OnProgress} onProgress
+ */
+async function sendPart(part, id, onProgress) {
+  for (let attempt = 1; ; attempt++) {
+    const form = new FormData();
+    form.set("data", part);
+    const answer = await send(`uploads/${id}/parts`, form, onProgress);
+    if (answer.ok || attempt === ATTEMPTS) return answer;
+    onProgress(0, "The connection was lost. Trying again …");
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * attempt));
+  }
+}
+
+/**
+ * Uploads with the bar of a form.
+ *
+ * @param {HTMLFormElement} form
+ * @param {File} file
+ */
+export async function uploadIn(form, file) {
+  const state = /** @type {HTMLElement} */ (form.querySelector(".upload-state"));
+  const bar = /** @type {HTMLProgressElement} */ (form.querySelector("progress"));
+  const text = /** @type {HTMLElement} */ (form.querySelector(".upload-text"));
+  state.hidden = false;
+  const answer = await upload(file, (sentBytes, note) => {
+    const share = file.size === 0 ? 1 : Math.min(1, sentBytes / file.size);
+    bar.value = share;
+    text.textContent = note ?? `${Math.floor(share * 100)}% of ${(file.size / 1e6).toFixed(1)} MB`;
+  });
+  state.hidden = answer.ok;
+  if (!answer.ok) text.textContent = answer.message;
+  return answer;
+}
+
+/**
+ * Lets people drop a file anywhere on a place, and marks it meanwhile.
+ *
+ * @param {HTMLElement} zone
+ */
+export function takeDrops(zone) {
+  const input = /** @type {HTMLInputElement} */ (zone.querySelector("input[type=file]"));
+  for (const name of ["dragenter", "dragover"]) {
+    zone.addEventListener(name, (event) => {
+      event.preventDefault();
+      zone.classList.add("over");
+    });
+  }
+  zone.addEventListener("dragleave", () => zone.classList.remove("over"));
+  zone.addEventListener("drop", (event) => {
+    event.preventDefault();
+    zone.classList.remove("over");
+    if (event.dataTransfer === null || event.dataTransfer.files.length === 0) return;
+    input.files = event.dataTransfer.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+}
