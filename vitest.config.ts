@@ -62,6 +62,7 @@ const SLOW = [
   "test/upstream/exchange/garbage.test.ts",
   "test/upstream/route.test.ts",
   "test/upstream/shared-circuits.test.ts",
+  "test/web/administration.test.ts",
   "test/web/journeys.test.ts",
   "test/webhooks/webhooks.test.ts",
 ];

@@ -17,7 +17,15 @@ const TYPES: Readonly<Record<string, string>> = {
 
 const OWN = [
   ...["app.css", "icon.svg", "app.js", "actions.js", "live.js", "times.js", "visible.js"],
-  ...["files.js", "upload.js", "new-batch.js", "input-check.js", "template.js"],
+  ...[
+    "files.js",
+    "upload.js",
+    "new-batch.js",
+    "input-check.js",
+    "template.js",
+    "keys.js",
+    "charts.js",
+  ],
 ];
 
 /** The files of packages, by the name that the page has for them. */

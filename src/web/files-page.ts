@@ -10,7 +10,7 @@ const ROWS = 25;
 
 export const filesPage: Page = {
   path: "/files",
-  pollMs: 5_000,
+  pollMs: 2_000,
   scripts: ["files.js"],
   async view(asked) {
     const params = new URLSearchParams({ limit: String(ROWS), order: "desc" });

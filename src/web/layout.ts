@@ -4,11 +4,26 @@ import { version } from "../version.ts";
 import { assetPath, isLibrary } from "./assets.ts";
 import type { Visit } from "./guard.ts";
 import { type Html, html, untrusted } from "./html.ts";
+import { maySeeUpstreams } from "./upstreams-page.ts";
 
-/** The entries of the bar, each for people with one of these scopes. */
-const ENTRIES: readonly (readonly [path: string, label: string, scopes: readonly Scope[]])[] = [
-  ["", "Batches", ["read"]],
-  ["files", "Files", ["read"]],
+interface Entry {
+  readonly path: string;
+  readonly label: string;
+  readonly isFor: (visit: Visit) => boolean;
+}
+
+const may =
+  (...scopes: readonly Scope[]) =>
+  ({ caller }: Visit): boolean =>
+    scopes.some((scope) => caller.scopes.includes(scope));
+
+/** The entries of the bar, each for the people who may see its page. */
+const ENTRIES: readonly Entry[] = [
+  { path: "", label: "Batches", isFor: may("read") },
+  { path: "files", label: "Files", isFor: may("read") },
+  { path: "upstreams", label: "Upstreams", isFor: maySeeUpstreams },
+  { path: "usage", label: "Usage", isFor: may("read", "admin") },
+  { path: "keys", label: "Keys", isFor: may("admin") },
 ];
 
 export interface Frame {
@@ -22,17 +37,15 @@ export interface Frame {
   readonly livePath: string | null;
   /** Scripts besides those of every page. */
   readonly scripts: readonly string[];
+  readonly styles: readonly string[];
 }
 
-const has = (visit: Pick<Visit, "caller">, ...scopes: readonly Scope[]): boolean =>
-  scopes.some((scope) => visit.caller.scopes.includes(scope));
-
 export const layout = (frame: Frame, main: Html): Html => {
-  const { title, root, visit, livePath, scripts } = frame;
+  const { title, root, visit, livePath, scripts, styles } = frame;
   return html`<!doctype html>
 <html lang="en" data-root="${root}" data-token="${visit.token}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
 <head>
-${head(title, root, "app.css")}
+${head(title, root, [...styles, "app.css"])}
 <script src="${root}${assetPath("idiomorph.js")}" defer></script>
 ${scripts.filter((name) => isLibrary(name)).map((name) => html`<script src="${root}${assetPath(name)}" defer></script>`)}
 <script src="${root}${assetPath("app.js")}" type="module"></script>
@@ -42,7 +55,7 @@ ${scripts.filter((name) => !isLibrary(name)).map((name) => html`<script src="${r
 <a class="skip" href="#main">Skip to the content</a>
 <header class="bar">
 <a class="brand" href="${root}">${mark()}batchd</a>
-<nav aria-label="Pages">${ENTRIES.filter(([, , scopes]) => has(visit, ...scopes)).map((entry) => navigation(frame, entry))}</nav>
+<nav aria-label="Pages">${ENTRIES.filter(({ isFor }) => isFor(visit)).map((entry) => navigation(frame, entry))}</nav>
 <span class="grow"></span>
 <span class="live" id="live" role="status"></span>
 ${identity(frame)}
@@ -59,22 +72,20 @@ ${askDialog()}
 export const head = (
   title: string,
   root: string,
-  styles: string,
+  styles: readonly string[],
 ): Html => html`<meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>${title} · batchd</title>
 <link rel="icon" href="${root}${assetPath("icon.svg")}" type="image/svg+xml">
-<link rel="stylesheet" href="${root}${assetPath(styles)}">`;
+${styles.map((name) => html`<link rel="stylesheet" href="${root}${assetPath(name)}">`)}`;
 
 export const mark = (): Html =>
   html`<svg class="mark" viewBox="0 0 16 16" aria-hidden="true"><rect x="1" y="2" width="14" height="3" rx="1.5"/><rect x="1" y="6.5" width="10" height="3" rx="1.5"/><rect x="1" y="11" width="6" height="3" rx="1.5"/></svg>`;
 
-function navigation(
-  { path, root }: Frame,
-  [target, label]: readonly [path: string, label: string, scopes: readonly Scope[]],
-): Html {
-  const isCurrent = target === "" ? path === "" || path.startsWith("batches") : path === target;
+function navigation({ path, root }: Frame, { path: target, label }: Entry): Html {
+  const isBelow = target === "" && (path.startsWith("batches/") || path === "new");
+  const isCurrent = path === target || isBelow;
   return html`<a href="${root}${target}"${isCurrent ? html` aria-current="page"` : ""}>${label}</a>`;
 }
 

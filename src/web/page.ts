@@ -44,6 +44,7 @@ export interface Page {
   readonly pollMs: number | null;
   /** Scripts besides those of every page, in their order. */
   readonly scripts?: readonly string[];
+  readonly styles?: readonly string[];
   view(asked: Asked): Promise<Answer<View>>;
 }
 

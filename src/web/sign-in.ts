@@ -77,7 +77,7 @@ export function answerSignIn(c: AppContext, { root, next, isRefused }: SignInPag
   const page = html`<!doctype html>
 <html lang="en">
 <head>
-${head("Sign in", root, "app.css")}
+${head("Sign in", root, ["app.css"])}
 </head>
 <body class="signed-out">
 <main id="main" class="sign-in">

@@ -23,7 +23,7 @@ export function statusPill({ status, x_batchd }: BatchObject): Html {
   return pill(TONES[status], statusLabel(status));
 }
 
-const pill = (tone: string, label: string): Html =>
+export const pill = (tone: string, label: string): Html =>
   html`<span class="pill ${tone}">${label}</span>`;
 
 /** What each reason means, and what helps. */

@@ -14,6 +14,7 @@ import { batchesPage } from "./batches-page.ts";
 import { filesPage } from "./files-page.ts";
 import { isAllowed, type Visit, visitOf } from "./guard.ts";
 import { html } from "./html.ts";
+import { keysPage } from "./keys-page.ts";
 import { layout } from "./layout.ts";
 import { Live } from "./live.ts";
 import { newBatchPage } from "./new-batch-page.ts";
@@ -21,8 +22,13 @@ import { type Asked, type Page, refusalView } from "./page.ts";
 import { answerHtml, protectData } from "./respond.ts";
 import { Sessions, type SessionsDeps } from "./sessions.ts";
 import { answerSignIn, mountSignIn, type SignInDeps } from "./sign-in.ts";
+import { upstreamsPage } from "./upstreams-page.ts";
+import { usagePage } from "./usage-page.ts";
 
-const PAGES: readonly Page[] = [batchesPage, batchPage, newBatchPage, filesPage];
+const PAGES: readonly Page[] = [
+  ...[batchesPage, batchPage, newBatchPage, filesPage],
+  ...[upstreamsPage, usagePage, keysPage],
+];
 
 export interface WebDeps extends SessionsDeps, Pick<SignInDeps, "audit"> {
   readonly clock: Clock;
@@ -67,7 +73,14 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     const isLive = answer.ok && page.pollMs !== null && !view.isOver;
     const livePath = isLive ? `web/live/${path}${query}` : null;
     const main = html`${view.parts.map((part) => part.html)}`;
-    const frame = { title: view.title, path, root, visit, livePath, scripts: page.scripts ?? [] };
+    const frame = {
+      title: view.title,
+      path,
+      root,
+      visit,
+      livePath,
+      ...{ scripts: page.scripts ?? [], styles: page.styles ?? [] },
+    };
     return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
   });
 }

@@ -161,6 +161,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["http/", "web/"],
   idiomorph: ["web/assets/globals.d.ts"],
+  uplot: ["web/assets/globals.d.ts"],
   "@hono/node-server": ["http/", "web/"],
   "@fastify/busboy": ["http/"],
   undici: ["upstream/exchange/undici.ts", "webhooks/sender.ts"],

@@ -34,7 +34,12 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "batchd-web-"));
     [browser, upstream] = await Promise.all([openChromium(), startUpstream()]);
-    service = await startTestService({ upstreamUrl: upstream.url, dataDir: folder });
+    const upstreams = [
+      { name: "gpu", base_url: upstream.url, models: ["test-model"] },
+      // Nothing listens at this port.
+      { name: "down", base_url: "http://127.0.0.1:9/v1", models: ["unreachable"] },
+    ];
+    service = await startTestService({ config: { upstreams }, dataDir: folder });
   });
   afterEach(async () => {
     upstream.release();
@@ -286,6 +291,37 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.locator(`#row-${id}`).waitFor();
     await page.goto(`${service.url}/?metadata=team%3Dnone`);
     await page.getByText("No batch matches").waitFor();
+  });
+
+  test("the upstreams are shown with their circuits, and a chart that follows them", async () => {
+    const page = await openPage("/upstreams");
+    await page.locator("tr", { hasText: "down" }).getByText("closed").waitFor();
+    const { id } = await service.submit([chatLine("a", "b", { model: "unreachable" })]);
+    await page.locator("tr", { hasText: "down" }).getByText("open: not asked").waitFor();
+    expect(await page.locator(".chart canvas").count()).toBe(2);
+    await page.goto(`${service.url}/batches/${id}`);
+    await page.locator(".notice", { hasText: "None of its upstreams answers." }).waitFor();
+    await service.openai.batches.cancel(id);
+    await service.ended(id);
+  });
+
+  test("the usage is a chart, a table and a CSV", async () => {
+    await service.run([chatLine("a", "b")]);
+    const page = await openPage("/usage");
+    await page.locator(".chart canvas").waitFor();
+    await page.getByRole("checkbox", { name: "project" }).check();
+    await page.getByRole("button", { name: "Show" }).click();
+    await page.getByRole("columnheader", { name: "Project" }).waitFor();
+    await page.getByRole("cell", { name: "test-model" }).first().waitFor();
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("link", { name: "CSV" }).click(),
+    ]);
+    const path = join(folder, "usage.csv");
+    await download.saveAs(path);
+    expect(readFileSync(path, "utf8")).toMatch(
+      /"project","model","day".*\r\n"default","test-model"/,
+    );
   });
 
   test.each([

@@ -18,15 +18,21 @@ document.addEventListener("click", (event) => {
 function startUpload(form) {
   const input = /** @type {HTMLInputElement} */ (form.querySelector("input[type=file]"));
   takeDrops(/** @type {HTMLElement} */ (form.querySelector(".drop-zone")));
-  input.addEventListener("change", async () => {
-    const file = input.files?.[0];
-    if (file === undefined) return;
-    input.disabled = true;
-    const answer = await uploadIn(form, file);
-    input.disabled = false;
-    input.value = "";
-    note(answer.ok ? `${file.name} is uploaded.` : answer.message, answer.ok ? "good" : "bad");
-  });
+  input.addEventListener("change", () => void uploadChosen(form, input));
+}
+
+/**
+ * @param {HTMLFormElement} form
+ * @param {HTMLInputElement} input
+ */
+async function uploadChosen(form, input) {
+  const file = input.files?.[0];
+  if (file === undefined) return;
+  input.disabled = true;
+  const answer = await uploadIn(form, file);
+  input.disabled = false;
+  input.value = "";
+  note(answer.ok ? `${file.name} is uploaded.` : answer.message, answer.ok ? "good" : "bad");
 }
 
 /** @param {string} id */

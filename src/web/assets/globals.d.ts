@@ -1,5 +1,6 @@
 /** What scripts of packages define for the page. */
 declare const Idiomorph: typeof import("idiomorph").Idiomorph;
+declare const uPlot: typeof import("uplot");
 
 interface PapaResult {
   readonly data: Record<string, string>[];

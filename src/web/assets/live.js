@@ -91,7 +91,11 @@ function apply(parts) {
   for (const [id, text] of Object.entries(parts)) {
     const element = document.getElementById(id);
     if (element === null) continue;
-    Idiomorph.morph(element, text, { morphStyle: "outerHTML", ignoreActiveValue: true });
+    Idiomorph.morph(element, text, {
+      ...{ morphStyle: "outerHTML", ignoreActiveValue: true },
+      // What a script has drawn is not in the text.
+      callbacks: { beforeNodeMorphed: (old) => !(old instanceof Element && old.matches(".chart")) },
+    });
     writeTimes(document.getElementById(id) ?? document);
   }
   document.dispatchEvent(new CustomEvent("batchd:parts", { detail: Object.keys(parts) }));

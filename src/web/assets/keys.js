@@ -1,0 +1,46 @@
+/** The form for a new key, which is shown once. */
+import { callApi } from "./actions.js";
+
+const DAY_SECONDS = 86_400;
+
+const form = /** @type {HTMLFormElement} */ (document.getElementById("new-key"));
+const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("made"));
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void create();
+});
+
+async function create() {
+  const fields = new FormData(form);
+  const days = Number(fields.get("days"));
+  const request = {
+    name: fields.get("name"),
+    project: fields.get("project"),
+    scopes: fields.getAll("scopes"),
+    ...(days > 0 && { expires_at: Math.floor(Date.now() / 1000) + days * DAY_SECONDS }),
+  };
+  const answer = await callApi("POST", "admin/keys", JSON.stringify(request));
+  write("fault", answer.ok ? "" : answer.message);
+  if (!answer.ok) return;
+  form.reset();
+  write("made-key", answer.value.key);
+  const copy = document.getElementById("copy-key");
+  if (copy !== null) copy.dataset["copy"] = answer.value.key;
+  dialog.showModal();
+}
+
+// The key must not stay in the page.
+dialog.addEventListener("close", () => {
+  write("made-key", "");
+  document.getElementById("copy-key")?.removeAttribute("data-copy");
+});
+
+/**
+ * @param {string} id
+ * @param {string} text
+ */
+function write(id, text) {
+  const element = document.getElementById(id);
+  if (element !== null) element.textContent = text;
+}

@@ -1,0 +1,83 @@
+/** The keys that were made at run time, and the projects that have used something. For administrators. */
+import { DEFAULT_PROJECT, type KeyObject } from "../contract/key.ts";
+import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
+import type { UsageList, UsageRow } from "../contract/usage.ts";
+import { actionButton } from "./batch-actions.ts";
+import { formatCount, formatMoney, time } from "./format.ts";
+import { type Html, html, untrusted } from "./html.ts";
+import { type ListOf, type Page, readFor } from "./page.ts";
+
+const ROWS = 50;
+
+export const keysPage: Page = {
+  path: "/keys",
+  pollMs: 2_000,
+  scripts: ["keys.js"],
+  async view(asked) {
+    const params = new URLSearchParams({ limit: String(ROWS) });
+    const after = asked.query.get("after");
+    if (after !== null) params.set("after", after);
+    const keys = await readFor<ListOf<KeyObject>>(asked, `/v1/admin/keys?${params}`);
+    if (!keys.ok) return keys;
+    const usage = await readFor<UsageList>(asked, "/v1/usage?group_by=project");
+    const parts = [
+      { id: "heading", html: heading() },
+      { id: "keys", html: keyTable(keys.value) },
+      { id: "projects", html: projectTable(usage.ok ? usage.value.data : []) },
+    ];
+    return { ok: true, value: { title: "Keys and projects", parts, isOver: false } };
+  },
+};
+
+const heading =
+  (): Html => html`<div id="heading"><div class="head"><h1>Keys and projects</h1></div>
+<form id="new-key" class="card drop">
+<h2>New key</h2>
+<div class="fields">
+<label>Name <input name="name" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" maxlength="64" autocomplete="off" spellcheck="false"></label>
+<label>Project <input name="project" value="${DEFAULT_PROJECT}" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" maxlength="64" autocomplete="off" spellcheck="false"></label>
+<label>Ends after <select name="days"><option value="">never</option><option value="1">1 day</option><option value="30">30 days</option><option value="90">90 days</option><option value="365">365 days</option></select></label>
+</div>
+<fieldset><legend>May</legend>${SCOPES.map((scope) => html`<label class="check"><input type="checkbox" name="scopes" value="${scope}"${DEFAULT_SCOPES.includes(scope) ? html` checked` : ""}> ${scope}</label>`)}</fieldset>
+<div class="buttons"><button class="primary">Create key</button><span id="fault" class="fault" role="alert"></span></div>
+</form>
+<dialog id="made" aria-labelledby="made-title"><form method="dialog"><h2 id="made-title">The new key</h2><p>Copy it now. No page and no answer shows it again.</p><pre id="made-key" tabindex="0"></pre><div class="buttons"><button type="button" class="plain" id="copy-key" data-copy="">Copy</button><button class="primary">Done</button></div></form></dialog></div>`;
+
+function keyTable({ data, last_id: lastId, has_more: hasMore }: ListOf<KeyObject>): Html {
+  if (data.length === 0) {
+    return html`<div id="keys" class="empty"><h2>No keys were made at run time</h2><p>Keys of the configuration file are not listed.</p></div>`;
+  }
+  return html`<section id="keys"><div class="scroll" tabindex="0" role="region" aria-label="Keys"><table>
+<thead><tr><th scope="col">Key</th><th scope="col">Project</th><th scope="col">May</th><th scope="col" class="middle">Last used</th><th scope="col" class="middle">Ends</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
+<tbody>${data.map(keyRow)}</tbody>
+</table></div><nav class="pages" aria-label="Pages of the list">${hasMore ? html`<a href="keys?after=${lastId}" rel="next">Older</a>` : ""}</nav></section>`;
+}
+
+const keyRow = (key: KeyObject): Html => html`<tr>
+<th scope="row"><span class="name">${untrusted(key.name, 64)}</span><span class="dim under id">${key.id.slice(0, 12)}…</span></th>
+<td>${untrusted(key.project, 64)}</td>
+<td>${key.scopes.join(", ")}</td>
+<td class="middle">${key.last_used_at === null ? html`<span class="dim">never</span>` : time(key.last_used_at, "relative")}</td>
+<td class="middle">${key.expires_at === null ? html`<span class="dim">never</span>` : time(key.expires_at, "relative")}</td>
+<td><div class="actions end">${actionButton({
+  ...{ label: "Revoke", method: "DELETE", path: `admin/keys/${key.id}`, tone: "quiet" },
+  ask: {
+    title: "Revoke this key?",
+    detail: `Programs and people who use ${key.name} are refused within seconds. It cannot be brought back.`,
+  },
+})}</div></td>
+</tr>`;
+
+const projectTable = (
+  rows: readonly UsageRow[],
+): Html => html`<section id="projects" class="card" aria-labelledby="projects-title">
+<h2 id="projects-title">Projects in the last 30 days</h2>
+${
+  rows.length === 0
+    ? html`<p class="dim">No project has used anything.</p>`
+    : html`<div class="scroll" tabindex="0" role="region" aria-label="Projects"><table>
+<thead><tr><th scope="col">Project</th><th scope="col" class="number">Lines</th><th scope="col" class="number middle">Input tokens</th><th scope="col" class="number middle">Output tokens</th><th scope="col" class="number">Cost</th></tr></thead>
+<tbody>${rows.map((row) => html`<tr><th scope="row">${untrusted(row.project ?? "", 64)}</th><td class="number">${formatCount(row.requests)}</td><td class="number middle">${formatCount(row.input_tokens)}</td><td class="number middle">${formatCount(row.output_tokens)}</td><td class="number">${row.cost === null ? "–" : formatMoney(row.cost.amount, row.cost.currency)}</td></tr>`)}</tbody>
+</table></div>`
+}
+</section>`;

@@ -1,0 +1,75 @@
+/** Administrators at the web page, in a real browser, and the people whom they give a key. */
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium, openChromium } from "../support/browser.ts";
+import { startTestService, type TestService } from "../support/service.ts";
+
+const OPERATOR = "key-of-the-operator";
+
+describe.skipIf(!hasChromium())("in a browser", () => {
+  let browser: Browser;
+  let service: TestService;
+
+  beforeAll(async () => {
+    browser = await openChromium();
+    const keys = [{ name: "operator", key: OPERATOR, scopes: ["admin", "read", "write"] }];
+    service = await startTestService({ config: { auth: { keys } } });
+  });
+  afterAll(async () => {
+    await browser.close();
+    await service[Symbol.asyncDispose]();
+  });
+
+  async function signedIn(key: string, path: string): Promise<Page> {
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(service.url + path);
+    await page.getByLabel("API key").fill(key);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.waitForURL(service.url + path);
+    return page;
+  }
+
+  test("a key is made, opens a page with nothing that it may not do, and ends that page when it is revoked", async () => {
+    const admin = await signedIn(OPERATOR, "/keys");
+    await admin.getByLabel("Name").fill("guest");
+    await admin.getByRole("textbox", { name: "Project" }).fill("search");
+    for (const scope of ["write", "interactive"]) {
+      await admin.getByRole("checkbox", { name: scope }).uncheck();
+    }
+    await admin.getByRole("button", { name: "Create key" }).click();
+    const key = (await admin.locator("#made-key").textContent()) ?? "";
+    expect(key).toMatch(/^sk-batchd-/);
+    await admin.getByRole("button", { name: "Done" }).click();
+    expect(await admin.content()).not.toContain(key);
+
+    const guest = await signedIn(key, "/");
+    await guest.getByText("No batches yet").waitFor();
+    const entries = await guest
+      .getByRole("navigation", { name: "Pages" })
+      .getByRole("link")
+      .allTextContents();
+    expect(entries).toEqual(["Batches", "Files", "Usage"]);
+    expect(await guest.getByRole("link", { name: "New batch" }).count()).toBe(0);
+    for (const path of ["/keys", "/upstreams", "/new"]) {
+      const answer = await guest.goto(service.url + path);
+      expect([path, answer?.status()]).toEqual([path, 403]);
+    }
+    await guest.goto(service.url);
+    await guest.getByText("Live").waitFor();
+
+    const row = admin.locator("tr", { hasText: "guest" });
+    await row.getByRole("button", { name: "Revoke" }).click();
+    await admin.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
+    await row.waitFor({ state: "detached" });
+    await guest.getByRole("button", { name: "Sign in" }).waitFor();
+  });
+
+  test("a person who signs out is at the sign-in page, on every page", async () => {
+    const page = await signedIn(OPERATOR, "/files");
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+    await page.goto(`${service.url}/usage`);
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+    expect(await page.context().cookies()).toEqual([]);
+  });
+});
