@@ -3,15 +3,12 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
-import { afterAll, describe, expect, test, vi } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { move, moveWell } from "../support/move.ts";
 import { PASSWORD, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
-import { chatLines } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
-
-/** On a machine that is busy with other work: each test starts up to eight processes. */
-vi.setConfig({ testTimeout: 120_000 });
 
 const postgres = await startPostgres("moves from and to a PostgreSQL in use");
 afterAll(async () => {
@@ -28,13 +25,9 @@ async function serve(dataDir: string, databaseUrl = "") {
 
 /** Uploads files to a new data folder, or to one with data. Returns their ids. */
 async function filled(dataDir: string, count: number): Promise<string[]> {
-  const { batchd, openai } = await serve(dataDir);
+  await using service = await startTestService({ dataDir });
   const ids: string[] = [];
-  for (let n = 0; n < count; n++) {
-    const file = new File([`${chatLines(n + 1).join("\n")}\n`], "input.jsonl");
-    ids.push((await openai.files.create({ file, purpose: "batch" })).id);
-  }
-  await batchd.kill("SIGTERM");
+  for (let n = 0; n < count; n++) ids.push(await service.upload(chatLines(n + 1)));
   return ids;
 }
 
