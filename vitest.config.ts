@@ -10,6 +10,7 @@ const SLOW = [
   "test/chaos/**",
   "test/cli/**",
   "test/crash/**",
+  "test/data-page.test.ts",
   "test/dispatch/**",
   "test/engine/capacity-sharing.test.ts",
   "test/engine/check-models.test.ts",
