@@ -2,6 +2,7 @@
 
 import { Access } from "./api/access.ts";
 import { costsOf } from "./api/batch-costs.ts";
+import { BatchLines } from "./api/batch-lines.ts";
 import { Batches } from "./api/batches.ts";
 import { DerivedBatches } from "./api/derived-batches.ts";
 import { Files } from "./api/files.ts";
@@ -124,6 +125,11 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     uploads: new Uploads({ ...parts, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
     batches,
     results,
+    batchLines: new BatchLines({
+      ...{ batches, places: results.places },
+      readLinePage: (batch, query) => engine.readLinePage(batch, query),
+      finishedLines: (batch, query) => engine.finishedLines(batch, query),
+    }),
     derivedBatches: new DerivedBatches({
       ...{ store, blobs, files, batches, rulesOf, maxFileBytes, places: results.places },
     }),

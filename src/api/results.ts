@@ -145,7 +145,8 @@ function numbered(row: Buffer, number: number): Buffer {
   return Buffer.concat([body, Buffer.from(`,"x_batchd":{"line":${number}}}\n`)]);
 }
 
-function publicError(error: unknown): unknown {
+/** Turns what a reader of results meets into an answer for the client. */
+export function publicError(error: unknown): unknown {
   if (!(error instanceof NoLineNumbers)) return error;
   return new PublicError(
     "conflict",

@@ -17,6 +17,8 @@ export interface FailureGroup extends LineFailure {
 export const MAX_FAILURE_GROUPS = 20;
 
 const keyOf = ({ status, code }: LineFailure) => `${status} ${code}`;
+export const isSameFailure = (one: LineFailure, other: LineFailure): boolean =>
+  keyOf(one) === keyOf(other);
 export const OTHER: LineFailure = { status: null, code: null };
 
 /** Adds the counts of `more` to those of `groups`. The largest group comes first. */
@@ -54,6 +56,19 @@ export function removeFailures(
     return count > 0 ? [{ ...group, count }] : [];
   });
   return bounded(left);
+}
+
+/** Failures that are in no group, such as those that an older version has counted, make one of their own. */
+export function shownFailures({
+  failures,
+  counts,
+}: {
+  readonly failures: readonly FailureGroup[];
+  readonly counts: { readonly failed: number };
+}): readonly FailureGroup[] {
+  const grouped = failures.reduce((sum, { count }) => sum + count, 0);
+  const more = [{ ...OTHER, count: counts.failed - grouped }];
+  return grouped < counts.failed ? addFailures(failures, more) : failures;
 }
 
 function bounded(groups: readonly FailureGroup[]): readonly FailureGroup[] {

@@ -4,7 +4,7 @@ import { type FinalOutcome, noAnswerOf } from "./outcome.ts";
 
 const MAX_CODE_CHARACTERS = 64;
 /** A longer answer is not parsed for its code, because parsing blocks the event loop. */
-const MAX_PARSED_BYTES = 64 * 1024;
+export const MAX_PARSED_BYTES = 64 * 1024;
 
 /** Returns the status and the code that the row of the line has. */
 export function failureOf(outcome: FinalOutcome): LineFailure {
@@ -15,15 +15,19 @@ export function failureOf(outcome: FinalOutcome): LineFailure {
   return { status: null, code: noAnswerOf(outcome).code };
 }
 
-function codeIn(body: Buffer): string | null {
+/** Returns the code that a body names; null for a long body. */
+export function codeIn(body: Buffer): string | null {
+  const code = errorIn(body)?.["code"];
+  const isText = typeof code === "string" || typeof code === "number";
+  return isText ? String(code).slice(0, MAX_CODE_CHARACTERS).toWellFormed() : null;
+}
+
+/** Returns the error that a body describes; null for a body that is long, or none. */
+export function errorIn(body: Buffer): Readonly<Record<string, unknown>> | null {
   if (body.length > MAX_PARSED_BYTES) return null;
   try {
     const { error, ...top } = JSON.parse(body.toString()) as Record<string, unknown>;
-    const { code } = (typeof error === "object" && error !== null ? error : top) as {
-      readonly code?: unknown;
-    };
-    const isText = typeof code === "string" || typeof code === "number";
-    return isText ? String(code).slice(0, MAX_CODE_CHARACTERS).toWellFormed() : null;
+    return typeof error === "object" && error !== null ? (error as Record<string, unknown>) : top;
   } catch {
     return null;
   }

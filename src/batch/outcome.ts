@@ -7,6 +7,7 @@
 
 import { NO_USAGE, type Usage } from "./batch.ts";
 import type { NoAnswerCode } from "./codes.ts";
+import { QUOTE, skipString } from "./json-tokens.ts";
 import { randomHexId } from "./random-id.ts";
 
 export type Outcome =
@@ -137,6 +138,38 @@ export function lineNumberOf(row: Buffer): number | null {
   const digits = row.toString("latin1", ID_START.length, ID_START.length + NUMBER_DIGITS);
   if (!/^[0-9a-f]{8}$/.test(digits)) return null;
   return Number.parseInt(digits, 16);
+}
+
+/** The parts of a row, as JSON; null in place of a part that is null. */
+interface RowParts {
+  readonly customId: Buffer;
+  readonly response: Buffer | null;
+  readonly error: Buffer | null;
+}
+
+const CUSTOM_ID_KEY = Buffer.from('","custom_id":');
+const RESPONSE_KEY = Buffer.from(',"response":');
+const NO_RESPONSE = Buffer.from('null,"error":');
+const NO_ERROR = Buffer.from(',"error":null}');
+
+/** Finds the parts of a row as {@link outcomeLine} writes it; null for any other text. */
+export function rowParts(row: Buffer): RowParts | null {
+  const end = row.lastIndexOf("}") + 1;
+  const idEnd = row.indexOf(CUSTOM_ID_KEY, ID_START.length);
+  if (idEnd === -1) return null;
+  const from = idEnd + CUSTOM_ID_KEY.length;
+  const isText = row[from] === QUOTE;
+  const to = isText ? skipString(row, from + 1, end) : from + NULL.length;
+  const responseAt = to + RESPONSE_KEY.length;
+  if (to < from || row.compare(RESPONSE_KEY, 0, RESPONSE_KEY.length, to, responseAt) !== 0)
+    return null;
+  const customId = row.subarray(from, to);
+  const rest = row.subarray(responseAt, end);
+  if (rest.subarray(0, NO_RESPONSE.length).equals(NO_RESPONSE)) {
+    return { customId, response: null, error: rest.subarray(NO_RESPONSE.length, -1) };
+  }
+  if (!rest.subarray(-NO_ERROR.length).equals(NO_ERROR)) return null;
+  return { customId, response: rest.subarray(0, -NO_ERROR.length), error: null };
 }
 
 const NOTHING = Buffer.alloc(0);

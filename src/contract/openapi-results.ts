@@ -1,8 +1,15 @@
 /** The routes that read the finished lines of a batch, with their requests and answers. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
-import { BAD_REQUEST, BATCH_NOT_FOUND, COMMON_FAILURES, CONFLICT } from "./openapi-answers.ts";
-import { BATCH_EXAMPLES, OUTPUT_LINE_EXAMPLE } from "./openapi-examples.ts";
+import { BatchLineList, FailureList, LineQueryParams } from "./lines.ts";
+import {
+  answer,
+  BAD_REQUEST,
+  BATCH_NOT_FOUND,
+  COMMON_FAILURES,
+  CONFLICT,
+} from "./openapi-answers.ts";
+import { BATCH_EXAMPLES, INPUT_LINE_EXAMPLE, OUTPUT_LINE_EXAMPLE } from "./openapi-examples.ts";
 import { TRACKING_HEADERS } from "./openapi-headers.ts";
 import { RESULT_LIMITS } from "./results.ts";
 
@@ -49,7 +56,77 @@ const route = (operationId: string, summary: string, rows: string) => ({
   },
 });
 
+const NOT_READ = {
+  "400": BAD_REQUEST,
+  "404": BATCH_NOT_FOUND,
+  "409": CONFLICT,
+  ...COMMON_FAILURES,
+};
+const path = z.object({ batch_id: z.string().meta({ example: BATCH_EXAMPLES.created.id }) });
+
+const LINES_EXAMPLE = {
+  object: "list",
+  data: [
+    {
+      line: 1,
+      custom_id: "question-1",
+      status: "waiting",
+      request: JSON.parse(INPUT_LINE_EXAMPLE) as Record<string, unknown>,
+      response: null,
+      error: null,
+    },
+  ],
+  has_more: true,
+  last_line: 1,
+} as const;
+
+const FAILURES_EXAMPLE = {
+  object: "list",
+  data: [
+    {
+      status_code: null,
+      code: "request_timeout",
+      lines: 3,
+      examples: [
+        {
+          line: 17,
+          custom_id: "question-17",
+          message: "The model did not answer within 600 seconds.",
+        },
+      ],
+    },
+  ],
+  has_more: false,
+} as const;
+
 export const RESULT_PATHS: ZodOpenApiPathsObject = {
+  "/v1/batches/{batch_id}/lines": {
+    get: {
+      operationId: "listBatchLines",
+      tags: ["Batches"],
+      summary: "Page through the lines of a batch, each with its answer",
+      description:
+        "Works while the batch runs. What a page reads is bounded: it may end early, and the next one begins at `last_line`.",
+      requestParams: { path, query: LineQueryParams },
+      responses: {
+        "200": answer("A page of lines.", BatchLineList, { page: LINES_EXAMPLE }),
+        ...NOT_READ,
+      },
+    },
+  },
+  "/v1/batches/{batch_id}/failures": {
+    get: {
+      operationId: "listBatchFailures",
+      tags: ["Batches"],
+      summary: "Show what fails in a batch, with examples",
+      description: "The groups of `x_batchd.failures`, each with up to three lines.",
+      requestParams: { path },
+      responses: {
+        "200": answer("The groups.", FailureList, { failures: FAILURES_EXAMPLE }),
+        ...NOT_READ,
+      },
+    },
+  },
   "/v1/batches/{batch_id}/output": route(
     "readBatchOutput",
     "Read the answers of a batch, also while it runs",

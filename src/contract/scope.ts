@@ -28,6 +28,8 @@ export const ROUTE_SCOPES = {
   "DELETE /v1/batches/:id": ["write"],
   "GET /v1/batches/:id/output": ["read"],
   "GET /v1/batches/:id/errors": ["read"],
+  "GET /v1/batches/:id/lines": ["read"],
+  "GET /v1/batches/:id/failures": ["read"],
   "POST /v1/batches/:id/cancel": ["write"],
   "POST /v1/batches/:id/pause": ["write"],
   "POST /v1/batches/:id/resume": ["write"],

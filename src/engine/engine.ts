@@ -5,7 +5,9 @@
  * The loops keep only the work in flight between passes and ask the store for everything else. A start after `kill
  * -9` is therefore the same as a start after SIGTERM.
  */
+
 import type { Batch, BatchId } from "../batch/batch.ts";
+import type { LinePage, LineQuery } from "../batch/batch-line.ts";
 import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
 import type { CommonFailure, Forecast } from "../batch/forecast.ts";
 import type { RulesOf } from "../batch/project.ts";
@@ -34,6 +36,7 @@ import type { IntakeLimits } from "./input-reading.ts";
 import { claimToValidate } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
+import { readLinePage } from "./line-page.ts";
 import type { Pricing } from "./pricing.ts";
 import type { ReplicaReport } from "./replica-report.ts";
 import { SideBySide, type Work } from "./side-by-side.ts";
@@ -257,6 +260,11 @@ export class Engine {
   /** Yields the lines of a batch that have ended so far, in the order of the input. */
   finishedLines(batch: Batch, query: FinishedLinesQuery): AsyncGenerator<FinishedLine> {
     return finishedLines(batch, query, this.#options);
+  }
+
+  /** Reads a page of the lines of a batch, each with its question and its answer. */
+  readLinePage(batch: Batch, query: LineQuery): Promise<LinePage> {
+    return readLinePage(batch, query, this.#options);
   }
 
   /** Whether answers can be kept. Lines must not be sent while they cannot. */

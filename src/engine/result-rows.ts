@@ -11,6 +11,8 @@ import { timeForMore } from "../resources/time-slice.ts";
 
 /** No row is longer than a journal record. */
 const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+/** The beginning of a row, with the number of its line. */
+const ROW_HEAD_BYTES = 64;
 const NEWLINE = Buffer.from("\n");
 
 /** Yields the rows of lines after `afterLine`. Throws {@link NoLineNumbers} for a file of an older version. */
@@ -19,20 +21,61 @@ export async function* resultRows(
   { blobs, afterLine }: { readonly blobs: Blobs; readonly afterLine: number },
 ): AsyncGenerator<FinishedLine> {
   if (file === null) return;
-  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
+  const start = await startOf(file, { blobs, afterLine });
+  const splitter = new LineSplitter(NO_LIMIT, { start, firstLine: 1 });
   let last = 0;
-  for await (const piece of blobs.read(file.blobKey) as AsyncIterable<Buffer>) {
-    for (const { bytes } of splitter.push(piece)) {
-      if (bytes === null) continue;
-      const number = lineNumberOf(bytes);
+  const bytes = { start, end: file.bytes };
+  for await (const piece of blobs.read(file.blobKey, bytes) as AsyncIterable<Buffer>) {
+    for (const { bytes: row } of splitter.push(piece)) {
+      if (row === null) continue;
+      const number = lineNumberOf(row);
       // Where an input was damaged, two lines may have the same number.
       if (number === null || number < last) throw new NoLineNumbers();
       last = number;
-      if (number > afterLine) yield { number, row: Buffer.concat([bytes, NEWLINE]) };
+      if (number > afterLine) yield { number, row: Buffer.concat([row, NEWLINE]) };
     }
     const pause = timeForMore();
     if (pause !== null) await pause;
   }
+}
+
+/** A part of this size is read as a whole, which costs no more than another step of the search. */
+const SEARCHED_BYTES = 1024 * 1024;
+const WINDOW_BYTES = 64 * 1024;
+
+/** Finds the start of a row shortly before the first one after `afterLine`, by halves. */
+async function startOf(
+  file: StoredFile,
+  { blobs, afterLine }: { readonly blobs: Blobs; readonly afterLine: number },
+): Promise<number> {
+  let [low, high] = [0, file.bytes];
+  while (afterLine > 0 && high - low > SEARCHED_BYTES) {
+    const middle = Math.floor((low + high) / 2);
+    const row = await firstRowAfter(middle, file, blobs);
+    if (row !== null && row.number <= afterLine && row.start < high) low = row.start;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Finds the first row that begins after `offset`; null at the end. */
+async function firstRowAfter(
+  offset: number,
+  { blobKey, bytes }: StoredFile,
+  blobs: Blobs,
+): Promise<{ readonly start: number; readonly number: number } | null> {
+  for (let from = offset; from < bytes; from += WINDOW_BYTES) {
+    const end = Math.min(from + WINDOW_BYTES, bytes);
+    const newline = (await blobs.readRange(blobKey, { start: from, end })).indexOf(NEWLINE);
+    if (newline === -1) continue;
+    const start = from + newline + 1;
+    if (start >= bytes) return null;
+    const head = { start, end: Math.min(start + ROW_HEAD_BYTES, bytes) };
+    const number = lineNumberOf(await blobs.readRange(blobKey, head));
+    if (number === null) throw new NoLineNumbers();
+    return { start, number };
+  }
+  return null;
 }
 
 /** Merges two streams in the order of their line numbers. */

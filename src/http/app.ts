@@ -5,6 +5,7 @@
  */
 import { Hono } from "hono";
 import type { BatchCost } from "../api/batch-costs.ts";
+import type { BatchLines } from "../api/batch-lines.ts";
 import type { Batches } from "../api/batches.ts";
 import type { DerivedBatches } from "../api/derived-batches.ts";
 import type { Files } from "../api/files.ts";
@@ -32,6 +33,7 @@ import { answerError } from "./errors.ts";
 import { mountFiles } from "./files.ts";
 import { mountInteractive } from "./interactive.ts";
 import { mountKeys } from "./keys.ts";
+import { mountLines } from "./lines.ts";
 import { mountModels } from "./models.ts";
 import { mountOps } from "./ops.ts";
 import { canonicalPath, pathOf } from "./path.ts";
@@ -49,6 +51,7 @@ export interface AppDeps {
   readonly derivedBatches: DerivedBatches;
   readonly retriesOf: BatchRoutesDeps["retriesOf"];
   readonly results: Results;
+  readonly batchLines: BatchLines;
   readonly models: Models;
   readonly idempotency: Idempotency;
   readonly interactive: Interactive;
@@ -87,6 +90,7 @@ export function createApp(deps: AppDeps): App {
   mountUploads(routes, deps);
   mountBatches(routes, deps);
   mountResults(routes, deps);
+  mountLines(routes, deps);
   mountModels(routes, deps.models, deps.clock.nowMs());
   mountUsage(routes, deps);
   mountInteractive(routes, deps);

@@ -25,6 +25,8 @@ const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "DELETE /v1/batches/:id": "batch.delete",
   "GET /v1/batches/:id/output": "batch.read_output",
   "GET /v1/batches/:id/errors": "batch.read_errors",
+  "GET /v1/batches/:id/lines": "batch.read_lines",
+  "GET /v1/batches/:id/failures": "batch.read_failures",
   "POST /v1/batches/:id/cancel": "batch.cancel",
   "POST /v1/batches/:id/pause": "batch.pause",
   "POST /v1/batches/:id/resume": "batch.resume",

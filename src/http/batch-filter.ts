@@ -41,7 +41,7 @@ function endpointParam(c: AppContext): BatchFilter["endpoint"] {
   return chosen("endpoint", text === null ? null : fullEndpoint(text), BATCH_ENDPOINTS);
 }
 
-function chosen<Value extends string>(
+export function chosen<Value extends string>(
   name: string,
   text: string | null,
   allowed: readonly Value[],
@@ -53,7 +53,11 @@ function chosen<Value extends string>(
 }
 
 /** Counts characters, of which a text of so many bytes has at most as many. */
-function shortText<Text extends string | null>(name: string, text: Text, maxLength: number): Text {
+export function shortText<Text extends string | null>(
+  name: string,
+  text: Text,
+  maxLength: number,
+): Text {
   if (text !== null && characterCount(text) > maxLength) throw stringTooLong(name, text, maxLength);
   return text;
 }

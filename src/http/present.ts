@@ -3,7 +3,7 @@
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { CreatedKey } from "../api/keys.ts";
 import type { Batch, BatchId, StoredFile, Usage } from "../batch/batch.ts";
-import { addFailures } from "../batch/failures.ts";
+import { shownFailures } from "../batch/failures.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
 import { formatAmount } from "../batch/price.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
@@ -130,14 +130,13 @@ export const presentBatch = (
   },
 });
 
-/** Failures that are in no group, such as those that an older version has counted, make one of their own. */
-function presentFailures({ failures, counts }: Batch): BatchObject["x_batchd"]["failures"] {
-  const grouped = failures.reduce((sum, { count }) => sum + count, 0);
-  const more = [{ status: null, code: null, count: Math.max(0, counts.failed - grouped) }];
-  return (grouped < counts.failed ? addFailures(failures, more) : failures).map(
-    ({ status, code, count }) => ({ status_code: status, code, lines: count }),
-  );
-}
+const presentFailures = (batch: Batch): BatchObject["x_batchd"]["failures"] =>
+  shownFailures(batch).map(({ status, code, count }) => ({
+    status_code: status,
+    code,
+    lines: count,
+  }));
+
 const presentCost = (cost: BatchCost | null): BatchObject["x_batchd"]["cost"] =>
   cost && {
     currency: cost.currency,

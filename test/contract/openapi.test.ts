@@ -8,6 +8,7 @@ import { ErrorEnvelope } from "../../src/contract/error.ts";
 import { EVENT_TYPES } from "../../src/contract/event.ts";
 import { DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
 import { CreatedKey, CreateKey, DeletedKey, KeyPage } from "../../src/contract/key.ts";
+import { BatchLineList, FailureList } from "../../src/contract/lines.ts";
 import { ModelList, ModelObject } from "../../src/contract/model.ts";
 import { openApiDocument, openApiYaml } from "../../src/contract/openapi.ts";
 import { BatchEventObject } from "../../src/contract/openapi-webhooks.ts";
@@ -25,6 +26,8 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   Batch: BatchObject,
   BatchEvent: BatchEventObject,
   BatchPage,
+  BatchLineList,
+  FailureList,
   CompleteUpload,
   CreateBatch,
   CreatedKey,

@@ -108,6 +108,13 @@ const ROWS: Readonly<Record<string, Row>> = {
   },
   "GET /v1/batches/:id/output": {},
   "GET /v1/batches/:id/errors": {},
+  "GET /v1/batches/:id/lines": {
+    places: {
+      path: (id) => ({ path: `/${id}/lines` }),
+      custom_id: (id) => ({ path: `/batch_unknown/lines?custom_id=${id}` }),
+    },
+  },
+  "GET /v1/batches/:id/failures": {},
   "POST /v1/batches/:id/cancel": {},
   "POST /v1/batches/:id/pause": {},
   "POST /v1/batches/:id/resume": {},

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { Access } from "../../src/api/access.ts";
+import { BatchLines } from "../../src/api/batch-lines.ts";
 import { Batches } from "../../src/api/batches.ts";
 import { DerivedBatches } from "../../src/api/derived-batches.ts";
 import { Files } from "../../src/api/files.ts";
@@ -23,6 +24,7 @@ import { projectRules } from "../../src/config/projects.ts";
 import type { KeyConfig } from "../../src/config/schema.ts";
 import { DEFAULT_SCOPES } from "../../src/contract/scope.ts";
 import { finishedLines } from "../../src/engine/finished-lines.ts";
+import { readLinePage } from "../../src/engine/line-page.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";
 import { MemoryBudget } from "../../src/resources/memory-budget.ts";
@@ -123,6 +125,11 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     }),
     batches,
     results,
+    batchLines: new BatchLines({
+      ...{ batches, places: results.places },
+      readLinePage: (batch, query) => readLinePage(batch, query, { store, blobs }),
+      finishedLines: (batch, query) => finishedLines(batch, query, { store, blobs }),
+    }),
     derivedBatches: new DerivedBatches({
       ...{ store, blobs, files, batches, rulesOf, maxFileBytes, places: results.places },
     }),

@@ -1,0 +1,86 @@
+/** What a client can ask about the lines of a batch, beside the result files: pages of them, and what fails. */
+import type { Batch, ScopedId } from "../batch/batch.ts";
+import type { FailureExample, LinePage, LineQuery } from "../batch/batch-line.ts";
+import { type FailureGroup, isSameFailure, OTHER, shownFailures } from "../batch/failures.ts";
+import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
+import { failureIn } from "../batch/row-failure.ts";
+import { timeForMore } from "../resources/time-slice.ts";
+import type { Batches } from "./batches.ts";
+import type { Places } from "./places.ts";
+import { publicError } from "./results.ts";
+
+/** The failed lines that are shown of each group. */
+const MAX_EXAMPLES = 3;
+/** The bytes of rows that are read for examples, to the end of a row. */
+const MAX_READ_BYTES = 64 * 1024 * 1024;
+
+export interface BatchLinesDeps {
+  readonly batches: Pick<Batches, "find">;
+  readonly places: Places;
+  readonly readLinePage: (batch: Batch, query: LineQuery) => Promise<LinePage>;
+  readonly finishedLines: (batch: Batch, query: FinishedLinesQuery) => AsyncGenerator<FinishedLine>;
+}
+
+interface LinesReading extends AsyncDisposable {
+  readonly page: LinePage;
+}
+
+interface FailureExamples extends FailureGroup {
+  readonly examples: readonly FailureExample[];
+}
+
+export class BatchLines {
+  readonly #deps: BatchLinesDeps;
+
+  constructor(deps: BatchLinesDeps) {
+    this.#deps = deps;
+  }
+
+  /** Reads a page. It keeps its place until it is disposed of, because its bytes are in memory until they are sent. */
+  async open(asked: ScopedId<"batch">, query: LineQuery): Promise<LinesReading> {
+    const { batches, places, readLinePage } = this.#deps;
+    const batch = await batches.find(asked);
+    const place = places.take(asked.project);
+    try {
+      const page = await readLinePage(batch, query);
+      return {
+        page,
+        async [Symbol.asyncDispose]() {
+          place[Symbol.dispose]();
+        },
+      };
+    } catch (error) {
+      place[Symbol.dispose]();
+      throw publicError(error);
+    }
+  }
+
+  /** Returns the groups of failed lines with the first lines of each. */
+  async failures(asked: ScopedId<"batch">): Promise<readonly FailureExamples[]> {
+    const { batches, places, finishedLines } = this.#deps;
+    const batch = await batches.find(asked);
+    const groups = shownFailures(batch).map((group) => ({
+      ...group,
+      examples: [] as FailureExample[],
+    }));
+    using _place = places.take(asked.project);
+    const other = groups.find((group) => isSameFailure(group, OTHER));
+    const wanted = (group: FailureExamples) =>
+      group.examples.length < Math.min(MAX_EXAMPLES, group.count);
+    let readBytes = 0;
+    try {
+      for await (const { number, row } of finishedLines(batch, { kind: "error", afterLine: 0 })) {
+        const { failure, customId, message } = failureIn(row);
+        const group = groups.find((each) => isSameFailure(each, failure)) ?? other;
+        if (group !== undefined && wanted(group))
+          group.examples.push({ line: number, customId, message });
+        readBytes += row.length;
+        if (readBytes > MAX_READ_BYTES || !groups.some(wanted)) break;
+        await timeForMore();
+      }
+    } catch (error) {
+      throw publicError(error);
+    }
+    return groups;
+  }
+}

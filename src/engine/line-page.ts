@@ -1,0 +1,232 @@
+/**
+ * Reads one page of the lines of a batch, each with its question and its answer, while the batch runs and afterwards.
+ *
+ * A page is bounded in lines, in bytes and in what is read for it, however large the batch and however rare the wanted
+ * lines are. A page that ends early says so, and the next one goes on behind the last line that was looked at. The marks
+ * of the batch lead to a place shortly before any line of the input.
+ */
+import type { Batch, LineMark, StoredFile } from "../batch/batch.ts";
+import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
+import type { FinishedLine, ResultKind } from "../batch/finished-line.ts";
+import { rowParts } from "../batch/outcome.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import { isFinal } from "../batch/status.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import { timeForMore } from "../resources/time-slice.ts";
+import type { Store } from "../store/store.ts";
+import { finishedLines } from "./finished-lines.ts";
+import { parsedLine } from "./parsed-line.ts";
+import { inLineOrder } from "./result-rows.ts";
+
+interface LinePageDeps {
+  readonly store: Pick<Store, "findBatch" | "findFile" | "findMergedResults" | "listChunkJournals">;
+  readonly blobs: Blobs;
+}
+
+/** The bytes of a page. A page has one line at least. */
+const MAX_PAGE_BYTES = 4 * 1024 * 1024;
+/** The bytes of inputs and rows that are read for one page, to the end of a line. */
+const MAX_READ_BYTES = 64 * 1024 * 1024;
+const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+
+interface Row extends FinishedLine {
+  readonly kind: ResultKind;
+}
+
+/** A batch that has not started has no lines yet. */
+export async function readLinePage(
+  batch: Batch,
+  query: LineQuery,
+  deps: LinePageDeps,
+): Promise<LinePage> {
+  const page = new Page(query);
+  if (batch.inProgressAtMs === null) return page.end(false);
+  const { source, project, lineMarks } = batch;
+  const id = source?.merge?.inputFileId ?? batch.inputFileId;
+  const file = await deps.store.findFile({ project, id });
+  const rows = rowsFor(batch, query, deps);
+  await using input = file === null ? null : new InputWalk(file, lineMarks, deps.blobs);
+  try {
+    const isByRow = query.status === "failed" || query.status === "succeeded" || input === null;
+    const hasMore = isByRow
+      ? await addRows(page, rows, input)
+      : await addLines(page, { rows, input, isFinal: isFinal(batch.status) });
+    return page.end(hasMore);
+  } finally {
+    await rows.return(undefined);
+  }
+}
+
+/** Yields the rows of the wanted kinds, in the order of their lines. */
+function rowsFor(
+  batch: Batch,
+  { status, afterLine }: LineQuery,
+  deps: LinePageDeps,
+): AsyncGenerator<Row> {
+  async function* rowsOf(kind: ResultKind): AsyncGenerator<Row> {
+    for await (const line of finishedLines(batch, { kind, afterLine }, deps))
+      yield { ...line, kind };
+  }
+  if (status === "failed") return rowsOf("error");
+  if (status === "succeeded") return rowsOf("output");
+  return inLineOrder(rowsOf("output"), rowsOf("error"));
+}
+
+/** Adds the lines that have a row. Resolves to whether there may be more. */
+async function addRows(
+  page: Page,
+  rows: AsyncGenerator<Row>,
+  input: InputWalk | null,
+): Promise<boolean> {
+  for await (const row of rows) {
+    const line = await input?.findFrom(row.number);
+    const request = line?.number === row.number ? line.bytes : null;
+    if (!page.add(answeredLine(row, request))) return true;
+    if (page.hasRead(row.number, row.row.length + (input?.takeReadBytes() ?? 0))) return true;
+    await timeForMore();
+  }
+  return false;
+}
+
+/** Adds every line of the input, with its row where it has one. Resolves to whether there may be more. */
+async function addLines(
+  page: Page,
+  {
+    rows,
+    input,
+    isFinal,
+  }: { readonly rows: AsyncGenerator<Row>; readonly input: InputWalk; readonly isFinal: boolean },
+): Promise<boolean> {
+  let next = await rows.next();
+  for (;;) {
+    const line = await input.findFrom(page.lastLine + 1);
+    if (line === null) return false;
+    while (next.done !== true && next.value.number < line.number) next = await rows.next();
+    const row = next.done !== true && next.value.number === line.number ? next.value : null;
+    const found = row === null ? await waitingLine(line) : answeredLine(row, line.bytes);
+    // A line of an ended batch always has a row, unless its file was deleted.
+    const isShown = row !== null || !isFinal;
+    if (isShown && !page.add(found)) return true;
+    if (page.hasRead(line.number, (row?.row.length ?? 0) + input.takeReadBytes())) return true;
+    await timeForMore();
+  }
+}
+
+function answeredLine({ number, row, kind }: Row, request: Buffer | null): BatchLine {
+  const parts = rowParts(row);
+  return {
+    number,
+    status: kind === "output" ? "succeeded" : "failed",
+    customId: parts?.customId ?? null,
+    request,
+    response: parts?.response ?? null,
+    error: parts?.error ?? null,
+  };
+}
+
+async function waitingLine({ number, bytes }: SplitLine): Promise<BatchLine> {
+  const parsed = bytes === null ? null : await parsedLine(bytes);
+  const extent = parsed?.customId ?? null;
+  const customId =
+    bytes === null || extent === null ? null : bytes.subarray(extent.start, extent.end);
+  const request = parsed === null ? null : bytes;
+  return { number, status: "waiting", customId, request, response: null, error: null };
+}
+
+/** Gathers the lines of a page within its bounds. */
+class Page {
+  readonly #query: LineQuery;
+  readonly #lines: BatchLine[] = [];
+  #bytes = 0;
+  #readBytes = 0;
+  /** The number of the last line that was looked at. */
+  lastLine: number;
+
+  constructor(query: LineQuery) {
+    this.#query = query;
+    this.lastLine = query.afterLine;
+  }
+
+  /** Adds a line if it is wanted. Returns false when there is no room for it. */
+  add(line: BatchLine): boolean {
+    const { limit, status, customId } = this.#query;
+    if (status !== null && line.status !== status) return true;
+    if (customId !== null && textOf(line.customId) !== customId) return true;
+    const bytes = (line.request?.length ?? 0) + (line.response?.length ?? 0);
+    const isFull = this.#lines.length === limit || this.#bytes + bytes > MAX_PAGE_BYTES;
+    if (isFull && this.#lines.length > 0) return false;
+    this.#lines.push(line);
+    this.#bytes += bytes;
+    return true;
+  }
+
+  /** Notes a line that was looked at. Returns whether enough was read. */
+  hasRead(number: number, bytes: number): boolean {
+    this.lastLine = number;
+    this.#readBytes += bytes;
+    return this.#readBytes > MAX_READ_BYTES;
+  }
+
+  end(hasMore: boolean): LinePage {
+    return { lines: this.#lines, hasMore, lastLine: this.lastLine };
+  }
+}
+
+const textOf = (json: Buffer | null): string | null =>
+  json === null ? null : (JSON.parse(json.toString()) as string | null);
+
+/** Walks over the lines of an input, forward. It jumps over lines where the marks allow it. */
+class InputWalk implements AsyncDisposable {
+  readonly #file: StoredFile;
+  readonly #marks: readonly LineMark[];
+  readonly #blobs: Blobs;
+  #lines: AsyncGenerator<SplitLine> | null = null;
+  #current: SplitLine | null = null;
+  #readBytes = 0;
+
+  constructor(file: StoredFile, marks: readonly LineMark[], blobs: Blobs) {
+    this.#file = file;
+    this.#marks = marks;
+    this.#blobs = blobs;
+  }
+
+  /** Finds the line `number`, or the next one that is not blank; null at the end. */
+  async findFrom(number: number): Promise<SplitLine | null> {
+    if (this.#current !== null && this.#current.number >= number) return this.#current;
+    const mark = this.#marks.findLast(([marked]) => marked <= number) ?? FIRST_MARK;
+    if (this.#lines === null || mark[0] > (this.#current?.number ?? 0)) {
+      await this.#lines?.return(undefined);
+      this.#lines = this.#linesFrom(mark);
+    }
+    for (;;) {
+      const next = await this.#lines.next();
+      if (next.done === true) return null;
+      this.#current = next.value;
+      this.#readBytes += next.value.end - next.value.start;
+      if (next.value.number >= number) return next.value;
+    }
+  }
+
+  /** Returns the bytes that were read since the last call. */
+  takeReadBytes(): number {
+    const bytes = this.#readBytes;
+    this.#readBytes = 0;
+    return bytes;
+  }
+
+  async *#linesFrom([firstLine, start]: LineMark): AsyncGenerator<SplitLine> {
+    const splitter = new LineSplitter(NO_LIMIT, { start, firstLine });
+    const { blobKey, bytes: end } = this.#file;
+    for await (const piece of this.#blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>) {
+      yield* splitter.push(piece);
+      await timeForMore();
+    }
+    yield* splitter.end();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#lines?.return(undefined);
+  }
+}
+
+const FIRST_MARK: LineMark = [1, 0];
