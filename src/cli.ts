@@ -10,6 +10,7 @@ import { addBatchCommands } from "./client/commands.ts";
 import { addCompletion } from "./client/completion.ts";
 import { addFileChecks } from "./client/file-checks.ts";
 import { addFileCommands } from "./client/file-commands.ts";
+import { addRun } from "./client/run-command.ts";
 import { systemClock } from "./clock.ts";
 import { configFile, loadConfig } from "./config/config.ts";
 import { ConfigWatcher } from "./config/config-watcher.ts";
@@ -22,6 +23,7 @@ import { loadTarget, type TargetFlags } from "./config/target.ts";
 import { configWarnings } from "./config/warnings.ts";
 import { migrateTo } from "./migrate-to.ts";
 import { Redactor } from "./redactor.ts";
+import type { RunFlags } from "./run.ts";
 import {
   checkUpstreams,
   migrate,
@@ -81,6 +83,10 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   const finish = async (code: Promise<number>) => {
     exitCode = await code;
   };
+  addRun(program, async (file, flags) => {
+    const { run } = await import("./run.ts");
+    exitCode = await run(file, flags as RunFlags);
+  });
   addBatchCommands(program, finish);
   addFileCommands(program, finish);
   addFileChecks(program, finish);

@@ -19,7 +19,7 @@ import { Fleet } from "./engine/fleet.ts";
 import type { IntakeLimits } from "./engine/input-reading.ts";
 import { journalLimits } from "./engine/journal.ts";
 import { Pricing } from "./engine/pricing.ts";
-import { createApp, createWorkerApp } from "./http/app.ts";
+import { type AppDeps, createApp, createWorkerApp } from "./http/app.ts";
 import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
 import { MemoryBudget } from "./resources/memory-budget.ts";
@@ -95,9 +95,16 @@ export async function checkUpstreams(options: RuntimeOptions): Promise<string[]>
   return warnings;
 }
 
-export async function startRuntime(options: RuntimeOptions): Promise<StartResult> {
+export const startRuntime = (options: RuntimeOptions): Promise<StartResult> =>
+  opening(options, start);
+
+/** Closes what was opened when a start fails. */
+async function opening<Result extends { readonly ok: boolean }>(
+  options: RuntimeOptions,
+  open: (options: RuntimeOptions, closers: Closers) => Promise<Result>,
+): Promise<Result> {
   const closers = new Closers();
-  const started = await start(options, closers).catch(async (error: unknown) => {
+  const started = await open(options, closers).catch(async (error: unknown) => {
     await closers.closeAll();
     throw error;
   });
@@ -105,8 +112,31 @@ export async function startRuntime(options: RuntimeOptions): Promise<StartResult
   return started;
 }
 
-async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
-  const { config, role = "all", clock } = options;
+/** The use cases without HTTP, for a command that does all of the work in its own process. */
+export interface Workshop extends Pick<AppDeps, "files" | "batches" | "forecastsFor" | "costsFor"> {
+  /** Lets work in flight end within the configured grace, and closes everything. */
+  close(): Promise<void>;
+}
+
+type OpenedWorkshop =
+  | { readonly ok: true; readonly workshop: Workshop }
+  | { readonly ok: false; readonly problem: string };
+
+/** Starts the engine without a server. */
+export const openWorkshop = (options: RuntimeOptions): Promise<OpenedWorkshop> =>
+  opening(options, async (_, closers): Promise<OpenedWorkshop> => {
+    const work = await openWork(options, closers);
+    if (!work.ok) return work;
+    const { parts, engine, deps } = work;
+    startWork("all", engine, parts.webhooks);
+    const { files, batches, forecastsFor, costsFor } = deps;
+    const close = () => closers.closeAll();
+    return { ok: true, workshop: { files, batches, forecastsFor, costsFor, close } };
+  });
+
+/** Opens everything but HTTP. Nothing is sent yet. */
+async function openWork(options: RuntimeOptions, closers: Closers) {
+  const { config, role = "all" } = options;
   const opened = await openPlaces(options, closers);
   if (!opened.ok) return opened;
   const { store, blobs } = opened;
@@ -117,7 +147,6 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   closers.add("tracing", () => tracing.close());
   const places = { store, blobs, tracing, configNow };
   const parts = openParts(options, { ...places, upstreams: fitted(config), closers });
-  const { upstreams, webhooks } = parts;
   const engine = newEngine(parts, { role, closers });
   const sharing = await startSharing(parts, engine, closers);
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
@@ -128,8 +157,34 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   };
   closers.add("engine", drain);
   const access = await openAccess(parts, { role, closers });
-  const makeApp = role === "worker" ? createWorkerApp : createApp;
   const deps = appDeps(parts, engine, access);
+  const reconfigure = (next: Config) => {
+    current = next;
+    parts.upstreams.reconfigure(fitted(next));
+    sharing.nudge();
+    parts.webhooks.reconfigure(next.webhooks);
+    engine.reroute();
+  };
+  return {
+    ok: true,
+    parts,
+    engine,
+    access,
+    deps,
+    planFor,
+    drainGraceMs,
+    drain,
+    reconfigure,
+  } as const;
+}
+
+async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
+  const { config, role = "all", clock } = options;
+  const work = await openWork(options, closers);
+  if (!work.ok) return work;
+  const { parts, engine, access, deps, planFor, drainGraceMs, drain } = work;
+  const { store, upstreams, webhooks, configNow } = parts;
+  const makeApp = role === "worker" ? createWorkerApp : createApp;
   const app = makeApp(deps);
   const web = role === "worker" ? null : mountWeb(app, { ...parts, callers: access });
   const listening = await listen(app, config.server, { ...planFor(config), clock });
@@ -142,16 +197,12 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   passNudgesOn(store, { engine, access }, options);
   const runtime = {
     url: listening.url,
-    reconfigure: (next: Config) => {
-      current = next;
-      upstreams.reconfigure(fitted(next));
-      sharing.nudge();
-      webhooks.reconfigure(next.webhooks);
-      engine.reroute();
-    },
+    reconfigure: work.reconfigure,
     nudgeToReload: () => nudgeToReload(parts),
-    checkUpstreams: async () =>
-      planFor(current).warnings.concat(upstreamWarnings(current, await upstreams.askForModels())),
+    checkUpstreams: async () => {
+      const asked = await upstreams.askForModels();
+      return planFor(configNow()).warnings.concat(upstreamWarnings(configNow(), asked));
+    },
     close: () => {
       // Nothing new is sent while answers to clients end; the closer reports a failure.
       drain().catch(() => {});

@@ -20,7 +20,7 @@ export const EXIT_MEANINGS: readonly (readonly [code: number, meaning: string])[
   [EXIT.failed, "the batch failed, most often because its input file has faults"],
   [EXIT.endedEarly, "the batch expired or was cancelled"],
   [EXIT.paused, "the batch is paused after its sample, or at its budget, and waits for resume"],
-  [EXIT.interrupted, "Ctrl-C; the batch goes on without the command"],
+  [EXIT.interrupted, "Ctrl-C; a batch at a server goes on without the command"],
 ];
 
 /** Returns the exit code for a command that waited for this batch. */

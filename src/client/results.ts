@@ -35,8 +35,11 @@ export async function writeResults(
 }
 
 /** Writes rows of JSON lines in the format. */
-const writeRows = (source: Readable, format: Format, to: string | undefined): Promise<void> =>
-  writeOutput(format === "csv" ? withErrors(source, toCsv()) : source, to);
+export const writeRows = (
+  source: Readable,
+  format: Format,
+  to: string | undefined,
+): Promise<void> => writeOutput(format === "csv" ? withErrors(source, toCsv()) : source, to);
 
 /** Pipes so that an error of the source ends the result as well. */
 function withErrors(source: Readable, transform: Transform): Readable {

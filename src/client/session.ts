@@ -36,7 +36,7 @@ export async function withSession(
 }
 
 /** Resolves to the exit code, and puts a failure into words. An error without words is a bug, so its stack matters. */
-async function explained(
+export async function explained(
   act: () => Promise<number>,
   explain: (error: unknown) => string | null,
 ): Promise<number> {
@@ -51,7 +51,7 @@ async function explained(
 }
 
 /** Returns a signal that aborts at the first Ctrl-C or SIGTERM. */
-function interruption(): AbortSignal {
+export function interruption(): AbortSignal {
   const controller = new AbortController();
   for (const name of ["SIGINT", "SIGTERM"] as const) {
     process.once(name, () => controller.abort());

@@ -81,8 +81,7 @@ export async function retry(id: string, flags: RetryFlags, session: Session): Pr
     ...fields,
     x_batchd: {
       ...fields.x_batchd,
-      from: { batch: id, lines: flags.lines },
-      ...(flags.merge && { merge: true }),
+      from: { batch: id, lines: flags.lines, ...(flags.merge && { merge: true }) },
     },
   };
   return goOn(await createBatch(body, session), flags, session);

@@ -64,7 +64,7 @@ export async function watch(
 }
 
 /** Says how a batch has ended. */
-function sayEnd(batch: ShownBatch): void {
+export function sayEnd(batch: ShownBatch): void {
   const cost = costOf(batch);
   note(
     `${printable(batch.id)} ${statusText(batch, process.stderr)}: ${progressOf(batch)}${cost === null ? "" : `, ${printable(cost)}`}`,

@@ -18,7 +18,7 @@ export interface ServerSettings {
   readonly keyVariable: KeyVariable;
 }
 
-type KeyVariable = "BATCHD_API_KEY" | "OPENAI_API_KEY";
+type KeyVariable = "BATCHD_API_KEY" | "OPENAI_API_KEY" | "BATCHD_UPSTREAM_API_KEY";
 
 export type ServerResult =
   | { readonly ok: true; readonly server: ServerSettings }
@@ -47,6 +47,15 @@ export function findServer(flags: ServerFlags, env: Environment = process.env): 
   return { ok: true, server: { url: apiAddress(url), ...keyFor(url, env, own) } };
 }
 
+/** Returns the key for the upstream of a command that sends its requests itself; null for one without a key. */
+export const findUpstreamKey = (
+  upstream: string,
+  env: Environment = process.env,
+): string | null => {
+  const url = URL.parse(upstream);
+  return url === null ? null : keyFor(url, env, "BATCHD_UPSTREAM_API_KEY").apiKey;
+};
+
 /** Returns whether the user wants no colours and nothing that moves. */
 export const isDumbTerminal = (env: Environment = process.env): boolean => env["TERM"] === "dumb";
 
@@ -65,7 +74,11 @@ function keyFor(
   if (url.origin === OPENAI_ORIGIN)
     return { apiKey: env[OPENAI_KEY] || null, keyVariable: OPENAI_KEY };
   const isNamed = url.origin === URL.parse(env["OPENAI_BASE_URL"] ?? "")?.origin;
-  const allowed: readonly KeyVariable[] = isNamed ? [own, OPENAI_KEY, "BATCHD_API_KEY"] : [own];
-  const keyVariable = allowed.find((name) => env[name]) ?? own;
+  const candidates: readonly KeyVariable[] = !isNamed
+    ? [own]
+    : own === OPENAI_KEY
+      ? [own, "BATCHD_API_KEY"]
+      : [own, OPENAI_KEY];
+  const keyVariable = candidates.find((name) => env[name]) ?? own;
   return { apiKey: env[keyVariable] || null, keyVariable };
 }

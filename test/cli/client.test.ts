@@ -136,6 +136,25 @@ describe("a batch that runs", () => {
   });
 });
 
+describe("lines of a batch", () => {
+  test("a sample ends the wait with 6, and what failed is run again and merged", async () => {
+    const lines = [...chatLines(3), chatLine("flaky", "[[status 400 x1]]")];
+    const input = fileOf("sampled.jsonl", lines);
+    const sampled = await batchd("submit", input, "--sample", "1", "--wait");
+    const id = idIn(sampled.stdout);
+    expect(sampled.stderr).toContain(`To go on: batchd resume ${id}`);
+    expect(sampled.code).toBe(6);
+    await batchd("resume", id);
+    expect((await batchd("watch", id)).code).toBe(3);
+    const output = pathOf("merged.jsonl");
+    const retried = await batchd("retry", id, "--merge", "-o", output);
+    expect(retried.code).toBe(0);
+    expect(rowsOf(readFileSync(output, "utf8")).map((row) => row.custom_id)).toEqual([
+      ...["line-1", "line-2", "line-3", "flaky"],
+    ]);
+  });
+});
+
 describe("what is at the server", () => {
   test("is listed for people and for programs", async () => {
     const { id } = await service.run(chatLines(1));

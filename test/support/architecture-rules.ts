@@ -127,8 +127,16 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "client/": {
     may: ["contract/", "batch/", "clock.ts", "config/", "version.ts"],
   },
+  "run.ts": {
+    may: [
+      ...["batch/", "client/", "config/", "contract/", "http/present.ts", "runtime.ts"],
+      ...["clock.ts", "errors.ts", ...TELEMETRY],
+    ],
+  },
   "cli.ts": {
     may: [
+      "run.ts",
+      "client/run-command.ts",
       "client/commands.ts",
       "client/completion.ts",
       "client/file-checks.ts",

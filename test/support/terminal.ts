@@ -53,6 +53,12 @@ export class TerminalSession {
     return lines.join("").trimEnd();
   }
 
+  /** Ends the process at once, like a crash. */
+  async kill(): Promise<void> {
+    this.#pty.kill("SIGKILL");
+    await this.exitCode;
+  }
+
   type(keys: string): void {
     this.#pty.write(keys);
   }

@@ -1,0 +1,263 @@
+/**
+ * `batchd run`: a whole batch in one process, without a server and without a port, on the same engine and use cases. What
+ * is done is in a folder, as it is for a server. So a run that was killed goes on: started again, it sends only the lines
+ * without an answer.
+ */
+import { createHash } from "node:crypto";
+import { createReadStream, existsSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import type { Batch, FileId, UntrustedId } from "./batch/batch.ts";
+import { isFinal } from "./batch/status.ts";
+import { EXIT, exitCodeOf } from "./client/exit-codes.ts";
+import { CommandFailure } from "./client/failure.ts";
+import { follow } from "./client/follow.ts";
+import { endpointOf, type InputFile, openInput } from "./client/input.ts";
+import { assertWritable } from "./client/output.ts";
+import { jsonView, openView } from "./client/progress.ts";
+import { type Format, writeBoth, writeRows } from "./client/results.ts";
+import { explained, interruption } from "./client/session.ts";
+import type { ShownBatch } from "./client/shown-batch.ts";
+import { complain, note, sayJson, tolerateClosedOutput } from "./client/terminal.ts";
+import { sayEnd } from "./client/wait.ts";
+import { systemClock } from "./clock.ts";
+import { findUpstreamKey } from "./config/client.ts";
+import { checkConfig } from "./config/config.ts";
+import type { Config } from "./config/schema.ts";
+import type { BatchEndpoint } from "./contract/batch.ts";
+import { DEFAULT_PROJECT } from "./contract/key.ts";
+import { completionWindowMs } from "./contract/window.ts";
+import { PublicError } from "./errors.ts";
+import { NO_DETAILS, presentBatch } from "./http/present.ts";
+import { openWorkshop, type Workshop } from "./runtime.ts";
+import { createLog } from "./telemetry/log.ts";
+import { Metrics } from "./telemetry/metrics.ts";
+
+export interface RunFlags {
+  readonly output: string;
+  readonly upstream?: string;
+  readonly config?: string;
+  readonly model?: string;
+  readonly endpoint?: BatchEndpoint;
+  readonly concurrency?: number;
+  readonly dataDir?: string;
+  readonly format: Format;
+  readonly overwrite?: boolean;
+  readonly json?: boolean;
+}
+
+/** Resolves to the exit code. */
+export function run(file: string, flags: RunFlags): Promise<number> {
+  tolerateClosedOutput();
+  return explained(
+    () => runFile(file, flags),
+    (error) => (error instanceof PublicError ? error.message : null),
+  );
+}
+
+async function runFile(file: string, flags: RunFlags): Promise<number> {
+  await assertWritable(flags.output);
+  await using input = await openInput(file);
+  const sha256 = await digestOf(input.path);
+  const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);
+  assertNotDone(flags, dataDir);
+  const endpoint = flags.endpoint ?? (await endpointOf(input.path));
+  if (endpoint === null) {
+    throw new CommandFailure(
+      `the first line of ${file} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
+    );
+  }
+  const config = configFor(flags, dataDir);
+  // A signal before the work begins must also close the folder.
+  const signal = interruption();
+  const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
+  const opened = await openWorkshop({ config, ...surroundings });
+  if (!opened.ok) throw new CommandFailure(opened.problem);
+  const job = { input, sha256, dataDir, endpoint, config, flags };
+  const ended = await workAndClose(opened.workshop, job, signal);
+  if (ended === null) return EXIT.interrupted;
+  // The results are in the place that the user has named.
+  if (flags.dataDir === undefined) await rm(dataDir, { recursive: true, force: true });
+  return exitCodeOf(ended);
+}
+
+async function digestOf(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  await pipeline(createReadStream(path), hash);
+  return hash.digest("hex");
+}
+
+/** The place of a run is beside its output, where there is room for it; or named after the input. */
+const defaultDataDir = (output: string, sha256: string): string =>
+  output === "-"
+    ? resolve(`.batchd-${sha256.slice(0, 12)}`)
+    : join(dirname(resolve(output)), `.${basename(output)}.batchd`);
+
+/** Refuses to send everything again because a finished run is started once more. */
+function assertNotDone({ output, overwrite }: RunFlags, dataDir: string): void {
+  if (output === "-" || overwrite || existsSync(dataDir) || !existsSync(output)) return;
+  throw new CommandFailure(
+    `${output} is there already; --overwrite sends all lines again and replaces it`,
+  );
+}
+
+/** A run has no server, no keys and no database but its own, whatever the configuration says about those. */
+const NOT_FOR_RUNS = {
+  ...{ server: undefined, database_url: undefined, database: undefined, storage: undefined },
+  ...{ auth: undefined, audit: undefined, webhooks: undefined, projects: undefined },
+};
+
+/** The limits protect a server from its clients. A run has none but its user. */
+const NO_LIMITS = {
+  max_file_bytes: 1e15,
+  max_requests_per_batch: 1e9,
+  max_embedding_inputs_per_batch: 1e9,
+  allow_mixed_models: true,
+  completion_windows: ["24h", "30d"],
+};
+
+function configFor(flags: RunFlags, dataDir: string): Config {
+  const { upstream, config: path } = flags;
+  if (upstream === undefined && path === undefined) {
+    throw new CommandFailure(
+      "no model server is named: --upstream http://localhost:8000/v1, or --config with upstreams",
+    );
+  }
+  const values = {
+    ...NOT_FOR_RUNS,
+    data_dir: dataDir,
+    log_level: "silent",
+    ...(upstream !== undefined && { upstreams: [upstreamOf(upstream, flags)] }),
+    ...(path === undefined && { limits: NO_LIMITS }),
+  };
+  const checked = checkConfig(path, values);
+  if (checked.ok) return checked.config;
+  throw new CommandFailure(checked.problems.join("; "));
+}
+
+function upstreamOf(url: string, { concurrency }: RunFlags) {
+  const key = findUpstreamKey(url);
+  return {
+    ...{ name: "upstream", base_url: url, models: ["*"] },
+    ...(key !== null && { api_key: key }),
+    ...(concurrency !== undefined && { max_concurrency: concurrency }),
+  };
+}
+
+interface Job {
+  readonly input: InputFile;
+  readonly sha256: string;
+  readonly dataDir: string;
+  readonly endpoint: BatchEndpoint;
+  readonly config: Config;
+  readonly flags: RunFlags;
+}
+
+async function workAndClose(workshop: Workshop, job: Job, signal: AbortSignal) {
+  try {
+    return await work(workshop, job, signal);
+  } finally {
+    await workshop.close();
+  }
+}
+
+/** Resolves to the batch after its results are written; null after Ctrl-C. */
+async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
+  const { id } = (await begunBatch(workshop, job)) ?? (await beginBatch(workshop, job));
+  const { json } = job.flags;
+  const batch = await follow({
+    read: () => readBatch(workshop, id),
+    // Nothing is between the command and its own data.
+    passing: () => null,
+    view: json ? jsonView(sayJson) : openView(systemClock),
+    ...{ clock: systemClock, signal },
+  });
+  if (batch === null) {
+    note("\nRequests in flight may end; Ctrl-C once more does not wait for them.");
+    note("Run the same command again to go on: what is answered is kept.");
+    return null;
+  }
+  if (!json) sayEnd(batch);
+  if (isFinal(batch.status) && batch.status !== "failed") await writeResults(workshop, batch, job);
+  return batch;
+}
+
+/** The key of the metadata that says which input a batch has. */
+const INPUT_KEY = "input_sha256";
+
+/** Finds the batch of an earlier run in the folder. */
+async function begunBatch({ batches }: Workshop, job: Job): Promise<Batch | null> {
+  const { sha256, dataDir, endpoint, flags } = job;
+  const { data } = await batches.list({ project: DEFAULT_PROJECT, limit: 1, after: null });
+  const [found] = data;
+  if (found === undefined) return null;
+  const isSame =
+    found.metadata?.[INPUT_KEY] === sha256 &&
+    found.endpoint === endpoint &&
+    (flags.model === undefined || found.defaultModel === flags.model);
+  if (!isSame) {
+    throw new CommandFailure(
+      `${dataDir} has a run of another input or with other options. Delete it to begin anew, or name another folder with --data-dir`,
+    );
+  }
+  const { total, completed, failed } = found.counts;
+  if (total > 0) complain(`going on after ${completed + failed} of ${total} lines`);
+  return found;
+}
+
+const ORIGIN = { requestId: "run", traceparent: null };
+
+async function beginBatch({ files, batches }: Workshop, job: Job): Promise<Batch> {
+  const { input, sha256, endpoint, config, flags } = job;
+  const file = await files.receive(DEFAULT_PROJECT, {
+    filename: input.name,
+    content: createReadStream(input.path),
+    requestBytes: input.bytes,
+    details: async () => ({ purpose: "batch", expiresAfterSeconds: null }),
+    origin: ORIGIN,
+  });
+  return batches.create(DEFAULT_PROJECT, {
+    inputFileId: file.id,
+    endpoint,
+    completionWindow: longestOf(config.limits.completion_windows),
+    metadata: { [INPUT_KEY]: sha256 },
+    outputExpiresAfterSeconds: null,
+    priority: 0,
+    defaultModel: flags.model ?? null,
+    sample: null,
+    origin: ORIGIN,
+  });
+}
+
+const longestOf = (windows: readonly string[]): string =>
+  windows.toSorted((a, b) => (completionWindowMs(b) ?? 0) - (completionWindowMs(a) ?? 0))[0] ??
+  "24h";
+
+async function readBatch(workshop: Workshop, id: UntrustedId<"batch">) {
+  const batch = await workshop.batches.find({ project: DEFAULT_PROJECT, id });
+  const [forecasts, costs] = await Promise.all([
+    workshop.forecastsFor([batch]),
+    workshop.costsFor([batch]),
+  ]);
+  return presentBatch(batch, {
+    ...NO_DETAILS,
+    forecast: forecasts.get(batch.id) ?? null,
+    cost: costs.get(batch.id) ?? null,
+  });
+}
+
+async function writeResults({ files }: Workshop, batch: ShownBatch, { flags }: Job): Promise<void> {
+  const { output, format } = flags;
+  await writeBoth(output, Boolean(batch.error_file_id), async (kind, to) => {
+    const id = kind === "output" ? batch.output_file_id : batch.error_file_id;
+    await writeRows(await contentOf(files, id ?? null), format, to);
+  });
+}
+
+async function contentOf(files: Workshop["files"], id: string | null) {
+  if (id === null) return Readable.from([]);
+  const file = await files.find({ project: DEFAULT_PROJECT, id: id as FileId });
+  return files.openContent(file, { start: 0, end: file.bytes });
+}

@@ -1,0 +1,133 @@
+/** `batchd run`: a whole batch in one process, without a server, and again after a crash. */
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLine, chatLines } from "../support/service.ts";
+import { TerminalSession } from "../support/terminal.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+let folder: string;
+let upstream: TestUpstream;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "batchd-run-"));
+  upstream = await startUpstream({ apiKey: "sk-model-server" });
+});
+afterAll(async () => {
+  await upstream[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const ENV = { BATCHD_UPSTREAM_API_KEY: "sk-model-server" };
+
+const argsOf = (input: string, output: string, ...more: readonly string[]) => [
+  ...["run", input, "-o", output, "--upstream", upstream.url, ...more],
+];
+
+function given(name: string, lines: readonly string[]) {
+  const input = join(folder, `${name}.jsonl`);
+  writeFileSync(input, lines.join("\n"));
+  return { input, output: join(folder, `${name}.out.jsonl`) };
+}
+
+const idsIn = (path: string) =>
+  readFileSync(path, "utf8")
+    .trimEnd()
+    .split("\n")
+    .map((line) => (JSON.parse(line) as { custom_id: string }).custom_id);
+
+test("a run that is killed goes on with the lines that have no answer, and leaves nothing behind", async () => {
+  const soon = Array.from({ length: 5 }, (_, i) => chatLine(`soon-${i}`, "Hi"));
+  const late = Array.from({ length: 5 }, (_, i) => chatLine(`late-${i}`, "[[hang x1]]"));
+  const { input, output } = given("killed", [...soon, ...late]);
+  const session = new TerminalSession(argsOf(input, output), ENV);
+  await session.shows(/ 50% {2}5\/10/);
+  await session.kill();
+  expect(existsSync(output)).toBe(false);
+
+  const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  expect(stderr).toMatch(/^batchd: going on after 5 of 10 lines$/m);
+  expect(code).toBe(0);
+  expect(idsIn(output)).toEqual([...soon, ...late].map((line) => JSON.parse(line).custom_id));
+  const sent = [...upstream.received].filter(([line]) => /^(?:soon|late)-/.test(line));
+  expect(sent).toHaveLength(10);
+  for (const [line, times] of sent)
+    expect({ line, times }).toEqual({ line, times: line.startsWith("soon") ? 1 : 2 });
+  expect(readdirSync(folder).filter((name) => name.startsWith(".") || /part/.test(name))).toEqual(
+    [],
+  );
+});
+
+test("Ctrl-C keeps what is answered and says how to go on", async () => {
+  const { input, output } = given("stopped", [
+    chatLine("now", "Hi"),
+    chatLine("later", "[[hang x1]]"),
+  ]);
+  const session = new TerminalSession(argsOf(input, output), ENV);
+  await session.shows(/1\/2/);
+  session.type("\u0003");
+  await session.shows(/Run the same command again to go on/);
+  // The second Ctrl-C does not wait for what is in flight.
+  session.type("\u0003");
+  await session.exitCode;
+  const { code } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  expect(code).toBe(0);
+  expect(upstream.received.get("now")).toBe(1);
+});
+
+test("failed lines are in a file beside the output, and the exit code says so", async () => {
+  const { input, output } = given("failing", [
+    chatLine("good", "Hi"),
+    chatLine("bad", "[[status 400]]"),
+  ]);
+  const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  expect(code).toBe(3);
+  expect(idsIn(output)).toEqual(["good"]);
+  expect(idsIn(join(folder, "failing.out.errors.jsonl"))).toEqual(["bad"]);
+  expect(stderr).toContain("1 line failed: 400");
+
+  const again = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  expect(again.stderr).toMatch(/is there already; --overwrite sends all lines again/);
+  expect({ code: again.code, times: upstream.received.get("good") }).toEqual({ code: 1, times: 1 });
+});
+
+test("a folder of one's own is kept, and another input does not get into it", async () => {
+  const { input, output } = given("kept", chatLines(1));
+  const more = ["--data-dir", join(folder, "kept-data")];
+  expect((await new BatchdProcess(argsOf(input, output, ...more), ENV).exited()).code).toBe(0);
+  const total = upstream.total;
+  rmSync(output);
+  expect((await new BatchdProcess(argsOf(input, output, ...more), ENV).exited()).code).toBe(0);
+  expect(existsSync(output)).toBe(true);
+  expect(upstream.total).toBe(total);
+  const other = given("other", chatLines(2));
+  const refused = await new BatchdProcess(argsOf(other.input, other.output, ...more), ENV).exited();
+  expect(refused.stderr).toMatch(/has a run of another input or with other options/);
+});
+
+test("faults of the input end it with 4 and their lines; a missing upstream is named", async () => {
+  const { input, output } = given("faulty", [chatLine("a", "Hi"), "{"]);
+  const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  expect(code).toBe(4);
+  expect(stderr).toMatch(/^ {2}line 2: .*\(invalid_json_line\)$/m);
+  const without = await new BatchdProcess(["run", input, "-o", output]).exited();
+  expect(without).toMatchObject({ code: 1, stdout: "" });
+  expect(without.stderr).toMatch(/^batchd: no model server is named: --upstream http:.*\n$/);
+});
+
+test("pipes on both sides carry lines in and answers out, and nothing else", async () => {
+  const { input } = given("piped", chatLines(3));
+  const env = { ...ENV, STDIN_FROM: input };
+  const { code, stdout } = await new BatchdProcess(
+    argsOf("-", "-", "--format", "csv", "--data-dir", join(folder, "piped")),
+    env,
+  ).exited();
+  expect(code).toBe(0);
+  expect(
+    stdout
+      .trimEnd()
+      .split("\r\n")
+      .map((row) => row.split(",")[0]),
+  ).toEqual([...['"custom_id"', '"line-1"', '"line-2"', '"line-3"']]);
+});
