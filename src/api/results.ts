@@ -11,6 +11,7 @@ import {
 import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import { sleep } from "../clock.ts";
+import type { BatchStatus } from "../contract/batch.ts";
 import { PublicError } from "../errors.ts";
 import type { Batches } from "./batches.ts";
 import { Places } from "./places.ts";
@@ -20,6 +21,8 @@ const MAX_READERS = 32;
 const MAX_READERS_OF_PROJECT = 8;
 /** The time after which a waiting reader looks for new lines. */
 const LOOK_EVERY_MS = 500;
+/** The time after which a follower hears that nothing has happened: proxies close a silent connection after a minute. */
+const SILENCE_MS = 15_000;
 
 export interface ResultsQuery extends FinishedLinesQuery {
   /** The most lines to read; null for all. */
@@ -39,6 +42,19 @@ export interface ResultsReading extends AsyncDisposable {
   /** The batch as it was when its lines were read. */
   readonly batch: Batch;
   readonly rows: AsyncGenerator<Buffer>;
+}
+
+/** What a follower is sent. */
+export type ResultsEvent =
+  | { readonly kind: "line"; readonly number: number; readonly row: Buffer }
+  /** Nothing has happened for a while. */
+  | { readonly kind: "silence" }
+  /** The batch is final, and all its lines were sent; the status is null when the batch was deleted. */
+  | { readonly kind: "end"; readonly status: BatchStatus | null };
+
+export interface ResultsFollowing extends Disposable {
+  readonly batch: Batch;
+  readonly events: AsyncGenerator<ResultsEvent>;
 }
 
 export class Results {
@@ -87,6 +103,72 @@ export class Results {
     }
   }
 
+  /**
+   * Opens a reader that follows a batch to its end. It sees the lines in the order of the input, each once, and no line
+   * before all earlier ones have ended: so it can go on behind any of them. The caller must dispose of it.
+   */
+  async follow(
+    asked: ScopedId<"batch">,
+    query: FinishedLinesQuery,
+    disconnected: AbortSignal,
+  ): Promise<ResultsFollowing> {
+    const batch = await this.#deps.batches.find(asked);
+    const place = this.places.take(asked.project);
+    const stop = AbortSignal.any([disconnected, this.#closing.signal]);
+    return {
+      batch,
+      events: this.#events(batch, query, stop),
+      [Symbol.dispose]: () => place[Symbol.dispose](),
+    };
+  }
+
+  async *#events(
+    first: Batch,
+    query: FinishedLinesQuery,
+    stop: AbortSignal,
+  ): AsyncGenerator<ResultsEvent> {
+    const { batches, finishedLines } = this.#deps;
+    let last = query.afterLine;
+    const find = () => batches.find(first).catch(nullIfDeleted);
+    for (let batch: Batch | null = first; !stop.aborted; ) {
+      if (batch === null) {
+        yield { kind: "end", status: null };
+        return;
+      }
+      for await (const { number, row } of finishedLines(batch, {
+        ...query,
+        afterLine: last,
+        endsAtGap: true,
+      })) {
+        last = number;
+        yield { kind: "line", number, row: withNumber(row, number) };
+        if (stop.aborted) return;
+      }
+      if (isFinal(batch.status)) {
+        yield { kind: "end", status: batch.status };
+        return;
+      }
+      const before: Batch = batch;
+      batch = await this.#changedOrGone(before, { stop, find });
+      if (batch === before && !stop.aborted) yield { kind: "silence" };
+    }
+  }
+
+  /** Resolves to the batch once more of its lines have ended, to the same object after a silence, or to null when it is gone. */
+  async #changedOrGone(
+    batch: Batch,
+    { stop, find }: { readonly stop: AbortSignal; readonly find: () => Promise<Batch | null> },
+  ): Promise<Batch | null> {
+    const { clock } = this.#deps;
+    const endsAtMs = clock.elapsedMs() + SILENCE_MS;
+    while (!stop.aborted && clock.elapsedMs() < endsAtMs) {
+      await sleep(clock, LOOK_EVERY_MS, stop);
+      const found = await find();
+      if (found === null || !isSameProgress(found, batch)) return found;
+    }
+    return batch;
+  }
+
   async #firstLines(first: Batch, query: ResultsQuery, disconnected: AbortSignal) {
     const { batches, clock, finishedLines } = this.#deps;
     const stop = AbortSignal.any([disconnected, this.#closing.signal]);
@@ -113,14 +195,20 @@ export class Results {
       const leftMs = endsAtMs - clock.elapsedMs();
       await sleep(clock, Math.min(LOOK_EVERY_MS, leftMs), wait.stop);
       const found = await wait.find();
-      const { completed, failed } = batch.counts;
-      const isSame =
-        found.status === batch.status &&
-        found.counts.completed === completed &&
-        found.counts.failed === failed;
-      if (!isSame || wait.stop.aborted || clock.elapsedMs() >= endsAtMs) return found;
+      if (!isSameProgress(found, batch) || wait.stop.aborted || clock.elapsedMs() >= endsAtMs)
+        return found;
     }
   }
+}
+
+const isSameProgress = (one: Batch, other: Batch): boolean =>
+  one.status === other.status &&
+  one.counts.completed === other.counts.completed &&
+  one.counts.failed === other.counts.failed;
+
+function nullIfDeleted(error: unknown): null {
+  if (error instanceof PublicError && error.error === "not_found") return null;
+  throw error;
 }
 
 async function* rowsOf(
@@ -130,17 +218,17 @@ async function* rowsOf(
 ): AsyncGenerator<Buffer> {
   let count = 0;
   for (const { number, row } of begin) {
-    yield numbered(row, number);
+    yield withNumber(row, number);
     if (++count === limit) return;
   }
   for await (const { number, row } of lines) {
-    yield numbered(row, number);
+    yield withNumber(row, number);
     if (++count === limit) return;
   }
 }
 
 /** Adds the number of the line to a row, as its last field. */
-function numbered(row: Buffer, number: number): Buffer {
+function withNumber(row: Buffer, number: number): Buffer {
   const body = row.subarray(0, row.lastIndexOf("}"));
   return Buffer.concat([body, Buffer.from(`,"x_batchd":{"line":${number}}}\n`)]);
 }

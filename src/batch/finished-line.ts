@@ -13,6 +13,8 @@ export interface FinishedLinesQuery {
   readonly kind: ResultKind;
   /** The line after which the reader begins, from 0. */
   readonly afterLine: number;
+  /** Whether to end before the first line that has not ended yet, so that a reader who goes on there misses none. */
+  readonly endsAtGap?: boolean;
 }
 
 /** The result file has a row of a version that did not write line numbers. */

@@ -23,7 +23,7 @@ const route = (operationId: string, summary: string, rows: string) => ({
     tags: ["Batches"],
     summary,
     description:
-      "JSON lines in the order of the input: the rows of the result file, each with the number of its line in `x_batchd.line`. While the batch runs, these are the lines that have ended so far. The header `x-batch-status` has the status of the batch.",
+      "JSON lines in the order of the input: the rows of the result file, each with the number of its line in `x_batchd.line`. While the batch runs, these are the lines that have ended so far. The header `x-batch-status` has the status of the batch. With `Accept: text/event-stream` the lines follow as server-sent events until the batch has ended.",
     requestParams: {
       path: z.object({ batch_id: z.string().meta({ example: BATCH_EXAMPLES.created.id }) }),
       query: z.object({
@@ -46,7 +46,10 @@ const route = (operationId: string, summary: string, rows: string) => ({
       "200": {
         description: rows,
         headers: TRACKING_HEADERS,
-        content: { "application/jsonl": { schema: z.string(), example: ROW_EXAMPLE } },
+        content: {
+          "application/jsonl": { schema: z.string(), example: ROW_EXAMPLE },
+          "text/event-stream": { schema: z.string(), example: `id: 1\ndata: ${ROW_EXAMPLE}\n` },
+        },
       },
       "400": BAD_REQUEST,
       "404": BATCH_NOT_FOUND,

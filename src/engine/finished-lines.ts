@@ -28,7 +28,7 @@ const MAX_KEPT_BYTES = 4 * 1024 * 1024;
 /** Yields the finished lines of `kind`. Ends at once for a batch that was deleted. */
 export async function* finishedLines(
   batch: Batch,
-  { kind, afterLine }: FinishedLinesQuery,
+  { kind, afterLine, endsAtGap = false }: FinishedLinesQuery,
   deps: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
   let last = afterLine;
@@ -37,7 +37,7 @@ export async function* finishedLines(
   for (let isRetry = false; current !== null; isRetry = true) {
     const source = isFinal(current.status)
       ? linesOfFile(current, { kind, afterLine: last }, deps)
-      : linesSoFar(current, { kind, afterLine: last, toleratesLoss: isRetry }, deps);
+      : linesSoFar(current, { kind, afterLine: last, endsAtGap, toleratesLoss: isRetry }, deps);
     try {
       for await (const line of source) {
         if (line.number <= last) continue;
@@ -58,30 +58,42 @@ interface JournalQuery extends FinishedLinesQuery {
   readonly toleratesLoss: boolean;
 }
 
+/** The first line that has not ended, once the journal was read up to it. */
+interface Gap {
+  line: number;
+}
+
 /** Yields the lines that will be in the result file: those of a merged batch have the rows of its source between them. */
-function linesSoFar(
+async function* linesSoFar(
   batch: Batch,
   query: JournalQuery,
   deps: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
-  const own = linesOfJournal(batch, query, deps);
-  if (batch.inProgressAtMs === null || keptKind(batch) !== query.kind) return own;
-  return inLineOrder(own, keptRows(batch, query.afterLine, deps));
+  if (batch.inProgressAtMs === null) return;
+  const gap = { line: Number.POSITIVE_INFINITY };
+  const own = linesOfJournal(batch, { ...query, gap }, deps);
+  if (keptKind(batch) !== query.kind) {
+    yield* own;
+    return;
+  }
+  for await (const line of inLineOrder(own, keptRows(batch, query.afterLine, deps))) {
+    if (line.number > gap.line) return;
+    yield line;
+  }
 }
 
 async function* linesOfJournal(
   batch: Batch,
-  { kind, afterLine, toleratesLoss }: JournalQuery,
+  { kind, afterLine, endsAtGap = false, toleratesLoss, gap }: JournalQuery & { readonly gap: Gap },
   { store, blobs }: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
-  if (batch.inProgressAtMs === null) return;
   const journals = withoutChunksBefore(afterLine, await store.listChunkJournals(batch.id));
   let isLost = false;
   const merge = new Merge({
     blobs,
-    inputBlobKey: "",
+    inputBlobKey: `files/${batch.inputFileId}`,
     stopReason: batch.stopReason,
-    left: "omitted",
+    left: endsAtGap ? "end" : "omitted",
     isLastTry: false,
     maxKeptBytes: MAX_KEPT_BYTES,
     onDamaged: () => {
@@ -91,6 +103,10 @@ async function* linesOfJournal(
   const wanted = kind === "output" ? "completed" : "failed";
   for await (const rows of merge.rows(journals)) {
     for (const row of rows) {
+      if (row.kind === "not_run") {
+        gap.line = row.lineNumber;
+        return;
+      }
       if (row.kind === wanted) yield { number: row.lineNumber, row: row.bytes };
     }
     if (isLost && !toleratesLoss) throw new SegmentLost();

@@ -39,8 +39,11 @@ export interface MergeOptions {
   readonly blobs: Blobs;
   readonly inputBlobKey: string;
   readonly stopReason: StopReason | null;
-  /** Whether lines without a readable record are to be sent again, get rows, or are left out. */
-  readonly left: "sent_again" | "rows" | "omitted";
+  /**
+   * Whether lines without a readable record are to be sent again, get rows, are left out, or end the merge: then the first
+   * of them has an empty `not_run` row, behind which the rows mean nothing.
+   */
+  readonly left: "sent_again" | "rows" | "omitted" | "end";
   /** The limit for the rows of a chunk that are kept in memory. */
   readonly maxKeptBytes?: number;
   /** Whether an error that might pass counts as damage. */
@@ -123,7 +126,23 @@ export class Merge {
       this.incomplete.push({ chunkNumber: chunk.number, lostBlobKeys });
     }
     if (!isIncomplete || left === "omitted") yield* records.rows();
+    else if (left === "end") yield* this.#rowsToGap(chunk, records);
     else if (left === "rows") yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
+  }
+
+  /** Yields the rows before the first line without a record, and an empty one for that line. */
+  async *#rowsToGap(chunk: Chunk, records: ChunkRecords): AsyncGenerator<readonly Row[]> {
+    const { blobs, inputBlobKey: key } = this.#options;
+    const { lineNumbers } = records;
+    let gap = chunk.extents[0]?.firstLine ?? 0;
+    if (lineNumbers.has(gap)) {
+      const left = await findLeftLines(chunk, lineNumbers, { blobs, key, isLastTry: true });
+      gap = left[0]?.number ?? gap;
+    }
+    for await (const rows of records.rows()) {
+      yield rows.filter(({ lineNumber }) => lineNumber < gap);
+    }
+    yield [{ lineNumber: gap, kind: "not_run", bytes: Buffer.alloc(0) }];
   }
 
   /**

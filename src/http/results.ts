@@ -5,9 +5,10 @@
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
-import type { Results, ResultsQuery } from "../api/results.ts";
+import type { Results, ResultsEvent, ResultsQuery } from "../api/results.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
+import { integerTooLarge, wrongType } from "./body.ts";
 import { abortedByClient, allowSilence } from "./connection.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { assertKnownParams, boundedIntegerParam } from "./query.ts";
@@ -30,6 +31,9 @@ async function answerRows(
   { results, log }: ResultRoutesDeps,
 ): Promise<Response> {
   const query = { kind, ...rowsQuery(c) };
+  if (c.req.header("accept")?.includes("text/event-stream")) {
+    return answerEvents(c, query, { results, log });
+  }
   const { incoming, outgoing } = c.env;
   allowSilence(incoming);
   await using reading = await results.open(scopedIdOf(c), query, abortedByClient(outgoing));
@@ -41,6 +45,73 @@ async function answerRows(
     log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
+}
+
+/** Follows the batch as server-sent events. The id of an event is the number of its line, so a client can go on behind it. */
+async function answerEvents(
+  c: AppContext,
+  query: ResultsQuery,
+  { results, log }: ResultRoutesDeps,
+): Promise<Response> {
+  const { incoming, outgoing } = c.env;
+  allowSilence(incoming);
+  const afterLine = lastEventId(c) ?? query.afterLine;
+  const disconnected = abortedByClient(outgoing);
+  using following = await results.follow(scopedIdOf(c), { ...query, afterLine }, disconnected);
+  const { batch, events } = following;
+  const headers = {
+    ...{ "content-type": "text/event-stream", "cache-control": "no-store" },
+    // Without it nginx gathers events before it passes them on.
+    ...{ "x-accel-buffering": "no", "x-batch-status": batch.status },
+  };
+  if (c.req.method === "HEAD") return c.body(null, 200, headers);
+  outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
+  const text = Readable.from(eventTexts(events, { id: batch.id, limit: query.limit }), {
+    objectMode: false,
+  });
+  await pipeline(text, outgoing).catch((err: unknown) => {
+    if (!disconnected.aborted)
+      log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
+  });
+  return RESPONSE_ALREADY_SENT;
+}
+
+async function* eventTexts(
+  events: AsyncGenerator<ResultsEvent>,
+  { id, limit }: { readonly id: string; readonly limit: number | null },
+): AsyncGenerator<Buffer> {
+  yield Buffer.from("retry: 1000\n\n");
+  let count = 0;
+  for await (const event of events) {
+    yield eventText(event, id);
+    if (event.kind === "line" && ++count === limit) return;
+  }
+}
+
+function eventText(event: ResultsEvent, id: string): Buffer {
+  switch (event.kind) {
+    case "line":
+      return Buffer.concat([Buffer.from(`id: ${event.number}\ndata: `), event.row, NEWLINE]);
+    case "silence":
+      return Buffer.from(": still here\n\n");
+    case "end":
+      return Buffer.from(
+        `event: end\ndata: ${JSON.stringify({ id, status: event.status ?? "deleted" })}\n\n`,
+      );
+  }
+}
+
+const NEWLINE = Buffer.from("\n");
+const LAST_EVENT_ID = "Last-Event-ID";
+
+/** Returns null without the header, with which a browser goes on after a broken connection. */
+function lastEventId(c: AppContext): number | null {
+  const text = c.req.header(LAST_EVENT_ID) ?? "";
+  if (text === "") return null;
+  if (!/^\d{1,10}$/.test(text)) throw wrongType(LAST_EVENT_ID, "an integer", "a string");
+  const { max } = RESULT_LIMITS.afterLine;
+  if (Number(text) > max) throw integerTooLarge(LAST_EVENT_ID, Number(text), max);
+  return Number(text);
 }
 
 function rowsQuery(c: AppContext): Omit<ResultsQuery, "kind"> {
