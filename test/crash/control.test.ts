@@ -134,3 +134,86 @@ test("killed while running batches are deleted, a server has them as a whole or 
   running = await start(folder.path, upstream);
   await expect.poll(() => leftIn(folder.path)).toBe(0);
 });
+
+async function create({ url }: Started, body: object) {
+  const response = await fetch(`${url}/v1/batches`, {
+    method: "POST",
+    body: JSON.stringify({
+      ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+      ...body,
+    }),
+  });
+  return ((await response.json()) as { id: string }).id;
+}
+
+const idsIn = (text: string) =>
+  text
+    .split("\n")
+    .slice(0, -1)
+    .map((row) => JSON.parse(row).custom_id as string);
+
+test("killed while its sample runs and ends, a batch pauses after the sample, and completes with every line once", async () => {
+  using folder = temporaryFolder("batchd-control-");
+  await using upstream = await startUpstream();
+  let running = await start(folder.path, upstream);
+  const text = `${chatLines(LINES, (n) => `Say ${n} [[delay 5]]`).join("\n")}\n`;
+  const file = new File([text], "input.jsonl");
+  const { id: input_file_id } = await running.openai.files.create({ file, purpose: "batch" });
+  const id = await create(running, { input_file_id, x_batchd: { sample: 40 } });
+  for (let n = 0; n < KILLS / 2; n++) {
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 60));
+    await running.server.kill();
+    running = await start(folder.path, upstream);
+  }
+  await expect
+    .poll(async () => (await read(running, id)).x_batchd.paused, { timeout: 60_000 })
+    .toMatchObject({ reason: "sample" });
+  expect((await read(running, id)).request_counts).toMatchObject({ completed: 40 });
+  expect((await ask(running, `${id}/resume`)).status).toBe(200);
+  await running.server.batchEnded(id);
+  const batch = await read(running, id);
+  const output = await (await running.openai.files.content(batch.output_file_id!)).text();
+  expect(idsIn(output)).toEqual(Array.from({ length: LINES }, (_, i) => `line-${i + 1}`));
+  await running.server.kill("SIGTERM");
+}, 120_000);
+
+test("killed while lines are run again, a server has made the batch with its whole input or nothing, and leaves no blob behind", async () => {
+  using folder = temporaryFolder("batchd-control-");
+  await using upstream = await startUpstream();
+  let running = await start(folder.path, upstream);
+  const id = await submit(running);
+  await running.server.batchEnded(id);
+  const from = { batch: id, lines: "all", merge: true };
+  for (let n = 0; n < KILLS / 2; n++) {
+    const answered = create(running, { x_batchd: { from } }).then(
+      (made) => made,
+      () => null,
+    );
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 12));
+    await running.server.kill();
+    const made = await answered;
+    running = await start(folder.path, upstream);
+    const listed = (await running.openai.batches.list()).data.map((batch) => batch.id);
+    if (made !== null) expect(listed).toContain(made);
+  }
+  const batches = (await running.openai.batches.list()).data;
+  for (const retry of batches) {
+    if (retry.id !== id) await running.server.batchEnded(retry.id);
+    const input = await (await running.openai.files.content(retry.input_file_id)).text();
+    expect(idsIn(input)).toHaveLength(LINES);
+  }
+  const merged = await Promise.all(batches.map((batch) => read(running, batch.id)));
+  for (const { output_file_id } of merged) {
+    const output = await (await running.openai.files.content(output_file_id!)).text();
+    expect(idsIn(output)).toEqual(Array.from({ length: LINES }, (_, i) => `line-${i + 1}`));
+  }
+  const listed = (await running.openai.files.list({ limit: 100 })).data.length;
+  const stored = () =>
+    readdirSync(join(folder.path, "blobs"), { recursive: true, withFileTypes: true }).filter(
+      (each) => each.isFile(),
+    ).length;
+  await running.server.kill();
+  running = await start(folder.path, upstream);
+  await expect.poll(stored, { timeout: 60_000 }).toBe(listed);
+  await running.server.kill("SIGTERM");
+}, 120_000);
