@@ -3,6 +3,7 @@ import type { BatchObject } from "../contract/batch.ts";
 import { filterForm, filterOf } from "./batch-filter.ts";
 import { formatCompact, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
+import { namesOf } from "./input-names.ts";
 import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
 import { progressBar, progressText } from "./progress.ts";
 import { hasEnded, statusPill } from "./status.ts";
@@ -16,7 +17,10 @@ export const batchesPage: Page = {
     const answer = await readFor<ListOf<BatchObject>>(asked, `/v1/batches?${listQuery(asked)}`);
     if (!answer.ok) return answer;
     const { data } = answer.value;
-    const rows = data.map((batch): Part => ({ id: `row-${batch.id}`, html: row(asked, batch) }));
+    const names = await namesOf(asked, data);
+    const rows = data.map(
+      (batch, at): Part => ({ id: `row-${batch.id}`, html: row(asked, batch, names[at] ?? null) }),
+    );
     const list = {
       id: "batches",
       html: html`<section id="batches">${rows.length === 0 ? empty(asked) : table(asked, rows, answer.value)}</section>`,
@@ -71,10 +75,10 @@ function hrefWith(query: URLSearchParams, after: string | null): string {
   return params.size === 0 ? "./" : `./?${params}`;
 }
 
-const row = ({ root }: Asked, batch: BatchObject): Html => {
+const row = ({ root }: Asked, batch: BatchObject, inputName: string | null): Html => {
   const { id, request_counts: counts, x_batchd: own } = batch;
   return html`<tr id="row-${id}">
-<th scope="row"><a class="id" href="${root}batches/${id}">${shortId(id)}</a> <span class="dim under">${note(batch)}</span></th>
+<th scope="row"><a class="id" href="${root}batches/${id}">${shortId(id)}</a> <span class="dim under">${note(batch, inputName)}</span></th>
 <td>${statusPill(batch)}${own.at_risk && !hasEnded(batch) ? html` <span class="pill bad">at risk</span>` : ""}</td>
 <td class="bar-column">${progressBar(counts, `Progress of ${id}`)}<span class="under">${progressText(counts)}${counts.failed > 0 ? html` <span class="fault">${formatCompact(counts.failed)} failed</span>` : ""}</span></td>
 <td class="wide">${batch.model === null ? html`<span class="dim">–</span>` : untrusted(batch.model, 60)}<span class="dim under">${batch.endpoint.replace("/v1/", "")}</span></td>
@@ -85,13 +89,13 @@ const row = ({ root }: Asked, batch: BatchObject): Html => {
 </tr>`;
 };
 
-/** The beginning of an id tells batches apart, and the page of the batch has all of it. */
-const shortId = (id: string): string => `${id.slice(0, 14)}…`;
+/** The first digits of an id are the time, which batches share; the last ones tell them apart. */
+const shortId = (id: string): string => `batch_…${id.slice(-8)}`;
 
-/** What its owner calls it: the first value of its metadata. */
-function note({ metadata }: BatchObject): Html | string {
+/** What its owner calls it: the first value of its metadata, and the name of its input. */
+function note({ metadata }: BatchObject, inputName: string | null): Html {
   const [value] = Object.values(metadata ?? {});
-  return value === undefined ? "" : untrusted(value, 60);
+  return html`${value === undefined ? "" : untrusted(value, 60)}${value === undefined || inputName === null ? "" : " · "}${inputName === null ? "" : untrusted(inputName, 60)}`;
 }
 
 function doneAt(batch: BatchObject): Html {

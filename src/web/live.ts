@@ -2,8 +2,9 @@
  * Keeps open pages up to date with server-sent events.
  *
  * The pages of people who see the same thing share one poll of the API, so many tabs cost as much as one. The poll ends with
- * the last of them. All polls together read at most some fifty pages a second: with more different pages open, each is read
- * less often. Only elements that have changed are sent. A session that ends also ends its events.
+ * the last of them. All polls together read at most fifty pages a second, and a project a quarter of them: with more
+ * different pages open, each is read less often. A project also has at most a quarter of the streams, so that one key cannot
+ * take those of all others. Only elements that have changed are sent. A session that ends also ends its events.
  */
 import type { ServerResponse } from "node:http";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
@@ -15,6 +16,9 @@ import type { Answer } from "./api.ts";
 import { changesSince, type Snapshot, snapshotOf, type View } from "./page.ts";
 
 const MAX_LISTENERS = 300;
+/** The part of the streams and of the polls that one project may have. */
+const PROJECTS_AT_LEAST = 4;
+const MAX_LISTENERS_OF_PROJECT = MAX_LISTENERS / PROJECTS_AT_LEAST;
 const POLLS_PER_SECOND = 50;
 const HEARTBEAT_MS = 20_000;
 /** What a slow reader may leave unread. Its page connects again and gets the present state. */
@@ -22,6 +26,7 @@ const MAX_UNREAD_BYTES = 1024 * 1024;
 const RECONNECT_MS = 2_000;
 
 export interface Topic {
+  readonly project: string;
   /** The same for everyone who sees the same. */
   readonly key: string;
   readonly pollMs: number;
@@ -37,6 +42,7 @@ interface Listener {
 }
 
 interface Poll {
+  readonly project: string;
   readonly listeners: Set<Listener>;
   readonly end: AbortController;
   latest: Snapshot | null;
@@ -50,20 +56,15 @@ export interface LiveDeps {
 export class Live {
   readonly #deps: LiveDeps;
   readonly #polls = new Map<string, Poll>();
-  #listenerCount = 0;
   #isClosed = false;
 
   constructor(deps: LiveDeps) {
     this.#deps = deps;
   }
 
-  get pollCount(): number {
-    return this.#polls.size;
-  }
-
   /** Answers with events until the page is closed, or has nothing left to change. */
   answer(c: AppContext, topic: Topic): Response {
-    if (this.#isClosed || this.#listenerCount >= MAX_LISTENERS) {
+    if (this.#isClosed || !this.#hasRoomFor(topic.project)) {
       return c.text("Too many pages are open. This one stays as it is.", 503);
     }
     const { incoming, outgoing } = c.env;
@@ -80,6 +81,24 @@ export class Live {
     return RESPONSE_ALREADY_SENT;
   }
 
+  #hasRoomFor(project: string): boolean {
+    const counts = [...this.#polls.values()].map((poll) => ({
+      count: poll.listeners.size,
+      isOwn: poll.project === project,
+    }));
+    const sum = (of: typeof counts) => of.reduce((all, { count }) => all + count, 0);
+    const own = sum(counts.filter(({ isOwn }) => isOwn));
+    return sum(counts) < MAX_LISTENERS && own < MAX_LISTENERS_OF_PROJECT;
+  }
+
+  /** The pause that leaves every project its part of all polls. */
+  #leastMs(project: string): number {
+    const projects = [...this.#polls.values()].map((poll) => poll.project);
+    const own = projects.filter((each) => each === project).length;
+    const parts = Math.max(PROJECTS_AT_LEAST, new Set(projects).size);
+    return (own * parts * 1000) / POLLS_PER_SECOND;
+  }
+
   close(): void {
     this.#isClosed = true;
     for (const poll of this.#polls.values()) {
@@ -94,11 +113,9 @@ export class Live {
     };
     const poll = this.#polls.get(topic.key) ?? this.#begin(topic);
     poll.listeners.add(listener);
-    this.#listenerCount++;
     // The page may be older than the latest poll.
     if (poll.latest !== null) this.#send(listener, "parts", everythingIn(poll.latest));
     outgoing.once("close", () => {
-      this.#listenerCount--;
       poll.listeners.delete(listener);
       if (poll.listeners.size > 0) return;
       poll.end.abort();
@@ -107,7 +124,8 @@ export class Live {
   }
 
   #begin(topic: Topic): Poll {
-    const poll: Poll = { listeners: new Set(), end: new AbortController(), latest: null };
+    const { project } = topic;
+    const poll: Poll = { project, listeners: new Set(), end: new AbortController(), latest: null };
     this.#polls.set(topic.key, poll);
     void this.#run(topic, poll);
     return poll;
@@ -122,8 +140,7 @@ export class Live {
         return false;
       });
       if (isOver) break;
-      const leastMs = (this.#polls.size * 1000) / POLLS_PER_SECOND;
-      await sleep(clock, Math.max(topic.pollMs, leastMs), signal);
+      await sleep(clock, Math.max(topic.pollMs, this.#leastMs(topic.project)), signal);
     }
     if (this.#polls.get(topic.key) === poll) this.#polls.delete(topic.key);
   }

@@ -103,6 +103,7 @@ function mountEvents(
     const asked = askedBy(c, visit, { api, root: rootOf(path), isPoll: true });
     const { project, scopes } = visit.caller;
     return live.answer(c, {
+      project,
       key: JSON.stringify([project, scopes, path, asked.query.toString()]),
       pollMs: page.pollMs ?? 1_000,
       view: () => page.view({ ...asked, nowMs: c.get("clock").nowMs() }),
