@@ -25,6 +25,7 @@ const OWN = [
     "template.js",
     "keys.js",
     "charts.js",
+    "lines.js",
   ],
 ];
 

@@ -14,7 +14,9 @@ interface Action {
   readonly path: string;
   /** The question to ask first, with what follows from a yes. */
   readonly ask?: { readonly title: string; readonly detail: string; readonly choice?: Choice };
-  /** The page to show afterwards, below the root. */
+  /** What is sent, as JSON. */
+  readonly body?: object;
+  /** The page to show afterwards, below the root; `made` stands for the page of the batch in the answer. */
   readonly next?: string;
   readonly tone?: "danger" | "primary" | "quiet";
 }
@@ -25,8 +27,8 @@ interface Choice {
   readonly path: string;
 }
 
-export const actionButton = ({ label, method, path, ask, next, tone }: Action): Html =>
-  html`<button type="button" class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}>${label}</button>`;
+export const actionButton = ({ label, method, path, body, ask, next, tone }: Action): Html =>
+  html`<button type="button" class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${JSON.stringify(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}>${label}</button>`;
 
 export function batchActions({ root, caller }: Asked, batch: BatchObject): Html {
   const downloads = downloadLinks(root, batch);
@@ -52,8 +54,23 @@ function changes(batch: BatchObject): Action[] {
       },
     });
   }
+  const rerun = rerunOf(batch);
+  if (rerun !== null) actions.push(rerun);
   actions.push(deletion(path, isOpen));
   return actions;
+}
+
+/** Runs the lines without an answer again, in a batch whose results have all lines. */
+function rerunOf(batch: BatchObject): Action | null {
+  const { total, completed } = batch.request_counts;
+  if (!hasEnded(batch) || total === completed || batch.x_batchd.retried_by.length > 0) return null;
+  const from = { batch: batch.id, lines: "failed", merge: true };
+  const { endpoint, completion_window } = batch;
+  return {
+    ...{ label: "Run failed lines again", method: "POST", path: "batches", next: "made" },
+    body: { endpoint, completion_window, x_batchd: { from } },
+    tone: "primary",
+  };
 }
 
 const deletion = (path: string, isOpen: boolean): Action => ({

@@ -1,7 +1,8 @@
 /** The page of one batch. */
-import type { BatchObject } from "../contract/batch.ts";
+import type { BatchObject, PauseReason } from "../contract/batch.ts";
 import { batchActions } from "./batch-actions.ts";
 import { failuresPart, faultsPart } from "./batch-failures.ts";
+import { linesPart } from "./batch-lines.ts";
 import { timelinePart } from "./batch-timeline.ts";
 import { endOf } from "./batches-page.ts";
 import { formatCompact, formatCount, formatDuration, formatMoney, time } from "./format.ts";
@@ -13,6 +14,7 @@ import { hasEnded, statusPill, WAITING_TEXTS } from "./status.ts";
 export const batchPage: Page = {
   path: "/batches/:id",
   pollMs: 1_000,
+  scripts: ["lines.js"],
   async view(asked) {
     const answer = await readFor<BatchObject>(asked, `/v1/batches/${encodeURIComponent(asked.id)}`);
     if (!answer.ok) return answer;
@@ -23,6 +25,7 @@ export const batchPage: Page = {
       progressPart(batch),
       ...[faultsPart(batch), failuresPart(batch)],
       factsPart(asked, batch),
+      linesPart(batch),
       timelinePart(batch),
     ];
     return { ok: true, value: { title: batch.id, parts, isOver: hasEnded(batch) } };
@@ -48,7 +51,7 @@ function noticePart(batch: BatchObject): Part {
     notices.push(
       notice(
         "Paused",
-        html`No new line goes out since ${time(paused.since, "relative")}. Its window goes on: it ends ${time(batch.expires_at, "relative")}.`,
+        html`${PAUSES[paused.reason]} No new line goes out since ${time(paused.since, "relative")}. Its window goes on: it ends ${time(batch.expires_at, "relative")}.`,
       ),
     );
   }
@@ -78,6 +81,11 @@ function noticePart(batch: BatchObject): Part {
   }
   return { id: "notices", html: html`<div id="notices" class="notices">${notices}</div>` };
 }
+
+const PAUSES: Readonly<Record<PauseReason, string>> = {
+  requested: "",
+  sample: "The lines of its sample have ended: look at them, then resume or cancel.",
+};
 
 const notice = (title: string, text: Html): Html =>
   html`<div class="notice"><strong>${title}</strong> <span>${text}</span></div>`;
@@ -129,6 +137,8 @@ ${cost(own.cost)}
 ${figure("Priority", String(own.priority))}
 ${figure("Window", batch.completion_window)}
 ${figure("Input", fileLink(root, batch.input_file_id))}
+${own.from === null ? "" : figure("Runs again", html`${own.from.lines} lines of ${batchLink(root, own.from.batch)}`)}
+${own.retried_by.length === 0 ? "" : figure("Run again by", html`${own.retried_by.map((id) => batchLink(root, id))}`)}
 ${Object.entries(batch.metadata ?? {}).map(([key, value]) => html`<div><dt>${untrusted(key, 64)}</dt><dd>${untrusted(value, 512)}</dd></div>`)}
 </dl>
 </section>`,
@@ -143,6 +153,9 @@ function cost(money: BatchObject["x_batchd"]["cost"]): Html {
       : html` <span class="dim">of about ${formatMoney(money.projected, money.currency)}</span>`;
   return figure("Cost so far", html`${formatMoney(money.so_far, money.currency)}${projected}`);
 }
+
+const batchLink = (root: string, id: string): Html =>
+  html`<a class="id" href="${root}batches/${id}">${id}</a>`;
 
 const fileLink = (root: string, id: string): Html =>
   html`<a class="id" href="${root}web/v1/files/${id}/content" download>${id}</a>`;

@@ -78,6 +78,7 @@ const optionsCard = (
 <datalist id="models">${models.filter((name) => name !== "*").map((name) => html`<option value="${name}"></option>`)}</datalist>
 <label>Window <input name="window" value="${DEFAULT_COMPLETION_WINDOW}" autocomplete="off"></label>
 <label><span>Priority <span class="dim">${PRIORITIES.min} to ${PRIORITIES.max}</span></span><input name="priority" type="number" min="${PRIORITIES.min}" max="${PRIORITIES.max}" value="${PRIORITIES.default}"></label>
+<label><span>Sample <span class="dim">lines to run before it pauses</span></span><input name="sample" type="number" min="1" max="1000" placeholder="none"></label>
 </div>
 <label><span>Metadata <span class="dim">one key=value a line</span></span><textarea name="metadata" rows="2" spellcheck="false"></textarea></label>
 </section>`;

@@ -156,9 +156,12 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   });
 
   test("what clients and models write stays text", async () => {
-    const answer = (n: number) => `%${JSON.stringify({ status: 400, n })}`;
     const file = new File(
-      [HOSTILE.map((text, n) => chatLine(text, answer(n))).join("\n")],
+      [
+        HOSTILE.map((text, n) =>
+          chatLine(text, n % 2 === 0 ? text : `${text} [[status 400]]`),
+        ).join("\n"),
+      ],
       `${HOSTILE[0]}.jsonl`,
     );
     const { id: input } = await service.openai.files.create({ file, purpose: "batch" });
@@ -291,6 +294,59 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.locator(`#row-${id}`).waitFor();
     await page.goto(`${service.url}/?metadata=team%3Dnone`);
     await page.getByText("No batch matches").waitFor();
+  });
+
+  test("a sample pauses its batch, and failed lines are run again in a batch with all results", async () => {
+    const page = await openPage("/new");
+    const lines = [chatLine("good", "b"), chatLine("bad", "[[status 400]]")];
+    const buffer = Buffer.from(lines.join("\n"));
+    await page
+      .locator("input[type=file]")
+      .setInputFiles({ name: "in.jsonl", mimeType: "", buffer });
+    await page.getByText("2 lines, no fault found.").waitFor();
+    await page.getByLabel("Sample").fill("1");
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.locator(".notice", { hasText: "The lines of its sample have ended" }).waitFor();
+    const old = page.url();
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.getByRole("button", { name: "Run failed lines again" }).click();
+    await page.waitForURL((url) => url.href !== old);
+    await page.getByText("0 of 1").or(page.getByText("1 of 1")).waitFor();
+    expect((await service.ended(page.url().split("/").at(-1)!)).request_counts?.total).toBe(1);
+    await page.getByRole("link", { name: old.split("/").at(-1)! }).click();
+    await page.getByText("Run again by").waitFor();
+    expect(await page.getByRole("button", { name: "Run failed lines again" }).count()).toBe(0);
+  });
+
+  test("lines are shown with question and answer while a batch runs, as text, and as JSON at a click", async () => {
+    upstream.hold();
+    const texts = [...HOSTILE, "What is [[status 400]]"];
+    const { id } = await service.submit(texts.map((text, n) => chatLine(`line-${n}`, text)));
+    const page = await openPage(`/batches/${id}`);
+    const rows = page.locator("#lines-rows tr");
+    await rows.filter({ hasText: "window.hacked" }).first().waitFor();
+    expect(await rows.count()).toBe(texts.length);
+    expect(await rows.filter({ hasText: "…" }).count()).toBe(texts.length);
+    upstream.release();
+    await page.locator(".head").getByText("completed").waitFor();
+    await rows.filter({ hasText: "line-7" }).locator(".fault").waitFor();
+    await page.locator("#lines-form select").selectOption("failed");
+    await page.getByRole("button", { name: "Find" }).click();
+    await page.getByText("Lines 8 to 8").waitFor();
+    await page.locator("#lines-form select").selectOption("");
+    await page.getByLabel("custom_id").fill("line-0");
+    await page.getByRole("button", { name: "Find" }).click();
+    await page.getByText("Lines 1 to 1").waitFor();
+    await page.getByRole("button", { name: "JSON of line 1" }).click();
+    const raw = JSON.parse((await page.locator("#raw-text").textContent()) ?? "");
+    expect([raw.custom_id, raw.status]).toEqual(["line-0", "succeeded"]);
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Show examples" }).click();
+    await page.locator("#examples").getByText("line 8 · line-7").waitFor();
+    expect(await page.evaluate("'hacked' in window")).toBe(false);
+    expect(await page.locator("main").locator("script, img, iframe, [href*='evil']").count()).toBe(
+      0,
+    );
   });
 
   test("the upstreams are shown with their circuits, and a chart that follows them", async () => {

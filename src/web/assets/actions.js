@@ -48,14 +48,15 @@ function parsed(text) {
 
 /** @param {HTMLButtonElement} button */
 async function act(button) {
-  const { method = "POST", path = "", next } = button.dataset;
+  const { method = "POST", path = "", body = null, next } = button.dataset;
   const decision = await ask(button);
   if (!decision.isYes) return;
   button.disabled = true;
   const chosen = decision.isChosen ? (button.dataset["choicePath"] ?? path) : path;
-  const answer = await callApi(method, chosen);
+  const answer = await callApi(method, chosen, body);
   button.disabled = false;
   if (!answer.ok) note(answer.message, "bad");
+  else if (next === "made") location.assign(`${root}batches/${answer.value.id}`);
   else if (next !== undefined) location.assign(root + next);
   else note(`${button.textContent}: done.`, "good");
 }

@@ -94,7 +94,9 @@ function apply(parts) {
     Idiomorph.morph(element, text, {
       ...{ morphStyle: "outerHTML", ignoreActiveValue: true },
       // What a script has drawn is not in the text.
-      callbacks: { beforeNodeMorphed: (old) => !(old instanceof Element && old.matches(".chart")) },
+      callbacks: {
+        beforeNodeMorphed: (old) => !(old instanceof Element && old.matches(".chart, .kept")),
+      },
     });
     writeTimes(document.getElementById(id) ?? document);
   }

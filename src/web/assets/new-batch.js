@@ -175,9 +175,11 @@ function batchRequest(fileId) {
       line.slice(line.indexOf("=") + 1).trim(),
     ]);
   const model = fieldOf("model");
+  const sample = Number(fieldOf("sample"));
   const own = {
     priority: Number(fieldOf("priority") || 0),
     ...(model !== "" && { default_model: model }),
+    ...(sample > 0 && { sample }),
   };
   return {
     input_file_id: fileId,

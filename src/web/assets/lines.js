@@ -1,0 +1,184 @@
+/**
+ * The table of lines: question beside answer, with the whole line one click away. What clients and models wrote only ever
+ * becomes the text of an element.
+ */
+import { callApi } from "./actions.js";
+import { visible } from "./visible.js";
+
+/**
+ * @typedef {object} Line
+ * @property {number} line
+ * @property {string | null} custom_id
+ * @property {"succeeded" | "failed" | "waiting"} status
+ * @property {any} request
+ * @property {any} response
+ * @property {any} error
+ */
+
+const ROWS = 20;
+const MAX_TEXT = 600;
+/** A batch that runs changes all the time, and a page of its lines may be large. */
+const AGAIN_MS = 3_000;
+
+const section = /** @type {HTMLElement} */ (document.getElementById("lines"));
+const form = /** @type {HTMLFormElement} */ (document.getElementById("lines-form"));
+const first = /** @type {HTMLButtonElement} */ (document.getElementById("lines-first"));
+const next = /** @type {HTMLButtonElement} */ (document.getElementById("lines-next"));
+
+let afterLine = 0;
+let lastLine = 0;
+/** @type {ReturnType<typeof setTimeout> | null} */
+let again = null;
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void show(0);
+});
+first.addEventListener("click", () => void show(0));
+next.addEventListener("click", () => void show(lastLine));
+document.addEventListener("batchd:parts", (event) => {
+  const ids = event instanceof CustomEvent ? event.detail : [];
+  if (!ids.includes("progress") || again !== null) return;
+  again = setTimeout(() => {
+    again = null;
+    // A reader of a raw line is not disturbed.
+    if (document.querySelector("dialog[open]") === null) void show(afterLine);
+  }, AGAIN_MS);
+});
+document.addEventListener("click", (event) => {
+  const button = event.target instanceof Element ? event.target.closest("#show-examples") : null;
+  if (button instanceof HTMLButtonElement) void showExamples(button);
+});
+void show(0);
+
+/** @param {number} after */
+async function show(after) {
+  const params = new URLSearchParams({ limit: String(ROWS), after_line: String(after) });
+  const fields = new FormData(form);
+  for (const name of ["status", "custom_id"]) {
+    const value = String(fields.get(name) ?? "").trim();
+    if (value !== "") params.set(name, value);
+  }
+  const answer = await callApi("GET", `batches/${section.dataset["batch"]}/lines?${params}`);
+  if (!answer.ok) {
+    write("lines-state", answer.message);
+    return;
+  }
+  const { data, has_more: hasMore, last_line: last } = answer.value;
+  afterLine = after;
+  lastLine = last;
+  document.getElementById("lines-rows")?.replaceChildren(...data.map(rowOf));
+  first.hidden = after === 0;
+  next.hidden = !hasMore;
+  write("lines-state", stateOf(data));
+}
+
+/** @param {readonly Line[]} data */
+function stateOf(data) {
+  if (data.length > 0) return `Lines ${data[0]?.line} to ${data.at(-1)?.line}`;
+  return next.hidden ? "No such line." : `No such line up to line ${lastLine}.`;
+}
+
+/** @param {Line} line */
+function rowOf(line) {
+  const row = document.createElement("tr");
+  row.append(
+    cell(String(line.line), "number"),
+    cell(line.custom_id ?? "–", "id"),
+    cell(questionOf(line.request?.body), "middle wrap"),
+    cell(answerOf(line), line.status === "failed" ? "wrap fault" : "wrap"),
+    rawCell(line),
+  );
+  return row;
+}
+
+/**
+ * @param {string} text
+ * @param {string} className
+ */
+function cell(text, className) {
+  const element = document.createElement("td");
+  element.className = className;
+  const inner = document.createElement("bdi");
+  inner.className = "clamp";
+  inner.textContent = visible(text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text);
+  element.append(inner);
+  return element;
+}
+
+/** @param {Line} line */
+function rawCell(line) {
+  const element = document.createElement("td");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet";
+  button.textContent = "JSON";
+  button.setAttribute("aria-label", `JSON of line ${line.line}`);
+  button.addEventListener("click", () => {
+    write("raw-title", `Line ${line.line}`);
+    write("raw-text", visible(JSON.stringify(line, null, 2)));
+    /** @type {HTMLDialogElement} */ (document.getElementById("raw")).showModal();
+  });
+  element.append(button);
+  return element;
+}
+
+/** @param {any} body */
+function questionOf(body) {
+  if (body === null || typeof body !== "object") return "–";
+  return textOf(body.messages?.at?.(-1)?.content ?? body.input ?? body.prompt ?? body);
+}
+
+/** @param {Line} line */
+function answerOf({ status, response, error }) {
+  if (status === "waiting") return "…";
+  const body = response?.body;
+  if (status === "failed")
+    return textOf(error?.message ?? body?.error?.message ?? body ?? error ?? "failed");
+  const numbers = body?.data?.[0]?.embedding?.length;
+  if (numbers !== undefined) return `${numbers} numbers`;
+  return textOf(
+    body?.choices?.[0]?.message?.content ?? body?.choices?.[0]?.text ?? body?.output ?? body,
+  );
+}
+
+/**
+ * Returns the text in a content of the API, which may be a list of parts.
+ *
+ * @param {any} content
+ * @returns {string}
+ */
+function textOf(content) {
+  if (typeof content === "string") return content;
+  if (Array.isArray(content)) return content.map(textOf).join(" ");
+  const inner = content?.text ?? content?.content;
+  return inner === undefined || inner === null ? (JSON.stringify(content) ?? "") : textOf(inner);
+}
+
+/** @param {HTMLButtonElement} button */
+async function showExamples(button) {
+  button.disabled = true;
+  const answer = await callApi("GET", `batches/${section.dataset["batch"]}/failures`);
+  button.disabled = false;
+  const list = document.createElement("ul");
+  for (const { code, status_code: status, examples } of answer.ok ? answer.value.data : []) {
+    for (const { line, custom_id: id, message } of examples) {
+      const item = document.createElement("li");
+      const name = [status, code].filter((each) => each !== null).join(" ");
+      item.textContent = visible(
+        `${name || "others"} · line ${line} · ${id ?? "–"}: ${message ?? "no message"}`,
+      );
+      list.append(item);
+    }
+  }
+  document.getElementById("examples")?.replaceChildren(answer.ok ? list : answer.message);
+}
+
+/**
+ * @param {string} id
+ * @param {string} text
+ */
+function write(id, text) {
+  const element = document.getElementById(id);
+  if (element !== null) element.textContent = text;
+}
