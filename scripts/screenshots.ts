@@ -17,6 +17,8 @@ import { startUpstream } from "../test/support/upstream.ts";
 const FOLDER = fileURLToPath(new URL("../docs/images/", import.meta.url));
 const KEY = "key-of-the-operator";
 const LARGE_LINES = 50_000;
+/** The lines that are answered before the pictures. */
+const ANSWERED_LINES = 3_000;
 const CSV = "id,country,text\n1,Peru,Ceviche\n2,Chad,Daraba\n3,Laos,Larb\n4,Mali,Tiguadèguèna\n";
 
 const upstream = await startUpstream();
@@ -58,7 +60,7 @@ async function prepare({ openai, upload, ended }: TestService): Promise<string> 
     ).id;
   };
   const end = (id: string) => ended.call(service, id);
-  await end(await submit(chatLines(2_000), "nightly summaries"));
+  await end(await submit(chatLines(500), "nightly summaries"));
   const failing = (n: number) => (n % 7 === 0 ? "[[status 400]]" : `Label ${n}`);
   await end(
     await submit(
@@ -77,7 +79,7 @@ async function prepare({ openai, upload, ended }: TestService): Promise<string> 
   );
   await openai.post(`/batches/${paused}/pause`);
   const id = await submit(chatLines(LARGE_LINES), "evaluation of release 14");
-  await upstream.reached(upstream.total + LARGE_LINES / 3);
+  await upstream.reached(upstream.total + ANSWERED_LINES);
   upstream.hold();
   return id;
 }
