@@ -1,7 +1,7 @@
 /** Writes times in the zone and the words of the reader, and keeps "3 minutes ago" true. */
 
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "long" });
 const EVERY_MS = 5_000;
 
 /** @type {readonly (readonly [Intl.RelativeTimeFormatUnit, number])[]} */
