@@ -21,7 +21,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   });
 
   async function signedIn(key: string, path: string): Promise<Page> {
-    const page = await (await browser.newContext()).newPage();
+    const context = await browser.newContext();
+    context.setDefaultTimeout(120_000);
+    const page = await context.newPage();
     await page.goto(service.url + path);
     await page.getByLabel("API key").fill(key);
     await page.getByRole("button", { name: "Sign in" }).click();

@@ -52,7 +52,7 @@ test("a project has a part of the streams, and the other projects keep theirs", 
   expect(polls).toBeLessThan(MAX_OF_PROJECT);
 
   for (const controller of opened.splice(0)) controller.abort();
-  await expect.poll(async () => (await open(a)).status).toBe(200);
+  await expect.poll(async () => (await open(a)).status, { timeout: 60_000 }).toBe(200);
   for (const controller of opened.splice(0)) controller.abort();
 });
 

@@ -98,7 +98,9 @@ describe("a person who is signed out", () => {
     expect(answer.headers.getSetCookie()).toEqual([]);
     expect(await answer.text()).toContain("does not know the key");
     const file = join(folder, "audit.jsonl");
-    await expect.poll(() => readFileSync(file, "utf8")).toMatch(/session\.create.*denied/);
+    await expect
+      .poll(() => readFileSync(file, "utf8"), { timeout: 60_000 })
+      .toMatch(/session\.create.*denied/);
   });
 });
 
