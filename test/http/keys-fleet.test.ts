@@ -4,8 +4,6 @@ import { Fleet, type Member } from "../support/fleet.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 
-/** The servers promise five seconds; a busy machine gets more. */
-const IN_FORCE_MS = 20_000;
 const ADMIN = "key-of-the-operator";
 
 const postgres = await startPostgres("keys on several servers");
@@ -20,7 +18,7 @@ const statusWith = async ({ url }: Member, key: string) =>
 
 /** Resolves once the server answers so. */
 const becomes = (server: Member, key: string, status: number) =>
-  expect.poll(() => statusWith(server, key), { timeout: IN_FORCE_MS, interval: 50 }).toBe(status);
+  expect.poll(() => statusWith(server, key)).toBe(status);
 
 describe.skipIf(postgres === null).each([true, false])("with database.listen: %s", (listen) => {
   test("a key is taken, and refused after its revocation, by every server soon", async () => {

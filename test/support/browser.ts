@@ -27,6 +27,9 @@ export function findChromium(): string | null {
   );
 }
 
+/** As long as `expect.poll(…)` waits. The default of half a minute is too short for a busy machine. */
+const WAIT_LIMIT_MS = 120_000;
+
 const MISSING = "no Chromium is at CHROMIUM_PATH or on the PATH: `npm run browser` installs one";
 
 /** Whether there is a browser. CI must have one; elsewhere its tests are skipped, and this says so. */
@@ -41,5 +44,13 @@ export async function openChromium(): Promise<Browser> {
   const executablePath = findChromium();
   if (executablePath === null) throw new Error(MISSING);
   // As root, as in most containers, Chromium has no sandbox. It only ever opens pages of this test.
-  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const args = ["--no-sandbox", "--disable-dev-shm-usage"];
+  const browser = await chromium.launch({ executablePath, args, timeout: WAIT_LIMIT_MS });
+  const open = browser.newContext.bind(browser);
+  browser.newContext = async (options) => {
+    const context = await open(options);
+    context.setDefaultTimeout(WAIT_LIMIT_MS);
+    return context;
+  };
+  return browser;
 }

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { type IPty, spawn } from "@lydell/node-pty";
 import { Terminal } from "@xterm/headless";
 import { atTestEnd } from "./leftovers.ts";
+import { named } from "./waits.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 const SIZE = { cols: 100, rows: 30 };
@@ -69,7 +70,7 @@ export class TerminalSession {
       if (this.#hasEnded) throw new Error(`the screen never showed ${pattern}:\n${this.screen}`);
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#waiting.push(resolve);
-      await promise;
+      await named(() => `${pattern} on the screen, which shows:\n${this.screen}`, promise);
     }
   }
 
