@@ -177,7 +177,8 @@ async function serve(flags: Overrides, role: Role): Promise<number> {
   const { config } = loaded;
   if (role !== "all" && config.database_url === undefined) return refuseRole(role);
   const redactor = new Redactor(configSecrets(config));
-  const log = createRedactedLog(config.log_level, (line) => redactor.text(line));
+  const redact = (line: string) => redactor.text(line);
+  const log = createRedactedLog(config.log_level, { redact, isForPeople: process.stderr.isTTY });
   const firstSignal = nextSignal();
   let nudgeOthers = () => {};
   process.on("SIGHUP", () => {
@@ -213,12 +214,14 @@ async function serve(flags: Overrides, role: Role): Promise<number> {
   );
   collectStartupGarbage();
   say(`batchd listening on ${runtime.url}`);
+  if (process.stdout.isTTY) greet(runtime.url, config, role);
   const drain = new AbortController();
   const load = () => loadConfig(flags);
   // The start does not wait for the answers: an upstream that is down must not delay it.
   const warnOfUpstreams = async () => {
     const warnings = await runtime.checkUpstreams();
     for (const warning of warnings) log.warn({ warning }, "config.warning");
+    if (process.stdout.isTTY) say(upstreamState(warnings));
   };
   void warnOfUpstreams();
   const apply = (next: Config) => {
@@ -235,6 +238,21 @@ async function serve(flags: Overrides, role: Role): Promise<number> {
   log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
   return stop(runtime, log);
 }
+
+/** Says in a terminal what runs, for the person who has started it. */
+function greet(url: string, config: Config, role: Role): void {
+  const { data_dir: dir, database_url: database, storage, upstreams } = config;
+  const files = storage.type === "s3" ? storageText(config) : resolve(dir);
+  const named = upstreams.map(({ name, base_url }) => `${name} (${new URL(base_url).origin})`);
+  if (role !== "worker") say(`  page       ${url}/`);
+  say(`  data       ${files}${database === undefined ? "" : ", facts in PostgreSQL"}`);
+  say(`  upstreams  ${named.join(", ") || "none: --upstream http://localhost:8000/v1 names one"}`);
+  say("  stop with Ctrl-C");
+}
+
+/** Each warning is a line of the log. */
+const upstreamState = (warnings: readonly string[]): string =>
+  warnings.length === 0 ? "  the upstreams answer" : "  some upstreams do not answer: see above";
 
 const storageText = ({ storage: { type, bucket, prefix } }: Config) =>
   type === "s3" ? `s3://${bucket}/${prefix}` : type;

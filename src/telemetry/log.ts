@@ -4,6 +4,7 @@
  */
 import { type DestinationStream, destination, pino, stdTimeFunctions } from "pino";
 import type { LOG_EVENTS } from "./log-events.ts";
+import { readableLine } from "./readable-line.ts";
 
 type EventLevel = keyof typeof LOG_EVENTS;
 export type LogEvent<Level extends EventLevel> = keyof (typeof LOG_EVENTS)[Level] & string;
@@ -24,10 +25,21 @@ const standardError = () => destination({ fd: 2, sync: true });
 /** A log with a level that may change. */
 export type LeveledLog = Log & { level: LogLevel };
 
-/** Creates a log on standard error. `redact` removes secrets from each line. */
-export function createRedactedLog(level: LogLevel, redact: (line: string) => string): LeveledLog {
+interface RedactedLogOptions {
+  /** Removes secrets from each line. */
+  readonly redact: (line: string) => string;
+  /** Whether a person reads the lines in a terminal; programs read JSON. */
+  readonly isForPeople: boolean;
+}
+
+/** Creates a log on standard error. */
+export function createRedactedLog(
+  level: LogLevel,
+  { redact, isForPeople }: RedactedLogOptions,
+): LeveledLog {
   const stream = standardError();
-  return createLog(level, { write: (line) => stream.write(redact(line)) });
+  const shape = isForPeople ? readableLine : (line: string) => line;
+  return createLog(level, { write: (line) => stream.write(shape(redact(line))) });
 }
 
 export function createLog(

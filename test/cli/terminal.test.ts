@@ -89,3 +89,18 @@ test("colours are for terminals, and NO_COLOR turns them off", async () => {
   expect(plain.written).not.toContain("\u001b[3");
   expect(plain.screen).toBe(coloured.screen);
 });
+
+test("serve says where its page, data and upstreams are, and logs for people", async () => {
+  const dataDir = join(folder, "served");
+  const args = ["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url];
+  const session = open(args);
+  await session.shows(/^batchd listening on http:\/\/127\.0\.0\.1:\d+$/m);
+  await session.shows(/the upstreams answer/);
+  expect(session.screen).toMatch(/^ {2}page {7}http:\/\/127\.0\.0\.1:\d+\/$/m);
+  expect(session.screen).toContain(`  data       ${dataDir}`);
+  expect(session.screen).toMatch(/^ {2}upstreams {2}upstream \(http:\/\/127\.0\.0\.1:\d+\)$/m);
+  session.type("\u0003");
+  expect(await session.exitCode).toBe(0);
+  expect(session.screen).toMatch(/\d\d:\d\d:\d\d server\.stopping signal=SIGINT /);
+  expect(session.screen).not.toContain('{"');
+});

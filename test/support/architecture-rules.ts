@@ -53,8 +53,12 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "redactor.ts": { may: [] },
   "closers.ts": { may: [] },
   "errors.ts": { may: ["batch/truncate.ts"] },
+  "printable.ts": { may: [] },
   "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
-  "telemetry/": { may: ["clock.ts", "version.ts"], mayKnow: ["batch/", "contract/"] },
+  "telemetry/": {
+    may: ["clock.ts", "printable.ts", "version.ts"],
+    mayKnow: ["batch/", "contract/"],
+  },
   "telemetry/metrics.ts": {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
@@ -125,7 +129,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "runtime.ts": { may: [""] },
   "client/": {
-    may: ["contract/", "batch/", "clock.ts", "config/", "version.ts"],
+    may: ["contract/", "batch/", "clock.ts", "config/", "printable.ts", "version.ts"],
   },
   "run.ts": {
     may: [
