@@ -14,7 +14,7 @@ import { isFinal } from "./batch/status.ts";
 import { EXIT, exitCodeOf } from "./client/exit-codes.ts";
 import { CommandFailure } from "./client/failure.ts";
 import { follow } from "./client/follow.ts";
-import { endpointOf, type InputFile, openInput } from "./client/input.ts";
+import { endpointFor, type InputFile, openInput } from "./client/input.ts";
 import { assertWritable } from "./client/output.ts";
 import { jsonView, openView } from "./client/progress.ts";
 import { type Format, writeBoth, writeRows } from "./client/results.ts";
@@ -63,12 +63,7 @@ async function runFile(file: string, flags: RunFlags): Promise<number> {
   const sha256 = await digestOf(input.path);
   const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);
   assertNotDone(flags, dataDir);
-  const endpoint = flags.endpoint ?? (await endpointOf(input.path));
-  if (endpoint === null) {
-    throw new CommandFailure(
-      `the first line of ${file} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
-    );
-  }
+  const endpoint = flags.endpoint ?? (await endpointFor(input, file));
   const config = configFor(flags, dataDir);
   // A signal before the work begins must also close the folder.
   const signal = interruption();

@@ -44,6 +44,15 @@ async function keepStandardInput(): Promise<InputFile> {
   }
 }
 
+/** Returns the endpoint of the first line, or says what to do. `file` is the name that the user has given. */
+export async function endpointFor(input: InputFile, file: string): Promise<BatchEndpoint> {
+  const endpoint = await endpointOf(input.path);
+  if (endpoint !== null) return endpoint;
+  throw new CommandFailure(
+    `the first line of ${file} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
+  );
+}
+
 /** A longer first line names no endpoint: the server says what is wrong with it. */
 const FIRST_LINE_MAX_BYTES = 16 * 1024 * 1024;
 

@@ -5,7 +5,7 @@ import { APIError } from "openai";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { endpointOf, openInput } from "./input.ts";
+import { endpointFor, openInput } from "./input.ts";
 import type { Server } from "./server.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
@@ -53,12 +53,7 @@ async function uploadedInput(
     );
   }
   await using input = await openInput(file);
-  const endpoint = asked ?? (await endpointOf(input.path));
-  if (endpoint === null) {
-    throw new CommandFailure(
-      `the first line of ${file} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
-    );
-  }
+  const endpoint = asked ?? (await endpointFor(input, file));
   if (isOutputTerminal()) note(`uploading ${printable(input.name)} (${bytes(input.bytes)})`);
   const { id } = await uploadFile(server, input, { purpose: "batch", signal });
   return { fileId: id, endpoint };
@@ -141,9 +136,12 @@ const isUnknownField = (error: unknown) =>
 
 /** A batch without its sample or budget may cost far more than the user wants. */
 async function refuseIgnored(server: Server, id: string, options: readonly string[]) {
-  await server.openai.batches.cancel(id);
+  const isCancelled = await server.openai.batches.cancel(id).then(
+    () => true,
+    () => false,
+  );
   throw new CommandFailure(
-    `${server.url} has ignored ${options.join(", ")}, which only batchd knows; ${id} is cancelled`,
+    `${server.url} has ignored ${options.join(", ")}, which only batchd knows; ${id} ${isCancelled ? "is cancelled" : "could not be cancelled any more"}`,
   );
 }
 
