@@ -220,6 +220,7 @@ async function beginBatch({ files, batches }: Workshop, job: Job): Promise<Batch
     metadata: { [INPUT_KEY]: sha256 },
     outputExpiresAfterSeconds: null,
     priority: 0,
+    budget: null,
     defaultModel: flags.model ?? null,
     sample: null,
     origin: ORIGIN,

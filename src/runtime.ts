@@ -340,6 +340,7 @@ function newEngine(
   { role, closers }: { readonly role: Role; readonly closers: Closers },
 ): Engine {
   const { blobs, webhooks, configNow } = parts;
+  const prices = () => priceRules(configNow().prices);
   const engine = new Engine({
     ...parts,
     isWorker: role !== "api",
@@ -348,7 +349,8 @@ function newEngine(
     defaultModel: () => defaultModelOf(configNow()),
     rulesOf: rulesOfAll(configNow),
     journalLimits: journalLimits(blobs.writeHints),
-    pricing: new Pricing(() => priceRules(configNow().prices)),
+    pricing: new Pricing(prices),
+    prices,
     stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
     leaseTtlMs: configNow().engine.lease_seconds * 1000,
     announcementsFor: (batch) => webhooks.announcementsFor(batch),

@@ -83,6 +83,7 @@ function newBatches(parts: Parts, engine: Engine): Batches {
   return new Batches({
     ...parts,
     rulesOf: rulesOfAll(configNow),
+    prices: () => priceRules(configNow().prices),
     completionWindows: () => configNow().limits.completion_windows,
     nudge: () => engine.nudge(),
     nudgeStopping: () => engine.nudgeStopping(),

@@ -9,6 +9,7 @@ import {
   type ScopedId,
   type UntrustedId,
 } from "../batch/batch.ts";
+import type { Decimal } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -17,16 +18,17 @@ import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "../contra
 import { characterCount } from "../contract/text.ts";
 import { completionWindowMs } from "../contract/window.ts";
 import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
-import type { BatchQuery } from "../store/batches.ts";
+import type { BatchChange, BatchQuery } from "../store/batches.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+import { assertPriced, type BudgetDeps } from "./budgets.ts";
 import { withinQuotas } from "./quotas.ts";
 
-export interface BatchesDeps {
+export interface BatchesDeps extends BudgetDeps {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;
@@ -54,6 +56,7 @@ export interface BatchRequest {
   readonly metadata: Readonly<Record<string, string>> | null;
   readonly outputExpiresAfterSeconds: number | null;
   readonly priority: number;
+  readonly budget: Decimal | null;
   readonly defaultModel: string | null;
   readonly sample: number | null;
   readonly origin: Origin;
@@ -75,6 +78,9 @@ export class Batches {
   ): Promise<Batch> {
     assertFileId(request.inputFileId);
     this.assertAcceptable(request);
+    if (request.budget !== null) {
+      await assertPriced({ ...request, project, model: null }, "x_batchd.budget", this.#deps);
+    }
     const { quotas } = this.#deps.rulesOf(project);
     return this.createWith(project, request, async (made) => {
       const insert = () => this.#deps.store.insertBatch(made, receiptFor?.(made), quotas);
@@ -150,6 +156,22 @@ export class Batches {
     return page;
   }
 
+  /** Changes what a client may change. A batch that sends no lines any more keeps its budget and its priority. */
+  async update(asked: ScopedId<"batch">, change: BatchChange): Promise<Batch> {
+    const { store, log, pauseRuns } = this.#deps;
+    assertMetadata(change.metadata ?? {});
+    const before = await this.find(asked);
+    if (change.budget != null) await assertPriced(before, "budget", this.#deps);
+    const { id, project } = before;
+    const isChanged = await store.updateBatchIfAllowed({ project, id }, change);
+    const batch = await this.find(asked);
+    if (!isChanged) throw cannotChange(batch, change);
+    log.info({ batch: id, project, keys: Object.keys(change) }, "batch.updated");
+    // Runs of this process learn of a budget now, and those of others by a nudge.
+    await pauseRuns();
+    return batch;
+  }
+
   /** Cancels a batch. A repeated call succeeds; a batch that ended by itself cannot be cancelled. */
   async cancel(asked: ScopedId<"batch">): Promise<Batch> {
     const { store, log, nudgeStopping } = this.#deps;
@@ -216,6 +238,15 @@ export class Batches {
 function assertInWindow({ stopReason }: Batch, action: string): void {
   if (stopReason === null) return;
   throw new PublicError("conflict", `Cannot ${action} a batch whose completion window is over.`);
+}
+
+function cannotChange({ status, stopReason }: Batch, change: BatchChange): PublicError {
+  const field = "budget" in change ? "budget" : "priority";
+  const state =
+    maySendLines(status) && stopReason !== null
+      ? "whose completion window is over"
+      : `with status '${status}'`;
+  return new PublicError("conflict", `Cannot change the ${field} of a batch ${state}.`);
 }
 
 const newBatch = (

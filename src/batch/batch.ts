@@ -7,6 +7,7 @@ import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../co
 import type { FilePurpose } from "../contract/file.ts";
 import type { FaultCode } from "./codes.ts";
 import type { FailureGroup } from "./failures.ts";
+import type { Decimal } from "./price.ts";
 import { randomHexId } from "./random-id.ts";
 
 declare const kind: unique symbol;
@@ -146,6 +147,8 @@ export interface Batch {
   readonly outputExpiresAfterSeconds: number | null;
   /** A number from −10 to 10. A batch with a higher one gets a larger share of the slots of its project. */
   readonly priority: number;
+  /** The most that the batch may cost; null for no limit. */
+  readonly budget: Decimal | null;
   /** The model for lines that name none. Until the batch is validated, null leaves it to the configuration. */
   readonly defaultModel: string | null;
   /** The trace in which the batch was created, as W3C `traceparent`. */

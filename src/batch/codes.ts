@@ -27,6 +27,8 @@ export const FAULT_CODES = {
     "The requests of an embeddings batch have more inputs together than allowed (`limits.max_embedding_inputs_per_batch`).",
   token_limit_exceeded:
     "The project has more to do than it may (`quotas.enqueued_lines`, `quotas.enqueued_tokens`); the message names the quota. Ask again when other batches have ended.",
+  budget_without_price:
+    "The batch has a budget, and a line asks for a model without a price (`prices`), so its cost is not known.",
   file_too_large: "The file is larger than the server takes (`limits.max_file_bytes`).",
   input_unreadable: "The file was stored, but its content cannot be read any more.",
   internal_error:

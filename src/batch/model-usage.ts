@@ -16,6 +16,9 @@ export interface ModelUsage extends Consumption {
 
 export const dayOf = (atMs: number): string => new Date(atMs).toISOString().slice(0, 10);
 
+/** The month of a day, as `2026-01`. */
+export const monthOf = (day: string): string => day.slice(0, 7);
+
 /** An upstream may report more cached tokens than tokens. Counted so, the price of the input would be negative. */
 export const addAnswer = (sum: Consumption, usage: Usage): Consumption => ({
   requestCount: sum.requestCount + 1,

@@ -4,6 +4,7 @@
  */
 
 import { PRICE_DIGITS, type TOKENS_OF_PRICE } from "../contract/price.ts";
+import { matchesPattern } from "./name-pattern.ts";
 
 /** A decimal number that is not negative, such as `0.50`, with at most {@link PRICE_DIGITS} digits behind the point. */
 export type Decimal = string;
@@ -26,6 +27,10 @@ export interface PriceRule {
   readonly model: string;
   readonly price: Price;
 }
+
+/** Returns the price of a model; null without one. The first rule that matches counts. */
+export const priceFor = (rules: readonly PriceRule[], model: string): Price | null =>
+  rules.find((rule) => matchesPattern(rule.model, model))?.price ?? null;
 
 /** What is paid for: answered requests and their tokens. */
 export interface Consumption {

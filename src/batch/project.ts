@@ -1,6 +1,7 @@
 /** The rules for a project: what it may ask for, how much of it, and how long its data is kept. */
 
 import { matchesPattern } from "./name-pattern.ts";
+import type { Decimal } from "./price.ts";
 
 /** Null stands for no limit. */
 export interface Quotas {
@@ -11,6 +12,10 @@ export interface Quotas {
   readonly enqueuedTokens: number | null;
   readonly files: number | null;
   readonly storedBytes: number | null;
+  /** The tokens of the answers of its batches in a day of UTC, with their input. */
+  readonly tokensPerDay: number | null;
+  /** The cost of its batches in a month of UTC. */
+  readonly costPerMonth: Decimal | null;
   readonly requestsPerMinute: number | null;
   readonly interactiveAtOnce: number | null;
 }

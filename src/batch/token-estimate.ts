@@ -19,8 +19,19 @@ const MAX_READ_BYTES = 256 * 1024;
 const KEYS = quoted(["n", "max_completion_tokens", "max_tokens", "max_output_tokens"]);
 const CHOICES = 0;
 
+export interface EstimatedUse {
+  readonly inputTokens: number;
+  readonly answerTokens: number;
+}
+
 /** Returns the estimate, at least 1. Only the length counts for a `body` that is not the JSON object of a request. */
 export function estimateTokens(body: Buffer): number {
+  const { inputTokens, answerTokens } = estimateUse(body);
+  return inputTokens + answerTokens;
+}
+
+/** Returns the estimate in its two parts, which may have different prices. */
+export function estimateUse(body: Buffer): EstimatedUse {
   const allowed = { choiceCount: 1, answerTokens: 0 };
   const scan = new JsonScan(1, ({ keyStart, keyEnd, start, end }) => {
     const key = indexOfKey(body, keyStart, keyEnd, KEYS);
@@ -36,7 +47,10 @@ export function estimateTokens(body: Buffer): number {
   }
   const answerTokens = Math.min(allowed.answerTokens || USUAL_ANSWER_TOKENS, MAX_ANSWER_TOKENS);
   const choiceCount = Math.min(allowed.choiceCount, MAX_CHOICES);
-  return estimateInputTokens(body.length) + answerTokens * choiceCount;
+  return {
+    inputTokens: estimateInputTokens(body.length),
+    answerTokens: answerTokens * choiceCount,
+  };
 }
 
 /** Returns the estimate of the input alone, which enqueued tokens are counted by. */

@@ -1,6 +1,7 @@
 /** The schema of a project in the configuration. */
 import { z } from "zod";
 import type { ProjectRules } from "../batch/project.ts";
+import { Decimal } from "../contract/price.ts";
 import { bytes, int, lifetimeSeconds, name } from "./values.ts";
 
 const MAX_WEIGHT = 1_000;
@@ -34,6 +35,18 @@ const QUOTAS = z.strictObject({
       "Bytes of all files together, with results and the parts of uploads that are not completed. An upload beyond it is refused.",
     left_out: NO_LIMIT,
     example: "50GB",
+  }),
+  tokens_per_day: int(0, 1_000_000_000_000_000).optional().meta({
+    description:
+      "Tokens of its batches in a day (UTC), input and answers. Beyond it batches pause until the next day.",
+    left_out: NO_LIMIT,
+    example: "100000000",
+  }),
+  cost_per_month: Decimal.optional().meta({
+    description:
+      "Cost of its batches in a month (UTC), by `prices`. Beyond it batches pause until the next month.",
+    left_out: NO_LIMIT,
+    example: '"100.00"',
   }),
   requests_per_minute: int(1, 1_000_000).optional().meta({
     description: "Requests to the API in a minute of the clock, at all servers together.",
@@ -93,6 +106,8 @@ function rulesFrom({ weight, models, quotas, ...lifetimes }: ProjectConfig): Pro
       enqueuedTokens: quotas.enqueued_tokens ?? null,
       files: quotas.files ?? null,
       storedBytes: quotas.stored_bytes ?? null,
+      tokensPerDay: quotas.tokens_per_day ?? null,
+      costPerMonth: quotas.cost_per_month ?? null,
       requestsPerMinute: quotas.requests_per_minute ?? null,
       interactiveAtOnce: quotas.interactive_at_once ?? null,
     },

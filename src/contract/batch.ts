@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import { pageOf } from "./page.ts";
+import { Decimal } from "./price.ts";
 import { boundedText, ID_MAX_LENGTH } from "./text.ts";
 import { BatchCost } from "./usage.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "./window.ts";
@@ -76,6 +77,11 @@ const RetriedLines = z
 /** The longest name of a model, in bytes of UTF-8. Each batch stores one, and it is read again and again. */
 export const MAX_MODEL_BYTES = 1024;
 
+const PRIORITY_MEANING =
+  "The share of the batch beside others of its project: the higher, the larger.";
+const BUDGET_MEANING =
+  "The most that the batch may cost, in the currency of the prices. It pauses before the line that might exceed it.";
+
 /** batchd's own fields of the request. They are nested so that no client takes one for a field of OpenAI. */
 const CreateBatchExtension = z
   .strictObject({
@@ -92,7 +98,7 @@ const CreateBatchExtension = z
       .max(PRIORITIES.max)
       .nullable()
       .optional()
-      .describe("The share of the batch beside others of its project: the higher, the larger."),
+      .describe(PRIORITY_MEANING),
     from: RetriedLines.nullable()
       .optional()
       .describe("Lines of an ended batch to run again, in place of `input_file_id`."),
@@ -105,8 +111,14 @@ const CreateBatchExtension = z
       .describe(
         "The number of lines, spread over the file, to run before the batch pauses. Resuming it runs the rest.",
       ),
+    budget: Decimal.nullable().optional().describe(BUDGET_MEANING),
   })
   .meta({ id: "CreateBatchExtension" });
+
+const Metadata = z
+  .record(z.string(), z.string())
+  .nullable()
+  .describe("At most 16 pairs; keys of at most 64, values of at most 512 characters.");
 
 export const CreateBatch = z
   .strictObject({
@@ -118,15 +130,20 @@ export const CreateBatch = z
       .string()
       .default(DEFAULT_COMPLETION_WINDOW)
       .describe("`24h`, unless the server allows more (`limits.completion_windows`)."),
-    metadata: z
-      .record(z.string(), z.string())
-      .nullable()
-      .optional()
-      .describe("At most 16 pairs; keys of at most 64, values of at most 512 characters."),
+    metadata: Metadata.optional(),
     output_expires_after: ExpiresAfter.nullable().optional(),
     x_batchd: CreateBatchExtension.nullable().optional(),
   })
   .meta({ id: "CreateBatch" });
+
+/** What a client may change of a batch. A field that is missing stays as it is. */
+export const UpdateBatch = z
+  .strictObject({
+    budget: Decimal.nullable().optional().describe(`${BUDGET_MEANING} Null takes it away.`),
+    priority: z.int().min(PRIORITIES.min).max(PRIORITIES.max).optional().describe(PRIORITY_MEANING),
+    metadata: Metadata.optional(),
+  })
+  .meta({ id: "UpdateBatch" });
 
 const BatchError = z
   .object({
@@ -178,7 +195,10 @@ const BatchWaiting = z
   .meta({ id: "BatchWaiting" });
 
 /** The reasons for which a batch sends no new lines until it is resumed. */
-export const PAUSE_REASONS = ["requested", "sample"] as const;
+export const PAUSE_REASONS = [
+  ...(["requested", "sample", "budget"] as const),
+  ...(["tokens_per_day", "cost_per_month"] as const),
+] as const;
 export type PauseReason = (typeof PAUSE_REASONS)[number];
 
 const BatchPause = z
@@ -186,7 +206,9 @@ const BatchPause = z
     since: UnixSeconds,
     reason: z
       .enum(PAUSE_REASONS)
-      .describe("`requested`: a client paused it. `sample`: the lines of its sample have ended."),
+      .describe(
+        "`requested`: a client paused it. `sample`: the lines of its sample have ended. `budget`: its next line might exceed its budget. `tokens_per_day`, `cost_per_month`: its next line might exceed this quota of its project; it goes on by itself on the next day (UTC), in the next month, or when the quota is changed.",
+      ),
   })
   .meta({ id: "BatchPause" });
 
@@ -258,6 +280,7 @@ const BatchExtension = z
       .int()
       .nullable()
       .describe("The number of lines that run before the batch pauses; null without a sample."),
+    budget: Decimal.nullable().describe("The most that the batch may cost; null for no limit."),
     cost: BatchCost.nullable().describe("Null while the configuration has no price for its model."),
   })
   .meta({ id: "BatchExtension" });

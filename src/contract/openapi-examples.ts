@@ -138,6 +138,7 @@ const NEW_BATCH: BatchObject = {
   metadata: { run: "nightly" },
   x_batchd: {
     priority: 0,
+    budget: null,
     default_model: null,
     eta: null,
     at_risk: false,

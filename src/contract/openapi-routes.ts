@@ -8,6 +8,7 @@ import {
   batchFilters,
   CreateBatch,
   DeletedBatch,
+  UpdateBatch,
 } from "./batch.ts";
 import { IdempotencyHeader } from "./idempotency.ts";
 import { ModelList, ModelObject } from "./model.ts";
@@ -92,6 +93,26 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
         }),
         "400": BAD_REQUEST,
         "404": BATCH_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+    post: {
+      operationId: "updateBatch",
+      tags: ["Batches"],
+      summary: "Change the budget, the priority or the metadata of a batch",
+      description:
+        "Fields that are missing stay as they are. A batch that has ended, or is about to, takes `metadata` alone. A higher budget does not resume a batch that is paused.",
+      requestParams: { path: batchId },
+      requestBody: {
+        required: true,
+        content: { [JSON_TYPE]: { schema: UpdateBatch, example: { budget: "7.50", priority: 5 } } },
+      },
+      responses: {
+        "200": answer("The batch.", BatchObject, { running: BATCH_EXAMPLES.running }),
+        "400": BAD_REQUEST,
+        "404": BATCH_NOT_FOUND,
+        "409": CONFLICT,
+        "413": BODY_TOO_LARGE,
         ...COMMON_FAILURES,
       },
     },

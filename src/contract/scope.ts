@@ -25,6 +25,7 @@ export const ROUTE_SCOPES = {
   "GET /v1/batches": ["read"],
   "POST /v1/batches": ["write"],
   "GET /v1/batches/:id": ["read"],
+  "POST /v1/batches/:id": ["write"],
   "DELETE /v1/batches/:id": ["write"],
   "GET /v1/batches/:id/output": ["read"],
   "GET /v1/batches/:id/errors": ["read"],

@@ -16,10 +16,8 @@
  */
 import { noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Store } from "../store/store.ts";
-import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { during, type Tracing } from "../telemetry/tracing.ts";
 import { findLeftLines, readLines } from "./chunk-input.ts";
@@ -30,12 +28,11 @@ import { Journal, type JournalLimits } from "./journal.ts";
 import type { Pricing } from "./pricing.ts";
 import { readSegment } from "./segment.ts";
 import { type ChunkRun, Sending } from "./sending.ts";
+import { type MeterDeps, meterFor } from "./spending-meter.ts";
 
-export interface ChunkRunnerDeps {
+export interface ChunkRunnerDeps extends MeterDeps {
   readonly store: Store;
   readonly blobs: Blobs;
-  readonly clock: Clock;
-  readonly log: Log;
   readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly journalLimits: JournalLimits;
@@ -98,7 +95,9 @@ interface RunParts {
 async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerDeps) {
   const { chunk, inputBlobKey: key } = chunkRun.claimed;
   const { blobs } = deps;
-  const sending = new Sending(chunkRun, { ...parts, ...deps });
+  const { claimed, run } = chunkRun;
+  const meter = meterFor({ claimed, run, flush: () => parts.journal.flush() }, deps);
+  const sending = new Sending(chunkRun, { ...parts, ...deps, meter });
   let recordedCount = 0;
   try {
     const { answered, isGivenUp } = await readJournal(chunkRun, deps);

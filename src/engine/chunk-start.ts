@@ -27,7 +27,7 @@ export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChun
   const room = memory.open("lines", batch.project);
   // The scheduler asks whether memory is full before it claims a chunk.
   void room.add(bytesOf(claimed));
-  const run = leases.holdChunk(lease);
+  const run = leases.holdChunk(lease, { hasBudget: batch.budget !== null });
   const work = async (): Promise<"done" | "early"> => {
     try {
       await runChunk({ ...start, run, handOut: start.handOut(run.stop) }, deps);

@@ -10,6 +10,7 @@ import type { Batch, BatchId } from "../batch/batch.ts";
 import type { LinePage, LineQuery } from "../batch/batch-line.ts";
 import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
 import type { CommonFailure, Forecast } from "../batch/forecast.ts";
+import type { PriceRule } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { isFinal } from "../batch/status.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
@@ -38,6 +39,7 @@ import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
 import { readLinePage } from "./line-page.ts";
 import type { Pricing } from "./pricing.ts";
+import { endQuotaPauses } from "./quota-pauses.ts";
 import type { ReplicaReport } from "./replica-report.ts";
 import { SideBySide, type Work } from "./side-by-side.ts";
 import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
@@ -66,6 +68,8 @@ export interface EngineOptions {
   readonly rulesOf: RulesOf;
   readonly journalLimits: JournalLimits;
   readonly pricing: Pricing;
+  /** Returns the prices that are configured now. */
+  readonly prices: () => readonly PriceRule[];
   readonly memory: MemoryBudget;
   /** The time that requests in flight of a cancelled or expired batch may still take. */
   readonly stopGraceMs: number;
@@ -177,7 +181,12 @@ export class Engine {
     const nudges = this.#nudges;
     const deps = { ...this.#options, leases: this.#leases };
     const onStopping = () => this.nudgeStopping();
-    const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
+    const expire = async () => {
+      const hasMore = await expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
+      const onResumed = () => this.#scheduler.recheck();
+      await endQuotaPauses({ ...deps, onResumed }, this.#options.fleet.nowMs);
+      return hasMore;
+    };
     const forecast = async () => {
       await this.#forecaster.refreshIfDue();
       return false;

@@ -10,8 +10,10 @@ import { FileCheck, type FileLimits } from "../batch/file-check.ts";
 import type { ParsedLine } from "../batch/line.ts";
 import type { LineFault } from "../batch/line-check.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
+import { type PriceRule, priceFor } from "../batch/price.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { BatchPlan } from "../store/validation.ts";
 import { parsedLine } from "./parsed-line.ts";
 import type { ServedModels } from "./served-models.ts";
@@ -44,7 +46,15 @@ interface Rules {
   readonly defaultModel: string | null;
   /** Whether a line, by its place from 0, runs before the batch pauses; null when it does not pause by itself. */
   readonly isSampled: ((place: number) => boolean) | null;
+  readonly prices: readonly PriceRule[];
 }
+
+const unpriced = (model: string, line: number): Fault => ({
+  code: "budget_without_price",
+  message: `The model '${truncate(model)}' has no price, so the budget of the batch could not be held.`,
+  param: "body.model",
+  line,
+});
 
 /** The result of one pass over the lines of an input file. */
 export class InputReading {
@@ -57,11 +67,14 @@ export class InputReading {
   readonly #isSampled: Rules["isSampled"];
   readonly #faults: Fault[] = [];
   #shift = 0;
+  /** Null for a batch without a budget, which needs no price. */
+  readonly #prices: readonly PriceRule[] | null;
   #estimatedTokens = 0;
 
-  constructor(batch: Batch, { limits, models, defaultModel, isSampled }: Rules) {
+  constructor(batch: Batch, { limits, models, defaultModel, isSampled, prices }: Rules) {
     this.#isSampled = isSampled;
     this.#givenMarks = batch.source?.merge == null ? null : batch.lineMarks;
+    this.#prices = batch.budget === null ? null : prices;
     this.#defaultModel = batch.defaultModel ?? defaultModel;
     const rules = { ...models, defaultModel: this.#defaultModel };
     this.#check = new FileCheck(batch.endpoint, limits, rules);
@@ -121,6 +134,10 @@ export class InputReading {
     const asked = this.#check.latestModel;
     if (asked === null) throw new Error("a line without a model was accepted");
     const { number, start, end } = line;
+    if (this.#prices !== null && priceFor(this.#prices, asked.name) === null) {
+      this.#faults.push(unpriced(asked.name, number));
+      return;
+    }
     const isSampled = this.#isSampled?.(this.#check.lineCount - 1) ?? false;
     const { name: model, routeKey } = asked;
     const shift = this.#shift;

@@ -11,6 +11,7 @@ import { fileTooLarge } from "../batch/file-check.ts";
 import { servedBy } from "../batch/file-models.ts";
 import { modelNotFound } from "../batch/line-check.ts";
 import { spreadOver } from "../batch/plan.ts";
+import type { PriceRule } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -55,6 +56,8 @@ export interface IntakeDeps {
   /** The model for lines without one in a batch without a default of its own. It is read anew for each batch. */
   readonly defaultModel: () => string | null;
   readonly rulesOf: RulesOf;
+  /** Returns the prices that are configured now. */
+  readonly prices: () => readonly PriceRule[];
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
   readonly turn: { project: string };
@@ -156,7 +159,8 @@ async function judge(
   };
   try {
     const isSampled = await sampledLines(batch.sample, read);
-    const rules = { limits, models, defaultModel: deps.defaultModel(), isSampled };
+    const known = { limits, models, isSampled, prices: deps.prices() };
+    const rules = { ...known, defaultModel: deps.defaultModel() };
     const reading = new InputReading(batch, rules);
     const isRead = batch.source?.merge
       ? await readNumbered(batch, read, reading)

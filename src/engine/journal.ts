@@ -43,6 +43,8 @@ export interface JournalRecord {
   readonly row: readonly Buffer[];
   /** The memory that the answer holds, released when the record is written or discarded. */
   readonly room?: Room | undefined;
+  /** The callback for a record that is durable. */
+  readonly onDurable?: (() => void) | undefined;
   /** What the answer is paid for; null for a row without one, or of an error. */
   readonly answer: PaidAnswer | null;
 }
@@ -99,6 +101,7 @@ export interface JournalOptions {
 interface Pending {
   /** The memory that the answers hold. */
   rooms: Room[];
+  onDurable: (() => void)[];
   parts: Buffer[];
   bytes: number;
   completed: number;
@@ -111,6 +114,7 @@ interface Pending {
 
 const nothingPending = (): Pending => ({
   rooms: [],
+  onDurable: [],
   parts: [],
   bytes: 0,
   completed: 0,
@@ -119,6 +123,12 @@ const nothingPending = (): Pending => ({
   failures: [],
   consumption: new Map(),
 });
+
+/** A segment whose blob is stored, and whose row is to follow. */
+interface Written {
+  readonly entry: SegmentEntry;
+  readonly onDurable: readonly (() => void)[];
+}
 
 /** A flush begins no sooner after the start of the last one than so many times the time that one took. */
 const INTERVAL_PER_FLUSH_TIME = 4;
@@ -152,6 +162,7 @@ export class Journal {
     const rowBytes = record.row.reduce((sum, piece) => sum + piece.length, 0);
     const header = recordHeader(record, rowBytes);
     if (record.room !== undefined) pending.rooms.push(record.room);
+    if (record.onDurable !== undefined) pending.onDurable.push(record.onDurable);
     pending.parts.push(header, ...record.row);
     pending.bytes += header.length + rowBytes;
     if (record.answer !== null) this.#countAnswer(record.answer);
@@ -178,11 +189,12 @@ export class Journal {
   flush(): Promise<void> {
     const { store, lease } = this.#options;
     this.#flushed = this.#flushed.then(async () => {
-      const entry = await this.#writeBlob();
-      if (entry === null) return;
+      const written = await this.#writeBlob();
+      if (written === null) return;
+      const { entry } = written;
       const isRecorded = await this.#persist(() => store.recordSegmentIfLeased(lease, entry));
       this.#flushTookMs = this.#options.clock.elapsedMs() - this.#flushBeganAtMs;
-      if (isRecorded) this.#recordFlushed(entry);
+      if (isRecorded) this.#recordFlushed(written);
     });
     return this.#flushed;
   }
@@ -191,10 +203,11 @@ export class Journal {
   async close(): Promise<void> {
     this.#flushed = this.#flushed.then(async () => {
       const { store, lease, metrics } = this.#options;
-      const entry = await this.#writeBlob();
+      const written = await this.#writeBlob();
+      const entry = written?.entry ?? null;
       const isClosed = await this.#persist(() => store.closeChunkIfLeased(lease, entry));
       if (isClosed) metrics.leaseChanged("chunk", "closed");
-      if (isClosed && entry !== null) this.#recordFlushed(entry);
+      if (isClosed && written !== null) this.#recordFlushed(written);
     });
     await this.#flushed;
   }
@@ -225,7 +238,8 @@ export class Journal {
     for (const room of this.#takePending().rooms) room.release();
   }
 
-  #recordFlushed(entry: SegmentEntry): void {
+  #recordFlushed({ entry, onDurable }: Written): void {
+    for (const notify of onDurable) notify();
     const { log, lease, metrics } = this.#options;
     const { completed, failed, bytes } = entry;
     metrics.journalFlushed(entry, this.#options.labels);
@@ -246,14 +260,14 @@ export class Journal {
     return Math.min(limits.flushMs, Math.max(0, intervalMs - sinceMs));
   }
 
-  async #writeBlob(): Promise<SegmentEntry | null> {
+  async #writeBlob(): Promise<Written | null> {
     this.#cancelFlush?.();
     this.#cancelFlush = null;
     if (this.#isOver) this.#discardPending();
     if (this.#pending.bytes === 0) return null;
     const { blobs, lease, clock, pricing, labels } = this.#options;
     this.#flushBeganAtMs = clock.elapsedMs();
-    const { rooms, parts, bytes, consumption, ...results } = this.#takePending();
+    const { rooms, onDurable, parts, bytes, consumption, ...results } = this.#takePending();
     const paid = { project: labels.project, atMs: clock.nowMs() };
     const modelUsage = pricing.count(consumption, paid);
     const blobKey = segmentKey(lease, this.#segmentCount++);
@@ -263,7 +277,8 @@ export class Journal {
     });
     for (const room of rooms) room.release();
     if (!isStored) return null;
-    return { blobKey, bytes, crc32: await crc32Of(parts), ...results, modelUsage };
+    const crc32 = await crc32Of(parts);
+    return { entry: { blobKey, bytes, crc32, ...results, modelUsage }, onDurable };
   }
 
   /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */

@@ -82,6 +82,11 @@ interface Held<L> {
   readonly run: Run;
 }
 
+interface HeldChunk extends Held<ChunkLease> {
+  /** Whether the run knows of a budget of its batch. */
+  readonly hasBudget: boolean;
+}
+
 export interface LeaseOptions {
   readonly store: Store;
   readonly clock: Clock;
@@ -103,12 +108,18 @@ const momentOf = (clock: Clock): Moment => ({
   elapsedMs: clock.elapsedMs(),
 });
 
-const NOTHING_RENEWED: Renewal = { lostBatches: [], lostChunks: [], stopping: [], paused: [] };
+const NOTHING_RENEWED: Renewal = {
+  lostBatches: [],
+  lostChunks: [],
+  stopping: [],
+  paused: [],
+  budgeted: [],
+};
 
 export class Leases {
   readonly #options: LeaseOptions;
   readonly #batches = new Map<BatchId, Held<BatchLease>>();
-  readonly #chunks = new Map<string, Held<ChunkLease>>();
+  readonly #chunks = new Map<string, HeldChunk>();
   /** The grace of the drain; null until the process drains. */
   #drainGraceMs: number | null = null;
   #renewedAt: Moment;
@@ -153,10 +164,10 @@ export class Leases {
     return run;
   }
 
-  holdChunk(lease: ChunkLease): Run {
+  holdChunk(lease: ChunkLease, { hasBudget } = { hasBudget: false }): Run {
     const run = this.#newRun();
     this.#chunks.get(chunkKey(lease))?.run.loseLease();
-    this.#chunks.set(chunkKey(lease), { lease, run });
+    this.#chunks.set(chunkKey(lease), { lease, run, hasBudget });
     this.#options.metrics.leaseChanged("chunk", "claimed");
     return run;
   }
@@ -202,9 +213,12 @@ export class Leases {
     }
     const stopping = new Set(renewal.stopping.map(({ batchId }) => batchId));
     const paused = new Set(renewal.paused);
-    for (const { lease, run } of chunks) {
+    const budgeted = new Set(renewal.budgeted);
+    for (const { lease, run, hasBudget } of chunks) {
       if (stopping.has(lease.batchId)) run.end("batch", stopGraceMs, clock);
       if (paused.has(lease.batchId)) run.end("pause", null, clock);
+      // The chunk is claimed anew, with the budget that its batch has by now.
+      if (!hasBudget && budgeted.has(lease.batchId)) run.end("reroute", null, clock);
     }
   }
 

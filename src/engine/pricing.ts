@@ -6,12 +6,12 @@
  * project: one project must not use up the names of another.
  */
 import { dayOf, type ModelUsage } from "../batch/model-usage.ts";
-import { matchesPattern } from "../batch/name-pattern.ts";
 import {
   addConsumption,
   type Consumption,
   NO_CONSUMPTION,
   type PriceRule,
+  priceFor,
   priceKey,
 } from "../batch/price.ts";
 
@@ -38,7 +38,7 @@ export class Pricing {
     const entries = new Map<string, ModelUsage>();
     for (const [model, sum] of sums) {
       const name = this.#nameOf(model, project);
-      const price = rules.find((rule) => matchesPattern(rule.model, model))?.price ?? null;
+      const price = priceFor(rules, model);
       const key = `${priceKey(price)} ${name}`;
       const total = addConsumption(entries.get(key) ?? NO_CONSUMPTION, sum);
       entries.set(key, { model: name, day, price, ...total });

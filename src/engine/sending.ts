@@ -7,6 +7,7 @@ import type { Batch } from "../batch/batch.ts";
 import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
 import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
+import { NO_SPENDING, type Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
@@ -19,6 +20,7 @@ import type { HandOut } from "./dispatch/route-queue.ts";
 import type { Journal } from "./journal.ts";
 import type { Run } from "./lease.ts";
 import { parsedLine } from "./parsed-line.ts";
+import type { SpendingMeter } from "./spending-meter.ts";
 
 export interface ChunkRun {
   readonly claimed: ClaimedChunk;
@@ -40,6 +42,8 @@ interface SendingParts {
   readonly log: Log;
   readonly memory: MemoryBudget;
   readonly commonFailures: CommonFailures;
+  /** Null where nothing bounds what the lines use. */
+  readonly meter: SpendingMeter | null;
 }
 
 /**
@@ -53,6 +57,7 @@ export class Sending {
   readonly #log: Log;
   readonly #commonFailures: CommonFailures;
   readonly #memory: MemoryBudget;
+  readonly #meter: SpendingMeter | null;
   /** The request kind of most of its lines: a chunk may hold lines for several names of one route. */
   readonly #kind: RequestKind;
   #underWayCount = 0;
@@ -64,13 +69,14 @@ export class Sending {
   failure: Error | null = null;
 
   constructor(chunkRun: ChunkRun, parts: SendingParts) {
-    const { journal, trace, log, memory, commonFailures } = parts;
+    const { journal, trace, log, memory, commonFailures, meter } = parts;
     this.#chunkRun = chunkRun;
     this.#journal = journal;
     this.#trace = trace;
     this.#log = log;
     this.#commonFailures = commonFailures;
     this.#memory = memory;
+    this.#meter = meter;
     const { batch, chunk } = chunkRun.claimed;
     this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.model };
   }
@@ -89,6 +95,7 @@ export class Sending {
         const reading = this.#read(line);
         const ready = reading instanceof Promise ? await reading : reading;
         if (ready !== null) {
+          if (this.#meter !== null && !(await this.#admit(ready, this.#meter))) return false;
           // A line that goes another way must not keep a place here while it waits.
           const asked = ready.route === route ? handOut.acquire(ready.request) : null;
           const slot = asked instanceof Promise ? await asked : asked;
@@ -100,6 +107,18 @@ export class Sending {
       handOut.lineTaken();
     }
     return true;
+  }
+
+  /** Resolves to whether the line may go out beside all that was used and is under way. */
+  async #admit(line: ReadyLine, meter: SpendingMeter): Promise<boolean> {
+    try {
+      if (await meter.admit(line.estimate)) return true;
+    } catch (cause) {
+      this.#fail(cause);
+    }
+    if (line.span !== NO_SPAN) line.span.end(endingOf(INTERRUPTED));
+    line.room.release();
+    return false;
   }
 
   /**
@@ -158,6 +177,7 @@ export class Sending {
       room,
       span,
       request,
+      estimate: this.#meter?.estimate(request) ?? NO_SPENDING,
       route: routeOf(request.model),
     };
   }
@@ -176,7 +196,10 @@ export class Sending {
     } catch (cause) {
       this.#fail(cause);
     } finally {
-      if (!isKept) room.release();
+      if (!isKept) {
+        room.release();
+        this.#meter?.settle(line.estimate);
+      }
       if (--this.#underWayCount === 0) this.#resolveSettled?.();
     }
   }
@@ -197,7 +220,9 @@ export class Sending {
     const { kind } = outcome;
     this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
     const failure = succeeded ? undefined : failureOf(outcome);
-    const record = { lineNumber, succeeded, failure, row, room, answer };
+    const meter = this.#meter;
+    const onDurable = meter === null ? undefined : () => meter.settle(line.estimate);
+    const record = { lineNumber, succeeded, failure, row, room, answer, onDurable };
     this.#journalFull = this.#journal.append(record);
     return this.#journalFull;
   }
@@ -222,6 +247,8 @@ interface ReadyLine {
   readonly room: Room;
   readonly span: Span;
   readonly request: UpstreamRequest;
+  /** What the line may use, where that is bounded. */
+  readonly estimate: Spending;
   /** The current route; null when no target serves the model any more. */
   readonly route: Route | null;
 }

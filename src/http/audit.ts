@@ -22,6 +22,7 @@ const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "GET /v1/batches": null,
   "POST /v1/batches": "batch.create",
   "GET /v1/batches/:id": null,
+  "POST /v1/batches/:id": "batch.update",
   "DELETE /v1/batches/:id": "batch.delete",
   "GET /v1/batches/:id/output": "batch.read_output",
   "GET /v1/batches/:id/errors": "batch.read_errors",

@@ -6,7 +6,7 @@ import type { DerivedBatches, SourceRequest } from "../api/derived-batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import { BATCH_PAGE, CreateBatch, PRIORITIES } from "../contract/batch.ts";
+import { BATCH_PAGE, CreateBatch, PRIORITIES, UpdateBatch } from "../contract/batch.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
 import type { Page } from "../store/page.ts";
@@ -89,6 +89,16 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     answerJson(c, await presentOne(await batches.find(scopedIdOf(c)))),
   );
 
+  app.post("/v1/batches/:id", async (c) => {
+    const { budget, priority, metadata } = parseBody(UpdateBatch, await readJson(c));
+    const batch = await batches.update(scopedIdOf(c), {
+      ...(budget !== undefined && { budget }),
+      ...(priority !== undefined && { priority }),
+      ...(metadata !== undefined && { metadata }),
+    });
+    return answerJson(c, await presentOne(batch));
+  });
+
   app.delete("/v1/batches/:id", async (c) => {
     assertKnownParams(c, ["files"]);
     const files = textParam(c, "files");
@@ -126,6 +136,7 @@ function batchRequest(json: unknown): AskedBatch {
     metadata: body.metadata ?? null,
     outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
     priority: body.x_batchd?.priority ?? PRIORITIES.default,
+    budget: body.x_batchd?.budget ?? null,
     defaultModel: body.x_batchd?.default_model ?? null,
     sample: body.x_batchd?.sample ?? null,
   };

@@ -126,6 +126,7 @@ export const presentBatch = (
     from: presentSource(batch),
     retried_by: [...retriedBy],
     sample: batch.sample,
+    budget: batch.budget,
     cost: presentCost(cost),
   },
 });

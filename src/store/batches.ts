@@ -29,6 +29,9 @@ export interface BatchFilter {
  */
 export const FILTER_STEP = 1_000;
 
+/** The fields of a batch that a client may change; those that are missing stay. */
+export type BatchChange = Partial<Pick<Batch, "budget" | "metadata" | "priority">>;
+
 /** A batch with lines that are still to be sent, and their number. */
 export interface OpenBatch {
   readonly batchId: BatchId;
@@ -74,12 +77,17 @@ export interface BatchStore {
    */
   cancelBatchIfOpen(batch: ScopedId<"batch">): Promise<boolean>;
   /**
-   * Pauses a batch that may still send lines. Returns false when the batch belongs to another project, has no lines to
-   * send any more, or is paused already.
+   * Pauses a batch that may still send lines, also one that a quota has paused. Returns false when the batch belongs to
+   * another project, has no lines to send any more, or is paused already.
    */
   pauseBatchIfOpen(batch: ScopedId<"batch">, reason: PauseReason): Promise<boolean>;
-  /** Ends the pause of a batch that may still send lines. Returns false when there is no such pause. */
-  resumeBatchIfPaused(batch: ScopedId<"batch">): Promise<boolean>;
+  /** Ends the pause, for this reason or any, of a batch that may still send lines. Returns false when there is no such pause. */
+  resumeBatchIfPaused(batch: ScopedId<"batch">, reason?: PauseReason): Promise<boolean>;
+  /**
+   * Changes what a client may change. A final batch, or one that is to stop, keeps its budget and its priority. Returns false
+   * when it keeps one that `change` has, and when the batch belongs to another project.
+   */
+  updateBatchIfAllowed(batch: ScopedId<"batch">, change: BatchChange): Promise<boolean>;
   /**
    * Marks batches whose window is over to stop, and closes their free chunks as {@link cancelBatchIfOpen} does. A
    * call handles one page of batches, and returns none when none are left.

@@ -32,6 +32,8 @@ export interface Renewal {
   readonly stopping: readonly { readonly batchId: BatchId; readonly reason: StopReason }[];
   /** The paused batches of still-held leases. */
   readonly paused: readonly BatchId[];
+  /** The batches of still-held leases that have a budget. */
+  readonly budgeted: readonly BatchId[];
 }
 
 /** The part of the {@link Store} port for leases. */

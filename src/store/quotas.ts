@@ -4,13 +4,23 @@
  */
 import type { Quotas } from "../batch/project.ts";
 
+type QuotaName =
+  | "files"
+  | "stored_bytes"
+  | "open_batches"
+  | "enqueued_lines"
+  | "enqueued_tokens"
+  | "tokens_per_day"
+  | "cost_per_month";
+
 /** The rejection of a commit that would exceed a quota. Nothing is stored. */
 export class QuotaExceeded extends Error {
   override readonly name = "QuotaExceeded";
-  readonly quota: "files" | "stored_bytes" | "open_batches" | "enqueued_lines" | "enqueued_tokens";
-  readonly limit: number;
+  readonly quota: QuotaName;
+  /** An amount of money is a text. */
+  readonly limit: number | string;
 
-  constructor(quota: QuotaExceeded["quota"], limit: number) {
+  constructor(quota: QuotaName, limit: number | string) {
     super(`the quota ${quota} of ${limit} would be exceeded`);
     this.quota = quota;
     this.limit = limit;
@@ -18,7 +28,7 @@ export class QuotaExceeded extends Error {
 }
 
 export type FileQuotas = Pick<Quotas, "files" | "storedBytes">;
-export type BatchQuotas = Pick<Quotas, "openBatches">;
+export type BatchQuotas = Pick<Quotas, "openBatches" | "tokensPerDay" | "costPerMonth">;
 export type LineQuotas = Pick<Quotas, "enqueuedLines" | "enqueuedTokens">;
 
 /** What a project may ask for in the present minute. */

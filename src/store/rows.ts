@@ -120,6 +120,7 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   metadata: row.metadata,
   outputExpiresAfterSeconds: row.outputExpiresAfterSeconds,
   priority: row.priority,
+  budget: row.budget,
   defaultModel: row.defaultModel,
   traceparent: row.traceparent,
 });

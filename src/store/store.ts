@@ -34,6 +34,7 @@ import type { NudgeStore } from "./nudges.ts";
 import type { QuotaStore } from "./quotas.ts";
 import type { ReplicaStore } from "./replicas.ts";
 import type { SourceStore } from "./sources.ts";
+import type { SpendingStore } from "./spending.ts";
 import type { UploadStore } from "./uploads.ts";
 import type { UsageStore } from "./usage.ts";
 import type { ValidationStore } from "./validation.ts";
@@ -56,6 +57,7 @@ export interface Store
     ForecastStore,
     KeyStore,
     QuotaStore,
+    SpendingStore,
     NudgeStore {
   /** Rejects when the store cannot be used. */
   ping(): Promise<void>;

@@ -67,8 +67,10 @@ export const LOG_EVENTS = {
     "batch.deleted": "A client deleted a batch.",
     "batch.expired": "A batch ended because its window was over.",
     "batch.failed": "The input of a batch was refused.",
-    "batch.paused": "A client asked that no new lines of a batch go out.",
+    "batch.paused":
+      "No new lines of a batch go out: a client asked for it, or `reason` names a budget or a quota.",
     "batch.reopened": "Lines of a batch whose answers cannot be read any more are sent again.",
+    "batch.updated": "A client changed the budget, the priority or the metadata of a batch.",
     "batch.resumed": "The lines of a paused batch may go out again.",
     "batch.started": "The input of a batch was accepted; its lines may go out.",
     "batch.window_over": "The window of a batch is over; it is ending.",

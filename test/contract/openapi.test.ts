@@ -3,7 +3,13 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import type { z } from "zod";
-import { BatchObject, BatchPage, CreateBatch, DeletedBatch } from "../../src/contract/batch.ts";
+import {
+  BatchObject,
+  BatchPage,
+  CreateBatch,
+  DeletedBatch,
+  UpdateBatch,
+} from "../../src/contract/batch.ts";
 import { ErrorEnvelope } from "../../src/contract/error.ts";
 import { EVENT_TYPES } from "../../src/contract/event.ts";
 import { DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
@@ -30,6 +36,7 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   FailureList,
   CompleteUpload,
   CreateBatch,
+  UpdateBatch,
   CreatedKey,
   CreateKey,
   CreateUpload,

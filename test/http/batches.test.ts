@@ -181,6 +181,7 @@ describe("cancelling", () => {
       usage: NO_USAGE,
       metadata: null,
       outputExpiresAfterSeconds: null,
+      budget: null,
       priority: 0,
       defaultModel: null,
       traceparent: null,

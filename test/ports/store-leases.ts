@@ -120,7 +120,13 @@ function testRenewal(open: OpenStore): void {
       { batches: [validation!.lease], chunks: [chunk] },
       claimBy("worker"),
     );
-    expect(renewal).toEqual({ lostBatches: [], lostChunks: [], stopping: [], paused: [] });
+    expect(renewal).toEqual({
+      lostBatches: [],
+      lostChunks: [],
+      stopping: [],
+      paused: [],
+      budgeted: [],
+    });
 
     expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual([]);
     expect(await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("other"))).toBeNull();
@@ -174,6 +180,7 @@ function testRenewal(open: OpenStore): void {
         { batchId: cancelled.batch.id, reason: "cancelled" },
       ],
       paused: [],
+      budgeted: [],
     });
   });
 
@@ -189,6 +196,18 @@ function testRenewal(open: OpenStore): void {
       lostChunks: [],
       stopping: [],
       paused: [],
+      budgeted: [],
     });
+  });
+
+  test("a holder learns with its renewal that the batch of a chunk has a budget", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store);
+    const { lease } = await claimChunk(store);
+    const renew = () => store.renewLeases({ batches: [], chunks: [lease] }, claimBy("worker"));
+    expect((await renew()).budgeted).toEqual([]);
+    await store.updateBatchIfAllowed(batch, { budget: "5" });
+    expect((await renew()).budgeted).toEqual([batch.id]);
   });
 }

@@ -92,7 +92,13 @@ export function testSources(open: OpenStore): void {
     const foreign = await derive(store, { source, project: "other" });
     expect(await foreign.store()).toBe("gone");
     const full = await derive(store, { source });
-    const quotas = { files: 1, storedBytes: null, openBatches: null };
+    const quotas = {
+      files: 1,
+      storedBytes: null,
+      openBatches: null,
+      tokensPerDay: null,
+      costPerMonth: null,
+    };
     await insertFile(store, aFile());
     const { batch: made, file } = full;
     await expect(store.insertDerivedBatch({ batch: made, file, quotas })).rejects.toMatchObject({

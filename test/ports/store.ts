@@ -20,6 +20,7 @@ import { testPausing } from "./store-pausing.ts";
 import { testQuotas } from "./store-quotas.ts";
 import { testReplicas } from "./store-replicas.ts";
 import { testSources } from "./store-sources.ts";
+import { testSpending } from "./store-spending.ts";
 import { testStopping } from "./store-stopping.ts";
 import { testUploads } from "./store-uploads.ts";
 import { testUsage } from "./store-usage.ts";
@@ -45,5 +46,6 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: forecasts`, () => testForecasts(open));
   describe(`${name} store: keys`, () => testKeys(open));
   describe(`${name} store: quotas`, () => testQuotas(open));
+  describe(`${name} store: spending`, () => testSpending(open));
   describe(`${name} store: idempotency`, () => testIdempotency(open));
 }

@@ -87,6 +87,8 @@ export interface ProjectServers extends AsyncDisposable {
   readonly services: readonly TestService[];
   readonly urls: readonly string[];
   readonly upstream: TestUpstream;
+  /** The parts of the configuration that say where the servers keep their data, and whom they ask. */
+  readonly places: Record<string, unknown>;
 }
 
 /** Starts one server with SQLite; with `postgres`, two servers that share a database. All have one model server. */
@@ -98,16 +100,15 @@ export async function startProjectServers(
   const upstreams = [{ name: "only", base_url: upstream.url, models: ["*"] }];
   const folder = temporaryFolder("batchd-projects-");
   const databaseUrl = await postgres?.createDatabase();
-  const places = databaseUrl === undefined ? {} : { database_url: databaseUrl };
-  const start = () =>
-    startTestService({
-      dataDir: folder.path,
-      config: { upstreams, ...places, ...config, data_dir: folder.path },
-    });
+  const places = {
+    ...{ upstreams, data_dir: folder.path },
+    ...(databaseUrl !== undefined && { database_url: databaseUrl }),
+  };
+  const start = () => startTestService({ dataDir: folder.path, config: { ...places, ...config } });
   const services = [await start()];
   if (postgres !== null) services.push(await start());
   return {
-    ...{ services, upstream, urls: services.map(({ url }) => url) },
+    ...{ services, upstream, places, urls: services.map(({ url }) => url) },
     async [Symbol.asyncDispose]() {
       upstream.release();
       for (const service of services) await service[Symbol.asyncDispose]();

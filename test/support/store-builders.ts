@@ -84,6 +84,7 @@ export function aBatch(fields: Partial<Batch> = {}): Batch {
     metadata: null,
     outputExpiresAfterSeconds: null,
     priority: 0,
+    budget: null,
     defaultModel: null,
     traceparent: null,
     ...fields,

@@ -107,7 +107,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   });
   const batches = new Batches({
     rulesOf,
-    ...{ store, clock, log, metrics, tracing: NO_TRACING },
+    ...{ store, blobs, clock, log, metrics, tracing: NO_TRACING, prices: () => [] },
     completionWindows: () => options.completionWindows ?? ["24h"],
     ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
   });

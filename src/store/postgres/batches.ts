@@ -1,11 +1,18 @@
 /** Batches as clients see them: created, read, listed. */
 
 import type { Batch, ScopedId } from "../../batch/batch.ts";
-import { type BatchFilter, type BatchQuery, FILTER_STEP, type OpenWork } from "../batches.ts";
+import {
+  type BatchChange,
+  type BatchFilter,
+  type BatchQuery,
+  FILTER_STEP,
+  type OpenWork,
+} from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
+import { boundsSpending } from "../spending.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, desc, eq, gte, lt, type SQL, sql } from "./drizzle.ts";
@@ -14,6 +21,7 @@ import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./order.ts";
 import { batches } from "./schema.ts";
 import { isBatchOfProject, isScopedBatch } from "./scope.ts";
+import { assertMayCreate } from "./spending.ts";
 
 async function assertRoom(db: Db, project: string, limit: number | null): Promise<void> {
   if (limit === null) return;
@@ -66,6 +74,12 @@ const hasPair = ([key, value]: [string, string]): SQL =>
     : sql`case when position('\\u0000' in metadata::text) > 0 then false
         else metadata ->> ${key}::text = ${value} end`;
 
+interface Insertion {
+  readonly receipt: Receipt | undefined;
+  readonly quotas: BatchQuotas | undefined;
+  readonly now: SQL;
+}
+
 export class PostgresBatches {
   readonly #db: Database;
   readonly #idempotency: PostgresIdempotency;
@@ -75,25 +89,32 @@ export class PostgresBatches {
     this.#idempotency = idempotency;
   }
 
-  insert(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): Promise<void> {
-    return this.#db.transaction((db) => this.insertWithin(db, batch, { receipt, quotas }));
+  insert(batch: Batch, insertion: Insertion): Promise<void> {
+    return this.#db.transaction((db) => this.insertWithin(db, batch, insertion));
   }
 
   /** Takes part in a transaction. */
-  async insertWithin(
-    db: Db,
-    batch: Batch,
-    {
-      receipt,
-      quotas,
-    }: { readonly receipt: Receipt | undefined; readonly quotas: BatchQuotas | undefined },
-  ): Promise<void> {
+  async insertWithin(db: Db, batch: Batch, { receipt, quotas, now }: Insertion): Promise<void> {
     if (receipt !== undefined) await this.#idempotency.record(db, receipt);
     await sendNudge(db, "batch_created");
     await lockLists(db, batch.project);
     // No other batch of the project comes between, because its lists are locked.
     await assertRoom(db, batch.project, quotas?.openBatches ?? null);
+    if (boundsSpending(quotas)) await assertMayCreate(db, batch.project, quotas, now);
     await db.insert(batches).values(rowFromBatch(batch));
+  }
+
+  update(batch: ScopedId<"batch">, change: BatchChange): Promise<boolean> {
+    const needsLines = "budget" in change || "priority" in change;
+    return this.#db.transaction(async (db) => {
+      const isAllowed = and(isScopedBatch(batch), needsLines ? mayExpire : undefined);
+      if (Object.keys(change).length === 0) return (await db.$count(batches, isAllowed)) === 1;
+      const { rowCount } = await db.update(batches).set(change).where(isAllowed);
+      if (rowCount === 0) return false;
+      // Workers send the lines of a batch without a budget unchecked, so they have to begin anew.
+      if (needsLines) await sendNudge(db, "batch_stopping");
+      return true;
+    });
   }
 
   async find(batch: ScopedId<"batch">): Promise<Batch | null> {

@@ -25,7 +25,8 @@ export const isOpenBatch = statusIn(...BATCH_STATUSES.filter((status) => !isFina
 export const waitsForValidation = sql`${statusIn("validating")} and stop_reason is null`;
 export const hasStarted = sql.raw("in_progress_at_ms is not null");
 export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
-const isNotPaused = sql.raw("paused_at_ms is null");
+export const isNotPaused = sql.raw("paused_at_ms is null");
+export const isPausedByQuota = sql.raw("pause_limit is not null");
 /** The lines of such a batch may go out, once it has started. */
 export const maySend = sql`${mayExpire} and ${isNotPaused}`;
 /** The finalizer claims such a batch once none of its chunks is open. */

@@ -158,23 +158,29 @@ async function renewChunks(
 async function findStops(
   db: Db,
   ids: readonly BatchId[],
-): Promise<Pick<Renewal, "stopping" | "paused">> {
-  if (ids.length === 0) return { stopping: [], paused: [] };
+): Promise<Pick<Renewal, "stopping" | "paused" | "budgeted">> {
+  if (ids.length === 0) return { stopping: [], paused: [], budgeted: [] };
   const found = await db
-    .select({ id: batches.id, reason: batches.stopReason })
+    .select({
+      id: batches.id,
+      reason: batches.stopReason,
+      pausedAtMs: batches.pausedAtMs,
+      budget: batches.budget,
+    })
     .from(batches)
     .where(
       and(
         inArray(batches.id, [...ids]),
-        or(isNotNull(batches.stopReason), isNotNull(batches.pausedAtMs)),
+        or(isNotNull(batches.stopReason), isNotNull(batches.pausedAtMs), isNotNull(batches.budget)),
       ),
     );
-  const reasons = new Map(found.map(({ id, reason }) => [id, reason]));
   return {
-    stopping: ids.flatMap((batchId) => {
-      const reason = reasons.get(batchId) ?? null;
-      return reason === null ? [] : [{ batchId, reason }];
-    }),
-    paused: ids.filter((batchId) => reasons.get(batchId) === null),
+    stopping: found.flatMap(({ id: batchId, reason }) =>
+      reason === null ? [] : [{ batchId, reason }],
+    ),
+    paused: found
+      .filter(({ reason, pausedAtMs }) => reason === null && pausedAtMs !== null)
+      .map(({ id }) => id),
+    budgeted: found.filter(({ budget }) => budget !== null).map(({ id }) => id),
   };
 }

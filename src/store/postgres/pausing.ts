@@ -4,12 +4,15 @@
  */
 import type { ScopedId } from "../../batch/batch.ts";
 import type { PauseReason } from "../../contract/batch.ts";
-import { mayExpire, maySend } from "./conditions.ts";
+import { isNotPaused, isPausedByQuota, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
-import { and, type SQL, sql } from "./drizzle.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
+
+/** The pause of a quota ends by itself, which a client that pauses the batch does not want. */
+const mayBePaused = sql`(${isNotPaused} or ${isPausedByQuota})`;
 
 export class PostgresPausing {
   readonly #db: Database;
@@ -22,20 +25,21 @@ export class PostgresPausing {
     return this.#db.transaction(async (db) => {
       const { rowCount } = await db
         .update(batches)
-        .set({ pausedAtMs: now, pauseReason: reason })
-        .where(and(isScopedBatch(batch), maySend));
+        .set({ pausedAtMs: now, pauseReason: reason, pauseLimit: null })
+        .where(and(isScopedBatch(batch), mayExpire, mayBePaused));
       if (rowCount === 0) return false;
       await sendNudge(db, "batch_stopping");
       return true;
     });
   }
 
-  resumeIfPaused(batch: ScopedId<"batch">): Promise<boolean> {
+  resumeIfPaused(batch: ScopedId<"batch">, reason?: PauseReason): Promise<boolean> {
+    const isFor = reason === undefined ? undefined : eq(batches.pauseReason, reason);
     return this.#db.transaction(async (db) => {
       const { rowCount } = await db
         .update(batches)
-        .set({ pausedAtMs: null, pauseReason: null })
-        .where(and(isScopedBatch(batch), mayExpire, sql`paused_at_ms is not null`));
+        .set({ pausedAtMs: null, pauseReason: null, pauseLimit: null })
+        .where(and(isScopedBatch(batch), mayExpire, sql`paused_at_ms is not null`, isFor));
       if (rowCount === 0) return false;
       await sendNudge(db, "batch_started");
       return true;

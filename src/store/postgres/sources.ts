@@ -5,7 +5,7 @@ import { type DerivedBatch, MAX_RETRIES, type MergedResults, type Retry } from "
 import type { PostgresBatches } from "./batches.ts";
 import { hasSource, isListed } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { and, sql } from "./drizzle.ts";
+import { and, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import { consumeIntent } from "./intents.ts";
@@ -22,17 +22,15 @@ export class PostgresSources {
     this.#batches = batches;
   }
 
-  insertDerived({
-    batch,
-    file,
-    receipt,
-    quotas,
-  }: DerivedBatch): Promise<"stored" | "gone" | "revoked"> {
+  insertDerived(
+    { batch, file, receipt, quotas }: DerivedBatch,
+    now: SQL,
+  ): Promise<"stored" | "gone" | "revoked"> {
     return this.#db.transaction(async (db) => {
       if (!(await holdSource(db, batch))) return "gone";
       if (!(await consumeIntent(db, file.blobKey))) return "revoked";
       await insertFile(db, file, quotas);
-      await this.#batches.insertWithin(db, batch, { receipt, quotas });
+      await this.#batches.insertWithin(db, batch, { receipt, quotas, now });
       return "stored";
     });
   }

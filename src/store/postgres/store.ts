@@ -17,6 +17,7 @@ import type { KeyStore } from "../keys.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { SourceStore } from "../sources.ts";
+import type { SpendingStore } from "../spending.ts";
 import type { Store } from "../store.ts";
 import type { UsageStore } from "../usage.ts";
 import { PostgresBatches } from "./batches.ts";
@@ -43,6 +44,7 @@ import { PostgresOpenLists } from "./open-lists.ts";
 import { PostgresPausing } from "./pausing.ts";
 import { PostgresReplicas } from "./replicas.ts";
 import { PostgresSources } from "./sources.ts";
+import { PostgresSpending } from "./spending.ts";
 import { PostgresStopping } from "./stopping.ts";
 import { PostgresTidying } from "./tidying.ts";
 import { PostgresUploads } from "./uploads.ts";
@@ -145,13 +147,14 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
 
     ...idempotencyMethods(idempotency, now),
 
-    insertBatch: (batch, receipt, quotas) => batches.insert(batch, receipt, quotas),
+    insertBatch: (batch, receipt, quotas) => batches.insert(batch, { receipt, quotas, now: now() }),
+    updateBatchIfAllowed: (batch, change) => batches.update(batch, change),
     findBatch: (batch) => batches.find(batch),
     listBatches: (query) => batches.list(query),
     countOpenWork: () => batches.countOpenWork(),
     cancelBatchIfOpen: (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new PostgresPausing(db), now),
-    ...sourceMethods(new PostgresSources(db, batches)),
+    ...sourceMethods(new PostgresSources(db, batches), now),
 
     ...validationMethods(new PostgresValidation(db), now),
 
@@ -172,6 +175,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
 
+    ...spendingMethods(new PostgresSpending(db), now),
     ...usageMethods(new PostgresModelUsage(db)),
     ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
     ...keyMethods(new PostgresKeys(db), new PostgresInteractiveSlots(db), now),
@@ -229,9 +233,9 @@ const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: No
     releaseInteractiveSlot: (id) => slots.release(id),
   }) satisfies KeyStore & QuotaStore;
 
-const sourceMethods = (sources: PostgresSources) =>
+const sourceMethods = (sources: PostgresSources, now: Now) =>
   ({
-    insertDerivedBatch: (derived) => sources.insertDerived(derived),
+    insertDerivedBatch: (derived) => sources.insertDerived(derived, now()),
     findMergedResults: (batch) => sources.findMergedResults(batch),
     listRetries: (sourceIds) => sources.listRetries(sourceIds),
   }) satisfies SourceStore;
@@ -239,8 +243,14 @@ const sourceMethods = (sources: PostgresSources) =>
 const pausingMethods = (pausing: PostgresPausing, now: Now) =>
   ({
     pauseBatchIfOpen: (batch, reason) => pausing.pauseIfOpen(batch, reason, now()),
-    resumeBatchIfPaused: (batch) => pausing.resumeIfPaused(batch),
+    resumeBatchIfPaused: (batch, reason) => pausing.resumeIfPaused(batch, reason),
   }) satisfies Partial<Store>;
+
+const spendingMethods = (spending: PostgresSpending, now: Now) =>
+  ({
+    reserveIfLeased: (lease, reservation) => spending.reserve(lease, reservation, now()),
+    listQuotaPauses: () => spending.listQuotaPauses(),
+  }) satisfies SpendingStore;
 
 const usageMethods = (usage: PostgresModelUsage) =>
   ({

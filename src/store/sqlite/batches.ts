@@ -3,17 +3,25 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Batch, ScopedId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import { type BatchFilter, type BatchQuery, FILTER_STEP, type OpenWork } from "../batches.ts";
+import {
+  type BatchChange,
+  type BatchFilter,
+  type BatchQuery,
+  FILTER_STEP,
+  type OpenWork,
+} from "../batches.ts";
 import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
+import { boundsSpending } from "../spending.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { batches } from "./schema.ts";
 import { isBatchOfProject, isScopedBatch } from "./scope.ts";
+import { assertMayCreate } from "./spending.ts";
 
 const prepareStatements = (db: Db) => ({
   find: db.select().from(batches).where(isScopedBatch).prepare(),
@@ -67,6 +75,12 @@ function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL
   ];
 }
 
+interface Insertion {
+  readonly receipt: Receipt | undefined;
+  readonly quotas: BatchQuotas | undefined;
+  readonly nowMs: number;
+}
+
 export class SqliteBatches {
   readonly #db: Db;
   readonly #idempotency: SqliteIdempotency;
@@ -78,13 +92,14 @@ export class SqliteBatches {
     this.#statements = prepareStatements(db);
   }
 
-  insert(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): void {
-    write(this.#db, () => this.insertWithin(batch, receipt, quotas));
+  insert(batch: Batch, insertion: Insertion): void {
+    write(this.#db, () => this.insertWithin(batch, insertion));
   }
 
   /** Takes part in a transaction. */
-  insertWithin(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): void {
+  insertWithin(batch: Batch, { receipt, quotas, nowMs }: Insertion): void {
     this.#assertRoom(batch.project, quotas?.openBatches ?? null);
+    if (boundsSpending(quotas)) assertMayCreate(this.#db, batch.project, quotas, nowMs);
     this.#db.insert(batches).values(rowFromBatch(batch)).run();
     if (receipt !== undefined) this.#idempotency.record(receipt);
   }
@@ -95,6 +110,18 @@ export class SqliteBatches {
       sql`select count(*) as count from batches where project = ${project} and ${isOpenBatch} and ${isListed}`,
     );
     if (open.count >= limit) throw new QuotaExceeded("open_batches", limit);
+  }
+
+  update({ project, id }: ScopedId<"batch">, change: BatchChange): boolean {
+    if (Object.keys(change).length === 0) return this.find({ project, id }) !== null;
+    const needsLines = "budget" in change || "priority" in change;
+    const { changes } = this.#db
+      .update(batches)
+      .set(change)
+      .where(and(isScopedBatch, needsLines ? mayExpire : undefined))
+      .prepare()
+      .run({ project, id });
+    return changes === 1;
   }
 
   find({ project, id }: ScopedId<"batch">): Batch | null {

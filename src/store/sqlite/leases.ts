@@ -64,6 +64,7 @@ export const isHeldChunk = and(
 interface Stops {
   readonly stopping: Map<BatchId, StopReason>;
   readonly paused: Set<BatchId>;
+  readonly budgeted: Set<BatchId>;
 }
 
 /** One commit renews so many leases: some 10 ms. */
@@ -88,7 +89,11 @@ const prepareStatements = (db: Db) => ({
     .where(isHeldBatch)
     .prepare(),
   findStop: db
-    .select({ reason: batches.stopReason, pausedAtMs: batches.pausedAtMs })
+    .select({
+      reason: batches.stopReason,
+      pausedAtMs: batches.pausedAtMs,
+      budget: batches.budget,
+    })
     .from(batches)
     .where(eq(batches.id, placeholder("batchId")))
     .prepare(),
@@ -121,7 +126,7 @@ export class SqliteLeases {
   ): Promise<Renewal> {
     const { renewBatch, renewChunk } = this.#statements;
     const { leaseExpiresAtMs } = claimValues(claim);
-    const found: Stops = { stopping: new Map(), paused: new Set() };
+    const found: Stops = { stopping: new Map(), paused: new Set(), budgeted: new Set() };
     const lostBatches = await this.#renewEach(held.batches, found, (lease) =>
       renewBatch.run({ ...lease, leaseExpiresAtMs }),
     );
@@ -129,7 +134,8 @@ export class SqliteLeases {
       renewChunk.run({ ...lease, leaseExpiresAtMs }),
     );
     const stops = [...found.stopping].map(([batchId, reason]) => ({ batchId, reason }));
-    return { lostBatches, lostChunks, stopping: stops, paused: [...found.paused] };
+    const [paused, budgeted] = [[...found.paused], [...found.budgeted]];
+    return { lostBatches, lostChunks, stopping: stops, paused, budgeted };
   }
 
   /**
@@ -149,8 +155,12 @@ export class SqliteLeases {
           const { batchId } = lease;
           if (renewOne(lease).changes === 0) lost.push(lease);
           else {
-            const { reason = null, pausedAtMs = null } =
-              this.#statements.findStop.get({ batchId }) ?? {};
+            const {
+              reason = null,
+              pausedAtMs = null,
+              budget = null,
+            } = this.#statements.findStop.get({ batchId }) ?? {};
+            if (budget !== null) found.budgeted.add(batchId);
             if (reason !== null) found.stopping.set(batchId, reason);
             else if (pausedAtMs !== null) found.paused.add(batchId);
           }

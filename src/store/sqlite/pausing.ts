@@ -4,11 +4,14 @@
  */
 import type { ScopedId } from "../../batch/batch.ts";
 import type { PauseReason } from "../../contract/batch.ts";
-import { mayExpire, maySend } from "./conditions.ts";
+import { isNotPaused, isPausedByQuota, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, placeholder, sql } from "./drizzle.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
+
+/** The pause of a quota ends by itself, which a client that pauses the batch does not want. */
+const mayBePaused = sql`(${isNotPaused} or ${isPausedByQuota})`;
 
 const prepareStatements = (db: Db) => ({
   pause: db
@@ -16,13 +19,21 @@ const prepareStatements = (db: Db) => ({
     .set({
       pausedAtMs: sql`${placeholder("nowMs")}`,
       pauseReason: sql`${placeholder("reason")}`,
+      pauseLimit: null,
     })
-    .where(and(isScopedBatch, maySend))
+    .where(and(isScopedBatch, mayExpire, mayBePaused))
     .prepare(),
   resume: db
     .update(batches)
-    .set({ pausedAtMs: null, pauseReason: null })
-    .where(and(isScopedBatch, mayExpire, sql`paused_at_ms is not null`))
+    .set({ pausedAtMs: null, pauseReason: null, pauseLimit: null })
+    .where(
+      and(
+        isScopedBatch,
+        mayExpire,
+        sql`paused_at_ms is not null`,
+        sql`pause_reason = coalesce(${placeholder("reason")}, pause_reason)`,
+      ),
+    )
     .prepare(),
 });
 
@@ -40,7 +51,8 @@ export class SqlitePausing {
     return write(this.#db, () => pause.run({ project, id, reason, nowMs }).changes === 1);
   }
 
-  resumeIfPaused({ project, id }: ScopedId<"batch">): boolean {
-    return write(this.#db, () => this.#statements.resume.run({ project, id }).changes === 1);
+  resumeIfPaused({ project, id }: ScopedId<"batch">, reason: PauseReason | null = null): boolean {
+    const { resume } = this.#statements;
+    return write(this.#db, () => resume.run({ project, id, reason }).changes === 1);
   }
 }

@@ -19,6 +19,7 @@ import type {
 } from "../../batch/batch.ts";
 import type { FailureGroup } from "../../batch/failures.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
+import type { Decimal } from "../../batch/price.ts";
 import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../../contract/batch.ts";
 import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
@@ -36,6 +37,7 @@ import {
   isOpenBatch,
   isOpenChunk,
   isOpenMerged,
+  isPausedByQuota,
   isToTidy,
   mayExpire,
   startedBatchHasStartTime,
@@ -99,7 +101,7 @@ export const batches = sqliteTable(
     /** The quota or the budget that was reached, as a text, where a quota is the reason of the pause. */
     pauseLimit: text("pause_limit"),
     /** The most that the batch may cost, as a decimal; null for no limit. */
-    budget: text("budget"),
+    budget: text("budget").$type<Decimal>(),
     /** The estimate of its input tokens, made when its lines were checked. */
     estimatedTokens: count("estimated_tokens"),
     /** The failed lines by status and code; null while there are none. */
@@ -129,6 +131,7 @@ export const batches = sqliteTable(
     index("batches_ending").on(batch.sequence).where(isEnding),
     index("batches_deleted").on(batch.sequence).where(isDeleted),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
+    index("batches_paused_by_quota").on(batch.sequence).where(isPausedByQuota),
     index("batches_open_by_input").on(batch.inputFileId).where(isOpenBatch),
     index("batches_open_by_merged_output").on(batch.mergedOutputFileId).where(isOpenMerged),
     index("batches_open_by_merged_error").on(batch.mergedErrorFileId).where(isOpenMerged),

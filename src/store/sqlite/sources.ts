@@ -23,12 +23,15 @@ export class SqliteSources {
     this.#intents = parts.intents;
   }
 
-  insertDerived({ batch, file, receipt, quotas }: DerivedBatch): "stored" | "gone" | "revoked" {
+  insertDerived(
+    { batch, file, receipt, quotas }: DerivedBatch,
+    nowMs: number,
+  ): "stored" | "gone" | "revoked" {
     return write(this.#db, () => {
       if (!this.#hasSource(batch)) return "gone";
       if (!this.#intents.consume(file.blobKey)) return "revoked";
       insertFile(this.#db, file, quotas);
-      this.#batches.insertWithin(batch, receipt, quotas);
+      this.#batches.insertWithin(batch, { receipt, quotas, nowMs });
       return "stored";
     });
   }

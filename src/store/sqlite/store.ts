@@ -21,6 +21,7 @@ import type { NudgeStore } from "../nudges.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { SourceStore } from "../sources.ts";
+import type { SpendingStore } from "../spending.ts";
 import type { Store } from "../store.ts";
 import type { UsageStore } from "../usage.ts";
 import { SqliteBatches } from "./batches.ts";
@@ -45,6 +46,7 @@ import { SqlitePausing } from "./pausing.ts";
 import { SqliteReplicas } from "./replicas.ts";
 import { SqliteSegments } from "./segments.ts";
 import { SqliteSources } from "./sources.ts";
+import { SqliteSpending } from "./spending.ts";
 import { SqliteStopping } from "./stopping.ts";
 import { SqliteTidying } from "./tidying.ts";
 import { SqliteUploads } from "./uploads.ts";
@@ -141,13 +143,15 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
 
     ...idempotencyMethods(idempotency, now),
 
-    insertBatch: async (batch, receipt, quotas) => batches.insert(batch, receipt, quotas),
+    insertBatch: async (batch, receipt, quotas) =>
+      batches.insert(batch, { receipt, quotas, nowMs: now() }),
+    updateBatchIfAllowed: async (batch, change) => batches.update(batch, change),
     findBatch: async (batch) => batches.find(batch),
     listBatches: (query) => batches.list(query),
     countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new SqlitePausing(db), now),
-    ...sourceMethods(new SqliteSources(db, { batches, intents })),
+    ...sourceMethods(new SqliteSources(db, { batches, intents }), now),
 
     ...validationMethods(new SqliteValidation(db, deliveries), now),
     ...openListMethods(new SqliteOpenLists(db), now),
@@ -163,6 +167,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...deletingMethods(new SqliteDeleting(db, { stopping, tidying }), now),
 
     ...outgoingMethods(deliveries, now),
+    ...spendingMethods(new SqliteSpending(db), now),
     ...usageMethods(modelUsage),
     ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
     ...keyMethods(new SqliteKeys(db), new SqliteInteractiveSlots(db), now),
@@ -241,6 +246,12 @@ const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
     postponeDeliveryIfHeld: async (held, ms) => deliveries.postponeIfHeld(held, now() + ms),
   }) satisfies DeliveryStore & NudgeStore;
 
+const spendingMethods = (spending: SqliteSpending, now: Now) =>
+  ({
+    reserveIfLeased: async (lease, reservation) => spending.reserve(lease, reservation, now()),
+    listQuotaPauses: async () => spending.listQuotaPauses(),
+  }) satisfies SpendingStore;
+
 const usageMethods = (usage: SqliteModelUsage) =>
   ({
     findPricedUsage: async (batchIds) => usage.findPriced(batchIds),
@@ -256,9 +267,9 @@ const validationMethods = (validation: SqliteValidation, now: Now) =>
       validation.startIfLeased(lease, { plan, quotas }, now()),
   }) satisfies Partial<Store>;
 
-const sourceMethods = (sources: SqliteSources) =>
+const sourceMethods = (sources: SqliteSources, now: Now) =>
   ({
-    insertDerivedBatch: async (derived) => sources.insertDerived(derived),
+    insertDerivedBatch: async (derived) => sources.insertDerived(derived, now()),
     findMergedResults: async (batch) => sources.findMergedResults(batch),
     listRetries: async (sourceIds) => sources.listRetries(sourceIds),
   }) satisfies SourceStore;
@@ -266,7 +277,7 @@ const sourceMethods = (sources: SqliteSources) =>
 const pausingMethods = (pausing: SqlitePausing, now: Now) =>
   ({
     pauseBatchIfOpen: async (batch, reason) => pausing.pauseIfOpen(batch, reason, now()),
-    resumeBatchIfPaused: async (batch) => pausing.resumeIfPaused(batch),
+    resumeBatchIfPaused: async (batch, reason) => pausing.resumeIfPaused(batch, reason),
   }) satisfies Partial<Store>;
 
 const openListMethods = (open: SqliteOpenLists, now: Now) =>

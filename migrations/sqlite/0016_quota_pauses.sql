@@ -1,0 +1,1 @@
+CREATE INDEX `batches_paused_by_quota` ON `batches` (`sequence`) WHERE pause_limit is not null;

@@ -1,0 +1,30 @@
+/** Lets batches go on that a quota of their project had paused: on the next day, in the next month, or with another limit. */
+import { dayOf } from "../batch/model-usage.ts";
+import type { RulesOf } from "../batch/project.ts";
+import { mayGoOn } from "../store/spending.ts";
+import type { Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
+
+export interface QuotaPausesDeps {
+  readonly store: Pick<Store, "listQuotaPauses" | "resumeBatchIfPaused">;
+  readonly rulesOf: RulesOf;
+  readonly log: Log;
+  /** The callback for batches whose lines may go out again. */
+  readonly onResumed: () => void;
+}
+
+export async function endQuotaPauses(
+  { store, rulesOf, log, onResumed }: QuotaPausesDeps,
+  nowMs: number,
+): Promise<void> {
+  const today = dayOf(nowMs);
+  let isAnyResumed = false;
+  for (const pause of await store.listQuotaPauses()) {
+    const { batchId: id, project, reason } = pause;
+    if (!mayGoOn(pause, rulesOf(project).quotas, { today, dayOf })) continue;
+    if (!(await store.resumeBatchIfPaused({ project, id }, reason))) continue;
+    log.info({ batch: id, project, reason }, "batch.resumed");
+    isAnyResumed = true;
+  }
+  if (isAnyResumed) onResumed();
+}

@@ -1,0 +1,141 @@
+/**
+ * Holds the lines of one chunk to the budget of their batch and to the quotas of their project. The store grants what
+ * the next lines may use (`store/spending.ts`), many lines at a time while there is room, so most lines ask nobody. A line
+ * counts at its estimate until its record is durable: from then on the store counts what it really took.
+ *
+ * Near a limit a line may have to wait until others take less than their estimates. The batch is paused only when its
+ * next line would not fit even then.
+ */
+import { costOf, type Price, type PriceRule, priceFor } from "../batch/price.ts";
+import type { RulesOf } from "../batch/project.ts";
+import {
+  addSpending,
+  isWithin,
+  NO_SPENDING,
+  type Spending,
+  subtractSpending,
+} from "../batch/spending.ts";
+import { estimateUse } from "../batch/token-estimate.ts";
+import { type Clock, sleep } from "../clock.ts";
+import type { ClaimedChunk } from "../store/chunks.ts";
+import { boundsSpending } from "../store/spending.ts";
+import type { Store } from "../store/store.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Run } from "./lease.ts";
+
+/** The pauses before a line that does not fit now asks again: each is twice the one before. */
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 2_000;
+
+export interface MeterDeps {
+  readonly store: Pick<Store, "reserveIfLeased">;
+  readonly rulesOf: RulesOf;
+  /** Returns the prices that are configured now. */
+  readonly prices: () => readonly PriceRule[];
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+interface Metered {
+  readonly claimed: ClaimedChunk;
+  readonly run: Run;
+  /** Makes the records so far durable. */
+  readonly flush: () => Promise<void>;
+}
+
+/** Returns null where nothing bounds what the lines of the chunk use. */
+export function meterFor(metered: Metered, deps: MeterDeps): SpendingMeter | null {
+  const { batch } = metered.claimed;
+  const isBounded = batch.budget !== null || boundsSpending(deps.rulesOf(batch.project).quotas);
+  return isBounded ? new SpendingMeter(metered, deps) : null;
+}
+
+export class SpendingMeter {
+  readonly #metered: Metered;
+  readonly #deps: MeterDeps;
+  readonly #prices = new Map<string, Price | null>();
+  /** What the lines may use whose records are not durable yet. */
+  #inFlight: Spending = NO_SPENDING;
+  /** What the store has reserved for the chunk. */
+  #reserved: Spending = NO_SPENDING;
+  #leftCount: number;
+
+  constructor(metered: Metered, deps: MeterDeps) {
+    this.#metered = metered;
+    this.#deps = deps;
+    this.#leftCount = metered.claimed.chunk.lineCount;
+  }
+
+  estimate({ model, body }: { readonly model: string; readonly body: Buffer }): Spending {
+    const { inputTokens, answerTokens: outputTokens } = estimateUse(body);
+    const price = this.#priceOf(model);
+    const use = { requestCount: 1, inputTokens, cachedTokens: 0, outputTokens };
+    return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
+  }
+
+  /** Lets a line go out. Returns a promise only where the store has to be asked: false when the run ends first. */
+  admit(needed: Spending): true | Promise<boolean> {
+    const inFlight = addSpending(this.#inFlight, needed);
+    if (!isWithin(inFlight, this.#reserved)) return this.#ask(needed);
+    this.#take(needed);
+    return true;
+  }
+
+  /**
+   * A line is not under way any more: its record is durable, or there is none. Its part of the reservation is used up, because
+   * the store counts what the line really took.
+   */
+  settle(estimate: Spending): void {
+    this.#inFlight = subtractSpending(this.#inFlight, estimate);
+    this.#reserved = subtractSpending(this.#reserved, estimate);
+  }
+
+  #take(needed: Spending): void {
+    this.#inFlight = addSpending(this.#inFlight, needed);
+    if (this.#leftCount > 1) this.#leftCount--;
+  }
+
+  async #ask(needed: Spending): Promise<boolean> {
+    const { claimed, run, flush } = this.#metered;
+    const { clock, store, rulesOf, log } = this.#deps;
+    const { project, id } = claimed.batch;
+    const { quotas } = rulesOf(project);
+    const wanted = times(needed, this.#leftCount);
+    for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
+      const inFlight = this.#inFlight;
+      const request = { project, quotas, inFlight, needed, wanted };
+      const result = await store.reserveIfLeased(claimed.lease, request);
+      if (result.kind === "granted") {
+        // Lines may have been settled meanwhile. What was reserved for them is not left for others.
+        this.#reserved = addSpending(this.#inFlight, result.granted);
+        this.#take(needed);
+        return true;
+      }
+      this.#reserved = this.#inFlight;
+      if (result.kind !== "wait") {
+        if (result.kind === "exhausted") {
+          const { reason } = result;
+          log.info({ batch: id, project, reason }, "batch.paused");
+        }
+        run.end("pause", null, clock);
+        return false;
+      }
+      await flush();
+      await sleep(clock, Math.min(pauseMs, LONGEST_PAUSE_MS), run.stop);
+    }
+    return false;
+  }
+
+  #priceOf(model: string): Price | null {
+    const known = this.#prices.get(model);
+    if (known !== undefined) return known;
+    const price = priceFor(this.#deps.prices(), model);
+    this.#prices.set(model, price);
+    return price;
+  }
+}
+
+const times = ({ tokens, cost }: Spending, count: number): Spending => ({
+  tokens: tokens * count,
+  cost: cost * BigInt(count),
+});

@@ -1,0 +1,179 @@
+/**
+ * What the lines under way may use. All decisions about one project wait for each other, so none of them misses another
+ * one's reservation.
+ */
+import type { BatchId } from "../../batch/batch.ts";
+import { dayOf, monthOf } from "../../batch/model-usage.ts";
+import { addSpending, type BoundReason, grantOf, type Spending } from "../../batch/spending.ts";
+import type { ChunkLease } from "../leases.ts";
+import {
+  assertNotUsedUp,
+  boundsOf,
+  type PricedSum,
+  type QuotaPause,
+  type Reservation,
+  type ReservationResult,
+  type ReservedRow,
+  type SpendingQuotas,
+} from "../spending.ts";
+import { isPausedByQuota, mayExpire, maySend } from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
+import { isHeldChunk } from "./leases.ts";
+import { sendNudge } from "./nudges.ts";
+import { batches, chunks, modelUsage, reservations } from "./schema.ts";
+
+/** Tells these advisory locks from others in the database. */
+const SPENDING = 0x7370_6e64;
+
+const sum = (column: SQL | typeof modelUsage.inputTokens) => sql`sum(${column})`.mapWith(Number);
+
+export class PostgresSpending {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  reserve(
+    lease: ChunkLease,
+    { project, quotas, ...request }: Reservation,
+    now: SQL,
+  ): Promise<ReservationResult> {
+    return this.#db.transaction(async (db) => {
+      await db.execute(sql`select pg_advisory_xact_lock(${SPENDING}, hashtext(${project}))`);
+      const held = await findHeld(db, lease);
+      if (held === null) return { kind: "not_held" };
+      // The reservations come first: a chunk that ends meanwhile counts twice then. In the other order it would not count.
+      const reserved = await reservedBy(db, project, now);
+      const isOfBatch = eq(modelUsage.batchId, lease.batchId);
+      const bounds = boundsOf(lease, quotas, {
+        ...held,
+        ...(await usedBy(db, project, quotas, now)),
+        ofBatch: held.budget === null ? [] : await sumsOf(db, isOfBatch),
+        reserved,
+      });
+      const grant = grantOf(bounds, request);
+      if (grant.kind === "exhausted") await pause(db, lease.batchId, grant, now);
+      const { inFlight } = request;
+      const kept = grant.kind === "granted" ? addSpending(inFlight, grant.granted) : inFlight;
+      await record(db, lease, { project, kept });
+      return grant;
+    });
+  }
+
+  async listQuotaPauses(): Promise<QuotaPause[]> {
+    const rows = await this.#db.read((db) =>
+      db
+        .select()
+        .from(batches)
+        .where(sql`${isPausedByQuota} and ${mayExpire}`)
+        .orderBy(asc(batches.sequence)),
+    );
+    return rows.flatMap(({ id, project, pauseReason, pausedAtMs, pauseLimit }) =>
+      pauseReason === null ||
+      pauseReason === "requested" ||
+      pausedAtMs === null ||
+      pauseLimit === null
+        ? []
+        : [{ batchId: id, project, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
+    );
+  }
+}
+
+/** Throws when the project has used up what it may. */
+export async function assertMayCreate(
+  db: Db,
+  project: string,
+  quotas: SpendingQuotas,
+  now: SQL,
+): Promise<void> {
+  assertNotUsedUp(quotas, await usedBy(db, project, quotas, now));
+}
+
+async function findHeld(db: Db, lease: ChunkLease) {
+  const [found] = await db
+    .select({ budget: batches.budget })
+    .from(chunks)
+    .innerJoin(batches, and(eq(batches.id, chunks.batchId), maySend))
+    .where(isHeldChunk(lease));
+  return found ?? null;
+}
+
+async function usedBy(db: Db, project: string, quotas: SpendingQuotas, now: SQL) {
+  const { rows } = await db.execute<{ now: string }>(sql`select ${now} as now`);
+  const today = dayOf(Number(rows[0]?.now));
+  const isOfProject = eq(modelUsage.project, project);
+  const { tokensPerDay, costPerMonth } = quotas;
+  const month = monthOf(today);
+  return {
+    tokensToday: tokensPerDay === null ? 0 : await tokensOf(db, project, today),
+    ofMonth:
+      costPerMonth === null
+        ? []
+        : await sumsOf(
+            db,
+            and(isOfProject, sql`day between ${`${month}-01`} and ${`${month}-31`}`),
+          ),
+  };
+}
+
+async function tokensOf(db: Db, project: string, day: string): Promise<number> {
+  const [found] = await db
+    .select({ tokens: sql`coalesce(sum(input_tokens + output_tokens), 0)`.mapWith(Number) })
+    .from(modelUsage)
+    .where(and(eq(modelUsage.project, project), eq(modelUsage.day, day)));
+  return found?.tokens ?? 0;
+}
+
+const sumsOf = (db: Db, isCounted: SQL | undefined): Promise<PricedSum[]> =>
+  db
+    .select({
+      price: modelUsage.price,
+      requestCount: sum(modelUsage.requestCount),
+      inputTokens: sum(modelUsage.inputTokens),
+      cachedTokens: sum(modelUsage.cachedTokens),
+      outputTokens: sum(modelUsage.outputTokens),
+    })
+    .from(modelUsage)
+    .where(isCounted)
+    .groupBy(modelUsage.price);
+
+/** A reservation ends with the lease of its worker. */
+const isInForce = (now: SQL): SQL => sql`exists (
+  select 1 from chunks
+  where chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
+    and chunks.lease_epoch = reservations.epoch and chunks.lease_expires_at_ms > ${now})`;
+
+async function reservedBy(db: Db, project: string, now: SQL): Promise<ReservedRow[]> {
+  const isOfProject = eq(reservations.project, project);
+  await db.delete(reservations).where(and(isOfProject, sql`not ${isInForce(now)}`));
+  return db.select().from(reservations).where(isOfProject);
+}
+
+async function record(
+  db: Db,
+  { batchId, chunkNumber, epoch }: ChunkLease,
+  { project, kept }: { readonly project: string; readonly kept: Spending },
+): Promise<void> {
+  const row = { epoch, project, tokens: kept.tokens, cost: kept.cost.toString() };
+  await db
+    .insert(reservations)
+    .values({ batchId, chunkNumber, ...row })
+    .onConflictDoUpdate({ target: [reservations.batchId, reservations.chunkNumber], set: row });
+}
+
+async function pause(
+  db: Db,
+  batchId: BatchId,
+  { reason, limit }: { readonly reason: BoundReason; readonly limit: string },
+  now: SQL,
+): Promise<void> {
+  // A budget is the client's: nothing but the client ends the pause.
+  const pauseLimit = reason === "budget" ? null : limit;
+  await db
+    .update(batches)
+    .set({ pausedAtMs: now, pauseReason: reason, pauseLimit })
+    .where(and(eq(batches.id, batchId), maySend));
+  await sendNudge(db, "batch_stopping");
+}

@@ -1,0 +1,161 @@
+/** What the lines under way may use. Reservations need no sync: a power cut ends the lines, too. */
+import type { BatchId } from "../../batch/batch.ts";
+import { dayOf, monthOf } from "../../batch/model-usage.ts";
+import { addSpending, type BoundReason, grantOf, type Spending } from "../../batch/spending.ts";
+import type { ChunkLease } from "../leases.ts";
+import {
+  assertNotUsedUp,
+  boundsOf,
+  type PricedSum,
+  type QuotaPause,
+  type Reservation,
+  type ReservationResult,
+  type ReservedRow,
+  type SpendingQuotas,
+} from "../spending.ts";
+import { isPausedByQuota, mayExpire, maySend } from "./conditions.ts";
+import { type Db, writeUnsynced } from "./database.ts";
+import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
+import { isHeldChunk } from "./leases.ts";
+import { batches, chunks, modelUsage, reservations } from "./schema.ts";
+
+const sum = (column: typeof modelUsage.inputTokens) => sql<number>`sum(${column})`;
+
+export class SqliteSpending {
+  readonly #db: Db;
+
+  constructor(db: Db) {
+    this.#db = db;
+  }
+
+  reserve(
+    lease: ChunkLease,
+    { project, quotas, ...request }: Reservation,
+    nowMs: number,
+  ): ReservationResult {
+    return writeUnsynced(this.#db, () => {
+      const held = findHeld(this.#db, lease);
+      if (held === null) return { kind: "not_held" };
+      const ofBatch = eq(modelUsage.batchId, lease.batchId);
+      const bounds = boundsOf(lease, quotas, {
+        ...held,
+        ...usedBy(this.#db, project, quotas, nowMs),
+        ofBatch: held.budget === null ? [] : sumsOf(this.#db, ofBatch),
+        reserved: reservedBy(this.#db, project, nowMs),
+      });
+      const grant = grantOf(bounds, request);
+      if (grant.kind === "exhausted") pause(this.#db, lease.batchId, grant, nowMs);
+      const { inFlight } = request;
+      const kept = grant.kind === "granted" ? addSpending(inFlight, grant.granted) : inFlight;
+      record(this.#db, lease, { project, kept });
+      return grant;
+    });
+  }
+
+  listQuotaPauses(): QuotaPause[] {
+    return this.#db
+      .select()
+      .from(batches)
+      .where(sql`${isPausedByQuota} and ${mayExpire}`)
+      .orderBy(asc(batches.sequence))
+      .all()
+      .flatMap(({ id, project, pauseReason, pausedAtMs, pauseLimit }) =>
+        pauseReason === null ||
+        pauseReason === "requested" ||
+        pausedAtMs === null ||
+        pauseLimit === null
+          ? []
+          : [{ batchId: id, project, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
+      );
+  }
+}
+
+/** Throws when the project has used up what it may. */
+export const assertMayCreate = (
+  db: Db,
+  project: string,
+  quotas: SpendingQuotas,
+  nowMs: number,
+): void => assertNotUsedUp(quotas, usedBy(db, project, quotas, nowMs));
+
+const findHeld = (db: Db, lease: ChunkLease) =>
+  db
+    .select({ budget: batches.budget })
+    .from(chunks)
+    .innerJoin(batches, and(eq(batches.id, chunks.batchId), maySend))
+    .where(isHeldChunk)
+    .prepare()
+    .get({ ...lease }) ?? null;
+
+function usedBy(db: Db, project: string, quotas: SpendingQuotas, nowMs: number) {
+  const today = dayOf(nowMs);
+  const month = monthOf(today);
+  const isOfMonth = sql`day between ${`${month}-01`} and ${`${month}-31`}`;
+  const { tokensPerDay, costPerMonth } = quotas;
+  return {
+    tokensToday: tokensPerDay === null ? 0 : tokensOf(db, project, today),
+    ofMonth:
+      costPerMonth === null ? [] : sumsOf(db, and(eq(modelUsage.project, project), isOfMonth)),
+  };
+}
+
+const tokensOf = (db: Db, project: string, day: string): number =>
+  db
+    .select({ tokens: sql<number>`coalesce(sum(input_tokens + output_tokens), 0)` })
+    .from(modelUsage)
+    .where(and(eq(modelUsage.project, project), eq(modelUsage.day, day)))
+    .get()?.tokens ?? 0;
+
+const sumsOf = (db: Db, isCounted: SQL | undefined): PricedSum[] =>
+  db
+    .select({
+      price: modelUsage.price,
+      requestCount: sum(modelUsage.requestCount),
+      inputTokens: sum(modelUsage.inputTokens),
+      cachedTokens: sum(modelUsage.cachedTokens),
+      outputTokens: sum(modelUsage.outputTokens),
+    })
+    .from(modelUsage)
+    .where(isCounted)
+    .groupBy(modelUsage.price)
+    .all();
+
+/** A reservation ends with the lease of its worker. */
+const isInForce = (nowMs: number): SQL => sql`exists (
+  select 1 from chunks
+  where chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
+    and chunks.lease_epoch = reservations.epoch and chunks.lease_expires_at_ms > ${nowMs})`;
+
+function reservedBy(db: Db, project: string, nowMs: number): ReservedRow[] {
+  const isOfProject = eq(reservations.project, project);
+  db.delete(reservations)
+    .where(and(isOfProject, sql`not ${isInForce(nowMs)}`))
+    .run();
+  return db.select().from(reservations).where(isOfProject).all();
+}
+
+function record(
+  db: Db,
+  { batchId, chunkNumber, epoch }: ChunkLease,
+  { project, kept }: { readonly project: string; readonly kept: Spending },
+): void {
+  const row = { epoch, project, tokens: kept.tokens, cost: kept.cost.toString() };
+  db.insert(reservations)
+    .values({ batchId, chunkNumber, ...row })
+    .onConflictDoUpdate({ target: [reservations.batchId, reservations.chunkNumber], set: row })
+    .run();
+}
+
+function pause(
+  db: Db,
+  batchId: BatchId,
+  { reason, limit }: { readonly reason: BoundReason; readonly limit: string },
+  nowMs: number,
+): void {
+  // A budget is the client's: nothing but the client ends the pause.
+  const pauseLimit = reason === "budget" ? null : limit;
+  db.update(batches)
+    .set({ pausedAtMs: nowMs, pauseReason: reason, pauseLimit })
+    .where(and(eq(batches.id, batchId), maySend))
+    .run();
+}

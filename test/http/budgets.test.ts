@@ -1,0 +1,242 @@
+/** Budgets of batches, and the quotas of tokens per day and cost per month, by the front door. */
+import { afterAll, describe, expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
+import { startPostgres } from "../support/postgres.ts";
+import {
+  ask,
+  configWith,
+  count,
+  create,
+  type ProjectServers,
+  post,
+  startProjectServers,
+  together,
+  upload,
+} from "../support/projects.ts";
+import { chatLine, chatLines, type TestService } from "../support/service.ts";
+
+const TIME_LIMIT_MS = 180_000;
+
+const postgres = await startPostgres("budgets and quotas of what answers take");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+/** Each answer costs 1, and each line is estimated so. */
+const prices = [{ model: "test-*", per_request: "1", currency: "EUR" }];
+
+const linesOf = (lineCount: number, model = "test-model") =>
+  `${chatLines(lineCount).join("\n")}\n`.replaceAll("test-model", model);
+
+const batchAt = async (url: string, id: string) =>
+  (await ask(url, `batches/${id}`)).body as unknown as BatchObject;
+
+/** Resolves to the server that has logged the event first. */
+const seenBy = (services: readonly TestService[], name: string, batch: string, times = 1) =>
+  Promise.race(services.map(({ events }) => events.reached(name, { batch, count: times })));
+
+async function submit(url: string, content: string, x_batchd: object = {}): Promise<string> {
+  const file = (await upload(url, content)).body.id as string;
+  const created = await create(url, file, { x_batchd });
+  expect(created.body.error).toBeUndefined();
+  return created.body.id as string;
+}
+
+describe.each([
+  ["one server with SQLite", null, true],
+  ["two servers with PostgreSQL", postgres, postgres !== null],
+] as const)("on %s", (_, database, canRun) => {
+  const start = (quotas: object = {}) =>
+    startProjectServers(database, configWith({ quotas }, { prices }));
+
+  test.skipIf(!canRun)(
+    "a batch pauses before the line that would exceed its budget, and a higher one goes on",
+    async () => {
+      await using servers = await start();
+      const { urls, services } = servers;
+      const [url] = urls as [string];
+      // Several chunks, so that both servers send lines.
+      const batch = await submit(url, linesOf(1_500), { budget: "700.5" });
+      await seenBy(services, "batch.paused", batch);
+      const paused = await batchAt(url, batch);
+      expect(paused.x_batchd).toMatchObject({
+        paused: { reason: "budget" },
+        budget: "700.5",
+        cost: { currency: "EUR", so_far: "700" },
+      });
+      expect(paused.request_counts.completed).toBe(700);
+
+      const raised = await post(url, `batches/${batch}`, { budget: "1000" });
+      expect(raised.status).toBe(200);
+      expect((await batchAt(url, batch)).x_batchd.paused?.reason).toBe("budget");
+      const pausedBefore = services.map(({ events }) => events.count("batch.paused"));
+      await ask(url, `batches/${batch}/resume`, { method: "POST" });
+      await Promise.race(
+        services.map(({ events }, i) =>
+          events.reached("batch.paused", { batch, count: (pausedBefore[i] ?? 0) + 1 }),
+        ),
+      );
+      expect((await batchAt(url, batch)).x_batchd.cost?.so_far).toBe("1000");
+
+      await post(url, `batches/${batch}`, { budget: null });
+      await ask(url, `batches/${batch}/resume`, { method: "POST" });
+      await seenBy(services, "batch.completed", batch);
+      const ended = await batchAt(url, batch);
+      expect(ended.request_counts).toEqual({ total: 1_500, completed: 1_500, failed: 0 });
+      expect(ended.x_batchd).toMatchObject({ paused: null, cost: { so_far: "1500" } });
+    },
+    TIME_LIMIT_MS,
+  );
+
+  test.skipIf(!canRun).each([
+    ["cost_per_month", { cost_per_month: "25" }, { cost_per_month: "1000" }],
+    ["tokens_per_day", { tokens_per_day: 500 }, { tokens_per_day: 1_000_000 }],
+  ])(
+    "of 200 batches at once exactly as many lines run as %s allows, the others wait, and none is lost",
+    async (reason, quotas, raised) => {
+      await using servers = await start(quotas);
+      const { urls, services } = servers;
+      const [url] = urls as [string];
+      const line = chatLine("a", "Hello", { max_tokens: 4 });
+      const file = (await upload(url, `${line}\n`)).body.id;
+      const answers = await together(urls, (to) => create(to, file as string));
+      const ids = answers.flatMap(({ status, body }) =>
+        status === 200 ? [body.id as string] : [],
+      );
+      const ends = await Promise.all(
+        ids.map((id) =>
+          Promise.race([
+            seenBy(services, "batch.completed", id).then(() => "completed"),
+            seenBy(services, "batch.paused", id).then(() => "paused"),
+          ]),
+        ),
+      );
+      const completed = ends.filter((end) => end === "completed").length;
+      await expectUsedUp(servers, { reason, completed });
+      const refused = answers.find(({ status }) => status === 429);
+      if (refused !== undefined) expect(refused.body.error?.message).toContain(reason);
+      const waiting = ids[ends.indexOf("paused")] as string;
+      expect((await batchAt(url, waiting)).x_batchd.paused?.reason).toBe(reason);
+
+      for (const service of services) {
+        service.reconfigure(configWith({ quotas: raised }, { prices, ...servers.places }));
+      }
+      await Promise.all(ids.map((id) => seenBy(services, "batch.completed", id)));
+      expect((await batchAt(url, waiting)).request_counts.completed).toBe(1);
+    },
+    TIME_LIMIT_MS,
+  );
+});
+
+/** The tokens or the cost are at the limit, or so near that not one line more would fit. */
+async function expectUsedUp(
+  { urls }: ProjectServers,
+  { reason, completed }: { readonly reason: string; readonly completed: number },
+): Promise<void> {
+  const usage = (await ask(urls[0] as string, "usage?group_by=day")).body as unknown as {
+    data: readonly { requests: number; input_tokens: number; output_tokens: number }[];
+  };
+  expect(usage.data[0]?.requests).toBe(completed);
+  if (reason === "cost_per_month") {
+    expect(completed).toBe(25);
+    return;
+  }
+  const { input_tokens: input, output_tokens: output } = usage.data[0]!;
+  expect(input + output).toBeLessThanOrEqual(500);
+  expect(input + output).toBeGreaterThan(500 - 60);
+}
+
+describe("a running batch", () => {
+  test("that gets a budget holds it with the lines that have not gone out", async () => {
+    await using servers = await startProjectServers(null, configWith({}, { prices }));
+    const { services, upstream } = servers;
+    const [url] = servers.urls as [string];
+    upstream.hold();
+    const batch = await submit(url, linesOf(1_000));
+    await upstream.reached(1);
+    await post(url, `batches/${batch}`, { budget: "900" });
+    upstream.release();
+    await seenBy(services, "batch.paused", batch);
+    expect((await batchAt(url, batch)).x_batchd.cost?.so_far).toBe("900");
+  });
+});
+
+describe("a budget that cannot be held", () => {
+  test("is refused, with the reason", async () => {
+    await using servers = await startProjectServers(null, configWith({}, { prices }));
+    const [url] = servers.urls as [string];
+    const file = (await upload(url, linesOf(2, "dear-model"))).body.id as string;
+    const refused = await create(url, file, { x_batchd: { budget: "5" } });
+    expect(refused.status).toBe(400);
+    expect(refused.body.error).toMatchObject({ code: "invalid_value" });
+    expect(refused.body.error?.message).toContain("The model 'dear-model' has no price");
+    const without = (await create(url, file)).body.id as string;
+    expect((await post(url, `batches/${without}`, { budget: "5" })).status).toBe(400);
+
+    await using unpriced = await startProjectServers(null, configWith({}));
+    const [other] = unpriced.urls as [string];
+    const free = (await upload(other)).body.id as string;
+    const answer = await create(other, free, { x_batchd: { budget: "5" } });
+    expect(answer.body.error?.message).toContain("The server has no prices");
+    expect(count([answer], 400)).toBe(1);
+  });
+
+  test("fails the batch when a line further down asks for a model without a price", async () => {
+    const config = configWith({}, { prices, limits: { allow_mixed_models: true } });
+    await using servers = await startProjectServers(null, config);
+    const [url] = servers.urls as [string];
+    const batch = await submit(url, linesOf(1) + linesOf(1, "dear-model").replace("line-1", "b"), {
+      budget: "5",
+    });
+    await seenBy(servers.services, "batch.failed", batch);
+    expect((await batchAt(url, batch)).errors?.data).toMatchObject([
+      { code: "budget_without_price", line: 2 },
+    ]);
+  });
+});
+
+describe("POST /v1/batches/{id}", () => {
+  test("changes the three fields, refuses all others, and says which state forbids a change", async () => {
+    await using servers = await startProjectServers(null, configWith({}, { prices }));
+    const [url] = servers.urls as [string];
+    servers.upstream.hold();
+    const batch = await submit(url, linesOf(1));
+    await servers.upstream.reached(1);
+    const change = { budget: "3", priority: -4, metadata: { team: "search" } };
+    expect((await post(url, `batches/${batch}`, change)).body).toMatchObject({
+      metadata: { team: "search" },
+      x_batchd: { budget: "3", priority: -4 },
+    });
+    expect((await post(url, `batches/${batch}`, {})).status).toBe(200);
+    const faulty: readonly [object, string | null][] = [
+      [{ status: "completed" }, "unknown_parameter"],
+      [{ x_batchd: { budget: "1" } }, "unknown_parameter"],
+      [{ budget: 5 }, "invalid_type"],
+      [{ budget: "-1" }, "invalid_value"],
+      [{ budget: "1e3" }, "invalid_value"],
+      [{ priority: 11 }, "integer_above_max_value"],
+      [{ priority: "high" }, "invalid_type"],
+      [{ metadata: { a: 1 } }, "invalid_type"],
+      [{ metadata: { a: "x".repeat(513) } }, "string_above_max_length"],
+      [
+        { metadata: Object.fromEntries(Array.from({ length: 17 }, (_, n) => [`k${n}`, "v"])) },
+        "object_above_max_properties",
+      ],
+    ];
+    for (const [body, code] of faulty) {
+      const answer = await post(url, `batches/${batch}`, body);
+      expect([body, answer.status, answer.body.error?.code]).toEqual([body, 400, code]);
+    }
+    expect((await post(url, `batches/${batch}`, { priority: 1 }, "key-b")).status).toBe(404);
+    servers.upstream.release();
+    await seenBy(servers.services, "batch.completed", batch);
+    const late = await post(url, `batches/${batch}`, { budget: "9", metadata: {} });
+    expect(late.status).toBe(409);
+    expect(late.body.error?.message).toBe(
+      "Cannot change the budget of a batch with status 'completed'.",
+    );
+    expect((await post(url, `batches/${batch}`, { metadata: null })).body).toMatchObject({
+      metadata: null,
+    });
+  });
+});
