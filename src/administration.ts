@@ -5,15 +5,22 @@
  */
 import { resolve } from "node:path";
 import { Keys } from "./api/keys.ts";
+import type { Projects } from "./api/projects.ts";
+import { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Clock } from "./clock.ts";
 import { Closers } from "./closers.ts";
 import type { Config } from "./config/schema.ts";
 import { openBesideServer } from "./database.ts";
+import { purgeOnce } from "./engine/purging.ts";
 import { openStorage } from "./storage.ts";
 import { createLog } from "./telemetry/log.ts";
+import { newProjects } from "./use-cases.ts";
 
 export interface Administration {
   readonly keys: Keys;
+  readonly projects: Projects;
+  /** Removes what is left of a deleted project; resolves to the number of things that are left. A server may have to go on. */
+  readonly purge: (project: string) => Promise<number>;
   readonly clock: Clock;
 }
 
@@ -26,16 +33,20 @@ export async function administer(
   const closers = new Closers();
   const deps = { clock, closers };
   try {
-    const opened =
-      (await openBesideServer(resolve(config.data_dir), config, deps)) ??
-      (await openStorage(config, deps));
-    if (!opened.ok) return { problem: opened.problem };
+    const beside = await openBesideServer(resolve(config.data_dir), config, deps);
+    const storage = beside === null ? await openStorage(config, deps) : null;
+    const opened = beside ?? storage;
+    if (opened === null || !opened.ok) return { problem: opened?.problem ?? "" };
     // The output of a command says what it did. Servers find out by themselves.
-    const keys = new Keys({
-      ...{ store: opened.store, clock, log: createLog("silent") },
-      refresh: async () => {},
-    });
-    return await act({ keys, clock });
+    const { store } = opened;
+    const log = createLog("silent");
+    const keys = new Keys({ store, clock, log, refresh: async () => {} });
+    const projects = newProjects({ store, clock, log, configNow: () => config });
+    const purge = (project: string) =>
+      storage?.ok
+        ? purgeOnce(project, { ...storage, log, intents: new BlobIntents({ ...storage, log }) })
+        : store.purgeProject(project);
+    return await act({ keys, projects, purge, clock });
   } finally {
     await closers.closeAll();
   }

@@ -1,13 +1,13 @@
 /** The commands `batchd keys …`. A new key goes to standard output alone, so that a script can take it from there. */
 import type { Command } from "commander";
 import type { Administration } from "./administration.ts";
+import { type Commands, dateOf, printTable, reporting } from "./administration-output.ts";
 import type { CreatedKey } from "./api/keys.ts";
 import type { UntrustedId } from "./batch/batch.ts";
 import type { Overrides } from "./config/overrides.ts";
 import { lifetimeSeconds } from "./config/values.ts";
 import { ADMIN_PAGE, CreateKey, DEFAULT_PROJECT } from "./contract/key.ts";
 import { DEFAULT_SCOPES, SCOPES } from "./contract/scope.ts";
-import { PublicError } from "./errors.ts";
 import type { StoredKey } from "./store/keys.ts";
 
 const OK = 0;
@@ -15,15 +15,6 @@ const FAILED = 1;
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
 const complain = (line: string) => process.stderr.write(`batchd: ${line}\n`);
-
-/** Resolves to the exit code. */
-export type AdministrativeAct = (administration: Administration) => Promise<number>;
-
-interface Commands {
-  /** Adds the options that name a configuration. */
-  readonly withOptions: (command: Command) => Command;
-  readonly run: (flags: Overrides, act: AdministrativeAct) => Promise<void>;
-}
 
 interface CreateFlags extends Overrides {
   readonly name: string;
@@ -87,19 +78,9 @@ async function list({ keys }: Administration): Promise<number> {
     if (!page.hasMore || last === undefined) break;
     after = last.id;
   }
-  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
-  for (const row of rows) {
-    say(
-      row
-        .map((cell, i) => cell.padEnd(widths[i] ?? 0))
-        .join("  ")
-        .trimEnd(),
-    );
-  }
+  printTable(rows);
   return OK;
 }
-
-const dateOf = (atMs: number) => new Date(atMs).toISOString();
 
 const rowOf = ({ id, name, project, scopes, expiresAtMs, lastUsedAtMs }: StoredKey): string[] => [
   ...[id, name, project, scopes.join(",")],
@@ -112,15 +93,3 @@ const revoke = (id: string, { keys }: Administration): Promise<number> =>
     const revoked = await keys.revoke(id as UntrustedId<"key">);
     say(`revoked ${revoked}; every server refuses it within five seconds`);
   });
-
-/** Prints an error that a client of the API would get in the same case. */
-async function reporting(act: () => Promise<void>): Promise<number> {
-  try {
-    await act();
-    return OK;
-  } catch (error) {
-    if (!(error instanceof PublicError)) throw error;
-    complain(error.message);
-    return FAILED;
-  }
-}

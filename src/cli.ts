@@ -5,7 +5,9 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Command, CommanderError, Option } from "commander";
 import { administer } from "./administration.ts";
-import { type AdministrativeAct, addKeyCommands } from "./cli-keys.ts";
+import type { AdministrativeAct } from "./administration-output.ts";
+import { addKeyCommands } from "./cli-keys.ts";
+import { addProjectCommands } from "./cli-projects.ts";
 import { addBatchCommands } from "./client/commands.ts";
 import { addCompletion } from "./client/completion.ts";
 import { addFileChecks } from "./client/file-checks.ts";
@@ -73,12 +75,11 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   withTargetOptions(program.command("migrate-to")).action(async (flags: MoveFlags) => {
     exitCode = await moveTo(flags);
   });
-  addKeyCommands(program, {
-    withOptions,
-    run: async (flags, act) => {
-      exitCode = await withDatabase(flags, act);
-    },
-  });
+  const run = async (flags: Overrides, act: AdministrativeAct) => {
+    exitCode = await withDatabase(flags, act);
+  };
+  addKeyCommands(program, { withOptions, run });
+  addProjectCommands(program, { withOptions, run });
   program.command("openapi").description("Print the OpenAPI document.").action(printOpenApi);
   const finish = async (code: Promise<number>) => {
     exitCode = await code;

@@ -79,6 +79,11 @@ export const CATALOGUE = {
     null,
     "The batch is in a status that does not allow this, or the lines to run again are not there; the message says why.",
   ),
+  project_conflict: invalid(
+    409,
+    null,
+    "The project is in the configuration, so it cannot be changed at run time, or its data is being deleted.",
+  ),
   idempotency_key_in_use: invalid(
     409,
     "idempotency_key_in_use",

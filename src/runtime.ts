@@ -31,7 +31,14 @@ import type { Metrics } from "./telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "./telemetry/tracing.ts";
 import { openUpstreams } from "./upstream/upstreams.ts";
 import { upstreamWarnings } from "./upstream/warnings.ts";
-import { appDeps, defaultModelOf, openAccess, type Parts, rulesOfAll } from "./use-cases.ts";
+import {
+  appDeps,
+  defaultModelOf,
+  newProjects,
+  openAccess,
+  type Parts,
+  rulesOfAll,
+} from "./use-cases.ts";
 import { mountWeb } from "./web/web.ts";
 import { Webhooks } from "./webhooks/webhooks.ts";
 
@@ -147,6 +154,8 @@ async function openWork(options: RuntimeOptions, closers: Closers) {
   closers.add("tracing", () => tracing.close());
   const places = { store, blobs, tracing, configNow };
   const parts = openParts(options, { ...places, upstreams: fitted(config), closers });
+  closers.add("projects", () => parts.projects.close());
+  await parts.projects.start();
   const engine = newEngine(parts, { role, closers });
   const sharing = await startSharing(parts, engine, closers);
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
@@ -194,7 +203,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   closers.add("waits for results", async () => deps.results.close());
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
   startWork(role, engine, webhooks);
-  passNudgesOn(store, { engine, access }, options);
+  passNudgesOn(store, { ...parts, engine, access }, options);
   const runtime = {
     url: listening.url,
     reconfigure: work.reconfigure,
@@ -240,6 +249,7 @@ function openParts(
     intents: new BlobIntents({ store, blobs, log }),
     audit,
     fleet: new Fleet(clock),
+    projects: newProjects({ store, clock, log, configNow }),
     memory: new MemoryBudget(() => configNow().limits.memory_bytes),
   };
 }
@@ -269,10 +279,15 @@ function startWork(role: Role, engine: Engine, webhooks: Webhooks): void {
 const nudgeToReload = ({ store, log }: Parts) =>
   void store.nudgeToReload().catch((err: unknown) => log.warn({ err }, "config.nudge_failed"));
 
+interface Nudged extends Pick<Parts, "projects"> {
+  readonly engine: Engine;
+  readonly access: Access;
+}
+
 /** Wakes the loops that have work because of another process. */
 function passNudgesOn(
   store: Store,
-  { engine, access }: { readonly engine: Engine; readonly access: Access },
+  { engine, access, projects }: Nudged,
   { onReloadAsked }: RuntimeOptions,
 ): void {
   store.onNudge((nudge) => {
@@ -288,6 +303,7 @@ function passNudgesOn(
         break;
       case "keys_changed":
         access.nudge();
+        projects.nudge();
         break;
       case "reload_asked":
         onReloadAsked?.();
@@ -347,7 +363,7 @@ function newEngine(
     forecastTolerance: configNow().database_url === undefined ? 0 : SHARED_FORECAST_TOLERANCE,
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),
-    rulesOf: rulesOfAll(configNow),
+    rulesOf: rulesOfAll(parts),
     journalLimits: journalLimits(blobs.writeHints),
     pricing: new Pricing(prices),
     prices,

@@ -11,6 +11,7 @@ import { Interactive } from "./api/interactive.ts";
 import { InteractiveSlots } from "./api/interactive-slots.ts";
 import { Keys } from "./api/keys.ts";
 import { Models } from "./api/models.ts";
+import { Projects } from "./api/projects.ts";
 import { Results } from "./api/results.ts";
 import { Uploads } from "./api/uploads.ts";
 import { reportUsage } from "./api/usage-report.ts";
@@ -20,7 +21,7 @@ import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import type { Closers } from "./closers.ts";
 import { priceRules } from "./config/prices.ts";
-import { projectRules } from "./config/projects.ts";
+import { projectRules, UNLIMITED } from "./config/projects.ts";
 import type { Config, KeyConfig } from "./config/schema.ts";
 import type { Engine } from "./engine/engine.ts";
 import type { Fleet } from "./engine/fleet.ts";
@@ -44,6 +45,8 @@ export interface Parts {
   readonly upstreams: Upstreams;
   readonly webhooks: Webhooks;
   readonly fleet: Fleet;
+  /** The projects that were made at run time. */
+  readonly projects: Projects;
   readonly audit: AuditLog;
   readonly memory: MemoryBudget;
   readonly clock: Clock;
@@ -70,11 +73,22 @@ export async function openAccess(
   return access;
 }
 
+/** Makes the projects of a server. They are read when it starts. */
+export function newProjects(parts: Pick<Parts, "store" | "clock" | "log" | "configNow">): Projects {
+  const { configNow } = parts;
+  return new Projects({
+    ...parts,
+    isConfigured: (project) => configNow().projects.some(({ name }) => name === project),
+    hasConfiguredKey: (project) =>
+      configNow().auth?.keys.some((key) => key.project === project) ?? false,
+  });
+}
+
 /** Returns the rules for projects as the configuration in force has them. */
 export const rulesOfAll =
-  (configNow: () => Config): RulesOf =>
+  ({ configNow, projects }: Pick<Parts, "configNow" | "projects">): RulesOf =>
   (project) =>
-    projectRules(configNow().projects, project);
+    projectRules(configNow().projects, project) ?? projects.rulesOf(project) ?? UNLIMITED;
 
 export const defaultModelOf = (config: Config) => config.default_model ?? null;
 
@@ -82,7 +96,7 @@ function newBatches(parts: Parts, engine: Engine): Batches {
   const { configNow } = parts;
   return new Batches({
     ...parts,
-    rulesOf: rulesOfAll(configNow),
+    rulesOf: rulesOfAll(parts),
     prices: () => priceRules(configNow().prices),
     completionWindows: () => configNow().limits.completion_windows,
     nudge: () => engine.nudge(),
@@ -101,7 +115,7 @@ const newResults = (batches: Batches, { clock }: Parts, engine: Engine): Results
 
 function newInteractive(parts: Parts): Interactive {
   const { configNow } = parts;
-  const rulesOf = rulesOfAll(configNow);
+  const rulesOf = rulesOfAll(parts);
   const slots = new InteractiveSlots({ ...parts, rulesOf });
   return new Interactive({
     ...parts,
@@ -119,7 +133,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const maxFileBytes = () => limits().max_file_bytes;
   const maxUploadBytes = () => limits().max_upload_bytes;
   const nudge = () => engine.nudge();
-  const rulesOf = rulesOfAll(configNow);
+  const rulesOf = rulesOfAll(parts);
   const files = new Files({ ...parts, rulesOf, maxFileBytes, nudge });
   return {
     files,
@@ -146,6 +160,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     costsFor: (batches) => costsOf(store, batches, priceRules(configNow().prices)),
     reportUsage: (request) => reportUsage(store, request),
     callers: access,
+    projects: parts.projects,
     keys: new Keys({ store, clock, log, refresh: () => access.refresh() }),
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     memory,

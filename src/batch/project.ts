@@ -1,5 +1,6 @@
 /** The rules for a project: what it may ask for, how much of it, and how long its data is kept. */
 
+import type { ProjectSettings } from "../contract/project.ts";
 import { matchesPattern } from "./name-pattern.ts";
 import type { Decimal } from "./price.ts";
 
@@ -42,3 +43,28 @@ export function shorter(one: number | null, other: number | null): number | null
   if (one === null || other === null) return one ?? other;
   return Math.min(one, other);
 }
+
+type Lifetime = number | null | undefined;
+
+/** The rules as the configuration and the API have them. What is missing has no limit. */
+interface RuleSource extends Pick<ProjectSettings, "weight" | "models" | "quotas"> {
+  readonly files_expire_after?: Lifetime;
+  readonly results_expire_after?: Lifetime;
+}
+
+export const rulesFrom = ({ weight, models, quotas, ...lifetimes }: RuleSource): ProjectRules => ({
+  ...{ weight, models },
+  quotas: {
+    openBatches: quotas.open_batches ?? null,
+    enqueuedLines: quotas.enqueued_lines ?? null,
+    enqueuedTokens: quotas.enqueued_tokens ?? null,
+    files: quotas.files ?? null,
+    storedBytes: quotas.stored_bytes ?? null,
+    tokensPerDay: quotas.tokens_per_day ?? null,
+    costPerMonth: quotas.cost_per_month ?? null,
+    requestsPerMinute: quotas.requests_per_minute ?? null,
+    interactiveAtOnce: quotas.interactive_at_once ?? null,
+  },
+  fileLifetimeSeconds: lifetimes.files_expire_after ?? null,
+  resultLifetimeSeconds: lifetimes.results_expire_after ?? null,
+});

@@ -1,6 +1,6 @@
 /**
  * Decides how much the lines of a chunk may use, where a budget or a quota bounds what answers cost or how many tokens they
- * take. Nobody knows either before the answer is there, so a line that is under way counts at its estimate. A line goes out
+ * take. Neither is known before the answer is there, so a line that is under way counts at its estimate. A line goes out
  * only if it fits beside all that was used and all that is under way.
  */
 import type { PauseReason } from "../contract/batch.ts";

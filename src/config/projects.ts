@@ -1,6 +1,6 @@
 /** The schema of a project in the configuration. */
 import { z } from "zod";
-import type { ProjectRules } from "../batch/project.ts";
+import { type ProjectRules, rulesFrom } from "../batch/project.ts";
 import { Decimal } from "../contract/price.ts";
 import { bytes, int, lifetimeSeconds, name } from "./values.ts";
 
@@ -89,29 +89,13 @@ export const ProjectEntry = z.strictObject({
 
 type ProjectConfig = z.infer<typeof ProjectEntry>;
 
-const UNLIMITED: ProjectRules = rulesFrom(ProjectEntry.parse({ name: "any" }));
+export const UNLIMITED: ProjectRules = rulesFrom(ProjectEntry.parse({ name: "any" }));
 
-/** Returns the rules of a project. One without an entry has no limits. */
-export function projectRules(projects: readonly ProjectConfig[], project: string): ProjectRules {
+/** Returns the rules of a project; null for one without an entry. */
+export function projectRules(
+  projects: readonly ProjectConfig[],
+  project: string,
+): ProjectRules | null {
   const found = projects.find((each) => each.name === project);
-  return found === undefined ? UNLIMITED : rulesFrom(found);
-}
-
-function rulesFrom({ weight, models, quotas, ...lifetimes }: ProjectConfig): ProjectRules {
-  return {
-    ...{ weight, models },
-    quotas: {
-      openBatches: quotas.open_batches ?? null,
-      enqueuedLines: quotas.enqueued_lines ?? null,
-      enqueuedTokens: quotas.enqueued_tokens ?? null,
-      files: quotas.files ?? null,
-      storedBytes: quotas.stored_bytes ?? null,
-      tokensPerDay: quotas.tokens_per_day ?? null,
-      costPerMonth: quotas.cost_per_month ?? null,
-      requestsPerMinute: quotas.requests_per_minute ?? null,
-      interactiveAtOnce: quotas.interactive_at_once ?? null,
-    },
-    fileLifetimeSeconds: lifetimes.files_expire_after ?? null,
-    resultLifetimeSeconds: lifetimes.results_expire_after ?? null,
-  };
+  return found === undefined ? null : rulesFrom(found);
 }

@@ -10,7 +10,7 @@ const NAME_MAX_LENGTH = 64;
 const LAST_SECOND = 253_402_300_799;
 
 /** A name that is safe in logs, headers and terminals. */
-const Name = boundedText(NAME_MAX_LENGTH).regex(
+export const Name = boundedText(NAME_MAX_LENGTH).regex(
   /^[A-Za-z0-9][A-Za-z0-9._-]*$/,
   "use letters, digits, '.', '_' and '-'",
 );

@@ -9,15 +9,21 @@ import {
   COMMON_FAILURES,
   JSON_TYPE,
   KEY_NOT_FOUND,
+  PROJECT_CONFLICT,
+  PROJECT_NOT_FOUND,
 } from "./openapi-answers.ts";
 import {
   CREATE_KEY_EXAMPLE,
   CREATED_KEY_EXAMPLE,
   DELETED_KEY_EXAMPLE,
+  DELETED_PROJECT_EXAMPLE,
   KEY_EXAMPLE,
+  PROJECT_EXAMPLE,
+  PUT_PROJECT_EXAMPLE,
   pageExample,
 } from "./openapi-examples.ts";
 import { pageQuery } from "./page.ts";
+import { DeletedProject, ProjectObject, ProjectPage, PutProject } from "./project.ts";
 
 export const ADMIN_PATHS: ZodOpenApiPathsObject = {
   "/v1/admin/keys": {
@@ -65,6 +71,58 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
       responses: {
         "200": answer("The key is revoked.", DeletedKey, { deleted: DELETED_KEY_EXAMPLE }),
         "404": KEY_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+  "/v1/admin/projects": {
+    post: {
+      operationId: "putProject",
+      tags: ["Administration"],
+      summary: "Make a project, or give it other rules",
+      description:
+        "Rules that are left out have no limit, also where the project had one. Every server follows them within five seconds. A project of the configuration cannot be changed.",
+      requestBody: {
+        required: true,
+        content: { [JSON_TYPE]: { schema: PutProject, example: PUT_PROJECT_EXAMPLE } },
+      },
+      responses: {
+        "200": answer("The project.", ProjectObject, { project: PROJECT_EXAMPLE }),
+        "400": BAD_REQUEST,
+        "409": PROJECT_CONFLICT,
+        "413": BODY_TOO_LARGE,
+        ...COMMON_FAILURES,
+      },
+    },
+    get: {
+      operationId: "listProjects",
+      tags: ["Administration"],
+      summary: "List the projects that were made, newest first",
+      description: "Projects of the configuration are not among them.",
+      requestParams: { query: z.object(pageQuery(ADMIN_PAGE)) },
+      responses: {
+        "200": answer("A page of projects.", ProjectPage, { page: pageExample(PROJECT_EXAMPLE) }),
+        "400": BAD_REQUEST,
+        "404": PROJECT_NOT_FOUND,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+  "/v1/admin/projects/{project_id}": {
+    delete: {
+      operationId: "deleteProject",
+      tags: ["Administration"],
+      summary: "Delete all data of a project",
+      description:
+        "Its keys, batches, files, uploads and usage, and its rules. The keys are refused within five seconds; the rest is removed soon after, and so is what requests under way store within the hour.",
+      requestParams: {
+        path: z.object({ project_id: z.string().meta({ example: PROJECT_EXAMPLE.id }) }),
+      },
+      responses: {
+        "200": answer("The deletion has begun.", DeletedProject, {
+          deleted: DELETED_PROJECT_EXAMPLE,
+        }),
+        "409": PROJECT_CONFLICT,
         ...COMMON_FAILURES,
       },
     },

@@ -113,6 +113,19 @@ export const KEY_NOT_FOUND = failure(
   "There is no such key, or it was revoked.",
   errorExample("No such key: key_abc", { param: "id" }),
 );
+export const PROJECT_NOT_FOUND = failure(
+  "ProjectNotFound",
+  "There is no such project.",
+  errorExample("No such project: abc", { param: "after" }),
+);
+export const PROJECT_CONFLICT = withHeaders(
+  failure(
+    "ProjectConflict",
+    "The project is in the configuration, or its data is being deleted. The answer says `x-should-retry: false`.",
+    errorExample("The project search is in the configuration of the server. Change it there."),
+  ),
+  CONFLICT_HEADERS,
+);
 export const MODEL_NOT_FOUND = failure(
   "ModelNotFound",
   "No upstream serves the model.",

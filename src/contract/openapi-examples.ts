@@ -1,10 +1,12 @@
 /** The examples in the OpenAPI document: one batch of one file, in the order in which a client meets them. */
+
 import type { z } from "zod";
 import type { BatchObject, CreateBatch } from "./batch.ts";
 import type { ErrorEnvelope } from "./error.ts";
 import type { DeletedFile, FileObject } from "./file.ts";
 import type { CreatedKey, CreateKey, DeletedKey, KeyObject } from "./key.ts";
 import type { ModelObject } from "./model.ts";
+import type { DeletedProject, ProjectObject, PutProject } from "./project.ts";
 import type { CompleteUpload, CreateUpload, UploadObject, UploadPartObject } from "./upload.ts";
 import type { UsageList } from "./usage.ts";
 
@@ -55,6 +57,30 @@ export const CREATED_KEY_EXAMPLE: CreatedKey = {
 export const DELETED_KEY_EXAMPLE: z.infer<typeof DeletedKey> = {
   id: KEY_EXAMPLE.id,
   object: "key",
+  deleted: true,
+};
+
+export const PUT_PROJECT_EXAMPLE: z.input<typeof PutProject> = {
+  name: "search",
+  weight: 2,
+  quotas: { open_batches: 10, tokens_per_day: 100_000_000, cost_per_month: "100.00" },
+};
+
+export const PROJECT_EXAMPLE: ProjectObject = {
+  id: "search",
+  object: "project",
+  weight: 2,
+  models: ["*"],
+  quotas: { open_batches: 10, tokens_per_day: 100_000_000, cost_per_month: "100.00" },
+  files_expire_after: null,
+  results_expire_after: null,
+  created_at: CREATED_AT,
+  deleted_at: null,
+};
+
+export const DELETED_PROJECT_EXAMPLE: z.infer<typeof DeletedProject> = {
+  id: PROJECT_EXAMPLE.id,
+  object: "project",
   deleted: true,
 };
 

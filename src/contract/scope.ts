@@ -48,6 +48,9 @@ export const ROUTE_SCOPES = {
   "POST /v1/admin/keys": ["admin"],
   "GET /v1/admin/keys": ["admin"],
   "DELETE /v1/admin/keys/:id": ["admin"],
+  "POST /v1/admin/projects": ["admin"],
+  "GET /v1/admin/projects": ["admin"],
+  "DELETE /v1/admin/projects/:id": ["admin"],
 } as const satisfies Readonly<Record<string, readonly [Scope, ...Scope[]]>>;
 
 /** The paths that have a row for the method. */

@@ -39,6 +39,7 @@ import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
 import { readLinePage } from "./line-page.ts";
 import type { Pricing } from "./pricing.ts";
+import { purgeProjects } from "./purging.ts";
 import { endQuotaPauses } from "./quota-pauses.ts";
 import type { ReplicaReport } from "./replica-report.ts";
 import { SideBySide, type Work } from "./side-by-side.ts";
@@ -91,7 +92,7 @@ const SWEEP_EVERY_MS = 60_000;
  */
 const SIDE_BY_SIDE = 3;
 
-const HOUSEKEEPING = ["forecast", "expiry", "sweep", "orphans"] as const;
+const HOUSEKEEPING = ["forecast", "expiry", "sweep", "purge", "orphans"] as const;
 type Housekeeping = (typeof HOUSEKEEPING)[number];
 type LoopName = "intake" | "chunks" | "finalize" | "heartbeat" | Housekeeping;
 
@@ -113,6 +114,7 @@ export class Engine {
     forecast: new Nudge(),
     expiry: new Nudge(),
     sweep: new Nudge(),
+    purge: new Nudge(),
     orphans: new Nudge(),
   };
   readonly #loops: Promise<void>[] = [];
@@ -181,19 +183,17 @@ export class Engine {
     const nudges = this.#nudges;
     const deps = { ...this.#options, leases: this.#leases };
     const onStopping = () => this.nudgeStopping();
-    const expire = async () => {
-      const hasMore = await expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
-      const onResumed = () => this.#scheduler.recheck();
-      await endQuotaPauses({ ...deps, onResumed }, this.#options.fleet.nowMs);
-      return hasMore;
-    };
+    const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
+    const onResumed = () => this.#scheduler.recheck();
+    const resume = () => endQuotaPauses({ ...deps, onResumed }, this.#options.fleet.nowMs);
     const forecast = async () => {
       await this.#forecaster.refreshIfDue();
       return false;
     };
     this.#keepHouse("forecast", pollEveryMs, forecast);
-    this.#keepHouse("expiry", pollEveryMs, expire);
+    this.#keepHouse("expiry", pollEveryMs, async () => (await resume()) || expire());
     this.#keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
+    this.#keepHouse("purge", pollEveryMs, () => purgeProjects(deps));
     this.#keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
     this.#options.fleet.onDuty(() => {
       this.#forecaster.forget();

@@ -13,10 +13,11 @@ export interface QuotaPausesDeps {
   readonly onResumed: () => void;
 }
 
+/** Resolves to false: there is nothing more to do at once. */
 export async function endQuotaPauses(
   { store, rulesOf, log, onResumed }: QuotaPausesDeps,
   nowMs: number,
-): Promise<void> {
+): Promise<boolean> {
   const today = dayOf(nowMs);
   let isAnyResumed = false;
   for (const pause of await store.listQuotaPauses()) {
@@ -27,4 +28,5 @@ export async function endQuotaPauses(
     isAnyResumed = true;
   }
   if (isAnyResumed) onResumed();
+  return false;
 }

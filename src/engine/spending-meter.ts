@@ -1,6 +1,6 @@
 /**
  * Holds the lines of one chunk to the budget of their batch and to the quotas of their project. The store grants what
- * the next lines may use (`store/spending.ts`), many lines at a time while there is room, so most lines ask nobody. A line
+ * the next lines may use (`store/spending.ts`), many lines at a time while there is room, so most lines do not have to ask. A line
  * counts at its estimate until its record is durable: from then on the store counts what it really took.
  *
  * Near a limit a line may have to wait until others take less than their estimates. The batch is paused only when its

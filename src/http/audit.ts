@@ -43,6 +43,9 @@ const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "POST /v1/admin/keys": "key.create",
   "GET /v1/admin/keys": "key.list",
   "DELETE /v1/admin/keys/:id": "key.revoke",
+  "POST /v1/admin/projects": "project.change",
+  "GET /v1/admin/projects": "project.list",
+  "DELETE /v1/admin/projects/:id": "project.delete",
 };
 
 const UNAUTHENTICATED = 401;

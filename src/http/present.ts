@@ -11,8 +11,10 @@ import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { CreatedKey as CreatedKeyObject, KeyObject } from "../contract/key.ts";
 import type { ModelObject } from "../contract/model.ts";
+import type { ProjectObject } from "../contract/project.ts";
 import type { UploadObject, UploadPartObject } from "../contract/upload.ts";
 import type { StoredKey } from "../store/keys.ts";
+import type { StoredProject } from "../store/projects.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { UpstreamModel } from "../upstream/upstream.ts";
 
@@ -40,6 +42,14 @@ export const presentKey = (key: StoredKey): KeyObject => ({
   created_at: toSeconds(key.createdAtMs),
   expires_at: toSecondsOrNull(key.expiresAtMs),
   last_used_at: toSecondsOrNull(key.lastUsedAtMs),
+});
+
+export const presentProject = (project: StoredProject): ProjectObject => ({
+  id: project.name,
+  object: "project",
+  ...project.rules,
+  created_at: toSeconds(project.createdAtMs),
+  deleted_at: toSecondsOrNull(project.deletedAtMs),
 });
 
 export const presentCreatedKey = ({ key, text }: CreatedKey): CreatedKeyObject => ({

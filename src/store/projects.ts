@@ -1,4 +1,48 @@
-/** The part of the store for projects that were made at run time. */
+/**
+ * The part of the store for projects that were made at run time, and for the deletion of all data of a project.
+ *
+ * A deletion takes many commits. The row of the project is its mark until then, and for a while longer: a request that was
+ * let in before may still store something, which is deleted as well.
+ */
+import { ProjectSettings } from "../contract/project.ts";
+import type { Page } from "./page.ts";
 
-/** The rules of a project as an operator wrote them, in the form of the configuration. */
-export type StoredRules = Readonly<Record<string, unknown>>;
+/** The rules of a project as an operator gave them. */
+export type StoredRules = ProjectSettings;
+
+export interface StoredProject {
+  readonly name: string;
+  readonly rules: StoredRules;
+  readonly createdAtMs: number;
+  /** Null unless its data is being deleted. */
+  readonly deletedAtMs: number | null;
+}
+
+/** The rules of a project that was never made. */
+export const DEFAULT_RULES: StoredRules = ProjectSettings.parse({});
+
+export interface ProjectQuery {
+  readonly limit: number;
+  /** The name of the last project of the page before. */
+  readonly after: string | null;
+}
+
+/** The time for which a deletion goes on. Requests that were under way when it began are over by then. */
+export const DELETION_MS = 60 * 60 * 1000;
+
+export interface ProjectStore {
+  /** Makes a project, or gives one that exists other rules. Returns false while its data is being deleted. */
+  putProjectUnlessDeleted(project: Omit<StoredProject, "deletedAtMs">): Promise<boolean>;
+  findProject(name: string): Promise<StoredProject | null>;
+  /** Lists projects, newest first. Returns null when `after` names none. */
+  listProjects(query: ProjectQuery): Promise<Page<StoredProject> | null>;
+  /** Lists all projects. */
+  findProjects(): Promise<StoredProject[]>;
+  /** Marks the data of a project to be deleted, also of one without a row. Its keys are gone at once. */
+  beginDeletingProject(name: string): Promise<void>;
+  /**
+   * Deletes a page of what the project has: batches and files are marked, and the sweep removes them with their bytes. Returns
+   * the number of things that are left, the mark not counted. The mark goes when nothing is left and its time is over.
+   */
+  purgeProject(name: string): Promise<number>;
+}

@@ -31,6 +31,7 @@ import type { IntentStore } from "./intents.ts";
 import type { KeyStore } from "./keys.ts";
 import type { LeaseStore } from "./leases.ts";
 import type { NudgeStore } from "./nudges.ts";
+import type { ProjectStore } from "./projects.ts";
 import type { QuotaStore } from "./quotas.ts";
 import type { ReplicaStore } from "./replicas.ts";
 import type { SourceStore } from "./sources.ts";
@@ -56,6 +57,7 @@ export interface Store
     ReplicaStore,
     ForecastStore,
     KeyStore,
+    ProjectStore,
     QuotaStore,
     SpendingStore,
     NudgeStore {

@@ -78,6 +78,8 @@ export const LOG_EVENTS = {
     "file.deleted": "A client deleted a file.",
     "file.expired": "The time of a file was over.",
     "file.stored": "A file was uploaded.",
+    "project.changed": "An operator made a project, or gave it other rules.",
+    "project.deleting": "An operator deleted a project; its data is removed from now on.",
     "key.created": "An operator made a key.",
     "key.revoked": "An operator revoked a key.",
     "orphan.removed":

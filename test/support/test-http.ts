@@ -12,6 +12,7 @@ import { Idempotency } from "../../src/api/idempotency.ts";
 import { Interactive } from "../../src/api/interactive.ts";
 import { Keys } from "../../src/api/keys.ts";
 import { Models } from "../../src/api/models.ts";
+import { Projects } from "../../src/api/projects.ts";
 import { Results } from "../../src/api/results.ts";
 import { Uploads } from "../../src/api/uploads.ts";
 import { reportUsage } from "../../src/api/usage-report.ts";
@@ -20,7 +21,7 @@ import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { type Clock, systemClock } from "../../src/clock.ts";
-import { projectRules } from "../../src/config/projects.ts";
+import { UNLIMITED } from "../../src/config/projects.ts";
 import type { KeyConfig } from "../../src/config/schema.ts";
 import { DEFAULT_SCOPES } from "../../src/contract/scope.ts";
 import { finishedLines } from "../../src/engine/finished-lines.ts";
@@ -99,7 +100,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const keys = new Keys({ store, clock, log, refresh: () => access.refresh() });
   const intents = new BlobIntents({ store, blobs, log });
   const memory = new MemoryBudget(() => 512 * 1024 * 1024);
-  const rulesOf = (project: string) => projectRules([], project);
+  const rulesOf = () => UNLIMITED;
   const files = new Files({
     rulesOf,
     ...{ store, blobs, intents, memory, clock, log },
@@ -156,6 +157,9 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     requestCounts: store,
     callers: access,
     keys,
+    projects: new Projects({
+      ...{ store, clock, log, isConfigured: () => false, hasConfiguredKey: () => false },
+    }),
     isReady: async () => isReady,
     memory,
     metrics,

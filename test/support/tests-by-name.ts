@@ -17,6 +17,11 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
   // Results that are given up are removed, also while they are being written.
   "result-writer.ts": "test/engine/finalizer.test.ts",
+  // Everything that a deleted project had is gone from the database and from the disk.
+  "purging.ts": "test/http/projects.test.ts",
+  // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.
+  "quota-pauses.ts": "test/http/budgets.test.ts",
+  "spending-meter.ts": "test/http/budgets.test.ts",
   "sending.ts": "test/engine/pass-through.test.ts",
   "served-models.ts": "test/engine/check-models.test.ts",
 };

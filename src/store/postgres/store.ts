@@ -14,6 +14,7 @@ import type { ForecastStore } from "../forecasts.ts";
 import type { IdempotencyStore } from "../idempotency.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
+import type { ProjectStore } from "../projects.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { SourceStore } from "../sources.ts";
@@ -42,6 +43,7 @@ import { PostgresModelUsage } from "./model-usage.ts";
 import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
 import { PostgresPausing } from "./pausing.ts";
+import { PostgresProjects } from "./projects.ts";
 import { PostgresReplicas } from "./replicas.ts";
 import { PostgresSources } from "./sources.ts";
 import { PostgresSpending } from "./spending.ts";
@@ -175,6 +177,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     forgetDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
 
+    ...projectMethods(new PostgresProjects(db), now),
     ...spendingMethods(new PostgresSpending(db), now),
     ...usageMethods(new PostgresModelUsage(db)),
     ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
@@ -245,6 +248,16 @@ const pausingMethods = (pausing: PostgresPausing, now: Now) =>
     pauseBatchIfOpen: (batch, reason) => pausing.pauseIfOpen(batch, reason, now()),
     resumeBatchIfPaused: (batch, reason) => pausing.resumeIfPaused(batch, reason),
   }) satisfies Partial<Store>;
+
+const projectMethods = (projects: PostgresProjects, now: Now) =>
+  ({
+    putProjectUnlessDeleted: (project) => projects.put(project),
+    findProject: (name) => projects.find(name),
+    listProjects: (query) => projects.list(query),
+    findProjects: () => projects.findAll(),
+    beginDeletingProject: (name) => projects.beginDeleting(name, now()),
+    purgeProject: (name) => projects.purge(name, now()),
+  }) satisfies ProjectStore;
 
 const spendingMethods = (spending: PostgresSpending, now: Now) =>
   ({

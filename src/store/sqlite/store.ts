@@ -18,6 +18,7 @@ import type { IdempotencyStore } from "../idempotency.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
 import type { NudgeStore } from "../nudges.ts";
+import type { ProjectStore } from "../projects.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
 import type { SourceStore } from "../sources.ts";
@@ -43,6 +44,7 @@ import { isMigrated, isUpToDate, MIGRATIONS_DIR, migrateIfKnown } from "./migrat
 import { SqliteModelUsage } from "./model-usage.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
 import { SqlitePausing } from "./pausing.ts";
+import { SqliteProjects } from "./projects.ts";
 import { SqliteReplicas } from "./replicas.ts";
 import { SqliteSegments } from "./segments.ts";
 import { SqliteSources } from "./sources.ts";
@@ -124,6 +126,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const leases = new SqliteLeases(db);
   const stopping = new SqliteStopping(db);
   const tidying = new SqliteTidying(db);
+  const deleting = new SqliteDeleting(db, { stopping, tidying });
   const wal = new WalSync(db.$client.name);
   const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
   return {
@@ -164,9 +167,10 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     closeUnheldChunks: () => stopping.closeUnheldChunks(now()),
 
     ...finalizingMethods(finalizing, tidying, now),
-    ...deletingMethods(new SqliteDeleting(db, { stopping, tidying }), now),
+    ...deletingMethods(deleting, now),
 
     ...outgoingMethods(deliveries, now),
+    ...projectMethods(new SqliteProjects(db, deleting), now),
     ...spendingMethods(new SqliteSpending(db), now),
     ...usageMethods(modelUsage),
     ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
@@ -245,6 +249,16 @@ const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
     forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
     postponeDeliveryIfHeld: async (held, ms) => deliveries.postponeIfHeld(held, now() + ms),
   }) satisfies DeliveryStore & NudgeStore;
+
+const projectMethods = (projects: SqliteProjects, now: Now) =>
+  ({
+    putProjectUnlessDeleted: async (project) => projects.put(project),
+    findProject: async (name) => projects.find(name),
+    listProjects: async (query) => projects.list(query),
+    findProjects: async () => projects.findAll(),
+    beginDeletingProject: async (name) => projects.beginDeleting(name, now()),
+    purgeProject: async (name) => projects.purge(name, now()),
+  }) satisfies ProjectStore;
 
 const spendingMethods = (spending: SqliteSpending, now: Now) =>
   ({

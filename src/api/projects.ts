@@ -1,0 +1,118 @@
+/**
+ * Projects that operators make at run time, and the deletion of all data of a project.
+ *
+ * Every process has the rules of all projects in memory, and reads them again every two seconds, and at once when another
+ * process says that they changed. A project of the configuration is the configuration's: nothing changes it here.
+ */
+import { type ProjectRules, rulesFrom } from "../batch/project.ts";
+import { truncate } from "../batch/truncate.ts";
+import type { Clock } from "../clock.ts";
+import type { ProjectSettings } from "../contract/project.ts";
+import { PublicError } from "../errors.ts";
+import { loop, Nudge } from "../loop.ts";
+import type { Page } from "../store/page.ts";
+import type { ProjectQuery, ProjectStore, StoredProject } from "../store/projects.ts";
+import type { Log } from "../telemetry/log.ts";
+
+const READ_EVERY_MS = 2_000;
+
+export interface ProjectsDeps {
+  readonly store: ProjectStore;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Whether the configuration in force has rules for the project. */
+  readonly isConfigured: (project: string) => boolean;
+  /** Whether a key of the configuration in force belongs to the project. */
+  readonly hasConfiguredKey: (project: string) => boolean;
+}
+
+export class Projects {
+  readonly #deps: ProjectsDeps;
+  readonly #nudge = new Nudge();
+  readonly #end = new AbortController();
+  #looping: Promise<void> = Promise.resolve();
+  #rules: ReadonlyMap<string, ProjectRules> = new Map();
+
+  constructor(deps: ProjectsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Resolves when the rules were read once. */
+  async start(): Promise<void> {
+    await this.#read();
+    const { clock, log } = this.#deps;
+    this.#looping = loop({
+      ...{ name: "projects", everyMs: READ_EVERY_MS, nudge: this.#nudge, drain: this.#end.signal },
+      ...{ clock, log, runOnce: () => this.#read() },
+    });
+  }
+
+  /** Reads the rules again at once. */
+  nudge(): void {
+    this.#nudge.now();
+  }
+
+  async close(): Promise<void> {
+    this.#end.abort();
+    await this.#looping;
+  }
+
+  /** Returns the rules of a project that was made at run time; null for any other. */
+  rulesOf(project: string): ProjectRules | null {
+    return this.#rules.get(project) ?? null;
+  }
+
+  /** Makes a project, or gives one that was made at run time other rules. */
+  async put(name: string, rules: ProjectSettings): Promise<StoredProject> {
+    const { store, clock, log, isConfigured } = this.#deps;
+    if (isConfigured(name)) throw configured(name, "Change it there");
+    const createdAtMs = clock.nowMs();
+    if (!(await store.putProjectUnlessDeleted({ name, rules, createdAtMs }))) {
+      throw new PublicError(
+        "project_conflict",
+        `The data of the project ${name} is being deleted. Try again an hour after the deletion, or take another name.`,
+      );
+    }
+    log.info({ project: name }, "project.changed");
+    await this.#read();
+    const stored = await store.findProject(name);
+    return stored ?? { name, rules, createdAtMs, deletedAtMs: null };
+  }
+
+  async list(query: ProjectQuery): Promise<Page<StoredProject>> {
+    const page = await this.#deps.store.listProjects(query);
+    if (page === null) throw noSuchProject(query.after ?? "", "after");
+    return page;
+  }
+
+  /** Deletes everything that a project has, beginning with its keys. It may take a while. */
+  async delete(name: string): Promise<void> {
+    const { store, log, isConfigured, hasConfiguredKey } = this.#deps;
+    if (isConfigured(name)) throw configured(name, "Remove it there first");
+    if (hasConfiguredKey(name)) {
+      throw new PublicError(
+        "project_conflict",
+        `A key in the configuration belongs to the project ${name}, and could store new data. Remove the key there first.`,
+      );
+    }
+    await store.beginDeletingProject(name);
+    log.info({ project: name }, "project.deleting");
+    await this.#read();
+  }
+
+  async #read(): Promise<boolean> {
+    const found = await this.#deps.store.findProjects();
+    const inForce = found.filter(({ deletedAtMs }) => deletedAtMs === null);
+    this.#rules = new Map(inForce.map(({ name, rules }) => [name, rulesFrom(rules)]));
+    return false;
+  }
+}
+
+const configured = (name: string, advice: string) =>
+  new PublicError(
+    "project_conflict",
+    `The project ${name} is in the configuration of the server. ${advice}.`,
+  );
+
+const noSuchProject = (name: string, param: "id" | "after") =>
+  new PublicError("not_found", `No such project: ${truncate(name)}`, { param });

@@ -1,0 +1,108 @@
+/** The commands `batchd projects …`. They work on the database, as `batchd keys …` does. */
+import type { Command } from "commander";
+import type { Administration } from "./administration.ts";
+import { type Commands, dateOf, printTable, reporting } from "./administration-output.ts";
+import { sleep } from "./clock.ts";
+import type { Overrides } from "./config/overrides.ts";
+import { ProjectEntry } from "./config/projects.ts";
+import { ADMIN_PAGE } from "./contract/key.ts";
+import { PutProject } from "./contract/project.ts";
+
+const OK = 0;
+const FAILED = 1;
+/** The pause between two looks at what a server still has to remove. */
+const LOOK_EVERY_MS = 500;
+
+const say = (line: string) => process.stdout.write(`${line}\n`);
+const complain = (line: string) => process.stderr.write(`batchd: ${line}\n`);
+
+interface CreateFlags extends Overrides {
+  readonly weight?: string;
+  readonly models?: string;
+  readonly quota?: readonly string[];
+  readonly filesExpireAfter?: string;
+  readonly resultsExpireAfter?: string;
+}
+
+export function addProjectCommands(program: Command, { withOptions, run }: Commands): void {
+  const projects = program
+    .command("projects")
+    .description("Make, list and delete projects at run time.");
+  withOptions(projects.command("list"))
+    .description("List the projects that were made. Those of the configuration are not among them.")
+    .action((flags: Overrides) => run(flags, list));
+  withOptions(projects.command("create"))
+    .argument("<name>", "the project, as keys name it")
+    .description("Make a project, or give it other rules. What is left out has no limit.")
+    .option("--weight <number>", "its share where several projects wait")
+    .option("--models <names>", "the models that it may ask for, such as llama-3*,gpt-4o-mini")
+    .option("--quota <name=limit...>", "a quota, such as stored_bytes=50GB; may be repeated")
+    .option("--files-expire-after <time>", "the longest lifetime of its files, such as 30d")
+    .option("--results-expire-after <time>", "the longest lifetime of its results")
+    .action((name: string, flags: CreateFlags) => run(flags, (opened) => put(name, flags, opened)));
+  withOptions(projects.command("delete"))
+    .argument("<name>", "the project")
+    .requiredOption("--yes", "delete its keys, batches, files, uploads, usage and rules for good")
+    .description("Delete all data of a project, and wait until it is gone.")
+    .action((name: string, flags: Overrides) => run(flags, (opened) => remove(name, opened)));
+}
+
+async function put(
+  name: string,
+  flags: CreateFlags,
+  { projects }: Administration,
+): Promise<number> {
+  const { weight, models, filesExpireAfter, resultsExpireAfter } = flags;
+  const asked = ProjectEntry.safeParse({
+    ...{ name, quotas: Object.fromEntries((flags.quota ?? []).map(pairOf)) },
+    ...(weight !== undefined && { weight }),
+    ...(models !== undefined && { models: models.split(",") }),
+    ...(filesExpireAfter !== undefined && { files_expire_after: filesExpireAfter }),
+    ...(resultsExpireAfter !== undefined && { results_expire_after: resultsExpireAfter }),
+  });
+  // The schema of the configuration knows units, and the schema of the API the lengths of names.
+  const settings = asked.success ? PutProject.safeParse(asked.data) : null;
+  for (const { path, message } of (settings ?? asked).error?.issues ?? []) {
+    complain(`${path.join(".")}: ${message}`);
+  }
+  if (settings?.data === undefined) return FAILED;
+  const { name: project, ...rules } = settings.data;
+  return reporting(async () => {
+    await projects.put(project, rules);
+    say(`made ${project}; every server follows its rules within five seconds`);
+  });
+}
+
+function pairOf(quota: string): [string, string] {
+  const [name = "", ...limit] = quota.split("=");
+  return [name, limit.join("=")];
+}
+
+async function list({ projects }: Administration): Promise<number> {
+  const rows = [["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"]];
+  let after: string | null = null;
+  for (;;) {
+    const page = await projects.list({ limit: ADMIN_PAGE.max, after });
+    for (const { name, rules, createdAtMs, deletedAtMs } of page.data) {
+      const quotas = Object.entries(rules.quotas).map(([quota, limit]) => `${quota}=${limit}`);
+      rows.push([
+        ...[name, String(rules.weight), rules.models.join(","), quotas.join(",") || "none"],
+        ...[dateOf(createdAtMs), deletedAtMs === null ? "no" : dateOf(deletedAtMs)],
+      ]);
+      after = name;
+    }
+    if (!page.hasMore) break;
+  }
+  printTable(rows);
+  return OK;
+}
+
+const remove = (name: string, { projects, purge, clock }: Administration): Promise<number> =>
+  reporting(async () => {
+    await projects.delete(name);
+    const never = new AbortController().signal;
+    for (let left = await purge(name); left > 0; left = await purge(name)) {
+      await sleep(clock, LOOK_EVERY_MS, never);
+    }
+    say(`deleted ${name} and all its data`);
+  });

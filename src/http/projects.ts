@@ -1,0 +1,44 @@
+/** The routes of projects, for operators. */
+import type { Projects } from "../api/projects.ts";
+import { ADMIN_PAGE } from "../contract/key.ts";
+import { type ProjectObject, PutProject } from "../contract/project.ts";
+import type { Page } from "../store/page.ts";
+import type { ProjectQuery } from "../store/projects.ts";
+import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
+import type { AppContext } from "./context.ts";
+import { answerJson, readJson } from "./json.ts";
+import { answerPage } from "./list.ts";
+import { presentProject } from "./present.ts";
+import { integerParam, textParam } from "./query.ts";
+import type { Routes } from "./routes.ts";
+
+export function mountProjects(app: Routes, projects: Projects): void {
+  app.post("/v1/admin/projects", async (c) => {
+    const { name, ...rules } = parseBody(PutProject, await readJson(c));
+    c.set("objectId", name);
+    return answerJson(c, presentProject(await projects.put(name, rules)));
+  });
+
+  app.get("/v1/admin/projects", async (c) =>
+    answerPage(c, pageQuery(c), {
+      read: async (query): Promise<Page<ProjectObject>> => {
+        const page = await projects.list(query);
+        return { ...page, data: page.data.map(presentProject) };
+      },
+      present: (project) => project,
+    }),
+  );
+
+  app.delete("/v1/admin/projects/:id", async (c) => {
+    const id = c.req.param("id");
+    await projects.delete(id);
+    return answerJson(c, { id, object: "project", deleted: true });
+  });
+}
+
+function pageQuery(c: AppContext): ProjectQuery {
+  const limit = integerParam(c, "limit") ?? ADMIN_PAGE.default;
+  if (limit > ADMIN_PAGE.max) throw integerTooLarge("limit", limit, ADMIN_PAGE.max);
+  if (limit < ADMIN_PAGE.min) throw integerTooSmall("limit", limit, ADMIN_PAGE.min);
+  return { limit, after: textParam(c, "after") };
+}

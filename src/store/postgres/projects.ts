@@ -1,0 +1,144 @@
+/** Projects that were made at run time, and the deletion of all data of a project. */
+import type { Page } from "../page.ts";
+import { DEFAULT_RULES, DELETION_MS, type ProjectQuery, type StoredProject } from "../projects.ts";
+import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
+import { isListed, isPendingUpload } from "./conditions.ts";
+import type { Database, Db } from "./database.ts";
+import { PostgresDeleting } from "./deleting.ts";
+import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
+import { files, idempotencyKeys, uploads } from "./file-schema.ts";
+import { sendNudge } from "./nudges.ts";
+import { batches, forecasts, modelUsage, reservations } from "./schema.ts";
+
+const PAGE_BATCHES = 50;
+
+const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
+  name: row.name,
+  rules: row.rules,
+  createdAtMs: row.createdAtMs,
+  deletedAtMs: row.deletedAtMs,
+});
+
+export class PostgresProjects {
+  readonly #db: Database;
+  readonly #deleting: PostgresDeleting;
+
+  constructor(db: Database) {
+    this.#db = db;
+    this.#deleting = new PostgresDeleting(db);
+  }
+
+  put({ name, rules, createdAtMs }: Omit<StoredProject, "deletedAtMs">): Promise<boolean> {
+    return this.#db.transaction(async (db) => {
+      const { rowCount } = await db
+        .insert(projects)
+        .values({ name, rules, createdAtMs, changedAtMs: createdAtMs })
+        .onConflictDoUpdate({
+          target: projects.name,
+          set: { rules, changedAtMs: createdAtMs },
+          setWhere: sql`${projects.deletedAtMs} is null`,
+        });
+      await sendNudge(db, "keys_changed");
+      return rowCount === 1;
+    });
+  }
+
+  async find(name: string): Promise<StoredProject | null> {
+    const [row] = await this.#db.read((db) =>
+      db.select().from(projects).where(eq(projects.name, name)),
+    );
+    return row === undefined ? null : projectFromRow(row);
+  }
+
+  list({ limit, after }: ProjectQuery): Promise<Page<StoredProject> | null> {
+    return this.#db.read(async (db) => {
+      let start: SQL | undefined;
+      if (after !== null) {
+        const [cursor] = await db
+          .select({ sequence: projects.sequence })
+          .from(projects)
+          .where(sql`${projects.name} = ${sql.param(after, projects.name)}`);
+        if (cursor === undefined) return null;
+        start = lt(projects.sequence, cursor.sequence);
+      }
+      const rows = await db
+        .select()
+        .from(projects)
+        .where(start)
+        .orderBy(desc(projects.sequence))
+        .limit(limit + 1);
+      return { data: rows.slice(0, limit).map(projectFromRow), hasMore: rows.length > limit };
+    });
+  }
+
+  async findAll(): Promise<StoredProject[]> {
+    const rows = await this.#db.read((db) =>
+      db.select().from(projects).orderBy(asc(projects.sequence)),
+    );
+    return rows.map(projectFromRow);
+  }
+
+  beginDeleting(name: string, now: SQL): Promise<void> {
+    return this.#db.transaction(async (db) => {
+      await db
+        .insert(projects)
+        .values({
+          name,
+          rules: DEFAULT_RULES,
+          createdAtMs: now,
+          changedAtMs: now,
+          deletedAtMs: now,
+        })
+        .onConflictDoUpdate({ target: projects.name, set: { deletedAtMs: now, changedAtMs: now } });
+      await db.delete(apiKeys).where(eq(apiKeys.project, name));
+      await sendNudge(db, "keys_changed");
+    });
+  }
+
+  async purge(name: string, now: SQL): Promise<number> {
+    await this.#deleteBatches(name, now);
+    return this.#db.transaction(async (db) => {
+      await db
+        .update(files)
+        .set({ deletedAtMs: now })
+        .where(and(eq(files.project, name), isListed));
+      await db
+        .update(uploads)
+        .set({ status: "cancelled" })
+        .where(and(eq(uploads.project, name), isPendingUpload));
+      await db.delete(uploads).where(and(eq(uploads.project, name), eq(uploads.hasParts, false)));
+      for (const table of [apiKeys, idempotencyKeys, requestCounts, interactiveSlots]) {
+        await db.delete(table).where(eq(table.project, name));
+      }
+      const left = await countLeft(db, name);
+      if (left > 0) return left;
+      // Nothing adds to them once the last batch is gone.
+      for (const table of [modelUsage, reservations]) {
+        await db.delete(table).where(eq(table.project, name));
+      }
+      const isOver = sql`deleted_at_ms <= ${now} - ${DELETION_MS}::bigint`;
+      await db.delete(projects).where(and(eq(projects.name, name), isOver));
+      return 0;
+    });
+  }
+
+  async #deleteBatches(project: string, now: SQL): Promise<void> {
+    const rows = await this.#db.read((db) =>
+      db
+        .select({ id: batches.id })
+        .from(batches)
+        .where(and(eq(batches.project, project), isListed))
+        .limit(PAGE_BATCHES),
+    );
+    const ids = rows.map(({ id }) => id);
+    for (const id of ids) {
+      await this.#deleting.deleteIfPresent({ project, id }, { withInput: true }, now);
+      await this.#db.change((db) => db.delete(forecasts).where(eq(forecasts.batchId, id)));
+    }
+  }
+}
+
+const countLeft = async (db: Db, name: string): Promise<number> =>
+  (await db.$count(batches, eq(batches.project, name))) +
+  (await db.$count(files, eq(files.project, name))) +
+  (await db.$count(uploads, eq(uploads.project, name)));
