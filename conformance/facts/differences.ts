@@ -44,6 +44,7 @@ export const differences: Section = {
               "from",
               "retried_by",
               "sample",
+              "budget",
               "cost",
             ]);
           }

@@ -85,6 +85,10 @@ function noticePart(batch: BatchObject): Part {
 const PAUSES: Readonly<Record<PauseReason, string>> = {
   requested: "",
   sample: "The lines of its sample have ended: look at them, then resume or cancel.",
+  budget: "Its next line might exceed its budget: raise the budget, then resume.",
+  tokens_per_day:
+    "The project has used its tokens of the day. It goes on by itself tomorrow (UTC).",
+  cost_per_month: "The project has used its money of the month. It goes on by itself next month.",
 };
 
 const notice = (title: string, text: Html): Html =>

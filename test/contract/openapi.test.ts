@@ -19,6 +19,12 @@ import { ModelList, ModelObject } from "../../src/contract/model.ts";
 import { openApiDocument, openApiYaml } from "../../src/contract/openapi.ts";
 import { BatchEventObject } from "../../src/contract/openapi-webhooks.ts";
 import {
+  DeletedProject,
+  ProjectObject,
+  ProjectPage,
+  PutProject,
+} from "../../src/contract/project.ts";
+import {
   CompleteUpload,
   CreateUpload,
   UploadObject,
@@ -43,12 +49,16 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   DeletedBatch,
   DeletedFile,
   DeletedKey,
+  DeletedProject,
   Error: ErrorEnvelope,
   File: FileObject,
   FilePage,
   KeyPage,
   Model: ModelObject,
   ModelList,
+  Project: ProjectObject,
+  ProjectPage,
+  PutProject,
   Upload: UploadObject,
   UploadPart: UploadPartObject,
   UsageList,

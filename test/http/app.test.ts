@@ -99,7 +99,7 @@ describe("a path", () => {
     ["PUT", "/v1/models/gpt-4o-mini", "GET, DELETE"],
     ["DELETE", "/v1/files", "POST, GET"],
     ["POST", "/v1/files/file-x", "GET, DELETE"],
-    ["PATCH", "/v1/batches/batch_x", "GET, DELETE"],
+    ["PATCH", "/v1/batches/batch_x", "GET, POST, DELETE"],
     ["GET", "/v1/batches/batch_x/cancel", "POST"],
     ["POST", "/health", "GET"],
   ])("that is known refuses the wrong method: %s %s", async (method, path, allow) => {

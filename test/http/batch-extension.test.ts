@@ -200,6 +200,7 @@ describe("x_batchd of a batch", () => {
       from: null,
       retried_by: [],
       sample: null,
+      budget: null,
       cost: null,
     });
   });
@@ -219,6 +220,7 @@ describe("x_batchd of a batch", () => {
       from: null,
       retried_by: [],
       sample: null,
+      budget: null,
       cost: null,
     };
     const { body } = await create(undefined);
@@ -254,6 +256,7 @@ describe("x_batchd of a batch", () => {
       from: null,
       retried_by: [],
       sample: null,
+      budget: null,
       cost: null,
     });
   });
