@@ -84,11 +84,21 @@ export async function batchResults(
 /** The changes of a batch that a server may do. OpenAI has only the first. */
 export type Change = "cancel" | "pause" | "resume";
 
+export interface ChangeFlags extends JsonFlag {
+  /** The budget to set before a batch is resumed. */
+  readonly budget?: string;
+}
+
 export async function changeBatch(
   id: string,
-  { change, json }: JsonFlag & { readonly change: Change },
+  { change, budget, json }: ChangeFlags & { readonly change: Change },
   { server }: Session,
 ): Promise<number> {
+  if (budget !== undefined) {
+    await server.extension("budgets", id, (path) =>
+      server.openai.post<ShownBatch>(path, { body: { budget } }),
+    );
+  }
   const batch =
     change === "cancel"
       ? ((await server.openai.batches.cancel(id)) as unknown as ShownBatch)

@@ -6,7 +6,7 @@ import { type Command, Option } from "commander";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { asking } from "./asking.ts";
-import type { Change, DeleteFlags, ListFlags, ResultsFlags } from "./batches.ts";
+import type { Change, ChangeFlags, DeleteFlags, ListFlags, ResultsFlags } from "./batches.ts";
 import { addManual } from "./help.ts";
 import { amount, keyValue, wholeNumber, withFormat, withJson, withServer } from "./options.ts";
 import type { ClientFlags } from "./session.ts";
@@ -158,12 +158,15 @@ const CHANGES: Readonly<Record<Change, string>> = {
 
 function addChanges(program: Command, finish: Finish): void {
   for (const change of Object.keys(CHANGES) as Change[]) {
-    addManual(
-      withJson(withServer(program.command(change)))
-        .description(CHANGES[change])
-        .argument("<batch>", "its id"),
-      { examples: [[`batchd ${change} batch_…`, "prints what has become of it"]] },
-    ).action((id: string, flags: ClientFlags) =>
+    const command = withJson(withServer(program.command(change)))
+      .description(CHANGES[change])
+      .argument("<batch>", "its id");
+    if (change === "resume") {
+      command.option("--budget <amount>", "give it another budget first", amount);
+    }
+    addManual(command, {
+      examples: [[`batchd ${change} batch_…`, "prints what has become of it"]],
+    }).action((id: string, flags: ChangeFlags & ClientFlags) =>
       finish(
         asking(flags, async (session) =>
           (await import("./batches.ts")).changeBatch(id, { ...flags, change }, session),

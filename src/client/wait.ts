@@ -70,5 +70,7 @@ export function sayEnd(batch: ShownBatch): void {
     `${printable(batch.id)} ${statusText(batch, process.stderr)}: ${progressOf(batch)}${cost === null ? "" : `, ${printable(cost)}`}`,
   );
   for (const line of [...failureLines(batch), ...faultLines(batch)]) note(printable(line));
-  if (!isFinal(batch.status)) note(`To go on: batchd resume ${printable(batch.id)}`);
+  if (isFinal(batch.status)) return;
+  const budget = batch.x_batchd?.paused?.reason === "budget" ? " --budget MORE" : "";
+  note(`To go on: batchd resume ${printable(batch.id)}${budget}`);
 }

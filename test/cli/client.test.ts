@@ -9,6 +9,7 @@ import { chatLine, chatLines, startTestService, type TestService } from "../supp
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const KEY = "sk-command-line";
+const PRICE = { model: "priced", input: "0", output: "0", per_request: "1", currency: "USD" };
 
 let folder: string;
 let upstream: TestUpstream;
@@ -19,7 +20,7 @@ beforeAll(async () => {
   const auth = { keys: [{ name: "shell", key: KEY }] };
   service = await startTestService({
     upstreamUrl: upstream.url,
-    config: { auth, engine: { stop_grace_seconds: 1 } },
+    config: { auth, engine: { stop_grace_seconds: 1 }, prices: [PRICE] },
   });
   service.openai.apiKey = KEY;
 });
@@ -153,6 +154,20 @@ describe("lines of a batch", () => {
       ...["line-1", "line-2", "line-3", "flaky"],
     ]);
   });
+});
+
+test("a budget ends the wait with 6, and resume gives the batch a higher one", async () => {
+  const lines = ["a", "b", "c"].map((id) => chatLine(id, "Hi", { model: "priced" }));
+  const input = fileOf("priced.jsonl", lines);
+  const { code, stdout, stderr } = await batchd("submit", input, "--budget", "2", "--wait");
+  const id = idIn(stdout);
+  expect(stderr).toContain("paused (budget)");
+  expect(stderr).toContain(`To go on: batchd resume ${id} --budget MORE`);
+  expect(code).toBe(6);
+  expect((await batchd("resume", id, "--budget", "3")).stdout).toBe(`${id} goes on\n`);
+  const watched = await batchd("watch", id);
+  expect(watched.stderr).toContain("completed: 3 of 3 lines, 3 USD");
+  expect(watched.code).toBe(0);
 });
 
 describe("what is at the server", () => {
