@@ -1,0 +1,53 @@
+/** `batchd projects`, beside a server that runs on the same database. */
+import { writeFileSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import OpenAI from "openai";
+import { expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+test("a project is made, limited, listed and deleted with its data, and one of the configuration is not", async () => {
+  using folder = temporaryFolder("batchd-projects-");
+  const config = join(folder.path, "batchd.yaml");
+  const dataDir = join(folder.path, "data");
+  writeFileSync(config, JSON.stringify({ data_dir: dataDir, projects: [{ name: "fixed" }] }));
+  const batchd = (...args: string[]) => new BatchdProcess([...args, "--config", config]).exited();
+  const projects = (...args: string[]) => batchd("projects", ...args);
+  const key = await batchd("keys", "create", "--name", "shell", "--project", "search");
+  await using server = new BatchdProcess(["serve", "--port", "0", "--config", config]);
+  const baseURL = `${await server.listening()}/v1`;
+  const openai = new OpenAI({ baseURL, apiKey: key.stdout.trim(), maxRetries: 0 });
+  const upload = () =>
+    openai.files.create({ file: new File(["{}\n"], "in.jsonl"), purpose: "batch" });
+
+  const made = await projects("create", "search", "--weight", "2", "--quota", "files=1");
+  expect(made).toMatchObject({ code: 0, stderr: "" });
+  expect(made.stdout).toMatch(/^made search;/);
+  const { id } = await upload();
+  await expect.poll(() => upload().then(String, (error) => error.status)).toBe(429);
+  expect((await projects("list")).stdout).toMatch(/^search +2 +\* +files=1 +\d{4}-\S+ +no$/m);
+
+  for (const args of [["create"], ["delete", "--yes"]]) {
+    const refused = await projects(...args, "fixed");
+    expect(refused.stderr).toMatch(/^batchd: The project fixed is in the configuration/);
+    expect(refused.code).toBe(1);
+  }
+  const wrong = await projects("create", "search", "--quota", "gold=1");
+  expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining("gold") });
+
+  const unsure = await projects("delete", "search");
+  expect(unsure.stderr).toContain("--yes");
+  expect(await projects("delete", "search", "--yes")).toMatchObject({
+    code: 0,
+    stdout: "deleted search and all its data\n",
+  });
+  const find = () =>
+    openai.files.retrieve(id).then(
+      () => 200,
+      (error) => error.status,
+    );
+  await expect.poll(find).toBe(401);
+  const blobs = await readdir(join(dataDir, "blobs"), { recursive: true, withFileTypes: true });
+  expect(blobs.filter((entry) => entry.isFile())).toEqual([]);
+});
