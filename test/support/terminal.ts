@@ -10,6 +10,12 @@ import { named } from "./waits.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 const SIZE = { cols: 100, rows: 30 };
+/** The environment of the tests without what changes colours: a CI, where no person looks, turns them off. */
+const WITHOUT_COLOUR_RULES = Object.fromEntries(
+  Object.entries(process.env).filter(
+    ([name]) => !/^(CI|NO_COLOR|FORCE_COLOR|COLORTERM)$/.test(name),
+  ),
+);
 
 export class TerminalSession {
   /** Everything that was written, escape sequences included. */
@@ -21,7 +27,7 @@ export class TerminalSession {
   #hasEnded = false;
 
   constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
-    const given = { ...process.env, TERM: "xterm-256color", ...env };
+    const given = { ...WITHOUT_COLOUR_RULES, TERM: "xterm-256color", ...env };
     const options = { ...SIZE, env: given as Record<string, string> };
     this.#pty = spawn(process.execPath, [MAIN, ...args], options);
     this.#pty.onData((text) => {
