@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
 import { startHeldBatch } from "../support/held-batch.ts";
-import { LEASE_OVER_MS, startReplicas } from "../support/replicas.ts";
+import { LEASE_OVER_MS, type Replica, startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -32,6 +32,18 @@ const ask = (service: TestService) =>
     messages: [{ role: "user", content: "Hi" }],
   });
 
+/**
+ * Resolves once the replica knows that it has lost the chunk. The sweep of the other replica may remove the file that
+ * this one is writing, which then tries once more.
+ */
+async function loses({ service, clock }: Replica, id: string): Promise<void> {
+  const ended = service.events.reached("chunk.ended", { batch: id, ended: "lease" });
+  const swept = service.events.reached("journal.write_failed", { batch: id });
+  await Promise.race([ended, swept]);
+  clock.advance(RETRY_MS);
+  await ended;
+}
+
 test("answers that come after the lease is lost are not counted, and their segment is garbage", async () => {
   await using upstream = await startUpstream();
   await using replicas = await startReplicas({ upstreamUrl: upstream.url });
@@ -46,7 +58,7 @@ test("answers that come after the lease is lost are not counted, and their segme
   // The answers of both come, and those of `a` are written first.
   upstream.release();
   await b.blobs.puts.reached();
-  await a.service.events.reached("chunk.ended", { batch: id, ended: "lease" });
+  await loses(a, id);
   expect((await a.service.openai.batches.retrieve(id)).request_counts?.completed).toBe(0);
   expect(await readdir(join(dataDir, `blobs/journal/${id}`))).toHaveLength(1);
   b.blobs.puts.open();
@@ -70,12 +82,12 @@ test("a lost lease is no fault of the disk: the replica goes on with other work"
   await upstream.reached(8);
   upstream.release();
   await b.service.ended(id);
-  await a.service.events.reached("chunk.ended", { batch: id, ended: "lease" });
+  await loses(a, id);
 
   await b.service.close();
   expect((await fetch(`${a.service.url}/ready`)).status).toBe(200);
   expect((await a.service.run(chatLines(2))).request_counts?.completed).toBe(2);
-  expect(a.service.events.count("journal.write_failed")).toBe(0);
+  expect(a.service.events.count("journal.write_failed")).toBeLessThanOrEqual(1);
 });
 
 test("a segment that cannot be written is tried again until it can, and its lines are sent once", async () => {
