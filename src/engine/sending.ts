@@ -95,7 +95,8 @@ export class Sending {
         const reading = this.#read(line);
         const ready = reading instanceof Promise ? await reading : reading;
         if (ready !== null) {
-          if (this.#meter !== null && !(await this.#admit(ready, this.#meter))) return false;
+          const admitted = this.#meter === null || this.#admit(ready, this.#meter);
+          if (admitted !== true && !(await admitted)) return false;
           // A line that goes another way must not keep a place here while it waits.
           const asked = ready.route === route ? handOut.acquire(ready.request) : null;
           const slot = asked instanceof Promise ? await asked : asked;
@@ -109,10 +110,15 @@ export class Sending {
     return true;
   }
 
-  /** Resolves to whether the line may go out beside all that was used and is under way. */
-  async #admit(line: ReadyLine, meter: SpendingMeter): Promise<boolean> {
+  /** Says whether the line may go out beside all that was used and is under way. Most lines make no promise. */
+  #admit(line: ReadyLine, meter: SpendingMeter): true | Promise<boolean> {
+    const admitted = meter.admit(line.estimate);
+    return admitted === true || this.#admitLater(line, admitted);
+  }
+
+  async #admitLater(line: ReadyLine, admitted: Promise<boolean>): Promise<boolean> {
     try {
-      if (await meter.admit(line.estimate)) return true;
+      if (await admitted) return true;
     } catch (cause) {
       this.#fail(cause);
     }
