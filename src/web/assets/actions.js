@@ -16,12 +16,18 @@ export function startActions() {
 }
 
 /**
+ * The answer of the API. Its value is `any` because each caller knows the object that it has asked for.
+ *
+ * @typedef {{ ok: true, value: any } | { ok: false, message: string }} Answer
+ */
+
+/**
  * Calls the API with the session of the page.
  *
  * @param {string} method
  * @param {string} path the path below `/v1/`
  * @param {BodyInit | null} [body]
- * @returns {Promise<{ ok: true, value: any } | { ok: false, message: string }>}
+ * @returns {Promise<Answer>}
  */
 export async function callApi(method, path, body = null) {
   const headers = { "x-batchd-token": token };

@@ -4,7 +4,7 @@
  */
 import { callApi } from "./actions.js";
 
-/** @typedef {{ ok: true, value: any } | { ok: false, message: string }} Answer */
+/** @typedef {import("./actions.js").Answer} Answer */
 /** @typedef {(sentBytes: number, note?: string) => void} OnProgress */
 
 const IN_PARTS_FROM_BYTES = 64 * 1024 * 1024;
