@@ -355,7 +355,7 @@ function newEngine(
   parts: Parts,
   { role, closers }: { readonly role: Role; readonly closers: Closers },
 ): Engine {
-  const { blobs, webhooks, configNow } = parts;
+  const { blobs, webhooks, projects, configNow } = parts;
   const prices = () => priceRules(configNow().prices);
   const engine = new Engine({
     ...parts,
@@ -364,6 +364,7 @@ function newEngine(
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),
     rulesOf: rulesOfAll(parts),
+    deletedProjects: () => projects.deleted,
     journalLimits: journalLimits(blobs.writeHints),
     pricing: new Pricing(prices),
     prices,

@@ -1,7 +1,7 @@
 /**
  * Projects that operators make at run time, and the deletion of all data of a project.
  *
- * Every process has the rules of all projects in memory, and reads them again every two seconds, and at once when another
+ * Every process has the rules of all projects in memory, and reads them again every four seconds, and at once when another
  * process says that they changed. A project of the configuration is the configuration's: nothing changes it here.
  */
 import { type ProjectRules, rulesFrom } from "../batch/project.ts";
@@ -14,7 +14,8 @@ import type { Page } from "../store/page.ts";
 import type { ProjectQuery, ProjectStore, StoredProject } from "../store/projects.ts";
 import type { Log } from "../telemetry/log.ts";
 
-const READ_EVERY_MS = 2_000;
+/** Changed rules are in force everywhere within five seconds, also where no nudge arrives. */
+const READ_EVERY_MS = 4_000;
 
 export interface ProjectsDeps {
   readonly store: ProjectStore;
@@ -32,6 +33,8 @@ export class Projects {
   readonly #end = new AbortController();
   #looping: Promise<void> = Promise.resolve();
   #rules: ReadonlyMap<string, ProjectRules> = new Map();
+  /** The projects whose data is being deleted. */
+  #deleted: readonly string[] = [];
 
   constructor(deps: ProjectsDeps) {
     this.#deps = deps;
@@ -60,6 +63,11 @@ export class Projects {
   /** Returns the rules of a project that was made at run time; null for any other. */
   rulesOf(project: string): ProjectRules | null {
     return this.#rules.get(project) ?? null;
+  }
+
+  /** The projects whose data is being deleted, as of the latest reading. */
+  get deleted(): readonly string[] {
+    return this.#deleted;
   }
 
   /** Makes a project, or gives one that was made at run time other rules. */
@@ -104,6 +112,7 @@ export class Projects {
     const found = await this.#deps.store.findProjects();
     const inForce = found.filter(({ deletedAtMs }) => deletedAtMs === null);
     this.#rules = new Map(inForce.map(({ name, rules }) => [name, rulesFrom(rules)]));
+    this.#deleted = found.filter(({ deletedAtMs }) => deletedAtMs !== null).map(({ name }) => name);
     return false;
   }
 }

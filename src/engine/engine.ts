@@ -9,10 +9,9 @@
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { LinePage, LineQuery } from "../batch/batch-line.ts";
 import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
-import type { CommonFailure, Forecast } from "../batch/forecast.ts";
+import type { Forecast } from "../batch/forecast.ts";
 import type { PriceRule } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
-import { isFinal } from "../batch/status.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -26,13 +25,13 @@ import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { startChunk } from "./chunk-start.ts";
 import { CommonFailures } from "./common-failures.ts";
-import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
 import { expireDue } from "./expiry.ts";
 import { claimToFinalize } from "./finalizer.ts";
 import { finishedLines } from "./finished-lines.ts";
 import type { Fleet } from "./fleet.ts";
+import { FleetView } from "./fleet-view.ts";
 import type { IntakeLimits } from "./input-reading.ts";
 import { claimToValidate } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
@@ -67,6 +66,8 @@ export interface EngineOptions {
   readonly defaultModel: () => string | null;
   /** Returns the rules for a project; they are read anew for each batch. */
   readonly rulesOf: RulesOf;
+  /** Returns the projects whose data is to be removed. */
+  readonly deletedProjects: () => readonly string[];
   readonly journalLimits: JournalLimits;
   readonly pricing: Pricing;
   /** Returns the prices that are configured now. */
@@ -82,8 +83,6 @@ export interface EngineOptions {
   /** The time after which work is looked for without a nudge. */
   readonly pollEveryMs: number;
 }
-
-const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
 
 const SWEEP_EVERY_MS = 60_000;
 /**
@@ -101,7 +100,7 @@ export class Engine {
   readonly #leases: Leases;
   readonly #scheduler: Scheduler;
   readonly #forecaster: Forecaster;
-  readonly #commonFailures: CommonFailures;
+  readonly #view: FleetView;
   readonly #failingJournals = new Set<Journal>();
   readonly #drain = new AbortController();
   /** Leases and intents are renewed until nothing needs them, however long the grace period is. */
@@ -125,9 +124,8 @@ export class Engine {
   constructor(options: EngineOptions) {
     this.#options = options;
     const { store, clock, metrics, stopGraceMs, leaseTtlMs, owner } = options;
-    this.#commonFailures = new CommonFailures(options.log);
+    const commonFailures = new CommonFailures(options.log);
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
-    const commonFailures = this.#commonFailures;
     const runnerDeps = {
       ...options,
       failingJournals: this.#failingJournals,
@@ -149,12 +147,18 @@ export class Engine {
         if (end === "early") this.#nudges.sweep.now();
       },
     });
+    this.#view = new FleetView({
+      ...options,
+      commonFailures,
+      measure: () => this.#scheduler.measure(),
+      canKeepAnswers: () => this.canKeepAnswers,
+    });
     this.#forecaster = new Forecaster({
       ...options,
       nowMs: () => options.fleet.nowMs,
-      routes: () => this.#fleetRoutes(),
+      routes: () => this.#view.routes(),
       projectWeightOf,
-      commonFailureOf: (batchId) => this.#commonFailureOf(batchId),
+      commonFailureOf: (batchId) => this.#view.commonFailureOf(batchId),
       tolerance: options.forecastTolerance,
     });
   }
@@ -193,7 +197,9 @@ export class Engine {
     this.#keepHouse("forecast", pollEveryMs, forecast);
     this.#keepHouse("expiry", pollEveryMs, async () => (await resume()) || expire());
     this.#keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
-    this.#keepHouse("purge", pollEveryMs, () => purgeProjects(deps));
+    this.#keepHouse("purge", pollEveryMs, () =>
+      purgeProjects(this.#options.deletedProjects(), deps),
+    );
     this.#keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
     this.#options.fleet.onDuty(() => {
       this.#forecaster.forget();
@@ -288,71 +294,12 @@ export class Engine {
 
   /** Describes this process for the other replicas. */
   report(): ReplicaReport {
-    const { isWorker, upstreams, fleet } = this.#options;
-    return {
-      isWorker,
-      canWrite: this.canKeepAnswers,
-      targets: upstreams.report(fleet.nowMs),
-      routes: [...this.#scheduler.measure()].map(([key, { throughput, isBusy }]) => ({
-        ...{ key, throughput, isBusy },
-      })),
-      commonFailures: this.#commonFailures.list(),
-    };
+    return this.#view.report();
   }
 
-  /** Finds the routes of a model at all replicas that run batches. */
-  #fleetRoutes(): (model: string) => readonly FleetRoute[] {
-    const { isWorker, upstreams, fleet, clock } = this.#options;
-    const measured = this.#scheduler.measure();
-    const own = (model: string): FleetRoute[] => {
-      const route = isWorker ? upstreams.findRoute(model) : null;
-      if (route === null) return [];
-      const { throughput = null, isBusy = false } = measured.get(route.key) ?? {};
-      const opensInMs = route.opensAtMs - clock.nowMs();
-      return [
-        {
-          ...{ key: route.key, opensInMs, throughput, isBusy, canWrite: this.canKeepAnswers },
-          unavailabilityFor: (kind) => route.unavailabilityFor(kind),
-          endOfWork: (startAtMs, workMs) => route.endOfWork(startAtMs, workMs),
-        },
-      ];
-    };
-    return (model) => [
-      ...own(model),
-      ...fleet.workers.flatMap(({ owner, canWrite, routes }) => {
-        const route = upstreams.findPeerRoute(owner, model);
-        if (route === null) return [];
-        const { throughput = null, isBusy = false } =
-          routes.find(({ key }) => key === route.key) ?? {};
-        return [{ ...route, throughput, isBusy, canWrite }];
-      }),
-    ];
-  }
-
-  #commonFailureOf(batchId: BatchId): CommonFailure | null {
-    const own = this.#commonFailures.find(batchId);
-    if (own !== null) return own;
-    for (const { commonFailures } of this.#options.fleet.workers) {
-      const found = commonFailures.find(([id]) => id === batchId);
-      if (found !== undefined) return found[1];
-    }
-    return null;
-  }
-
-  /**
-   * Finds what is predicted for these batches. A batch that was created only just now has no forecast. Neither has a
-   * final one, but it keeps the failure that its first lines had in common, while this process remembers it.
-   */
-  async forecastsFor(batches: readonly Batch[]): Promise<ReadonlyMap<BatchId, Forecast>> {
-    const openIds = batches.filter(({ status }) => !isFinal(status)).map(({ id }) => id);
-    const found = openIds.length === 0 ? [] : await this.#options.store.findForecasts(openIds);
-    const forecasts = new Map<BatchId, Forecast>(found.map((each) => [each.batchId, each]));
-    for (const { id } of batches) {
-      const commonFailure = this.#commonFailures.find(id);
-      if (commonFailure === null) continue;
-      forecasts.set(id, { ...(forecasts.get(id) ?? NOTHING_EXPECTED), commonFailure });
-    }
-    return forecasts;
+  /** Finds what is predicted for these batches. */
+  forecastsFor(batches: readonly Batch[]): Promise<ReadonlyMap<BatchId, Forecast>> {
+    return this.#view.forecastsFor(batches);
   }
 
   get isDraining(): boolean {

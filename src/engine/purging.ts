@@ -3,10 +3,11 @@ import type { Store } from "../store/store.ts";
 import { type SweeperDeps, sweep } from "./sweeper.ts";
 
 /** Runs one round for each project. Returns whether it should go on at once. */
-export async function purgeProjects(deps: SweeperDeps): Promise<boolean> {
-  for (const { name, deletedAtMs } of await deps.store.findProjects()) {
-    if (deletedAtMs !== null) await purgeOnce(name, deps);
-  }
+export async function purgeProjects(
+  projects: readonly string[],
+  deps: SweeperDeps,
+): Promise<boolean> {
+  for (const name of projects) await purgeOnce(name, deps);
   return false;
 }
 

@@ -6,6 +6,7 @@ import type { DerivedBatches, SourceRequest } from "../api/derived-batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
+import { isFinal } from "../batch/status.ts";
 import { BATCH_PAGE, CreateBatch, PRIORITIES, UpdateBatch } from "../contract/batch.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
@@ -42,10 +43,11 @@ interface DetailedBatch extends BatchDetails {
 export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   const { batches, derivedBatches, idempotency, forecastsFor, costsFor, retriesOf } = deps;
   const withDetails = async (found: readonly Batch[]): Promise<DetailedBatch[]> => {
-    const ids = found.map(({ id }) => id);
+    // Lines of a batch can run again only once it has ended, so clients that poll for the end cost no look.
+    const ids = found.filter(({ status }) => isFinal(status)).map(({ id }) => id);
     const [forecasts, costs, retries] = await Promise.all([
       ...([forecastsFor(found), costsFor(found)] as const),
-      retriesOf(ids),
+      ids.length === 0 ? [] : retriesOf(ids),
     ]);
     return found.map((batch) => {
       const { id } = batch;

@@ -1,0 +1,108 @@
+/**
+ * What this process knows of routes, forecasts and failures, from its own work and from the reports of the other replicas.
+ * It must never ask another replica: their reports come with the renewals (`capacity-sharing.ts`).
+ */
+import type { Batch, BatchId } from "../batch/batch.ts";
+import type { CommonFailure, Forecast } from "../batch/forecast.ts";
+import { isFinal } from "../batch/status.ts";
+import type { Clock } from "../clock.ts";
+import type { Store } from "../store/store.ts";
+import type { Upstreams } from "../upstream/upstream.ts";
+import type { CommonFailures } from "./common-failures.ts";
+import type { FleetRoute } from "./dispatch/fleet-routes.ts";
+import type { Scheduler } from "./dispatch/scheduler.ts";
+import type { Fleet } from "./fleet.ts";
+import type { ReplicaReport } from "./replica-report.ts";
+
+interface FleetViewDeps {
+  readonly store: Pick<Store, "findForecasts">;
+  readonly clock: Clock;
+  readonly upstreams: Upstreams;
+  readonly fleet: Fleet;
+  /** Whether this process runs batches. */
+  readonly isWorker: boolean;
+  readonly commonFailures: CommonFailures;
+  readonly measure: () => ReturnType<Scheduler["measure"]>;
+  /** Whether answers can be kept. */
+  readonly canKeepAnswers: () => boolean;
+}
+
+const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
+
+export class FleetView {
+  readonly #deps: FleetViewDeps;
+
+  constructor(deps: FleetViewDeps) {
+    this.#deps = deps;
+  }
+
+  /** Describes this process for the other replicas. */
+  report(): ReplicaReport {
+    const { isWorker, upstreams, fleet, commonFailures, measure, canKeepAnswers } = this.#deps;
+    return {
+      isWorker,
+      canWrite: canKeepAnswers(),
+      targets: upstreams.report(fleet.nowMs),
+      routes: [...measure()].map(([key, { throughput, isBusy }]) => ({
+        ...{ key, throughput, isBusy },
+      })),
+      commonFailures: commonFailures.list(),
+    };
+  }
+
+  /** Finds the routes of a model at all replicas that run batches. */
+  routes(): (model: string) => readonly FleetRoute[] {
+    const { isWorker, upstreams, fleet, clock, measure, canKeepAnswers } = this.#deps;
+    const measured = measure();
+    const own = (model: string): FleetRoute[] => {
+      const route = isWorker ? upstreams.findRoute(model) : null;
+      if (route === null) return [];
+      const { throughput = null, isBusy = false } = measured.get(route.key) ?? {};
+      const opensInMs = route.opensAtMs - clock.nowMs();
+      return [
+        {
+          ...{ key: route.key, opensInMs, throughput, isBusy, canWrite: canKeepAnswers() },
+          unavailabilityFor: (kind) => route.unavailabilityFor(kind),
+          endOfWork: (startAtMs, workMs) => route.endOfWork(startAtMs, workMs),
+        },
+      ];
+    };
+    return (model) => [
+      ...own(model),
+      ...fleet.workers.flatMap(({ owner, canWrite, routes }) => {
+        const route = upstreams.findPeerRoute(owner, model);
+        if (route === null) return [];
+        const { throughput = null, isBusy = false } =
+          routes.find(({ key }) => key === route.key) ?? {};
+        return [{ ...route, throughput, isBusy, canWrite }];
+      }),
+    ];
+  }
+
+  /** Finds the failure that the first lines of a batch have in common; null when they have none. */
+  commonFailureOf(batchId: BatchId): CommonFailure | null {
+    const own = this.#deps.commonFailures.find(batchId);
+    if (own !== null) return own;
+    for (const { commonFailures } of this.#deps.fleet.workers) {
+      const found = commonFailures.find(([id]) => id === batchId);
+      if (found !== undefined) return found[1];
+    }
+    return null;
+  }
+
+  /**
+   * Finds what is predicted for these batches. A batch that was created only just now has no forecast. Neither has a
+   * final one, but it keeps the failure that its first lines had in common, while this process remembers it.
+   */
+  async forecastsFor(batches: readonly Batch[]): Promise<ReadonlyMap<BatchId, Forecast>> {
+    const openIds = batches.filter(({ status }) => !isFinal(status)).map(({ id }) => id);
+    const found = openIds.length === 0 ? [] : await this.#deps.store.findForecasts(openIds);
+    const forecasts = new Map<BatchId, Forecast>(found.map((each) => [each.batchId, each]));
+    for (const { id } of batches) {
+      const commonFailure = this.#deps.commonFailures.find(id);
+      if (commonFailure === null) continue;
+      forecasts.set(id, { ...(forecasts.get(id) ?? NOTHING_EXPECTED), commonFailure });
+    }
+    return forecasts;
+  }
+}
