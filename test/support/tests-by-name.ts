@@ -12,6 +12,8 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
+  // Every server shows the same of a batch, from the reports of all.
+  "fleet-view.ts": "test/engine/replica-report.test.ts",
   "input-reading.ts": "test/engine/validation-extremes.test.ts",
   // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
