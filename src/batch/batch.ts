@@ -3,12 +3,14 @@
  * (`…AtMs`). Only the wire has Unix seconds.
  */
 import { randomBytes } from "node:crypto";
-import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus } from "../contract/batch.ts";
+import type { PauseReason, SourceLines } from "../contract/batch-extension.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { FaultCode } from "./codes.ts";
 import type { FailureGroup } from "./failures.ts";
 import type { Decimal } from "./price.ts";
 import { randomHexId } from "./random-id.ts";
+import type { CopiedFrom } from "./run-summary.ts";
 
 declare const kind: unique symbol;
 declare const issued: unique symbol;
@@ -45,6 +47,8 @@ export interface StoredFile {
   readonly expiresAtMs: number | null;
   /** The trace in which the file was uploaded or written, as W3C `traceparent`. */
   readonly traceparent: string | null;
+  /** The location that the file was copied from; left out for one that was uploaded or made here. */
+  readonly copiedFrom?: CopiedFrom;
 }
 
 /** A fault of an input file. `line` counts from 1 and is null for a fault of the whole file. */
@@ -78,6 +82,12 @@ export const NO_USAGE: Usage = {
   totalTokens: 0,
 };
 
+/** The names of what has made an answer; null for a name that it does not have. */
+export interface AnswerNames {
+  readonly model: string | null;
+  readonly fingerprint: string | null;
+}
+
 /** The reason for which a batch ends before its last line. */
 export type StopReason = "cancelled" | "expired";
 
@@ -91,8 +101,19 @@ export interface Pause {
 export interface BatchSource {
   readonly batchId: BatchId;
   readonly lines: SourceLines;
-  /** Set when the result files shall have all lines of the source; null when they have only the lines that ran again. */
+  /** Whether the result files shall have all lines of the source, or only those that ran again. */
+  readonly isMerged: boolean;
+  /** The files to merge with; null until the input is made, and when nothing is merged. */
   readonly merge: MergedFiles | null;
+  /** The template of the bodies, as JSON; null when the lines run as they are. */
+  readonly template: string | null;
+}
+
+/** The lines whose bodies came before. They are not sent, and get the answer of the first line with their body. */
+export interface Duplicates {
+  readonly lineCount: number;
+  /** The number of the first of them; null when there is none. */
+  readonly firstLine: number | null;
 }
 
 /** The files that a merged batch reads beside its own input. Their bytes stay until it ends. */
@@ -122,6 +143,10 @@ export interface Batch {
   readonly sample: number | null;
   /** The batch whose lines are run again; null for a batch with an input of its own. */
   readonly source: BatchSource | null;
+  /** Whether the input is still to be made of lines of the source. Until then no file has the id of the input. */
+  readonly isInputPending: boolean;
+  /** Null for a batch that sends every line, also those with equal bodies. */
+  readonly deduplicated: Duplicates | null;
   /** The places of some lines, in order, from which a reader finds the others. Empty until the batch is validated. */
   readonly lineMarks: readonly LineMark[];
   /** The model of the first line; null until the batch is validated. */

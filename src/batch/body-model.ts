@@ -1,29 +1,33 @@
-/** Finds the model in a request body, and checks in the same pass that the body is one JSON object in UTF-8. */
+/**
+ * Finds the model in a request body and the length that it allows for its answer, and checks in the same pass that the
+ * body is one JSON object in UTF-8.
+ */
 import { type Extent, indexOfKey, isObjectAt, quoted } from "./json.ts";
-import { JsonScan } from "./json-scan.ts";
+import { JsonScan, type Member } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
+import { answerTokensOf, NOTHING_SAID, noteMember } from "./token-estimate.ts";
 import { Utf8Check } from "./utf8.ts";
 
 const MODEL_KEY = quoted(["model"]);
 
 /** `model` is null for a body without one. The last of several equal keys counts, as it does in lines. */
 export type BodyModel =
-  | { readonly ok: true; readonly model: Extent | null }
+  | { readonly ok: true; readonly model: Extent | null; readonly answerTokens: number }
   | { readonly ok: false };
 
 export class BodyModelReading implements Reading<BodyModel> {
-  readonly #scan = new JsonScan(1, ({ keyStart, keyEnd, start, end }) => {
-    if (indexOfKey(this.#body, keyStart, keyEnd, MODEL_KEY) === 0) this.#model = { start, end };
-  });
+  readonly #scan = new JsonScan(1, (member) => this.#take(member));
   #utf8 = new Utf8Check();
   #checkedBytes = 0;
   #body: Buffer = Buffer.alloc(0);
   #model: Extent | null = null;
+  #allowed = { ...NOTHING_SAID };
 
   begin(body: Buffer): void {
     this.#body = body;
     this.#model = null;
+    this.#allowed = { ...NOTHING_SAID };
     this.#utf8 = new Utf8Check();
     this.#checkedBytes = 0;
     this.#scan.begin(body);
@@ -40,7 +44,13 @@ export class BodyModelReading implements Reading<BodyModel> {
     const body = this.#body;
     const isObject = isObjectAt(body, skipSpace(body, 0, body.length));
     if (!this.#scan.isValid || !this.#utf8.isValid || !isObject) return { ok: false };
-    return { ok: true, model: this.#model };
+    return { ok: true, model: this.#model, answerTokens: answerTokensOf(this.#allowed) };
+  }
+
+  #take(member: Member): void {
+    const { keyStart, keyEnd, start, end } = member;
+    if (indexOfKey(this.#body, keyStart, keyEnd, MODEL_KEY) === 0) this.#model = { start, end };
+    else noteMember(this.#allowed, this.#body, member);
   }
 
   get #isChecked(): boolean {

@@ -4,7 +4,7 @@
  * Nearly every line names the model of the line before it, in the same bytes, and most other names have been seen too.
  * So only a new spelling is decoded, and only its route is looked up.
  */
-import { MAX_MODEL_BYTES } from "../contract/batch.ts";
+import { MAX_MODEL_BYTES } from "../contract/create-batch.ts";
 import { isSame } from "./json.ts";
 import { leavesModelOpen, modelOf, type ParsedLine } from "./line.ts";
 

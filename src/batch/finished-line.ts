@@ -15,6 +15,13 @@ export interface FinishedLinesQuery {
   readonly afterLine: number;
   /** Whether to end before the first line that has not ended yet, so that a reader who goes on there misses none. */
   readonly endsAtGap?: boolean;
+  /** The callback for the line at such an end. Every wanted line before it has been read. */
+  readonly onGap?: (line: number) => void;
+}
+
+/** The batch has ended, and its result file was deleted since. */
+export class ResultFileDeleted extends Error {
+  override readonly name = "ResultFileDeleted";
 }
 
 /** The result file has a row of a version that did not write line numbers. */

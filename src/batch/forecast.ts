@@ -1,5 +1,5 @@
 /** The predictions for a batch: its end, its place in the queue, and the reason for a wait. */
-import type { WaitingReason } from "../contract/batch.ts";
+import type { WaitingReason } from "../contract/batch-extension.ts";
 
 /** The reason for which no line of a batch proceeds at the moment. */
 export interface Waiting {

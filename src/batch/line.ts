@@ -17,9 +17,10 @@ import {
 import { JsonScan, type Member } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
+import { type AllowedAnswer, NOTHING_SAID, noteMember } from "./token-estimate.ts";
 
 /** The extents of the parts of a line; null for a part that is missing. */
-export interface ParsedLine {
+export interface ParsedLine extends AllowedAnswer {
   readonly customId: Extent | null;
   readonly method: Extent | null;
   readonly url: Extent | null;
@@ -30,20 +31,30 @@ export interface ParsedLine {
   readonly input: Extent | null;
   /** The number of commas between the elements of `input`, where it is an array. */
   readonly inputCommaCount: number;
+  /** The first members of the body, four numbers for each: the extents of its key and of its value. */
+  readonly members: readonly number[];
 }
 
 const LINE_KEYS = quoted(["custom_id", "method", "url", "body"]);
 const BODY_KEYS = quoted(["model", "stream", "messages", "input"]);
 
-type BodyParts = Pick<ParsedLine, "model" | "stream" | "messages" | "input" | "inputCommaCount">;
+/** The numbers of the members of a body that are noted. No API has so many parameters. */
+const MAX_MEMBER_NUMBERS = 4 * 256;
+
+type BodyParts = Pick<
+  ParsedLine,
+  "model" | "stream" | "messages" | "input" | "inputCommaCount" | "members" | keyof AllowedAnswer
+>;
 type Draft<Parts> = { -readonly [Part in keyof Parts]: Parts[Part] };
 
-const emptyBody = (): Draft<BodyParts> => ({
+const emptyBody = (): Draft<BodyParts> & { members: number[] } => ({
   model: null,
   stream: null,
   messages: null,
   input: null,
   inputCommaCount: 0,
+  members: [],
+  ...NOTHING_SAID,
 });
 
 /** Parses one line after the other. The constructor makes the callback of the scan once, not once a line. */
@@ -52,7 +63,7 @@ export class LineReading implements Reading<ParsedLine | null> {
   #bytes: Buffer = Buffer.alloc(0);
   #line: Draft<Omit<ParsedLine, keyof BodyParts>> & BodyParts = emptyLine();
   /** The extents in the unfinished member of the line, which may turn out to be the body. */
-  #parts: Draft<BodyParts> | null = null;
+  #parts: ReturnType<typeof emptyBody> | null = null;
 
   begin(bytes: Buffer): void {
     this.#bytes = bytes;
@@ -90,11 +101,14 @@ export class LineReading implements Reading<ParsedLine | null> {
     }
   }
 
-  #takeOfBody({ keyStart, keyEnd, start, end, commaCount }: Member): void {
-    const key = indexOfKey(this.#bytes, keyStart, keyEnd, BODY_KEYS);
-    if (key === -1) return;
+  #takeOfBody(member: Member): void {
+    const { keyStart, keyEnd, start, end, commaCount } = member;
     this.#parts ??= emptyBody();
-    if (key === 0) this.#parts.model = { start, end };
+    const { members } = this.#parts;
+    if (members.length < MAX_MEMBER_NUMBERS) members.push(keyStart, keyEnd, start, end);
+    const key = indexOfKey(this.#bytes, keyStart, keyEnd, BODY_KEYS);
+    if (key === -1) noteMember(this.#parts, this.#bytes, member);
+    else if (key === 0) this.#parts.model = { start, end };
     else if (key === 1) this.#parts.stream = { start, end };
     else if (key === 2) this.#parts.messages = { start, end };
     else {

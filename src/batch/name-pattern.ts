@@ -1,5 +1,5 @@
 /**
- * Whether a name is one of those that a pattern stands for. `*` in a pattern stands for any characters, also for none.
+ * Returns whether a name is one of those that a pattern stands for. `*` in a pattern stands for any characters, also for none.
  * The time grows with the length of the name, however many stars there are.
  */
 export function matchesPattern(pattern: string, name: string): boolean {

@@ -5,7 +5,7 @@
  * of an answer become spaces. JSON has no newlines inside strings.
  */
 
-import { NO_USAGE, type Usage } from "./batch.ts";
+import { type AnswerNames, NO_USAGE, type Usage } from "./batch.ts";
 import type { NoAnswerCode } from "./codes.ts";
 import { QUOTE, skipString } from "./json-tokens.ts";
 import { randomHexId } from "./random-id.ts";
@@ -41,6 +41,8 @@ export interface Answered extends Answer {
   readonly kind: "answered";
   /** The tokens that the answer reports. */
   readonly usage: Usage;
+  /** Left out where the answer was not read for them. */
+  readonly names?: AnswerNames | undefined;
 }
 
 /** A 429, 503 or 529: the upstream would answer, but not now. */
@@ -152,14 +154,29 @@ const RESPONSE_KEY = Buffer.from(',"response":');
 const NO_RESPONSE = Buffer.from('null,"error":');
 const NO_ERROR = Buffer.from(',"error":null}');
 
-/** Finds the parts of a row as {@link outcomeLine} writes it; null for any other text. */
-export function rowParts(row: Buffer): RowParts | null {
-  const end = row.lastIndexOf("}") + 1;
+/** Finds the custom id of a row; null in a text that is no row. Its end may lie before its start in a damaged one. */
+function customIdIn(row: Buffer): { readonly from: number; readonly to: number } | null {
   const idEnd = row.indexOf(CUSTOM_ID_KEY, ID_START.length);
   if (idEnd === -1) return null;
   const from = idEnd + CUSTOM_ID_KEY.length;
   const isText = row[from] === QUOTE;
-  const to = isText ? skipString(row, from + 1, end) : from + NULL.length;
+  return { from, to: isText ? skipString(row, from + 1, row.length) : from + NULL.length };
+}
+
+/** Returns the row of another line that gets the same answer. */
+export function rowFor({ lineNumber, customId }: InputLine, row: Buffer): Buffer {
+  const { to } = customIdIn(row) ?? { to: -1 };
+  if (to < 0) throw new Error("a record of the journal is no row");
+  const head = Buffer.from(`${ID_START}${rowId(lineNumber)}","custom_id":`);
+  return Buffer.concat([head, customId ?? NULL, row.subarray(to)]);
+}
+
+/** Finds the parts of a row as {@link outcomeLine} writes it; null for any other text. */
+export function rowParts(row: Buffer): RowParts | null {
+  const end = row.lastIndexOf("}") + 1;
+  const found = customIdIn(row);
+  if (found === null) return null;
+  const { from, to } = found;
   const responseAt = to + RESPONSE_KEY.length;
   if (to < from || row.compare(RESPONSE_KEY, 0, RESPONSE_KEY.length, to, responseAt) !== 0)
     return null;

@@ -4,10 +4,17 @@
  * The planner takes the lines of a file in order and keeps one open chunk for each route. Every line must belong to
  * exactly one chunk, and the lines of a chunk must stay in file order, for any mix of routes. The lines of a sample get
  * chunks of their own, which have the first numbers, so that they can run before all others.
+ *
+ * A chunk costs much the same whatever its size, so the chunks of a long file are joined. Each takes a part of the
+ * lines that are left, so they become smaller towards the end: workers that share a batch end at about the same time
+ * (guided self-scheduling: C. D. Polychronopoulos, D. J. Kuck, 1987).
  */
 import type { InputExtent, LineMark } from "./batch.ts";
 
 export interface ChunkLimits {
+  /** The most lines of a chunk that is not joined with others. */
+  readonly unitLines: number;
+  /** The most lines of any chunk. */
   readonly maxLines: number;
   /**
    * The most input bytes of a chunk, with blank lines inside an extent. A single longer line makes a chunk of its own.
@@ -15,7 +22,17 @@ export interface ChunkLimits {
   readonly maxBytes: number;
 }
 
-export const DEFAULT_CHUNK_LIMITS: ChunkLimits = { maxLines: 512, maxBytes: 4 * 1024 * 1024 };
+export const DEFAULT_CHUNK_LIMITS: ChunkLimits = {
+  unitLines: 512,
+  maxLines: 2_048,
+  maxBytes: 4 * 1024 * 1024,
+};
+
+/**
+ * A joined chunk takes at most this part of the lines that are left, so that workers of one batch end at about the same
+ * time.
+ */
+const LEFT_PER_JOINED = 16;
 
 export interface PlannedChunk {
   readonly number: number;
@@ -46,8 +63,10 @@ export interface Plan {
 }
 
 interface OpenChunk {
-  model: string;
-  isSampled: boolean;
+  readonly model: string;
+  readonly isSampled: boolean;
+  /** Whether nothing but blank lines lies between it and the chunk of its route before it. */
+  readonly isAdjoining: boolean;
   lineCount: number;
   bytes: number;
   extents: { start: number; end: number; firstLine: number }[];
@@ -75,7 +94,7 @@ export class Planner {
     this.#latestShift = line.shift;
     const addedBytes = line.end - (adjoining?.end ?? line.start);
     if (open === undefined || !this.#hasRoom(open, addedBytes)) {
-      this.#latest = this.#openChunk(line);
+      this.#latest = this.#openChunk(line, adjoining !== undefined);
       return;
     }
     if (adjoining === undefined) open.extents.push(extentOf(line));
@@ -85,10 +104,16 @@ export class Planner {
     this.#latest = open;
   }
 
+  /** Leaves a line out of all chunks. No extent may span it. */
+  passOver(line: Pick<PlannedLine, "number" | "start">): void {
+    this.#marks.add(line);
+    this.#latest = null;
+  }
+
   /** Returns all chunks: first those of the sample, each in the order of their first lines. */
   finish(): Plan {
-    const sampled = this.#chunks.filter(({ isSampled }) => isSampled);
-    const others = this.#chunks.filter(({ isSampled }) => !isSampled);
+    const sampled = this.#join(this.#chunks.filter(({ isSampled }) => isSampled));
+    const others = this.#join(this.#chunks.filter(({ isSampled }) => !isSampled));
     const chunks = [...sampled, ...others].map(({ model, lineCount, extents }, number) => ({
       number,
       model,
@@ -103,16 +128,37 @@ export class Planner {
   }
 
   #hasRoom(chunk: OpenChunk, addedBytes: number): boolean {
-    const { maxLines, maxBytes } = this.#limits;
-    return chunk.lineCount < maxLines && chunk.bytes + addedBytes <= maxBytes;
+    const { unitLines, maxBytes } = this.#limits;
+    return chunk.lineCount < unitLines && chunk.bytes + addedBytes <= maxBytes;
   }
 
-  #openChunk(line: PlannedLine): OpenChunk {
+  /** Joins the chunks of each route where many are left. All chunks of a route have the same model. */
+  #join(chunks: readonly OpenChunk[]): OpenChunk[] {
+    const { unitLines, maxLines } = this.#limits;
+    const leftCounts = new Map<string, number>();
+    for (const { model } of chunks) leftCounts.set(model, (leftCounts.get(model) ?? 0) + 1);
+    const growing = new Map<string, { chunk: OpenChunk; lines: number }>();
+    return chunks.filter((chunk) => {
+      const { model } = chunk;
+      const leftCount = leftCounts.get(model) ?? 0;
+      leftCounts.set(model, leftCount - 1);
+      const open = growing.get(model);
+      if (open !== undefined && open.chunk.lineCount + chunk.lineCount <= open.lines) {
+        if (append(chunk, open.chunk, this.#limits)) return false;
+      }
+      const lines = Math.min(maxLines, unitLines * Math.floor(leftCount / LEFT_PER_JOINED));
+      growing.set(model, { chunk, lines });
+      return true;
+    });
+  }
+
+  #openChunk(line: PlannedLine, isAdjoining: boolean): OpenChunk {
     const model = this.#models.get(line.routeKey) ?? line.model;
     this.#models.set(line.routeKey, model);
     const chunk: OpenChunk = {
       model,
       isSampled: line.isSampled,
+      isAdjoining,
       lineCount: 1,
       bytes: line.end - line.start,
       extents: [extentOf(line)],
@@ -121,6 +167,25 @@ export class Planner {
     this.#openFor(line).set(line.routeKey, chunk);
     return chunk;
   }
+}
+
+/**
+ * Adds the lines of a chunk to the chunk of its route before it, unless that would be too large. The row of a chunk lists its
+ * extents, and the store writes and deletes many rows in one step, so a joined chunk has no more of them than others.
+ */
+function append(chunk: OpenChunk, to: OpenChunk, { unitLines, maxBytes }: ChunkLimits): boolean {
+  const [first, ...others] = chunk.extents;
+  const last = to.extents.at(-1);
+  if (first === undefined || last === undefined) return false;
+  const gapBytes = chunk.isAdjoining ? first.start - last.end : 0;
+  if (to.bytes + gapBytes + chunk.bytes > maxBytes) return false;
+  if (to.extents.length + chunk.extents.length > unitLines) return false;
+  if (chunk.isAdjoining) last.end = first.end;
+  else to.extents.push(first);
+  to.extents.push(...others);
+  to.bytes += gapBytes + chunk.bytes;
+  to.lineCount += chunk.lineCount;
+  return true;
 }
 
 /** The marks of one file. Twice as many would make the row of the batch larger than its longest lists. */

@@ -3,7 +3,7 @@
  * take. Neither is known before the answer is there, so a line that is under way counts at its estimate. A line goes out
  * only if it fits beside all that was used and all that is under way.
  */
-import type { PauseReason } from "../contract/batch.ts";
+import type { PauseReason } from "../contract/batch-extension.ts";
 import type { Amount } from "./price.ts";
 
 /** What lines use, or may use. */

@@ -27,9 +27,12 @@ export const canMove = (from: BatchStatus, to: BatchStatus): boolean =>
 export const statusesBefore = (to: BatchStatus): BatchStatus[] =>
   BATCH_STATUSES.filter((from) => canMove(from, to));
 
-export const isFinal = (status: BatchStatus): boolean => MOVES[status].length === 0;
+export const FINAL_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter(
+  (status) => MOVES[status].length === 0,
+);
+
+/** A status that another server has made up is not final. */
+export const isFinal = (status: BatchStatus): boolean => FINAL_STATUSES.includes(status);
 
 /** Whether lines may still go out, unless the batch is to stop: such a batch expires. */
 export const maySendLines = (status: BatchStatus): boolean => canMove(status, "expired");
-
-export const FINAL_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter(isFinal);

@@ -1,4 +1,6 @@
-/** A message quotes at most this much, because a client may write megabytes in the place of a name. */
+/** Shortens texts and lists of clients for messages, because a client may write megabytes in the place of a name. */
+
+/** The most that a message quotes of a text. */
 const TRUNCATED_CHARACTERS = 200;
 const LISTED_NAMES = 10;
 const LISTED_CHARACTERS = 60;

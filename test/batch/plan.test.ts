@@ -1,6 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type PlannedChunk, Planner, spreadOver } from "../../src/batch/plan.ts";
+import {
+  type ChunkLimits,
+  DEFAULT_CHUNK_LIMITS,
+  type PlannedChunk,
+  Planner,
+  spreadOver,
+} from "../../src/batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../../src/batch/split.ts";
 
 /** A file of lines, each `<route>:<filler>`, some with blank lines before them. */
@@ -16,7 +22,7 @@ const drawnLines = fc.array(
     filler: fc.nat({ max: 20 }),
     blanksBefore: fc.oneof(fc.constant(0), fc.constant(0), fc.nat({ max: 30 })),
   }),
-  { maxLength: 40 },
+  { maxLength: 120 },
 );
 
 const fileOf = (lines: readonly Drawn[], hasFinalNewline: boolean) =>
@@ -33,7 +39,7 @@ function split(bytes: Buffer, from: { start: number; firstLine: number }): Split
 
 const routeOf = (line: SplitLine) => line.bytes!.toString("latin1", 0, 1);
 
-function plan(lines: readonly SplitLine[], limits: { maxLines: number; maxBytes: number }) {
+function plan(lines: readonly SplitLine[], limits: ChunkLimits) {
   const planner = new Planner(limits);
   for (const line of lines) {
     const route = routeOf(line);
@@ -49,17 +55,15 @@ const bytesIn = (chunk: PlannedChunk) =>
   chunk.extents.reduce((sum, extent) => sum + extent.end - extent.start, 0);
 
 describe("for any mix of routes, sizes, blank lines and limits", () => {
-  const limits = fc.record({
-    maxLines: fc.integer({ min: 1, max: 8 }),
-    maxBytes: fc.integer({ min: 1, max: 120 }),
-  });
+  const limits = fc
+    .record({
+      unitLines: fc.integer({ min: 1, max: 4 }),
+      joinedCount: fc.integer({ min: 1, max: 4 }),
+      maxBytes: fc.integer({ min: 1, max: 240 }),
+    })
+    .map(({ joinedCount, ...limit }) => ({ ...limit, maxLines: joinedCount * limit.unitLines }));
   const holds = (
-    check: (
-      chunks: PlannedChunk[],
-      lines: SplitLine[],
-      file: Buffer,
-      limit: { maxLines: number; maxBytes: number },
-    ) => void,
+    check: (chunks: PlannedChunk[], lines: SplitLine[], file: Buffer, limit: ChunkLimits) => void,
   ) =>
     fc.assert(
       fc.property(drawnLines, fc.boolean(), limits, (drawn, hasFinalNewline, limit) => {
@@ -92,8 +96,9 @@ describe("for any mix of routes, sizes, blank lines and limits", () => {
   });
 
   test("a chunk keeps its limits, blank lines included, unless a single line is longer", () => {
-    holds((chunks, _lines, _file, { maxLines, maxBytes }) => {
+    holds((chunks, _lines, _file, { unitLines, maxLines, maxBytes }) => {
       for (const chunk of chunks) {
+        expect(chunk.extents.length).toBeLessThanOrEqual(unitLines);
         expect(chunk.lineCount).toBeLessThanOrEqual(maxLines);
         if (chunk.lineCount > 1) expect(bytesIn(chunk)).toBeLessThanOrEqual(maxBytes);
       }
@@ -111,7 +116,7 @@ describe("for any mix of routes, sizes, blank lines and limits", () => {
 
 test("neighbouring lines of a route are one extent, so that they are one read", () => {
   const lines = split(Buffer.from("a:1\na:2\n\na:3\nb:4\na:5\n"), { start: 0, firstLine: 1 });
-  expect(plan(lines, { maxLines: 100, maxBytes: 100 })).toEqual([
+  expect(plan(lines, { unitLines: 100, maxLines: 100, maxBytes: 100 })).toEqual([
     {
       number: 0,
       model: "model-a",
@@ -131,7 +136,7 @@ test("neighbouring lines of a route are one extent, so that they are one read", 
 });
 
 test("all chunks of a route go by one name, whichever of its models their lines ask for", () => {
-  const planner = new Planner({ maxLines: 2, maxBytes: 1_000 });
+  const planner = new Planner({ unitLines: 2, maxLines: 2, maxBytes: 1_000 });
   const models = ["a", "other", "alias-of-a", "alias-of-a", "a", "other", "alias-of-a"];
   for (const [i, model] of models.entries()) {
     const routeKey = model === "other" ? "2" : "1";
@@ -150,8 +155,31 @@ test("all chunks of a route go by one name, whichever of its models their lines 
   ]);
 });
 
+const smallLines = (count: number): PlannedChunk[] => {
+  const planner = new Planner(DEFAULT_CHUNK_LIMITS);
+  for (let i = 0; i < count; i++) {
+    const place = { number: i + 1, start: i * 150, end: (i + 1) * 150 };
+    planner.add({ ...place, model: "m", routeKey: "r", isSampled: false, shift: 0 });
+  }
+  return [...planner.finish().chunks];
+};
+
+test("the chunks of a long file are large, those of a short file are not, and eight workers end together", () => {
+  const long = smallLines(50_000);
+  expect(long.length).toBeLessThan(60);
+  expect(long[0]!.lineCount).toBe(2_048);
+  let left = 50_000;
+  for (const { lineCount, extents } of long) {
+    expect(extents).toHaveLength(1);
+    expect(lineCount).toBeLessThanOrEqual(Math.max(512, Math.ceil(left / 16 / 512) * 512));
+    left -= lineCount;
+  }
+  expect(left).toBe(0);
+  for (const { lineCount } of smallLines(15_000)) expect(lineCount).toBeLessThanOrEqual(512);
+});
+
 test("a file without lines has no chunks", () => {
-  expect(new Planner({ maxLines: 1, maxBytes: 1 }).finish().chunks).toEqual([]);
+  expect(new Planner({ unitLines: 1, maxLines: 1, maxBytes: 1 }).finish().chunks).toEqual([]);
 });
 
 test("a sample has as many lines as were asked for, spread over the file, in chunks that come first", () => {
@@ -163,7 +191,7 @@ test("a sample has as many lines as were asked for, spread over the file, in chu
     fc.property(drawn, ({ total, part }) => {
       const count = Math.max(1, Math.floor(total * part));
       const isChosen = spreadOver(total, count);
-      const planner = new Planner({ maxLines: 7, maxBytes: 1_000 });
+      const planner = new Planner({ unitLines: 7, maxLines: 28, maxBytes: 1_000 });
       for (let i = 0; i < total; i++) {
         const line = { number: i + 1, start: i * 10, end: i * 10 + 10, model: "m", routeKey: "r" };
         planner.add({ ...line, isSampled: isChosen(i), shift: 0 });
@@ -191,7 +219,7 @@ test("a sample has as many lines as were asked for, spread over the file, in chu
 });
 
 test("the marks of a file are few, in order, and at even distances", () => {
-  const planner = new Planner({ maxLines: 512, maxBytes: 1_000_000 });
+  const planner = new Planner({ ...DEFAULT_CHUNK_LIMITS, maxBytes: 1_000_000 });
   const lineBytes = 3_000;
   for (let i = 0; i < 50_000; i++) {
     const place = { number: i + 1, start: i * lineBytes, end: (i + 1) * lineBytes };

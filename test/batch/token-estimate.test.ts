@@ -1,10 +1,13 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { estimateTokens } from "../../src/batch/token-estimate.ts";
-import { injuredJson, jsonText } from "../support/json-arbitraries.ts";
+import { parseLine } from "../../src/batch/line.ts";
+import { answerTokensOf, estimateInputTokens } from "../../src/batch/token-estimate.ts";
+import { answerTokens } from "../support/answer-tokens.ts";
 
-const estimate = (body: unknown) =>
-  estimateTokens(Buffer.from(typeof body === "string" ? body : JSON.stringify(body)));
+function estimate(request: unknown): number {
+  const body = Buffer.from(typeof request === "string" ? request : JSON.stringify(request));
+  return estimateInputTokens(body.length) + answerTokens(body);
+}
 const prompt = { model: "m", messages: [{ role: "user", content: "How many are there?" }] };
 const promptTokens = (body: unknown) => Math.ceil(Buffer.byteLength(JSON.stringify(body)) / 4);
 
@@ -26,6 +29,12 @@ describe("the tokens that a request may cost", () => {
     expect(estimate(body)).toBe(promptTokens(body) + 400);
     const other = { ...prompt, max_completion_tokens: 50, max_tokens: 400 };
     expect(estimate(other)).toBe(promptTokens(other) + 400);
+  });
+
+  test("are those of a request without a limit when a maximum is too long to read", () => {
+    const body = (maximum: string) => `{"model":"m","max_tokens":${maximum}}`;
+    const long = body(`0.${"0".repeat(40)}1`);
+    expect(estimate(long) - Math.ceil(long.length / 4)).toBe(1_000_000);
   });
 
   test("allow for a modest answer when no maximum is set, or none that is one", () => {
@@ -57,6 +66,13 @@ const request = fc.record(
   { requiredKeys: ["messages"] },
 );
 
+const jsonObject = fc
+  .dictionary(
+    fc.constantFrom("n", "max_tokens", "max_completion_tokens", "max_output_tokens", "model", "a"),
+    fc.oneof(count, fc.jsonValue()),
+  )
+  .map((object) => JSON.stringify(object));
+
 test("any request: more bytes, a higher maximum and more choices never cost less", () => {
   fc.assert(
     fc.property(request, fc.string(), (body, more) => {
@@ -71,13 +87,19 @@ test("any request: more bytes, a higher maximum and more choices never cost less
   );
 });
 
-test("any bytes: an estimate is a whole number of at least a quarter of them", () => {
-  const bytes = fc.oneof(jsonText, injuredJson).map((text) => Buffer.from(text));
+test("any request has the same estimate as a line, as an interactive request, and in pieces", () => {
   fc.assert(
-    fc.property(fc.oneof(bytes, fc.uint8Array().map(Buffer.from)), (body) => {
-      const tokens = estimateTokens(body);
-      expect(Number.isSafeInteger(tokens)).toBe(true);
-      expect(tokens).toBeGreaterThanOrEqual(Math.max(1, body.length / 4));
+    fc.property(jsonObject, fc.integer({ min: 1, max: 64 }), (text, stepBytes) => {
+      const body = Buffer.from(text);
+      const line = parseLine(Buffer.from(`{"body":${text}}`))!;
+      expect(answerTokensOf(line)).toBe(answerTokens(body));
+      expect(answerTokens(body, stepBytes)).toBe(answerTokens(body));
     }),
   );
+});
+
+test("a long request counts the maximum that stands behind its prompt", () => {
+  const messages = [{ role: "user", content: "x".repeat(300_000) }];
+  const body = { model: "m", messages, max_tokens: 5_000, n: 2 };
+  expect(estimate(body)).toBe(promptTokens(body) + 10_000);
 });

@@ -1,9 +1,11 @@
 import { describe, expect, test } from "vitest";
+import { factsIfJson } from "../../src/batch/answer-facts.ts";
 import { NO_USAGE, type Usage } from "../../src/batch/batch.ts";
-import { addUsage, usageIfJson } from "../../src/batch/usage.ts";
+import { addUsage } from "../../src/batch/usage.ts";
 
 const usageIn = (answer: unknown) =>
-  usageIfJson(Buffer.from(typeof answer === "string" ? answer : JSON.stringify(answer)));
+  factsIfJson(Buffer.from(typeof answer === "string" ? answer : JSON.stringify(answer)))?.usage ??
+  null;
 
 const counted = (partial: Partial<Usage>): Usage => ({ ...NO_USAGE, ...partial });
 
@@ -79,6 +81,7 @@ describe("the tokens of an answer", () => {
     { usage: [] },
     { usage: { prompt_tokens: "9", completion_tokens: -1, total_tokens: 1.5 } },
     { usage: { prompt_tokens: 1e300 } },
+    { usage: { prompt_tokens: 1_000_000_001, total_tokens: Number.MAX_SAFE_INTEGER } },
     { error: { usage: { prompt_tokens: 4 } } },
   ])("are zero when it reports none that counts: %j", (answer) => {
     expect(usageIn(answer)).toEqual(NO_USAGE);
