@@ -30,10 +30,12 @@ export const TAKES_EFFECT: Readonly<Record<keyof Config, Effect>> = {
   auth: "at_once",
   audit: "at_once",
   projects: "at_once",
+  locations: "at_once",
   upstreams: "at_once",
   default_model: "at_once",
   tracing: "after_restart",
   webhooks: "at_once",
+  deliveries: "at_once",
   prices: "at_once",
   engine: "after_restart",
 };

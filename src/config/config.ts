@@ -3,8 +3,11 @@
  * unset variable and wrong value is reported with its path. The server must never start on a configuration with a
  * problem. No other module reads the environment.
  */
+import { accessSync, constants } from "node:fs";
+import { delimiter, join } from "node:path";
 import { certificateProblems } from "./certificates.ts";
 import { type Environment, readConfigFile } from "./file.ts";
+import { locationProblems, programProblems } from "./locations.ts";
 import { type Overrides, overridesFrom } from "./overrides.ts";
 import { describeIssue } from "./problems.ts";
 import { type Config, ConfigFile } from "./schema.ts";
@@ -39,8 +42,36 @@ function load(
   const parsed = parseConfig(change(file, problems));
   if (!parsed.ok) return { ok: false, problems: [...problems, ...parsed.problems] };
   problems.push(...certificateProblems(parsed.config));
+  problems.push(...programProblems(parsed.config, (program) => isInPath(program, env)));
   return problems.length > 0 ? { ok: false, problems } : parsed;
 }
+
+function isInPath(program: string, env: Environment): boolean {
+  const folders = (env["PATH"] ?? "").split(delimiter).filter((folder) => folder !== "");
+  return folders.some((folder) => {
+    try {
+      accessSync(join(folder, program), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+/** The variables that programs get which batchd starts: how to find others, and how to reach the network. */
+const PROGRAM_VARIABLES = [
+  ...["PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR"],
+  ...["http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "all_proxy", "ALL_PROXY"],
+];
+
+/** Returns the environment of programs that batchd starts. It has no secret of batchd's own. */
+export const programEnvironment = (env: Environment = process.env): Record<string, string> =>
+  Object.fromEntries(
+    PROGRAM_VARIABLES.flatMap((name) => {
+      const value = env[name];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
 
 /** Returns the path of the file that {@link loadConfig} reads; null when none is named. */
 export const configFile = (flags: Overrides, env: Environment = process.env): string | null =>
@@ -101,6 +132,10 @@ function crossChecks(config: Config): string[] {
     new Set(names.filter((each, i) => names.indexOf(each) !== i));
   return [
     ...storageProblems(config.storage, config.limits.max_upload_bytes),
+    ...locationProblems(config),
+    ...[...repeated(config.locations.map((location) => location.name))].map(
+      (each) => `locations: two of them are named "${each}"`,
+    ),
     ...[...repeated(config.upstreams.map((upstream) => upstream.name))].map(
       (each) => `upstreams: two of them are named "${each}"`,
     ),

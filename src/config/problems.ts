@@ -21,7 +21,8 @@ export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): strin
       (key) => `${pathText([...issue.path, key])}: unknown key${suggestion(key, known)}`,
     );
   }
-  if (issue.code === "invalid_type" && issue.input === undefined) {
+  const isMissing = issue.code === "invalid_type" || issue.code === "invalid_value";
+  if (isMissing && issue.input === undefined) {
     return [`${pathText(issue.path)}: required`];
   }
   return [`${pathText(issue.path)}: ${issue.message}`];
@@ -52,4 +53,6 @@ function keysAt(schema: z.ZodType, path: readonly PropertyKey[]): string[] {
 type Alternatives = readonly Exclude<JsonSchema, boolean>[];
 
 const alternatives = (schema: JsonSchema): Alternatives =>
-  typeof schema === "boolean" ? [] : [schema, ...(schema.anyOf ?? []).flatMap(alternatives)];
+  typeof schema === "boolean"
+    ? []
+    : [schema, ...[...(schema.anyOf ?? []), ...(schema.oneOf ?? [])].flatMap(alternatives)];

@@ -5,12 +5,13 @@
  * The descriptions are the text of `docs/configuration.md`. In `meta`, `left_out` explains a missing optional key
  * without a default. `unit` is the unit of a number, and `example` is a value as the file has it.
  */
-import { isIP } from "node:net";
 import { z } from "zod";
 import { EVENT_TYPES } from "../contract/event.ts";
 import { DEFAULT_SCOPES, Scope } from "../contract/scope.ts";
 import { completionWindowMs, DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { LOG_LEVELS } from "../telemetry/log.ts";
+import { DELIVERIES } from "./deliveries.ts";
+import { LocationEntry } from "./locations.ts";
 import { Prices } from "./prices.ts";
 import { ProjectEntry } from "./projects.ts";
 import { STORAGE } from "./storage.ts";
@@ -19,6 +20,7 @@ import {
   bytes,
   databaseUrl,
   graceSeconds,
+  host,
   httpUrl,
   int,
   leaseSeconds,
@@ -46,15 +48,6 @@ const hasNoCredentials = (text: string) => {
   const url = URL.parse(text);
   return url === null || url.username + url.password === "";
 };
-
-const isHost = (text: string) =>
-  isIP(text.replace(/^\[(.*)\]$/, "$1")) !== 0 ||
-  (!/[:/?#@\\\s]/.test(text) && URL.canParse(`http://${text}`));
-
-/** A host name or an address. IPv6 may have the brackets of a URL. */
-const host = z
-  .string()
-  .refine(isHost, "expected a host name or an address, without scheme, port and path");
 
 const completionWindow = z
   .string()
@@ -118,6 +111,15 @@ const SERVER = z.strictObject({
   port: int(0, 65_535)
     .default(8080)
     .describe("Port to listen on. `0` takes any free one; the line on standard output says which."),
+  allowed_hosts: z
+    .array(z.string().regex(/^[\w.*:[\]-]{1,255}$/, "a host name such as batchd.example.com"))
+    .default([])
+    .meta({
+      description:
+        "Names by which clients reach a server without keys, beside its addresses and `localhost`: the `Host` that a proxy in front of it passes on. It refuses all other names on `127.0.0.1`, and anywhere once a name is given, so that no page of another site reaches it ([why](operating.md#without-keys)). `*` allows every name.",
+      example: "[batchd.example.com]",
+      left_out: "none",
+    }),
 });
 
 const LIMITS = z.strictObject({
@@ -292,6 +294,12 @@ export const ConfigFile = z.strictObject({
         "One JSON line for who did what to which object. [`projects.md`](projects.md#audit-log) says what is in it.",
       left_out: "no audit log",
     }),
+  locations: z
+    .array(LocationEntry)
+    .default([])
+    .describe(
+      "Places outside of batchd that batches read their input from and write their results to. [`locations.md`](locations.md) says what each kind needs, and what clients can reach.",
+    ),
   upstreams: z
     .array(UpstreamEntry)
     .default([])
@@ -313,6 +321,9 @@ export const ConfigFile = z.strictObject({
     left_out: "no traces",
   }),
   webhooks: WEBHOOKS.prefault({}).describe("Whom to tell when a batch is final."),
+  deliveries: DELIVERIES.prefault({}).describe(
+    "Results on their way to places outside. [`deliveries.md`](deliveries.md) says how clients ask for them.",
+  ),
   engine: ENGINE.prefault({}).describe("How long running requests get when work has to stop."),
 });
 

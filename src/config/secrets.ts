@@ -3,6 +3,7 @@
  * that may be one. A plain header (a date, a media type, a word) must stay off the list, because a model may well write
  * the same text.
  */
+import type { LocationConfig } from "./locations.ts";
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
 
@@ -28,6 +29,14 @@ export function upstreamSecrets(config: UpstreamConfig): string[] {
   ]);
 }
 
+/** The keys of a location whose values are secrets. */
+const LOCATION_SECRETS = ["secret_access_key", "session_token", "password", "token"];
+
+export const locationSecrets = (config: LocationConfig): string[] =>
+  Object.entries(config).flatMap(([key, value]) =>
+    LOCATION_SECRETS.includes(key) && typeof value === "string" ? [value] : [],
+  );
+
 /** Returns the secrets of the whole configuration. A key that is given as a hash cannot leak. */
 export const configSecrets = (config: Config): string[] =>
   unique([
@@ -36,6 +45,8 @@ export const configSecrets = (config: Config): string[] =>
       (text) => text !== undefined,
     ),
     ...databaseSecrets(config),
+    ...(config.deliveries.credentials_key === undefined ? [] : [config.deliveries.credentials_key]),
+    ...config.locations.flatMap(locationSecrets),
     ...(config.auth?.keys ?? []).map(({ key }) => key).filter((key) => !key.startsWith("sha256:")),
     ...config.webhooks.endpoints.flatMap(({ secret, url }) => {
       const parsed = URL.parse(url);

@@ -1,4 +1,5 @@
 /** The types of single values in a configuration. */
+import { isIP } from "node:net";
 import { z } from "zod";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
@@ -84,3 +85,12 @@ export const databaseUrl = z.url({
   protocol: /^postgres(?:ql)?$/,
   error: "expected an address such as postgres://user:password@host:5432/database",
 });
+
+const isHost = (text: string) =>
+  isIP(text.replace(/^\[(.*)\]$/, "$1")) !== 0 ||
+  (!/[:/?#@\\\s]/.test(text) && URL.canParse(`http://${text}`));
+
+/** A host name or an address. IPv6 may have the brackets of a URL. */
+export const host = z
+  .string()
+  .refine(isHost, "expected a host name or an address, without scheme, port and path");

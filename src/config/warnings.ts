@@ -2,12 +2,11 @@
  * Warns about values that are allowed and probably mistakes, in one sentence each. The checks must never open a
  * connection.
  */
-import { isIP } from "node:net";
+import { statSync } from "node:fs";
+import type { LocationConfig } from "./locations.ts";
+import { isLoopback } from "./loopback.ts";
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
-
-const isLoopback = (host: string) =>
-  host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
 
 /** A process with the role `api` needs no upstream to create batches. */
 export function configWarnings(config: Config, role: "all" | "api" | "worker" = "all"): string[] {
@@ -23,8 +22,24 @@ export function configWarnings(config: Config, role: "all" | "api" | "worker" = 
       "no upstream is configured, so every batch will fail with model_not_found: start with --upstream URL or --config FILE",
     );
   }
-  return [...warnings, ...config.upstreams.flatMap(baseUrlWarnings), ...modelWarnings(config)];
+  return [
+    ...warnings,
+    ...config.locations.flatMap(locationWarnings),
+    ...config.upstreams.flatMap(baseUrlWarnings),
+    ...modelWarnings(config),
+  ];
 }
+
+/** A share may be mounted later, so a missing folder refuses no start. */
+function locationWarnings(location: LocationConfig): string[] {
+  if (location.kind !== "folder" || isFolder(location.path)) return [];
+  return [
+    `there is no folder ${location.path} for the location ${location.name}: is a share not mounted?`,
+  ];
+}
+
+const isFolder = (path: string) =>
+  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 
 /** Matches the path of an endpoint at the end of an address. batchd appends the path itself. */
 const ENDPOINT_PATH =

@@ -1,6 +1,9 @@
 /** The schemas of files, and the purposes for which a client may upload one. */
 import { z } from "zod";
+import { ExpiresAfter } from "./expires-after.ts";
+import { InputPlace } from "./input-place.ts";
 import { pageOf } from "./page.ts";
+import { UnixSeconds } from "./unix-seconds.ts";
 
 /** The longest name of a file, in characters. */
 export const FILENAME_MAX_LENGTH = 512;
@@ -31,7 +34,14 @@ export const DOWNLOADABLE_PURPOSES: readonly FilePurpose[] = [
   "fine-tune-results",
 ];
 
-const UnixSeconds = z.int().describe("Unix seconds.");
+/** The request for a file that is copied from a location. */
+export const CopyFile = z
+  .strictObject({
+    purpose: z.literal("batch"),
+    expires_after: ExpiresAfter.nullable().optional(),
+    x_batchd: z.strictObject({ input: InputPlace }),
+  })
+  .meta({ id: "CopyFile" });
 
 export const FileObject = z
   .object({

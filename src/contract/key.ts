@@ -3,6 +3,7 @@ import { z } from "zod";
 import { pageOf } from "./page.ts";
 import { DEFAULT_SCOPES, Scope } from "./scope.ts";
 import { boundedText } from "./text.ts";
+import { UnixSeconds } from "./unix-seconds.ts";
 
 /** The longest name of a key or a project that is made at run time, in characters. */
 const NAME_MAX_LENGTH = 64;
@@ -17,8 +18,6 @@ export const Name = boundedText(NAME_MAX_LENGTH).regex(
 
 /** The project of a key that names none. */
 export const DEFAULT_PROJECT = "default";
-
-const UnixSeconds = z.int().describe("Unix seconds.");
 
 const Scopes = z
   .array(Scope)

@@ -21,9 +21,11 @@ import {
   PROJECT_EXAMPLE,
   PUT_PROJECT_EXAMPLE,
   pageExample,
+  UPSTREAM_EXAMPLE,
 } from "./openapi-examples.ts";
 import { pageQuery } from "./page.ts";
 import { DeletedProject, ProjectObject, ProjectPage, PutProject } from "./project.ts";
+import { UpstreamList } from "./upstream.ts";
 
 export const ADMIN_PATHS: ZodOpenApiPathsObject = {
   "/v1/admin/keys": {
@@ -119,10 +121,28 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
         path: z.object({ project_id: z.string().meta({ example: PROJECT_EXAMPLE.id }) }),
       },
       responses: {
-        "200": answer("The deletion has begun.", DeletedProject, {
-          deleted: DELETED_PROJECT_EXAMPLE,
-        }),
+        "200": answer(
+          "The deletion has begun. A repeated request gets the same answer for an hour.",
+          DeletedProject,
+          { deleted: DELETED_PROJECT_EXAMPLE },
+        ),
+        "404": PROJECT_NOT_FOUND,
         "409": PROJECT_CONFLICT,
+        ...COMMON_FAILURES,
+      },
+    },
+  },
+  "/v1/admin/upstreams": {
+    get: {
+      operationId: "listUpstreams",
+      tags: ["Administration"],
+      summary: "List the upstreams with their condition, at all servers together",
+      description:
+        "Each server reports its figures to the others every three seconds. A server without keys answers everyone who reaches it.",
+      responses: {
+        "200": answer("The upstreams, by name.", UpstreamList, {
+          upstreams: { object: "list", data: [UPSTREAM_EXAMPLE] },
+        }),
         ...COMMON_FAILURES,
       },
     },

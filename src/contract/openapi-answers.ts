@@ -71,7 +71,7 @@ const UNAUTHORIZED = failure(
 );
 const FORBIDDEN = failure(
   "Forbidden",
-  "The key does not have the scope that the route asks for.",
+  "The key does not have the scope that the route asks for, or a page of another site asks a server without keys to change something.",
   errorExample(
     "You have insufficient permissions for this operation. Missing scopes: write. Ask the operator of this server for a key that has it.",
     { code: "missing_scope" },
@@ -192,7 +192,7 @@ export const IDEMPOTENCY_FAILURES = {
   "409": withHeaders(
     failure(
       "KeyInUse",
-      "A request with this `Idempotency-Key` is being carried out. The answer says `x-should-retry: true` and `retry-after: 1`.",
+      "A request with this `Idempotency-Key` is being carried out; the answer says `x-should-retry: true` and `retry-after: 1`. Or the state of things does not allow it, with `x-should-retry: false`.",
       errorExample("A request with the Idempotency-Key 'nightly' is being carried out.", {
         param: "Idempotency-Key",
         code: "idempotency_key_in_use",
@@ -213,7 +213,7 @@ export const IDEMPOTENCY_FAILURES = {
 const REFUSED = withHeaders(
   failure(
     "Refused",
-    "The request never got as far as its route: the path has no such method (405), the request did not arrive in time (408), or its headers are too long (431).",
+    "The request never got as far as its route: the path has no such method (405), the request did not arrive in time (408), the server has no keys and does not know the name in `Host` (421), or the headers are too long (431).",
     errorExample(
       "Not allowed to PUT on /v1/batches. (HINT: Perhaps you meant to use a different HTTP method?)",
     ),

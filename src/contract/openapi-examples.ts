@@ -1,13 +1,15 @@
 /** The examples in the OpenAPI document: one batch of one file, in the order in which a client meets them. */
 
 import type { z } from "zod";
-import type { BatchObject, CreateBatch } from "./batch.ts";
+import type { BatchObject } from "./batch.ts";
+import type { CreateBatch } from "./create-batch.ts";
 import type { ErrorEnvelope } from "./error.ts";
 import type { DeletedFile, FileObject } from "./file.ts";
 import type { CreatedKey, CreateKey, DeletedKey, KeyObject } from "./key.ts";
 import type { ModelObject } from "./model.ts";
 import type { DeletedProject, ProjectObject, PutProject } from "./project.ts";
 import type { CompleteUpload, CreateUpload, UploadObject, UploadPartObject } from "./upload.ts";
+import type { UpstreamObject } from "./upstream.ts";
 import type { UsageList } from "./usage.ts";
 
 const CREATED_AT = 1_767_225_600;
@@ -82,6 +84,31 @@ export const DELETED_PROJECT_EXAMPLE: z.infer<typeof DeletedProject> = {
   id: PROJECT_EXAMPLE.id,
   object: "project",
   deleted: true,
+};
+
+export const UPSTREAM_EXAMPLE: UpstreamObject = {
+  object: "upstream",
+  name: "gpu-1",
+  models: ["llama-3-8b", "gpt-4o-mini"],
+  servers: 2,
+  circuit: "closed",
+  unavailable: null,
+  held: [],
+  max_concurrency: 256,
+  concurrency_limit: 192,
+  in_flight: { batch: 190, interactive: 2 },
+  waiting: 31,
+  attempts: { answered: 48_211, rate_limited: 12, overloaded: 0, failed: 3 },
+  latency_seconds: { p50: 2.5, p95: 10 },
+  requests_per_minute: { limit: 6_000, used: 5_412 },
+  tokens_per_minute: null,
+  schedule: {
+    time_zone: "Europe/Berlin",
+    windows: [{ days: ["mon", "tue", "wed", "thu", "fri"], from: "20:00", to: "06:00" }],
+    open: true,
+    concurrency: 256,
+    next: { at: CREATED_AT + 3_600, concurrency: 0 },
+  },
 };
 
 export const CREATE_UPLOAD_EXAMPLE: z.infer<typeof CreateUpload> = {
@@ -176,6 +203,7 @@ const NEW_BATCH: BatchObject = {
     from: null,
     retried_by: [],
     sample: null,
+    deduplicated: null,
     cost: null,
   },
 };

@@ -1,8 +1,9 @@
 /** The routes of files, for the OpenAPI document. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
-import { EXPIRES_AFTER_SECONDS } from "./batch.ts";
+import { EXPIRES_AFTER_SECONDS } from "./expires-after.ts";
 import {
+  CopyFile,
   DeletedFile,
   FILE_PAGE,
   FileObject,
@@ -30,6 +31,7 @@ import {
 } from "./openapi-examples.ts";
 import { RANGE_HEADERS, TRACKING_HEADERS } from "./openapi-headers.ts";
 import { pageQuery } from "./page.ts";
+import { RESULT_FORMATS } from "./results.ts";
 
 const fileId = z.object({ file_id: z.string().meta({ example: FILE_EXAMPLE.id }) });
 
@@ -44,6 +46,21 @@ const FileForm = z.object({
     .optional(),
 });
 
+const COPY_FILE_EXAMPLE = {
+  purpose: "batch",
+  x_batchd: { input: { location: "share", path: "in/nightly.jsonl.gz" } },
+};
+
+const BYTES = bytesAnswer("The bytes, or the table.", OUTPUT_LINE_EXAMPLE);
+const WHOLE_FILE = {
+  ...BYTES,
+  content: {
+    ...BYTES.content,
+    "text/csv": { schema: z.string(), example: '"custom_id","line","status","text"' },
+    "application/vnd.apache.parquet": { schema: z.string().meta({ format: "binary" }) },
+  },
+};
+
 export const FILE_PATHS: ZodOpenApiPathsObject = {
   "/v1/files": {
     post: {
@@ -54,9 +71,16 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
         "The input of a batch has the purpose `batch` and holds one request a line:",
         `\`\`\`json\n${INPUT_LINE_EXAMPLE}\`\`\``,
         "The parts may come in any order, with or without a `Content-Length`. Only the first line is checked now; the batch checks the rest.",
+        "A body of JSON names a file in a location instead, which is copied.",
       ].join("\n\n"),
       requestParams: { header: IdempotencyHeader },
-      requestBody: { required: true, content: { "multipart/form-data": { schema: FileForm } } },
+      requestBody: {
+        required: true,
+        content: {
+          "multipart/form-data": { schema: FileForm },
+          "application/json": { schema: CopyFile, example: COPY_FILE_EXAMPLE },
+        },
+      },
       responses: {
         "200": answerOnce("The file.", FileObject, { file: FILE_EXAMPLE }),
         "400": BAD_REQUEST,
@@ -114,9 +138,15 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
       tags: ["Files"],
       summary: "Download a file",
       description:
-        "Lines of an output file are in the order of the input, and so are those of an error file.",
+        "Lines of an output file are in the order of the input, and so are those of an error file. With `format`, a result file comes as a table with a row for each line: docs/data.md has the columns.",
       requestParams: {
         path: fileId,
+        query: z.object({
+          format: z.enum(RESULT_FORMATS).default("jsonl").meta({
+            description:
+              "`csv` and `parquet` are for files of purpose `batch_output`. A table has no length and no ranges.",
+          }),
+        }),
         header: z.object({
           range: z
             .string()
@@ -129,7 +159,7 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
         }),
       },
       responses: {
-        "200": bytesAnswer("The bytes.", OUTPUT_LINE_EXAMPLE),
+        "200": WHOLE_FILE,
         "206": bytesAnswer(
           "The range of bytes that was asked for.",
           OUTPUT_LINE_EXAMPLE.slice(0, 41),

@@ -1,15 +1,9 @@
 /** All routes, with the requests that they take and the answers that they give. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
-import {
-  BATCH_PAGE,
-  BatchObject,
-  BatchPage,
-  batchFilters,
-  CreateBatch,
-  DeletedBatch,
-  UpdateBatch,
-} from "./batch.ts";
+import { BatchObject, BatchPage, DeletedBatch } from "./batch.ts";
+import { BATCH_PAGE, batchFilters } from "./batch-list.ts";
+import { CreateBatch, UpdateBatch } from "./create-batch.ts";
 import { IdempotencyHeader } from "./idempotency.ts";
 import { ModelList, ModelObject } from "./model.ts";
 import { ADMIN_PATHS } from "./openapi-admin.ts";
@@ -27,6 +21,7 @@ import {
   MODEL_NOT_FOUND,
   textAnswer,
 } from "./openapi-answers.ts";
+import { DELIVERY_PATHS } from "./openapi-deliveries.ts";
 import {
   BATCH_EXAMPLES,
   CREATE_BATCH_EXAMPLE,
@@ -327,6 +322,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   ...UPLOAD_PATHS,
   ...BATCH_PATHS,
   ...RESULT_PATHS,
+  ...DELIVERY_PATHS,
   ...INTERACTIVE_PATHS,
   ...MODEL_PATHS,
   ...ADMIN_PATHS,

@@ -31,9 +31,15 @@ export const ROUTE_SCOPES = {
   "GET /v1/batches/:id/errors": ["read"],
   "GET /v1/batches/:id/lines": ["read"],
   "GET /v1/batches/:id/failures": ["read"],
+  "GET /v1/batches/:id/progress": ["read"],
+  "GET /v1/batches/:id/run": ["read"],
   "POST /v1/batches/:id/cancel": ["write"],
   "POST /v1/batches/:id/pause": ["write"],
   "POST /v1/batches/:id/resume": ["write"],
+  "POST /v1/batches/:id/deliveries": ["write"],
+  "GET /v1/batches/:id/deliveries": ["read"],
+  "GET /v1/batches/:id/deliveries/:delivery": ["read"],
+  "POST /v1/batches/:id/deliveries/:delivery/cancel": ["write"],
   // Who administers all projects sees what each of them used.
   "GET /v1/usage": ["read", "admin"],
   // Chat programs list the models before they send a request.
@@ -51,7 +57,11 @@ export const ROUTE_SCOPES = {
   "POST /v1/admin/projects": ["admin"],
   "GET /v1/admin/projects": ["admin"],
   "DELETE /v1/admin/projects/:id": ["admin"],
+  "GET /v1/admin/upstreams": ["admin"],
 } as const satisfies Readonly<Record<string, readonly [Scope, ...Scope[]]>>;
+
+/** The routes that need no scope on a server without keys, where everyone is the operator and `/metrics` says as much. */
+export const OPEN_WITHOUT_KEYS: readonly string[] = ["GET /v1/admin/upstreams"];
 
 /** The paths that have a row for the method. */
 export type ScopedPath<Method extends string> = keyof typeof ROUTE_SCOPES extends infer Route

@@ -1,8 +1,9 @@
 /** The schemas of uploads, which bring a large file in parts. */
 import { z } from "zod";
-import { ExpiresAfter } from "./batch.ts";
+import { ExpiresAfter } from "./expires-after.ts";
 import { FILENAME_MAX_LENGTH, FileObject, FilePurpose, UPLOAD_PURPOSES } from "./file.ts";
 import { boundedText, ID_MAX_LENGTH } from "./text.ts";
+import { UnixSeconds } from "./unix-seconds.ts";
 
 /** An upload is completed within this time, or expires. */
 export const UPLOAD_LIFETIME_MS = 60 * 60 * 1000;
@@ -43,8 +44,6 @@ export const CompleteUpload = z
       .describe("MD5 of the whole file, in hexadecimal. When given, it must match."),
   })
   .meta({ id: "CompleteUpload" });
-
-const UnixSeconds = z.int().describe("Unix seconds.");
 
 export const UploadObject = z
   .object({

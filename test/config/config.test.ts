@@ -51,7 +51,7 @@ describe("without any configuration", () => {
     expect(loadConfig({}, {})).toEqual({
       ok: true,
       config: {
-        server: { host: "127.0.0.1", port: 8080 },
+        server: { host: "127.0.0.1", port: 8080, allowed_hosts: [] },
         data_dir: "./data",
         storage: {
           ...{ type: "folder", prefix: "batchd/", checksums: true, force_path_style: false },
@@ -61,6 +61,7 @@ describe("without any configuration", () => {
         database: { pool_size: 10, listen: true },
         log_level: "info",
         projects: [],
+        locations: [],
         prices: [],
         limits: {
           max_file_bytes: 209_715_200,
@@ -75,6 +76,7 @@ describe("without any configuration", () => {
         },
         upstreams: [],
         webhooks: { endpoints: [], allow_private_hosts: [] },
+        deliveries: { allow_private_hosts: [], client_buckets: true },
         engine: { drain_grace_seconds: 20, lease_seconds: 30, stop_grace_seconds: 30 },
       },
     });
@@ -100,7 +102,7 @@ upstreams:
       - "*"
     max_concurrency: 256
 `);
-  expect(config.server).toEqual({ host: "0.0.0.0", port: 0 });
+  expect(config.server).toEqual({ host: "0.0.0.0", port: 0, allowed_hosts: [] });
   expect(config.auth?.keys.map((key) => key.project)).toEqual(["search", "default"]);
   expect(config.upstreams).toEqual([
     {

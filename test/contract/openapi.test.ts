@@ -3,33 +3,32 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import type { z } from "zod";
-import {
-  BatchObject,
-  BatchPage,
-  CreateBatch,
-  DeletedBatch,
-  UpdateBatch,
-} from "../../src/contract/batch.ts";
+import { BatchObject, BatchPage, DeletedBatch } from "../../src/contract/batch.ts";
+import { CreateBatch, UpdateBatch } from "../../src/contract/create-batch.ts";
+import { CreateDelivery, DeliveryObject, DeliveryPage } from "../../src/contract/delivery.ts";
 import { ErrorEnvelope } from "../../src/contract/error.ts";
 import { EVENT_TYPES } from "../../src/contract/event.ts";
-import { DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
+import { CopyFile, DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
 import { CreatedKey, CreateKey, DeletedKey, KeyPage } from "../../src/contract/key.ts";
 import { BatchLineList, FailureList } from "../../src/contract/lines.ts";
 import { ModelList, ModelObject } from "../../src/contract/model.ts";
 import { openApiDocument, openApiYaml } from "../../src/contract/openapi.ts";
 import { BatchEventObject } from "../../src/contract/openapi-webhooks.ts";
+import { BatchProgress } from "../../src/contract/progress.ts";
 import {
   DeletedProject,
   ProjectObject,
   ProjectPage,
   PutProject,
 } from "../../src/contract/project.ts";
+import { RunRecord } from "../../src/contract/run.ts";
 import {
   CompleteUpload,
   CreateUpload,
   UploadObject,
   UploadPartObject,
 } from "../../src/contract/upload.ts";
+import { UpstreamList } from "../../src/contract/upstream.ts";
 import { UsageList } from "../../src/contract/usage.ts";
 import { CATALOGUE } from "../../src/errors.ts";
 import { routesOfApp } from "../support/routes.ts";
@@ -40,8 +39,14 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   BatchPage,
   BatchLineList,
   FailureList,
+  BatchProgress,
+  RunRecord,
   CompleteUpload,
+  CopyFile,
   CreateBatch,
+  CreateDelivery,
+  Delivery: DeliveryObject,
+  DeliveryPage,
   UpdateBatch,
   CreatedKey,
   CreateKey,
@@ -61,6 +66,7 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   PutProject,
   Upload: UploadObject,
   UploadPart: UploadPartObject,
+  UpstreamList,
   UsageList,
 };
 
@@ -172,6 +178,7 @@ test("every error that a client can meet has its status somewhere", () => {
   const ranges: Readonly<Record<number, string>> = {
     405: "4XX",
     408: "4XX",
+    421: "4XX",
     431: "4XX",
     500: "5XX",
     503: "5XX",
