@@ -1,0 +1,67 @@
+/**
+ * Converts a result file into a table on a thread of its own. A row of 64 MB, or a group of Parquet, takes longer than the
+ * event loop may be blocked. The thread has one piece at a time, so it runs no further ahead than its reader.
+ */
+import { Worker } from "node:worker_threads";
+import type { TableFormat } from "../contract/results.ts";
+
+/** A message costs some tens of microseconds, so pieces gather to this size. */
+const PIECE_BYTES = 256 * 1024;
+/** A thread that needs more memory ends alone, and the server stays. */
+const MEMORY = { maxOldGenerationSizeMb: 1024 } as const;
+/** The build compiles the thread beside this file. */
+const THREAD = new URL(
+  import.meta.url.endsWith(".ts") ? "./conversion-thread.ts" : "./conversion-thread.js",
+  import.meta.url,
+);
+
+/** Yields the table of the rows in `source`. Throws when the source does, or when it has a line that is no row. */
+export async function* converted(
+  source: AsyncIterable<Buffer>,
+  format: TableFormat,
+): AsyncGenerator<Buffer> {
+  const thread = new Worker(THREAD, { workerData: { format }, resourceLimits: MEMORY });
+  try {
+    for await (const piece of gathered(source)) yield* await answerOf(thread, piece);
+    yield* await answerOf(thread, null);
+  } finally {
+    await thread.terminate();
+  }
+}
+
+async function* gathered(source: AsyncIterable<Buffer>): AsyncGenerator<Uint8Array> {
+  let pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of source) {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes < PIECE_BYTES) continue;
+    yield joined(pieces, bytes);
+    pieces = [];
+    bytes = 0;
+  }
+  if (bytes > 0) yield joined(pieces, bytes);
+}
+
+/** Joins pieces in memory that can be moved to the thread. */
+function joined(pieces: readonly Buffer[], bytes: number): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(bytes);
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.length;
+  }
+  return all;
+}
+
+async function answerOf(thread: Worker, piece: Uint8Array | null): Promise<readonly Buffer[]> {
+  const { promise, resolve, reject } = Promise.withResolvers<readonly Uint8Array<ArrayBuffer>[]>();
+  const ended = (code: number) => reject(new Error(`the conversion ended early (${code})`));
+  thread.once("message", resolve).once("error", reject).once("exit", ended);
+  try {
+    thread.postMessage(piece, piece === null ? [] : [piece.buffer as ArrayBuffer]);
+    return (await promise).map(({ buffer }) => Buffer.from(buffer));
+  } finally {
+    thread.off("message", resolve).off("error", reject).off("exit", ended);
+  }
+}

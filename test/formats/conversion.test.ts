@@ -1,0 +1,198 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import Papa from "papaparse";
+import { afterAll, expect, test } from "vitest";
+import { COLUMNS } from "../../src/formats/columns.ts";
+import { openConversion } from "../../src/formats/conversion.ts";
+import { converted } from "../../src/formats/converted.ts";
+import { NotAResultRow } from "../../src/formats/result-row.ts";
+import { queryTable } from "../support/duckdb.ts";
+import { piecesOf } from "../support/json-arbitraries.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "batchd-tables-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+interface Answer {
+  readonly customId: string;
+  readonly text: string;
+  readonly tokens: number;
+}
+
+/** Returns one row of a result file; the number of its line is in its id. */
+const rowOf = ({ customId, text, tokens }: Answer, at: number): string =>
+  `${JSON.stringify({
+    id: `batch_req_${(at + 1).toString(16).padStart(8, "0")}${"0".repeat(24)}`,
+    custom_id: customId,
+    response: {
+      status_code: 200,
+      body: { choices: [{ message: { content: text } }], usage: { prompt_tokens: tokens } },
+    },
+    error: null,
+  })}\n`;
+
+const NASTY = [
+  ...["plain", "", '"', '""', "a,b", "a\nb", "a\r\nb", "\r", "'", "'=1", " lead", "trail "],
+  ...["=1+1", "+1", "-1", "@x", "\tx", "\ud800", "💥", "é", "\u2028", "NULL", "null", "007"],
+  ...["\n=1", " =1", "\u0000＝", "\u200b\u3000+1", "\ud800=", "＝1+1", "＋1", "－1", "＠x"],
+  ...["2024-01-01", "true", "\u0001", "a\ufeffb", "\\", "\\n"],
+];
+
+/** Whether a spreadsheet that drops what cannot be seen would take the text for a formula. */
+function isFormula(text: string): boolean {
+  const [first = ""] = [...text].filter((sign) => !/[\p{Z}\p{C}]/u.test(sign));
+  return ["=", "+", "-", "@", "＝", "＋", "－", "＠"].includes(first) || /^[\t\r\n]/.test(text);
+}
+
+/** Returns what a table says of a text: formulas are escaped in CSV, and half characters cannot be written. */
+const shown = (text: string, isCsv: boolean) =>
+  `${isCsv && isFormula(text) ? "'" : ""}${text}`.toWellFormed();
+
+const anything = fc.record({
+  customId: fc.oneof(fc.constantFrom(...NASTY), fc.string({ unit: "binary" })),
+  text: fc.oneof(fc.constantFrom(...NASTY), fc.string({ unit: "binary" })),
+  // A number above it is no number of tokens (`usage.ts`).
+  tokens: fc.nat({ max: 1_000_000_000 }),
+});
+
+test("CSV has every text as it is, whatever it holds and however the rows come", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc
+        .array(anything, { maxLength: 8 })
+        .chain((answers) =>
+          fc.tuple(fc.constant(answers), piecesOf(Buffer.from(answers.map(rowOf).join("")))),
+        ),
+      async ([answers, pieces]) => {
+        const conversion = await openConversion("csv");
+        const table = [...pieces.flatMap((piece) => conversion.push(piece)), ...conversion.end()];
+        const { data } = Papa.parse<Record<string, string>>(Buffer.concat(table).toString(), {
+          header: true,
+          skipEmptyLines: true,
+          newline: "\r\n",
+        });
+        expect(data.map((row) => [row["custom_id"], row["text"], row["input_tokens"]])).toEqual(
+          answers.map(({ customId, text, tokens }) => [
+            ...[shown(customId, true), shown(text, true), String(tokens)],
+          ]),
+        );
+      },
+    ),
+    { numRuns: 200 },
+  );
+});
+
+async function* inPieces(text: string): AsyncGenerator<Buffer> {
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length; at += 65_536) yield bytes.subarray(at, at + 65_536);
+}
+
+async function fileOf(format: "csv" | "parquet", rows: string): Promise<string> {
+  const path = join(folder, `${rows.length}.${format}`);
+  const pieces: Buffer[] = [];
+  for await (const piece of converted(inPieces(rows), format)) pieces.push(piece);
+  writeFileSync(path, Buffer.concat(pieces));
+  return path;
+}
+
+const HEADER =
+  "header = true, quote = '\"', escape = '\"', allow_quoted_nulls = false, max_line_size = 10000000";
+
+test.each(["csv", "parquet"] as const)(
+  "DuckDB reads every text of a table in %s",
+  async (format) => {
+    const answers = [...fc.sample(anything, { numRuns: 300, seed: 7 })].concat(
+      NASTY.map((text) => ({ customId: text, text, tokens: 1 })),
+    );
+    // DuckDB's reader of CSV ends a text at a NUL.
+    const readable = answers.map((answer) => ({
+      ...answer,
+      customId: answer.customId.replaceAll("\0", "?"),
+      text: answer.text.replaceAll("\0", "?"),
+    }));
+    const path = await fileOf(format, readable.map(rowOf).join(""));
+    const source = format === "csv" ? `read_csv('${path}', ${HEADER})` : `'${path}'`;
+    const rows = await queryTable(`select * from ${source} order by line`);
+    expect(Object.keys(rows[0] ?? {})).toEqual(COLUMNS.map(({ name }) => name));
+    expect(rows.map((row) => [row["custom_id"], row["text"], row["input_tokens"]])).toEqual(
+      readable.map(({ customId, text, tokens }) => [
+        ...[shown(customId, format === "csv"), shown(text, format === "csv"), String(tokens)],
+      ]),
+    );
+  },
+);
+
+test("a Parquet file has typed columns, and null where a row has nothing", async () => {
+  const failed = `{"id":"x","custom_id":null,"response":null,"error":{"code":"c","message":"m"}}\n`;
+  const path = await fileOf("parquet", rowOf({ customId: "a", text: "", tokens: 1 }, 0) + failed);
+  const types = await queryTable(`describe select * from '${path}'`);
+  expect(types.map((row) => row["column_type"])).toEqual(
+    COLUMNS.map(({ type }) => (type === "text" ? "VARCHAR" : "BIGINT")),
+  );
+  const [, row = {}] = await queryTable(`select * from '${path}'`);
+  expect(row).toMatchObject({ error_code: "c", error_message: "m" });
+  const others = Object.entries(row).filter(([name]) => !name.startsWith("error_"));
+  expect(others.map(([, value]) => value)).toEqual(others.map(() => null));
+});
+
+test("a table of no rows is a table", async () => {
+  const parquet = await fileOf("parquet", "");
+  expect(await queryTable(`select * from '${parquet}'`)).toEqual([]);
+  const csv = await fileOf("csv", "");
+  expect(await queryTable(`select * from read_csv('${csv}', ${HEADER})`)).toEqual([]);
+});
+
+test("rows of 32 MB and many groups of rows are read back", async () => {
+  const long = "x".repeat(32 * 1024 * 1024);
+  const answers = Array.from({ length: 3_000 }, (_, i) => ({
+    customId: `line-${i}`,
+    text: i === 1_500 ? long : `Answer ${i}`,
+    tokens: i,
+  }));
+  const path = await fileOf("parquet", answers.map(rowOf).join(""));
+  const [sums] = await queryTable(
+    `select count(*) as rows, sum(input_tokens) as tokens, max(length(text)) as longest, count(distinct custom_id) as ids from '${path}'`,
+  );
+  expect(sums).toEqual({
+    ...{ rows: "3000", tokens: String((3_000 * 2_999) / 2) },
+    ...{ longest: String(long.length), ids: "3000" },
+  });
+  const [groups] = await queryTable(
+    `select count(distinct row_group_id) as groups from parquet_metadata('${path}')`,
+  );
+  expect(Number(groups?.["groups"])).toBeGreaterThan(1);
+});
+
+test("groups of rows are bounded whatever text of an answer is long", async () => {
+  const long = "m".repeat(1024 * 1024);
+  const rows = Array.from({ length: 40 }, (_, at) => ({
+    ...{ id: "x", custom_id: `line-${at}` },
+    response: { status_code: 200, body: { model: at % 2 === 0 ? long : "m" } },
+    error: at % 2 === 0 ? null : { code: "c", message: long },
+  }));
+  const path = await fileOf("parquet", rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
+  const [groups] = await queryTable(
+    `select count(distinct row_group_id) as groups from parquet_metadata('${path}')`,
+  );
+  expect(Number(groups?.["groups"])).toBeGreaterThan(3);
+});
+
+test("a line that is no row ends the table with an error that names it", async () => {
+  const rows = `${rowOf({ customId: "a", text: "b", tokens: 1 }, 0)}no JSON\n`;
+  await expect(fileOf("csv", rows)).rejects.toThrow("line 2 of the results is not JSON");
+  const conversion = await openConversion("csv");
+  expect(() => conversion.push(Buffer.from("{\n"))).toThrow(NotAResultRow);
+});
+
+test("a failing source ends the table with its error", async () => {
+  async function* failing(): AsyncGenerator<Buffer> {
+    yield Buffer.from(rowOf({ customId: "a", text: "b", tokens: 1 }, 0));
+    throw new Error("the disk is gone");
+  }
+  const table = converted(failing(), "parquet");
+  const read = async () => {
+    for await (const _ of table);
+  };
+  await expect(read()).rejects.toThrow("the disk is gone");
+});
