@@ -1,6 +1,8 @@
 /** The part of the store for batches as clients see them: creation, lists, cancelling, and the end of windows. */
 import type { Batch, BatchId, ScopedId, UntrustedId } from "../batch/batch.ts";
-import type { BatchEndpoint, BatchStatus, PauseReason } from "../contract/batch.ts";
+import type { BatchEndpoint, BatchStatus } from "../contract/batch.ts";
+import type { PauseReason } from "../contract/batch-extension.ts";
+import type { NewDelivery } from "./deliveries.ts";
 import type { Receipt } from "./idempotency.ts";
 import type { Page } from "./page.ts";
 import type { BatchQuotas } from "./quotas.ts";
@@ -21,7 +23,16 @@ export interface BatchFilter {
   readonly createdAtOrAfterMs: number | null;
   /** The pairs that the metadata has, among others. */
   readonly metadata: Readonly<Record<string, string>>;
+  /** A text in its id, in a value of its metadata, or in the name of its input file. */
+  readonly search: string | null;
 }
+
+/**
+ * Returns the text to look for, in small letters; null for one that no batch has, because PostgreSQL stores no NUL. Only the
+ * letters A to Z are folded, because databases do not agree about others.
+ */
+export const searchedText = (search: string): string | null =>
+  search.includes("\0") ? null : search.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 
 /**
  * The number of batches that one statement of a filtered list looks at. A list may have to look at all batches of a project,
@@ -57,13 +68,21 @@ export interface OpenWork {
   readonly firstExpiresAtMs: number | null;
 }
 
+/** What is stored in the commit of a new batch. */
+export interface BatchInsertion {
+  readonly receipt?: Receipt | undefined;
+  readonly quotas?: BatchQuotas | undefined;
+  /** The deliveries of its results, which wait for its end. */
+  readonly deliveries?: readonly NewDelivery[] | undefined;
+}
+
 /** The part of the {@link Store} port for batches. */
 export interface BatchStore {
   /**
-   * Stores a batch, with the receipt of its idempotency key, if it came with one. Rejects with `QuotaExceeded` when the
+   * Stores a batch, with its deliveries and the receipt of its idempotency key. Rejects with `QuotaExceeded` when the
    * project has as many open batches as it may.
    */
-  insertBatch(batch: Batch, receipt?: Receipt, quotas?: BatchQuotas): Promise<void>;
+  insertBatch(batch: Batch, insertion?: BatchInsertion): Promise<void>;
   findBatch(batch: ScopedId<"batch">): Promise<Batch | null>;
   /** Returns null when `after` names no batch of the project. */
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;

@@ -1,6 +1,7 @@
 /** The part of the store for chunks and their journals, from the claim of a chunk to its end. */
 import type { Batch, BatchId, Chunk, Usage } from "../batch/batch.ts";
 import type { FailureGroup } from "../batch/failures.ts";
+import type { LatencyCounts } from "../batch/latency.ts";
 import type { ModelUsage } from "../batch/model-usage.ts";
 import type { Claim } from "./claim.ts";
 import type { ChunkLease } from "./leases.ts";
@@ -55,6 +56,8 @@ export interface SegmentEntry extends Segment {
   readonly failures: readonly FailureGroup[];
   /** The same usage by model and price, one entry for each. */
   readonly modelUsage: readonly ModelUsage[];
+  /** How long the lines took that were sent; null when none was. */
+  readonly latencyCounts: LatencyCounts | null;
 }
 
 /** The part of the {@link Store} port for chunks. */

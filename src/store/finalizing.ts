@@ -1,14 +1,38 @@
 /** The part of the store for the end of a batch: from its last closed chunk to its files and its tidying. */
-import type { BatchId, Chunk, Counts, StoredFile } from "../batch/batch.ts";
+import type { Batch, BatchId, Chunk, Counts, StoredFile } from "../batch/batch.ts";
+import type { FailureGroup } from "../batch/failures.ts";
+import type { ResultSummary } from "../batch/run-summary.ts";
 import type { Segment } from "./chunks.ts";
 import type { Claim } from "./claim.ts";
-import type { Announcement } from "./deliveries.ts";
 import type { BatchLease, ClaimedBatch } from "./leases.ts";
 import type { BatchFailure } from "./validation.ts";
+import type { Announcement } from "./webhook-deliveries.ts";
 
 export interface ChunkJournal {
   readonly chunk: Chunk;
   readonly segments: readonly Segment[];
+}
+
+/**
+ * The part of a journal that a reader wants: every chunk with all its segments, or only the segments that may have records of
+ * completed or of failed lines. Segments of older versions are without counts and may have any.
+ */
+export type JournalPart = "all" | "completed" | "failed";
+
+/** The chunks at which a reader begins in the middle of a batch. */
+export interface JournalStart {
+  /** The chunks of the sample, and of each model the last other chunk that begins at the line or before it. */
+  readonly journals: readonly ChunkJournal[];
+  /** The number after which all other chunks begin behind the line, in the order of their first lines. */
+  readonly last: number;
+}
+
+export interface JournalPage {
+  /** The number of the chunk after which the page begins. */
+  readonly after: number;
+  readonly limit: number;
+  /** Chunks without such a segment are left out. */
+  readonly part: JournalPart;
 }
 
 /** The files with which a batch ends; null in place of an empty file. */
@@ -21,8 +45,12 @@ export interface BatchResult extends ResultFiles {
   readonly announcements: readonly Announcement[];
   /** The rows of the files, without the rows of lines that never ran. */
   readonly counts: Pick<Counts, "completed" | "failed">;
+  /** The failures of lines that were not sent, which the journal does not have. */
+  readonly failures: readonly FailureGroup[];
   /** The segments that could not be read. The files do not have their part of the usage. */
   readonly lostBlobKeys: readonly string[];
+  /** What the run record says of the results. */
+  readonly summary?: ResultSummary;
 }
 
 /** A chunk with lines that have no readable record, in a batch without open chunks. */
@@ -38,6 +66,13 @@ export interface FinalizingStore {
   claimBatchToFinalize(claim: Claim): Promise<ClaimedBatch | null>;
   /** Lists the chunks of a batch with their segments, in the order of their numbers. */
   listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]>;
+  /** Finds where to begin to read a started batch from `line` on. */
+  findJournalStart(
+    batch: Pick<Batch, "id" | "sample">,
+    from: { readonly line: number; readonly part: JournalPart },
+  ): Promise<JournalStart>;
+  /** Lists chunks of a started batch with their segments, in the order of their numbers. */
+  listJournalPage(batchId: BatchId, page: JournalPage): Promise<ChunkJournal[]>;
   /**
    * Opens chunks again, without their unreadable segments, and moves `finalizing → in_progress`. Returns false also
    * when the batch is to stop.

@@ -1,5 +1,6 @@
 /** The part of the store for leases: what they are, and how they are kept and given back. */
 import type { Batch, BatchId, StopReason, StoredFile } from "../batch/batch.ts";
+import type { Decimal } from "../batch/price.ts";
 import type { Claim } from "./claim.ts";
 
 /** The right to validate or to finalize a batch. */
@@ -32,8 +33,8 @@ export interface Renewal {
   readonly stopping: readonly { readonly batchId: BatchId; readonly reason: StopReason }[];
   /** The paused batches of still-held leases. */
   readonly paused: readonly BatchId[];
-  /** The batches of still-held leases that have a budget. */
-  readonly budgeted: readonly BatchId[];
+  /** The budgets of the batches of still-held leases that have one. */
+  readonly budgets: readonly { readonly batchId: BatchId; readonly budget: Decimal }[];
 }
 
 /** The part of the {@link Store} port for leases. */

@@ -38,8 +38,11 @@ export interface ProjectStore {
   listProjects(query: ProjectQuery): Promise<Page<StoredProject> | null>;
   /** Lists all projects. */
   findProjects(): Promise<StoredProject[]>;
-  /** Marks the data of a project to be deleted, also of one without a row. Its keys are gone at once. */
-  beginDeletingProject(name: string): Promise<void>;
+  /**
+   * Marks the data of a project to be deleted, also of one without a row. Its keys are gone at once. Returns false for a name that
+   * has neither a row, nor keys, nor data.
+   */
+  beginDeletingProjectIfPresent(name: string): Promise<boolean>;
   /**
    * Deletes a page of what the project has: batches and files are marked, and the sweep removes them with their bytes. Returns
    * the number of things that are left, the mark not counted. The mark goes when nothing is left and its time is over.

@@ -5,6 +5,7 @@ import type {
   BatchSource,
   Chunk,
   Counts,
+  Duplicates,
   FileId,
   LineMark,
   Pause,
@@ -12,16 +13,28 @@ import type {
   UntrustedId,
   Usage,
 } from "../batch/batch.ts";
+import type { Delivery } from "../batch/delivery.ts";
 import type { FailureGroup } from "../batch/failures.ts";
-import type { SourceLines } from "../contract/batch.ts";
+import type { CopiedFrom } from "../batch/run-summary.ts";
+import type { SourceLines } from "../contract/batch-extension.ts";
+import type { KeptDeliveryStatus } from "../contract/delivery.ts";
 import type { Segment } from "./chunks.ts";
-import type { Delivery } from "./deliveries.ts";
+import type { NewDelivery } from "./deliveries.ts";
 import type { Upload, UploadPart } from "./uploads.ts";
+import type { WebhookDelivery } from "./webhook-deliveries.ts";
 
 /** The columns of a batch in both databases. The schemas are checked against it where their rows are converted. */
 type BatchRow = Omit<
   Batch,
-  "counts" | "failures" | "lineMarks" | "paused" | "sample" | "source" | "usage"
+  | "counts"
+  | "deduplicated"
+  | "failures"
+  | "isInputPending"
+  | "lineMarks"
+  | "paused"
+  | "sample"
+  | "source"
+  | "usage"
 > &
   Usage &
   CountColumns &
@@ -31,11 +44,16 @@ type BatchRow = Omit<
     readonly pauseReason: Pause["reason"] | null;
     readonly sampleLineCount: number | null;
     readonly lineMarks: readonly LineMark[] | null;
+    readonly isInputPending: boolean | null;
+    readonly isDeduplicated: boolean | null;
+    readonly duplicateCount: number | null;
+    readonly firstDuplicateLine: number | null;
   };
 
 interface SourceColumns {
   readonly sourceBatchId: BatchId | null;
   readonly sourceLines: SourceLines | null;
+  readonly sourceTemplate: string | null;
   readonly isMerged: boolean;
   readonly mergedInputFileId: UntrustedId<"file"> | null;
   readonly mergedOutputFileId: FileId | null;
@@ -54,7 +72,9 @@ const countsFromRow = (row: CountColumns): Counts => ({
   failed: row.failedCount,
 });
 
-export const fileFromRow = (row: StoredFile): StoredFile => ({
+type FileRow = Omit<StoredFile, "copiedFrom"> & { readonly copiedFrom: CopiedFrom | null };
+
+export const fileFromRow = (row: FileRow): StoredFile => ({
   id: row.id,
   project: row.project,
   purpose: row.purpose,
@@ -65,22 +85,30 @@ export const fileFromRow = (row: StoredFile): StoredFile => ({
   createdAtMs: row.createdAtMs,
   expiresAtMs: row.expiresAtMs,
   traceparent: row.traceparent,
+  ...(row.copiedFrom != null && { copiedFrom: row.copiedFrom }),
 });
 
 const pauseFromRow = ({ pausedAtMs, pauseReason }: BatchRow): Pause | null =>
   pausedAtMs === null ? null : { sinceMs: pausedAtMs, reason: pauseReason ?? "requested" };
 
+const duplicatesFromRow = (row: BatchRow): Duplicates => ({
+  lineCount: row.duplicateCount ?? 0,
+  firstLine: row.firstDuplicateLine,
+});
+
 function sourceFromRow(row: BatchRow): BatchSource | null {
   const { sourceBatchId: batchId, sourceLines: lines } = row;
   if (batchId === null || lines === null) return null;
-  const merge = row.isMerged
+  const { isMerged, sourceTemplate: template } = row;
+  const hasFiles = isMerged && row.isInputPending !== true;
+  const merge = hasFiles
     ? {
         inputFileId: row.mergedInputFileId ?? row.inputFileId,
         outputFileId: row.mergedOutputFileId,
         errorFileId: row.mergedErrorFileId,
       }
     : null;
-  return { batchId, lines, merge };
+  return { batchId, lines, isMerged, merge, template };
 }
 
 export const batchFromRow = (row: BatchRow): Batch => ({
@@ -95,6 +123,8 @@ export const batchFromRow = (row: BatchRow): Batch => ({
   failures: row.failureGroups ?? [],
   sample: row.sampleLineCount,
   source: sourceFromRow(row),
+  isInputPending: row.isInputPending === true,
+  deduplicated: row.isDeduplicated === true ? duplicatesFromRow(row) : null,
   lineMarks: row.lineMarks ?? [],
   model: row.model,
   faults: row.faults,
@@ -132,6 +162,8 @@ export function rowFromBatch({
   failures,
   sample,
   source,
+  isInputPending,
+  deduplicated,
   lineMarks,
   ...batch
 }: Batch): BatchRow {
@@ -147,11 +179,16 @@ export function rowFromBatch({
     sampleLineCount: sample,
     sourceBatchId: source?.batchId ?? null,
     sourceLines: source?.lines ?? null,
-    isMerged: source !== null && source.merge !== null,
+    sourceTemplate: source?.template ?? null,
+    isMerged: source?.isMerged ?? false,
     mergedInputFileId: source?.merge?.inputFileId ?? null,
     mergedOutputFileId: source?.merge?.outputFileId ?? null,
     mergedErrorFileId: source?.merge?.errorFileId ?? null,
     lineMarks: lineMarks.length === 0 ? null : lineMarks,
+    isInputPending: isInputPending || null,
+    isDeduplicated: deduplicated === null ? null : true,
+    duplicateCount: deduplicated?.lineCount ?? null,
+    firstDuplicateLine: deduplicated?.firstLine ?? null,
   };
 }
 
@@ -173,7 +210,9 @@ export const segmentFromRow = (row: Segment): Segment => ({
  * Converts a row as its claim left it. The row already counts the attempt of the claim, which is not an attempt
  * before it.
  */
-export const deliveryFromClaimedRow = (row: Omit<Delivery, "counts"> & CountColumns): Delivery => ({
+export const webhookDeliveryFromClaimedRow = (
+  row: Omit<WebhookDelivery, "counts"> & CountColumns,
+): WebhookDelivery => ({
   webhookId: row.webhookId,
   eventId: row.eventId,
   webhook: row.webhook,
@@ -204,4 +243,41 @@ export const partFromRow = (row: UploadPart): UploadPart => ({
   bytes: row.bytes,
   blobKey: row.blobKey,
   createdAtMs: row.createdAtMs,
+});
+
+/** The columns of a delivery in both databases. */
+type DeliveryRow = Omit<Delivery, "status"> & {
+  readonly status: KeptDeliveryStatus;
+  readonly leaseOwner: string | null;
+};
+
+/** A pending delivery with a holder is being delivered. */
+export const deliveryFromRow = (row: DeliveryRow): Delivery => ({
+  id: row.id,
+  batchId: row.batchId,
+  location: row.location,
+  s3: row.s3,
+  path: row.path,
+  format: row.format,
+  status: row.status === "pending" && row.leaseOwner !== null ? "delivering" : row.status,
+  attemptCount: row.attemptCount,
+  error: row.error,
+  address: row.address,
+  createdAtMs: row.createdAtMs,
+  dueAtMs: row.dueAtMs,
+  nextAttemptAtMs: row.nextAttemptAtMs,
+  endedAtMs: row.endedAtMs,
+});
+
+/** Returns the row of a delivery whose batch is not final yet. */
+export const deliveryRow = (batchId: BatchId, { id, ...delivery }: NewDelivery) => ({
+  ...{ id, batchId },
+  location: delivery.location,
+  s3: delivery.s3,
+  destination: delivery.destination,
+  path: delivery.path,
+  format: delivery.format,
+  status: "pending" as const,
+  credentials: delivery.credentials,
+  createdAtMs: delivery.createdAtMs,
 });

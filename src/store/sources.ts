@@ -1,14 +1,24 @@
-/** The part of the store for batches that run lines of other batches again. */
-import type { Batch, BatchId, StoredFile } from "../batch/batch.ts";
-import type { Receipt } from "./idempotency.ts";
-import type { BatchQuotas, FileQuotas } from "./quotas.ts";
+/** The part of the store for batches whose input is made of lines of other batches. */
+import type { Batch, BatchId, LineMark, MergedFiles, StoredFile } from "../batch/batch.ts";
+import type { Claim } from "./claim.ts";
+import type { BatchLease } from "./leases.ts";
+import type { FileQuotas } from "./quotas.ts";
 
-/** A batch and the file of lines that was made for it. */
-export interface DerivedBatch {
+/** A batch whose input is to be made, because its source has ended. */
+export interface BatchToDerive {
+  readonly lease: BatchLease;
   readonly batch: Batch;
+  /** The number of tries that failed before. */
+  readonly failureCount: number;
+}
+
+/** The input that was made for a batch, and what the batch takes over from its source. */
+export interface DerivedInput {
   readonly file: StoredFile;
-  readonly receipt?: Receipt | undefined;
-  readonly quotas?: (BatchQuotas & FileQuotas) | undefined;
+  readonly merge: MergedFiles | null;
+  readonly lineMarks: readonly LineMark[];
+  readonly defaultModel: string | null;
+  readonly quotas: FileQuotas | undefined;
 }
 
 /** The files of a source whose results are merged; null for a file that it does not have. */
@@ -26,14 +36,27 @@ export interface Retry {
 /** The most retries that are listed of one batch. */
 export const MAX_RETRIES = 20;
 
+/** The most waiting batches that one statement looks at. */
+export const WAITING_PAGE = 1_000;
+
 /** The part of the {@link Store} port for the sources of batches. */
 export interface SourceStore {
   /**
-   * Publishes the file and the batch that reads it in one commit. `gone` says that the source, or a file that the batch
-   * merges, was deleted, and `revoked` that the intent of the blob was. Then nothing is stored. Rejects with
-   * `QuotaExceeded` when the project has no room for one of them.
+   * Leases the oldest batch whose input is to be made and whose source has ended or is gone. Projects take turns, as they do
+   * in validation. A batch with an open source is passed over, however many there are.
    */
-  insertDerivedBatch(derived: DerivedBatch): Promise<"stored" | "gone" | "revoked">;
+  claimBatchToDerive(claim: Claim, formerProject?: string): Promise<BatchToDerive | null>;
+  /**
+   * Publishes the input and lets the batch be validated, in one commit. `lost` says that the lease was, `gone` that the
+   * source, or a file that the batch merges, was deleted, and `revoked` that the intent of the blob was. Then nothing is
+   * stored. Rejects with `QuotaExceeded` when the project has no room for the file.
+   */
+  publishInputIfLeased(
+    lease: BatchLease,
+    input: DerivedInput,
+  ): Promise<"stored" | "lost" | "gone" | "revoked">;
+  /** Finds the input of an open batch. It may be deleted: its bytes stay until the batch ends. */
+  findInput(batch: Batch): Promise<StoredFile | null>;
   /** Finds the results that an open merged batch reads. They may be deleted: their bytes stay until the batch ends. */
   findMergedResults(batch: Batch): Promise<MergedResults>;
   /** Lists the batches made of the lines of each of these, the newest first. */

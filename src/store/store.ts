@@ -31,14 +31,17 @@ import type { IntentStore } from "./intents.ts";
 import type { KeyStore } from "./keys.ts";
 import type { LeaseStore } from "./leases.ts";
 import type { NudgeStore } from "./nudges.ts";
+import type { ProgressStore } from "./progress.ts";
 import type { ProjectStore } from "./projects.ts";
 import type { QuotaStore } from "./quotas.ts";
 import type { ReplicaStore } from "./replicas.ts";
+import type { RunStore } from "./runs.ts";
 import type { SourceStore } from "./sources.ts";
 import type { SpendingStore } from "./spending.ts";
 import type { UploadStore } from "./uploads.ts";
 import type { UsageStore } from "./usage.ts";
 import type { ValidationStore } from "./validation.ts";
+import type { WebhookDeliveryStore } from "./webhook-deliveries.ts";
 
 export interface Store
   extends FileStore,
@@ -52,12 +55,15 @@ export interface Store
     FinalizingStore,
     DeletingStore,
     SourceStore,
+    WebhookDeliveryStore,
     DeliveryStore,
+    RunStore,
     UsageStore,
     ReplicaStore,
     ForecastStore,
     KeyStore,
     ProjectStore,
+    ProgressStore,
     QuotaStore,
     SpendingStore,
     NudgeStore {

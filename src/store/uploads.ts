@@ -44,8 +44,8 @@ export interface UploadStore {
    * `QuotaExceeded` when the project would have more bytes than it may.
    */
   insertPartIfPending(part: UploadPart, limit?: ByteQuota): Promise<boolean>;
-  /** Lists all parts of an upload, in the order of their arrival. */
-  listParts(uploadId: UploadId): Promise<UploadPart[]>;
+  /** Yields the parts of an upload page by page, in the order of their arrival. There may be as many parts as bytes. */
+  partPages(uploadId: UploadId): AsyncIterable<readonly UploadPart[]>;
   /**
    * Moves `pending → completed` and publishes the file. Returns false as {@link insertPartIfPending} does, and rejects as
    * `insertFileIfDeclared` does.

@@ -1,10 +1,11 @@
 /** The part of the store for the validation of a batch, which either fails the batch or creates its chunks. */
-import type { Fault, LineMark } from "../batch/batch.ts";
+import type { Duplicates, Fault, LineMark } from "../batch/batch.ts";
 import type { PlannedChunk } from "../batch/plan.ts";
+import type { InputSummary } from "../batch/run-summary.ts";
 import type { Claim } from "./claim.ts";
-import type { Announcement } from "./deliveries.ts";
 import type { BatchLease, ClaimedBatch } from "./leases.ts";
 import type { LineQuotas } from "./quotas.ts";
+import type { Announcement } from "./webhook-deliveries.ts";
 
 /** The end of a batch whose lines are not accepted. */
 export interface BatchFailure {
@@ -24,6 +25,9 @@ export interface BatchPlan {
   /** The number of chunks that run before the batch pauses; null when it does not pause by itself. */
   readonly sampleChunkCount: number | null;
   readonly lineMarks: readonly LineMark[];
+  readonly duplicates: Duplicates;
+  /** What the run record says of the input. */
+  readonly summary?: InputSummary;
 }
 
 /** The part of the {@link Store} port for validation. */

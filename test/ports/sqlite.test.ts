@@ -31,6 +31,7 @@ import {
   startBatch,
   storeClock,
 } from "../support/store-builders.ts";
+import { putTables } from "../support/tables.ts";
 import type { OpenedStore } from "./opened-store.ts";
 import { describeStore } from "./store.ts";
 
@@ -64,6 +65,7 @@ async function openStore(options: SqliteOptions): Promise<Store> {
 async function open(): Promise<OpenedStore> {
   const folder = aFolder();
   const path = join(folder.path, "batchd.db");
+  putTables(path);
   let store = await openStore({ path, clock: storeClock });
   return {
     get store() {
@@ -116,10 +118,10 @@ describe("SQLite: opening", () => {
     const lease = await claimToFinalize(opened.store);
     const result = aResult({ announcements: [announcement] });
     await finishBatch(opened.store, lease, result);
-    const claim = { ...claimBy("sender"), limit: 10, busyWebhooks: [] };
-    expect(await opened.store.claimDeliveries(claim)).toHaveLength(1);
+    const claim = { ...claimBy("sender"), limit: 10, maxPerWebhook: 10 };
+    expect(await opened.store.claimWebhookDeliveries(claim)).toHaveLength(1);
     const store = await opened.reopen();
-    expect(await store.claimDeliveries(claim)).toMatchObject([
+    expect(await store.claimWebhookDeliveries(claim)).toMatchObject([
       { ...announcement, attemptCount: 1 },
     ]);
   });

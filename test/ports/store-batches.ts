@@ -3,11 +3,13 @@ import { type Batch, newBatchId } from "../../src/batch/batch.ts";
 import { type BatchFilter, type BatchQuery, FILTER_STEP } from "../../src/store/batches.ts";
 import {
   aBatch,
+  aFile,
   aSegment,
   claimChunk,
   claimToFinalize,
   finishBatch,
   insertBatch,
+  insertFile,
   NO_RESULT,
   NOW_MS,
   PROJECT,
@@ -62,7 +64,7 @@ export function testBatches(open: OpenStore): void {
     const { store } = opened;
     const none: BatchFilter = {
       ...{ status: null, endpoint: null, model: null, createdAtOrAfterMs: null },
-      metadata: {},
+      ...{ metadata: {}, search: null },
     };
     const metadata = { team: "search", 'a"b\\c.$[0]': "Grüße ☃ 'x'" };
     // The matches lie more than a step of the list apart.
@@ -74,6 +76,11 @@ export function testBatches(open: OpenStore): void {
     const young = aBatch({ metadata, model: "llama", createdAtMs: NOW_MS + 1_000 });
     await store.insertBatch(young);
     await store.insertBatch(aBatch({ metadata: { team: "search\0" }, model: "qwen" }));
+    const odd = [
+      { [String.raw`\u0000`]: "\0", of: "half a pair" },
+      { "low \udc00": "\ud800", of: "half a pair" },
+    ].map((unreadable) => aBatch({ metadata: unreadable, model: "phi" }));
+    for (const batch of odd) await store.insertBatch(batch);
     await store.insertBatch(aBatch({ metadata, model: "llama", project: "other" }));
     const list = async (filter: Partial<BatchFilter>, more: Partial<BatchQuery> = {}) => {
       const query = { ...everything, ...more, filter: { ...none, ...filter } };
@@ -93,7 +100,41 @@ export function testBatches(open: OpenStore): void {
     expect(await list({ status: "completed" })).toEqual(nothing);
     expect(await list({ metadata: { ...metadata, other: "" } })).toEqual(nothing);
     expect(await list({ metadata: { "team\0": "search" } })).toEqual(nothing);
+    expect(await list({ search: "GRÜSSE" })).toEqual(nothing);
+    expect(await list({ search: "gRüßE ☃ 'X'" })).toEqual(both);
+    expect(await list({ search: "SEARCH", endpoint: "/v1/embeddings" })).toEqual({
+      data: [old],
+      hasMore: false,
+    });
+    expect(await list({ search: old.id.slice(3) })).toEqual({ data: [old], hasMore: false });
+    expect(await list({ search: "search\0" })).toEqual(nothing);
+    const onlyOdd = { data: odd.toReversed(), hasMore: false };
+    expect(await list({ search: "half a pair" })).toEqual(onlyOdd);
+    expect(await list({ metadata: { of: "half a pair" } })).toEqual(onlyOdd);
+    for (const wildcard of ["%", "_e_r_h", "s*", "\\", "search' or 1 = 1"]) {
+      expect(await list({ search: wildcard }), wildcard).toEqual(nothing);
+    }
     expect(await list({ model: "llama" }, { after: newBatchId(NOW_MS) })).toBeNull();
+  });
+
+  test("a batch is found by the name of its input file, but not of a deleted or foreign one", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const search = "100%_Ünï";
+    const [mine, gone, foreign] = [0, 1, 2].map(() => aFile({ filename: `Q1 ${search}.jsonl` }));
+    for (const file of [mine, gone, foreign]) {
+      await insertFile(store, file === foreign ? { ...file!, project: "other" } : file!);
+    }
+    const made = [mine, gone, foreign].map((file) => aBatch({ inputFileId: file!.id }));
+    for (const batch of made) await store.insertBatch(batch);
+    const filter: BatchFilter = {
+      ...{ status: null, endpoint: null, model: null, createdAtOrAfterMs: null },
+      ...{ metadata: {}, search },
+    };
+    const found = async () => (await store.listBatches({ ...everything, filter }))?.data;
+    expect(await found()).toEqual([made[1], made[0]]);
+    await store.deleteFileIfPresent({ project: PROJECT, id: gone!.id });
+    expect(await found()).toEqual([made[0]]);
   });
 
   test("a cursor that names no batch is told from an empty page", async () => {

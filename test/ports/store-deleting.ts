@@ -63,7 +63,11 @@ function testEnded(open: OpenStore): void {
       [input, other.input, other.output, other.error].map(({ id }) => id),
     );
     expect(await unused(store)).toEqual([output.id, error.id]);
-    const due = await store.claimDeliveries({ ...claimBy("sender"), limit: 10, busyWebhooks: [] });
+    const due = await store.claimWebhookDeliveries({
+      ...claimBy("sender"),
+      limit: 10,
+      maxPerWebhook: 10,
+    });
     expect(due.map(({ batchId }) => batchId)).toEqual([other.batch.id]);
     expect(await store.deleteBatchIfPresent(scoped(batch), KEEP_INPUT)).toBe(false);
     expect(await store.cancelBatchIfOpen(scoped(batch))).toBe(false);

@@ -1,12 +1,21 @@
 import { expect, test } from "vitest";
-import type { Batch, BatchId } from "../../src/batch/batch.ts";
-import type { Announcement, Delivery } from "../../src/store/deliveries.ts";
+import type { Batch, BatchId, UntrustedId } from "../../src/batch/batch.ts";
+import {
+  CANCELLED,
+  type Delivery,
+  type DeliveryOrder,
+  destinationOf,
+  newDeliveryId,
+} from "../../src/batch/delivery.ts";
+import type { DeliveryLease, NewDelivery } from "../../src/store/deliveries.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
   AFTER_LEASES_MS,
+  aBatch,
   aFailure,
   aFile,
-  anAnnouncement,
+  aPlan,
+  aReceipt,
   aResult,
   at,
   claimBy,
@@ -14,244 +23,435 @@ import {
   finalizingBatch,
   finishBatch,
   insertBatch,
+  insertFile,
+  LEASE_TTL_MS,
   NOW_MS,
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 
-const END_MS = NOW_MS + 5;
-const CLAIM = { ...claimBy("sender"), limit: 10, busyWebhooks: [] };
-const AFTER_CLAIM_MS = AFTER_LEASES_MS + 5;
+const CLAIM = {
+  ...claimBy("runner"),
+  ...{ limit: 10, busyDestinations: [] as string[], toClientBuckets: true },
+};
+const DOWN = { code: "unavailable", message: "The location does not answer." };
+const HOUR_MS = 3_600_000;
 
-const due = (store: Store, atMs = AFTER_CLAIM_MS): Promise<Delivery[]> =>
-  at(store, atMs).claimDeliveries(CLAIM);
+const BUCKET = {
+  ...{ bucket: "b", prefix: "p/", region: "r", endpoint: "http://s3.test:9000" },
+  forcePathStyle: true,
+};
 
-const held = ({ webhookId }: Announcement, owner = CLAIM.owner) => ({ webhookId, owner });
+function aDelivery(order: Partial<DeliveryOrder & NewDelivery> = {}): NewDelivery {
+  const ordered = { location: "share", s3: null, path: null, format: "jsonl" as const, ...order };
+  const made = { id: newDeliveryId(), credentials: null, createdAtMs: NOW_MS };
+  return { ...made, ...ordered, destination: destinationOf(ordered) };
+}
 
-const keys = (deliveries: readonly Announcement[]) => deliveries.map(({ webhookId }) => webhookId);
+const scoped = (id: UntrustedId<"batch">, project = PROJECT) => ({ project, id });
+const ids = (deliveries: readonly { readonly id: string }[]) => deliveries.map(({ id }) => id);
 
-/** A batch that completed, with these announcements. */
-async function completedBatch(
-  store: Store,
-  announcements: readonly Announcement[],
-  atMs = END_MS,
-): Promise<Batch> {
-  const { batch } = await finalizingBatch(store);
+async function claimed(store: Store, claim: Partial<typeof CLAIM> = {}) {
+  return store.claimDeliveries({ ...CLAIM, ...claim });
+}
+
+async function claimOne(store: Store) {
+  const [one] = await claimed(store, { limit: 1 });
+  if (one === undefined) throw new Error("no delivery is due");
+  return one;
+}
+
+const find = async (store: Store, { id }: Batch, delivery: Pick<Delivery, "id">) =>
+  store.findDelivery(scoped(id), delivery.id);
+
+/** A batch that completed with both files. */
+async function completedBatch(store: Store, fields: Partial<Batch> = {}) {
+  const { batch } = await finalizingBatch(store, fields);
   const lease = await claimToFinalize(store);
-  await finishBatch(at(store, atMs), lease, aResult({ announcements }));
-  return batch;
+  const output = aFile({ purpose: "batch_output" });
+  const error = aFile({ purpose: "batch_output" });
+  await finishBatch(store, lease, aResult({ output, error }));
+  return { batch, output, error };
+}
+
+/** A completed batch with a delivery that is due. */
+async function dueDelivery(store: Store, order: Partial<DeliveryOrder & NewDelivery> = {}) {
+  const completed = await completedBatch(store);
+  const delivery = aDelivery(order);
+  await store.insertDeliveryIfFinal(scoped(completed.batch.id), delivery);
+  return { ...completed, delivery };
 }
 
 export function testDeliveries(open: OpenStore): void {
-  testOutbox(open);
+  testCreated(open);
+  testAsked(open);
   testClaims(open);
   testEnds(open);
+  testFiles(open);
 }
 
-/** The ways in which a batch becomes final, each with an announcement. */
-const ENDINGS: Record<string, (store: Store, announcements: Announcement[]) => Promise<BatchId>> = {
-  completed: async (store, announcements) => (await completedBatch(store, announcements)).id,
-  failed: async (store, announcements) => {
-    const { batch } = await insertBatch(store);
-    const claimed = await store.claimBatchToValidate(claimBy("validator"));
-    await at(store, END_MS).failBatchIfLeased(claimed!.lease, aFailure({ announcements }));
-    return batch.id;
+/** The ways in which a batch that waits for its delivery ends. */
+const ENDINGS: Record<string, (store: Store, batchId: BatchId) => Promise<unknown>> = {
+  completed: async (store, batchId) => {
+    await start(store);
+    await store.closeChunkIfLeased((await claimChunkOf(store, batchId)).lease, null);
+    return finishBatch(store, await claimToFinalize(store));
   },
-  cancelled: async (store, announcements) => {
-    const { batch } = await insertBatch(store);
-    await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
-    const lease = await claimToFinalize(store);
-    await finishBatch(at(store, END_MS), lease, aResult({ announcements }));
-    return batch.id;
+  cancelled: async (store, batchId) => {
+    await store.cancelBatchIfOpen(scoped(batchId));
+    return finishBatch(store, await claimToFinalize(store));
   },
-  expired: async (store, announcements) => {
-    const { batch } = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS });
-    await store.stopExpiredBatches();
-    const lease = await claimToFinalize(store);
-    await finishBatch(at(store, END_MS), lease, aResult({ announcements }));
-    return batch.id;
+  failed: async (store) => {
+    const validation = await store.claimBatchToValidate(claimBy("validator"));
+    return store.failBatchIfLeased(validation!.lease, aFailure());
   },
 };
 
-function testOutbox(open: OpenStore): void {
+async function start(store: Store) {
+  const validation = await store.claimBatchToValidate(claimBy("validator"));
+  await store.startBatchIfLeased(validation!.lease, aPlan());
+}
+
+async function claimChunkOf(store: Store, batchId: BatchId) {
+  const wanted = [{ batchId, model: "llama", count: 1 }];
+  const [chunk] = await store.claimChunks({ ...claimBy("worker"), wanted });
+  return chunk!;
+}
+
+async function batchWithDelivery(store: Store, delivery: NewDelivery) {
+  const input = aFile();
+  const batch = aBatch({ inputFileId: input.id });
+  await insertFile(store, input);
+  await store.insertBatch(batch, { deliveries: [delivery] });
+  return batch;
+}
+
+function testCreated(open: OpenStore): void {
   for (const [status, end] of Object.entries(ENDINGS)) {
-    test(`a batch that ends ${status} is told to every webhook, from that moment on`, async () => {
+    test(`a delivery that a batch was created with waits until the batch is ${status}`, async () => {
       await using opened = await open();
       const { store } = opened;
-      const announcements = [anAnnouncement(), anAnnouncement({ webhook: "billing" })];
-      const batchId = await end(store, announcements);
-      const ended = await store.findBatch({ project: PROJECT, id: batchId });
-      expect(ended?.status).toBe(status);
-      expect(await due(store, END_MS - 1)).toEqual([]);
-      expect(await due(store, END_MS)).toEqual(
-        announcements.map((announcement) => ({
-          ...announcement,
-          batchId,
-          status,
-          counts: ended?.counts,
-          createdAtMs: END_MS,
-          attemptCount: 0,
-        })),
-      );
+      const delivery = aDelivery({ credentials: "sealed", location: null, s3: BUCKET });
+      const batch = await batchWithDelivery(store, delivery);
+      expect(await find(store, batch, delivery)).toMatchObject({
+        ...{ status: "pending", dueAtMs: null, nextAttemptAtMs: null, s3: BUCKET },
+      });
+      expect(await claimed(store)).toEqual([]);
+      await end(store, batch.id);
+      const due = await claimed(store);
+      if (status === "failed") {
+        expect(due).toEqual([]);
+        expect(await find(store, batch, delivery)).toMatchObject({
+          ...{ status: "failed", error: { code: "batch_failed" }, endedAtMs: NOW_MS },
+        });
+      } else {
+        expect(due).toMatchObject([
+          {
+            delivery: { id: delivery.id, dueAtMs: NOW_MS },
+            batch: { status },
+            credentials: "sealed",
+          },
+        ]);
+      }
     });
   }
 
-  test("nothing is told of a batch that did not end after all", async () => {
+  test("a delivery to a place that the batch has already is refused with the batch", async () => {
     await using opened = await open();
     const { store } = opened;
-    const announcements = [anAnnouncement()];
-    const { batch } = await finalizingBatch(store);
-    const stale = await claimToFinalize(store);
-    await claimToFinalize(at(store, AFTER_LEASES_MS));
-    expect(await finishBatch(at(store, END_MS), stale, aResult({ announcements }))).toBe(false);
-
-    const other = await insertBatch(store);
-    const validation = await store.claimBatchToValidate(claimBy("validator"));
-    await store.cancelBatchIfOpen({ project: PROJECT, id: other.batch.id });
-    const failure = aFailure({ announcements });
-    expect(await at(store, END_MS).failBatchIfLeased(validation!.lease, failure)).toBe(false);
-    expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.status).toBe("finalizing");
-    expect(await due(store)).toEqual([]);
+    const batch = aBatch();
+    const deliveries = [aDelivery(), aDelivery()];
+    await expect(store.insertBatch(batch, { deliveries })).rejects.toThrow();
+    expect(await store.findBatch(scoped(batch.id))).toBeNull();
   });
+}
 
-  test("nothing is told of a batch whose files could not be published", async () => {
+function testAsked(open: OpenStore): void {
+  test("a delivery is refused while its batch runs, when it failed, and for another project", async () => {
     await using opened = await open();
     const { store } = opened;
-    const { input } = await finalizingBatch(store);
-    const lease = await claimToFinalize(store);
-    const output = aFile({ id: input.id });
-    const announcements = [anAnnouncement()];
-    await expect(
-      finishBatch(at(store, END_MS), lease, aResult({ output, announcements })),
-    ).rejects.toThrow();
-    expect(await due(store)).toEqual([]);
-  });
-
-  test("a batch is not final before all its announcements are written", async () => {
-    await using opened = await open();
-    const { store } = opened;
-    const told = anAnnouncement();
-    await completedBatch(store, [told]);
-    const announcements = [anAnnouncement(), told];
-
-    const completing = await finalizingBatch(store);
-    const lease = await claimToFinalize(store);
-    await expect(
-      finishBatch(at(store, END_MS), lease, aResult({ announcements })),
-    ).rejects.toThrow();
+    const { batch } = await startBatch(store);
+    const insert = (asked = scoped(batch.id)) => store.insertDeliveryIfFinal(asked, aDelivery());
+    expect(await insert()).toEqual({ kind: "no_results", status: "in_progress" });
+    expect(await insert(scoped(batch.id, "other"))).toEqual({ kind: "no_batch" });
     const failing = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
-    await expect(
-      at(store, END_MS).failBatchIfLeased(validation!.lease, aFailure({ announcements })),
-    ).rejects.toThrow();
-
-    const statusOf = async ({ batch }: { batch: Batch }) =>
-      (await store.findBatch({ project: PROJECT, id: batch.id }))?.status;
-    expect(await statusOf(completing)).toBe("finalizing");
-    expect(await statusOf(failing)).toBe("validating");
-    expect(keys(await due(store))).toEqual([told.webhookId]);
+    await store.failBatchIfLeased(validation!.lease, aFailure());
+    expect(await insert(scoped(failing.batch.id))).toEqual({
+      kind: "no_results",
+      status: "failed",
+    });
   });
 
-  test("what is to be told outlives a restart", async () => {
+  test("of many that ask at once for one place, one gets its delivery; another place is free", async () => {
     await using opened = await open();
-    const announcement = anAnnouncement();
-    const { id } = await completedBatch(opened.store, [announcement]);
-    const store = await opened.reopen();
-    expect(await due(store)).toMatchObject([{ ...announcement, batchId: id }]);
+    const { store } = opened;
+    const { batch } = await completedBatch(store);
+    const insert = (order: Partial<DeliveryOrder> = {}) =>
+      store.insertDeliveryIfFinal(scoped(batch.id), aDelivery(order));
+    const kinds = await Promise.all(Array.from({ length: 8 }, () => insert()));
+    expect(kinds.filter(({ kind }) => kind === "stored")).toHaveLength(1);
+    expect(kinds.filter(({ kind }) => kind === "under_way")).toHaveLength(7);
+    expect(await insert({ location: "lake" })).toEqual({ kind: "stored" });
+    const { lease } = await claimOne(store);
+    expect(await insert()).toEqual({ kind: "under_way" });
+    await store.endDeliveryIfLeased(lease, { status: "delivered", address: "there" });
+    expect(await insert()).toEqual({ kind: "stored" });
+  });
+
+  test("the receipt of a delivery is stored with it, or neither", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await completedBatch(store);
+    const insert = () => store.insertDeliveryIfFinal(scoped(batch.id), aDelivery(), aReceipt());
+    await expect(insert()).rejects.toThrow();
+    expect(
+      (await store.listDeliveries({ batch: scoped(batch.id), limit: 9, after: null }))?.data,
+    ).toEqual([]);
+    await store.claimIdempotencyKey(PROJECT, "key-1", { owner: "somebody", ttlMs: 1_000 });
+    expect(await insert()).toEqual({ kind: "stored" });
+    const again = await store.claimIdempotencyKey(PROJECT, "key-1", CLAIM);
+    expect(again.kind).toBe("answered");
+  });
+
+  test("the history has the newest first, page by page, and is of one batch of one project", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await completedBatch(store);
+    const other = await dueDelivery(store);
+    const made = ["a", "b", "c"].map((location) => aDelivery({ location }));
+    for (const each of made) await store.insertDeliveryIfFinal(scoped(batch.id), each);
+    const list = (after: string | null = null, project = PROJECT) =>
+      store.listDeliveries({
+        ...{ batch: scoped(batch.id, project), limit: 2, after: after as UntrustedId<"delivery"> },
+      });
+    const first = await list();
+    expect([ids(first!.data), first!.hasMore]).toEqual([[made[2]!.id, made[1]!.id], true]);
+    const second = await list(made[1]!.id);
+    expect([ids(second!.data), second!.hasMore]).toEqual([[made[0]!.id], false]);
+    expect(await list(other.delivery.id)).toBeNull();
+    expect((await list(null, "other"))?.data).toEqual([]);
+    expect(await store.findDelivery(scoped(batch.id, "other"), made[0]!.id)).toBeNull();
+    expect(await store.findDelivery(scoped(other.batch.id), made[0]!.id)).toBeNull();
+    expect(await store.findDelivery(scoped(batch.id), made[0]!.id)).toMatchObject({
+      ...{ id: made[0]!.id, location: "a", status: "pending", attemptCount: 0, dueAtMs: NOW_MS },
+    });
+  });
+
+  test("a delivery that waits and has left nothing is cancelled at once, for its own project", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, delivery } = await dueDelivery(store, { credentials: "sealed" });
+    const cancel = (project = PROJECT) =>
+      store.cancelDeliveryIfOpen(scoped(batch.id, project), delivery.id);
+    expect(await cancel("other")).toBeNull();
+    expect(await cancel()).toBe("ended");
+    expect(await cancel()).toBeNull();
+    expect(await find(store, batch, delivery)).toMatchObject({
+      ...{ status: "failed", error: CANCELLED, endedAtMs: NOW_MS },
+    });
+    expect(await claimed(at(store, NOW_MS + HOUR_MS))).toEqual([]);
+  });
+
+  test("the holder of a delivery learns that it is cancelled, and may still have delivered it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, delivery } = await dueDelivery(store);
+    const cancel = () => store.cancelDeliveryIfOpen(scoped(batch.id), delivery.id);
+    const { lease } = await claimOne(store);
+    expect(await store.renewDeliveryIfLeased(lease, LEASE_TTL_MS)).toBe("renewed");
+    expect([await cancel(), await cancel()]).toEqual(["asked", "asked"]);
+    expect(await find(store, batch, delivery)).toMatchObject({
+      ...{ status: "delivering", error: CANCELLED, endedAtMs: null },
+    });
+    expect(await store.renewDeliveryIfLeased(lease, LEASE_TTL_MS)).toBe("cancelled");
+    const later = { ms: 5, withinMs: HOUR_MS, error: DOWN };
+    expect(await store.postponeDeliveryIfLeased(lease, later)).toBe("cancelled");
+    await store.endDeliveryIfLeased(lease, { status: "delivered", address: "there" });
+    expect(await find(store, batch, delivery)).toMatchObject({ status: "delivered", error: null });
+  });
+
+  test("a cancelled delivery that has left something is due at once, for a runner that cleans up", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, delivery } = await dueDelivery(store, { credentials: "sealed" });
+    const { lease } = await claimOne(store);
+    await store.saveDeliveryProgressIfLeased(lease, "half");
+    await store.postponeDeliveryIfLeased(lease, { ms: 5, withinMs: HOUR_MS, error: DOWN });
+    expect(await claimed(store)).toEqual([]);
+    expect(await store.cancelDeliveryIfOpen(scoped(batch.id), delivery.id)).toBe("asked");
+    expect(await claimOne(store)).toMatchObject({
+      ...{ delivery: { error: CANCELLED }, credentials: "sealed", progress: "half" },
+    });
   });
 }
 
 function testClaims(open: OpenStore): void {
-  test("of many senders that claim at once, each delivery has one", async () => {
+  test("a claim has the batch, its files and what the attempt before left, and counts as an attempt", async () => {
     await using opened = await open();
     const { store } = opened;
-    const announcements = Array.from({ length: 20 }, () => anAnnouncement());
-    await completedBatch(store, announcements);
+    const { batch, output, error, delivery } = await dueDelivery(store, { credentials: "sealed" });
+    const first = await claimOne(store);
+    expect(first).toMatchObject({
+      ...{ delivery: { id: delivery.id, attemptCount: 1, status: "delivering" } },
+      ...{ batch: { id: batch.id }, destination: "location:share" },
+      ...{ credentials: "sealed", progress: null },
+    });
+    expect([first.output, first.error]).toEqual([output, error]);
+    expect(await store.saveDeliveryProgressIfLeased(first.lease, "half")).toBe(true);
+    expect(
+      await store.postponeDeliveryIfLeased(first.lease, { ms: 0, withinMs: HOUR_MS, error: DOWN }),
+    ).toBe("postponed");
+    expect(await find(store, batch, delivery)).toMatchObject({ status: "pending", error: DOWN });
+    expect(await claimOne(store)).toMatchObject({
+      progress: "half",
+      delivery: { attemptCount: 2 },
+    });
+  });
+
+  test("of many runners that claim at once, each delivery has one", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await completedBatch(store);
+    const made = Array.from({ length: 6 }, (_, i) => aDelivery({ location: `place-${i}` }));
+    for (const each of made) await store.insertDeliveryIfFinal(scoped(batch.id), each);
     const claims = await Promise.all(
-      Array.from({ length: 12 }, (_, i) =>
-        store.claimDeliveries({ ...CLAIM, owner: `sender-${i}`, limit: 2 }),
-      ),
+      Array.from({ length: 8 }, (_, i) => claimed(store, { owner: `runner-${i}`, limit: 1 })),
     );
-    expect(keys(claims.flat()).toSorted()).toEqual(keys(announcements).toSorted());
-  });
-
-  test("what is due longest goes first, and no more than asked for", async () => {
-    await using opened = await open();
-    const { store } = opened;
-    const [postponed, late, early, latest] = Array.from({ length: 4 }, () => anAnnouncement());
-    await completedBatch(store, [postponed!], END_MS);
-    // No other delivery is due yet.
-    await store.claimDeliveries({ ...CLAIM, limit: 1 });
-    await store.postponeDeliveryIfHeld(held(postponed!), 3);
-    await completedBatch(store, [late!, latest!], END_MS + 2);
-    await completedBatch(store, [early!], END_MS + 1);
-    at(store, END_MS);
-    expect(keys(await at(store, END_MS + 3).claimDeliveries({ ...CLAIM, limit: 3 }))).toEqual(
-      keys([early!, late!, latest!]),
+    expect(ids(claims.flat().map((each) => each.delivery)).toSorted()).toEqual(
+      ids(made).toSorted(),
     );
-    expect(keys(await store.claimDeliveries(CLAIM))).toEqual([postponed!.webhookId]);
-    expect(await store.claimDeliveries({ ...CLAIM, limit: 0 })).toEqual([]);
   });
 
-  test("deliveries to a busy webhook wait and hold up no other", async () => {
+  test("deliveries to a busy place wait and hold up no other", async () => {
     await using opened = await open();
     const { store } = opened;
-    const slow = Array.from({ length: 3 }, () => anAnnouncement({ webhook: "slow" }));
-    const quick = anAnnouncement({ webhook: "quick" });
-    await completedBatch(store, [...slow, quick]);
-    const claim = { ...CLAIM, limit: 1, busyWebhooks: ["slow", "asleep"] };
-    expect(keys(await store.claimDeliveries(claim))).toEqual([quick.webhookId]);
-    expect(await store.claimDeliveries(claim)).toEqual([]);
-    expect(keys(await store.claimDeliveries(CLAIM))).toEqual(keys(slow));
+    const slow = await dueDelivery(store, { location: "slow" });
+    const quick = await dueDelivery(store, { location: "quick" });
+    const free = await claimed(store, { busyDestinations: ["location:slow"] });
+    expect(ids(free.map((each) => each.delivery))).toEqual([quick.delivery.id]);
+    expect(ids((await claimed(store)).map((each) => each.delivery))).toEqual([slow.delivery.id]);
   });
 
-  test("a delivery is claimable again exactly when its lease has run out, with its attempts counted", async () => {
+  test("deliveries to buckets of clients wait when there is no room for them", async () => {
     await using opened = await open();
     const { store } = opened;
-    await completedBatch(store, [anAnnouncement()]);
-    expect(await due(store, END_MS)).toMatchObject([{ attemptCount: 0 }]);
-    expect(await due(store, AFTER_CLAIM_MS - 1)).toEqual([]);
-    expect(await due(store, AFTER_CLAIM_MS)).toMatchObject([{ attemptCount: 1 }]);
+    const bucket = await dueDelivery(store, { location: null, s3: BUCKET, credentials: "sealed" });
+    const share = await dueDelivery(store);
+    const claim = async (toClientBuckets: boolean) =>
+      ids((await claimed(store, { toClientBuckets })).map((each) => each.delivery));
+    expect(await claim(false)).toEqual([share.delivery.id]);
+    expect(await claim(true)).toEqual([bucket.delivery.id]);
+  });
+
+  test("a lease that was not renewed is claimed again, and its former holder changes nothing", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch, delivery } = await dueDelivery(store);
+    const { lease: stale } = await claimOne(store);
+    expect(await claimed(at(store, AFTER_LEASES_MS - 1))).toEqual([]);
+    expect(await store.renewDeliveryIfLeased(stale, LEASE_TTL_MS)).toBe("renewed");
+    expect(await claimed(at(store, AFTER_LEASES_MS))).toEqual([]);
+    at(store, AFTER_LEASES_MS + LEASE_TTL_MS);
+    const { lease } = await claimOne(store);
+    expect(await writesOf(store, stale)).toEqual(["lost", false, false, "lost", false]);
+    expect(await find(store, batch, delivery)).toMatchObject({ status: "delivering", error: null });
+    await store.endDeliveryIfLeased(lease, { status: "delivered", address: "there" });
+    expect(await writesOf(store, lease)).toEqual(["lost", false, false, "lost", false]);
+    expect(await find(store, batch, delivery)).toMatchObject({ status: "delivered" });
+  });
+
+  test("an attempt that is given back did not count, and is due at once", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await dueDelivery(store);
+    const { lease } = await claimOne(store);
+    expect(await store.releaseDeliveryIfLeased(lease)).toBe(true);
+    expect(await claimOne(store)).toMatchObject({ delivery: { attemptCount: 1 } });
   });
 }
 
+async function writesOf(store: Store, lease: DeliveryLease) {
+  return [
+    await store.renewDeliveryIfLeased(lease, LEASE_TTL_MS),
+    await store.saveDeliveryProgressIfLeased(lease, "late"),
+    await store.releaseDeliveryIfLeased(lease),
+    await store.postponeDeliveryIfLeased(lease, { ms: 0, withinMs: HOUR_MS, error: DOWN }),
+    await store.endDeliveryIfLeased(lease, { status: "failed", error: DOWN }),
+  ];
+}
+
 function testEnds(open: OpenStore): void {
-  test("a postponed delivery is due again at its new time, whatever was left of its lease", async () => {
+  test("a delivery is tried again until its time is over, counted from when it was due", async () => {
     await using opened = await open();
     const { store } = opened;
-    const announcement = anAnnouncement();
-    await completedBatch(store, [announcement]);
-    await due(store, END_MS);
-    await store.postponeDeliveryIfHeld(held(announcement), 10);
-    expect(await due(store, END_MS + 9)).toEqual([]);
-    expect(await due(store, END_MS + 10)).toMatchObject([{ ...announcement, attemptCount: 1 }]);
-    await store.postponeDeliveryIfHeld(held(announcement), AFTER_CLAIM_MS * 2 - (END_MS + 10));
-    expect(await due(store, AFTER_CLAIM_MS * 2 - 1)).toEqual([]);
-    expect(await due(store, AFTER_CLAIM_MS * 2)).toMatchObject([{ attemptCount: 2 }]);
+    await dueDelivery(store);
+    const again = { ms: HOUR_MS / 2, withinMs: HOUR_MS, error: DOWN };
+    const postpone = async () =>
+      store.postponeDeliveryIfLeased((await claimOne(store)).lease, again);
+    expect(await postpone()).toBe("postponed");
+    expect(await claimed(at(store, NOW_MS + HOUR_MS / 2 - 1))).toEqual([]);
+    at(store, NOW_MS + HOUR_MS / 2);
+    expect(await postpone()).toBe("postponed");
+    at(store, NOW_MS + HOUR_MS);
+    expect(await postpone()).toBe("too_late");
   });
 
-  test("a delivery that is over is never due again, and the others stay", async () => {
+  test.each(["delivered", "failed"] as const)(
+    "a delivery that has %s has no credentials and no progress any more, also after a restart",
+    async (status) => {
+      await using opened = await open();
+      const { store } = opened;
+      const { batch, delivery } = await dueDelivery(store, { credentials: "sealed" });
+      const { lease } = await claimOne(store);
+      await store.saveDeliveryProgressIfLeased(lease, "half");
+      const end =
+        status === "failed"
+          ? ({ status, error: DOWN } as const)
+          : ({ status, address: "s3://b" } as const);
+      expect(await store.endDeliveryIfLeased(lease, end)).toBe(true);
+      const reopened = await opened.reopen();
+      expect(await find(reopened, batch, delivery)).toMatchObject({ ...end, endedAtMs: NOW_MS });
+      expect(await claimed(reopened)).toEqual([]);
+    },
+  );
+
+  test("a deleted batch takes its deliveries with it, also one at work", async () => {
     await using opened = await open();
     const { store } = opened;
-    const [over, waiting] = [anAnnouncement(), anAnnouncement()];
-    await completedBatch(store, [over, waiting]);
-    await due(store, END_MS);
-    await store.forgetDelivery(over.webhookId);
-    await store.postponeDeliveryIfHeld(held(over), 0);
-    expect(keys(await due(store))).toEqual([waiting.webhookId]);
+    const { batch, delivery } = await dueDelivery(store);
+    const { lease } = await claimOne(store);
+    await store.deleteBatchIfPresent(scoped(batch.id), { withInput: false });
+    expect(await find(store, batch, delivery)).toBeNull();
+    expect(await store.renewDeliveryIfLeased(lease, LEASE_TTL_MS)).toBe("lost");
+    expect(await claimed(store)).toEqual([]);
+    await store.forgetBatch(batch.id);
+    expect(await store.listDeletedBatches(10)).toEqual([]);
+  });
+}
+
+function testFiles(open: OpenStore): void {
+  test("the bytes of a deleted result stay until its delivery has ended", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { output, error } = await dueDelivery(store);
+    for (const { id } of [output, error]) await store.deleteFileIfPresent({ project: PROJECT, id });
+    expect(await store.listUnusedFiles(10)).toEqual([]);
+    const { lease, ...files } = await claimOne(store);
+    expect([files.output, files.error]).toEqual([output, error]);
+    expect(await store.listUnusedFiles(10)).toEqual([]);
+    await store.endDeliveryIfLeased(lease, { status: "failed", error: DOWN });
+    expect(ids(await store.listUnusedFiles(10))).toEqual([output.id, error.id]);
   });
 
-  test("a sender that was away beyond its lease does not release the delivery of the next one", async () => {
+  test("a batch whose result was deleted has nothing to deliver any more", async () => {
     await using opened = await open();
     const { store } = opened;
-    const announcement = anAnnouncement();
-    await completedBatch(store, [announcement]);
-    await due(store, END_MS);
-    await at(store, AFTER_CLAIM_MS).claimDeliveries({ ...CLAIM, owner: "next" });
-    await store.postponeDeliveryIfHeld(held(announcement), 0);
-    expect(await due(store, AFTER_CLAIM_MS)).toEqual([]);
-    await store.postponeDeliveryIfHeld(held(announcement, "next"), 0);
-    expect(await due(store, AFTER_CLAIM_MS)).toHaveLength(1);
+    const { batch, error } = await completedBatch(store);
+    await store.deleteFileIfPresent({ project: PROJECT, id: error.id });
+    expect(await store.insertDeliveryIfFinal(scoped(batch.id), aDelivery())).toEqual({
+      kind: "files_deleted",
+    });
   });
 }

@@ -32,7 +32,7 @@ const claimKey = (store: Store, nowMs = NOW_MS, key = KEY) =>
 /** The objects that come with a receipt. */
 const INSERTS: Record<string, (store: Store, receipt?: Receipt) => Promise<unknown>> = {
   file: (store, receipt) => insertFile(store, aFile(), receipt),
-  batch: (store, receipt) => store.insertBatch(aBatch(), receipt),
+  batch: (store, receipt) => store.insertBatch(aBatch(), { receipt }),
   upload: (store, receipt) => store.insertUpload(anUpload(), receipt),
 };
 
@@ -127,7 +127,7 @@ function testReceipts(open: OpenStore): void {
     await store.insertUpload(upload);
     await claimKey(store);
     await expect(insertFile(store, file, aReceipt())).rejects.toThrow();
-    await expect(store.insertBatch(batch, aReceipt())).rejects.toThrow();
+    await expect(store.insertBatch(batch, { receipt: aReceipt() })).rejects.toThrow();
     await expect(store.insertUpload(upload, aReceipt())).rejects.toThrow();
     expect(await claimKey(store)).toEqual(IN_PROGRESS);
   });
@@ -164,7 +164,9 @@ function testReceipts(open: OpenStore): void {
     const { store } = opened;
     const [file, batch, upload] = [aFile(), aBatch(), anUpload()];
     await expect(insertFile(store, file, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
-    await expect(store.insertBatch(batch, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
+    await expect(store.insertBatch(batch, { receipt: aReceipt() })).rejects.toThrow(
+      IdempotencyKeyLost,
+    );
     await expect(store.insertUpload(upload, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
     expect(await store.findFile(file)).toBeNull();
     expect(await store.findBatch(batch)).toBeNull();

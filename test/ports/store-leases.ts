@@ -125,7 +125,7 @@ function testRenewal(open: OpenStore): void {
       lostChunks: [],
       stopping: [],
       paused: [],
-      budgeted: [],
+      budgets: [],
     });
 
     expect(await openRoutes(at(store, AFTER_LEASES_MS))).toEqual([]);
@@ -180,7 +180,7 @@ function testRenewal(open: OpenStore): void {
         { batchId: cancelled.batch.id, reason: "cancelled" },
       ],
       paused: [],
-      budgeted: [],
+      budgets: [],
     });
   });
 
@@ -196,7 +196,7 @@ function testRenewal(open: OpenStore): void {
       lostChunks: [],
       stopping: [],
       paused: [],
-      budgeted: [],
+      budgets: [],
     });
   });
 
@@ -206,8 +206,12 @@ function testRenewal(open: OpenStore): void {
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
     const renew = () => store.renewLeases({ batches: [], chunks: [lease] }, claimBy("worker"));
-    expect((await renew()).budgeted).toEqual([]);
-    await store.updateBatchIfAllowed(batch, { budget: "5" });
-    expect((await renew()).budgeted).toEqual([batch.id]);
+    expect((await renew()).budgets).toEqual([]);
+    for (const budget of ["5", "0.5"]) {
+      await store.updateBatchIfAllowed(batch, { budget });
+      expect((await renew()).budgets).toEqual([{ batchId: batch.id, budget }]);
+    }
+    await store.updateBatchIfAllowed(batch, { budget: null });
+    expect((await renew()).budgets).toEqual([]);
   });
 }

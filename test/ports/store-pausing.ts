@@ -75,7 +75,7 @@ export function testPausing(open: OpenStore): void {
       lostChunks: [],
       stopping: [],
       paused: [batch.id],
-      budgeted: [],
+      budgets: [],
     });
     expect(await store.recordSegmentIfLeased(held.lease, aSegment({ completed: 4 }))).toBe(true);
     expect(await store.releaseChunkIfLeased(held.lease)).toBe(true);

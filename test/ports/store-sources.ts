@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
-import type { Batch } from "../../src/batch/batch.ts";
+import type { Batch, BatchSource, StoredFile } from "../../src/batch/batch.ts";
+import { type DerivedInput, WAITING_PAGE } from "../../src/store/sources.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
   aBatch,
   aFile,
+  claimBy,
   claimToFinalize,
   finalizingBatch,
   finishBatch,
@@ -22,38 +24,100 @@ async function endedBatch(store: Store) {
   return { batch, output, error };
 }
 
-async function derive(store: Store, fields: Partial<Batch>) {
-  const file = aFile();
+const sourceOf = (batch: Batch, fields: Partial<BatchSource> = {}): BatchSource => ({
+  ...{ batchId: batch.id, lines: "failed", isMerged: false, merge: null, template: null },
+  ...fields,
+});
+
+/** Stores a batch whose input is to be made of lines of another one. */
+async function pendingBatch(store: Store, source: BatchSource, fields: Partial<Batch> = {}) {
+  const batch = aBatch({ source, isInputPending: true, ...fields });
+  await store.insertBatch(batch);
+  return batch;
+}
+
+async function anInput(store: Store, { inputFileId, project }: Batch) {
+  const id = inputFileId as StoredFile["id"];
+  const file = aFile({ id, project, blobKey: `files/${Math.random()}` });
   await store.declareBlobs([file.blobKey], 60_000);
-  const batch = aBatch({ inputFileId: file.id, ...fields });
-  return { file, batch, store: () => store.insertDerivedBatch({ batch, file }) };
+  const input: DerivedInput = {
+    ...{ file, merge: null, lineMarks: [], defaultModel: "llama", quotas: undefined },
+  };
+  return input;
 }
 
 const scoped = ({ id }: Batch) => ({ project: PROJECT, id });
 
 export function testSources(open: OpenStore): void {
-  test("a batch made of lines of another is stored with its file, and the source knows it", async () => {
+  test("a batch waits while its source is open, then its input is published once and it is validated", async () => {
     await using opened = await open();
     const { store } = opened;
-    const ended = await endedBatch(store);
-    const merge = {
-      inputFileId: ended.batch.inputFileId,
-      outputFileId: ended.output.id,
-      errorFileId: ended.error.id,
-    };
-    const source = { batchId: ended.batch.id, lines: "failed", merge } as const;
-    const derived = await derive(store, { source });
-    expect(await derived.store()).toBe("stored");
-    expect(await store.findBatch(scoped(derived.batch))).toEqual(derived.batch);
-    expect(await store.findFile({ project: PROJECT, id: derived.file.id })).toEqual(derived.file);
-    const plain = await derive(store, { source: { ...source, merge: null } });
-    expect(await plain.store()).toBe("stored");
-    const retries = await store.listRetries([derived.batch.id, ended.batch.id]);
-    expect(retries).toEqual(
-      [plain.batch.id, derived.batch.id].map((batchId) => ({ sourceId: ended.batch.id, batchId })),
-    );
-    await store.deleteBatchIfPresent(scoped(plain.batch), { withInput: false });
-    expect(await store.listRetries([ended.batch.id])).toHaveLength(1);
+    const { batch: source, lease } = await finalizingBatch(store).then(async ({ batch }) => ({
+      batch,
+      lease: await claimToFinalize(store),
+    }));
+    const template = '{"a":"{{custom_id}}"}';
+    const batch = await pendingBatch(store, sourceOf(source, { template }));
+    expect(await store.findBatch(scoped(batch))).toEqual(batch);
+    expect(await store.claimBatchToDerive(claimBy("a"))).toBeNull();
+    expect(await store.claimBatchToValidate(claimBy("a"))).toBeNull();
+    await finishBatch(store, lease, NO_RESULT);
+    expect(await store.claimBatchToValidate(claimBy("a"))).toBeNull();
+    const claimed = (await store.claimBatchToDerive(claimBy("a")))!;
+    expect([claimed.batch.id, claimed.failureCount]).toEqual([batch.id, 0]);
+    expect(await store.claimBatchToDerive(claimBy("b"))).toBeNull();
+    const input = await anInput(store, batch);
+    expect(await store.publishInputIfLeased(claimed.lease, input)).toBe("stored");
+    expect(await store.publishInputIfLeased(claimed.lease, input)).toBe("lost");
+    expect(await store.claimBatchToDerive(claimBy("b"))).toBeNull();
+    expect(await store.findBatch(scoped(batch))).toEqual({
+      ...{ ...batch, isInputPending: false, defaultModel: "llama" },
+    });
+    const validation = (await store.claimBatchToValidate(claimBy("c")))!;
+    expect([validation.batch.id, validation.input]).toEqual([batch.id, input.file]);
+    expect(await store.findInput(batch)).toEqual(input.file);
+    expect(await store.listRetries([batch.id, source.id])).toEqual([
+      { sourceId: source.id, batchId: batch.id },
+    ]);
+    await store.deleteBatchIfPresent(scoped(batch), { withInput: true });
+    expect(await store.listRetries([source.id])).toEqual([]);
+    expect(await store.findInput(batch)).toEqual(input.file);
+  });
+
+  test("waiting batches hold up no other, however many they are, and projects take turns", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const ended = aBatch({ id: "batch_gone" as Batch["id"] });
+    const openSource = aBatch({ expiresAtMs: Number.MAX_SAFE_INTEGER });
+    await store.insertBatch(openSource);
+    for (let n = 0; n < WAITING_PAGE + 5; n++) await pendingBatch(store, sourceOf(openSource));
+    const first = await pendingBatch(store, sourceOf(ended));
+    const second = await pendingBatch(store, sourceOf(ended));
+    const others = await pendingBatch(store, sourceOf(ended), { project: "z" });
+    const turns = [];
+    for (let project = ""; turns.length < 3; ) {
+      const claimed = (await store.claimBatchToDerive(claimBy("a"), project))!;
+      project = claimed.batch.project;
+      turns.push(claimed.batch.id);
+    }
+    expect(turns).toEqual([first.id, others.id, second.id]);
+    expect(await store.claimBatchToDerive(claimBy("a"))).toBeNull();
+  });
+
+  test("a waiting batch is cancelled, expires and is deleted like any other", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const source = aBatch();
+    await store.insertBatch(source);
+    const cancelled = await pendingBatch(store, sourceOf(source));
+    const deleted = await pendingBatch(store, sourceOf(source));
+    const expired = await pendingBatch(store, sourceOf(source), { expiresAtMs: 1 });
+    expect(await store.cancelBatchIfOpen(scoped(cancelled))).toBe(true);
+    expect(await store.deleteBatchIfPresent(scoped(deleted), { withInput: true })).toBe(true);
+    expect(await store.stopExpiredBatches()).toEqual([expired.id]);
+    await store.deleteBatchIfPresent(scoped(source), { withInput: false });
+    expect(await store.claimBatchToDerive(claimBy("a"))).toBeNull();
+    expect((await claimToFinalize(store)).batchId).toBe(cancelled.id);
   });
 
   test("the results that an open batch merges keep their bytes when they are deleted", async () => {
@@ -65,18 +129,22 @@ export function testSources(open: OpenStore): void {
       outputFileId: output.id,
       errorFileId: error.id,
     };
-    const derived = await derive(store, { source: { batchId: batch.id, lines: "all", merge } });
-    await derived.store();
+    const pending = await pendingBatch(store, sourceOf(batch, { lines: "all", isMerged: true }));
+    const { lease } = (await store.claimBatchToDerive(claimBy("a")))!;
+    const input = { ...(await anInput(store, pending)), merge };
+    expect(await store.publishInputIfLeased(lease, input)).toBe("stored");
     for (const { id } of [output, error]) await store.deleteFileIfPresent({ project: PROJECT, id });
     expect(await store.listUnusedFiles(10)).toEqual([]);
-    expect(await store.findMergedResults(derived.batch)).toEqual({ output, error });
-    await store.cancelBatchIfOpen(scoped(derived.batch));
+    const derived = (await store.findBatch(scoped(pending)))!;
+    expect(derived.source?.merge).toEqual(merge);
+    expect(await store.findMergedResults(derived)).toEqual({ output, error });
+    await store.cancelBatchIfOpen(scoped(derived));
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     const unused = await store.listUnusedFiles(10);
     expect(unused.map(({ id }) => id)).toEqual([output.id, error.id]);
   });
 
-  test("nothing is stored when the source, a file of it or the intent is gone, or without room", async () => {
+  test("nothing is published when the lease, the source, a file of it or the intent is gone, or without room", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch, output, error } = await endedBatch(store);
@@ -85,33 +153,29 @@ export function testSources(open: OpenStore): void {
       outputFileId: output.id,
       errorFileId: error.id,
     };
-    const source = { batchId: batch.id, lines: "failed", merge } as const;
-    const revoked = await derive(store, { source });
-    await store.revokeIntentIfDeclared(revoked.file.blobKey);
-    expect(await revoked.store()).toBe("revoked");
-    const foreign = await derive(store, { source, project: "other" });
-    expect(await foreign.store()).toBe("gone");
-    const full = await derive(store, { source });
-    const quotas = {
-      files: 1,
-      storedBytes: null,
-      openBatches: null,
-      tokensPerDay: null,
-      costPerMonth: null,
-    };
+    const pending = await pendingBatch(store, sourceOf(batch, { isMerged: true }));
+    const foreign = await pendingBatch(store, sourceOf(batch), { project: "other" });
+    const { lease } = (await store.claimBatchToDerive(claimBy("a")))!;
+    const input = { ...(await anInput(store, pending)), merge };
+    const stale = { ...lease, epoch: lease.epoch - 1 };
+    expect(await store.publishInputIfLeased(stale, input)).toBe("lost");
     await insertFile(store, aFile());
-    const { batch: made, file } = full;
-    await expect(store.insertDerivedBatch({ batch: made, file, quotas })).rejects.toMatchObject({
+    const quotas = { files: 1, storedBytes: null };
+    await expect(store.publishInputIfLeased(lease, { ...input, quotas })).rejects.toMatchObject({
       quota: "files",
     });
+    const revoked = { ...(await anInput(store, pending)), merge };
+    await store.revokeIntentIfDeclared(revoked.file.blobKey);
+    expect(await store.publishInputIfLeased(lease, revoked)).toBe("revoked");
     await store.deleteFileIfPresent({ project: PROJECT, id: error.id });
-    const merged = await derive(store, { source });
-    expect(await merged.store()).toBe("gone");
+    expect(await store.publishInputIfLeased(lease, input)).toBe("gone");
+    const other = (await store.claimBatchToDerive(claimBy("a")))!;
+    expect(other.batch.id).toBe(foreign.id);
+    const theirs = await anInput(store, foreign);
+    expect(await store.publishInputIfLeased(other.lease, theirs)).toBe("gone");
     await store.deleteBatchIfPresent(scoped(batch), { withInput: false });
-    const late = await derive(store, { source: { ...source, merge: null } });
-    expect(await late.store()).toBe("gone");
-    const query = { project: PROJECT, limit: 10, after: null };
-    expect((await store.listBatches(query))?.data).toEqual([]);
-    expect(await store.findFile({ project: PROJECT, id: late.file.id })).toBeNull();
+    expect(await store.publishInputIfLeased(lease, { ...input, merge: null })).toBe("gone");
+    expect(await store.findFile({ project: PROJECT, id: input.file.id })).toBeNull();
+    expect((await store.findBatch(scoped(pending)))?.isInputPending).toBe(true);
   });
 }

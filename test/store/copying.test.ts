@@ -3,10 +3,14 @@ import { getTableColumns, getTableName, isTable, type Table } from "drizzle-orm"
 import { expect, test } from "vitest";
 import { COPIED_TABLES } from "../../src/store/copying.ts";
 import * as postgresAccess from "../../src/store/postgres/access-schema.ts";
+import * as postgresDeliveries from "../../src/store/postgres/delivery-schema.ts";
 import * as postgresFiles from "../../src/store/postgres/file-schema.ts";
+import * as postgresRuns from "../../src/store/postgres/run-schema.ts";
 import * as postgresBatches from "../../src/store/postgres/schema.ts";
 import * as sqliteAccess from "../../src/store/sqlite/access-schema.ts";
+import * as sqliteDeliveries from "../../src/store/sqlite/delivery-schema.ts";
 import * as sqliteFiles from "../../src/store/sqlite/file-schema.ts";
+import * as sqliteRuns from "../../src/store/sqlite/run-schema.ts";
 import * as sqliteBatches from "../../src/store/sqlite/schema.ts";
 
 const NOT_COPIED = {
@@ -18,12 +22,19 @@ const NOT_COPIED = {
   replicas: "no server may run on either side",
   slotShares: "they are parts of replicas",
   interactiveSlots: "their requests are over",
+  projectLocks: "each database has all of its rows",
   reservations: "no worker holds a chunk",
 };
 
 const SCHEMAS = {
-  SQLite: { ...sqliteFiles, ...sqliteBatches, ...sqliteAccess },
-  PostgreSQL: { ...postgresFiles, ...postgresBatches, ...postgresAccess },
+  SQLite: { ...sqliteFiles, ...sqliteBatches, ...sqliteAccess, ...sqliteDeliveries, ...sqliteRuns },
+  PostgreSQL: {
+    ...postgresFiles,
+    ...postgresBatches,
+    ...postgresAccess,
+    ...postgresDeliveries,
+    ...postgresRuns,
+  },
 };
 
 const isCopied = (name: string) => (COPIED_TABLES as readonly string[]).includes(name);

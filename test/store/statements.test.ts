@@ -1,12 +1,17 @@
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
+import type { Batch } from "../../src/batch/batch.ts";
+import { destinationOf, newDeliveryId } from "../../src/batch/delivery.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { linesInWindows, startLines } from "../support/journals.ts";
 import { startPostgres } from "../support/postgres.ts";
 import {
   aSegment,
   claimBy,
   claimToFinalize,
+  finalizingBatch,
+  finishBatch,
   insertBatch,
   startBatch,
 } from "../support/store-builders.ts";
@@ -37,17 +42,19 @@ async function openCounted() {
   await client.query("create extension pg_stat_statements");
   return {
     store,
+    query: (text: string) => client.query(text),
     /** Returns the statements of `work`, as the process and as the server count them. */
     countOf: async (work: () => Promise<unknown>) => {
       await client.query("select pg_stat_statements_reset()");
       const before = sentCount;
       await work();
-      const { rows } = await client.query<{ calls: string }>(
-        `select sum(calls) as calls from pg_stat_statements
+      const { rows } = await client.query<{ calls: string; pages: string }>(
+        `select sum(calls) as calls, sum(shared_blks_hit + shared_blks_read) as pages from pg_stat_statements
          where dbid = (select oid from pg_database where datname = current_database())
            and query not like '%pg_stat_statements%'`,
       );
-      return { sent: sentCount - before, run: Number(rows[0]?.calls ?? 0) };
+      const { calls = 0, pages = 0 } = rows[0] ?? {};
+      return { sent: sentCount - before, run: Number(calls), pages: Number(pages) };
     },
     async [Symbol.asyncDispose]() {
       await client.end();
@@ -55,6 +62,28 @@ async function openCounted() {
     },
   };
 }
+
+const dueDelivery = () => ({
+  ...claimBy("worker"),
+  limit: 1,
+  busyDestinations: [],
+  toClientBuckets: true,
+});
+
+/** Makes many rows of the only one. */
+async function multiply(query: Query, table: string, count: number): Promise<void> {
+  const { rows } = await query(
+    `select string_agg(quote_ident(column_name), ', ') as columns from information_schema.columns
+     where table_name = '${table}' and column_name not in ('sequence', 'id')`,
+  );
+  const columns = String(rows[0]?.["columns"]);
+  await query(
+    `insert into ${table} (id, ${columns})
+     select id || '-' || n, ${columns} from ${table}, generate_series(1, ${count}) as n`,
+  );
+}
+
+type Query = (text: string) => Promise<{ readonly rows: readonly Record<string, unknown>[] }>;
 
 describe.skipIf(postgres === null)("the statements of a process", () => {
   test("are counted as the server counts them, those of transactions included", async () => {
@@ -88,11 +117,100 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     const looks = await counted.countOf(async () => {
       await store.claimBatchToValidate(claimBy("worker"));
       await store.claimBatchToFinalize(claimBy("worker"));
-      await store.claimDeliveries({ ...claimBy("worker"), limit: 1, busyWebhooks: [] });
+      await store.claimBatchToDerive(claimBy("worker"));
+      await store.claimWebhookDeliveries({ ...claimBy("worker"), limit: 1, maxPerWebhook: 10 });
+      await store.claimDeliveries({
+        ...claimBy("worker"),
+        limit: 1,
+        busyDestinations: [],
+        toClientBuckets: true,
+      });
       await store.listRunnable();
     });
-    expect(looks.run).toBe(4);
+    expect(looks.run).toBe(6);
     await insertBatch(store);
     expect(await store.claimBatchToValidate(claimBy("worker"))).not.toBeNull();
+  });
+
+  test("read an index alone in looks that find nothing, however many batches and deliveries have ended", async () => {
+    await using counted = await openCounted();
+    const { store, query } = counted;
+    const { batch } = await finalizingBatch(store);
+    await finishBatch(store, await claimToFinalize(store));
+    const ordered = { location: "share", s3: null, path: null, format: "jsonl" } as const;
+    const made = { id: newDeliveryId(), credentials: null, createdAtMs: 0 };
+    const delivery = { ...made, ...ordered, destination: destinationOf(ordered) };
+    await store.insertDeliveryIfFinal({ project: batch.project, id: batch.id }, delivery);
+    const [claimed] = await store.claimDeliveries(dueDelivery());
+    await store.endDeliveryIfLeased(claimed!.lease, { status: "delivered", address: "there" });
+    await multiply(query, "batches", 5_000);
+    await multiply(query, "batch_deliveries", 5_000);
+    await query("update batches set has_chunks = false");
+    await query("vacuum analyze");
+    const looks = [
+      () => store.claimBatchToValidate(claimBy("worker")),
+      () => store.claimBatchToDerive(claimBy("worker")),
+      () => store.claimBatchToFinalize(claimBy("worker")),
+      () => store.claimWebhookDeliveries({ ...claimBy("worker"), limit: 1, maxPerWebhook: 10 }),
+      () => store.claimDeliveries(dueDelivery()),
+      () => store.listRunnable(),
+      () => store.stopExpiredBatches(),
+      () => store.settleOverlookedDeliveries(10),
+      () => store.listBatchesToTidy(10),
+      () => store.listDeletedBatches(10),
+    ];
+    for (const look of looks) {
+      const { pages } = await counted.countOf(look);
+      expect([String(look), pages < 25]).toEqual([String(look), true]);
+    }
+  });
+
+  test("are as many for lines in the middle of 20,000 chunks as for the lines of a few", async () => {
+    await using counted = await openCounted();
+    const { store } = counted;
+    const modelsOf = (count: number) =>
+      Array.from({ length: count }, (_, i) => (i < count / 9 ? "early" : i % 2 === 0 ? "a" : "b"));
+    const start = (count: number) => startLines(store, modelsOf(count), { maxLines: 1 });
+    const [short, long] = [await start(40), await start(20_000)];
+    const lookAt = (batch: Batch, afterLine: number) =>
+      counted.countOf(async () => {
+        const query = { afterLine, untilLine: afterLine + 1, part: "all" as const, store };
+        const { lines } = await linesInWindows(batch, query);
+        expect(lines[0]).toBe(afterLine + 1);
+      });
+    const few = await lookAt(short, 20);
+    const many = await lookAt(long, 10_000);
+    expect(many.run).toBe(few.run);
+    expect(many.run).toBeLessThan(10);
+    // The place is found by halves, so it costs a few pages more. The chunks alone have 300.
+    expect(many.pages).toBeLessThan(200);
+  });
+
+  test("are as many for two failed lines of 5,000 chunks, all of them written, as for two of a few", async () => {
+    await using counted = await openCounted();
+    const { store } = counted;
+    const start = async (count: number) => {
+      const models = Array.from({ length: count }, () => "a");
+      const batch = await startLines(store, models, { maxLines: 1 });
+      await counted.query(`
+        insert into segments (batch_id, chunk_number, blob_key, bytes, crc32, completed_count, failed_count)
+        select batch_id, number, batch_id || number, 1, 1, 1, (number in (${count / 2}, ${count - 2}))::int
+        from chunks where batch_id = '${batch.id}'`);
+      await counted.query("analyze segments");
+      return batch;
+    };
+    const [short, long] = [await start(40), await start(5_000)];
+    const lookAt = (batch: Batch, count: number) =>
+      counted.countOf(async () => {
+        const query = { afterLine: 0, part: "failed" as const, store };
+        const { lines } = await linesInWindows(batch, query);
+        expect(lines).toEqual([1, count / 2 + 1, count - 1]);
+      });
+    const few = await lookAt(short, 40);
+    const many = await lookAt(long, 5_000);
+    expect(many.run).toBe(few.run);
+    expect(many.run).toBeLessThan(12);
+    // The segments alone have more.
+    expect(many.pages).toBeLessThan(200);
   });
 });

@@ -66,6 +66,9 @@ export const projects = pgTable(
   (project) => [unique("projects_name").on(project.name)],
 );
 
+/** Rows to lock: `project-locks.ts` says which one for what. A migration fills it. */
+export const projectLocks = pgTable("project_locks", { number: big("number").primaryKey() });
+
 /** The interactive requests under way of projects that may have only so many at once. */
 export const interactiveSlots = pgTable(
   "interactive_slots",

@@ -4,21 +4,24 @@ import type { Batch, ScopedId } from "../../batch/batch.ts";
 import {
   type BatchChange,
   type BatchFilter,
+  type BatchInsertion,
   type BatchQuery,
   FILTER_STEP,
   type OpenWork,
+  searchedText,
 } from "../batches.ts";
-import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
+import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
+import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
+import { HIDDEN_FROM_OLDER } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
-import { lockLists } from "./order.ts";
+import { lockLists } from "./project-locks.ts";
 import { batches } from "./schema.ts";
 import { isBatchOfProject, isScopedBatch } from "./scope.ts";
 import { assertMayCreate } from "./spending.ts";
@@ -57,26 +60,45 @@ async function findStep(db: Db, project: string, before: number): Promise<number
 }
 
 function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL | undefined)[] {
-  const { createdAtOrAfterMs, metadata } = filter;
+  const { createdAtOrAfterMs, metadata, search } = filter;
   return [
     status === null ? undefined : eq(batches.status, status),
     endpoint === null ? undefined : eq(batches.endpoint, endpoint),
     model === null ? undefined : eq(batches.model, model),
     createdAtOrAfterMs === null ? undefined : gte(batches.createdAtMs, createdAtOrAfterMs),
     ...Object.entries(metadata).map(hasPair),
+    search === null ? undefined : hasText(searchedText(search)),
   ];
 }
 
-/** PostgreSQL can neither store nor read a NUL as text, so metadata with one match nothing. */
+/** What `lower` makes of letters depends on the locale of the database, so the letters are named. */
+const folded = (text: SQL): SQL =>
+  sql`translate(${text}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')`;
+
+/**
+ * PostgreSQL reads neither a NUL nor half a surrogate pair as text. One such value would fail each query over the list, so
+ * the sign for an unreadable character takes its place. Pairs of surrogates are stored unescaped.
+ */
+const READABLE_METADATA = sql`regexp_replace(metadata::text, '\\\\u(0000|d[89a-f][0-9a-f]{2})', '\\\\ufffd', 'g')::json`;
+
+const hasText = (text: string | null): SQL =>
+  text === null
+    ? sql`false`
+    : sql`(strpos(${batches.id}, ${text}) > 0
+        or exists (
+          select 1 from json_each_text(${READABLE_METADATA}) as pair where strpos(${folded(sql`pair.value`)}, ${text}) > 0)
+        or exists (
+          select 1 from files
+          where files.id = ${batches.inputFileId} and files.project = ${batches.project}
+            and files.deleted_at_ms is null and strpos(${folded(sql`files.filename`)}, ${text}) > 0))`;
+
+/** A NUL cannot be a parameter. */
 const hasPair = ([key, value]: [string, string]): SQL =>
   key.includes("\0") || value.includes("\0")
     ? sql`false`
-    : sql`case when position('\\u0000' in metadata::text) > 0 then false
-        else metadata ->> ${key}::text = ${value} end`;
+    : sql`${READABLE_METADATA} ->> ${key}::text = ${value}`;
 
-interface Insertion {
-  readonly receipt: Receipt | undefined;
-  readonly quotas: BatchQuotas | undefined;
+interface Insertion extends BatchInsertion {
   readonly now: SQL;
 }
 
@@ -94,14 +116,21 @@ export class PostgresBatches {
   }
 
   /** Takes part in a transaction. */
-  async insertWithin(db: Db, batch: Batch, { receipt, quotas, now }: Insertion): Promise<void> {
+  async insertWithin(
+    db: Db,
+    batch: Batch,
+    { receipt, quotas, deliveries = [], now }: Insertion,
+  ): Promise<void> {
     if (receipt !== undefined) await this.#idempotency.record(db, receipt);
     await sendNudge(db, "batch_created");
     await lockLists(db, batch.project);
     // No other batch of the project comes between, because its lists are locked.
     await assertRoom(db, batch.project, quotas?.openBatches ?? null);
     if (boundsSpending(quotas)) await assertMayCreate(db, batch.project, quotas, now);
-    await db.insert(batches).values(rowFromBatch(batch));
+    const isBeyondOlder = batch.isInputPending || batch.deduplicated !== null;
+    const hidden = isBeyondOlder ? HIDDEN_FROM_OLDER : {};
+    await db.insert(batches).values({ ...rowFromBatch(batch), ...hidden });
+    await insertWaitingDeliveries(db, batch.id, deliveries);
   }
 
   update(batch: ScopedId<"batch">, change: BatchChange): Promise<boolean> {

@@ -7,6 +7,7 @@
 import type { StopReason } from "../../batch/batch.ts";
 import { FINAL_STATUSES, isFinal, statusesBefore } from "../../batch/status.ts";
 import { BATCH_STATUSES, type BatchStatus } from "../../contract/batch.ts";
+import { KEPT_DELIVERY_STATUSES, type KeptDeliveryStatus } from "../../contract/delivery.ts";
 import { UPLOAD_STATUSES } from "../../contract/upload.ts";
 import type { UploadStatus } from "../uploads.ts";
 import { type SQL, sql } from "./drizzle.ts";
@@ -19,10 +20,15 @@ export const statusIn = (...statuses: readonly BatchStatus[]): SQL =>
   sql`status in ${listed(statuses)}`;
 const uploadStatusIn = (...statuses: readonly UploadStatus[]): SQL =>
   sql`status in ${listed(statuses)}`;
+const deliveryStatusIn = (...statuses: readonly KeptDeliveryStatus[]): SQL =>
+  sql`status in ${listed(statuses)}`;
 
 export const isFinalBatch = statusIn(...FINAL_STATUSES);
 export const isOpenBatch = statusIn(...BATCH_STATUSES.filter((status) => !isFinal(status)));
-export const waitsForValidation = sql`${statusIn("validating")} and stop_reason is null`;
+export const isValidating = sql`${statusIn("validating")} and stop_reason is null`;
+/** The input of the batch is still to be made of lines of another one. */
+export const waitsForInput = sql`${isValidating} and ${sql.raw("is_input_pending")}`;
+export const waitsForValidation = sql`${isValidating} and ${sql.raw("is_input_pending is not true")}`;
 export const hasStarted = sql.raw("in_progress_at_ms is not null");
 export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
 export const isNotPaused = sql.raw("paused_at_ms is null");
@@ -43,6 +49,9 @@ const MAX_CHUNKS = 2_147_483_647;
 /** The number of chunks that may be claimed: while a sample runs, only its own. */
 export const claimableChunks = sql.raw(`coalesce(sample_chunk_count, ${MAX_CHUNKS})`);
 export const isOpenChunk = sql.raw("closed_at_ms is null");
+/** The segment has records of failed lines. */
+export const holdsFailures = sql.raw("failed_count > 0");
+export const holdsAnswers = sql.raw("completed_count > 0");
 /** Clients see such a file or batch. */
 export const isListed = sql.raw("deleted_at_ms is null");
 /** Such a file or batch is gone for clients, and its rows and bytes are about to be. */
@@ -51,6 +60,11 @@ export const isFileThatMayExpire = sql`${isListed} and expires_at_ms is not null
 export const isPendingUpload = uploadStatusIn("pending");
 /** The upload may still have parts, and blobs for them, that nothing needs any more. */
 export const isUploadToTidy = sql`not (${isPendingUpload}) and has_parts`;
+/** The delivery has not ended. */
+export const isOpenDelivery = deliveryStatusIn("pending");
+/** The results are there to be delivered, now or at the next attempt. */
+export const isDueDelivery = sql.raw("next_attempt_at_ms is not null");
+export const waitsForItsBatch = sql`${isOpenDelivery} and next_attempt_at_ms is null`;
 export const isKeyInProgress = sql.raw("answer is null");
 
 export const isKnownStatus = statusIn(...BATCH_STATUSES);
@@ -69,4 +83,7 @@ export const expiredBatchHasReason = sql`not (${statusIn("expired")}) or stop_re
 export const doneLinesWithinTotal = sql`least(completed_count, failed_count) >= 0 and completed_count + failed_count <= total_count`;
 export const isKnownUploadStatus = uploadStatusIn(...UPLOAD_STATUSES);
 export const completedUploadHasFile = sql`(${uploadStatusIn("completed")}) = (file_id is not null)`;
+export const isKnownDeliveryStatus = deliveryStatusIn(...KEPT_DELIVERY_STATUSES);
+export const deliveredHasAddress = sql`(${deliveryStatusIn("delivered")}) = (address is not null)`;
+export const failedDeliveryHasError = sql`not (${deliveryStatusIn("failed")}) or error is not null`;
 export const keyIsInProgressOrAnswered = sql`(${isKeyInProgress}) = (lease_owner is not null) and (answer is null) = (fingerprint is null)`;

@@ -10,6 +10,7 @@ import {
 } from "../copying.ts";
 import { apiKeys, keyRequirement, projects } from "./access-schema.ts";
 import type { Database, Db } from "./database.ts";
+import { batchDeliveries } from "./delivery-schema.ts";
 import { asc, getTableName, gt, type SQL, sql } from "./drizzle.ts";
 import {
   blobIntents,
@@ -19,14 +20,16 @@ import {
   uploadParts,
   uploads,
 } from "./file-schema.ts";
+import { batchRuns } from "./run-schema.ts";
 import {
   batches,
+  batchProgress,
   chunks,
-  deliveries,
   modelUsage,
   replicas,
   segments,
   slotShares,
+  webhookDeliveries,
 } from "./schema.ts";
 
 const TABLES = {
@@ -34,10 +37,13 @@ const TABLES = {
   uploads,
   uploadParts,
   batches,
+  batchProgress,
   chunks,
   segments,
   modelUsage,
-  deliveries,
+  webhookDeliveries,
+  batchDeliveries,
+  batchRuns,
   idempotencyKeys,
   apiKeys,
   keyRequirement,

@@ -21,7 +21,14 @@ import {
   isUnavailable,
   unwrapped,
 } from "./driver-errors.ts";
-import { drizzle, type NodePgDatabase, Pool, type PoolClient, type PoolConfig } from "./drizzle.ts";
+import {
+  drizzle,
+  type NodePgDatabase,
+  Pool,
+  type PoolClient,
+  type PoolConfig,
+  sql,
+} from "./drizzle.ts";
 
 /** The callback for statements that go to the server. */
 export type OnStatements = (count: number) => void;
@@ -36,6 +43,11 @@ const STATEMENTS_OF_BEGIN = 2;
 
 const STATEMENT_TIMEOUT_MS = 30_000;
 
+/** The connections to databases that cannot notify anyone. */
+const mute = new WeakSet<Db>();
+
+export const canNotify = (db: Db): boolean => !mute.has(db);
+
 const ATTEMPTS = 4;
 const FIRST_PAUSE_MS = 20;
 
@@ -49,6 +61,7 @@ export class Database {
   readonly #clock: Pick<Clock, "after">;
   readonly #onStatements: OnStatements;
   #closed: Promise<void> | null = null;
+  #isMute = false;
 
   constructor(
     config: PoolConfig,
@@ -64,6 +77,16 @@ export class Database {
     // An unhandled error of an idle connection would end the process. The next statement finds the connection closed.
     this.#pool.on("error", () => {});
     this.#pool.on("connect", (client) => client.on("error", () => {}));
+  }
+
+  /** Finds out whether the database can notify, which some that speak the protocol of PostgreSQL cannot. */
+  async findWhetherItNotifies(): Promise<void> {
+    const { rows } = await this.read((db) =>
+      db.execute<{ known: boolean }>(
+        sql`select exists (select 1 from pg_proc where proname = 'pg_notify') as known`,
+      ),
+    );
+    this.#isMute = rows[0]?.known !== true;
   }
 
   /** Runs statements that change nothing. */
@@ -146,8 +169,12 @@ export class Database {
   }
 
   #on(client: PoolClient): Db {
-    const known = this.#wrapped.get(client);
-    if (known !== undefined) return known;
+    const db = this.#wrapped.get(client) ?? this.#wrap(client);
+    if (this.#isMute) mute.add(db);
+    return db;
+  }
+
+  #wrap(client: PoolClient): Db {
     const db = drizzle(client, { logger: { logQuery: () => this.#onStatements(1) } });
     this.#wrapped.set(client, db);
     return db;

@@ -6,10 +6,12 @@ import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
 import { isDeleted, isListed, isOpenChunk } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
+import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { NO_LEASE } from "./leases.ts";
-import { batches, chunks, deliveries, reservations, segments } from "./schema.ts";
+import { sendNudge } from "./nudges.ts";
+import { batches, chunks, reservations, segments, webhookDeliveries } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 import { cancel } from "./stopping.ts";
 
@@ -36,9 +38,12 @@ export class PostgresDeleting {
         .where(isScopedBatch(batch))
         .returning();
       if (row === undefined) return false;
-      await db.delete(deliveries).where(eq(deliveries.batchId, row.id));
+      await db.delete(webhookDeliveries).where(eq(webhookDeliveries.batchId, row.id));
+      await db.delete(batchDeliveries).where(eq(batchDeliveries.batchId, row.id));
       await deleteResults(db, row, now);
       if (withInput) await deleteFile(db, { project: row.project, id: row.inputFileId }, now);
+      // The sweep is the work of one process, which may be another one. A batch that had ended is ready for it.
+      await sendNudge(db, "batch_stopping");
       return true;
     });
   }
@@ -68,7 +73,8 @@ export class PostgresDeleting {
       await db.delete(reservations).where(eq(reservations.batchId, batchId));
       // A replica of an older version may have ended the batch since.
       await deleteResults(db, row, now);
-      await db.delete(deliveries).where(eq(deliveries.batchId, batchId));
+      await db.delete(webhookDeliveries).where(eq(webhookDeliveries.batchId, batchId));
+      await db.delete(batchDeliveries).where(eq(batchDeliveries.batchId, batchId));
       await db.delete(batches).where(eq(batches.id, batchId));
     });
   }

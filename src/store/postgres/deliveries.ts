@@ -1,87 +1,336 @@
-/** The outbox: events are written with the final status of a batch, and removed once the webhooks have them. */
-
-import type { BatchId } from "../../batch/batch.ts";
+/** Deliveries of results: asked for, claimed, and ended. `../deliveries.ts` has the promises. */
+import type { BatchId, FileId, ScopedId, UntrustedId } from "../../batch/batch.ts";
+import { CANCELLED, type Delivery, isCancelled } from "../../batch/delivery.ts";
+import { isFinal } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import type { Announcement, Delivery, HeldDelivery } from "../deliveries.ts";
-import { deliveryFromClaimedRow } from "../rows.ts";
+import {
+  BATCH_FAILED,
+  type ClaimedDelivery,
+  type DeliveryCancellation,
+  type DeliveryEnd,
+  type DeliveryInsertion,
+  type DeliveryLease,
+  type DeliveryPostponement,
+  type DeliveryQuery,
+  type DeliveryRenewal,
+  type DeliveryStore,
+  type NewDelivery,
+} from "../deliveries.ts";
+import type { Receipt } from "../idempotency.ts";
+import type { Page } from "../page.ts";
+import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows.ts";
+import { isFinalBatch, isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
-import { arrayOf, type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
-import { deliveries } from "./schema.ts";
+import { batchDeliveries } from "./delivery-schema.ts";
+import { and, desc, eq, isNotNull, lt, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
+import type { PostgresIdempotency } from "./idempotency.ts";
+import { arrayOf, type Bid, claimedBy, isFree, later, NO_LEASE } from "./leases.ts";
+import { sendNudge } from "./nudges.ts";
+import { batches } from "./schema.ts";
+import { isFile, isScopedBatch } from "./scope.ts";
 
-type DeliveryClaim = Bid & { readonly limit: number; readonly busyWebhooks: readonly string[] };
+type Row = typeof batchDeliveries.$inferSelect;
+type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0] & Bid;
 
-/** The final status of a batch, and its time. */
-interface BatchEnd {
+/** The end of a batch, as its deliveries see it. */
+interface ResultsOfBatch {
   readonly batchId: BatchId;
   readonly status: BatchStatus;
-  readonly createdAtMs: SQL;
+  readonly outputFileId: FileId | null;
+  readonly errorFileId: FileId | null;
+  readonly now: SQL;
 }
 
-/** Takes part in the transaction that ends the batch, so there are deliveries if, and only if, the batch is final. */
-export async function insertDeliveries(
+const ENDED = { credentials: null, progress: null, nextAttemptAtMs: null, ...NO_LEASE } as const;
+
+const isHeld = ({ deliveryId, epoch }: DeliveryLease) =>
+  and(
+    eq(batchDeliveries.id, deliveryId),
+    eq(batchDeliveries.leaseEpoch, epoch),
+    isNotNull(batchDeliveries.leaseOwner),
+  );
+
+/** Compares an id that a client wrote. The batch that the query also names is one of its project. */
+const isAsked = (id: UntrustedId<"delivery">): SQL =>
+  sql`${batchDeliveries.id} = ${sql.param(id, batchDeliveries.id)}`;
+
+/** Stores the deliveries that a batch is created with, as a part of the transaction. */
+export async function insertWaitingDeliveries(
   db: Db,
-  announcements: readonly Announcement[],
-  end: BatchEnd,
+  batchId: BatchId,
+  deliveries: readonly NewDelivery[],
 ): Promise<void> {
-  if (announcements.length === 0) return;
-  await db.insert(deliveries).values(
-    announcements.map(({ webhookId, eventId, webhook }) => ({
-      ...end,
-      ...{ webhookId, eventId, webhook },
-      nextAttemptAtMs: end.createdAtMs,
-    })),
-  );
+  if (deliveries.length === 0) return;
+  await db.insert(batchDeliveries).values(deliveries.map((each) => deliveryRow(batchId, each)));
 }
 
-const ofItsBatch = (column: string) =>
-  sql`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`.mapWith(
-    Number,
-  );
+/** Makes the deliveries of a batch due in the transaction that makes it final, or ends them with a failed batch. */
+export async function settleDeliveries(
+  db: Db,
+  { batchId, status, now, ...results }: ResultsOfBatch,
+): Promise<void> {
+  const change =
+    status === "failed"
+      ? { ...ENDED, status: "failed" as const, error: BATCH_FAILED, endedAtMs: now }
+      : { ...results, dueAtMs: now, nextAttemptAtMs: now };
+  const { rowCount } = await db
+    .update(batchDeliveries)
+    .set(change)
+    .where(and(eq(batchDeliveries.batchId, batchId), waitsForItsBatch));
+  if (rowCount !== 0) await sendNudge(db, "delivery_due");
+}
 
 export class PostgresDeliveries {
   readonly #db: Database;
+  readonly #idempotency: PostgresIdempotency;
 
-  constructor(db: Database) {
+  constructor(db: Database, idempotency: PostgresIdempotency) {
     this.#db = db;
+    this.#idempotency = idempotency;
   }
 
-  async claim({ limit, busyWebhooks, ...claim }: DeliveryClaim): Promise<Delivery[]> {
+  /** The locks keep the batch and its files from being deleted before the commit. */
+  insertIfFinal(
+    batch: ScopedId<"batch">,
+    {
+      delivery,
+      receipt,
+    }: { readonly delivery: NewDelivery; readonly receipt?: Receipt | undefined },
+    now: SQL,
+  ): Promise<DeliveryInsertion> {
+    return this.#db.transaction(async (db) => {
+      const [found] = await db.select().from(batches).where(isScopedBatch(batch)).for("share");
+      if (found === undefined) return { kind: "no_batch" };
+      const { id, status, outputFileId, errorFileId } = found;
+      if (!isFinal(status) || status === "failed") return { kind: "no_results", status };
+      for (const file of [outputFileId, errorFileId]) {
+        if (!(await holdFile(db, batch.project, file))) return { kind: "files_deleted" };
+      }
+      const due = { outputFileId, errorFileId, dueAtMs: now, nextAttemptAtMs: now };
+      const { rowCount } = await db
+        .insert(batchDeliveries)
+        .values({ ...deliveryRow(id, delivery), ...due })
+        .onConflictDoNothing();
+      if (rowCount === 0) return { kind: "under_way" };
+      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      await sendNudge(db, "delivery_due");
+      return { kind: "stored" };
+    });
+  }
+
+  list({ batch, limit, after }: DeliveryQuery): Promise<Page<Delivery> | null> {
+    return this.#db.read(async (db) => {
+      const batchId = await findBatchId(db, batch);
+      if (batchId === null) return { data: [], hasMore: false };
+      const ofBatch = eq(batchDeliveries.batchId, batchId);
+      let before: SQL | undefined;
+      if (after !== null) {
+        const [cursor] = await db
+          .select({ sequence: batchDeliveries.sequence })
+          .from(batchDeliveries)
+          .where(and(ofBatch, isAsked(after)));
+        if (cursor === undefined) return null;
+        before = lt(batchDeliveries.sequence, cursor.sequence);
+      }
+      const rows = await db
+        .select()
+        .from(batchDeliveries)
+        .where(and(ofBatch, before))
+        .orderBy(desc(batchDeliveries.sequence))
+        .limit(limit + 1);
+      return { data: rows.slice(0, limit).map(deliveryFromRow), hasMore: rows.length > limit };
+    });
+  }
+
+  find(batch: ScopedId<"batch">, id: UntrustedId<"delivery">): Promise<Delivery | null> {
+    return this.#db.read(async (db) => {
+      const batchId = await findBatchId(db, batch);
+      if (batchId === null) return null;
+      const [row] = await db
+        .select()
+        .from(batchDeliveries)
+        .where(and(eq(batchDeliveries.batchId, batchId), isAsked(id)));
+      return row === undefined ? null : deliveryFromRow(row);
+    });
+  }
+
+  async cancelIfOpen(
+    batch: ScopedId<"batch">,
+    id: UntrustedId<"delivery">,
+    now: SQL,
+  ): Promise<DeliveryCancellation | null> {
+    return this.#db.transaction(async (db) => {
+      const batchId = await findBatchId(db, batch);
+      if (batchId === null) return null;
+      const isOpen = and(eq(batchDeliveries.batchId, batchId), isAsked(id), isOpenDelivery);
+      const [row] = await db
+        .select({
+          id: batchDeliveries.id,
+          progress: batchDeliveries.progress,
+          isFree: isFree(now).mapWith(Boolean),
+        })
+        .from(batchDeliveries)
+        .where(isOpen)
+        .for("update");
+      if (row === undefined) return null;
+      const hasEnded = row.isFree && row.progress === null;
+      const change = hasEnded
+        ? { ...ENDED, status: "failed" as const, endedAtMs: now }
+        : { nextAttemptAtMs: now };
+      await db
+        .update(batchDeliveries)
+        .set({ ...change, error: CANCELLED })
+        .where(eq(batchDeliveries.id, row.id));
+      if (hasEnded) return "ended";
+      await sendNudge(db, row.isFree ? "delivery_due" : "delivery_cancelled");
+      return "asked";
+    });
+  }
+
+  async claim({
+    limit,
+    busyDestinations,
+    toClientBuckets,
+    ...claim
+  }: DeliveryClaim): Promise<ClaimedDelivery[]> {
     const { now } = claim;
     const claimed = await this.#db.change((db) =>
       db
-        .update(deliveries)
-        .set({ ...heldBy(claim), attemptCount: sql`attempt_count + 1` })
+        .update(batchDeliveries)
+        .set({ ...claimedBy(claim), attemptCount: sql`attempt_count + 1` })
         .where(
           sql`sequence in (
-            select sequence from deliveries
+            select sequence from batch_deliveries
             where next_attempt_at_ms <= ${now} and ${isFree(now)}
-              and webhook <> all(${arrayOf(busyWebhooks, "text")})
+              and destination <> all(${arrayOf(busyDestinations, "text")})
+              and (${toClientBuckets}::boolean or location is not null)
             order by next_attempt_at_ms, sequence limit ${limit} for update skip locked)`,
         )
-        .returning({
-          ...getTableColumns(deliveries),
-          totalCount: ofItsBatch("total_count"),
-          completedCount: ofItsBatch("completed_count"),
-          failedCount: ofItsBatch("failed_count"),
-        }),
+        .returning(),
     );
+    if (claimed.length === 0) return [];
     // PostgreSQL returns updated rows in any order.
-    return claimed
-      .toSorted((a, b) => a.nextAttemptAtMs - b.nextAttemptAtMs || a.sequence - b.sequence)
-      .map(deliveryFromClaimedRow);
-  }
-
-  async forget(webhookId: string): Promise<void> {
-    await this.#db.change((db) => db.delete(deliveries).where(eq(deliveries.webhookId, webhookId)));
-  }
-
-  async postponeIfHeld({ webhookId, owner }: HeldDelivery, at: SQL): Promise<void> {
-    await this.#db.change((db) =>
-      db
-        .update(deliveries)
-        .set({ nextAttemptAtMs: at, ...NO_LEASE })
-        .where(and(eq(deliveries.webhookId, webhookId), eq(deliveries.leaseOwner, owner))),
+    const inOrder = claimed.toSorted(
+      (a, b) => Number(a.nextAttemptAtMs) - Number(b.nextAttemptAtMs) || a.sequence - b.sequence,
     );
+    return this.#db.read(async (db) => {
+      const found: ClaimedDelivery[] = [];
+      for (const row of inOrder) found.push(...(await withBatch(db, row)));
+      return found;
+    });
   }
+
+  async renewIfLeased(lease: DeliveryLease, expiresAt: SQL): Promise<DeliveryRenewal> {
+    const [row] = await this.#db.change((db) =>
+      db
+        .update(batchDeliveries)
+        .set({ leaseExpiresAtMs: expiresAt })
+        .where(isHeld(lease))
+        .returning({ error: batchDeliveries.error }),
+    );
+    if (row === undefined) return "lost";
+    return isCancelled(row) ? "cancelled" : "renewed";
+  }
+
+  saveProgressIfLeased(lease: DeliveryLease, progress: string): Promise<boolean> {
+    return this.#change(lease, { progress });
+  }
+
+  releaseIfLeased(lease: DeliveryLease): Promise<boolean> {
+    return this.#change(lease, { attemptCount: sql`attempt_count - 1`, ...NO_LEASE });
+  }
+
+  postponeIfLeased(
+    lease: DeliveryLease,
+    { ms, withinMs, error }: Parameters<DeliveryStore["postponeDeliveryIfLeased"]>[1],
+    now: SQL,
+  ): Promise<DeliveryPostponement> {
+    return this.#db.transaction(async (db) => {
+      const next = later(now, ms);
+      const [held] = await db
+        .select({
+          error: batchDeliveries.error,
+          isInTime: sql`${next} <= due_at_ms + ${withinMs}::bigint`.mapWith(Boolean),
+        })
+        .from(batchDeliveries)
+        .where(isHeld(lease))
+        .for("update");
+      if (held === undefined) return "lost";
+      if (isCancelled(held)) return "cancelled";
+      if (!held.isInTime) return "too_late";
+      await db
+        .update(batchDeliveries)
+        .set({ nextAttemptAtMs: next, error, ...NO_LEASE })
+        .where(isHeld(lease));
+      return "postponed";
+    });
+  }
+
+  endIfLeased(lease: DeliveryLease, end: DeliveryEnd, now: SQL): Promise<boolean> {
+    const error = end.status === "failed" ? end.error : null;
+    const address = end.status === "delivered" ? end.address : null;
+    return this.#change(lease, { ...ENDED, status: end.status, error, address, endedAtMs: now });
+  }
+
+  settleOverlooked(limit: number, now: SQL): Promise<number> {
+    return this.#db.transaction(async (db) => {
+      const waiting = sql`select batch_id from batch_deliveries where ${waitsForItsBatch}`;
+      const overlooked = await db
+        .select()
+        .from(batches)
+        .where(and(sql`id in (${waiting})`, isFinalBatch))
+        .orderBy(batches.sequence)
+        .limit(limit)
+        .for("share");
+      for (const { id: batchId, status, outputFileId, errorFileId } of overlooked) {
+        await settleDeliveries(db, { batchId, status, outputFileId, errorFileId, now });
+      }
+      return overlooked.length;
+    });
+  }
+
+  async #change(lease: DeliveryLease, changed: Changed): Promise<boolean> {
+    const { rowCount } = await this.#db.change((db) =>
+      db.update(batchDeliveries).set(changed).where(isHeld(lease)),
+    );
+    return rowCount === 1;
+  }
+}
+
+/** The values of columns, or expressions for them. */
+type Changed = { readonly [Column in keyof Row]?: Row[Column] | SQL };
+
+async function findBatchId(db: Db, batch: ScopedId<"batch">): Promise<BatchId | null> {
+  const [found] = await db.select({ id: batches.id }).from(batches).where(isScopedBatch(batch));
+  return found?.id ?? null;
+}
+
+async function holdFile(db: Db, project: string, id: FileId | null): Promise<boolean> {
+  if (id === null) return true;
+  const isPresent = and(isFile({ project, id }), isListed);
+  const found = await db.select({ id: files.id }).from(files).where(isPresent).for("share");
+  return found.length > 0;
+}
+
+async function withBatch(db: Db, row: Row): Promise<ClaimedDelivery[]> {
+  const [batch] = await db.select().from(batches).where(eq(batches.id, row.batchId));
+  if (batch === undefined) return [];
+  const fileOf = async (id: FileId | null) => {
+    if (id === null) return null;
+    const [file] = await db.select().from(files).where(eq(files.id, id));
+    return file === undefined ? null : fileFromRow(file);
+  };
+  return [
+    {
+      lease: { deliveryId: row.id, epoch: row.leaseEpoch },
+      delivery: deliveryFromRow(row),
+      destination: row.destination,
+      batch: batchFromRow(batch),
+      output: await fileOf(row.outputFileId),
+      error: await fileOf(row.errorFileId),
+      credentials: row.credentials,
+      progress: row.progress,
+    },
+  ];
 }

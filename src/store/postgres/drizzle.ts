@@ -44,5 +44,6 @@ export const {
   json,
   pgTable,
   unique,
+  uniqueIndex,
 } = require("drizzle-orm/pg-core") as typeof import("drizzle-orm/pg-core");
 export const { Client, DatabaseError, Pool } = require("pg") as typeof import("pg");

@@ -3,6 +3,7 @@
  * `schema.ts` has the rules of all tables.
  */
 import type { FileId, PartId, UploadId } from "../../batch/batch.ts";
+import type { CopiedFrom } from "../../batch/run-summary.ts";
 import type { FilePurpose } from "../../contract/file.ts";
 import type { UploadStatus } from "../uploads.ts";
 import { big, holder, leaseHasOwnerAndExpiry, sequence, text } from "./columns.ts";
@@ -17,7 +18,7 @@ import {
   isUploadToTidy,
   keyIsInProgressOrAnswered,
 } from "./conditions.ts";
-import { boolean, check, index, pgTable, sql, unique } from "./drizzle.ts";
+import { boolean, check, index, json, pgTable, sql, unique } from "./drizzle.ts";
 
 export const files = pgTable(
   "files",
@@ -35,6 +36,7 @@ export const files = pgTable(
     /** Clients no longer see a file with this date, but a batch may still read its bytes. */
     deletedAtMs: big("deleted_at_ms"),
     traceparent: text("traceparent"),
+    copiedFrom: json("copied_from").$type<CopiedFrom>(),
   },
   (file) => [
     unique("files_id").on(file.id),

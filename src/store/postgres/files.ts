@@ -11,6 +11,7 @@ import {
   isFileThatMayExpire,
   isListed,
   isOpenBatch,
+  isOpenDelivery,
   isOpenMerged,
   isPendingUpload,
   statusIn,
@@ -20,7 +21,8 @@ import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle
 import { files } from "./file-schema.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent } from "./intents.ts";
-import { lockLists } from "./order.ts";
+import { isHeld } from "./leases.ts";
+import { lockLists } from "./project-locks.ts";
 import { isFile } from "./scope.ts";
 
 const EXPIRY_PAGE = 500;
@@ -112,9 +114,11 @@ export class PostgresFiles {
     const isRead = sql`(exists (
       select 1 from batches
       where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
-        and (not (${statusIn("validating")}) or lease_owner is not null))
+        and (not (${statusIn("validating")}) or ${isHeld}))
       or exists (select 1 from batches where merged_output_file_id = files.id and ${isOpenMerged})
-      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged}))`;
+      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged})
+      or exists (select 1 from batch_deliveries where output_file_id = files.id and ${isOpenDelivery})
+      or exists (select 1 from batch_deliveries where error_file_id = files.id and ${isOpenDelivery}))`;
     const rows = await this.#db.read((db) =>
       db
         .select()

@@ -1,27 +1,35 @@
 /** The end of a batch: from its last closed chunk to its final status. */
 
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
+import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { Segment } from "../chunks.ts";
-import type { Announcement } from "../deliveries.ts";
-import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
+import type { BatchResult, IncompleteChunk } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
-import { batchFromRow, chunkFromRow, fileFromRow, segmentFromRow } from "../rows.ts";
+import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
+import type { Announcement } from "../webhook-deliveries.ts";
 import { isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { insertDeliveries } from "./deliveries.ts";
-import { and, eq, gt, lte, type SQL, sql } from "./drizzle.ts";
+import { settleDeliveries } from "./deliveries.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import { consumeIntent, haveIntents } from "./intents.ts";
-import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
-import { batches, chunks, segments } from "./schema.ts";
+import { PostgresJournals } from "./journals.ts";
+import {
+  arrayOf,
+  type Bid,
+  batchClaimedBy,
+  isFreeBatch,
+  isHeldBatch,
+  NO_LEASE,
+  RELEASED,
+} from "./leases.ts";
+import { keepResultSummary } from "./runs.ts";
+import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { removeSegments } from "./segments.ts";
-
-/** Chunks whose segments are read at a time: a slow upstream makes a segment of each line. */
-const JOURNAL_PAGE = 64;
+import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
 
 const NOTHING_DONE = {
   failureGroups: null,
@@ -42,10 +50,12 @@ interface Ending {
 }
 
 export class PostgresFinalizing {
+  readonly journals: PostgresJournals;
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
+    this.journals = new PostgresJournals(db);
   }
 
   /** The claim is one statement, because every replica asks again and again, and mostly there is nothing. */
@@ -53,11 +63,11 @@ export class PostgresFinalizing {
     const [row] = await this.#db.change((db) =>
       db
         .update(batches)
-        .set(claimedBy(claim))
+        .set(batchClaimedBy(claim))
         .where(
           sql`sequence = (
             select sequence from batches as ending
-            where ${isEnding} and ${isListed} and ${isFree(claim.now)} and not exists (
+            where ${isEnding} and ${isListed} and ${isFreeBatch(claim.now)} and not exists (
               select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
             order by sequence limit 1 for update skip locked)`,
         )
@@ -74,18 +84,6 @@ export class PostgresFinalizing {
     };
   }
 
-  listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]> {
-    return this.#db.read(async (db) => {
-      const journals: ChunkJournal[] = [];
-      for (;;) {
-        // The numbers are positions in the batch, from 0.
-        const page = await journalsAfter(db, batchId, journals.length - 1);
-        journals.push(...page);
-        if (page.length < JOURNAL_PAGE) return journals;
-      }
-    });
-  }
-
   reopenChunksIfLeased(
     lease: BatchLease,
     incomplete: readonly IncompleteChunk[],
@@ -96,7 +94,7 @@ export class PostgresFinalizing {
     return this.#db.transaction(async (db) => {
       const { rowCount } = await db
         .update(batches)
-        .set({ status: "in_progress", finalizingAtMs: null, ...NO_LEASE })
+        .set({ status: "in_progress", finalizingAtMs: null, ...RELEASED })
         .where(
           and(
             isHeldBatch(lease),
@@ -115,7 +113,7 @@ export class PostgresFinalizing {
   }
 
   finishIfLeased(lease: BatchLease, result: BatchResult, now: SQL): Promise<boolean> {
-    const { output, error, counts, lostBlobKeys, announcements } = result;
+    const { output, error, counts, failures, lostBlobKeys, announcements } = result;
     const published: StoredFile[] = [output, error].filter((file) => file !== null);
     const changed = {
       outputFileId: output?.id ?? null,
@@ -129,9 +127,14 @@ export class PostgresFinalizing {
       const final = await findEnd(db, lease, { unstopped: "completed", now });
       if (final === null) return false;
       await removeSegments(db, lease.batchId, lostBlobKeys);
-      await end(db, lease.batchId, { final, changed, announcements, now });
+      const grouped = await withFailures(db, lease.batchId, failures);
+      await end(db, lease.batchId, {
+        ...{ final, announcements, now },
+        changed: { ...changed, ...grouped },
+      });
       for (const blobKey of blobKeys) await consumeIntent(db, blobKey);
       for (const file of published) await insertFile(db, file);
+      if (result.summary !== undefined) await keepResultSummary(db, lease.batchId, result.summary);
       return true;
     });
   }
@@ -151,29 +154,14 @@ export class PostgresFinalizing {
   }
 }
 
-async function journalsAfter(db: Db, batchId: BatchId, after: number): Promise<ChunkJournal[]> {
-  const page = await db
-    .select()
-    .from(chunks)
-    .where(and(eq(chunks.batchId, batchId), gt(chunks.number, after)))
-    .orderBy(chunks.number)
-    .limit(JOURNAL_PAGE);
-  const last = page.at(-1);
-  if (last === undefined) return [];
-  const rows = await db
-    .select()
-    .from(segments)
-    .where(
-      and(
-        eq(segments.batchId, batchId),
-        gt(segments.chunkNumber, after),
-        lte(segments.chunkNumber, last.number),
-      ),
-    )
-    .orderBy(segments.chunkNumber, segments.sequence);
-  const byChunk = Map.groupBy(rows, (row) => row.chunkNumber);
-  const segmentsOf = (number: number): Segment[] => (byChunk.get(number) ?? []).map(segmentFromRow);
-  return page.map((row) => ({ chunk: chunkFromRow(row), segments: segmentsOf(row.number) }));
+/** Adds to the groups that the journal has counted. The row is locked. */
+async function withFailures(db: Db, batchId: BatchId, more: readonly FailureGroup[]) {
+  if (more.length === 0) return {};
+  const [row] = await db
+    .select({ failureGroups: batches.failureGroups })
+    .from(batches)
+    .where(eq(batches.id, batchId));
+  return { failureGroups: addFailures(row?.failureGroups ?? [], more) };
 }
 
 /** Locks the batch and returns its end. Returns null when the lease is lost, or when the batch cannot end so. */
@@ -202,7 +190,13 @@ async function end(
     .update(batches)
     .set({ ...final, ...changed, ...NO_LEASE })
     .where(eq(batches.id, batchId));
-  await insertDeliveries(db, announcements, { batchId, status: final.status, createdAtMs: now });
+  await insertWebhookDeliveries(db, announcements, {
+    batchId,
+    status: final.status,
+    createdAtMs: now,
+  });
+  const { outputFileId = null, errorFileId = null } = changed;
+  await settleDeliveries(db, { batchId, status: final.status, outputFileId, errorFileId, now });
 }
 
 type Final = ReturnType<typeof ending>;

@@ -4,7 +4,7 @@ import { interactiveSlots } from "./access-schema.ts";
 import type { Database } from "./database.ts";
 import { and, eq, inArray, lte, type SQL } from "./drizzle.ts";
 import { later } from "./leases.ts";
-import { lockLists } from "./order.ts";
+import { lockLists } from "./project-locks.ts";
 
 export class PostgresInteractiveSlots {
   readonly #db: Database;

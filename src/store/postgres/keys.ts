@@ -7,7 +7,7 @@ import { apiKeys, keyRequirement, requestCounts, signingKeys } from "./access-sc
 import type { Database } from "./database.ts";
 import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
-import { lockLists } from "./order.ts";
+import { lockLists } from "./project-locks.ts";
 
 /** The list of all keys, in the place of a project. No project can have this name. */
 const ALL_KEYS = ":keys";

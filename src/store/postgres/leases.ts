@@ -1,6 +1,6 @@
 /**
- * Leases on batches (to validate, to finalize) and on chunks. Deliveries are claimed with an owner and an expiry too,
- * but without an epoch: at worst an event is sent twice. The claim of an idempotency key needs none, because each request
+ * Leases on batches (to validate, to finalize) and on chunks. Webhook deliveries are claimed with an owner and an expiry
+ * too, but without an epoch: at worst an event is sent twice. The claim of an idempotency key needs none, because each request
  * claims under a name of its own.
  *
  * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is the current one and the row
@@ -18,6 +18,32 @@ import { and, eq, inArray, isNotNull, or, type SQL, sql } from "./drizzle.ts";
 import { batches, chunks } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
+
+/** The owner of a lease that no process holds. */
+const NEWER_VERSION = "newer version";
+/** A moment that versions before this one wait for in vain. Leases that are hidden from them end so much later. */
+const NEVER_MS = 2 ** 52;
+
+/**
+ * Stands in the place of "no lease" on a batch that versions without derived inputs and duplicates would end wrongly. They
+ * see a holder and pass over the batch. For this version it is free.
+ */
+export const HIDDEN_FROM_OLDER = {
+  leaseOwner: NEWER_VERSION,
+  leaseExpiresAtMs: NEVER_MS,
+} as const;
+
+/** An older version would fail the batch for its missing input, or send its duplicates and write no rows for them. */
+const BEYOND_OLDER = "(is_input_pending or is_deduplicated)";
+
+/** What a batch has that was released. */
+export const RELEASED = {
+  leaseOwner: sql.raw(`case when ${BEYOND_OLDER} then '${NEWER_VERSION}' end`),
+  leaseExpiresAtMs: sql.raw(`case when ${BEYOND_OLDER} then ${NEVER_MS} end`),
+};
+
+/** Holds for a batch with a lease of a process. */
+export const isHeld = sql.raw(`lease_owner <> '${NEWER_VERSION}'`);
 
 /** A claim, and the present time by the clock of the database. */
 export interface Bid extends Claim {
@@ -40,12 +66,25 @@ export const claimedBy = (claim: Bid) => ({
   leaseEpoch: sql`lease_epoch + 1`,
 });
 
+/** The claim of a batch. Its expiry is hidden, too: a slow holder must not lose the batch to an older version. */
+export const batchClaimedBy = (claim: Bid) => ({
+  ...claimedBy(claim),
+  leaseExpiresAtMs: batchExpiry(claim),
+});
+
+const batchExpiry = (claim: Bid): SQL =>
+  sql`${expiry(claim)} + ${sql.raw(`case when ${BEYOND_OLDER} then ${NEVER_MS} else 0 end`)}`;
+
 /** Holds for a row that any worker may claim. */
 export const isFree = (now: SQL): SQL =>
   sql`(lease_expires_at_ms is null or lease_expires_at_ms <= ${now})`;
 
+/** Holds for a batch that any worker of this version may claim. */
+export const isFreeBatch = (now: SQL): SQL =>
+  sql`(${isFree(now)} or lease_expires_at_ms between ${sql.raw(String(NEVER_MS))} and ${sql.raw(String(NEVER_MS))} + ${now})`;
+
 export const isHeldBatch = ({ batchId, epoch }: BatchLease) =>
-  and(eq(batches.id, batchId), eq(batches.leaseEpoch, epoch), isNotNull(batches.leaseOwner));
+  and(eq(batches.id, batchId), eq(batches.leaseEpoch, epoch), isHeld);
 
 export const isHeldChunk = ({ batchId, chunkNumber, epoch }: ChunkLease) =>
   and(
@@ -56,7 +95,7 @@ export const isHeldChunk = ({ batchId, chunkNumber, epoch }: ChunkLease) =>
   );
 
 /** Makes an array one parameter, because a statement may have only 65,535 of them. */
-export const arrayOf = (values: readonly unknown[], type: "text" | "bigint"): SQL =>
+export const arrayOf = (values: readonly unknown[] | null, type: "text" | "bigint"): SQL =>
   sql`${sql.param(values)}::${sql.raw(type)}[]`;
 
 export class PostgresLeases {
@@ -68,7 +107,7 @@ export class PostgresLeases {
 
   async releaseBatchIfLeased(lease: BatchLease): Promise<boolean> {
     return (
-      (await this.#db.change((db) => db.update(batches).set(NO_LEASE).where(isHeldBatch(lease))))
+      (await this.#db.change((db) => db.update(batches).set(RELEASED).where(isHeldBatch(lease))))
         .rowCount === 1
     );
   }
@@ -123,9 +162,9 @@ async function renewBatches(
   const epochs = leases.map(({ epoch }) => epoch);
   const renewed = await db
     .update(batches)
-    .set({ leaseExpiresAtMs: expiry(claim) })
+    .set({ leaseExpiresAtMs: batchExpiry(claim) })
     .from(sql`unnest(${arrayOf(ids, "text")}, ${arrayOf(epochs, "bigint")}) as held(id, epoch)`)
-    .where(sql`batches.id = held.id and lease_epoch = held.epoch and lease_owner is not null`)
+    .where(sql`batches.id = held.id and lease_epoch = held.epoch and ${isHeld}`)
     .returning({ batchId: batches.id, epoch: batches.leaseEpoch });
   return new Set(renewed.map(batchKey));
 }
@@ -158,8 +197,8 @@ async function renewChunks(
 async function findStops(
   db: Db,
   ids: readonly BatchId[],
-): Promise<Pick<Renewal, "stopping" | "paused" | "budgeted">> {
-  if (ids.length === 0) return { stopping: [], paused: [], budgeted: [] };
+): Promise<Pick<Renewal, "stopping" | "paused" | "budgets">> {
+  if (ids.length === 0) return { stopping: [], paused: [], budgets: [] };
   const found = await db
     .select({
       id: batches.id,
@@ -181,6 +220,8 @@ async function findStops(
     paused: found
       .filter(({ reason, pausedAtMs }) => reason === null && pausedAtMs !== null)
       .map(({ id }) => id),
-    budgeted: found.filter(({ budget }) => budget !== null).map(({ id }) => id),
+    budgets: found.flatMap(({ id: batchId, budget }) =>
+      budget === null ? [] : [{ batchId, budget }],
+    ),
   };
 }

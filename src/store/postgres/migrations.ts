@@ -1,16 +1,18 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { Client, type PoolConfig, readMigrationFiles } from "./drizzle.ts";
+import { Client, DatabaseError, type PoolConfig, readMigrationFiles } from "./drizzle.ts";
 
 /** `src/` and `dist/` both stand beside `migrations/`, so one path serves a checkout and a package. */
 export const MIGRATIONS_DIR = fileURLToPath(
   new URL("../../../migrations/postgres", import.meta.url),
 );
 
-/** The number of the advisory lock. Nothing else in the database may use it. */
-const LOCK = 0x6261_7463;
 const TABLE = "batchd_migrations";
+/** The row of the table that is no migration. The process that brings the database up to date holds it locked. */
+const LOCK = "lock";
+/** The codes for a table that another connection has made meanwhile. */
+const MADE_MEANWHILE: readonly unknown[] = ["23505", "42P07", "42710"];
 /** Marks the name of a migration that the version before cannot live with: see CONTRIBUTING.md. */
 const CONTRACT = /^\d+_contract_/;
 
@@ -36,6 +38,7 @@ export async function migrate(options: MigrationOptions): Promise<Migrated> {
   client.on("error", () => {});
   await client.connect();
   try {
+    await createTable(client);
     await client.query("begin");
     const migrated = await migrateUnderLock(client, options);
     await client.query(migrated === "done" ? "commit" : "rollback");
@@ -46,14 +49,24 @@ export async function migrate(options: MigrationOptions): Promise<Migrated> {
   }
 }
 
+async function createTable(client: InstanceType<typeof Client>): Promise<void> {
+  try {
+    await client.query(
+      `create table if not exists ${TABLE} (
+        hash text primary key, name text not null, made_at timestamptz not null default now())`,
+    );
+  } catch (cause) {
+    if (!(cause instanceof DatabaseError) || !MADE_MEANWHILE.includes(cause.code)) throw cause;
+  }
+}
+
 async function migrateUnderLock(
   client: InstanceType<typeof Client>,
   { migrationsDir }: MigrationOptions,
 ): Promise<Migrated> {
-  await client.query("select pg_advisory_xact_lock($1)", [LOCK]);
   await client.query(
-    `create table if not exists ${TABLE} (
-      hash text primary key, name text not null, made_at timestamptz not null default now())`,
+    `insert into ${TABLE} (hash, name) values ($1, $1) on conflict (hash) do update set name = $1`,
+    [LOCK],
   );
   const { rows } = await client.query<Applied>(`select hash, name from ${TABLE}`);
   const applied = new Set(rows.map(({ hash }) => hash));

@@ -4,7 +4,7 @@
  */
 import type { Cancel, Clock } from "../../clock.ts";
 import type { StoreNudge } from "../nudges.ts";
-import type { Db } from "./database.ts";
+import { canNotify, type Db } from "./database.ts";
 import { Client, type PoolConfig, sql } from "./drizzle.ts";
 
 const CHANNEL = "batchd";
@@ -12,20 +12,26 @@ const NUDGES: readonly string[] = [
   "batch_created",
   "batch_started",
   "batch_stopping",
+  "delivery_due",
+  "delivery_cancelled",
   "keys_changed",
   "reload_asked",
 ] satisfies readonly StoreNudge[];
 
 /** The nudges that a listener takes for missed when it begins. */
-const NUDGES_MISSED = ["batch_created", "batch_started", "batch_stopping", "keys_changed"] as const;
+const NUDGES_MISSED = [
+  ...(["batch_created", "batch_started", "batch_stopping"] as const),
+  ...(["delivery_due", "keys_changed"] as const),
+] as const;
 
 /** Nudges of one kind are gathered for so long, because each makes every process ask the database. */
 const GATHER_MS = 500;
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 10_000;
 
-/** Takes part in a transaction, and is sent with its commit. */
+/** Takes part in a transaction, and is sent with its commit. It does nothing on a database that cannot notify. */
 export async function sendNudge(db: Db, nudge: StoreNudge): Promise<void> {
+  if (!canNotify(db)) return;
   await db.execute(sql`select pg_notify(${CHANNEL}, ${nudge})`);
 }
 

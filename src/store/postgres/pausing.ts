@@ -3,7 +3,7 @@
  * learn of the mark when they renew their leases.
  */
 import type { ScopedId } from "../../batch/batch.ts";
-import type { PauseReason } from "../../contract/batch.ts";
+import type { PauseReason } from "../../contract/batch-extension.ts";
 import { isNotPaused, isPausedByQuota, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";

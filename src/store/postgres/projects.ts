@@ -78,8 +78,9 @@ export class PostgresProjects {
     return rows.map(projectFromRow);
   }
 
-  beginDeleting(name: string, now: SQL): Promise<void> {
+  beginDeletingIfPresent(name: string, now: SQL): Promise<boolean> {
     return this.#db.transaction(async (db) => {
+      if (!(await isPresent(db, name))) return false;
       await db
         .insert(projects)
         .values({
@@ -89,9 +90,13 @@ export class PostgresProjects {
           changedAtMs: now,
           deletedAtMs: now,
         })
-        .onConflictDoUpdate({ target: projects.name, set: { deletedAtMs: now, changedAtMs: now } });
+        .onConflictDoUpdate({
+          target: projects.name,
+          set: { rules: DEFAULT_RULES, deletedAtMs: now, changedAtMs: now },
+        });
       await db.delete(apiKeys).where(eq(apiKeys.project, name));
       await sendNudge(db, "keys_changed");
+      return true;
     });
   }
 
@@ -136,6 +141,19 @@ export class PostgresProjects {
       await this.#db.change((db) => db.delete(forecasts).where(eq(forecasts.batchId, id)));
     }
   }
+}
+
+async function isPresent(db: Db, name: string): Promise<boolean> {
+  if ((await db.$count(projects, eq(projects.name, name))) > 0) return true;
+  for (const table of [apiKeys, batches, files, uploads, modelUsage]) {
+    const [found] = await db
+      .select({ project: table.project })
+      .from(table)
+      .where(eq(table.project, name))
+      .limit(1);
+    if (found !== undefined) return true;
+  }
+  return false;
 }
 
 const countLeft = async (db: Db, name: string): Promise<number> =>

@@ -1,6 +1,6 @@
 /**
- * The tables of batches: chunks, segments and deliveries. `migrations/postgres` is generated from this file and
- * `file-schema.ts`.
+ * The tables of batches: chunks, segments and deliveries to webhooks. `migrations/postgres` is generated from this
+ * file and `file-schema.ts`.
  *
  * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists,
  * cursors and journals need one order. A batch names its files without foreign keys, because it shows the ids of deleted
@@ -23,7 +23,9 @@ import type { FailureGroup } from "../../batch/failures.ts";
 import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
 import type { Decimal } from "../../batch/price.ts";
-import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../../contract/batch.ts";
+import type { StoredSample } from "../../batch/progress.ts";
+import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
+import type { PauseReason, SourceLines } from "../../contract/batch-extension.ts";
 import {
   big,
   count,
@@ -41,6 +43,7 @@ import {
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
   hasSource,
+  holdsFailures,
   isDeleted,
   isEnding,
   isFinalBatch,
@@ -51,8 +54,10 @@ import {
   isOpenMerged,
   isPausedByQuota,
   isToTidy,
+  isValidating,
   mayExpire,
   startedBatchHasStartTime,
+  waitsForInput,
   waitsForValidation,
 } from "./conditions.ts";
 import {
@@ -113,6 +118,8 @@ export const batches = pgTable(
     estimatedTokens: count("estimated_tokens"),
     /** The failed lines by status and code; null while there are none. */
     failureGroups: json("failure_groups").$type<readonly FailureGroup[]>(),
+    /** How long its lines took; null while none has ended. */
+    latencyCounts: big("latency_counts").array(),
     /** The number of lines that were asked for as a sample. */
     sampleLineCount: integer("sample_line_count"),
     /** While the sample runs, only chunks with lower numbers may be claimed; null otherwise. */
@@ -125,6 +132,15 @@ export const batches = pgTable(
     mergedInputFileId: text("merged_input_file_id").$type<UntrustedId<"file">>(),
     mergedOutputFileId: text("merged_output_file_id").$type<FileId>(),
     mergedErrorFileId: text("merged_error_file_id").$type<FileId>(),
+    /** Set until the input is made of lines of the source, which may still run. */
+    isInputPending: boolean("is_input_pending"),
+    /** The template of the bodies, as JSON; null when the lines of the source run again as they are. */
+    sourceTemplate: text("source_template"),
+    /** Set for a batch whose lines with equal bodies are sent once. */
+    isDeduplicated: boolean("is_deduplicated"),
+    /** The number of lines that are not sent, and the first of them; null until the batch is validated. */
+    duplicateCount: big("duplicate_count"),
+    firstDuplicateLine: big("first_duplicate_line"),
     lineMarks: json("line_marks").$type<readonly LineMark[]>(),
     /** The time is null while clients see the batch. */
     deletedAtMs: big("deleted_at_ms"),
@@ -133,7 +149,10 @@ export const batches = pgTable(
   (batch) => [
     unique("batches_id").on(batch.id),
     index("batches_listed").on(batch.project, batch.sequence),
-    index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
+    // Versions before 0.2 use this one, which also has the batches that wait for their input.
+    index("batches_to_validate").on(batch.project, batch.sequence).where(isValidating),
+    index("batches_with_input").on(batch.project, batch.sequence).where(waitsForValidation),
+    index("batches_to_derive").on(batch.project, batch.sequence).where(waitsForInput),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_by_deadline").on(batch.expiresAtMs, batch.sequence).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),
@@ -180,6 +199,7 @@ export const chunks = pgTable(
   },
   (chunk) => [
     unique("chunks_batch_id_number").on(chunk.batchId, chunk.number),
+    index("chunks_by_model").on(chunk.batchId, chunk.model, chunk.number),
     index("chunks_open_by_batch")
       // The lease is left out, so that a renewal changes no index.
       .on(chunk.batchId, chunk.model, chunk.number)
@@ -202,10 +222,14 @@ export const segments = pgTable(
     ...results(),
     failureGroups: json("failure_groups").$type<readonly FailureGroup[]>(),
     modelUsage: json("model_usage").$type<readonly StoredModelUsage[]>(),
+    latencyCounts: big("latency_counts").array(),
   },
   (segment) => [
     unique("segments_blob_key").on(segment.blobKey),
     index("segments_by_chunk").on(segment.batchId, segment.chunkNumber, segment.sequence),
+    index("segments_with_failures")
+      .on(segment.batchId, segment.chunkNumber, segment.sequence)
+      .where(holdsFailures),
     foreignKey({
       name: "segment_belongs_to_chunk",
       columns: [segment.batchId, segment.chunkNumber],
@@ -213,6 +237,21 @@ export const segments = pgTable(
     }),
     check("segment_bytes_not_negative", sql`bytes >= 0`),
   ],
+);
+
+/** What the counters of a running batch were at some moments. They are left out of `batches`, whose rows every segment changes. */
+export const batchProgress = pgTable(
+  "batch_progress",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id")
+      .$type<BatchId>()
+      .notNull()
+      // A replica of an older version deletes batches without knowing this table.
+      .references(() => batches.id, { onDelete: "cascade" }),
+    samples: json("samples").$type<readonly StoredSample[]>().notNull(),
+  },
+  (progress) => [unique("batch_progress_batch_id").on(progress.batchId)],
 );
 
 /**
@@ -264,7 +303,7 @@ export const reservations = pgTable(
 );
 
 /** The outbox: events of final batches that are still to be sent. */
-export const deliveries = pgTable(
+export const webhookDeliveries = pgTable(
   "deliveries",
   {
     sequence: sequence(),

@@ -46,22 +46,24 @@ export type Added = "counted" | "known" | "not_held";
 export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promise<Added> {
   const results = resultsOf(entry);
   const stored = JSON.stringify(storedUsage(entry.modelUsage));
+  const latencies = arrayOf(entry.latencyCounts, "bigint");
   const { rows } = await db.execute<{ is_counted: boolean }>(sql`
     with held as (${held}),
     added as (
       insert into segments (
-        batch_id, chunk_number, blob_key, bytes, crc32, failure_groups, model_usage,
+        batch_id, chunk_number, blob_key, bytes, crc32, failure_groups, model_usage, latency_counts,
         ${listed(results.map(([column]) => named(column)))})
       select
         batch_id, number, ${entry.blobKey}, ${entry.bytes}::bigint, ${entry.crc32}::bigint,
-        ${groupsOf(entry)}::json, ${stored}::json,
+        ${groupsOf(entry)}::json, ${stored}::json, ${latencies},
         ${listed(results.map(([, value]) => sql`${value}::bigint`))}
       from held
       on conflict (blob_key) do nothing
       returning batch_id),
     counted as (
       update batches set
-        ${listed(results.map(([column, value]) => sql`${named(column)} = ${named(column)} + ${value}::bigint`))}
+        ${listed(results.map(([column, value]) => sql`${named(column)} = ${named(column)} + ${value}::bigint`))},
+        latency_counts = ${summed(sql`batches.latency_counts`, latencies)}
       from added where batches.id = added.batch_id
       returning batches.id, project),
     used as (
@@ -75,6 +77,11 @@ export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promis
   if (row === undefined) return "not_held";
   return row.is_counted ? "counted" : "known";
 }
+
+/** Adds two lists of counts, each of which may be null. */
+const summed = (a: SQL, b: SQL): SQL => sql`(
+  select array_agg(greatest(0, coalesce(entry.a, 0) + coalesce(entry.b, 0)) order by entry.bucket)
+  from unnest(${a}, ${b}) with ordinality as entry(a, b, bucket))`;
 
 const groupsOf = ({ failures }: Pick<SegmentEntry, "failures">): string | null =>
   failures.length === 0 ? null : JSON.stringify(failures);
@@ -131,7 +138,11 @@ export async function removeSegments(
   await db.execute(sql`
     with dropped as (
       delete from segments where batch_id = ${batchId} and blob_key = any(${arrayOf(blobKeys, "text")})
-      returning ${listed(columns)}, model_usage),
+      returning ${listed(columns)}, model_usage, latency_counts),
+    slow as (
+      select array_agg(-lines order by bucket) as counts from (
+        select bucket, sum(lines)::bigint as lines
+        from dropped, unnest(latency_counts) with ordinality as entry(lines, bucket) group by bucket) as buckets),
     unused as (
       select ${listed(USAGE_KEYS)}, ${listed(USAGE_SUMS.map((sum) => sql`sum(entry.${sum})::bigint as ${sum}`))}
       from dropped, ${usageIn(sql`coalesce(model_usage, '[]')`)} group by ${listed(USAGE_KEYS)}),
@@ -144,8 +155,9 @@ export async function removeSegments(
         = (unused.model, unused.day, unused.price)),
     total as (
       select ${listed(columns.map((column) => sql`coalesce(sum(${column}), 0)::bigint as ${column}`))} from dropped)
-    update batches set ${listed(columns.map((column) => sql`${column} = batches.${column} - total.${column}`))}
-    from total where id = ${batchId}`);
+    update batches set ${listed(columns.map((column) => sql`${column} = batches.${column} - total.${column}`))},
+      latency_counts = ${summed(sql`batches.latency_counts`, sql`slow.counts`)}
+    from total, slow where id = ${batchId}`);
   if (failures.length > 0) {
     await changeFailures(db, batchId, (groups) => removeFailures(groups, failures));
   }

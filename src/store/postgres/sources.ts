@@ -1,52 +1,133 @@
-/** Batches that run lines of other batches again. */
-import type { Batch, BatchId, StoredFile } from "../../batch/batch.ts";
-import { fileFromRow } from "../rows.ts";
-import { type DerivedBatch, MAX_RETRIES, type MergedResults, type Retry } from "../sources.ts";
-import type { PostgresBatches } from "./batches.ts";
-import { hasSource, isListed } from "./conditions.ts";
+/** Batches whose input is made of lines of other batches. */
+import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import type { BatchLease } from "../leases.ts";
+import { batchFromRow, fileFromRow } from "../rows.ts";
+import {
+  type BatchToDerive,
+  type DerivedInput,
+  MAX_RETRIES,
+  type MergedResults,
+  type Retry,
+  WAITING_PAGE,
+} from "../sources.ts";
+import { hasSource, isListed, isOpenBatch, waitsForInput } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { and, type SQL, sql } from "./drizzle.ts";
+import { and, eq, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import { consumeIntent } from "./intents.ts";
-import { arrayOf } from "./leases.ts";
+import {
+  arrayOf,
+  type Bid,
+  batchClaimedBy,
+  HIDDEN_FROM_OLDER,
+  isFreeBatch,
+  isHeldBatch,
+  NO_LEASE,
+} from "./leases.ts";
 import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 
+/** The source of the batch sends no lines any more. Only a batch of the same project is a source. */
+const sourceHasEnded = sql`not exists (
+  select 1 from batches as source
+  where source.id = waiting.source_batch_id and source.project = waiting.project
+    and ${isOpenBatch} and ${isListed})`;
+
+type Waiting = {
+  readonly project: string;
+  readonly sequence: number;
+  readonly is_ready: boolean;
+};
+
 export class PostgresSources {
   readonly #db: Database;
-  readonly #batches: PostgresBatches;
 
-  constructor(db: Database, batches: PostgresBatches) {
+  constructor(db: Database) {
     this.#db = db;
-    this.#batches = batches;
   }
 
-  insertDerived(
-    { batch, file, receipt, quotas }: DerivedBatch,
-    now: SQL,
-  ): Promise<"stored" | "gone" | "revoked"> {
+  async claim(bid: Bid, formerProject = ""): Promise<BatchToDerive | null> {
+    const ofNextProjects =
+      formerProject === ""
+        ? null
+        : await this.#findReady(bid, {
+            ...{ project: formerProject, sequence: Number.MAX_SAFE_INTEGER },
+          });
+    const sequence = ofNextProjects ?? (await this.#findReady(bid, { project: "", sequence: 0 }));
+    if (sequence === null) return null;
+    const [row] = await this.#db.change((db) =>
+      db
+        .update(batches)
+        .set(batchClaimedBy(bid))
+        .where(and(eq(batches.sequence, sequence), waitsForInput, isFreeBatch(bid.now)))
+        .returning(),
+    );
+    if (row === undefined) return null;
+    return {
+      lease: { batchId: row.id, epoch: row.leaseEpoch },
+      batch: batchFromRow(row),
+      failureCount: row.failureCount,
+    };
+  }
+
+  /** Finds the first batch after a place whose source has ended, page by page. */
+  async #findReady(
+    { now }: Bid,
+    after: Pick<Waiting, "project" | "sequence">,
+  ): Promise<number | null> {
+    for (let place = after; ; ) {
+      const { rows } = await this.#db.read((db) =>
+        db.execute<Waiting>(sql`
+          select project, sequence, ${sourceHasEnded} as is_ready from (
+            select project, sequence, source_batch_id from batches
+            where ${waitsForInput} and ${isFreeBatch(now)}
+              and (project, sequence) > (${place.project}, ${place.sequence})
+            order by project, sequence limit ${WAITING_PAGE}) as waiting
+          order by project, sequence`),
+      );
+      const ready = rows.find((row) => row.is_ready);
+      if (ready !== undefined) return Number(ready.sequence);
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < WAITING_PAGE) return null;
+      place = last;
+    }
+  }
+
+  publishIfLeased(
+    lease: BatchLease,
+    { file, merge, lineMarks, defaultModel, quotas }: DerivedInput,
+  ): Promise<"stored" | "lost" | "gone" | "revoked"> {
     return this.#db.transaction(async (db) => {
-      if (!(await holdSource(db, batch))) return "gone";
+      const held = and(isHeldBatch(lease), waitsForInput);
+      const [row] = await db.select().from(batches).where(held).for("update");
+      if (row === undefined) return "lost";
+      if (!(await holdSource(db, batchFromRow(row), merge))) return "gone";
       if (!(await consumeIntent(db, file.blobKey))) return "revoked";
       await insertFile(db, file, quotas);
-      await this.#batches.insertWithin(db, batch, { receipt, quotas, now });
+      await db
+        .update(batches)
+        .set({
+          ...{ isInputPending: null, isMerged: merge !== null, lineMarks, defaultModel },
+          mergedInputFileId: merge?.inputFileId ?? null,
+          mergedOutputFileId: merge?.outputFileId ?? null,
+          mergedErrorFileId: merge?.errorFileId ?? null,
+          ...{ failureCount: 0, ...(row.isDeduplicated === true ? HIDDEN_FROM_OLDER : NO_LEASE) },
+        })
+        .where(held);
       return "stored";
     });
   }
 
+  findInput({ project, inputFileId }: Batch): Promise<StoredFile | null> {
+    return this.#db.read((db) => find(db, project, inputFileId));
+  }
+
   findMergedResults({ project, source }: Batch): Promise<MergedResults> {
-    return this.#db.read(async (db) => {
-      const find = async (id: StoredFile["id"] | null): Promise<StoredFile | null> => {
-        if (id === null) return null;
-        const [row] = await db.select().from(files).where(isFile({ project, id }));
-        return row === undefined ? null : fileFromRow(row);
-      };
-      return {
-        output: await find(source?.merge?.outputFileId ?? null),
-        error: await find(source?.merge?.errorFileId ?? null),
-      };
-    });
+    return this.#db.read(async (db) => ({
+      output: await find(db, project, source?.merge?.outputFileId ?? null),
+      error: await find(db, project, source?.merge?.errorFileId ?? null),
+    }));
   }
 
   async listRetries(sourceIds: readonly BatchId[]): Promise<Retry[]> {
@@ -65,13 +146,28 @@ export class PostgresSources {
   }
 }
 
+/** Finds a file that may be deleted. */
+async function find(
+  db: Db,
+  project: string,
+  id: UntrustedId<"file"> | null,
+): Promise<StoredFile | null> {
+  if (id === null) return null;
+  const [row] = await db.select().from(files).where(isFile({ project, id }));
+  return row === undefined ? null : fileFromRow(row);
+}
+
 /** Locks what the batch is made of, so that nothing of it is deleted before the commit. */
-async function holdSource(db: Db, { project, source }: Batch): Promise<boolean> {
+async function holdSource(
+  db: Db,
+  { project, source }: Batch,
+  merge: MergedFiles | null,
+): Promise<boolean> {
   if (source === null) return false;
   const isSource = isScopedBatch({ project, id: source.batchId });
   const found = await db.select({ id: batches.id }).from(batches).where(isSource).for("share");
   if (found.length === 0) return false;
-  const { outputFileId = null, errorFileId = null } = source.merge ?? {};
+  const { outputFileId = null, errorFileId = null } = merge ?? {};
   for (const id of [outputFileId, errorFileId]) {
     if (id === null) continue;
     const isPresent = and(isFile({ project, id }), isListed);

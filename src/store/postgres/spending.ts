@@ -4,7 +4,9 @@
  */
 import type { BatchId } from "../../batch/batch.ts";
 import { dayOf, monthOf } from "../../batch/model-usage.ts";
+import type { Decimal } from "../../batch/price.ts";
 import { addSpending, type BoundReason, grantOf, type Spending } from "../../batch/spending.ts";
+import { OneByOne } from "../../one-by-one.ts";
 import type { ChunkLease } from "../leases.ts";
 import {
   assertNotUsedUp,
@@ -21,27 +23,35 @@ import type { Database, Db } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { isHeldChunk } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
+import { lockSpending } from "./project-locks.ts";
 import { batches, chunks, modelUsage, reservations } from "./schema.ts";
-
-/** Tells these advisory locks from others in the database. */
-const SPENDING = 0x7370_6e64;
 
 const sum = (column: SQL | typeof modelUsage.inputTokens) => sql`sum(${column})`.mapWith(Number);
 
 export class PostgresSpending {
   readonly #db: Database;
+  /** The decisions, by project. */
+  readonly #decisions = new OneByOne<string>();
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  reserve(
+  /**
+   * One project has one decision at a time in this process. Others would wait for its lock, each on a connection that the
+   * leases and other projects need.
+   */
+  reserve(lease: ChunkLease, reservation: Reservation, now: SQL): Promise<ReservationResult> {
+    return this.#decisions.run(reservation.project, () => this.#reserve(lease, reservation, now));
+  }
+
+  #reserve(
     lease: ChunkLease,
     { project, quotas, ...request }: Reservation,
     now: SQL,
   ): Promise<ReservationResult> {
     return this.#db.transaction(async (db) => {
-      await db.execute(sql`select pg_advisory_xact_lock(${SPENDING}, hashtext(${project}))`);
+      await lockSpending(db, project);
       const held = await findHeld(db, lease);
       if (held === null) return { kind: "not_held" };
       // The reservations come first: a chunk that ends meanwhile counts twice then. In the other order it would not count.
@@ -54,7 +64,12 @@ export class PostgresSpending {
         reserved,
       });
       const grant = grantOf(bounds, request);
-      if (grant.kind === "exhausted") await pause(db, lease.batchId, grant, now);
+      // Another budget has come meanwhile, and perhaps a resume after it. The line asks again.
+      if (
+        grant.kind === "exhausted" &&
+        !(await pause(db, lease.batchId, { ...grant, ...held, now }))
+      )
+        return { kind: "wait" };
       const { inFlight } = request;
       const kept = grant.kind === "granted" ? addSpending(inFlight, grant.granted) : inFlight;
       await record(db, lease, { project, kept });
@@ -163,17 +178,27 @@ async function record(
     .onConflictDoUpdate({ target: [reservations.batchId, reservations.chunkNumber], set: row });
 }
 
+interface Exhaustion {
+  readonly reason: BoundReason;
+  readonly limit: string;
+  /** The budget that the decision was made with. */
+  readonly budget: Decimal | null;
+  readonly now: SQL;
+}
+
+/** Returns false for a batch that has another budget by now, or sends no lines any more. */
 async function pause(
   db: Db,
   batchId: BatchId,
-  { reason, limit }: { readonly reason: BoundReason; readonly limit: string },
-  now: SQL,
-): Promise<void> {
+  { reason, limit, budget, now }: Exhaustion,
+): Promise<boolean> {
   // A budget is the client's: nothing but the client ends the pause.
   const pauseLimit = reason === "budget" ? null : limit;
-  await db
+  const { rowCount } = await db
     .update(batches)
     .set({ pausedAtMs: now, pauseReason: reason, pauseLimit })
-    .where(and(eq(batches.id, batchId), maySend));
+    .where(and(eq(batches.id, batchId), maySend, sql`budget is not distinct from ${budget}::text`));
+  if (rowCount === 0) return false;
   await sendNudge(db, "batch_stopping");
+  return true;
 }

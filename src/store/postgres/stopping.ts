@@ -11,15 +11,15 @@ import { statusesBefore } from "../../batch/status.ts";
 import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, type SQL, sql } from "./drizzle.ts";
-import { arrayOf, isFree, NO_LEASE } from "./leases.ts";
+import { arrayOf, isFree, NO_LEASE, RELEASED } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { batches, chunks } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
 
 /** A finalizer keeps its lease, because the batch ends with the files that it has written. */
 const WITHOUT_VALIDATOR = {
-  leaseOwner: sql`case when ${statusIn("validating")} then null else lease_owner end`,
-  leaseExpiresAtMs: sql`case when ${statusIn("validating")} then null else lease_expires_at_ms end`,
+  leaseOwner: sql`case when ${statusIn("validating")} then ${RELEASED.leaseOwner} else lease_owner end`,
+  leaseExpiresAtMs: sql`case when ${statusIn("validating")} then ${RELEASED.leaseExpiresAtMs} else lease_expires_at_ms end`,
   leaseEpoch: sql`lease_epoch + (${statusIn("validating")})::int`,
 };
 

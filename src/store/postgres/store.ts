@@ -10,10 +10,12 @@ import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
 import type { DeletingStore } from "../deleting.ts";
+import type { DeliveryStore } from "../deliveries.ts";
 import type { ForecastStore } from "../forecasts.ts";
 import type { IdempotencyStore } from "../idempotency.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
+import type { ProgressStore } from "../progress.ts";
 import type { ProjectStore } from "../projects.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
@@ -21,6 +23,7 @@ import type { SourceStore } from "../sources.ts";
 import type { SpendingStore } from "../spending.ts";
 import type { Store } from "../store.ts";
 import type { UsageStore } from "../usage.ts";
+import type { WebhookDeliveryStore } from "../webhook-deliveries.ts";
 import { PostgresBatches } from "./batches.ts";
 import { PostgresChunks } from "./chunks.ts";
 import { type ConnectionOptions, connectionOf } from "./connection.ts";
@@ -43,14 +46,17 @@ import { PostgresModelUsage } from "./model-usage.ts";
 import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
 import { PostgresPausing } from "./pausing.ts";
+import { PostgresProgress } from "./progress.ts";
 import { PostgresProjects } from "./projects.ts";
 import { PostgresReplicas } from "./replicas.ts";
+import { postgresRuns } from "./runs.ts";
 import { PostgresSources } from "./sources.ts";
 import { PostgresSpending } from "./spending.ts";
 import { PostgresStopping } from "./stopping.ts";
 import { PostgresTidying } from "./tidying.ts";
 import { PostgresUploads } from "./uploads.ts";
 import { PostgresValidation } from "./validation.ts";
+import { PostgresWebhookDeliveries } from "./webhook-deliveries.ts";
 
 export interface PostgresOptions extends ConnectionOptions {
   readonly migrationsDir?: string;
@@ -82,6 +88,7 @@ export async function openPostgresStore(options: PostgresOptions): Promise<OpenR
   const migrated = await migrate({ connection, migrationsDir });
   if (migrated === "newer") return { ok: false, problem: NEWER };
   const db = new Database(connection, clock, onStatements);
+  await db.findWhetherItNotifies();
   const installation = new Installation(db);
   await installation.createIfNone();
   const listener = new NudgeListener({ connection, clock });
@@ -118,7 +125,6 @@ const timed =
 function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> {
   const bid = timed(now);
   const idempotency = new PostgresIdempotency(db);
-  const deliveries = new PostgresDeliveries(db);
   const intents = new PostgresIntents(db);
   const files = new PostgresFiles(db, idempotency);
   const uploads = new PostgresUploads(db, idempotency);
@@ -139,7 +145,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: (upload) => uploads.find(upload),
     insertPartIfPending: (part, limit) => uploads.insertPartIfPending(part, limit, now()),
-    listParts: (uploadId) => uploads.listParts(uploadId),
+    partPages: (uploadId) => uploads.partPages(uploadId),
     completeUploadIfPending: (upload, file, quotas) =>
       uploads.completeIfPending(upload, { file, quotas }, now()),
     cancelUploadIfPending: (upload) => uploads.cancelIfPending(upload),
@@ -149,14 +155,14 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
 
     ...idempotencyMethods(idempotency, now),
 
-    insertBatch: (batch, receipt, quotas) => batches.insert(batch, { receipt, quotas, now: now() }),
+    insertBatch: (batch, insertion) => batches.insert(batch, { ...insertion, now: now() }),
     updateBatchIfAllowed: (batch, change) => batches.update(batch, change),
     findBatch: (batch) => batches.find(batch),
     listBatches: (query) => batches.list(query),
     countOpenWork: () => batches.countOpenWork(),
     cancelBatchIfOpen: (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new PostgresPausing(db), now),
-    ...sourceMethods(new PostgresSources(db, batches), now),
+    ...sourceMethods(new PostgresSources(db), now),
 
     ...validationMethods(new PostgresValidation(db), now),
 
@@ -173,19 +179,24 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     ...finalizingMethods(finalizing, new PostgresTidying(db), now),
     ...deletingMethods(new PostgresDeleting(db), now),
 
-    claimDeliveries: (claim) => deliveries.claim(bid(claim)),
-    forgetDelivery: (webhookId) => deliveries.forget(webhookId),
-    postponeDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
-
+    ...webhookDeliveryMethods(new PostgresWebhookDeliveries(db), now),
+    ...deliveryMethods(new PostgresDeliveries(db, idempotency), now),
     ...projectMethods(new PostgresProjects(db), now),
     ...spendingMethods(new PostgresSpending(db), now),
-    ...usageMethods(new PostgresModelUsage(db)),
+    ...usageMethods(new PostgresModelUsage(db), new PostgresProgress(db)),
+    ...postgresRuns(db),
     ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
     ...keyMethods(new PostgresKeys(db), new PostgresInteractiveSlots(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
-    nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),
+    ...nudgeMethods(db),
   };
 }
+
+const nudgeMethods = (db: Database) =>
+  ({
+    nudgeToReload: () => db.change((each) => sendNudge(each, "reload_asked")),
+    nudgeStopping: () => db.change((each) => sendNudge(each, "batch_stopping")),
+  }) satisfies Partial<Store>;
 
 const validationMethods = (validation: PostgresValidation, now: Now) =>
   ({
@@ -238,7 +249,9 @@ const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: No
 
 const sourceMethods = (sources: PostgresSources, now: Now) =>
   ({
-    insertDerivedBatch: (derived) => sources.insertDerived(derived, now()),
+    claimBatchToDerive: (claim, formerProject) => sources.claim(timed(now)(claim), formerProject),
+    publishInputIfLeased: (lease, input) => sources.publishIfLeased(lease, input),
+    findInput: (batch) => sources.findInput(batch),
     findMergedResults: (batch) => sources.findMergedResults(batch),
     listRetries: (sourceIds) => sources.listRetries(sourceIds),
   }) satisfies SourceStore;
@@ -249,13 +262,37 @@ const pausingMethods = (pausing: PostgresPausing, now: Now) =>
     resumeBatchIfPaused: (batch, reason) => pausing.resumeIfPaused(batch, reason),
   }) satisfies Partial<Store>;
 
+const webhookDeliveryMethods = (deliveries: PostgresWebhookDeliveries, now: Now) =>
+  ({
+    claimWebhookDeliveries: (claim) => deliveries.claim(timed(now)(claim)),
+    forgetWebhookDelivery: (webhookId) => deliveries.forget(webhookId),
+    postponeWebhookDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
+  }) satisfies WebhookDeliveryStore;
+
+const deliveryMethods = (deliveries: PostgresDeliveries, now: Now) =>
+  ({
+    insertDeliveryIfFinal: (batch, delivery, receipt) =>
+      deliveries.insertIfFinal(batch, { delivery, receipt }, now()),
+    listDeliveries: (query) => deliveries.list(query),
+    findDelivery: (batch, id) => deliveries.find(batch, id),
+    cancelDeliveryIfOpen: (batch, id) => deliveries.cancelIfOpen(batch, id, now()),
+    claimDeliveries: (claim) => deliveries.claim(timed(now)(claim)),
+    renewDeliveryIfLeased: (lease, ttlMs) => deliveries.renewIfLeased(lease, later(now(), ttlMs)),
+    saveDeliveryProgressIfLeased: (lease, progress) =>
+      deliveries.saveProgressIfLeased(lease, progress),
+    releaseDeliveryIfLeased: (lease) => deliveries.releaseIfLeased(lease),
+    postponeDeliveryIfLeased: (lease, next) => deliveries.postponeIfLeased(lease, next, now()),
+    endDeliveryIfLeased: (lease, end) => deliveries.endIfLeased(lease, end, now()),
+    settleOverlookedDeliveries: (limit) => deliveries.settleOverlooked(limit, now()),
+  }) satisfies DeliveryStore;
+
 const projectMethods = (projects: PostgresProjects, now: Now) =>
   ({
     putProjectUnlessDeleted: (project) => projects.put(project),
     findProject: (name) => projects.find(name),
     listProjects: (query) => projects.list(query),
     findProjects: () => projects.findAll(),
-    beginDeletingProject: (name) => projects.beginDeleting(name, now()),
+    beginDeletingProjectIfPresent: (name) => projects.beginDeletingIfPresent(name, now()),
     purgeProject: (name) => projects.purge(name, now()),
   }) satisfies ProjectStore;
 
@@ -265,11 +302,14 @@ const spendingMethods = (spending: PostgresSpending, now: Now) =>
     listQuotaPauses: () => spending.listQuotaPauses(),
   }) satisfies SpendingStore;
 
-const usageMethods = (usage: PostgresModelUsage) =>
+const usageMethods = (usage: PostgresModelUsage, progress: PostgresProgress) =>
   ({
     findPricedUsage: (batchIds) => usage.findPriced(batchIds),
     listUsage: (query, after) => usage.list(query, after),
-  }) satisfies UsageStore;
+    findRunningProgress: (ids) => progress.findRunning(ids),
+    recordSamples: (changed) => progress.record(changed),
+    findProgress: (batchId) => progress.find(batchId),
+  }) satisfies UsageStore & ProgressStore;
 
 const openListMethods = (open: PostgresOpenLists, now: Now) =>
   ({
@@ -296,7 +336,9 @@ const deletingMethods = (deleting: PostgresDeleting, now: Now) =>
 const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidying, now: Now) =>
   ({
     claimBatchToFinalize: (claim) => finalizing.claim(timed(now)(claim)),
-    listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
+    listChunkJournals: (batchId) => finalizing.journals.list(batchId),
+    findJournalStart: (batch, from) => finalizing.journals.startAt(batch, from),
+    listJournalPage: (batchId, page) => finalizing.journals.listAfter(batchId, page),
     reopenChunksIfLeased: (lease, incomplete) => finalizing.reopenChunksIfLeased(lease, incomplete),
     endWithoutResultsIfLeased: (lease, failure) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, now()),

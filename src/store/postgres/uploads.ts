@@ -15,7 +15,7 @@ import { uploadParts, uploads } from "./file-schema.ts";
 import { insertFile, storedBy } from "./files.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent, haveIntents } from "./intents.ts";
-import { lockLists } from "./order.ts";
+import { lockLists } from "./project-locks.ts";
 import { isUpload } from "./scope.ts";
 
 const hasTime = (now: SQL) => and(isPendingUpload, gt(uploads.expiresAtMs, now));
@@ -63,22 +63,21 @@ export class PostgresUploads {
     });
   }
 
-  listParts(uploadId: UploadId): Promise<UploadPart[]> {
-    return this.#db.read(async (db) => {
-      const parts: UploadPart[] = [];
-      let after = 0;
-      for (;;) {
-        const page = await db
+  async *partPages(uploadId: UploadId): AsyncGenerator<UploadPart[]> {
+    let after = 0;
+    for (;;) {
+      const page = await this.#db.read((db) =>
+        db
           .select()
           .from(uploadParts)
           .where(and(eq(uploadParts.uploadId, uploadId), gt(uploadParts.sequence, after)))
           .orderBy(uploadParts.sequence)
-          .limit(PARTS_PAGE);
-        for (const row of page) parts.push(partFromRow(row));
-        if (page.length < PARTS_PAGE) return parts;
-        after = page.at(-1)?.sequence ?? after;
-      }
-    });
+          .limit(PARTS_PAGE),
+      );
+      yield page.map(partFromRow);
+      if (page.length < PARTS_PAGE) return;
+      after = page.at(-1)?.sequence ?? after;
+    }
   }
 
   completeIfPending(

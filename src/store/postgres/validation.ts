@@ -6,16 +6,26 @@ import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
-import { isListed, isOpenBatch, waitsForValidation } from "./conditions.ts";
+import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { insertDeliveries } from "./deliveries.ts";
+import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import { arrayOf, type Bid, claimedBy, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import {
+  arrayOf,
+  type Bid,
+  batchClaimedBy,
+  isFreeBatch,
+  isHeldBatch,
+  NO_LEASE,
+  RELEASED,
+} from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
-import { lockLists } from "./order.ts";
+import { lockLists } from "./project-locks.ts";
+import { keepInputSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
+import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
 
 /** The number of chunks and extents that one statement writes. The event loop takes a turn between two statements. */
 const PAGE_CHUNKS = 500;
@@ -24,7 +34,7 @@ const PAGE_EXTENTS = 16 * 1024;
 /** Finds the first waiting batch of the first eligible project. */
 const firstWaiting = (isEligible: SQL, now: SQL): SQL => sql`(
   select sequence from batches
-  where ${waitsForValidation} and ${isFree(now)} and ${isEligible}
+  where ${waitsForValidation} and ${isFreeBatch(now)} and ${isEligible}
   order by project, sequence limit 1 for update skip locked)`;
 
 export class PostgresValidation {
@@ -41,7 +51,7 @@ export class PostgresValidation {
     return this.#db.transaction(async (db) => {
       const [row] = await db
         .update(batches)
-        .set(claimedBy(claim))
+        .set(batchClaimedBy(claim))
         .where(sql`sequence = coalesce(${next}, ${firstWaiting(sql`true`, now)})`)
         .returning();
       if (row === undefined) return null;
@@ -65,7 +75,9 @@ export class PostgresValidation {
   /** Spares a transaction of several statements, because every replica asks again and again, and mostly there is nothing. */
   async #isAnyWaiting(now: SQL): Promise<boolean> {
     const { rowCount } = await this.#db.read((db) =>
-      db.execute(sql`select 1 from batches where ${waitsForValidation} and ${isFree(now)} limit 1`),
+      db.execute(
+        sql`select 1 from batches where ${waitsForValidation} and ${isFreeBatch(now)} limit 1`,
+      ),
     );
     return rowCount === 1;
   }
@@ -80,9 +92,17 @@ export class PostgresValidation {
       const { rowCount } = await db
         .update(batches)
         .set({ status: "failed", faults, failedAtMs: now, ...NO_LEASE })
-        .where(and(isHeldBatch(lease), waitsForValidation));
+        .where(and(isHeldBatch(lease), isValidating));
       if (rowCount === 0) return false;
-      await insertDeliveries(db, announcements, { batchId, status: "failed", createdAtMs: now });
+      await insertWebhookDeliveries(db, announcements, {
+        batchId,
+        status: "failed",
+        createdAtMs: now,
+      });
+      await settleDeliveries(db, {
+        ...{ batchId, status: "failed", now },
+        ...{ outputFileId: null, errorFileId: null },
+      });
       return true;
     });
   }
@@ -104,10 +124,12 @@ export class PostgresValidation {
           estimatedTokens: plan.estimatedTokens,
           sampleChunkCount: plan.sampleChunkCount,
           lineMarks: plan.lineMarks,
+          duplicateCount: plan.duplicates.lineCount,
+          firstDuplicateLine: plan.duplicates.firstLine,
           inProgressAtMs: now,
           hasChunks: true,
           failureCount: 0,
-          ...NO_LEASE,
+          ...RELEASED,
         })
         .where(and(isHeldBatch(lease), waitsForValidation))
         .returning({ project: batches.project });
@@ -117,6 +139,7 @@ export class PostgresValidation {
       for (const page of pagesOf(plan.chunks)) {
         await insertChunks(db, batchId, page);
       }
+      if (plan.summary !== undefined) await keepInputSummary(db, batchId, plan.summary);
       return true;
     });
   }

@@ -6,17 +6,19 @@ import type { BatchStatus } from "../../contract/batch.ts";
 import {
   type BatchChange,
   type BatchFilter,
+  type BatchInsertion,
   type BatchQuery,
   FILTER_STEP,
   type OpenWork,
+  searchedText,
 } from "../batches.ts";
-import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
-import { type BatchQuotas, QuotaExceeded } from "../quotas.ts";
+import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
 import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
+import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { batches } from "./schema.ts";
@@ -61,7 +63,7 @@ const pageOf = (found: readonly Batch[], limit: number): Page<Batch> => ({
 });
 
 function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL | undefined)[] {
-  const { createdAtOrAfterMs, metadata } = filter;
+  const { createdAtOrAfterMs, metadata, search } = filter;
   return [
     status === null ? undefined : eq(batches.status, status),
     endpoint === null ? undefined : eq(batches.endpoint, endpoint),
@@ -72,12 +74,22 @@ function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL
         select 1 from json_each(${batches.metadata}) as pair
         where pair.key = ${key} and pair.value = ${value})`,
     ),
+    search === null ? undefined : hasText(searchedText(search)),
   ];
 }
 
-interface Insertion {
-  readonly receipt: Receipt | undefined;
-  readonly quotas: BatchQuotas | undefined;
+const hasText = (text: string | null): SQL =>
+  text === null
+    ? sql`false`
+    : sql`(instr(${batches.id}, ${text}) > 0
+        or exists (
+          select 1 from json_each(${batches.metadata}) as pair where instr(lower(pair.value), ${text}) > 0)
+        or exists (
+          select 1 from files
+          where files.id = ${batches.inputFileId} and files.project = ${batches.project}
+            and files.deleted_at_ms is null and instr(lower(files.filename), ${text}) > 0))`;
+
+interface Insertion extends BatchInsertion {
   readonly nowMs: number;
 }
 
@@ -97,10 +109,11 @@ export class SqliteBatches {
   }
 
   /** Takes part in a transaction. */
-  insertWithin(batch: Batch, { receipt, quotas, nowMs }: Insertion): void {
+  insertWithin(batch: Batch, { receipt, quotas, deliveries = [], nowMs }: Insertion): void {
     this.#assertRoom(batch.project, quotas?.openBatches ?? null);
     if (boundsSpending(quotas)) assertMayCreate(this.#db, batch.project, quotas, nowMs);
     this.#db.insert(batches).values(rowFromBatch(batch)).run();
+    insertWaitingDeliveries(this.#db, batch.id, deliveries);
     if (receipt !== undefined) this.#idempotency.record(receipt);
   }
 

@@ -142,7 +142,7 @@ export class SqliteChunks {
       batch: batchFromRow(batch),
       inputBlobKey: input.blobKey,
       failureCount: row.failureCount,
-      segments: this.#segments.list(row.batchId, row.number),
+      segments: this.#segments.list(row.batchId, row.number, "all"),
     };
   }
 

@@ -11,6 +11,7 @@ import {
 } from "../copying.ts";
 import { apiKeys, keyRequirement, projects } from "./access-schema.ts";
 import { type Db, write } from "./database.ts";
+import { batchDeliveries } from "./delivery-schema.ts";
 import { asc, getTableName, gt, sql } from "./drizzle.ts";
 import {
   blobIntents,
@@ -20,17 +21,28 @@ import {
   uploadParts,
   uploads,
 } from "./file-schema.ts";
-import { batches, chunks, deliveries, modelUsage, segments } from "./schema.ts";
+import { batchRuns } from "./run-schema.ts";
+import {
+  batches,
+  batchProgress,
+  chunks,
+  modelUsage,
+  segments,
+  webhookDeliveries,
+} from "./schema.ts";
 
 const TABLES = {
   files,
   uploads,
   uploadParts,
   batches,
+  batchProgress,
   chunks,
   segments,
   modelUsage,
-  deliveries,
+  webhookDeliveries,
+  batchDeliveries,
+  batchRuns,
   idempotencyKeys,
   apiKeys,
   keyRequirement,

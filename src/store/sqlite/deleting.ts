@@ -7,10 +7,11 @@ import type { BatchId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
 import { isDeleted, isListed, isOpenChunk } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
+import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { NO_LEASE } from "./leases.ts";
-import { batches, deliveries } from "./schema.ts";
+import { batches, webhookDeliveries } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 import type { SqliteStopping } from "./stopping.ts";
 import type { SqliteTidying } from "./tidying.ts";
@@ -34,9 +35,13 @@ const prepareStatements = (db: Db) => ({
     .from(batches)
     .where(and(eq(batches.id, placeholder("batchId")), isOver))
     .prepare(),
+  forgetWebhookDeliveries: db
+    .delete(webhookDeliveries)
+    .where(eq(webhookDeliveries.batchId, placeholder("batchId")))
+    .prepare(),
   forgetDeliveries: db
-    .delete(deliveries)
-    .where(eq(deliveries.batchId, placeholder("batchId")))
+    .delete(batchDeliveries)
+    .where(eq(batchDeliveries.batchId, placeholder("batchId")))
     .prepare(),
   forgetBatch: db
     .delete(batches)
@@ -71,6 +76,7 @@ export class SqliteDeleting {
       this.#parts.stopping.cancel(batch, nowMs);
       const row = this.#statements.mark.get({ ...batch, nowMs });
       if (row === undefined) return false;
+      this.#statements.forgetWebhookDeliveries.run({ batchId: row.id });
       this.#statements.forgetDeliveries.run({ batchId: row.id });
       this.#deleteResults(row, nowMs);
       if (withInput) this.#deleteFile(row, row.inputFileId, nowMs);
@@ -97,6 +103,7 @@ export class SqliteDeleting {
       const row = this.#statements.findOver.get({ batchId });
       if (row === undefined) return;
       this.#deleteResults(row, nowMs);
+      this.#statements.forgetWebhookDeliveries.run({ batchId });
       this.#statements.forgetDeliveries.run({ batchId });
       this.#statements.forgetBatch.run({ batchId });
     });

@@ -1,92 +1,327 @@
-/** The outbox: events are written with the final status of a batch, and removed once the webhooks have them. */
-
-import type { BatchId } from "../../batch/batch.ts";
+/** Deliveries of results: asked for, claimed, and ended. `../deliveries.ts` has the promises. */
+import type { BatchId, FileId, ScopedId, UntrustedId } from "../../batch/batch.ts";
+import { CANCELLED, type Delivery, isCancelled } from "../../batch/delivery.ts";
+import { isFinal } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import type { Announcement, Delivery, DeliveryStore, HeldDelivery } from "../deliveries.ts";
-import { deliveryFromClaimedRow } from "../rows.ts";
-import type { Db } from "./database.ts";
-import { and, eq, getTableColumns, inArray, placeholder, sql } from "./drizzle.ts";
-import { type Bid, CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
-import { deliveries } from "./schema.ts";
+import {
+  BATCH_FAILED,
+  type ClaimedDelivery,
+  type DeliveryCancellation,
+  type DeliveryEnd,
+  type DeliveryInsertion,
+  type DeliveryLease,
+  type DeliveryPostponement,
+  type DeliveryQuery,
+  type DeliveryRenewal,
+  type DeliveryStore,
+  type NewDelivery,
+} from "../deliveries.ts";
+import type { Receipt } from "../idempotency.ts";
+import type { Page } from "../page.ts";
+import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows.ts";
+import { isFinalBatch, isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
+import { type Db, write, writeUnsynced } from "./database.ts";
+import { batchDeliveries } from "./delivery-schema.ts";
+import { and, desc, eq, isNotNull, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
+import { files } from "./file-schema.ts";
+import type { SqliteIdempotency } from "./idempotency.ts";
+import { type Bid, claimValues, NO_LEASE } from "./leases.ts";
+import { batches } from "./schema.ts";
+import { isFile, isScopedBatch } from "./scope.ts";
 
+type Row = typeof batchDeliveries.$inferSelect;
 type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0] & Bid;
 
-/** The final status of a batch, and its time. */
-export interface BatchEnd {
+/** The end of a batch, as its deliveries see it. */
+export interface ResultsOfBatch {
   readonly batchId: BatchId;
   readonly status: BatchStatus;
-  readonly createdAtMs: number;
+  readonly outputFileId: FileId | null;
+  readonly errorFileId: FileId | null;
+  readonly nowMs: number;
 }
 
-const ofItsBatch = (column: string) =>
-  sql<number>`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`;
+const ENDED = { credentials: null, progress: null, nextAttemptAtMs: null, ...NO_LEASE } as const;
 
-const prepareStatements = (db: Db) => ({
-  claim: db
-    .update(deliveries)
-    .set({
-      leaseOwner: CLAIMED.leaseOwner,
-      leaseExpiresAtMs: CLAIMED.leaseExpiresAtMs,
-      attemptCount: sql`attempt_count + 1`,
-    })
-    .where(
-      inArray(
-        deliveries.sequence,
-        sql`(
-          select sequence from deliveries
-          where next_attempt_at_ms <= ${placeholder("nowMs")} and ${isFree}
-            and webhook not in (select value from json_each(${placeholder("busyWebhooks")}))
-          order by next_attempt_at_ms, sequence limit ${placeholder("limit")})`,
-      ),
-    )
-    .returning({
-      ...getTableColumns(deliveries),
-      totalCount: ofItsBatch("total_count"),
-      completedCount: ofItsBatch("completed_count"),
-      failedCount: ofItsBatch("failed_count"),
-    })
-    .prepare(),
-});
+const isHeld = ({ deliveryId, epoch }: DeliveryLease) =>
+  and(
+    eq(batchDeliveries.id, deliveryId),
+    eq(batchDeliveries.leaseEpoch, epoch),
+    isNotNull(batchDeliveries.leaseOwner),
+  );
+
+const isFree = (nowMs: number) =>
+  or(isNull(batchDeliveries.leaseExpiresAtMs), lte(batchDeliveries.leaseExpiresAtMs, nowMs));
+
+/** Compares an id that a client wrote. The batch that the query also names is one of its project. */
+const isAsked = (id: UntrustedId<"delivery">): SQL => sql`${batchDeliveries.id} = ${id}`;
+
+/** Stores the deliveries that a batch is created with, as a part of the transaction. */
+export function insertWaitingDeliveries(
+  db: Db,
+  batchId: BatchId,
+  deliveries: readonly NewDelivery[],
+): void {
+  for (const delivery of deliveries) {
+    db.insert(batchDeliveries).values(deliveryRow(batchId, delivery)).run();
+  }
+}
+
+/** Makes the deliveries of a batch due in the transaction that makes it final, or ends them with a failed batch. */
+export function settleDeliveries(
+  db: Db,
+  { batchId, status, nowMs, ...files }: ResultsOfBatch,
+): void {
+  const change =
+    status === "failed"
+      ? { ...ENDED, status: "failed" as const, error: BATCH_FAILED, endedAtMs: nowMs }
+      : { ...files, dueAtMs: nowMs, nextAttemptAtMs: nowMs };
+  db.update(batchDeliveries)
+    .set(change)
+    .where(and(eq(batchDeliveries.batchId, batchId), waitsForItsBatch))
+    .run();
+}
 
 export class SqliteDeliveries {
   readonly #db: Db;
-  readonly #statements: ReturnType<typeof prepareStatements>;
+  readonly #idempotency: SqliteIdempotency;
 
-  constructor(db: Db) {
+  constructor(db: Db, idempotency: SqliteIdempotency) {
     this.#db = db;
-    this.#statements = prepareStatements(db);
+    this.#idempotency = idempotency;
   }
 
-  /** Takes part in the transaction that ends the batch, so an event exists if, and only if, its batch is final. */
-  insert(announcements: readonly Announcement[], end: BatchEnd): void {
-    for (const { webhookId, eventId, webhook } of announcements) {
-      this.#db
-        .insert(deliveries)
-        .values({ ...end, webhookId, eventId, webhook, nextAttemptAtMs: end.createdAtMs })
+  insertIfFinal(
+    batch: ScopedId<"batch">,
+    {
+      delivery,
+      receipt,
+    }: { readonly delivery: NewDelivery; readonly receipt?: Receipt | undefined },
+    nowMs: number,
+  ): DeliveryInsertion {
+    return write(this.#db, () => {
+      const found = this.#findBatch(batch);
+      if (found === undefined) return { kind: "no_batch" };
+      const { id, status, outputFileId, errorFileId } = found;
+      if (!isFinal(status) || status === "failed") return { kind: "no_results", status };
+      if (![outputFileId, errorFileId].every((file) => this.#isListed(batch.project, file))) {
+        return { kind: "files_deleted" };
+      }
+      const due = { outputFileId, errorFileId, dueAtMs: nowMs, nextAttemptAtMs: nowMs };
+      const { changes } = this.#db
+        .insert(batchDeliveries)
+        .values({ ...deliveryRow(id, delivery), ...due })
+        .onConflictDoNothing()
         .run();
-    }
+      if (changes === 0) return { kind: "under_way" };
+      if (receipt !== undefined) this.#idempotency.record(receipt);
+      return { kind: "stored" };
+    });
   }
 
-  claim({ limit, busyWebhooks, ...claim }: DeliveryClaim): Delivery[] {
-    const wanted = { limit, busyWebhooks: JSON.stringify(busyWebhooks) };
-    return (
-      this.#statements.claim
-        .all({ ...claimValues(claim), ...wanted })
-        // SQLite returns updated rows in no particular order.
-        .toSorted((a, b) => a.nextAttemptAtMs - b.nextAttemptAtMs || a.sequence - b.sequence)
-        .map(deliveryFromClaimedRow)
+  list({ batch, limit, after }: DeliveryQuery): Page<Delivery> | null {
+    const found = this.#findBatch(batch);
+    if (found === undefined) return { data: [], hasMore: false };
+    const ofBatch = eq(batchDeliveries.batchId, found.id);
+    let before: SQL | undefined;
+    if (after !== null) {
+      const cursor = this.#find(and(ofBatch, isAsked(after)));
+      if (cursor === undefined) return null;
+      before = lt(batchDeliveries.sequence, cursor.sequence);
+    }
+    const rows = this.#db
+      .select()
+      .from(batchDeliveries)
+      .where(and(ofBatch, before))
+      .orderBy(desc(batchDeliveries.sequence))
+      .limit(limit + 1)
+      .all();
+    return { data: rows.slice(0, limit).map(deliveryFromRow), hasMore: rows.length > limit };
+  }
+
+  find(batch: ScopedId<"batch">, id: UntrustedId<"delivery">): Delivery | null {
+    const found = this.#findBatch(batch);
+    if (found === undefined) return null;
+    const row = this.#find(and(eq(batchDeliveries.batchId, found.id), isAsked(id)));
+    return row === undefined ? null : deliveryFromRow(row);
+  }
+
+  cancelIfOpen(
+    batch: ScopedId<"batch">,
+    id: UntrustedId<"delivery">,
+    nowMs: number,
+  ): DeliveryCancellation | null {
+    return write(this.#db, () => {
+      const found = this.#findBatch(batch);
+      if (found === undefined) return null;
+      const isOpen = and(eq(batchDeliveries.batchId, found.id), isAsked(id), isOpenDelivery);
+      const row = this.#find(isOpen);
+      if (row === undefined) return null;
+      const hasHolder = this.#find(and(isOpen, isFree(nowMs))) === undefined;
+      const hasEnded = !hasHolder && row.progress === null;
+      const change = hasEnded
+        ? { ...ENDED, status: "failed" as const, endedAtMs: nowMs }
+        : { nextAttemptAtMs: nowMs };
+      this.#db
+        .update(batchDeliveries)
+        .set({ ...change, error: CANCELLED })
+        .where(eq(batchDeliveries.id, row.id))
+        .run();
+      return hasEnded ? "ended" : "asked";
+    });
+  }
+
+  claim({ limit, busyDestinations, toClientBuckets, ...claim }: DeliveryClaim): ClaimedDelivery[] {
+    const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
+    const busy = JSON.stringify(busyDestinations);
+    // No delivery is due at most times, and a transaction costs more than this look.
+    const due = this.#db
+      .select({ sequence: batchDeliveries.sequence })
+      .from(batchDeliveries)
+      .where(
+        and(
+          lte(batchDeliveries.nextAttemptAtMs, nowMs),
+          isFree(nowMs),
+          sql`destination not in (select value from json_each(${busy}))`,
+          toClientBuckets ? undefined : isNotNull(batchDeliveries.location),
+        ),
+      )
+      .orderBy(batchDeliveries.nextAttemptAtMs, batchDeliveries.sequence)
+      .limit(limit)
+      .all();
+    if (due.length === 0) return [];
+    return write(this.#db, () =>
+      due.flatMap(({ sequence }) => {
+        const row = this.#db
+          .update(batchDeliveries)
+          .set({
+            leaseOwner: owner,
+            leaseExpiresAtMs,
+            leaseEpoch: sql`lease_epoch + 1`,
+            attemptCount: sql`attempt_count + 1`,
+          })
+          .where(eq(batchDeliveries.sequence, sequence))
+          .returning()
+          .get();
+        return this.#claimed(row);
+      }),
     );
   }
 
-  forget(webhookId: string): void {
-    this.#db.delete(deliveries).where(eq(deliveries.webhookId, webhookId)).run();
+  renewIfLeased(lease: DeliveryLease, expiresAtMs: number): DeliveryRenewal {
+    return writeUnsynced(this.#db, () => {
+      const row = this.#db
+        .update(batchDeliveries)
+        .set({ leaseExpiresAtMs: expiresAtMs })
+        .where(isHeld(lease))
+        .returning({ error: batchDeliveries.error })
+        .get();
+      if (row === undefined) return "lost";
+      return isCancelled(row) ? "cancelled" : "renewed";
+    });
   }
 
-  postponeIfHeld({ webhookId, owner }: HeldDelivery, atMs: number): void {
-    this.#db
-      .update(deliveries)
-      .set({ nextAttemptAtMs: atMs, ...NO_LEASE })
-      .where(and(eq(deliveries.webhookId, webhookId), eq(deliveries.leaseOwner, owner)))
+  saveProgressIfLeased(lease: DeliveryLease, progress: string): boolean {
+    return write(this.#db, () => this.#change(lease, { progress }));
+  }
+
+  releaseIfLeased(lease: DeliveryLease): boolean {
+    const { changes } = this.#db
+      .update(batchDeliveries)
+      .set({ attemptCount: sql`attempt_count - 1`, ...NO_LEASE })
+      .where(isHeld(lease))
       .run();
+    return changes === 1;
+  }
+
+  postponeIfLeased(
+    lease: DeliveryLease,
+    { ms, withinMs, error }: Parameters<DeliveryStore["postponeDeliveryIfLeased"]>[1],
+    nowMs: number,
+  ): DeliveryPostponement {
+    return write(this.#db, () => {
+      const row = this.#find(isHeld(lease));
+      if (row === undefined) return "lost";
+      if (isCancelled(row)) return "cancelled";
+      const nextAttemptAtMs = nowMs + ms;
+      if (nextAttemptAtMs > (row.dueAtMs ?? nowMs) + withinMs) return "too_late";
+      this.#change(lease, { nextAttemptAtMs, error, ...NO_LEASE });
+      return "postponed";
+    });
+  }
+
+  endIfLeased(lease: DeliveryLease, end: DeliveryEnd, nowMs: number): boolean {
+    const error = end.status === "failed" ? end.error : null;
+    const address = end.status === "delivered" ? end.address : null;
+    const ended = { ...ENDED, status: end.status, error, address, endedAtMs: nowMs };
+    return write(this.#db, () => this.#change(lease, ended));
+  }
+
+  settleOverlooked(limit: number, nowMs: number): number {
+    const waiting = sql`select batch_id from batch_deliveries where ${waitsForItsBatch}`;
+    const overlooked = this.#db
+      .select()
+      .from(batches)
+      .where(and(sql`id in (${waiting})`, isFinalBatch))
+      .limit(limit)
+      .all();
+    if (overlooked.length === 0) return 0;
+    write(this.#db, () => {
+      for (const { id: batchId, status, outputFileId, errorFileId } of overlooked) {
+        settleDeliveries(this.#db, { batchId, status, outputFileId, errorFileId, nowMs });
+      }
+    });
+    return overlooked.length;
+  }
+
+  #change(lease: DeliveryLease, changed: Partial<typeof batchDeliveries.$inferInsert>): boolean {
+    const { changes } = this.#db.update(batchDeliveries).set(changed).where(isHeld(lease)).run();
+    return changes === 1;
+  }
+
+  #find(condition: SQL | undefined): Row | undefined {
+    return this.#db.select().from(batchDeliveries).where(condition).get();
+  }
+
+  #findBatch(batch: ScopedId<"batch">) {
+    return this.#db
+      .select()
+      .from(batches)
+      .where(isScopedBatch)
+      .prepare()
+      .get({ ...batch });
+  }
+
+  #isListed(project: string, id: FileId | null): boolean {
+    if (id === null) return true;
+    return (
+      this.#db
+        .select({ id: files.id })
+        .from(files)
+        .where(and(isFile({ project, id }), isListed))
+        .get() !== undefined
+    );
+  }
+
+  #claimed(row: Row): ClaimedDelivery[] {
+    const batch = this.#db.select().from(batches).where(eq(batches.id, row.batchId)).get();
+    if (batch === undefined) return [];
+    const fileOf = (id: FileId | null) => {
+      if (id === null) return null;
+      const file = this.#db.select().from(files).where(eq(files.id, id)).get();
+      return file === undefined ? null : fileFromRow(file);
+    };
+    return [
+      {
+        lease: { deliveryId: row.id, epoch: row.leaseEpoch },
+        delivery: deliveryFromRow(row),
+        destination: row.destination,
+        batch: batchFromRow(batch),
+        output: fileOf(row.outputFileId),
+        error: fileOf(row.errorFileId),
+        credentials: row.credentials,
+        progress: row.progress,
+      },
+    ];
   }
 }

@@ -3,6 +3,7 @@
  * `schema.ts` has the rules of all tables.
  */
 import type { FileId, PartId, UploadId } from "../../batch/batch.ts";
+import type { CopiedFrom } from "../../batch/run-summary.ts";
 import type { FilePurpose } from "../../contract/file.ts";
 import type { UploadStatus } from "../uploads.ts";
 import { holder, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
@@ -35,6 +36,7 @@ export const files = sqliteTable(
     /** A file with this date is gone for clients, while a batch may still read its bytes. */
     deletedAtMs: integer("deleted_at_ms"),
     traceparent: text("traceparent"),
+    copiedFrom: text("copied_from", { mode: "json" }).$type<CopiedFrom>(),
   },
   (file) => [
     uniqueIndex("files_id").on(file.id),

@@ -11,6 +11,7 @@ import {
   isFileThatMayExpire,
   isListed,
   isOpenBatch,
+  isOpenDelivery,
   isOpenMerged,
   isPendingUpload,
   statusIn,
@@ -146,7 +147,9 @@ export class SqliteFiles {
       where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
         and (not (${statusIn("validating")}) or lease_owner is not null))
       or exists (select 1 from batches where merged_output_file_id = files.id and ${isOpenMerged})
-      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged}))`;
+      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged})
+      or exists (select 1 from batch_deliveries where output_file_id = files.id and ${isOpenDelivery})
+      or exists (select 1 from batch_deliveries where error_file_id = files.id and ${isOpenDelivery}))`;
     return this.#db
       .select()
       .from(files)

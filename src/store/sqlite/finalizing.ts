@@ -2,25 +2,27 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
+import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { Announcement } from "../deliveries.ts";
-import type { BatchResult, ChunkJournal, IncompleteChunk } from "../finalizing.ts";
+import type { BatchResult, IncompleteChunk } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
-import { batchFromRow, chunkFromRow, fileFromRow } from "../rows.ts";
+import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
-import { hasStarted, isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
+import type { Announcement } from "../webhook-deliveries.ts";
+import { isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
-import type { SqliteDeliveries } from "./deliveries.ts";
-import { and, eq, gt, placeholder, sql } from "./drizzle.ts";
+import { settleDeliveries } from "./deliveries.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { SqliteIntents } from "./intents.ts";
+import { SqliteJournals } from "./journals.ts";
 import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { keepResultSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
+import type { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
 
-/** One turn of the event loop reads the segments of so many chunks: a slow upstream makes a segment of each line. */
-const JOURNAL_PAGE = 8;
 /** One commit deletes so many rows, which takes some 5 ms. */
 const SEGMENT_PAGE = 1_000;
 
@@ -51,19 +53,6 @@ const prepareStatements = (db: Db) => ({
         eq(chunks.number, placeholder("chunkNumber")),
       ),
     )
-    .prepare(),
-  findStarted: db
-    .select({ id: batches.id })
-    .from(batches)
-    .where(and(eq(batches.id, placeholder("batchId")), hasStarted))
-    .prepare(),
-  // Chunks are numbered by their place in the batch, from 0.
-  listChunks: db
-    .select()
-    .from(chunks)
-    .where(and(eq(chunks.batchId, placeholder("batchId")), gt(chunks.number, placeholder("after"))))
-    .orderBy(chunks.number)
-    .limit(JOURNAL_PAGE)
     .prepare(),
   findHeld: db
     .select({ stopReason: batches.stopReason })
@@ -104,21 +93,23 @@ interface Ending {
 }
 
 interface FinalizingParts {
-  readonly deliveries: SqliteDeliveries;
+  readonly webhookDeliveries: SqliteWebhookDeliveries;
   readonly segments: SqliteSegments;
   readonly intents: SqliteIntents;
 }
 
 export class SqliteFinalizing {
+  readonly journals: SqliteJournals;
   readonly #db: Db;
-  readonly #deliveries: SqliteDeliveries;
+  readonly #webhookDeliveries: SqliteWebhookDeliveries;
   readonly #segments: SqliteSegments;
   readonly #intents: SqliteIntents;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, { deliveries, segments, intents }: FinalizingParts) {
+  constructor(db: Db, { webhookDeliveries, segments, intents }: FinalizingParts) {
     this.#db = db;
-    this.#deliveries = deliveries;
+    this.journals = new SqliteJournals(db, segments);
+    this.#webhookDeliveries = webhookDeliveries;
     this.#segments = segments;
     this.#intents = intents;
     this.#statements = prepareStatements(db);
@@ -136,20 +127,6 @@ export class SqliteFinalizing {
         failureCount: row.failureCount,
       };
     });
-  }
-
-  async listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]> {
-    const journals: ChunkJournal[] = [];
-    if (this.#statements.findStarted.get({ batchId }) === undefined) return journals;
-    for (;;) {
-      const page = this.#statements.listChunks.all({ batchId, after: journals.length - 1 });
-      for (const row of page) {
-        const ofChunk = this.#segments.list(batchId, row.number);
-        journals.push({ chunk: chunkFromRow(row), segments: ofChunk });
-      }
-      if (page.length < JOURNAL_PAGE) return journals;
-      await nextTurn();
-    }
   }
 
   async reopenChunksIfLeased(
@@ -177,7 +154,7 @@ export class SqliteFinalizing {
   }
 
   async finishIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): Promise<boolean> {
-    const { output, error, counts, lostBlobKeys, announcements } = result;
+    const { output, error, counts, failures, lostBlobKeys, announcements } = result;
     const { batchId } = lease;
     const published: StoredFile[] = [output, error].filter((file) => file !== null);
     if (!(await this.#removeSegments(lease, lostBlobKeys))) return false;
@@ -187,15 +164,29 @@ export class SqliteFinalizing {
       if (!this.#end(lease, { unstopped: "completed", announcements, nowMs }, ids)) return false;
       this.#db
         .update(batches)
-        .set({ completedCount: counts.completed, failedCount: counts.failed })
+        .set({
+          ...{ completedCount: counts.completed, failedCount: counts.failed },
+          ...this.#withFailures(batchId, failures),
+        })
         .where(eq(batches.id, batchId))
         .run();
       for (const file of published) {
         this.#intents.consume(file.blobKey);
         this.#db.insert(files).values(file).run();
       }
+      if (result.summary !== undefined) keepResultSummary(this.#db, batchId, result.summary);
       return true;
     });
+  }
+
+  #withFailures(batchId: BatchId, more: readonly FailureGroup[]) {
+    if (more.length === 0) return {};
+    const row = this.#db
+      .select({ failureGroups: batches.failureGroups })
+      .from(batches)
+      .where(eq(batches.id, batchId))
+      .get();
+    return { failureGroups: addFailures(row?.failureGroups ?? [], more) };
   }
 
   /**
@@ -242,7 +233,9 @@ export class SqliteFinalizing {
       .run({ ...lease });
     if (changes === 0) return false;
     const event = { batchId: lease.batchId, status: end.status, createdAtMs: nowMs };
-    this.#deliveries.insert(announcements, event);
+    this.#webhookDeliveries.insert(announcements, event);
+    const { outputFileId = null, errorFileId = null } = changed;
+    settleDeliveries(this.#db, { ...event, outputFileId, errorFileId, nowMs });
     return true;
   }
 }

@@ -7,20 +7,22 @@
  * the epoch on. A lease that ran out stays held until another worker claims, so a holder that was only slow loses
  * nothing.
  *
- * Deliveries are claimed with an owner and an expiry too, but without an epoch: at worst an overtaken holder sends an
- * event twice. The claim of an idempotency key needs no epoch, because each request claims under a name of its own.
+ * Webhook deliveries are claimed with an owner and an expiry too, but without an epoch: at worst an overtaken holder
+ * sends an event twice. The claim of an idempotency key needs no epoch, because each request claims under a name of its own.
  */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason } from "../../batch/batch.ts";
+import type { Decimal } from "../../batch/price.ts";
 import type { Claim } from "../claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
 import { interactiveSlots } from "./access-schema.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
+import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
 import { blobIntents, idempotencyKeys } from "./file-schema.ts";
-import { batches, chunks, deliveries, reservations } from "./schema.ts";
+import { batches, chunks, reservations, webhookDeliveries } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 
@@ -64,7 +66,7 @@ export const isHeldChunk = and(
 interface Stops {
   readonly stopping: Map<BatchId, StopReason>;
   readonly paused: Set<BatchId>;
-  readonly budgeted: Set<BatchId>;
+  readonly budgets: Map<BatchId, Decimal>;
 }
 
 /** One commit renews so many leases: some 10 ms. */
@@ -126,7 +128,7 @@ export class SqliteLeases {
   ): Promise<Renewal> {
     const { renewBatch, renewChunk } = this.#statements;
     const { leaseExpiresAtMs } = claimValues(claim);
-    const found: Stops = { stopping: new Map(), paused: new Set(), budgeted: new Set() };
+    const found: Stops = { stopping: new Map(), paused: new Set(), budgets: new Map() };
     const lostBatches = await this.#renewEach(held.batches, found, (lease) =>
       renewBatch.run({ ...lease, leaseExpiresAtMs }),
     );
@@ -134,8 +136,8 @@ export class SqliteLeases {
       renewChunk.run({ ...lease, leaseExpiresAtMs }),
     );
     const stops = [...found.stopping].map(([batchId, reason]) => ({ batchId, reason }));
-    const [paused, budgeted] = [[...found.paused], [...found.budgeted]];
-    return { lostBatches, lostChunks, stopping: stops, paused, budgeted };
+    const budgets = [...found.budgets].map(([batchId, budget]) => ({ batchId, budget }));
+    return { lostBatches, lostChunks, stopping: stops, paused: [...found.paused], budgets };
   }
 
   /**
@@ -160,7 +162,7 @@ export class SqliteLeases {
               pausedAtMs = null,
               budget = null,
             } = this.#statements.findStop.get({ batchId }) ?? {};
-            if (budget !== null) found.budgeted.add(batchId);
+            if (budget !== null) found.budgets.set(batchId, budget);
             if (reason !== null) found.stopping.set(batchId, reason);
             else if (pausedAtMs !== null) found.paused.add(batchId);
           }
@@ -183,7 +185,16 @@ export class SqliteLeases {
         .set(NO_LEASE)
         .where(and(isOpenChunk, isNotNull(chunks.leaseOwner)))
         .run();
-      this.#db.update(deliveries).set(NO_LEASE).where(isNotNull(deliveries.leaseOwner)).run();
+      this.#db
+        .update(webhookDeliveries)
+        .set(NO_LEASE)
+        .where(isNotNull(webhookDeliveries.leaseOwner))
+        .run();
+      this.#db
+        .update(batchDeliveries)
+        .set(NO_LEASE)
+        .where(isNotNull(batchDeliveries.leaseOwner))
+        .run();
       // A key without an answer belongs to a request that came to nothing.
       this.#db.delete(idempotencyKeys).where(isKeyInProgress).run();
       this.#db.delete(interactiveSlots).run();

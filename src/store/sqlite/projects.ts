@@ -72,16 +72,31 @@ export class SqliteProjects {
       .map(projectFromRow);
   }
 
-  beginDeleting(name: string, nowMs: number): void {
-    const mark = { changedAtMs: nowMs, deletedAtMs: nowMs };
-    write(this.#db, () => {
+  beginDeletingIfPresent(name: string, nowMs: number): boolean {
+    const mark = { rules: DEFAULT_RULES, changedAtMs: nowMs, deletedAtMs: nowMs };
+    return write(this.#db, () => {
+      if (!this.#isPresent(name)) return false;
       this.#db
         .insert(projects)
-        .values({ name, rules: DEFAULT_RULES, createdAtMs: nowMs, ...mark })
+        .values({ name, createdAtMs: nowMs, ...mark })
         .onConflictDoUpdate({ target: projects.name, set: mark })
         .run();
       this.#db.delete(apiKeys).where(eq(apiKeys.project, name)).run();
+      return true;
     });
+  }
+
+  #isPresent(name: string): boolean {
+    if (this.find(name) !== null) return true;
+    return [apiKeys, batches, files, uploads, modelUsage].some(
+      (table) =>
+        this.#db
+          .select({ project: table.project })
+          .from(table)
+          .where(eq(table.project, name))
+          .limit(1)
+          .get() !== undefined,
+    );
   }
 
   purge(name: string, nowMs: number): number {

@@ -1,5 +1,5 @@
 /**
- * The tables of batches: chunks, segments and deliveries. `migrations/sqlite` is generated from this file and
+ * The tables of batches: chunks, segments and deliveries to webhooks. `migrations/sqlite` is generated from this file and
  * `file-schema.ts`.
  *
  * Every table counts its rows in `sequence`, because creation times repeat within a millisecond and lists, cursors
@@ -18,9 +18,12 @@ import type {
   Usage,
 } from "../../batch/batch.ts";
 import type { FailureGroup } from "../../batch/failures.ts";
+import type { LatencyCounts } from "../../batch/latency.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
 import type { Decimal } from "../../batch/price.ts";
-import type { BatchEndpoint, BatchStatus, PauseReason, SourceLines } from "../../contract/batch.ts";
+import type { StoredSample } from "../../batch/progress.ts";
+import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
+import type { PauseReason, SourceLines } from "../../contract/batch-extension.ts";
 import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
@@ -29,6 +32,7 @@ import {
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
   hasSource,
+  holdsFailures,
   isDeleted,
   isEnding,
   isFinalBatch,
@@ -41,6 +45,7 @@ import {
   isToTidy,
   mayExpire,
   startedBatchHasStartTime,
+  waitsForInput,
   waitsForValidation,
 } from "./conditions.ts";
 import {
@@ -106,6 +111,8 @@ export const batches = sqliteTable(
     estimatedTokens: count("estimated_tokens"),
     /** The failed lines by status and code; null while there are none. */
     failureGroups: text("failure_groups", { mode: "json" }).$type<readonly FailureGroup[]>(),
+    /** How long its lines took; null while none has ended. */
+    latencyCounts: text("latency_counts", { mode: "json" }).$type<LatencyCounts>(),
     /** The number of lines that were asked for as a sample. */
     sampleLineCount: integer("sample_line_count"),
     /** While the sample runs, only chunks with lower numbers may be claimed; null otherwise. */
@@ -118,6 +125,15 @@ export const batches = sqliteTable(
     mergedInputFileId: text("merged_input_file_id").$type<UntrustedId<"file">>(),
     mergedOutputFileId: text("merged_output_file_id").$type<FileId>(),
     mergedErrorFileId: text("merged_error_file_id").$type<FileId>(),
+    /** Set until the input is made of lines of the source, which may still run. */
+    isInputPending: integer("is_input_pending", { mode: "boolean" }),
+    /** The template of the bodies, as JSON; null when the lines of the source run again as they are. */
+    sourceTemplate: text("source_template"),
+    /** Set for a batch whose lines with equal bodies are sent once. */
+    isDeduplicated: integer("is_deduplicated", { mode: "boolean" }),
+    /** The number of lines that are not sent, and the first of them; null until the batch is validated. */
+    duplicateCount: integer("duplicate_count"),
+    firstDuplicateLine: integer("first_duplicate_line"),
     lineMarks: text("line_marks", { mode: "json" }).$type<readonly LineMark[]>(),
     /** The time is null while clients see the batch. */
     deletedAtMs: integer("deleted_at_ms"),
@@ -127,6 +143,7 @@ export const batches = sqliteTable(
     uniqueIndex("batches_id").on(batch.id),
     index("batches_listed").on(batch.project, batch.sequence),
     index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
+    index("batches_to_derive").on(batch.project, batch.sequence).where(waitsForInput),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),
     index("batches_deleted").on(batch.sequence).where(isDeleted),
@@ -172,6 +189,7 @@ export const chunks = sqliteTable(
   },
   (chunk) => [
     uniqueIndex("chunks_batch_id_number").on(chunk.batchId, chunk.number),
+    index("chunks_by_model").on(chunk.batchId, chunk.model, chunk.number),
     index("chunks_open_by_batch")
       .on(chunk.batchId, chunk.model, chunk.number, chunk.leaseExpiresAtMs, chunk.lineCount)
       .where(isOpenChunk),
@@ -196,10 +214,14 @@ export const segments = sqliteTable(
     usage: text("usage", { mode: "json" }).$type<Usage>(),
     failureGroups: text("failure_groups", { mode: "json" }).$type<readonly FailureGroup[]>(),
     modelUsage: text("model_usage", { mode: "json" }).$type<readonly StoredModelUsage[]>(),
+    latencyCounts: text("latency_counts", { mode: "json" }).$type<LatencyCounts>(),
   },
   (segment) => [
     uniqueIndex("segments_blob_key").on(segment.blobKey),
     index("segments_by_chunk").on(segment.batchId, segment.chunkNumber, segment.sequence),
+    index("segments_with_failures")
+      .on(segment.batchId, segment.chunkNumber, segment.sequence)
+      .where(holdsFailures),
     foreignKey({
       name: "segment_belongs_to_chunk",
       columns: [segment.batchId, segment.chunkNumber],
@@ -207,6 +229,21 @@ export const segments = sqliteTable(
     }),
     check("segment_bytes_not_negative", sql`bytes >= 0`),
   ],
+);
+
+/** What the counters of a running batch were at some moments. They are left out of `batches`, whose rows every segment changes. */
+export const batchProgress = sqliteTable(
+  "batch_progress",
+  {
+    sequence: sequence(),
+    batchId: text("batch_id")
+      .$type<BatchId>()
+      .notNull()
+      // A replica of an older version deletes batches without knowing this table.
+      .references(() => batches.id, { onDelete: "cascade" }),
+    samples: text("samples", { mode: "json" }).$type<readonly StoredSample[]>().notNull(),
+  },
+  (progress) => [uniqueIndex("batch_progress_batch_id").on(progress.batchId)],
 );
 
 /**
@@ -257,8 +294,8 @@ export const reservations = sqliteTable(
   ],
 );
 
-/** The outbox: events of final batches that are still to be delivered. */
-export const deliveries = sqliteTable(
+/** The outbox: events of final batches that are still to be delivered to webhooks. */
+export const webhookDeliveries = sqliteTable(
   "deliveries",
   {
     sequence: sequence(),

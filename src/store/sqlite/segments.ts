@@ -5,11 +5,14 @@
 
 import { type BatchId, NO_USAGE, type Usage } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup, removeFailures } from "../../batch/failures.ts";
+import { addLatencies, type LatencyCounts, negatedLatencies } from "../../batch/latency.ts";
 import { storedUsage } from "../../batch/model-usage.ts";
 import { addUsage } from "../../batch/usage.ts";
 import type { Segment, SegmentEntry } from "../chunks.ts";
+import type { JournalPart } from "../finalizing.ts";
 import type { ChunkLease } from "../leases.ts";
 import { segmentFromRow } from "../rows.ts";
+import { holdsAnswers, holdsFailures } from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import type { SqliteModelUsage } from "./model-usage.ts";
@@ -23,13 +26,20 @@ const add = (column: string, name: string): SQL =>
 const linesOfChunk = sql`(
   select line_count from chunks where batch_id = batches.id and number = ${placeholder("chunkNumber")})`;
 
-const prepareStatements = (db: Db) => ({
-  list: db
+const prepareList = (db: Db, holdsPart?: SQL) =>
+  db
     .select()
     .from(segments)
-    .where(and(isOfBatch, eq(segments.chunkNumber, placeholder("number"))))
+    .where(and(isOfBatch, eq(segments.chunkNumber, placeholder("number")), holdsPart))
     .orderBy(segments.sequence)
-    .prepare(),
+    .prepare();
+
+const prepareStatements = (db: Db) => ({
+  lists: {
+    all: prepareList(db),
+    completed: prepareList(db, holdsAnswers),
+    failed: prepareList(db, holdsFailures),
+  },
   insert: db
     .insert(segments)
     .values({
@@ -43,6 +53,7 @@ const prepareStatements = (db: Db) => ({
       usage: placeholder("usage"),
       failureGroups: placeholder("failureGroups"),
       modelUsage: placeholder("modelUsage"),
+      latencyCounts: placeholder("latencyCounts"),
     })
     .onConflictDoNothing({ target: segments.blobKey })
     .prepare(),
@@ -61,7 +72,13 @@ const prepareStatements = (db: Db) => ({
       outputTokens: add("output_tokens", "outputTokens"),
       reasoningTokens: add("reasoning_tokens", "reasoningTokens"),
       totalTokens: add("total_tokens", "totalTokens"),
+      latencyCounts: sql`${placeholder("latencies")}`,
     })
+    .where(isBatch)
+    .prepare(),
+  findLatencies: db
+    .select({ counts: batches.latencyCounts })
+    .from(batches)
     .where(isBatch)
     .prepare(),
   findFailures: db.select({ groups: batches.failureGroups }).from(batches).where(isBatch).prepare(),
@@ -101,8 +118,8 @@ export class SqliteSegments {
     this.#statements = prepareStatements(db);
   }
 
-  list(batchId: BatchId, number: number): Segment[] {
-    return this.#statements.list.all({ batchId, number }).map(segmentFromRow);
+  list(batchId: BatchId, number: number, part: JournalPart): Segment[] {
+    return this.#statements.lists[part].all({ batchId, number }).map(segmentFromRow);
   }
 
   /** A segment that is there already is not counted again. */
@@ -112,11 +129,19 @@ export class SqliteSegments {
     const modelUsage = storedUsage(entry.modelUsage);
     const row = { ...lease, ...entry, failureGroups, modelUsage };
     if (this.#statements.insert.run(row).changes === 0) return;
-    this.#statements.addToBatch.run({ ...lease, ...entry, ...entry.usage });
+    const latencies = this.#latenciesWith(lease.batchId, entry.latencyCounts);
+    this.#statements.addToBatch.run({ ...lease, ...entry, ...entry.usage, latencies });
     this.#modelUsage.add(lease.batchId, modelUsage);
     if (failures.length > 0) {
       this.#changeFailures(lease.batchId, (groups) => addFailures(groups, failures));
     }
+  }
+
+  /** Returns the latencies of the batch, with those that are added, as its row has them. */
+  #latenciesWith(batchId: BatchId, added: LatencyCounts | null): string | null {
+    const counts = this.#statements.findLatencies.get({ batchId })?.counts ?? null;
+    if (counts === null && added === null) return null;
+    return JSON.stringify(addLatencies(counts, added));
   }
 
   #changeFailures(
@@ -130,6 +155,7 @@ export class SqliteSegments {
   remove(batchId: BatchId, blobKeys: readonly string[]): void {
     const counts = { completed: 0, failed: 0 };
     let usage = NO_USAGE;
+    let lost: LatencyCounts | null = null;
     for (const blobKey of blobKeys) {
       const row = this.#statements.delete.get({ batchId, blobKey });
       if (row === undefined) continue;
@@ -145,8 +171,10 @@ export class SqliteSegments {
       if (failures.length > 0) {
         this.#changeFailures(batchId, (groups) => removeFailures(groups, failures));
       }
+      if (row.latencyCounts !== null) lost = addLatencies(lost, row.latencyCounts);
       this.#modelUsage.subtract(batchId, row.modelUsage ?? []);
     }
-    this.#statements.addToBatch.run({ batchId, ...counts, ...usage });
+    const latencies = this.#latenciesWith(batchId, lost && negatedLatencies(lost));
+    this.#statements.addToBatch.run({ batchId, ...counts, ...usage, latencies });
   }
 }

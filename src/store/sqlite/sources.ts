@@ -1,46 +1,133 @@
-/** Batches that run lines of other batches again. */
-import type { Batch, BatchId, StoredFile, UntrustedId } from "../../batch/batch.ts";
-import { fileFromRow } from "../rows.ts";
-import { type DerivedBatch, MAX_RETRIES, type MergedResults, type Retry } from "../sources.ts";
-import type { SqliteBatches } from "./batches.ts";
-import { hasSource, isListed } from "./conditions.ts";
+/** Batches whose input is made of lines of other batches. */
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import type { BatchLease } from "../leases.ts";
+import { batchFromRow, fileFromRow } from "../rows.ts";
+import {
+  type BatchToDerive,
+  type DerivedInput,
+  MAX_RETRIES,
+  type MergedResults,
+  type Retry,
+  WAITING_PAGE,
+} from "../sources.ts";
+import { hasSource, isListed, isOpenBatch, waitsForInput } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
-import { and, desc, eq } from "./drizzle.ts";
+import { and, desc, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import type { SqliteIntents } from "./intents.ts";
+import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batches } from "./schema.ts";
-import { isFile } from "./scope.ts";
+import { isFile, isScopedBatch } from "./scope.ts";
+
+/** The source of the batch sends no lines any more. Only a batch of the same project is a source. */
+const sourceHasEnded = sql`not exists (
+  select 1 from batches as source
+  where source.id = waiting.source_batch_id and source.project = waiting.project
+    and ${isOpenBatch} and ${isListed})`;
+
+interface Waiting {
+  readonly project: string;
+  readonly sequence: number;
+  readonly isReady: number;
+}
+
+const prepareStatements = (db: Db) => ({
+  claim: db
+    .update(batches)
+    .set(CLAIMED)
+    .where(and(eq(batches.sequence, placeholder("sequence")), waitsForInput, isFree))
+    .returning()
+    .prepare(),
+});
 
 export class SqliteSources {
   readonly #db: Db;
-  readonly #batches: SqliteBatches;
   readonly #intents: SqliteIntents;
+  readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, parts: { readonly batches: SqliteBatches; readonly intents: SqliteIntents }) {
+  constructor(db: Db, intents: SqliteIntents) {
     this.#db = db;
-    this.#batches = parts.batches;
-    this.#intents = parts.intents;
+    this.#intents = intents;
+    this.#statements = prepareStatements(db);
   }
 
-  insertDerived(
-    { batch, file, receipt, quotas }: DerivedBatch,
-    nowMs: number,
-  ): "stored" | "gone" | "revoked" {
+  async claim(bid: Bid, formerProject = ""): Promise<BatchToDerive | null> {
+    const ofNextProjects =
+      formerProject === ""
+        ? null
+        : await this.#findReady(bid, {
+            ...{ project: formerProject, sequence: Number.MAX_SAFE_INTEGER },
+          });
+    const sequence = ofNextProjects ?? (await this.#findReady(bid, { project: "", sequence: 0 }));
+    if (sequence === null) return null;
+    const row = this.#statements.claim.get({ ...claimValues(bid), sequence });
+    if (row === undefined) return null;
+    return {
+      lease: { batchId: row.id, epoch: row.leaseEpoch },
+      batch: batchFromRow(row),
+      failureCount: row.failureCount,
+    };
+  }
+
+  /** Finds the first batch after a place whose source has ended, page by page. */
+  async #findReady(
+    { nowMs }: Bid,
+    after: Pick<Waiting, "project" | "sequence">,
+  ): Promise<number | null> {
+    for (let place = after; ; await nextTurn()) {
+      const page = this.#db.all<Waiting>(sql`
+        select project, sequence, ${sourceHasEnded} as isReady from (
+          select project, sequence, source_batch_id from batches indexed by batches_to_derive
+          where ${waitsForInput} and (lease_expires_at_ms is null or lease_expires_at_ms <= ${nowMs})
+            and (project, sequence) > (${place.project}, ${place.sequence})
+          order by project, sequence limit ${WAITING_PAGE}) as waiting`);
+      const ready = page.find(({ isReady }) => isReady === 1);
+      if (ready !== undefined) return ready.sequence;
+      const last = page.at(-1);
+      if (last === undefined || page.length < WAITING_PAGE) return null;
+      place = last;
+    }
+  }
+
+  publishIfLeased(
+    lease: BatchLease,
+    { file, merge, lineMarks, defaultModel, quotas }: DerivedInput,
+  ): "stored" | "lost" | "gone" | "revoked" {
     return write(this.#db, () => {
-      if (!this.#hasSource(batch)) return "gone";
+      const held = and(isHeldBatch, waitsForInput);
+      const row = this.#db
+        .select()
+        .from(batches)
+        .where(held)
+        .prepare()
+        .get({ ...lease });
+      if (row === undefined) return "lost";
+      if (!this.#hasSource(batchFromRow(row), merge)) return "gone";
       if (!this.#intents.consume(file.blobKey)) return "revoked";
       insertFile(this.#db, file, quotas);
-      this.#batches.insertWithin(batch, { receipt, quotas, nowMs });
+      this.#db
+        .update(batches)
+        .set({
+          ...{ isInputPending: null, isMerged: merge !== null, lineMarks, defaultModel },
+          mergedInputFileId: merge?.inputFileId ?? null,
+          mergedOutputFileId: merge?.outputFileId ?? null,
+          mergedErrorFileId: merge?.errorFileId ?? null,
+          ...{ failureCount: 0, ...NO_LEASE },
+        })
+        .where(held)
+        .prepare()
+        .run({ ...lease });
       return "stored";
     });
   }
 
-  #hasSource({ project, source }: Batch): boolean {
-    if (source === null || this.#batches.find({ project, id: source.batchId }) === null) {
-      return false;
-    }
-    const { outputFileId = null, errorFileId = null } = source.merge ?? {};
+  #hasSource({ project, source }: Batch, merge: MergedFiles | null): boolean {
+    if (source === null) return false;
+    const found = this.#db.select({ id: batches.id }).from(batches).where(isScopedBatch).prepare();
+    if (found.get({ project, id: source.batchId }) === undefined) return false;
+    const { outputFileId = null, errorFileId = null } = merge ?? {};
     return [outputFileId, errorFileId].every((id) => {
       if (id === null) return true;
       const isPresent = and(isFile({ project, id }), isListed);
@@ -48,16 +135,22 @@ export class SqliteSources {
     });
   }
 
+  findInput({ project, inputFileId }: Batch): StoredFile | null {
+    return this.#find(project, inputFileId);
+  }
+
   findMergedResults({ project, source }: Batch): MergedResults {
-    const find = (id: UntrustedId<"file"> | null): StoredFile | null => {
-      if (id === null) return null;
-      const row = this.#db.select().from(files).where(isFile({ project, id })).get();
-      return row === undefined ? null : fileFromRow(row);
-    };
     return {
-      output: find(source?.merge?.outputFileId ?? null),
-      error: find(source?.merge?.errorFileId ?? null),
+      output: this.#find(project, source?.merge?.outputFileId ?? null),
+      error: this.#find(project, source?.merge?.errorFileId ?? null),
     };
+  }
+
+  /** Finds a file that may be deleted. */
+  #find(project: string, id: UntrustedId<"file"> | null): StoredFile | null {
+    if (id === null) return null;
+    const row = this.#db.select().from(files).where(isFile({ project, id })).get();
+    return row === undefined ? null : fileFromRow(row);
   }
 
   listRetries(sourceIds: readonly BatchId[]): Retry[] {

@@ -18,6 +18,7 @@ import type { IdempotencyStore } from "../idempotency.ts";
 import type { IntentStore } from "../intents.ts";
 import type { KeyStore } from "../keys.ts";
 import type { NudgeStore } from "../nudges.ts";
+import type { ProgressStore } from "../progress.ts";
 import type { ProjectStore } from "../projects.ts";
 import type { QuotaStore } from "../quotas.ts";
 import type { ReplicaStore } from "../replicas.ts";
@@ -25,6 +26,7 @@ import type { SourceStore } from "../sources.ts";
 import type { SpendingStore } from "../spending.ts";
 import type { Store } from "../store.ts";
 import type { UsageStore } from "../usage.ts";
+import type { WebhookDeliveryStore } from "../webhook-deliveries.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
 import { SqliteCopying } from "./copying.ts";
@@ -44,8 +46,10 @@ import { isMigrated, isUpToDate, MIGRATIONS_DIR, migrateIfKnown } from "./migrat
 import { SqliteModelUsage } from "./model-usage.ts";
 import { SqliteOpenLists } from "./open-lists.ts";
 import { SqlitePausing } from "./pausing.ts";
+import { SqliteProgress } from "./progress.ts";
 import { SqliteProjects } from "./projects.ts";
 import { SqliteReplicas } from "./replicas.ts";
+import { sqliteRuns } from "./runs.ts";
 import { SqliteSegments } from "./segments.ts";
 import { SqliteSources } from "./sources.ts";
 import { SqliteSpending } from "./spending.ts";
@@ -54,6 +58,7 @@ import { SqliteTidying } from "./tidying.ts";
 import { SqliteUploads } from "./uploads.ts";
 import { SqliteValidation } from "./validation.ts";
 import { WalSync } from "./wal-sync.ts";
+import { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
 
 export interface SqliteOptions {
   /** The path of the database file, in a folder that exists. */
@@ -116,7 +121,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const now: Now = () => clock.nowMs();
   const bid = timed(now);
   const idempotency = new SqliteIdempotency(db);
-  const deliveries = new SqliteDeliveries(db);
+  const webhookDeliveries = new SqliteWebhookDeliveries(db);
   const intents = new SqliteIntents(db);
   const modelUsage = new SqliteModelUsage(db);
   const segments = new SqliteSegments(db, modelUsage);
@@ -128,7 +133,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const tidying = new SqliteTidying(db);
   const deleting = new SqliteDeleting(db, { stopping, tidying });
   const wal = new WalSync(db.$client.name);
-  const finalizing = new SqliteFinalizing(db, { deliveries, segments, intents });
+  const finalizing = new SqliteFinalizing(db, { webhookDeliveries, segments, intents });
   return {
     ...intentMethods(intents, now),
     ...fileMethods(files, now),
@@ -136,7 +141,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: async (upload) => uploads.find(upload),
     insertPartIfPending: async (part, limit) => uploads.insertPartIfPending(part, limit, now()),
-    listParts: (uploadId) => uploads.listParts(uploadId),
+    partPages: (uploadId) => uploads.partPages(uploadId),
     completeUploadIfPending: async (upload, file, quotas) =>
       uploads.completeIfPending(upload, { file, quotas }, now()),
     cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
@@ -146,17 +151,16 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
 
     ...idempotencyMethods(idempotency, now),
 
-    insertBatch: async (batch, receipt, quotas) =>
-      batches.insert(batch, { receipt, quotas, nowMs: now() }),
+    insertBatch: async (batch, insertion) => batches.insert(batch, { ...insertion, nowMs: now() }),
     updateBatchIfAllowed: async (batch, change) => batches.update(batch, change),
     findBatch: async (batch) => batches.find(batch),
     listBatches: (query) => batches.list(query),
     countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new SqlitePausing(db), now),
-    ...sourceMethods(new SqliteSources(db, { batches, intents }), now),
+    ...sourceMethods(new SqliteSources(db, intents), now),
 
-    ...validationMethods(new SqliteValidation(db, deliveries), now),
+    ...validationMethods(new SqliteValidation(db, webhookDeliveries), now),
     ...openListMethods(new SqliteOpenLists(db), now),
     ...chunkMethods(new SqliteChunks(db, segments, wal), now),
     countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
@@ -169,10 +173,13 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     ...finalizingMethods(finalizing, tidying, now),
     ...deletingMethods(deleting, now),
 
-    ...outgoingMethods(deliveries, now),
+    ...outgoingMethods(webhookDeliveries, now),
+    ...deliveryMethods(new SqliteDeliveries(db, idempotency), now),
     ...projectMethods(new SqliteProjects(db, deleting), now),
+    ...progressMethods(new SqliteProgress(db)),
     ...spendingMethods(new SqliteSpending(db), now),
     ...usageMethods(modelUsage),
+    ...sqliteRuns(db),
     ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
     ...keyMethods(new SqliteKeys(db), new SqliteInteractiveSlots(db), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
@@ -181,7 +188,11 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
 }
 
 /** A store for one process has no other to nudge. */
-const NO_NUDGES: NudgeStore = { onNudge: () => {}, nudgeToReload: async () => {} };
+const NO_NUDGES: NudgeStore = {
+  onNudge: () => {},
+  nudgeToReload: async () => {},
+  nudgeStopping: async () => {},
+};
 
 type Now = () => number;
 
@@ -242,13 +253,32 @@ const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =
     releaseInteractiveSlot: async (id) => slots.release(id),
   }) satisfies KeyStore & QuotaStore;
 
-const outgoingMethods = (deliveries: SqliteDeliveries, now: Now) =>
+const outgoingMethods = (webhookDeliveries: SqliteWebhookDeliveries, now: Now) =>
   ({
     ...NO_NUDGES,
+    claimWebhookDeliveries: async (claim) => webhookDeliveries.claim(timed(now)(claim)),
+    forgetWebhookDelivery: async (webhookId) => webhookDeliveries.forget(webhookId),
+    postponeWebhookDeliveryIfHeld: async (held, ms) =>
+      webhookDeliveries.postponeIfHeld(held, now() + ms),
+  }) satisfies WebhookDeliveryStore & NudgeStore;
+
+const deliveryMethods = (deliveries: SqliteDeliveries, now: Now) =>
+  ({
+    insertDeliveryIfFinal: async (batch, delivery, receipt) =>
+      deliveries.insertIfFinal(batch, { delivery, receipt }, now()),
+    listDeliveries: async (query) => deliveries.list(query),
+    findDelivery: async (batch, id) => deliveries.find(batch, id),
+    cancelDeliveryIfOpen: async (batch, id) => deliveries.cancelIfOpen(batch, id, now()),
     claimDeliveries: async (claim) => deliveries.claim(timed(now)(claim)),
-    forgetDelivery: async (webhookId) => deliveries.forget(webhookId),
-    postponeDeliveryIfHeld: async (held, ms) => deliveries.postponeIfHeld(held, now() + ms),
-  }) satisfies DeliveryStore & NudgeStore;
+    renewDeliveryIfLeased: async (lease, ttlMs) => deliveries.renewIfLeased(lease, now() + ttlMs),
+    saveDeliveryProgressIfLeased: async (lease, progress) =>
+      deliveries.saveProgressIfLeased(lease, progress),
+    releaseDeliveryIfLeased: async (lease) => deliveries.releaseIfLeased(lease),
+    postponeDeliveryIfLeased: async (lease, next) =>
+      deliveries.postponeIfLeased(lease, next, now()),
+    endDeliveryIfLeased: async (lease, end) => deliveries.endIfLeased(lease, end, now()),
+    settleOverlookedDeliveries: async (limit) => deliveries.settleOverlooked(limit, now()),
+  }) satisfies DeliveryStore;
 
 const projectMethods = (projects: SqliteProjects, now: Now) =>
   ({
@@ -256,9 +286,16 @@ const projectMethods = (projects: SqliteProjects, now: Now) =>
     findProject: async (name) => projects.find(name),
     listProjects: async (query) => projects.list(query),
     findProjects: async () => projects.findAll(),
-    beginDeletingProject: async (name) => projects.beginDeleting(name, now()),
+    beginDeletingProjectIfPresent: async (name) => projects.beginDeletingIfPresent(name, now()),
     purgeProject: async (name) => projects.purge(name, now()),
   }) satisfies ProjectStore;
+
+const progressMethods = (progress: SqliteProgress) =>
+  ({
+    findRunningProgress: async (ids) => progress.findRunning(ids),
+    recordSamples: async (changed) => progress.record(changed),
+    findProgress: async (batchId) => progress.find(batchId),
+  }) satisfies ProgressStore;
 
 const spendingMethods = (spending: SqliteSpending, now: Now) =>
   ({
@@ -283,7 +320,9 @@ const validationMethods = (validation: SqliteValidation, now: Now) =>
 
 const sourceMethods = (sources: SqliteSources, now: Now) =>
   ({
-    insertDerivedBatch: async (derived) => sources.insertDerived(derived, now()),
+    claimBatchToDerive: (claim, formerProject) => sources.claim(timed(now)(claim), formerProject),
+    publishInputIfLeased: async (lease, input) => sources.publishIfLeased(lease, input),
+    findInput: async (batch) => sources.findInput(batch),
     findMergedResults: async (batch) => sources.findMergedResults(batch),
     listRetries: async (sourceIds) => sources.listRetries(sourceIds),
   }) satisfies SourceStore;
@@ -319,7 +358,9 @@ const deletingMethods = (deleting: SqliteDeleting, now: Now) =>
 const finalizingMethods = (finalizing: SqliteFinalizing, tidying: SqliteTidying, now: Now) =>
   ({
     claimBatchToFinalize: async (claim) => finalizing.claim(timed(now)(claim)),
-    listChunkJournals: (batchId) => finalizing.listChunkJournals(batchId),
+    listChunkJournals: (batchId) => finalizing.journals.list(batchId),
+    findJournalStart: (batch, from) => finalizing.journals.startAt(batch, from),
+    listJournalPage: (batchId, page) => finalizing.journals.listAfter(batchId, page),
     reopenChunksIfLeased: (lease, incomplete) => finalizing.reopenChunksIfLeased(lease, incomplete),
     endWithoutResultsIfLeased: async (lease, failure) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, now()),

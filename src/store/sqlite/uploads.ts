@@ -66,9 +66,7 @@ export class SqliteUploads {
     });
   }
 
-  /** Reads the parts page by page: an upload may have as many parts as it has bytes. */
-  async listParts(uploadId: UploadId): Promise<UploadPart[]> {
-    const parts: UploadPart[] = [];
+  async *partPages(uploadId: UploadId): AsyncGenerator<UploadPart[]> {
     let after = 0;
     for (;;) {
       const page = this.#db
@@ -78,8 +76,8 @@ export class SqliteUploads {
         .orderBy(uploadParts.sequence)
         .limit(PARTS_PAGE)
         .all();
-      for (const row of page) parts.push(partFromRow(row));
-      if (page.length < PARTS_PAGE) return parts;
+      yield page.map(partFromRow);
+      if (page.length < PARTS_PAGE) return;
       after = page.at(-1)?.sequence ?? after;
       await nextTurn();
     }

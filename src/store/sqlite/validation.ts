@@ -15,14 +15,16 @@ import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure, BatchPlan } from "../validation.ts";
-import { isListed, isOpenBatch, waitsForValidation } from "./conditions.ts";
+import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
-import type { SqliteDeliveries } from "./deliveries.ts";
+import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { keepInputSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
+import type { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
 
 /** One commit writes so many chunks with their extents: some 10 ms. */
 const PAGE_CHUNKS = 500;
@@ -95,12 +97,12 @@ const prepareStatements = (db: Db) => ({
 
 export class SqliteValidation {
   readonly #db: Db;
-  readonly #deliveries: SqliteDeliveries;
+  readonly #webhookDeliveries: SqliteWebhookDeliveries;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, deliveries: SqliteDeliveries) {
+  constructor(db: Db, webhookDeliveries: SqliteWebhookDeliveries) {
     this.#db = db;
-    this.#deliveries = deliveries;
+    this.#webhookDeliveries = webhookDeliveries;
     this.#statements = prepareStatements(db);
   }
 
@@ -124,11 +126,19 @@ export class SqliteValidation {
       const { changes } = this.#db
         .update(batches)
         .set({ status: "failed", faults, failedAtMs: nowMs, ...NO_LEASE })
-        .where(and(isHeldBatch, waitsForValidation))
+        .where(and(isHeldBatch, isValidating))
         .prepare()
         .run({ ...lease });
       if (changes === 0) return false;
-      this.#deliveries.insert(announcements, { batchId, status: "failed", createdAtMs: nowMs });
+      this.#webhookDeliveries.insert(announcements, {
+        batchId,
+        status: "failed",
+        createdAtMs: nowMs,
+      });
+      settleDeliveries(this.#db, {
+        ...{ batchId, status: "failed", nowMs },
+        ...{ outputFileId: null, errorFileId: null },
+      });
       return true;
     });
   }
@@ -156,6 +166,8 @@ export class SqliteValidation {
           estimatedTokens: plan.estimatedTokens,
           sampleChunkCount: plan.sampleChunkCount,
           lineMarks: plan.lineMarks,
+          duplicateCount: plan.duplicates.lineCount,
+          firstDuplicateLine: plan.duplicates.firstLine,
           inProgressAtMs: nowMs,
           hasChunks: true,
           failureCount: 0,
@@ -167,6 +179,7 @@ export class SqliteValidation {
       if (changes === 0) return false;
       if (boundsLines(quotas)) this.#assertRoom(lease, quotas);
       this.#insertChunks(lease, last);
+      if (plan.summary !== undefined) keepInputSummary(this.#db, lease.batchId, plan.summary);
       return true;
     });
   }

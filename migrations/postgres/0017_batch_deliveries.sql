@@ -1,0 +1,44 @@
+CREATE TABLE "batch_deliveries" (
+	"sequence" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "batch_deliveries_sequence_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"id" text NOT NULL,
+	"batch_id" text NOT NULL,
+	"location" text,
+	"s3" json,
+	"destination" text NOT NULL,
+	"path" text,
+	"format" text NOT NULL,
+	"status" text NOT NULL,
+	"output_file_id" text,
+	"error_file_id" text,
+	"credentials" text,
+	"progress" text,
+	"attempt_count" bigint DEFAULT 0 NOT NULL,
+	"error" json,
+	"address" text,
+	"created_at_ms" bigint NOT NULL,
+	"due_at_ms" bigint,
+	"next_attempt_at_ms" bigint,
+	"ended_at_ms" bigint,
+	"lease_owner" text,
+	"lease_expires_at_ms" bigint,
+	"lease_epoch" bigint DEFAULT 0 NOT NULL,
+	CONSTRAINT "batch_deliveries_id" UNIQUE("id"),
+	CONSTRAINT "delivery_status_is_known" CHECK (status in ('pending', 'delivered', 'failed')),
+	CONSTRAINT "delivery_has_one_place" CHECK ((location is null) = (s3 is not null)),
+	CONSTRAINT "ended_delivery_has_time" CHECK ((status in ('pending')) = (ended_at_ms is null)),
+	CONSTRAINT "ended_delivery_is_not_due" CHECK (status in ('pending') or next_attempt_at_ms is null),
+	CONSTRAINT "due_delivery_has_time" CHECK (next_attempt_at_ms is null or due_at_ms is not null),
+	CONSTRAINT "ended_delivery_has_no_credentials" CHECK (status in ('pending') or credentials is null),
+	CONSTRAINT "delivered_has_address" CHECK ((status in ('delivered')) = (address is not null)),
+	CONSTRAINT "failed_delivery_has_error" CHECK (not (status in ('failed')) or error is not null),
+	CONSTRAINT "batch_delivery_lease_has_owner_and_expiry" CHECK ((lease_owner is null) = (lease_expires_at_ms is null)),
+	CONSTRAINT "ended_delivery_has_no_lease" CHECK (status in ('pending') or lease_owner is null)
+);
+--> statement-breakpoint
+ALTER TABLE "batch_deliveries" ADD CONSTRAINT "batch_deliveries_batch_id_batches_id_fk" FOREIGN KEY ("batch_id") REFERENCES "public"."batches"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "batch_deliveries_by_batch" ON "batch_deliveries" USING btree ("batch_id","sequence");--> statement-breakpoint
+CREATE UNIQUE INDEX "one_open_delivery_for_each_place" ON "batch_deliveries" USING btree ("batch_id","destination") WHERE status in ('pending');--> statement-breakpoint
+CREATE INDEX "batch_deliveries_due" ON "batch_deliveries" USING btree ("next_attempt_at_ms","sequence") WHERE next_attempt_at_ms is not null;--> statement-breakpoint
+CREATE INDEX "batch_deliveries_waiting" ON "batch_deliveries" USING btree ("batch_id") WHERE status in ('pending') and next_attempt_at_ms is null;--> statement-breakpoint
+CREATE INDEX "batch_deliveries_by_output" ON "batch_deliveries" USING btree ("output_file_id") WHERE status in ('pending');--> statement-breakpoint
+CREATE INDEX "batch_deliveries_by_error" ON "batch_deliveries" USING btree ("error_file_id") WHERE status in ('pending');

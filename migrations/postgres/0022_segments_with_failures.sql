@@ -1,0 +1,1 @@
+CREATE INDEX "segments_with_failures" ON "segments" USING btree ("batch_id","chunk_number","sequence") WHERE failed_count > 0;

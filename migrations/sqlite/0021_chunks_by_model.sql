@@ -1,0 +1,1 @@
+CREATE INDEX `chunks_by_model` ON `chunks` (`batch_id`,`model`,`number`);

@@ -1,0 +1,1 @@
+CREATE INDEX `segments_with_failures` ON `segments` (`batch_id`,`chunk_number`,`sequence`) WHERE failed_count is not 0;

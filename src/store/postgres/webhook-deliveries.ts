@@ -1,0 +1,100 @@
+/** The outbox: events are written with the final status of a batch, and removed once the webhooks have them. */
+
+import type { BatchId } from "../../batch/batch.ts";
+import type { BatchStatus } from "../../contract/batch.ts";
+import { webhookDeliveryFromClaimedRow } from "../rows.ts";
+import type { Announcement, HeldWebhookDelivery, WebhookDelivery } from "../webhook-deliveries.ts";
+import type { Database, Db } from "./database.ts";
+import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
+import { type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
+import { webhookDeliveries } from "./schema.ts";
+
+type WebhookDeliveryClaim = Bid & {
+  readonly limit: number;
+  readonly maxPerWebhook: number;
+};
+
+/** The final status of a batch, and its time. */
+interface BatchEnd {
+  readonly batchId: BatchId;
+  readonly status: BatchStatus;
+  readonly createdAtMs: SQL;
+}
+
+/** Takes part in the transaction that ends the batch, so there are deliveries if, and only if, the batch is final. */
+export async function insertWebhookDeliveries(
+  db: Db,
+  announcements: readonly Announcement[],
+  end: BatchEnd,
+): Promise<void> {
+  if (announcements.length === 0) return;
+  await db.insert(webhookDeliveries).values(
+    announcements.map(({ webhookId, eventId, webhook }) => ({
+      ...end,
+      ...{ webhookId, eventId, webhook },
+      nextAttemptAtMs: end.createdAtMs,
+    })),
+  );
+}
+
+const ofItsBatch = (column: string) =>
+  sql`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`.mapWith(
+    Number,
+  );
+
+export class PostgresWebhookDeliveries {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  async claim({
+    limit,
+    maxPerWebhook,
+    ...claim
+  }: WebhookDeliveryClaim): Promise<WebhookDelivery[]> {
+    const { now } = claim;
+    const claimed = await this.#db.change((db) =>
+      db
+        .update(webhookDeliveries)
+        .set({ ...heldBy(claim), attemptCount: sql`attempt_count + 1` })
+        .where(
+          sql`sequence in (
+            select sequence from deliveries
+            where next_attempt_at_ms <= ${now} and ${isFree(now)}
+              and webhook not in (
+                select webhook from deliveries where not ${isFree(now)}
+                group by webhook having count(*) >= ${maxPerWebhook})
+            order by next_attempt_at_ms, sequence limit ${limit} for update skip locked)`,
+        )
+        .returning({
+          ...getTableColumns(webhookDeliveries),
+          totalCount: ofItsBatch("total_count"),
+          completedCount: ofItsBatch("completed_count"),
+          failedCount: ofItsBatch("failed_count"),
+        }),
+    );
+    // PostgreSQL returns updated rows in any order.
+    return claimed
+      .toSorted((a, b) => a.nextAttemptAtMs - b.nextAttemptAtMs || a.sequence - b.sequence)
+      .map(webhookDeliveryFromClaimedRow);
+  }
+
+  async forget(webhookId: string): Promise<void> {
+    await this.#db.change((db) =>
+      db.delete(webhookDeliveries).where(eq(webhookDeliveries.webhookId, webhookId)),
+    );
+  }
+
+  async postponeIfHeld({ webhookId, owner }: HeldWebhookDelivery, at: SQL): Promise<void> {
+    await this.#db.change((db) =>
+      db
+        .update(webhookDeliveries)
+        .set({ nextAttemptAtMs: at, ...NO_LEASE })
+        .where(
+          and(eq(webhookDeliveries.webhookId, webhookId), eq(webhookDeliveries.leaseOwner, owner)),
+        ),
+    );
+  }
+}

@@ -1,0 +1,85 @@
+/** The course of batches: see `../progress.ts`. */
+import type { BatchId } from "../../batch/batch.ts";
+import { type StoredProgress, sampleFromStored, storedSample } from "../../batch/progress.ts";
+import type { BatchSamples, RunningProgress } from "../progress.ts";
+import { type Db, write } from "./database.ts";
+import { and, eq, inArray, placeholder, sql } from "./drizzle.ts";
+import { batches, batchProgress } from "./schema.ts";
+
+const prepareStatements = (db: Db) => ({
+  find: db
+    .select({ samples: batchProgress.samples, latencyCounts: batches.latencyCounts })
+    .from(batches)
+    .leftJoin(batchProgress, eq(batchProgress.batchId, batches.id))
+    .where(eq(batches.id, placeholder("batchId")))
+    .prepare(),
+  /** A batch that was deleted since gets no row. */
+  record: db
+    .insert(batchProgress)
+    .select(
+      db
+        .select({
+          sequence: sql<number>`null`.as("sequence"),
+          batchId: batches.id,
+          samples: sql<never>`${placeholder("samples")}`.as("samples"),
+        })
+        .from(batches)
+        .where(eq(batches.id, placeholder("batchId"))),
+    )
+    .onConflictDoUpdate({
+      target: batchProgress.batchId,
+      set: { samples: sql`excluded.samples` },
+    })
+    .prepare(),
+});
+
+export class SqliteProgress {
+  readonly #db: Db;
+  readonly #statements: ReturnType<typeof prepareStatements>;
+
+  constructor(db: Db) {
+    this.#db = db;
+    this.#statements = prepareStatements(db);
+  }
+
+  findRunning(ids: readonly BatchId[]): RunningProgress[] {
+    return this.#db
+      .select({
+        batchId: batches.id,
+        startedAtMs: batches.inProgressAtMs,
+        completed: batches.completedCount,
+        failed: batches.failedCount,
+        inputTokens: batches.inputTokens,
+        outputTokens: batches.outputTokens,
+        samples: batchProgress.samples,
+      })
+      .from(batches)
+      .leftJoin(batchProgress, eq(batchProgress.batchId, batches.id))
+      .where(and(inArray(batches.id, [...ids]), eq(batches.status, "in_progress")))
+      .all()
+      .flatMap(({ startedAtMs, samples, ...row }) =>
+        startedAtMs === null
+          ? []
+          : [{ ...row, startedAtMs, samples: (samples ?? []).map(sampleFromStored) }],
+      );
+  }
+
+  record(progress: readonly BatchSamples[]): void {
+    write(this.#db, () => {
+      for (const { batchId, samples } of progress) {
+        this.#statements.record.run({
+          batchId,
+          samples: JSON.stringify(samples.map(storedSample)),
+        });
+      }
+    });
+  }
+
+  find(batchId: BatchId): StoredProgress {
+    const row = this.#statements.find.get({ batchId });
+    return {
+      samples: (row?.samples ?? []).map(sampleFromStored),
+      latencyCounts: row?.latencyCounts ?? null,
+    };
+  }
+}
