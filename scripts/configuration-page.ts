@@ -29,8 +29,35 @@ const propertiesOf = (schema: Schema) => Object.entries((schema.properties ?? {}
 
 const objectIn = ({ items }: Schema): Schema | null => {
   const schema = items as Schema | undefined;
+  const kinds = schema?.oneOf as Schema[] | undefined;
+  if (kinds !== undefined) return merged(kinds);
   return schema?.properties === undefined ? null : schema;
 };
+
+/** Returns one schema for mappings of several kinds. A key that not all kinds have says which ones do. */
+function merged(kinds: readonly Schema[]): Schema {
+  const names = [...new Set(kinds.flatMap((kind) => Object.keys(kind.properties ?? {})))];
+  const owners = (name: string) => kinds.filter(({ properties }) => name in (properties ?? {}));
+  const properties = names.map((name) => [name, mergedKey(name, owners(name), kinds.length)]);
+  const required = names.filter((name) =>
+    owners(name).every((kind) => kind.required?.includes(name)),
+  );
+  return { type: "object", properties: Object.fromEntries(properties), required };
+}
+
+const kindOf = ({ properties = {} }: Schema) => (properties["kind"] as Schema).const;
+
+function mergedKey(name: string, owners: readonly Schema[], kindCount: number): Schema {
+  const schemas = owners.map(({ properties }) => properties?.[name] as Schema);
+  const constants = schemas.map((schema) => schema.const);
+  const [first = {}] = schemas;
+  if (constants.every((each) => each !== undefined)) {
+    return { ...first, enum: constants } as Schema;
+  }
+  if (owners.length === kindCount) return first;
+  const kinds = owners.map((owner) => code(String(kindOf(owner))));
+  return { ...first, description: `For ${kinds.join(" and ")}. ${first.description}` } as Schema;
+}
 
 /** Returns the keys right below a place, and those of the mappings in it. Lists of mappings come last. */
 function keysOf(output: Schema, input: Schema, prefix: string): Key[] {
@@ -104,8 +131,7 @@ function typeText(schema: Schema): string {
     return [kind, boundsText(schema)].filter((text) => text !== "").join(", ");
   }
   if (type === "array") {
-    const item = items as Schema;
-    return item.properties === undefined ? `list: ${typeText(item)}` : "list of mappings";
+    return objectIn(schema) === null ? `list: ${typeText(items as Schema)}` : "list of mappings";
   }
   if (type === "object") return "mapping";
   if (type === "string") return schema.format === "uri" ? "address" : "text";

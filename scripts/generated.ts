@@ -6,6 +6,7 @@ import { existsSync, globSync, readFileSync, rmSync, writeFileSync } from "node:
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { openApiYaml } from "../src/contract/openapi.ts";
+import { runRecordSchema } from "../src/contract/run.ts";
 import { configurationPage } from "./configuration-page.ts";
 import { errorsPage } from "./errors-page.ts";
 import { observabilityPage } from "./observability-page.ts";
@@ -17,6 +18,7 @@ const GENERATED: Readonly<Record<string, () => string>> = {
   "docs/configuration.md": configurationPage,
   "docs/errors.md": errorsPage,
   "docs/observability.md": observabilityPage,
+  "docs/run_record.v1.schema.json": runRecordSchema,
 };
 
 /** Returns the snapshots of schemas that have a newer one beside them. drizzle-kit compares with the newest alone. */

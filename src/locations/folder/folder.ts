@@ -1,0 +1,245 @@
+/**
+ * A folder as a location, such as a mounted share.
+ *
+ * A parcel is written to a temporary folder beside its own, so on the same file system. Every file is synced and read
+ * again, and then one rename makes the parcel visible. A batch that was delivered before keeps its folder: files that are
+ * new or differ are renamed into it one by one, the manifest last. Each of them is whole at every moment.
+ *
+ * Nothing outside of the folder can be reached, also not over symbolic links that change at the same time
+ * (`open-folder.ts`). Only regular files are read: the open of a device can have effects of its own.
+ */
+import { createHash } from "node:crypto";
+import { type FileHandle, realpath } from "node:fs/promises";
+import { join, relative, resolve, sep } from "node:path";
+import { randomHexId } from "../../batch/random-id.ts";
+import { orNull, writeStream } from "../../blobs/file-system.ts";
+import {
+  assertParcel,
+  checkedBytes,
+  type Delivered,
+  type DeliveryCall,
+  type Location,
+  type LocationCall,
+  LocationError,
+  type LocationFile,
+  type Parcel,
+  type ParcelFile,
+  partsOf,
+} from "../location.ts";
+import type { LocationPath } from "../location-path.ts";
+import { folderError } from "./folder-error.ts";
+import { OpenFolder } from "./open-folder.ts";
+
+const READ_BYTES = 512 * 1024;
+
+export interface FolderSettings {
+  readonly name: string;
+  readonly path: string;
+}
+
+export class FolderLocation implements Location {
+  readonly kind = "folder";
+  readonly name: string;
+  readonly #root: string;
+
+  constructor({ name, path }: FolderSettings) {
+    this.name = name;
+    this.#root = resolve(path);
+  }
+
+  async open(path: LocationPath, { signal }: LocationCall): Promise<LocationFile> {
+    return this.#translated(path, async () => {
+      signal.throwIfAborted();
+      const parts = await this.#withoutLinks(path);
+      await using folder = await this.#enter(parts.slice(0, -1));
+      const file = (await folder?.openFile(parts.at(-1) ?? "")) ?? null;
+      if (file === null) throw this.#missing(path);
+      try {
+        const info = await file.stat();
+        if (!info.isFile()) {
+          throw new LocationError("refused", `${path} in ${this.name} is not a regular file`);
+        }
+        const content = readChunks(file, { path, bytes: info.size, signal });
+        const close = () => file.close();
+        return { bytes: info.size, revision: null, content, [Symbol.asyncDispose]: close };
+      } catch (error) {
+        await file.close();
+        throw error;
+      }
+    });
+  }
+
+  deliver(parcel: Parcel, { signal }: DeliveryCall): Promise<Delivered> {
+    assertParcel(parcel);
+    const parts = partsOf(parcel);
+    return this.#translated(parts.join("/"), async () => {
+      await using root = await this.#openRoot();
+      await using parent = await makeAll(root, parts.slice(0, -1));
+      await removeLeftovers(parent, parcel);
+      if (!(await isThere(parent, parcel, signal))) await publish(parent, parcel, signal);
+      return { address: join(this.#root, ...parts) };
+    });
+  }
+
+  /** A failed attempt has removed its own files. */
+  async discard(): Promise<void> {}
+
+  /**
+   * Returns the parts of the path that a link within the folder stands for. This is only a hint: what is opened then
+   * may not be a link.
+   */
+  async #withoutLinks(path: LocationPath): Promise<string[]> {
+    const root = await orNull(realpath(this.#root), "ENOENT");
+    if (root === null) throw this.#missingRoot();
+    const found = await orNull(realpath(join(root, path)), "ENOENT", "ENOTDIR");
+    if (found === null) throw this.#missing(path);
+    const below = relative(root, found);
+    if (below === "" || below === ".." || below.startsWith(`..${sep}`)) {
+      throw new LocationError("refused", `${path} leads out of ${this.name}`);
+    }
+    return below.split(sep);
+  }
+
+  async #openRoot(): Promise<OpenFolder> {
+    const root = await orNull(OpenFolder.root(this.#root), "ENOENT", "ENOTDIR");
+    if (root === null) throw this.#missingRoot();
+    return root;
+  }
+
+  /** Opens a folder below this one; null for a missing one. */
+  async #enter(parts: readonly string[]): Promise<OpenFolder | null> {
+    let folder = await this.#openRoot();
+    for (const part of parts) {
+      await using above = folder;
+      const next = await above.enter(part);
+      if (next === null) return null;
+      folder = next;
+    }
+    return folder;
+  }
+
+  #missing(path: string): LocationError {
+    return new LocationError("not_found", `there is no file ${path} in ${this.name}`);
+  }
+
+  /** A share that is not mounted may come back. */
+  #missingRoot(): LocationError {
+    return new LocationError("unavailable", `the folder of ${this.name} is not there`);
+  }
+
+  #translated<T>(path: string, act: () => Promise<T>): Promise<T> {
+    return act().catch((error: unknown) => {
+      throw folderError(error, `${path} in ${this.name}`);
+    });
+  }
+}
+
+interface Reading {
+  readonly path: string;
+  readonly bytes: number;
+  readonly signal: AbortSignal;
+}
+
+async function* readChunks(file: FileHandle, { path, bytes, signal }: Reading) {
+  for (let at = 0; at < bytes; ) {
+    signal.throwIfAborted();
+    const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, bytes - at));
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, at).catch((error: unknown) => {
+      throw folderError(error, path);
+    });
+    if (bytesRead === 0) {
+      throw new LocationError("unavailable", `${path} became shorter while it was read`);
+    }
+    at += bytesRead;
+    yield buffer.subarray(0, bytesRead);
+  }
+}
+
+async function makeAll(root: OpenFolder, parts: readonly string[]): Promise<OpenFolder> {
+  let folder = await root.enterOrMake(".");
+  for (const part of parts) {
+    await using above = folder;
+    folder = await above.enterOrMake(part);
+  }
+  return folder;
+}
+
+const temporaryBeginning = ({ batchId }: Parcel) => `.batchd-${batchId}-`;
+
+/** One delivery of a batch runs at a time, so a temporary folder of this batch belongs to a dead one. */
+async function removeLeftovers(parent: OpenFolder, parcel: Parcel): Promise<void> {
+  for await (const { name } of parent.list()) {
+    if (name.startsWith(temporaryBeginning(parcel))) await parent.removeFolder(name);
+  }
+}
+
+/** Whether the folder of the batch has all files of the parcel, with the same bytes. */
+async function isThere(
+  parent: OpenFolder,
+  { batchId, files }: Parcel,
+  signal: AbortSignal,
+): Promise<boolean> {
+  await using folder = await parent.enter(batchId);
+  if (folder === null) return false;
+  for (const file of files) if (!(await holds(folder, file, signal))) return false;
+  return true;
+}
+
+async function holds(folder: OpenFolder, expected: ParcelFile, signal: AbortSignal) {
+  const { name, bytes, sha256 } = expected;
+  // A link is not the file, and is replaced.
+  await using file = await orNull(folder.openFile(name), "ELOOP");
+  const info = await file?.stat();
+  if (file === null || info === undefined || !info.isFile() || info.size !== bytes) return false;
+  const hash = createHash("sha256");
+  for await (const chunk of readChunks(file, { path: name, bytes, signal })) hash.update(chunk);
+  return hash.digest("hex") === sha256;
+}
+
+async function publish(parent: OpenFolder, parcel: Parcel, signal: AbortSignal): Promise<void> {
+  const temporary = temporaryBeginning(parcel) + randomHexId();
+  try {
+    await using folder = await parent.enterOrMake(temporary);
+    for (const file of parcel.files) {
+      signal.throwIfAborted();
+      await write(folder, file, signal);
+    }
+    await folder.sync();
+    const isNew = await orNull(
+      parent.move(temporary, parent, parcel.batchId).then(() => true),
+      ...["ENOTEMPTY", "EEXIST"],
+    );
+    if (isNew === null) await addTo(parent, folder, parcel);
+  } finally {
+    await parent.removeFolder(temporary);
+  }
+  await parent.sync();
+}
+
+async function write(folder: OpenFolder, file: ParcelFile, signal: AbortSignal): Promise<void> {
+  {
+    await using handle = await folder.createFile(file.name);
+    await writeStream(handle, untilAborted(checkedBytes(file), signal));
+    await handle.sync();
+  }
+  if (!(await holds(folder, file, signal))) {
+    throw new LocationError("unavailable", `${file.name} was not stored as it was sent`);
+  }
+}
+
+async function* untilAborted(content: AsyncIterable<Buffer>, signal: AbortSignal) {
+  for await (const chunk of content) {
+    signal.throwIfAborted();
+    yield chunk;
+  }
+}
+
+/** Adds the files to the folder of an earlier delivery. The manifest comes once all others are durable. */
+async function addTo(parent: OpenFolder, from: OpenFolder, parcel: Parcel): Promise<void> {
+  await using folder = await parent.enterOrMake(parcel.batchId);
+  for (const [i, { name }] of parcel.files.entries()) {
+    if (i === parcel.files.length - 1) await folder.sync();
+    await from.move(name, folder, name);
+  }
+  await folder.sync();
+}

@@ -1,0 +1,48 @@
+/**
+ * Translates what git says into failures of the port. Clients read the message, so the address of the repository is not in
+ * it. What the other side says (`remote: …`) is.
+ */
+import { truncate } from "../../batch/truncate.ts";
+import { printable } from "../../printable.ts";
+import { LocationError, type LocationFailure } from "../location.ts";
+import { GitFailed } from "./git-process.ts";
+
+const FAILURES: readonly (readonly [RegExp, LocationFailure])[] = [
+  [/dubious ownership/, "forbidden"],
+  [/Authentication failed|Permission denied|could not read (?:Username|Password)/i, "forbidden"],
+  [/returned error: 40[13]|insufficient permission|Host key verification failed/i, "forbidden"],
+  [
+    /Could not resolve|unable to access|Connection|timed out|early EOF|hung up|unexpected disc/i,
+    "unavailable",
+  ],
+  [/No space left|Disk quota|unable to lock|cannot lock ref|failed to lock/i, "unavailable"],
+  [/stale info|fetch first|reference already exists/i, "unavailable"],
+  [/rejected|declined|not found|does not appear to be a git repository|does not exist/i, "refused"],
+];
+
+/** The lines that say something, instead of what git was doing. */
+const TELLING = /^(?:remote: |fatal: |error: | ! |!\t)/;
+const PROGRESS = /^remote: [\w ]+: +\d+%/;
+
+export function gitError(error: unknown, what: string, address: string): unknown {
+  if (!(error instanceof GitFailed)) return error;
+  const { complaint, isSilent } = error;
+  const failure = FAILURES.find(([pattern]) => pattern.test(complaint))?.[1] ?? "unavailable";
+  if (isSilent) {
+    return new LocationError("unavailable", `${what}: git took too long`, { cause: error });
+  }
+  const lines = complaint
+    .split(/[\r\n]+/)
+    .filter((line) => TELLING.test(line) && !PROGRESS.test(line));
+  const words = withoutAddress((lines.join(" ") || complaint).replaceAll(/\s+/g, " "), address);
+  const text = printable(truncate(words.trim(), 400));
+  return new LocationError(failure, `${what}: git says: ${text}`, { cause: error });
+}
+
+function withoutAddress(text: string, address: string): string {
+  const host = URL.parse(address)?.host ?? /^(?:[^@/]+@)?([^:/]+):/.exec(address)?.[1] ?? "";
+  const known = [address, host].filter((each) => each !== "");
+  return known
+    .reduce((clean, each) => clean.replaceAll(each, "the repository"), text)
+    .replaceAll(/\b(?:https?|ssh|file):\/\/\S+/g, "the repository");
+}

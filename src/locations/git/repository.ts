@@ -1,0 +1,238 @@
+/**
+ * The view of one call on a remote repository: a bare repository in a private folder, with the heads of some branches and
+ * their trees. The contents of files are left out where the other side can do that.
+ */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { Writable } from "node:stream";
+import { checkedBytes, type ParcelFile } from "../location.ts";
+import { type Git, GitFailed, writePiece } from "./git-process.ts";
+
+export interface RepositoryAddress {
+  /** A path of this machine, or an address for ssh, http or https. */
+  readonly address: string;
+  readonly isLocal: boolean;
+  /** The value of the header `Authorization`; null without a password. */
+  readonly authorization: string | null;
+}
+
+/** An entry of a tree. */
+export interface TreeEntry {
+  readonly type: string;
+  readonly mode: string;
+  readonly id: string;
+}
+
+interface Listed {
+  /** The commits of the branches that are there. */
+  readonly heads: Map<string, string>;
+  /** The names that are a folder of other branches, or lie below another branch: git cannot make them. */
+  readonly blocked: ReadonlySet<string>;
+}
+
+export interface NewCommit {
+  readonly parent: string;
+  readonly message: string;
+  readonly author: { readonly name: string; readonly email: string };
+  readonly dateMs: number;
+  /** The ids of blobs by their paths. */
+  readonly files: ReadonlyMap<string, string>;
+}
+
+const PARTIAL = "git -c uploadpack.allowFilter=true upload-pack";
+/** Without these the other side, which runs on this machine, holds a file of up to 512 MB in memory as a whole. */
+const STREAMED =
+  "git -c receive.unpackLimit=1 -c core.bigFileThreshold=16m -c pack.threads=1 receive-pack";
+const REFS = "refs/batchd/";
+const NEW_COMMIT = "refs/batchd-new/commit";
+const SHA256_DIGITS = 64;
+
+export class Repository {
+  readonly #git: Git;
+  readonly #folder: string;
+  readonly #config: Readonly<Record<string, string>>;
+  readonly #signal: AbortSignal;
+  #addedBytes = 0;
+
+  private constructor(
+    git: Git,
+    folder: string,
+    { config, signal }: { config: Readonly<Record<string, string>>; signal: AbortSignal },
+  ) {
+    this.#git = git;
+    this.#folder = folder;
+    this.#config = config;
+    this.#signal = signal;
+  }
+
+  /**
+   * Asks for the branches that there are, and fetches their heads. Returns the view, the commits by the names of their
+   * branches, and the names that no branch can have.
+   */
+  static async open(
+    git: Git,
+    options: {
+      readonly remote: RepositoryAddress;
+      readonly folder: string;
+      readonly branches: readonly string[];
+      readonly signal: AbortSignal;
+    },
+  ): Promise<{ repository: Repository } & Listed> {
+    const { remote, folder, branches, signal } = options;
+    const repository = new Repository(git, folder, { config: configOf(remote), signal });
+    const { heads, blocked } = await repository.#listHeads(remote, branches);
+    const isSha256 = [...heads.values()].some((id) => id.length === SHA256_DIGITS);
+    const format = isSha256 ? ["--object-format=sha256"] : [];
+    await repository.#run(["init", "--quiet", "--bare", "--template=", ...format]);
+    if (heads.size > 0) await repository.#fetch([...heads.keys()]);
+    for (const branch of heads.keys()) heads.set(branch, await repository.#resolve(branch));
+    return { repository, heads, blocked };
+  }
+
+  /** Returns the entry at a path; null if there is none. */
+  async entryAt(commit: string, path: string): Promise<TreeEntry | null> {
+    const listed = await this.#run(["ls-tree", "-z", "--full-tree", commit, "--", path]);
+    const [, mode, type, id] = /^(\d+) (\w+) ([0-9a-f]+)\t/.exec(listed) ?? [];
+    if (mode === undefined || type === undefined || id === undefined) return null;
+    return { mode, type, id };
+  }
+
+  async sizeOf(blob: string): Promise<number> {
+    return Number(await this.#run(["cat-file", "-s", blob]));
+  }
+
+  contentOf(blob: string): AsyncIterable<Buffer> {
+    return this.#git.stream(this.#given(["cat-file", "blob", blob]));
+  }
+
+  /** Returns the values of a trailer in the message of a commit. */
+  async trailersOf(commit: string, name: string): Promise<readonly string[]> {
+    const format = `--format=%(trailers:key=${name},valueonly)`;
+    const listed = await this.#run(["show", "--no-patch", format, commit, "--"]);
+    return listed.split("\n").filter((value) => value !== "");
+  }
+
+  /** Stores the files, and returns the ids of their blobs in the same order. */
+  async addBlobs(files: readonly ParcelFile[]): Promise<readonly string[]> {
+    const marks = "marks";
+    this.#addedBytes = files.reduce((sum, { bytes }) => sum + bytes, 0);
+    await this.#import([`--export-marks=${marks}`], async (input) => {
+      for (const [i, file] of files.entries()) {
+        await writePiece(input, `blob\nmark :${i + 1}\ndata ${file.bytes}\n`);
+        for await (const piece of checkedBytes(file)) await writePiece(input, piece);
+        await writePiece(input, "\n");
+      }
+    });
+    const ids = await readFile(join(this.#folder, marks), "utf8");
+    return files.map((_, i) => idOf(ids, i + 1));
+  }
+
+  /** Makes a commit that adds the files to those of its parent. Nothing is published. */
+  async commit({ parent, message, author, dateMs, files }: NewCommit): Promise<string> {
+    const who = `${author.name} <${author.email}> ${Math.floor(dateMs / 1_000)} +0000`;
+    await this.#import([], async (input) => {
+      const text = `data ${Buffer.byteLength(message)}\n${message}\n`;
+      await writePiece(input, `commit ${NEW_COMMIT}\ncommitter ${who}\n${text}from ${parent}\n`);
+      for (const [path, id] of files) await writePiece(input, `M 100644 ${id} ${quoted(path)}\n`);
+    });
+    return (await this.#run(["rev-parse", "--verify", NEW_COMMIT])).trim();
+  }
+
+  /**
+   * Moves a branch of the remote repository from `expected` to a commit; null: makes it. Returns false if the branch is
+   * elsewhere by now.
+   */
+  async publish(branch: string, commit: string, expected: string | null): Promise<boolean> {
+    const ref = `refs/heads/${branch}`;
+    const lease = `--force-with-lease=${ref}:${expected ?? ""}`;
+    try {
+      // Without its progress a push says nothing while it sends, and a large one would be taken for dead.
+      const args = ["push", "--progress", "--no-verify", lease, "origin", `${commit}:${ref}`];
+      await this.#git.run({ ...this.#given(args), silentBytes: this.#addedBytes });
+      return true;
+    } catch (error) {
+      if (error instanceof GitFailed && hasMoved(error.complaint)) return false;
+      throw error;
+    }
+  }
+
+  async #listHeads({ address }: RepositoryAddress, branches: readonly string[]): Promise<Listed> {
+    const wanted = branches.flatMap((branch) => [branch, `${branch}/*`, ...foldersAbove(branch)]);
+    const refs = [...new Set(wanted)].map((branch) => `refs/heads/${branch}`);
+    // There is no repository yet, whose settings could name the remote.
+    const listed = await this.#run(["ls-remote", "--quiet", "--", address, ...refs]);
+    const heads = new Map<string, string>();
+    const others: string[] = [];
+    for (const line of listed.split("\n")) {
+      const [, id, name] = /^([0-9a-f]{40,64})\trefs\/heads\/(.+)$/.exec(line) ?? [];
+      if (id === undefined || name === undefined) continue;
+      if (branches.includes(name)) heads.set(name, id);
+      else others.push(name);
+    }
+    const isBlocked = (branch: string) =>
+      others.some((name) => name.startsWith(`${branch}/`) || branch.startsWith(`${name}/`));
+    return { heads, blocked: new Set(branches.filter(isBlocked)) };
+  }
+
+  async #fetch(branches: readonly string[]): Promise<void> {
+    const refs = branches.map((branch) => `+refs/heads/${branch}:${REFS}${branch}`);
+    const options = ["--depth=1", "--no-tags", "--filter=blob:none", "--no-write-fetch-head"];
+    await this.#run(["fetch", "--progress", ...options, "origin", ...refs]);
+  }
+
+  async #resolve(branch: string): Promise<string> {
+    return (await this.#run(["rev-parse", "--verify", `${REFS}${branch}^{commit}`])).trim();
+  }
+
+  /** A stream that ends early leaves nothing: `done` has to come. */
+  async #import(options: readonly string[], write: (input: Writable) => Promise<void>) {
+    const feed = async (input: Writable) => {
+      await write(input);
+      await writePiece(input, "done\n");
+    };
+    const args = ["fast-import", "--quiet", "--force", "--done", "--date-format=raw", ...options];
+    await this.#git.run({ ...this.#given(args), silentBytes: this.#addedBytes, feed });
+  }
+
+  #run(args: readonly string[]): Promise<string> {
+    return this.#git.run(this.#given(args));
+  }
+
+  #given(args: readonly string[]) {
+    return { args, folder: this.#folder, config: this.#config, signal: this.#signal };
+  }
+}
+
+const foldersAbove = (branch: string): string[] =>
+  branch
+    .split("/")
+    .slice(0, -1)
+    .map((_, i, parts) => parts.slice(0, i + 1).join("/"));
+
+function idOf(marks: string, number: number): string {
+  const id = new RegExp(`^:${number} ([0-9a-f]+)$`, "m").exec(marks)?.[1];
+  if (id === undefined) throw new Error(`git has made no blob ${number}`);
+  return id;
+}
+
+/** The remote is known as `origin`, also to the fetches that git makes by itself for missing contents. */
+const configOf = ({ address, isLocal, authorization }: RepositoryAddress) => ({
+  "remote.origin.url": address,
+  "remote.origin.promisor": "true",
+  "remote.origin.partialclonefilter": "blob:none",
+  ...(isLocal && {
+    "remote.origin.uploadpack": PARTIAL,
+    "remote.origin.receivepack": STREAMED,
+  }),
+  ...(authorization !== null && {
+    [`http.${new URL(address).origin}/.extraHeader`]: `Authorization: ${authorization}`,
+  }),
+});
+
+const hasMoved = (complaint: string) =>
+  /stale info|fetch first|non-fast-forward|reference already exists|cannot lock ref/.test(
+    complaint,
+  );
+
+/** Paths are quoted as in C, so any character may be in them. */
+const quoted = (path: string) => `"${path.replaceAll(/["\\]/g, "\\$&")}"`;

@@ -1,0 +1,168 @@
+/**
+ * The locations of the configuration in force, and who may use them. An adapter is loaded when its location is first
+ * used, because some bring large libraries with them.
+ */
+import type { LocationConfig } from "../config/locations.ts";
+import { locationSecrets } from "../config/secrets.ts";
+import { Redactor } from "../redactor.ts";
+import type { GitSurroundings } from "./git/open.ts";
+import {
+  type Delivered,
+  type DeliveryCall,
+  type Location,
+  type LocationCall,
+  LocationError,
+  type LocationFile,
+  type LocationKind,
+  type Parcel,
+} from "./location.ts";
+import type { LocationPath } from "./location-path.ts";
+import type { AddressCheck, ClientBucket } from "./s3/open.ts";
+
+/** What adapters need of the process. */
+export type LocationsDeps = GitSurroundings;
+
+export type LocationAccess = "read" | "write";
+
+export class Locations {
+  readonly #redactor = new Redactor();
+  #entries: ReadonlyMap<string, Entry> = new Map();
+
+  readonly #deps: LocationsDeps;
+
+  constructor(configured: readonly LocationConfig[], deps: LocationsDeps) {
+    this.#deps = deps;
+    this.reconfigure(configured);
+  }
+
+  /** Returns null both for an unknown location and for one that the project may not use. */
+  find(project: string, name: string, access: LocationAccess): Location | null {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) return null;
+    const { config, location } = entry;
+    const isOpen = config.projects?.includes(project) ?? true;
+    return isOpen && (config.access === "read-write" || config.access === access) ? location : null;
+  }
+
+  /** Deliveries under way go on with the former settings. */
+  reconfigure(configured: readonly LocationConfig[]): void {
+    this.#redactor.add(configured.flatMap(locationSecrets));
+    this.#entries = new Map(
+      configured.map((config) => {
+        const former = this.#entries.get(config.name);
+        const isSame = JSON.stringify(former?.config) === JSON.stringify(config);
+        const location = former !== undefined && isSame ? former.location : this.#lazy(config);
+        return [config.name, { config, location }];
+      }),
+    );
+  }
+
+  #lazy(config: LocationConfig): Location {
+    const redact = (text: string) => this.#redactor.text(text);
+    return new LazyLocation(config, redact, () => openLocation(config, this.#deps));
+  }
+
+  /** Returns the bucket of a client, which names it and brings its credentials. Addresses pass the check. */
+  ofClient(bucket: ClientBucket, check: AddressCheck): Location {
+    const { secretAccessKey, sessionToken } = bucket;
+    const redactor = new Redactor([
+      secretAccessKey,
+      ...(sessionToken === null ? [] : [sessionToken]),
+    ]);
+    const id = { name: `s3://${bucket.bucket}`, kind: "s3" } as const;
+    return new LazyLocation(
+      id,
+      (text) => redactor.text(text),
+      async () => {
+        const { openClientBucket } = await import("./s3/open.ts");
+        return openClientBucket(bucket, { check, clock: this.#deps.clock });
+      },
+    );
+  }
+}
+
+interface Entry {
+  readonly config: LocationConfig;
+  readonly location: Location;
+}
+
+async function openLocation(config: LocationConfig, deps: LocationsDeps): Promise<Location> {
+  switch (config.kind) {
+    case "folder": {
+      const { FolderLocation } = await import("./folder/folder.ts");
+      return new FolderLocation(config);
+    }
+    case "s3": {
+      const { openS3Location } = await import("./s3/open.ts");
+      return openS3Location(config, deps.clock);
+    }
+    case "git": {
+      const { openGitLocation } = await import("./git/open.ts");
+      return openGitLocation(config, deps);
+    }
+    case "oxen": {
+      const { openOxenLocation } = await import("./oxen/open.ts");
+      return openOxenLocation(config);
+    }
+  }
+}
+
+/** Opens its location at the first use, and redacts the messages of all its failures. */
+class LazyLocation implements Location {
+  readonly name: string;
+  readonly kind: LocationKind;
+  readonly #redact: (text: string) => string;
+  readonly #open: () => Promise<Location>;
+  #location: Promise<Location> | null = null;
+
+  constructor(
+    { name, kind }: Pick<LocationConfig, "name" | "kind">,
+    redact: (text: string) => string,
+    open: () => Promise<Location>,
+  ) {
+    this.name = name;
+    this.kind = kind;
+    this.#redact = redact;
+    this.#open = open;
+  }
+
+  async open(path: LocationPath, call: LocationCall): Promise<LocationFile> {
+    const file = await this.#use((location) => location.open(path, call));
+    return {
+      bytes: file.bytes,
+      revision: file.revision,
+      content: this.#redactedIn(file.content),
+      [Symbol.asyncDispose]: () => file[Symbol.asyncDispose](),
+    };
+  }
+
+  deliver(parcel: Parcel, call: DeliveryCall): Promise<Delivered> {
+    return this.#use((location) => location.deliver(parcel, call));
+  }
+
+  discard(saved: string, call: LocationCall): Promise<void> {
+    return this.#use((location) => location.discard(saved, call));
+  }
+
+  async #use<T>(act: (location: Location) => Promise<T>): Promise<T> {
+    try {
+      this.#location ??= this.#open();
+      return await act(await this.#location);
+    } catch (error) {
+      throw this.#redacted(error);
+    }
+  }
+
+  async *#redactedIn(content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    try {
+      yield* content;
+    } catch (error) {
+      throw this.#redacted(error);
+    }
+  }
+
+  #redacted(error: unknown): unknown {
+    if (!(error instanceof LocationError)) return error;
+    return new LocationError(error.failure, this.#redact(error.message), { cause: error.cause });
+  }
+}

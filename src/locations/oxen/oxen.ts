@@ -1,0 +1,257 @@
+/**
+ * A repository on an Oxen server as a location. A parcel becomes one commit on a branch of its own, made from a pinned
+ * commit of the base branch: new branch, workspace, files, commit. The commit makes it visible.
+ *
+ * A crash before the commit leaves a workspace, and a branch that is still at the base. The next attempt knows that branch
+ * by what it has saved. A branch with the results is known by the `Batch-Id` in the message of its head.
+ */
+import { createHash } from "node:crypto";
+import { BATCH_TRAILER, branchNames, commitMessage } from "../commit-message.ts";
+import {
+  assertParcel,
+  type Delivered,
+  type DeliveryCall,
+  type Location,
+  type LocationCall,
+  LocationError,
+  type LocationFile,
+  type Parcel,
+  type ParcelFile,
+  partsOf,
+} from "../location.ts";
+import type { LocationPath } from "../location-path.ts";
+import { type OxenAddress, OxenApi, unreachable } from "./oxen-api.ts";
+import { upload } from "./upload.ts";
+
+export interface OxenSettings extends OxenAddress {
+  readonly name: string;
+  readonly base: string;
+  readonly author: { readonly name: string; readonly email: string };
+}
+
+const OUTERMOST = "runs";
+const MAX_RACES = 5;
+const COMMIT_ID = /^[0-9a-f]{1,64}$/;
+
+/** What is saved of an attempt: the branch that it has made at the base. */
+interface Begun {
+  readonly branch: string;
+  readonly base: string;
+  readonly workspace: string;
+}
+
+export class OxenLocation implements Location {
+  readonly kind = "oxen";
+  readonly name: string;
+  readonly #settings: OxenSettings;
+  readonly #api: OxenApi;
+
+  constructor(settings: OxenSettings) {
+    this.name = settings.name;
+    this.#settings = settings;
+    this.#api = new OxenApi(settings);
+  }
+
+  async open(path: LocationPath, { signal }: LocationCall): Promise<LocationFile> {
+    const revision = await this.#base(signal);
+    const found = await this.#api.open(revision, path, signal);
+    if (found === null) {
+      throw new LocationError("not_found", `there is no file ${path} in ${this.name}`);
+    }
+    const { bytes, body } = found;
+    const content = wholeContent(body, { bytes, signal });
+    const close = async () => void body.on("error", () => {}).destroy();
+    return { bytes, revision, content, [Symbol.asyncDispose]: close };
+  }
+
+  async deliver(parcel: Parcel, { signal, progress }: DeliveryCall): Promise<Delivered> {
+    assertParcel(parcel);
+    const base = await this.#base(signal);
+    const found = await this.#findOrMakeBranch(parcel, base, { signal, progress });
+    if (found.isDelivered) return delivered(found.branch, found.head);
+    const { branch } = found;
+    const commit = await this.#commit(parcel, branch, signal);
+    if (!(await this.#holds(parcel, commit, signal))) {
+      throw new LocationError("refused", `${this.name} does not have what was sent`);
+    }
+    return delivered(branch, commit);
+  }
+
+  async discard(saved: string, { signal }: LocationCall): Promise<void> {
+    const begun = parseBegun(saved);
+    if (begun === null) return;
+    await this.#removeWorkspace(begun.workspace, signal);
+    const head = await this.#headOf(begun.branch, signal);
+    // With a commit it has results, of this batch or a person.
+    if (head !== begun.base) return;
+    const path = ["branches", ...begun.branch.split("/")];
+    await this.#api.ask({ method: "DELETE", path, expected: [404] }, signal);
+  }
+
+  /** The name of a branch may be taken in the moment between look and creation. Then there is another one. */
+  async #findOrMakeBranch(parcel: Parcel, base: string, { signal, progress }: DeliveryCall) {
+    let begun = parseBegun(progress.saved);
+    for (let race = 1; ; race++) {
+      const found = await this.#findBranch(parcel, begun, signal);
+      if (found.head !== null) return found;
+      const { branch } = found;
+      begun = { branch, base, workspace: workspaceOf(parcel) };
+      await progress.save(JSON.stringify(begun));
+      const body = { new_name: branch, commit_id: base };
+      try {
+        await this.#api.ask({ method: "POST", path: ["branches"], body }, signal);
+        return { branch, head: base, isDelivered: false } as const;
+      } catch (error) {
+        const isTaken = (await this.#headOf(branch, signal)) !== null;
+        if (!isTaken || race === MAX_RACES) throw error;
+        begun = null;
+        await progress.save("{}");
+      }
+    }
+  }
+
+  /** Uploads everything into a new workspace, and commits it to the branch. */
+  async #commit(parcel: Parcel, branch: string, signal: AbortSignal): Promise<string> {
+    const id = workspaceOf(parcel);
+    // A dead attempt may have left other files in it.
+    await this.#removeWorkspace(id, signal);
+    const body = { workspace_id: id, branch_name: branch };
+    await this.#api.ask({ method: "PUT", path: ["workspaces"], body }, signal);
+    const folder = partsOf(parcel, OUTERMOST);
+    for (const file of parcel.files) await upload({ api: this.#api, id, folder, signal }, file);
+    const commit = await this.#merge(id, branch, { message: commitMessage(parcel), signal });
+    await this.#removeWorkspace(id, signal);
+    return commit;
+  }
+
+  async #merge(
+    id: string,
+    branch: string,
+    { message, signal }: { readonly message: string; readonly signal: AbortSignal },
+  ): Promise<string> {
+    const { name: author, email } = this.#settings.author;
+    const body = { message, author, email };
+    const asked = (verb: string) =>
+      ({ method: "POST", path: ["workspaces", id, verb, ...branch.split("/")], body }) as const;
+    const merged = await this.#api.ask({ ...asked("merge"), expected: [404] }, signal);
+    // Older servers have another word for it.
+    const answer = merged.status === 404 ? await this.#api.ask(asked("commit"), signal) : merged;
+    return idIn(answer.body, "commit", "id");
+  }
+
+  async #removeWorkspace(id: string, signal: AbortSignal): Promise<void> {
+    const asked = { method: "DELETE", path: ["workspaces", id], expected: [404] } as const;
+    await this.#api.ask(asked, signal);
+  }
+
+  /** Finds the results, or else the branch for them: one of an earlier attempt or delivery, or a name that is free. */
+  async #findBranch(parcel: Parcel, begun: Begun | null, signal: AbortSignal) {
+    let free: string | null = null;
+    let own: { readonly branch: string; readonly head: string } | null = null;
+    for (const branch of branchNames(parcel)) {
+      const head = await this.#headOf(branch, signal);
+      if (head === null) {
+        free ??= branch;
+        continue;
+      }
+      const isBegun = begun?.branch === branch && begun.base === head;
+      if (!isBegun && !(await this.#isOf(parcel, head, signal))) continue;
+      if (await this.#holds(parcel, head, signal))
+        return { branch, head, isDelivered: true } as const;
+      own ??= { branch, head };
+    }
+    if (own !== null) return { ...own, isDelivered: false } as const;
+    if (free !== null) return { branch: free, head: null, isDelivered: false } as const;
+    const words = `all names of branches for ${parcel.batchId} in ${this.name} are taken`;
+    throw new LocationError("refused", words);
+  }
+
+  async #isOf({ batchId }: Parcel, commit: string, signal: AbortSignal): Promise<boolean> {
+    const { body } = await this.#api.ask({ method: "GET", path: ["commits", commit] }, signal);
+    const { message } = ((body as { commit?: unknown } | null)?.commit ?? {}) as Record<
+      string,
+      unknown
+    >;
+    return (
+      typeof message === "string" && message.split("\n").includes(`${BATCH_TRAILER}: ${batchId}`)
+    );
+  }
+
+  async #holds(parcel: Parcel, commit: string, signal: AbortSignal): Promise<boolean> {
+    const folder = partsOf(parcel, OUTERMOST).join("/");
+    for (const file of parcel.files) {
+      const found = await this.#api.open(commit, `${folder}/${file.name}`, signal);
+      if (found === null || !(await isSame(found.body, file, signal))) return false;
+    }
+    return true;
+  }
+
+  async #base(signal: AbortSignal): Promise<string> {
+    const { base } = this.#settings;
+    const head = await this.#headOf(base, signal);
+    if (head !== null) return head;
+    throw new LocationError("refused", `there is no branch ${base} in ${this.name}`);
+  }
+
+  async #headOf(branch: string, signal: AbortSignal): Promise<string | null> {
+    const path = ["branches", ...branch.split("/")];
+    const { status, body } = await this.#api.ask({ method: "GET", path, expected: [404] }, signal);
+    return status === 404 ? null : idIn(body, "branch", "commit_id");
+  }
+}
+
+const workspaceOf = ({ batchId }: Parcel) => `batchd-${batchId}`;
+
+const delivered = (branch: string, commit: string): Delivered => ({
+  address: `branch ${branch} at ${commit}`,
+});
+
+function parseBegun(saved: string | null): Begun | null {
+  if (saved === null) return null;
+  const { branch, base, workspace } = JSON.parse(saved) as Partial<Begun>;
+  if (branch === undefined || base === undefined || workspace === undefined) return null;
+  return { branch, base, workspace };
+}
+
+/** Returns the id of a commit in an answer. It becomes a part of addresses, so it must be nothing else. */
+function idIn(body: unknown, object: string, key: string): string {
+  const id = (
+    (body as Record<string, unknown> | null)?.[object] as Record<string, unknown> | undefined
+  )?.[key];
+  if (typeof id === "string" && COMMIT_ID.test(id)) return id;
+  throw new LocationError("unavailable", "the Oxen server answers without the id of a commit");
+}
+
+async function isSame(body: AsyncIterable<Buffer>, file: ParcelFile, signal: AbortSignal) {
+  const hash = createHash("sha256");
+  let bytes = 0;
+  try {
+    for await (const chunk of body) {
+      bytes += chunk.length;
+      if (bytes > file.bytes) return false;
+      hash.update(chunk);
+    }
+  } catch (error) {
+    throw unreachable(error, signal);
+  }
+  return bytes === file.bytes && hash.digest("hex") === file.sha256;
+}
+
+async function* wholeContent(
+  body: AsyncIterable<Buffer>,
+  { bytes, signal }: { readonly bytes: number | null; readonly signal: AbortSignal },
+): AsyncGenerator<Buffer> {
+  let read = 0;
+  try {
+    for await (const chunk of body) {
+      signal.throwIfAborted();
+      read += chunk.length;
+      yield chunk;
+    }
+  } catch (error) {
+    throw unreachable(error, signal);
+  }
+  if (bytes !== null && read !== bytes) {
+    throw new LocationError("unavailable", "the Oxen server has sent less than the file");
+  }
+}

@@ -1,0 +1,74 @@
+/**
+ * Puts a file into a workspace. The server holds what comes in one request in memory, so a large file goes in chunks under
+ * its XXH3-128, by which the server knows contents.
+ */
+import { createXXHash128 } from "hash-wasm";
+import { FormData } from "undici";
+import { checkedBytes, type ParcelFile } from "../location.ts";
+import type { OxenApi } from "./oxen-api.ts";
+
+export interface Workspace {
+  readonly api: OxenApi;
+  readonly id: string;
+  /** The folder of the files, as the parts of its path. */
+  readonly folder: readonly string[];
+  readonly signal: AbortSignal;
+}
+
+const CHUNK_BYTES = 8 * 1024 * 1024;
+
+export async function upload(workspace: Workspace, file: ParcelFile): Promise<void> {
+  if (file.bytes <= CHUNK_BYTES) await uploadWhole(workspace, file);
+  else await uploadInChunks(workspace, file);
+}
+
+async function uploadWhole({ api, id, folder, signal }: Workspace, file: ParcelFile) {
+  const pieces: Buffer[] = [];
+  for await (const piece of checkedBytes(file)) pieces.push(piece);
+  const body = new FormData();
+  body.append("file", new Blob([Buffer.concat(pieces)]), file.name);
+  await api.ask({ method: "POST", path: ["workspaces", id, "files", ...folder], body }, signal);
+}
+
+/** Reads the file twice, because the name of its chunks depends on all of its bytes. */
+async function uploadInChunks({ api, id, folder, signal }: Workspace, file: ParcelFile) {
+  const hash = await hashOf(file, signal);
+  let offset = 0;
+  let count = 0;
+  for await (const body of chunksOf(checkedBytes(file))) {
+    const query = { offset: `${offset}` };
+    await api.ask({ method: "PUT", path: ["versions", hash, "chunks"], query, body }, signal);
+    offset += body.length;
+    count++;
+  }
+  const entry = { hash, file_name: file.name, dst_dir: folder.join("/"), num_chunks: count };
+  const body = { files: [entry], workspace_id: id };
+  await api.ask({ method: "POST", path: ["versions", hash, "complete"], body }, signal);
+}
+
+async function hashOf(file: ParcelFile, signal: AbortSignal): Promise<string> {
+  const hash = await createXXHash128();
+  for await (const piece of checkedBytes(file)) {
+    signal.throwIfAborted();
+    hash.update(piece);
+  }
+  return hash.digest("hex");
+}
+
+async function* chunksOf(content: AsyncIterable<Buffer>) {
+  let gathered: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of content) {
+    for (let at = 0; at < piece.length; ) {
+      const part = piece.subarray(at, at + CHUNK_BYTES - bytes);
+      gathered.push(part);
+      bytes += part.length;
+      at += part.length;
+      if (bytes < CHUNK_BYTES) continue;
+      yield Buffer.concat(gathered);
+      gathered = [];
+      bytes = 0;
+    }
+  }
+  if (bytes > 0) yield Buffer.concat(gathered);
+}

@@ -1,0 +1,54 @@
+/**
+ * What a delivery to a bucket remembers between its attempts: the upload in parts that is under way, and the objects that were
+ * not there before it. An object is named before it is written, so a crash leaves none that nothing knows of.
+ */
+import type { DeliveryProgress } from "../location.ts";
+
+export interface SavedUpload {
+  readonly bucket: string;
+  readonly key: string;
+  readonly uploadId: string;
+}
+
+export interface SavedProgress {
+  readonly bucket: string;
+  readonly upload: SavedUpload | null;
+  /** The objects that the delivery has made, or was about to make. */
+  readonly made: readonly string[];
+  /** The object that makes the parcel complete. */
+  readonly manifest: string;
+}
+
+export const parseSaved = (text: string) => JSON.parse(text) as SavedProgress;
+
+export class S3Progress {
+  readonly #progress: DeliveryProgress;
+  #saved: SavedProgress;
+
+  constructor(progress: DeliveryProgress, place: Pick<SavedProgress, "bucket" | "manifest">) {
+    this.#progress = progress;
+    const former = progress.saved === null ? null : parseSaved(progress.saved);
+    const isHere = former?.bucket === place.bucket;
+    this.#saved = { upload: null, made: [], ...(isHere && former), ...place };
+  }
+
+  /** The upload of this object that an earlier attempt has begun; null if there is none. */
+  uploadOf(key: string): SavedUpload | null {
+    const { upload } = this.#saved;
+    return upload?.key === key ? upload : null;
+  }
+
+  async willMake(key: string): Promise<void> {
+    const { made } = this.#saved;
+    if (!made.includes(key)) await this.#save({ made: [...made, key] });
+  }
+
+  async hasBegun(upload: SavedUpload): Promise<void> {
+    await this.#save({ upload });
+  }
+
+  async #save(changed: Partial<SavedProgress>): Promise<void> {
+    this.#saved = { ...this.#saved, ...changed };
+    await this.#progress.save(JSON.stringify(this.#saved));
+  }
+}

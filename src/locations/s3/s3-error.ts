@@ -1,0 +1,40 @@
+/**
+ * Translates errors of the SDK into those of the port. The texts of a server pass, within bounds. Addresses do not,
+ * because clients read the messages.
+ */
+
+import { truncate } from "../../batch/truncate.ts";
+import { isMissing, statusOf, unavailable } from "../../blobs/s3-client.ts";
+import { printable } from "../../printable.ts";
+import { LocationError } from "../location.ts";
+
+/** `what` names the object in the words of clients. An aborted call throws the reason of its signal. */
+export function s3Error(error: unknown, what: string, signal: AbortSignal): unknown {
+  if (signal.aborted) return signal.reason;
+  const cause = blobCause(error);
+  if (cause instanceof LocationError || !(cause instanceof Error)) return cause;
+  if (isMissing(cause)) return new LocationError("not_found", `there is no ${what}`, { cause });
+  const status = statusOf(cause);
+  const { isRefusal } = unavailable(cause);
+  const failure =
+    status === 401 || status === 403 ? "forbidden" : isRefusal ? "refused" : "unavailable";
+  return new LocationError(failure, `${what}: ${textOf(cause, status)}`, { cause });
+}
+
+/** Errors of shared code have the SDK's error as their cause. */
+const blobCause = (error: unknown) =>
+  error instanceof Error && /^Blobs?[A-Z]/.test(error.name) ? (error.cause ?? error) : error;
+
+function textOf(cause: Error, status: number | undefined): string {
+  if (cause.name === "CredentialsProviderError") return "batchd has no credentials for the bucket";
+  if (cause.message === "Region is missing") return "batchd has no region for the bucket";
+  // An answer without a body, as that to a HEAD, has no text.
+  if (status !== undefined) {
+    const { name, message } = cause;
+    const words = message.includes(name) ? message : `${name} ${message}`.trim();
+    return printable(truncate(`the server answers ${status}: ${words}`));
+  }
+  if (cause.name === "AddressRefused") return "the server is not at a public address";
+  const { code } = cause as NodeJS.ErrnoException;
+  return `the server does not answer (${typeof code === "string" ? code : cause.name})`;
+}

@@ -1,0 +1,228 @@
+/**
+ * A bucket as a location. The objects of a parcel are written one after another, and the manifest comes last: a parcel
+ * is there once its manifest is.
+ *
+ * Each object carries the SHA-256 of its content as metadata. So a repeated delivery finds what is there. Where the server
+ * confirms no checksum, the object is read again and compared.
+ */
+import { createHash } from "node:crypto";
+import { DeleteObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
+import {
+  isMissing,
+  openS3Client,
+  type S3ClientOptions,
+  type S3Encryption,
+  statusOf,
+} from "../../blobs/s3-client.ts";
+import { readObject } from "../../blobs/s3-reading.ts";
+import type { Clock } from "../../clock.ts";
+import {
+  assertParcel,
+  type Delivered,
+  type DeliveryCall,
+  type Location,
+  type LocationCall,
+  LocationError,
+  type LocationFile,
+  type Parcel,
+  type ParcelFile,
+  partsOf,
+} from "../location.ts";
+import type { LocationPath } from "../location-path.ts";
+import { watched } from "../watched-file.ts";
+import { boundAnswers } from "./bounded-answers.ts";
+import { parseSaved, S3Progress } from "./progress.ts";
+import { s3Error } from "./s3-error.ts";
+import { inTime, S3Sender } from "./sender.ts";
+import { abortUnsaved, abortUpload, isSmall, putInParts, putWhole, type Target } from "./upload.ts";
+
+export interface S3LocationOptions extends S3ClientOptions {
+  readonly name: string;
+  readonly bucket: string;
+  /** Empty, or a path that ends in `/`. */
+  readonly prefix: string;
+  readonly encryption?: S3Encryption | undefined;
+  readonly clock: Pick<Clock, "after">;
+}
+
+export class S3Location implements Location {
+  readonly kind = "s3";
+  readonly name: string;
+  readonly #client: S3Client;
+  readonly #options: S3LocationOptions;
+
+  constructor(options: S3LocationOptions) {
+    this.name = options.name;
+    this.#options = options;
+    this.#client = openS3Client(options, () => {});
+    boundAnswers(this.#client);
+  }
+
+  async open(path: LocationPath, { signal }: LocationCall): Promise<LocationFile> {
+    const { bucket, prefix } = this.#options;
+    const key = prefix + path;
+    const what = `file ${path} in ${this.name}`;
+    const found = await this.#sender(signal)
+      .send(new HeadObjectCommand({ Bucket: bucket, Key: key }))
+      .catch((error: unknown) => {
+        throw s3Error(error, what, signal);
+      });
+    const { ContentLength: bytes = null, ETag: etag, VersionId: version } = found;
+    const object = { client: this.#client, bucket, path: key, key: path, etag, signal };
+    return {
+      bytes,
+      revision: version ?? etag?.replaceAll('"', "") ?? null,
+      content: translated(
+        readObject(object, { start: 0, end: bytes ?? Number.POSITIVE_INFINITY }),
+        {
+          what,
+          signal,
+        },
+      ),
+      [Symbol.asyncDispose]: async () => {},
+    };
+  }
+
+  async deliver(parcel: Parcel, { signal, progress }: DeliveryCall): Promise<Delivered> {
+    assertParcel(parcel);
+    const { bucket, prefix } = this.#options;
+    const folder = `${prefix}${partsOf(parcel).join("/")}/`;
+    const manifest = `${folder}${parcel.files.at(-1)?.name}`;
+    const saved = new S3Progress(progress, { bucket, manifest });
+    for (const source of parcel.files.map(watched)) {
+      const { file } = source;
+      const target = this.#target(folder + file.name, file, signal);
+      try {
+        signal.throwIfAborted();
+        const found = await this.#find(target, file, signal);
+        if (found === "same") continue;
+        if (found === "missing") await saved.willMake(target.object.Key);
+        await this.#put(target, file, { signal, saved });
+      } catch (error) {
+        if (source.failure !== null) throw source.failure.reason;
+        throw s3Error(error, `${file.name} in ${this.name}`, signal);
+      }
+    }
+    return { address: `s3://${bucket}/${folder}` };
+  }
+
+  /** Removes what the delivery has made, unless the parcel is complete. What was there before it stays. */
+  async discard(saved: string, { signal }: LocationCall): Promise<void> {
+    const sender = this.#sender(signal);
+    const { bucket: Bucket, upload, made, manifest } = parseSaved(saved);
+    try {
+      if (upload !== null) await abortUpload(sender, upload);
+      if (!(await isMissingObject(sender, Bucket, manifest))) return;
+      for (const Key of made) {
+        await abortUnsaved(sender, { bucket: Bucket, key: Key });
+        await sender.send(new DeleteObjectCommand({ Bucket, Key }));
+      }
+    } catch (error) {
+      throw s3Error(error, this.name, signal);
+    }
+  }
+
+  async #put(
+    target: Target,
+    file: ParcelFile,
+    { signal, saved }: LocationCall & { readonly saved: S3Progress },
+  ): Promise<void> {
+    const put = () => (isSmall(file) ? putWhole(target, file) : putInParts(target, file, saved));
+    const uploaded = await put().catch(async (error: unknown) => {
+      // The answer was lost, or belongs to a request that the SDK has repeated.
+      if (signal.aborted || !mayBeStored(error)) throw error;
+      const found = await this.#find(target, file, signal).catch(() => null);
+      if (found === "same") return "confirmed" as const;
+      throw error;
+    });
+    if (uploaded === "confirmed" || (await this.#holds(target, file, signal))) return;
+    // Its metadata says that it has the right bytes, so it must not stay.
+    const { Bucket, Key } = target.object;
+    await target.sender.send(new DeleteObjectCommand({ Bucket, Key }));
+    throw new LocationError("unavailable", `${file.name} was not stored as it was sent`);
+  }
+
+  async #find(target: Target, file: ParcelFile, signal: AbortSignal): Promise<Found> {
+    const { Bucket, Key } = target.object;
+    const head = new HeadObjectCommand({ Bucket, Key, ChecksumMode: "ENABLED" });
+    const found = await target.sender.send(head).catch((error: unknown) => {
+      if (isMissing(error)) return "missing" as const;
+      // Without the right to list, a bucket answers 403 for a missing object.
+      if (statusOf(error) === 403) return "other" as const;
+      throw error;
+    });
+    if (typeof found === "string") return found;
+    const { ContentLength: bytes, Metadata: metadata, ChecksumSHA256: checksum } = found;
+    if (bytes !== file.bytes || metadata?.["sha256"] !== file.sha256) return "other";
+    const isSame = checksum !== undefined || (await this.#holds(target, file, signal));
+    return isSame ? "same" : "other";
+  }
+
+  /** Reads the object again. */
+  #holds(target: Target, file: ParcelFile, signal: AbortSignal): Promise<boolean> {
+    const { clock } = this.#options;
+    return inTime({ clock, signal, bytes: file.bytes }, (limited) =>
+      this.#isSame(target, file, limited),
+    );
+  }
+
+  async #isSame(target: Target, file: ParcelFile, signal: AbortSignal): Promise<boolean> {
+    const { Bucket: bucket, Key: key } = target.object;
+    const hash = createHash("sha256");
+    let bytes = 0;
+    const object = { client: this.#client, bucket, path: key, key: file.name, signal };
+    for await (const chunk of readObject(object, { start: 0, end: Number.POSITIVE_INFINITY })) {
+      signal.throwIfAborted();
+      hash.update(chunk);
+      bytes += chunk.length;
+      if (bytes > file.bytes) return false;
+    }
+    return bytes === file.bytes && hash.digest("hex") === file.sha256;
+  }
+
+  #target(Key: string, file: ParcelFile, signal: AbortSignal): Target {
+    const { bucket: Bucket, encryption, sendsChecksums } = this.#options;
+    const object = {
+      ...{ Bucket, Key, Metadata: { sha256: file.sha256 } },
+      ...(encryption !== undefined && { ServerSideEncryption: encryption.algorithm }),
+      ...(encryption?.kmsKeyId !== undefined && { SSEKMSKeyId: encryption.kmsKeyId }),
+    };
+    return { sender: this.#sender(signal), object, sendsChecksums };
+  }
+
+  #sender(signal: AbortSignal): S3Sender {
+    return new S3Sender(this.#client, this.#options.clock, signal);
+  }
+}
+
+/** What is at the place of a file: nothing, the file, or something else. It may be unknown which, and counts as else then. */
+type Found = "missing" | "same" | "other";
+
+const isMissingObject = (sender: S3Sender, Bucket: string, Key: string): Promise<boolean> =>
+  sender.send(new HeadObjectCommand({ Bucket, Key })).then(
+    () => false,
+    (error: unknown) => {
+      if (isMissing(error)) return true;
+      throw error;
+    },
+  );
+
+/** A server that has answered with another status has not stored the object. */
+const mayBeStored = (error: unknown) =>
+  error instanceof Error &&
+  !(error instanceof LocationError) &&
+  (error.name === "NoSuchUpload" || statusOf(error) === undefined);
+
+async function* translated(
+  content: AsyncIterable<Buffer>,
+  { what, signal }: { readonly what: string; readonly signal: AbortSignal },
+): AsyncGenerator<Buffer> {
+  try {
+    for await (const chunk of content) {
+      signal.throwIfAborted();
+      yield chunk;
+    }
+  } catch (error) {
+    throw s3Error(error, what, signal);
+  }
+}

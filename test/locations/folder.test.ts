@@ -1,0 +1,234 @@
+import { spawnSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { chmod } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { buffer } from "node:stream/consumers";
+import { afterAll, describe, expect, test } from "vitest";
+import { FolderLocation } from "../../src/locations/folder/folder.ts";
+import { aCall, aFile, aParcel, pathOf, patternOf } from "../support/parcels.ts";
+import { mountSmallDisk } from "../support/small-disk.ts";
+import { describeLocation, type TestedLocation } from "./suite.ts";
+
+const roots: string[] = [];
+function newRoot(above = tmpdir()): string {
+  const root = mkdtempSync(join(above, "batchd-location-"));
+  roots.push(root);
+  return root;
+}
+afterAll(() => {
+  for (const root of roots) rmSync(root, { recursive: true, force: true });
+});
+
+const locationAt = (path: string) => new FolderLocation({ name: "share", path });
+
+function filesBelow(root: string): Map<string, Buffer> {
+  const entries = existsSync(root)
+    ? readdirSync(root, { recursive: true, withFileTypes: true })
+    : [];
+  return new Map(
+    entries
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name))
+      .map((path) => [path.slice(root.length + 1), readFileSync(path)]),
+  );
+}
+
+async function open(above?: string): Promise<TestedLocation> {
+  const root = newRoot(above);
+  return {
+    location: locationAt(root),
+    put: async (path, bytes) => {
+      mkdirSync(dirname(join(root, path)), { recursive: true });
+      writeFileSync(join(root, path), bytes);
+    },
+    published: async (folder) => filesBelow(join(root, folder)),
+    largeBytes: 20_000_004,
+    outermost: "",
+  };
+}
+
+describeLocation("folder", open);
+
+const OTHER_FILE_SYSTEM = "/dev/shm";
+if (existsSync(OTHER_FILE_SYSTEM)) {
+  describeLocation("folder on another file system", () => open(OTHER_FILE_SYSTEM));
+}
+
+/** The paths that this process has open in a folder. Linux only. */
+const openBelow = (root: string) =>
+  readdirSync("/proc/self/fd")
+    .map((descriptor) => `/proc/self/fd/${descriptor}`)
+    .filter((link) => existsSync(link))
+    .map((link) => readlinkSync(link))
+    .filter((path) => path.startsWith(root));
+
+const names = (folder: string) => readdirSync(folder).sort();
+
+describe("a folder location: symbolic links", () => {
+  test("within the folder are followed, and no other one", async () => {
+    const root = newRoot();
+    const outside = newRoot();
+    writeFileSync(join(outside, "secret"), "secret");
+    mkdirSync(join(root, "2026"));
+    writeFileSync(join(root, "2026", "in.jsonl"), "lines");
+    symlinkSync("2026", join(root, "latest"));
+    symlinkSync(outside, join(root, "out"));
+    symlinkSync(join(outside, "secret"), join(root, "secret"));
+    symlinkSync("/proc/self/environ", join(root, "environ"));
+    symlinkSync("loop", join(root, "loop"));
+    const location = locationAt(root);
+    await using file = await location.open(pathOf("latest/in.jsonl"), aCall());
+    expect((await buffer(file.content)).toString()).toBe("lines");
+    for (const path of ["out/secret", "secret", "environ", "loop"]) {
+      const opened = location.open(pathOf(path), aCall());
+      await expect(opened, path).rejects.toMatchObject({ failure: "refused" });
+    }
+  });
+
+  test("that take the place of a folder while a file is opened lead nowhere", async () => {
+    const root = newRoot();
+    const outside = newRoot();
+    writeFileSync(join(outside, "file"), "secret");
+    mkdirSync(join(root, "real"));
+    writeFileSync(join(root, "real", "file"), "open");
+    symlinkSync(outside, join(root, "link"));
+    const location = locationAt(root);
+    const { promise: enough, resolve: stop } = Promise.withResolvers<void>();
+    let isRunning = true;
+    // The names are exchanged between any two steps of the reads.
+    const swap = () => {
+      renameSync(join(root, "real"), join(root, "aside"));
+      renameSync(join(root, "link"), join(root, "real"));
+      setImmediate(() => {
+        renameSync(join(root, "real"), join(root, "link"));
+        renameSync(join(root, "aside"), join(root, "real"));
+        if (isRunning) setImmediate(swap);
+        else stop();
+      });
+    };
+    swap();
+    const read = new Set<string>();
+    for (let i = 0; i < 400; i++) {
+      try {
+        await using file = await location.open(pathOf("real/file"), aCall());
+        read.add((await buffer(file.content)).toString());
+      } catch (error) {
+        expect(error).toMatchObject({ name: "LocationError" });
+      }
+    }
+    isRunning = false;
+    await enough;
+    expect([...read].filter((text) => text !== "open")).toEqual([]);
+  });
+
+  test("receive no results", async () => {
+    const root = newRoot();
+    const outside = newRoot();
+    symlinkSync(outside, join(root, "team"));
+    const parcel = aParcel({ folder: pathOf("team/a") });
+    const delivered = locationAt(root).deliver(parcel, aCall());
+    await expect(delivered).rejects.toMatchObject({ failure: "refused" });
+    symlinkSync(outside, join(root, parcel.batchId));
+    const atRoot = locationAt(root).deliver({ ...parcel, folder: null }, aCall());
+    await expect(atRoot).rejects.toMatchObject({ failure: "refused" });
+    expect(names(outside)).toEqual([]);
+    expect(names(root)).toEqual([parcel.batchId, "team"].sort());
+  });
+
+  test("in the place of a delivered file are replaced by the file", async () => {
+    const root = newRoot();
+    const outside = newRoot();
+    writeFileSync(join(outside, "target"), "untouched");
+    const parcel = aParcel();
+    mkdirSync(join(root, parcel.batchId));
+    symlinkSync(join(outside, "target"), join(root, parcel.batchId, "output.jsonl"));
+    await locationAt(root).deliver(parcel, aCall());
+    expect(readFileSync(join(outside, "target"), "utf8")).toBe("untouched");
+    expect(filesBelow(join(root, parcel.batchId)).size).toBe(3);
+  });
+});
+
+describe("a folder location", () => {
+  test("reads nothing but regular files, and does not wait for the writer of a pipe", async () => {
+    const root = newRoot();
+    expect(spawnSync("mkfifo", [join(root, "pipe")]).status).toBe(0);
+    const opened = locationAt(root).open(pathOf("pipe"), aCall());
+    await expect(opened).rejects.toMatchObject({ failure: "refused" });
+  });
+
+  test("closes every file and folder that it has opened", async () => {
+    const root = newRoot();
+    const location = locationAt(root);
+    mkdirSync(join(root, "dir"));
+    writeFileSync(join(root, "dir", "file"), patternOf(100_000));
+    for (let i = 0; i < 20; i++) {
+      await location.deliver(aParcel({ folder: pathOf("a/b") }), aCall());
+      await using file = await location.open(pathOf("dir/file"), aCall());
+      for await (const _ of file.content) break;
+      await expect(location.open(pathOf("dir/none"), aCall())).rejects.toThrow();
+    }
+    expect(openBelow(root)).toEqual([]);
+  });
+
+  test("removes what a killed delivery of the batch has left, and nothing else", async () => {
+    const root = newRoot();
+    const parcel = aParcel();
+    const dead = join(root, `.batchd-${parcel.batchId}-0123`);
+    mkdirSync(dead);
+    writeFileSync(join(dead, "output.jsonl"), "half");
+    mkdirSync(join(root, ".batchd-batch_other-4567"));
+    await locationAt(root).deliver(parcel, aCall());
+    expect(names(root)).toEqual([".batchd-batch_other-4567", parcel.batchId].sort());
+  });
+
+  test("that is not there is unavailable, and is not made", async () => {
+    const root = join(newRoot(), "share");
+    const location = locationAt(root);
+    const unavailable = { failure: "unavailable", message: "the folder of share is not there" };
+    await expect(location.deliver(aParcel(), aCall())).rejects.toMatchObject(unavailable);
+    await expect(location.open(pathOf("a"), aCall())).rejects.toMatchObject(unavailable);
+    expect(existsSync(root)).toBe(false);
+  });
+
+  test("leaves results readable to those whom the umask lets read", async () => {
+    const root = newRoot();
+    const parcel = aParcel();
+    await chmod(root, 0o755);
+    await locationAt(root).deliver(parcel, aCall());
+    const { stdout } = spawnSync("stat", ["-c", "%a", join(root, parcel.batchId, "run.json")]);
+    const umask = process.umask();
+    expect(stdout.toString().trim()).toBe((0o666 & ~umask).toString(8));
+  });
+
+  test("that is full keeps nothing of a parcel that does not fit, and takes it when there is room", async ({
+    skip,
+  }) => {
+    const root = newRoot();
+    using disk = mountSmallDisk(root, 4 * 1024 * 1024);
+    if (disk === null) return skip("this process may not mount a file system");
+    writeFileSync(join(root, "ballast"), patternOf(2_000_000));
+    const files = [aFile("output.jsonl", patternOf(3_000_000)), aFile("run.json", "{}")];
+    const parcel = aParcel({ files });
+    const refused = locationAt(root).deliver(parcel, aCall());
+    await expect(refused).rejects.toMatchObject({
+      failure: "unavailable",
+      message: expect.stringContaining("does not fit on the disk"),
+    });
+    expect(names(root)).toEqual(["ballast"]);
+    rmSync(join(root, "ballast"));
+    await locationAt(root).deliver(parcel, aCall());
+    expect(names(root)).toEqual([parcel.batchId]);
+  });
+});

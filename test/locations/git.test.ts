@@ -1,0 +1,398 @@
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
+import { afterAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import { parseConfig } from "../../src/config/config.ts";
+import { type GitSurroundings, openGitLocation } from "../../src/locations/git/open.ts";
+import type { Location } from "../../src/locations/location.ts";
+import { TestRepository } from "../support/git-repository.ts";
+import { listening } from "../support/listening.ts";
+import { aCall, aFile, aParcel, pathOf, patternOf } from "../support/parcels.ts";
+import { describeLocation } from "./suite.ts";
+
+const PATH = process.env["PATH"] ?? "";
+const workFolder = mkdtempSync(join(tmpdir(), "batchd-git-work-"));
+const repositories: TestRepository[] = [];
+const binFolders: string[] = [];
+afterAll(() => {
+  for (const path of binFolders) rmSync(path, { recursive: true, force: true });
+  for (const repository of repositories) repository[Symbol.dispose]();
+  rmSync(workFolder, { recursive: true, force: true });
+});
+
+function newRepository(options?: ConstructorParameters<typeof TestRepository>[0]): TestRepository {
+  const repository = new TestRepository(options);
+  repositories.push(repository);
+  return repository;
+}
+
+function locationAt(
+  repository: string,
+  more: object = {},
+  surroundings: Partial<GitSurroundings> = {},
+): Location {
+  const entry = { name: "evals", kind: "git", repository, access: "read-write", ...more };
+  const parsed = parseConfig({ locations: [entry] });
+  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
+  const [config] = parsed.config.locations;
+  if (config?.kind !== "git") throw new Error("not a repository");
+  const usual = { clock: systemClock, workFolder, environment: { PATH } };
+  return openGitLocation(config, { ...usual, ...surroundings });
+}
+
+describeLocation("git", async () => {
+  const repository = newRepository();
+  return {
+    location: locationAt(repository.path),
+    put: async (path: string, bytes: Buffer) => void repository.commit({ [path]: bytes }),
+    published: async (folder: string) => {
+      const branches = repository.branches.filter((branch) => branch !== "main");
+      const found = branches.map((branch) => repository.filesIn(branch, folder));
+      return found.find((files) => files.size > 0) ?? new Map<string, Buffer>();
+    },
+    largeBytes: 2_000_004,
+    outermost: "runs/",
+  };
+});
+
+/** Returns a folder with a program `git` that notes its arguments and runs the real one. */
+function notingGit(): { readonly path: string; readonly calls: () => string[] } {
+  const path = mkdtempSync(join(tmpdir(), "batchd-git-bin-"));
+  binFolders.push(path);
+  const real = spawnSync("sh", ["-c", "command -v git"]).stdout.toString().trim();
+  const log = join(path, "calls");
+  writeFileSync(join(path, "git"), `#!/bin/sh\necho "$@" >> ${log}\nexec ${real} "$@"\n`);
+  chmodSync(join(path, "git"), 0o755);
+  return { path, calls: () => readFileSync(log, "utf8").trimEnd().split("\n") };
+}
+
+/** Every object is there and whole. */
+function expectWhole(repository: TestRepository): void {
+  expect(repository.text("fsck", "--full", "--strict", "--no-dangling")).toBe("");
+}
+
+describe("a delivery to a git repository", () => {
+  test("has time to hash a large pack once more, and gives signs of life while it is sent", async () => {
+    const { path, calls } = notingGit();
+    const limitsMs: number[] = [];
+    const clock = {
+      ...systemClock,
+      after: (ms: number, fn: () => void) => {
+        limitsMs.push(ms);
+        return systemClock.after(ms, fn);
+      },
+    };
+    const environment = { PATH: `${path}:${PATH}` };
+    const location = locationAt(newRepository().path, {}, { clock, environment });
+    const files = [aFile("output.jsonl", patternOf(4_000_000)), aFile("run.json", "{}")];
+    await location.deliver(aParcel({ files }), aCall());
+    // Five minutes are the usual limit, and one second more is the time of 4 MB at 4 MB/s.
+    expect(new Set(limitsMs)).toEqual(new Set([300_000, 301_001]));
+    expect(calls().filter((call) => call.startsWith("push"))).toEqual([
+      expect.stringContaining("push --progress "),
+    ]);
+  });
+
+  test("is one commit on the base, with trailers, on a branch of its own", async () => {
+    const repository = newRepository();
+    const base = repository.text("rev-parse", "main");
+    const location = locationAt(repository.path, {
+      author_name: "Evals Bot",
+      author_email: "evals@example.com",
+    });
+    const parcel = aParcel({ title: "Nightly: größe/run #7..lock" });
+    const { address } = await location.deliver(parcel, aCall());
+    expect(repository.branches).toEqual([
+      "batch/Nightly-größe-run-7.lock".replace(/\.lock$/, ""),
+      "main",
+    ]);
+    const [branch = ""] = repository.branches;
+    expect(address).toBe(`branch ${branch} at ${repository.text("rev-parse", branch)}`);
+    expect(repository.text("rev-parse", "main")).toBe(base);
+    expect(repository.text("log", "--format=%P", `main..${branch}`)).toBe(base);
+    expect(repository.text("log", "-1", "--format=%an <%ae>%n%B", branch)).toBe(
+      `Evals Bot <evals@example.com>\nResults of ${parcel.batchId}\n\nBatch-Id: ${parcel.batchId}\nModel: small-chat\nLines: 2 of 2`,
+    );
+    const folder = `runs/${parcel.batchId}`;
+    expect(repository.text("diff", "--name-status", "main", branch).split("\n")).toEqual([
+      `A\t${folder}/errors.jsonl`,
+      `A\t${folder}/output.jsonl`,
+      `A\t${folder}/run.json`,
+    ]);
+    expectWhole(repository);
+  });
+
+  test("reaches a repository of this machine as a pack, which no process holds in memory", async () => {
+    const repository = newRepository();
+    const files = [aFile("output.jsonl", patternOf(1_000_000)), aFile("run.json", "{}")];
+    await locationAt(repository.path).deliver(aParcel({ files }), aCall());
+    expect(repository.text("count-objects", "-v")).toContain("\npacks: 1\n");
+    expectWhole(repository);
+  });
+
+  test("twice is one commit, also when the base has moved or has taken it over", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path);
+    const parcel = aParcel({ title: "nightly" });
+    const first = await location.deliver(parcel, aCall());
+    repository.commit({ "other.txt": "later" });
+    expect(await location.deliver(parcel, aCall())).toEqual(first);
+    expect(repository.text("rev-list", "--count", "main..batch/nightly")).toBe("1");
+    repository.git("update-ref", "refs/heads/main", "batch/nightly");
+    repository.git("update-ref", "-d", "refs/heads/batch/nightly");
+    expect((await location.deliver(parcel, aCall())).address).toContain("branch main at");
+    expect(repository.branches).toEqual(["main"]);
+  });
+
+  test("in another format is one more commit on the branch", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path);
+    const parcel = aParcel({ title: "nightly" });
+    await location.deliver(parcel, aCall());
+    const files = [aFile("output.csv", "custom_id\n"), aFile("run.json", "{}")];
+    await location.deliver({ ...parcel, files }, aCall());
+    expect(repository.text("rev-list", "--count", "main..batch/nightly")).toBe("2");
+    expect(repository.filesIn("batch/nightly", `runs/${parcel.batchId}`).size).toBe(4);
+    expectWhole(repository);
+  });
+
+  test("leaves a branch alone that another batch or a person has, and has another name", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path);
+    const person = repository.commit({ "mine.txt": "mine" }, "batch/nightly");
+    const parcel = aParcel({ title: "nightly" });
+    const first = await location.deliver(parcel, aCall());
+    expect(repository.text("rev-parse", "batch/nightly")).toBe(person);
+    const branch = `batch/nightly-${parcel.batchId.slice(-8)}`;
+    expect(repository.branches).toEqual(["batch/nightly", branch, "main"]);
+    expect(await location.deliver(parcel, aCall())).toEqual(first);
+  });
+
+  test("has another name where branches lie below its own, and none where a branch is named batch", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path);
+    repository.commit({}, "batch/nightly/by-hand");
+    const parcel = aParcel({ title: "nightly" });
+    await location.deliver(parcel, aCall());
+    const branch = `batch/nightly-${parcel.batchId.slice(-8)}`;
+    expect(repository.branches).toEqual([branch, "batch/nightly/by-hand", "main"]);
+    repository.git("branch", "-D", branch, "batch/nightly/by-hand");
+    repository.commit({}, "batch");
+    const refused = location.deliver(parcel, aCall());
+    await expect(refused).rejects.toMatchObject({ failure: "refused" });
+    expect(repository.branches).toEqual(["batch", "main"]);
+  });
+
+  test.each(["runs", "120000:runs", "100755:team/tool.sh"])(
+    "puts no folder in the place of a file or a link: %s",
+    async (key) => {
+      const repository = newRepository();
+      repository.commit({ [key]: "/etc" });
+      const folder = key.includes("team") ? pathOf("team/tool.sh/a") : null;
+      const refused = locationAt(repository.path).deliver(aParcel({ folder }), aCall());
+      await expect(refused).rejects.toMatchObject({
+        failure: "refused",
+        message: expect.stringContaining("is not a folder"),
+      });
+      expect(repository.branches).toEqual(["main"]);
+    },
+  );
+
+  test("at the same time as another one of its name lands beside it", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path);
+    const parcels = Array.from({ length: 3 }, () => aParcel({ title: "the same" }));
+    await Promise.all(parcels.map((parcel) => location.deliver(parcel, aCall())));
+    expect(repository.branches.length).toBe(4);
+    for (const { batchId } of parcels) {
+      const with3 = repository.branches.filter(
+        (branch) => repository.filesIn(branch, `runs/${batchId}`).size === 3,
+      );
+      expect(with3.length).toBe(1);
+    }
+    expectWhole(repository);
+  });
+
+  test("cannot smuggle a trailer, or an argument, in names of clients", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path);
+    const parcel = aParcel({
+      title: "--upload-pack=touch /tmp/x\nmain",
+      message: {
+        subject: "subject\n\nBatch-Id: batch_other",
+        trailers: [
+          ["Model", "a\nBatch-Id: batch_other"],
+          ["Bad name\nX", "y"],
+          ["Batch-Id", "batch_other"],
+        ],
+      },
+    });
+    await location.deliver(parcel, aCall());
+    const branch = repository.branches.find((each) => each !== "main") ?? "";
+    const format = "--format=%(trailers:key=Batch-Id,valueonly)";
+    expect(repository.text("log", "-1", format, branch)).toBe(parcel.batchId);
+    expect(repository.text("log", "-1", "--format=%(trailers:key=Model,valueonly)", branch)).toBe(
+      "a Batch-Id: batch_other",
+    );
+    expectWhole(repository);
+  });
+
+  test("that the repository refuses says so, and changes nothing", async () => {
+    const repository = newRepository();
+    const hook = join(repository.path, "hooks", "pre-receive");
+    mkdirSync(join(repository.path, "hooks"), { recursive: true });
+    writeFileSync(hook, "#!/bin/sh\necho 'results are frozen' >&2\nexit 1\n");
+    chmodSync(hook, 0o755);
+    const refused = locationAt(repository.path).deliver(aParcel(), aCall());
+    await expect(refused).rejects.toMatchObject({
+      ...{ name: "LocationError", failure: "refused", isRetryable: false },
+      message: expect.stringMatching(/results are frozen.*pre-receive hook declined/),
+    });
+    await expect(refused).rejects.toThrow(expect.not.stringContaining(repository.path));
+    expect(repository.branches).toEqual(["main"]);
+    expectWhole(repository);
+  });
+
+  test("is refused for a file above max_file_bytes, before anything is sent", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path, { max_file_bytes: 1_000 });
+    const files = [aFile("output.jsonl", patternOf(1_001)), aFile("run.json", "{}")];
+    await expect(location.deliver(aParcel({ files }), aCall())).rejects.toMatchObject({
+      failure: "refused",
+      message: "output.jsonl has 1001 bytes, and evals takes files of at most 1000",
+    });
+  });
+
+  test("goes to a repository with SHA-256 as well", async () => {
+    const repository = newRepository({ objectFormat: "sha256" });
+    const location = locationAt(repository.path);
+    const parcel = aParcel();
+    await location.deliver(parcel, aCall());
+    expect(repository.filesIn(`batch/${parcel.batchId}`, `runs/${parcel.batchId}`).size).toBe(3);
+    await using file = await location.open(pathOf("README.md"), aCall());
+    expect((await buffer(file.content)).toString()).toBe("base\n");
+    expectWhole(repository);
+  });
+
+  test("needs its base branch and its repository", async () => {
+    const repository = newRepository();
+    const withoutBase = locationAt(repository.path, { base: "release" });
+    await expect(withoutBase.deliver(aParcel(), aCall())).rejects.toMatchObject({
+      failure: "refused",
+      message: "there is no branch release in evals",
+    });
+    const missing = locationAt(`${repository.path}-missing`);
+    await expect(missing.deliver(aParcel(), aCall())).rejects.toMatchObject({ failure: "refused" });
+  });
+});
+
+describe("a hostile base branch", () => {
+  test("runs no filter and no hook, and gives out nothing but regular files", async () => {
+    const repository = newRepository();
+    const proof = join(workFolder, "proof");
+    const submodule = '[submodule "x"]\n\tpath = x\n\turl = ext::sh -c touch% proof\n';
+    repository.commit({
+      ".gitattributes": "* filter=evil diff=evil merge=evil text working-tree-encoding=UTF-16\n",
+      ".gitmodules": submodule,
+      "in.jsonl": "line\r\n",
+      "120000:link": "/etc/passwd",
+    });
+    repository.git("config", "filter.evil.clean", `touch ${proof}`);
+    repository.git("config", "filter.evil.smudge", `touch ${proof}`);
+    repository.git("config", "filter.evil.required", "true");
+    repository.git("config", "core.fsmonitor", `touch ${proof}`);
+    repository.git("config", "uploadpack.packObjectsHook", `touch ${proof}`);
+    repository.git("config", "core.sshCommand", `touch ${proof}`);
+    const location = locationAt(repository.path);
+    const parcel = aParcel({ files: [aFile("output.jsonl", "a\r\n"), aFile("run.json", "{}")] });
+    await location.deliver(parcel, aCall());
+    await using file = await location.open(pathOf("in.jsonl"), aCall());
+    expect(file.revision).toBe(repository.text("rev-parse", "main"));
+    expect((await buffer(file.content)).toString()).toBe("line\r\n");
+    const published = repository.filesIn(`batch/${parcel.batchId}`, `runs/${parcel.batchId}`);
+    expect(published.get("output.jsonl")?.toString()).toBe("a\r\n");
+    const refused = location.open(pathOf("link"), aCall());
+    await expect(refused).rejects.toMatchObject({ failure: "refused" });
+    expect(existsSync(proof)).toBe(false);
+  });
+});
+
+describe("git", () => {
+  test("leaves nothing in the work folder, and the next process removes what a killed one left", async () => {
+    const repository = newRepository();
+    const location = locationAt(repository.path);
+    await location.deliver(aParcel(), aCall());
+    await (await location.open(pathOf("README.md"), aCall()))[Symbol.asyncDispose]();
+    await expect(location.open(pathOf("none"), aCall())).rejects.toThrow();
+    expect(readdirSync(workFolder)).toEqual([]);
+    const { pid: deadPid } = spawnSync("true");
+    const own = await import("node:os").then(({ hostname }) => hostname());
+    const begin = `batchd-git-${own.replaceAll(/[^A-Za-z0-9.]/g, "_")}-`;
+    mkdirSync(join(workFolder, `${begin}${deadPid}-abcdef`, "objects"), { recursive: true });
+    mkdirSync(join(workFolder, `${begin}1-abcdef`));
+    mkdirSync(join(workFolder, "another"));
+    await locationAt(repository.path).deliver(aParcel(), aCall());
+    expect(readdirSync(workFolder).sort()).toEqual(["another", `${begin}1-abcdef`]);
+    rmSync(join(workFolder, "another"), { recursive: true });
+    rmSync(join(workFolder, `${begin}1-abcdef`), { recursive: true });
+  });
+
+  test("that is not answered ends with the time limit, and names no address", async () => {
+    const port = await listening(createServer(() => {}));
+    const location = locationAt(`http://127.0.0.1:${port}/evals.git`, { timeout_seconds: "200ms" });
+    const failed = location.deliver(aParcel(), aCall());
+    await expect(failed).rejects.toMatchObject({ failure: "unavailable" });
+    await expect(failed).rejects.toThrow(expect.not.stringContaining("127.0.0.1"));
+    expect(readdirSync(workFolder)).toEqual([]);
+  });
+
+  test("sends the password to its host alone, in no argument, and follows no redirect with it", async () => {
+    const seen: string[] = [];
+    const { createServer: createHttp } = await import("node:http");
+    const thief = createHttp((asked, answer) => {
+      seen.push(`thief ${asked.headers.authorization}`);
+      answer.writeHead(404).end();
+    });
+    const thiefPort = await listening(thief);
+    const server = createHttp((asked, answer) => {
+      seen.push(`host ${asked.headers.authorization}`);
+      answer.writeHead(302, { location: `http://127.0.0.1:${thiefPort}${asked.url}` }).end();
+    });
+    const port = await listening(server);
+    const location = locationAt(`http://127.0.0.1:${port}/evals.git`, {
+      ...{ username: "batchd", password: "git-token-4711" },
+    });
+    const failed = location.deliver(aParcel(), aCall());
+    await expect(failed).rejects.toMatchObject({ name: "LocationError" });
+    await expect(failed).rejects.toThrow(expect.not.stringContaining("git-token-4711"));
+    const basic = Buffer.from("batchd:git-token-4711").toString("base64");
+    expect(new Set(seen)).toEqual(new Set([`host Basic ${basic}`]));
+  });
+
+  test("that is not installed is a failure that says so", async () => {
+    const parsed = parseConfig({
+      locations: [{ name: "evals", kind: "git", repository: "/srv/evals.git", access: "write" }],
+    });
+    if (!parsed.ok) throw new Error(parsed.problems.join());
+    const [config] = parsed.config.locations;
+    if (config?.kind !== "git") throw new Error("not a repository");
+    const deps = { clock: systemClock, workFolder, environment: { PATH: "/nonexistent" } };
+    const failed = openGitLocation(config, deps).deliver(aParcel(), aCall());
+    await expect(failed).rejects.toMatchObject({
+      ...{ name: "LocationError", message: expect.stringContaining("git could not be started") },
+    });
+  });
+});
