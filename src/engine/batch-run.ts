@@ -1,5 +1,5 @@
 /**
- * Runs one step of a batch, its validation or its finalization, under the lease of its claim and in a span.
+ * Runs one step of a batch, such as its validation or its finalization, under the lease of its claim and in a span.
  *
  * A step that fails counts against the batch, unless the machine was short of something (`failure.ts`). The lease must
  * then run out before the next try, so that a batch cannot fail in a tight loop.
@@ -12,7 +12,7 @@ import type { Leases, Run } from "./lease.ts";
 
 export interface BatchStep<T> {
   /** The name of the span. */
-  readonly name: "batch.validate" | "batch.finalize";
+  readonly name: "batch.derive" | "batch.validate" | "batch.finalize";
   readonly work: (run: Run) => Promise<T>;
   /** Returns what the span says of the result. */
   readonly describe: (result: T) => Attributes;
@@ -25,7 +25,7 @@ export interface BatchRunDeps {
 }
 
 export async function runStep<T>(
-  { lease, batch }: ClaimedBatch,
+  { lease, batch }: Pick<ClaimedBatch, "lease" | "batch">,
   { name, work, describe }: BatchStep<T>,
   { store, leases, tracing }: BatchRunDeps,
 ): Promise<void> {

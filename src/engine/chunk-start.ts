@@ -7,7 +7,7 @@
  */
 import type { ClaimedChunk } from "../store/chunks.ts";
 import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
-import type { ChunkStart, RunningChunk } from "./dispatch/scheduler.ts";
+import type { ChunkEnd, ChunkStart, RunningChunk } from "./dispatch/running-chunk.ts";
 import { isPassing } from "./failure.ts";
 import type { Leases } from "./lease.ts";
 
@@ -27,8 +27,8 @@ export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChun
   const room = memory.open("lines", batch.project);
   // The scheduler asks whether memory is full before it claims a chunk.
   void room.add(bytesOf(claimed));
-  const run = leases.holdChunk(lease, { hasBudget: batch.budget !== null });
-  const work = async (): Promise<"done" | "early"> => {
+  const run = leases.holdChunk(lease, batch.budget);
+  const work = async (): Promise<ChunkEnd> => {
     try {
       await runChunk({ ...start, run, handOut: start.handOut(run.stop) }, deps);
     } catch (err) {
@@ -38,7 +38,8 @@ export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChun
       leases.endChunkRun(lease);
       room.release();
     }
-    return run.endReason === null ? "done" : "early";
+    if (run.endReason === null) return "done";
+    return run.endReason === "batch" ? "stopped" : "early";
   };
   return { ended: work(), reroute: () => run.end("reroute", null, clock) };
 }

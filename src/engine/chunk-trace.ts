@@ -1,7 +1,7 @@
+/** Writes the spans of a chunk and of its lines. Without tracing it must make no objects, as it is on the hot path. */
 import type { ClaimedChunk } from "../store/chunks.ts";
 import { NO_SPAN, type Span, type Tracing } from "../telemetry/tracing.ts";
 
-/** The spans of a chunk and of its lines. */
 export class ChunkTrace {
   readonly span: Span;
   readonly #tracing: Tracing;

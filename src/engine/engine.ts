@@ -1,9 +1,7 @@
 /**
- * Makes batches move. One loop serves each step of a batch's life. Each looks for work every so often, and at once
- * when it is nudged.
- *
- * The loops keep only the work in flight between passes and ask the store for everything else. A start after `kill
- * -9` is therefore the same as a start after SIGTERM.
+ * Makes batches move, and is the only door to this folder for the rest of the server. One loop serves each step of a
+ * batch's life. The loops keep only the work in flight between passes and ask the store for everything else. A start
+ * after `kill -9` is therefore the same as a start after SIGTERM.
  */
 
 import type { Batch, BatchId } from "../batch/batch.ts";
@@ -15,34 +13,32 @@ import type { RulesOf } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
-import { type LoopOptions, loop, Nudge } from "../loop.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
-import type { Announcement } from "../store/deliveries.ts";
 import type { Store } from "../store/store.ts";
+import type { Announcement } from "../store/webhook-deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { startChunk } from "./chunk-start.ts";
 import { CommonFailures } from "./common-failures.ts";
+import { claimToDerive } from "./deriving.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
-import { expireDue } from "./expiry.ts";
 import { claimToFinalize } from "./finalizer.ts";
 import { finishedLines } from "./finished-lines.ts";
 import type { Fleet } from "./fleet.ts";
-import { FleetView } from "./fleet-view.ts";
+import { FleetView, type ReplicaTargets } from "./fleet-view.ts";
+import { type Housekeeping, startHousekeeping } from "./housekeeping.ts";
 import type { IntakeLimits } from "./input-reading.ts";
 import { claimToValidate } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
 import { readLinePage } from "./line-page.ts";
+import { Loops } from "./loops.ts";
 import type { Pricing } from "./pricing.ts";
-import { purgeProjects } from "./purging.ts";
-import { endQuotaPauses } from "./quota-pauses.ts";
+import { ProgressSampler } from "./progress-sampler.ts";
 import type { ReplicaReport } from "./replica-report.ts";
-import { SideBySide, type Work } from "./side-by-side.ts";
-import { ORPHAN_SWEEP_EVERY_MS, sweep, sweepOrphans } from "./sweeper.ts";
 
 export interface EngineOptions {
   /** The name of this process, which no other has. */
@@ -84,16 +80,8 @@ export interface EngineOptions {
   readonly pollEveryMs: number;
 }
 
-const SWEEP_EVERY_MS = 60_000;
-/**
- * The number of batches validated, and of batches finalized, side by side: a large one must not hold up the small
- * ones.
- */
-const SIDE_BY_SIDE = 3;
-
-const HOUSEKEEPING = ["forecast", "expiry", "sweep", "purge", "orphans"] as const;
-type Housekeeping = (typeof HOUSEKEEPING)[number];
-type LoopName = "intake" | "chunks" | "finalize" | "heartbeat" | Housekeeping;
+/** The loops that move batches. */
+type Step = "derive" | "intake" | "chunks" | "finalize" | "progress";
 
 export class Engine {
   readonly #options: EngineOptions;
@@ -102,27 +90,15 @@ export class Engine {
   readonly #forecaster: Forecaster;
   readonly #view: FleetView;
   readonly #failingJournals = new Set<Journal>();
-  readonly #drain = new AbortController();
+  readonly #loops: Loops<Step | Housekeeping>;
   /** Leases and intents are renewed until nothing needs them, however long the grace period is. */
-  readonly #closing = new AbortController();
-  readonly #nudges: Readonly<Record<LoopName, Nudge>> = {
-    intake: new Nudge(),
-    chunks: new Nudge(),
-    finalize: new Nudge(),
-    heartbeat: new Nudge(),
-    forecast: new Nudge(),
-    expiry: new Nudge(),
-    sweep: new Nudge(),
-    purge: new Nudge(),
-    orphans: new Nudge(),
-  };
-  readonly #loops: Promise<void>[] = [];
-  readonly #sideBySides: SideBySide[] = [];
-  #heartbeat: Promise<void> = Promise.resolve();
+  readonly #renewals: Loops<"heartbeat">;
   #drained: Promise<void> | null = null;
 
   constructor(options: EngineOptions) {
     this.#options = options;
+    this.#loops = new Loops(options);
+    this.#renewals = new Loops(options);
     const { store, clock, metrics, stopGraceMs, leaseTtlMs, owner } = options;
     const commonFailures = new CommonFailures(options.log);
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
@@ -140,11 +116,12 @@ export class Engine {
       isMemoryFull: () => options.memory.isFull("lines"),
       bid: () => this.#leases.claim(),
       startChunk: (start) => startChunk(start, runnerDeps),
-      nudge: this.#nudges.chunks,
+      nudge: this.#loops.nudgeOf("chunks"),
       onChunkEnded: (end) => {
-        this.#nudges.finalize.now();
-        // A deleted batch is removed once its last chunk is closed.
-        if (end === "early") this.#nudges.sweep.now();
+        this.#loops.nudge("finalize");
+        // A deleted batch is removed once its last chunk is closed. The sweep may be the work of another process.
+        if (end !== "done") this.#loops.nudge("sweep");
+        if (end === "stopped") void options.store.nudgeStopping().catch(() => {});
       },
     });
     this.#view = new FleetView({
@@ -168,72 +145,52 @@ export class Engine {
     this.startWithoutWork();
     const onReopened = () => this.#scheduler.recheck();
     const deps = { ...this.#options, leases: this.#leases, onFinal: this.#onFinal, onReopened };
-    const turn = { project: "" };
     const { pollEveryMs } = this.#options;
-    const validations = this.#sideBySide("intake", async () => {
+    const derivingTurn = { project: "" };
+    const onDerived = () => this.#loops.nudge("intake");
+    this.#loops.runSideBySide("derive", pollEveryMs, () =>
+      claimToDerive({ ...deps, turn: derivingTurn, onDerived }),
+    );
+    const turn = { project: "" };
+    this.#loops.runSideBySide("intake", pollEveryMs, async () => {
       const validate = await claimToValidate({ ...deps, turn });
       return validate && (() => validate().finally(() => this.#scheduler.recheck()));
     });
-    const finalizations = this.#sideBySide("finalize", () => claimToFinalize(deps));
-    this.#run("intake", pollEveryMs, () => validations.startNext());
-    this.#run("finalize", pollEveryMs, () => finalizations.startNext());
-    this.#run("chunks", pollEveryMs, () => this.#scheduler.startNext());
+    this.#loops.runSideBySide("finalize", pollEveryMs, () => claimToFinalize(deps));
+    this.#loops.run("chunks", pollEveryMs, () => this.#scheduler.startNext());
+    const sampler = new ProgressSampler({
+      store: this.#options.store,
+      running: () => this.#leases.runningBatches(),
+      nowMs: () => this.#options.fleet.nowMs,
+    });
+    this.#loops.run("progress", pollEveryMs, async () => {
+      await sampler.sample();
+      return false;
+    });
   }
 
   /** Starts the loops of a process that only serves the API: the renewal of its leases, and the housekeeping. */
   startWithoutWork(): void {
-    const { pollEveryMs } = this.#options;
-    this.#startHeartbeat();
-    const nudges = this.#nudges;
-    const deps = { ...this.#options, leases: this.#leases };
-    const onStopping = () => this.nudgeStopping();
-    const expire = () => expireDue({ ...deps, onStopping, onExpired: () => nudges.sweep.now() });
-    const onResumed = () => this.#scheduler.recheck();
-    const resume = () => endQuotaPauses({ ...deps, onResumed }, this.#options.fleet.nowMs);
-    const forecast = async () => {
-      await this.#forecaster.refreshIfDue();
+    const { intents } = this.#options;
+    this.#renewals.run("heartbeat", this.#leases.heartbeatMs, async () => {
+      await this.#leases.renew();
+      await intents.renew();
       return false;
-    };
-    this.#keepHouse("forecast", pollEveryMs, forecast);
-    this.#keepHouse("expiry", pollEveryMs, async () => (await resume()) || expire());
-    this.#keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
-    this.#keepHouse("purge", pollEveryMs, () =>
-      purgeProjects(this.#options.deletedProjects(), deps),
-    );
-    this.#keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
-    this.#options.fleet.onDuty(() => {
-      this.#forecaster.forget();
-      for (const name of HOUSEKEEPING) nudges[name].now();
+    });
+    startHousekeeping(this.#loops, {
+      ...this.#options,
+      leases: this.#leases,
+      forecaster: this.#forecaster,
+      onStopping: () => this.nudgeStopping(),
+      onResumed: () => this.#scheduler.recheck(),
     });
   }
 
   readonly #onFinal = (): void => {
-    this.#nudges.sweep.now();
+    // Another batch may wait for the lines of this one.
+    this.#loops.nudge("sweep", "derive");
     this.#options.onFinal();
   };
-
-  /** Renews leases, and the intents of uploads. */
-  #startHeartbeat(): void {
-    const { intents } = this.#options;
-    const renew = async () => {
-      await this.#leases.renew();
-      await intents.renew();
-      return false;
-    };
-    const everyMs = this.#leases.heartbeatMs;
-    const drain = this.#closing.signal;
-    this.#heartbeat = this.#loop("heartbeat", { everyMs, drain, runOnce: renew });
-  }
-
-  #run(name: LoopName, everyMs: number, runOnce: () => Promise<boolean>): void {
-    this.#loops.push(this.#loop(name, { everyMs, drain: this.#drain.signal, runOnce }));
-  }
-
-  /** Repeats work that one replica does for all, while it is the duty of this one. */
-  #keepHouse(name: Housekeeping, everyMs: number, runOnce: () => Promise<boolean>): void {
-    const { fleet } = this.#options;
-    this.#run(name, everyMs, async () => fleet.isHousekeeper && runOnce());
-  }
 
   renewLeasesIfLate(): Promise<void> {
     return this.#leases.renewIfLate();
@@ -241,8 +198,7 @@ export class Engine {
 
   /** Reports new work: a batch was created, or a file was deleted. */
   nudge(): void {
-    this.#nudges.intake.now();
-    this.#nudges.sweep.now();
+    this.#loops.nudge("derive", "intake", "sweep");
   }
 
   /** Reports chunks that another process has made, or that may be claimed again. */
@@ -255,11 +211,13 @@ export class Engine {
    * each new batch.
    */
   nudgeStopping(): void {
-    this.#nudges.heartbeat.now();
+    this.#renewals.nudge("heartbeat");
+    this.#scheduler.claiming?.then(
+      () => this.#renewals.nudge("heartbeat"),
+      () => {},
+    );
     this.#scheduler.recheck();
-    this.#nudges.expiry.now();
-    this.#nudges.finalize.now();
-    this.#nudges.sweep.now();
+    this.#loops.nudge("expiry", "finalize", "sweep");
   }
 
   /**
@@ -267,8 +225,10 @@ export class Engine {
    * of a pause by a nudge, or from their heartbeat.
    */
   async pauseRuns(): Promise<void> {
+    // The loop of the scheduler logs a claim that fails.
+    await this.#scheduler.claiming?.catch(() => {});
     // The heartbeat logs a failure when it tries again.
-    await this.#leases.renew().catch(() => this.#nudges.heartbeat.now());
+    await this.#leases.renew().catch(() => this.#renewals.nudge("heartbeat"));
     this.#scheduler.recheck();
   }
 
@@ -297,13 +257,18 @@ export class Engine {
     return this.#view.report();
   }
 
+  /** Lists the targets of all replicas. */
+  replicas(): readonly ReplicaTargets[] {
+    return this.#view.replicas();
+  }
+
   /** Finds what is predicted for these batches. */
   forecastsFor(batches: readonly Batch[]): Promise<ReadonlyMap<BatchId, Forecast>> {
     return this.#view.forecastsFor(batches);
   }
 
   get isDraining(): boolean {
-    return this.#drain.signal.aborted;
+    return this.#loops.isDraining;
   }
 
   /** Takes no new work; requests in flight may end within `graceMs`. Resolves when nothing runs. */
@@ -314,34 +279,14 @@ export class Engine {
 
   /** Ends the renewals. The engine must be drained, and no upload may be under way. */
   async close(): Promise<void> {
-    this.#closing.abort();
-    await this.#heartbeat;
+    this.#renewals.drain();
+    await this.#renewals.settled();
   }
 
   async #startDrain(graceMs: number): Promise<void> {
-    this.#drain.abort();
+    this.#loops.drain();
     this.#leases.drain(graceMs);
-    await Promise.all(this.#loops);
-    await Promise.all(this.#sideBySides.map((each) => each.settled()));
+    await this.#loops.settled();
     await this.#scheduler.settled();
-  }
-
-  #sideBySide(name: "intake" | "finalize", claim: () => Promise<Work | null>): SideBySide {
-    const { log } = this.#options;
-    const onFailed = (err: unknown) => log.error({ loop: name, err }, "loop.pass_failed");
-    const works = new SideBySide({
-      ...{ limit: SIDE_BY_SIDE, claim, onFailed },
-      nudge: this.#nudges[name],
-    });
-    this.#sideBySides.push(works);
-    return works;
-  }
-
-  #loop(
-    name: LoopName,
-    options: Pick<LoopOptions, "everyMs" | "drain" | "runOnce">,
-  ): Promise<void> {
-    const { clock, log } = this.#options;
-    return loop({ ...options, name, nudge: this.#nudges[name], clock, log });
   }
 }

@@ -12,30 +12,34 @@
  * results. The finalizer waits for a full disk or a locked database, however long that takes.
  */
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
+import { addFailures, type FailureGroup } from "../batch/failures.ts";
 import type { RulesOf } from "../batch/project.ts";
+import { failureIn } from "../batch/row-failure.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
-import type { Announcement } from "../store/deliveries.ts";
 import type { BatchResult, IncompleteChunk, ResultFiles } from "../store/finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
+import type { Announcement } from "../store/webhook-deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Attributes, Tracing } from "../telemetry/tracing.ts";
 import { runStep } from "./batch-run.ts";
+import { withDuplicates } from "./duplicate-rows.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
-import { Merge } from "./merge.ts";
+import { Merge, NO_SUCH_BLOB } from "./merge.ts";
 import { KeptRows } from "./merged-lines.ts";
+import { ResultSummaries, type ResultSummaryDeps } from "./result-summary.ts";
 import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
 import type { Work } from "./side-by-side.ts";
 
 /** The lifetime of result files, 30 days, unless the client chose otherwise. */
 const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
 
-export interface FinalizerDeps {
+export interface FinalizerDeps extends ResultSummaryDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
@@ -52,8 +56,6 @@ export interface FinalizerDeps {
   readonly onReopened: () => void;
 }
 
-/** The key of an input whose row was deleted. Its bytes are deleted too. */
-const NO_SUCH_BLOB = "files/none";
 /** The wait before results that could not be published are tried again. */
 const COMMIT_RETRY_MS = 1_000;
 
@@ -141,6 +143,15 @@ async function announceEnd(
   };
 }
 
+/** Counts the failures of rows. */
+class RowFailures {
+  groups: readonly FailureGroup[] = [];
+
+  add(row: Buffer): void {
+    this.groups = addFailures(this.groups, [{ ...failureIn(row).failure, count: 1 }]);
+  }
+}
+
 type Results = Omit<BatchResult, "announcements">;
 
 interface ToWrite extends ClaimedBatch {
@@ -154,7 +165,7 @@ async function writeResults(
   deps: FinalizerDeps,
 ): Promise<Results | null> {
   const { store, blobs, clock } = deps;
-  const { batch, lease, ids } = toWrite;
+  const { batch, lease, ids, input } = toWrite;
   const output = new ResultWriter(blobs, ids.output);
   const error = new ResultWriter(blobs, ids.error);
   const { merge, canSendAgain } = mergeOf(toWrite, deps);
@@ -162,18 +173,29 @@ async function writeResults(
   const writeKept = async (before: number) => {
     if (kept === null) return;
     const writer = kept.kind === "output" ? output : error;
-    for await (const row of kept.before(before)) await writer.write(row);
+    for await (const row of kept.before(before)) {
+      await summaries.add(kept.kind, row, null);
+      await writer.write(row);
+    }
   };
+  const summaries = new ResultSummaries();
   const counts = { completed: 0, failed: 0 };
+  const failures = new RowFailures();
   try {
-    for await (const rows of merge.rows(await store.listChunkJournals(batch.id))) {
+    const merged = merge.rows(await store.listChunkJournals(batch.id));
+    for await (const rows of withDuplicates(merged, batch, { store, blobs, input })) {
       if (run.stop.aborted) break;
       // The rows are not needed any more; the pass goes on to find all damage.
       if (canSendAgain && merge.incomplete.length > 0) continue;
-      for (const { kind, bytes, lineNumber } of rows) {
+      for (const { kind, bytes, lineNumber, isDuplicate, names } of rows) {
         if (kept !== null) await writeKept(lineNumber);
         if (kind !== "not_run") counts[kind]++;
-        const room = (kind === "completed" ? output : error).write(bytes);
+        // Failures of lines that were sent are in the journal.
+        if (isDuplicate && kind === "failed") failures.add(bytes);
+        const file = kind === "completed" ? "output" : "error";
+        const added = summaries.add(file, bytes, names ?? null);
+        if (added !== null) await added;
+        const room = (file === "output" ? output : error).write(bytes);
         if (room !== null) await room;
       }
     }
@@ -185,10 +207,15 @@ async function writeResults(
     await writeKept(Number.POSITIVE_INFINITY);
     const nowMs = clock.nowMs();
     const life = { nowMs, lifetimeSeconds: lifetimeOf(batch, deps.rulesOf) };
-    return {
+    const files = {
       output: await output.finish((blob) => resultFile(batch, "output", { ...blob, ...life })),
       error: await error.finish((blob) => resultFile(batch, "error", { ...blob, ...life })),
+    };
+    return {
+      ...files,
       counts,
+      summary: await summaries.finish(batch, files, deps),
+      failures: failures.groups,
       lostBlobKeys: merge.incomplete.flatMap(({ lostBlobKeys }) => lostBlobKeys),
     };
   } catch (cause) {

@@ -8,27 +8,42 @@
  * in the result file behind the last line.
  */
 import type { Batch } from "../batch/batch.ts";
-import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
+import {
+  type FinishedLine,
+  type FinishedLinesQuery,
+  ResultFileDeleted,
+} from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { ChunkJournal } from "../store/finalizing.ts";
 import type { Store } from "../store/store.ts";
-import { Merge, streamsOf } from "./merge.ts";
+import { JournalOver, type JournalWindow, journalWindows } from "./journal-windows.ts";
+import { Merge, NO_SUCH_BLOB, type Row } from "./merge.ts";
 import { keptKind, keptRows } from "./merged-lines.ts";
 import { inLineOrder, resultRows } from "./result-rows.ts";
 
-interface FinishedLinesDeps {
-  readonly store: Pick<Store, "findBatch" | "findFile" | "findMergedResults" | "listChunkJournals">;
+export interface FinishedLinesDeps {
+  readonly store: Pick<
+    Store,
+    | "findBatch"
+    | "findFile"
+    | "findInput"
+    | "findJournalStart"
+    | "findMergedResults"
+    | "listJournalPage"
+  >;
   readonly blobs: Blobs;
 }
 
 /** The limit for the rows of one reader, of which there may be some. */
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
 
-/** Yields the finished lines of `kind`. Ends at once for a batch that was deleted. */
+/**
+ * Yields the finished lines of `kind`. Ends at once for a batch that was deleted. Throws {@link ResultFileDeleted} for an ended
+ * batch without its file.
+ */
 export async function* finishedLines(
   batch: Batch,
-  { kind, afterLine, endsAtGap = false }: FinishedLinesQuery,
+  { kind, afterLine, ...options }: FinishedLinesQuery,
   deps: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
   let last = afterLine;
@@ -37,7 +52,7 @@ export async function* finishedLines(
   for (let isRetry = false; current !== null; isRetry = true) {
     const source = isFinal(current.status)
       ? linesOfFile(current, { kind, afterLine: last }, deps)
-      : linesSoFar(current, { kind, afterLine: last, endsAtGap, toleratesLoss: isRetry }, deps);
+      : linesSoFar(current, { kind, afterLine: last, ...options, toleratesLoss: isRetry }, deps);
     try {
       for await (const line of source) {
         if (line.number <= last) continue;
@@ -46,7 +61,7 @@ export async function* finishedLines(
       }
       return;
     } catch (error) {
-      if (!(error instanceof SegmentLost)) throw error;
+      if (!(error instanceof SegmentLost || error instanceof JournalOver)) throw error;
       current = await deps.store.findBatch(current);
     }
   }
@@ -72,14 +87,13 @@ async function* linesSoFar(
   if (batch.inProgressAtMs === null) return;
   const gap = { line: Number.POSITIVE_INFINITY };
   const own = linesOfJournal(batch, { ...query, gap }, deps);
-  if (keptKind(batch) !== query.kind) {
-    yield* own;
-    return;
-  }
-  for await (const line of inLineOrder(own, keptRows(batch, query.afterLine, deps))) {
-    if (line.number > gap.line) return;
+  const isMixed = keptKind(batch) === query.kind;
+  const lines = isMixed ? inLineOrder(own, keptRows(batch, query.afterLine, deps)) : own;
+  for await (const line of lines) {
+    if (line.number > gap.line) break;
     yield line;
   }
+  if (gap.line !== Number.POSITIVE_INFINITY) query.onGap?.(gap.line);
 }
 
 async function* linesOfJournal(
@@ -87,11 +101,42 @@ async function* linesOfJournal(
   { kind, afterLine, endsAtGap = false, toleratesLoss, gap }: JournalQuery & { readonly gap: Gap },
   { store, blobs }: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
-  const journals = withoutChunksBefore(afterLine, await store.listChunkJournals(batch.id));
+  const wanted = kind === "output" ? "completed" : "failed";
+  const firstOpenLine = endsAtGap ? firstDuplicateAfter(batch, afterLine) : null;
+  if (firstOpenLine !== null) gap.line = firstOpenLine;
+  const inputBlobKey = endsAtGap ? (await store.findInput(batch))?.blobKey : undefined;
+  // Only a reader of all records sees a gap.
+  const part = endsAtGap ? "all" : wanted;
+  const windows = journalWindows(batch, { afterLine, part, store });
+  const rows = rowsIn(windows, { batch, inputBlobKey, endsAtGap, toleratesLoss, blobs });
+  for await (const group of rows) {
+    for (const row of group) {
+      const isOpen = firstOpenLine !== null && row.lineNumber > firstOpenLine;
+      if (isOpen || row.kind === "not_run") {
+        gap.line = Math.min(gap.line, row.lineNumber);
+        return;
+      }
+      if (row.kind === wanted) yield { number: row.lineNumber, row: row.bytes };
+    }
+  }
+}
+
+interface RowsOptions extends Pick<JournalQuery, "endsAtGap" | "toleratesLoss"> {
+  readonly batch: Batch;
+  /** Only the lines before a gap are found in the input. */
+  readonly inputBlobKey: string | undefined;
+  readonly blobs: Blobs;
+}
+
+/** Merges one window after the other. */
+async function* rowsIn(
+  windows: AsyncGenerator<JournalWindow>,
+  { batch, inputBlobKey = NO_SUCH_BLOB, endsAtGap = false, toleratesLoss, blobs }: RowsOptions,
+): AsyncGenerator<readonly Row[]> {
   let isLost = false;
   const merge = new Merge({
     blobs,
-    inputBlobKey: `files/${batch.inputFileId}`,
+    inputBlobKey,
     stopReason: batch.stopReason,
     left: endsAtGap ? "end" : "omitted",
     isLastTry: false,
@@ -100,30 +145,24 @@ async function* linesOfJournal(
       isLost = true;
     },
   });
-  const wanted = kind === "output" ? "completed" : "failed";
-  for await (const rows of merge.rows(journals)) {
-    for (const row of rows) {
-      if (row.kind === "not_run") {
-        gap.line = row.lineNumber;
-        return;
-      }
-      if (row.kind === wanted) yield { number: row.lineNumber, row: row.bytes };
+  for await (const { journals, endLine } of windows) {
+    for await (const rows of merge.rows(journals)) {
+      if (isLost && !toleratesLoss) throw new SegmentLost();
+      const own = rows.filter(({ lineNumber }) => lineNumber < endLine);
+      if (own.length > 0) yield own;
+      if (own.length < rows.length) break;
     }
     if (isLost && !toleratesLoss) throw new SegmentLost();
   }
-  if (isLost && !toleratesLoss) throw new SegmentLost();
 }
 
-/** Leaves out the chunks whose lines all come before. */
-function withoutChunksBefore(
-  afterLine: number,
-  journals: readonly ChunkJournal[],
-): readonly ChunkJournal[] {
-  const firstLineOf = ({ chunk }: ChunkJournal) => chunk.extents[0]?.firstLine ?? 0;
-  return streamsOf(journals).flatMap((stream) => {
-    const next = stream.findIndex((journal) => firstLineOf(journal) > afterLine);
-    return stream.slice(next === -1 ? -1 : Math.max(0, next - 1));
-  });
+/**
+ * Returns the first line after `afterLine` that may get its row only at the end, because its body came before. Only the first of
+ * all such lines is known.
+ */
+function firstDuplicateAfter({ deduplicated }: Batch, afterLine: number): number | null {
+  const firstLine = deduplicated?.firstLine ?? null;
+  return firstLine === null ? null : Math.max(firstLine, afterLine);
 }
 
 async function* linesOfFile(
@@ -133,5 +172,6 @@ async function* linesOfFile(
 ): AsyncGenerator<FinishedLine> {
   const id = kind === "output" ? batch.outputFileId : batch.errorFileId;
   const file = id === null ? null : await store.findFile({ project: batch.project, id });
+  if (id !== null && file === null) throw new ResultFileDeleted();
   yield* resultRows(file, { blobs, afterLine });
 }

@@ -27,6 +27,9 @@ interface FleetViewDeps {
   readonly canKeepAnswers: () => boolean;
 }
 
+/** The targets of one replica. */
+export type ReplicaTargets = Pick<ReplicaReport, "isWorker" | "targets">;
+
 const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
 
 export class FleetView {
@@ -48,6 +51,12 @@ export class FleetView {
       })),
       commonFailures: commonFailures.list(),
     };
+  }
+
+  /** Lists the targets of all replicas: of this one as they are now, of the others as of their last renewal. */
+  replicas(): readonly ReplicaTargets[] {
+    const { isWorker, upstreams, fleet } = this.#deps;
+    return [{ isWorker, targets: upstreams.report(fleet.nowMs) }, ...fleet.peers];
   }
 
   /** Finds the routes of a model at all replicas that run batches. */

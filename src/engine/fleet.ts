@@ -1,10 +1,7 @@
 /**
  * What this process knows of the other replicas, as of its last renewal (`capacity-sharing.ts`): their reports, whether
- * the housekeeping is its duty, and what time it is in the store.
- *
- * The housekeeping is work that one replica does for all: it ends windows, removes what is no longer needed, forecasts
- * the open batches, and measures the open work. Two replicas may believe for a moment that it is theirs, after a pause
- * of one of them. So each step of it must be safe to do twice.
+ * the housekeeping is its duty, and what time it is in the store. All of
+ * it is some seconds old, so it must never decide alone whether something may be written.
  */
 import type { Clock } from "../clock.ts";
 import type { RenewedReplica } from "../store/replicas.ts";
@@ -17,6 +14,7 @@ export interface KnownPeer extends ReplicaReport {
 
 export class Fleet {
   readonly #clock: Clock;
+  #peers: readonly KnownPeer[] = [];
   #workers: readonly KnownPeer[] = [];
   #isHousekeeper = false;
   /** The clock of the store, less the clock of this machine. */
@@ -25,6 +23,11 @@ export class Fleet {
 
   constructor(clock: Clock) {
     this.#clock = clock;
+  }
+
+  /** The other replicas whose reports are known. */
+  get peers(): readonly KnownPeer[] {
+    return this.#peers;
   }
 
   /** The other replicas that run batches. */
@@ -49,10 +52,11 @@ export class Fleet {
 
   renewed({ peers, isHousekeeper, nowMs }: Omit<RenewedReplica, "shares">): void {
     const isNew = isHousekeeper && !this.#isHousekeeper;
-    this.#workers = peers.flatMap(({ owner, report: text }) => {
+    this.#peers = peers.flatMap(({ owner, report: text }) => {
       const report = decodeReport(text);
-      return report?.isWorker === true ? [{ owner, ...report }] : [];
+      return report === null ? [] : [{ owner, ...report }];
     });
+    this.#workers = this.#peers.filter(({ isWorker }) => isWorker);
     this.#isHousekeeper = isHousekeeper;
     this.#storeAheadMs = nowMs - this.#clock.nowMs();
     if (isNew) this.#onDuty();

@@ -4,13 +4,18 @@
  * It must keep no line: memory holds the custom ids, the plan and the first `MAX_FAULTS` faults. `intake.ts` reads the
  * bytes and records the verdict.
  */
-import type { Batch, Fault, LineMark } from "../batch/batch.ts";
+import type { Batch, Duplicates, Fault, LineMark, StoredFile } from "../batch/batch.ts";
 import type { FaultCode } from "../batch/codes.ts";
+import { EqualBodies } from "../batch/equal-bodies.ts";
 import { FileCheck, type FileLimits } from "../batch/file-check.ts";
+import type { Extent } from "../batch/json.ts";
 import type { ParsedLine } from "../batch/line.ts";
 import type { LineFault } from "../batch/line-check.ts";
+import { NameCounter } from "../batch/name-counter.ts";
+import { Parameters } from "../batch/parameters.ts";
 import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import { type PriceRule, priceFor } from "../batch/price.ts";
+import type { InputSummary } from "../batch/run-summary.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -19,7 +24,7 @@ import { parsedLine } from "./parsed-line.ts";
 import type { ServedModels } from "./served-models.ts";
 
 /** The number of faults that a failed batch lists. */
-const MAX_FAULTS = 100;
+export const MAX_FAULTS = 100;
 
 export interface IntakeLimits extends FileLimits {
   readonly chunk: ChunkLimits;
@@ -47,6 +52,7 @@ interface Rules {
   /** Whether a line, by its place from 0, runs before the batch pauses; null when it does not pause by itself. */
   readonly isSampled: ((place: number) => boolean) | null;
   readonly prices: readonly PriceRule[];
+  readonly input: StoredFile;
 }
 
 const unpriced = (model: string, line: number): Fault => ({
@@ -70,9 +76,17 @@ export class InputReading {
   /** Null for a batch without a budget, which needs no price. */
   readonly #prices: readonly PriceRule[] | null;
   #estimatedTokens = 0;
+  readonly #input: StoredFile;
+  readonly #models = new NameCounter();
+  readonly #parameters = new Parameters();
+  /** Null for a batch that sends every line. */
+  readonly #bodies: EqualBodies | null;
+  #duplicates: Duplicates = { lineCount: 0, firstLine: null };
 
-  constructor(batch: Batch, { limits, models, defaultModel, isSampled, prices }: Rules) {
+  constructor(batch: Batch, { limits, models, defaultModel, isSampled, prices, input }: Rules) {
+    this.#input = input;
     this.#isSampled = isSampled;
+    this.#bodies = batch.deduplicated === null ? null : new EqualBodies();
     this.#givenMarks = batch.source?.merge == null ? null : batch.lineMarks;
     this.#prices = batch.budget === null ? null : prices;
     this.#defaultModel = batch.defaultModel ?? defaultModel;
@@ -102,9 +116,33 @@ export class InputReading {
   }
 
   #add(line: SplitLine, bytes: Buffer, parsed: ParsedLine | null): void {
+    const fault = this.#check.findFault(bytes, parsed);
     const body = parsed?.body ?? null;
+    if (fault === null && body !== null && this.#isDuplicate(line, bytes, body)) {
+      this.#summarize(bytes, parsed);
+      return;
+    }
     if (body !== null) this.#estimatedTokens += estimateInputTokens(body.end - body.start);
-    this.#judge(line, this.#check.findFault(bytes, parsed));
+    this.#judge(line, fault);
+    this.#summarize(bytes, parsed);
+  }
+
+  #summarize(bytes: Buffer, parsed: ParsedLine | null): void {
+    if (this.#faults.length > 0 || parsed === null) return;
+    this.#models.add(this.#check.latestModel?.name ?? "");
+    this.#parameters.add(bytes, parsed);
+  }
+
+  /** Leaves a line out of all chunks when its body came before. Its row is made of the row of that line. */
+  #isDuplicate({ number, start }: SplitLine, bytes: Buffer, body: Extent): boolean {
+    const shifted = number + this.#shift;
+    if (this.#bodies === null || this.#bodies.firstWith(bytes, body, shifted) === null) {
+      return false;
+    }
+    const { lineCount, firstLine } = this.#duplicates;
+    this.#duplicates = { lineCount: lineCount + 1, firstLine: firstLine ?? shifted };
+    this.#planner.passOver({ number: shifted, start });
+    return true;
   }
 
   #judge(line: SplitLine, fault: LineFault | null): void {
@@ -125,9 +163,20 @@ export class InputReading {
       ...{ model, defaultModel: this.#defaultModel, total, ...planned },
       estimatedTokens: this.#estimatedTokens,
       lineMarks: this.#givenMarks ?? planned.lineMarks,
+      duplicates: this.#duplicates,
       sampleChunkCount: this.#isSampled === null ? null : sampleChunkCount,
+      summary: this.#summary(total),
     };
     return { ok: true, plan };
+  }
+
+  #summary(lines: number): InputSummary {
+    const { filename, bytes, sha256, copiedFrom = null } = this.#input;
+    return {
+      ...{ filename, bytes, sha256, lines, copiedFrom },
+      models: this.#models.finish(),
+      parameters: this.#parameters.finish(),
+    };
   }
 
   #plan(line: SplitLine): void {

@@ -6,7 +6,7 @@
  * batch was cancelled, or its lease was lost, during the read.
  */
 
-import type { Batch, StoredFile } from "../batch/batch.ts";
+import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
 import { fileTooLarge } from "../batch/file-check.ts";
 import { servedBy } from "../batch/file-models.ts";
 import { modelNotFound } from "../batch/line-check.ts";
@@ -18,11 +18,11 @@ import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
-import type { Announcement } from "../store/deliveries.ts";
 import type { ClaimedBatch } from "../store/leases.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { Store } from "../store/store.ts";
 import type { BatchPlan } from "../store/validation.ts";
+import type { Announcement } from "../store/webhook-deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Attributes, Tracing } from "../telemetry/tracing.ts";
@@ -97,15 +97,17 @@ function describe(verdict: Verdict | null): Attributes {
 }
 
 async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps): Promise<void> {
-  const { store, clock, log, metrics, announcementsFor, onFinal } = deps;
-  const { lease, batch } = claimed;
   const started = verdict.ok ? await start(claimed, verdict.plan, deps) : verdict;
-  if (typeof started === "boolean") {
-    if (!started) return;
-    metrics.leaseChanged("batch", "closed");
-    return;
-  }
-  const { faults } = started;
+  if (typeof started !== "boolean") await failBatch(claimed, started.faults, deps);
+  else if (started) deps.metrics.leaseChanged("batch", "closed");
+}
+
+/** Ends a batch whose input is not accepted. */
+export async function failBatch(
+  { lease, batch }: Pick<ClaimedBatch, "lease" | "batch">,
+  faults: readonly Fault[],
+  { store, clock, log, metrics, announcementsFor, onFinal }: IntakeDeps,
+): Promise<void> {
   const failure = { faults, announcements: announcementsFor(batch) };
   const isRecorded = await store.failBatchIfLeased(lease, failure);
   if (!isRecorded) return;
@@ -159,7 +161,7 @@ async function judge(
   };
   try {
     const isSampled = await sampledLines(batch.sample, read);
-    const known = { limits, models, isSampled, prices: deps.prices() };
+    const known = { limits, models, isSampled, prices: deps.prices(), input };
     const rules = { ...known, defaultModel: deps.defaultModel() };
     const reading = new InputReading(batch, rules);
     const isRead = batch.source?.merge

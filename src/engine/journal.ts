@@ -1,28 +1,5 @@
-/**
- * Writes the journal, the only truth about which lines have been answered.
- *
- * The journal is append-only: it holds the outcomes of one chunk, in immutable segments. Records gather in memory and
- * are flushed together. A flush writes the segment blob first. Then one commit, guarded by the lease, writes its row
- * and adds its counts. A segment exists if and only if its row exists, so a crash between the two leaves garbage,
- * never half a segment. A line whose record was flushed survives `kill -9`; any other line may be sent again.
- *
- * A crash repeats the lines whose records wait in memory, and each flush costs some syncs. A flush therefore begins
- * once there are `flushLines` records and the flush before it began `minIntervalMs` ago. Where the disk is slow, the
- * interval grows so that the disk stays idle for most of the time. Fewer records wait for `flushMs`; more than
- * `flushBytes` wait for nothing.
- *
- * A flush that fails (a full disk, a store that is away) is tried again for as long as the run lives. Meanwhile no
- * other chunk may start, and `append` waits once `maxUnflushedBytes` have gathered.
- */
-import type { Usage } from "../batch/batch.ts";
-import { NO_USAGE } from "../batch/batch.ts";
-import { addFailures, type FailureGroup, type LineFailure } from "../batch/failures.ts";
-import { addAnswer } from "../batch/model-usage.ts";
-import { type Consumption, NO_CONSUMPTION } from "../batch/price.ts";
-import { addUsage } from "../batch/usage.ts";
 import type { Blobs, WriteHints } from "../blobs/blobs.ts";
 import { type Cancel, type Clock, sleep } from "../clock.ts";
-import type { Room } from "../resources/memory-budget.ts";
 import type { SegmentEntry } from "../store/chunks.ts";
 import type { ChunkLease } from "../store/leases.ts";
 import { segmentKey } from "../store/segment-key.ts";
@@ -30,30 +7,9 @@ import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { LineLabels, Metrics } from "../telemetry/metrics.ts";
 import { isRefusal } from "./failure.ts";
+import { type JournalRecord, PendingRecords } from "./pending-records.ts";
 import type { Pricing } from "./pricing.ts";
-import { crc32Of, recordHeader } from "./segment.ts";
-
-export interface JournalRecord {
-  readonly lineNumber: number;
-  /** Whether the row belongs in the output file or, when false, in the error file. */
-  readonly succeeded: boolean;
-  /** The group of a line that failed. */
-  readonly failure?: LineFailure | undefined;
-  /** The finished row, newline included, in pieces. */
-  readonly row: readonly Buffer[];
-  /** The memory that the answer holds, released when the record is written or discarded. */
-  readonly room?: Room | undefined;
-  /** The callback for a record that is durable. */
-  readonly onDurable?: (() => void) | undefined;
-  /** What the answer is paid for; null for a row without one, or of an error. */
-  readonly answer: PaidAnswer | null;
-}
-
-export interface PaidAnswer {
-  /** The model as the client named it. */
-  readonly model: string;
-  readonly usage: Usage;
-}
+import { crc32Of } from "./segment.ts";
 
 export interface JournalLimits {
   /** The longest wait of a record for its flush to begin, unless the flush before takes longer. */
@@ -98,32 +54,6 @@ export interface JournalOptions {
   readonly giveUp: AbortSignal;
 }
 
-interface Pending {
-  /** The memory that the answers hold. */
-  rooms: Room[];
-  onDurable: (() => void)[];
-  parts: Buffer[];
-  bytes: number;
-  completed: number;
-  failed: number;
-  usage: Usage;
-  failures: readonly FailureGroup[];
-  /** What the answers took, by model. */
-  consumption: Map<string, Consumption>;
-}
-
-const nothingPending = (): Pending => ({
-  rooms: [],
-  onDurable: [],
-  parts: [],
-  bytes: 0,
-  completed: 0,
-  failed: 0,
-  usage: NO_USAGE,
-  failures: [],
-  consumption: new Map(),
-});
-
 /** A segment whose blob is stored, and whose row is to follow. */
 interface Written {
   readonly entry: SegmentEntry;
@@ -135,7 +65,7 @@ const INTERVAL_PER_FLUSH_TIME = 4;
 
 export class Journal {
   readonly #options: JournalOptions;
-  #pending = nothingPending();
+  #pending = new PendingRecords();
   #segmentCount = 0;
   /** Cancels the flush that is due next. */
   #cancelFlush: Cancel | null = null;
@@ -159,30 +89,12 @@ export class Journal {
   append(record: JournalRecord): Promise<void> | null {
     const { limits } = this.#options;
     const pending = this.#pending;
-    const rowBytes = record.row.reduce((sum, piece) => sum + piece.length, 0);
-    const header = recordHeader(record, rowBytes);
-    if (record.room !== undefined) pending.rooms.push(record.room);
-    if (record.onDurable !== undefined) pending.onDurable.push(record.onDurable);
-    pending.parts.push(header, ...record.row);
-    pending.bytes += header.length + rowBytes;
-    if (record.answer !== null) this.#countAnswer(record.answer);
-    if (record.succeeded) pending.completed++;
-    else pending.failed++;
-    if (record.failure !== undefined) {
-      pending.failures = addFailures(pending.failures, [{ ...record.failure, count: 1 }]);
-    }
+    pending.add(record);
     if (pending.bytes >= limits.flushBytes) void this.flush();
-    else if (pending.completed + pending.failed === limits.flushLines) {
+    else if (pending.lineCount === limits.flushLines) {
       this.#flushAfter(this.#restMs());
     } else if (this.#cancelFlush === null) this.#flushAfter(limits.flushMs);
     return pending.bytes < limits.maxUnflushedBytes ? null : this.#flushed;
-  }
-
-  #countAnswer({ model, usage }: PaidAnswer): void {
-    const pending = this.#pending;
-    pending.usage = addUsage(pending.usage, usage);
-    const sum = pending.consumption.get(model) ?? NO_CONSUMPTION;
-    pending.consumption.set(model, addAnswer(sum, usage));
   }
 
   /** Makes all records so far durable. Never rejects. */
@@ -224,18 +136,14 @@ export class Journal {
   discard(): void {
     this.#isOver = true;
     this.#cancelFlush?.();
-    this.#discardPending();
+    this.#takePending().release();
   }
 
   /** Takes the records that gathered, and leaves none. */
-  #takePending(): Pending {
+  #takePending(): PendingRecords {
     const pending = this.#pending;
-    this.#pending = nothingPending();
+    this.#pending = new PendingRecords();
     return pending;
-  }
-
-  #discardPending(): void {
-    for (const room of this.#takePending().rooms) room.release();
   }
 
   #recordFlushed({ entry, onDurable }: Written): void {
@@ -263,22 +171,25 @@ export class Journal {
   async #writeBlob(): Promise<Written | null> {
     this.#cancelFlush?.();
     this.#cancelFlush = null;
-    if (this.#isOver) this.#discardPending();
+    if (this.#isOver) this.#takePending().release();
     if (this.#pending.bytes === 0) return null;
     const { blobs, lease, clock, pricing, labels } = this.#options;
     this.#flushBeganAtMs = clock.elapsedMs();
-    const { rooms, onDurable, parts, bytes, consumption, ...results } = this.#takePending();
+    const pending = this.#takePending();
+    const { onDurable, bytes, completed, failed, usage, failures, latencyCounts } = pending;
+    const parts = pending.finish();
     const paid = { project: labels.project, atMs: clock.nowMs() };
-    const modelUsage = pricing.count(consumption, paid);
+    const modelUsage = pricing.count(pending.consumption, paid);
     const blobKey = segmentKey(lease, this.#segmentCount++);
     const isStored = await this.#persist(async () => {
       await blobs.putBytes(blobKey, parts);
       return true;
     });
-    for (const room of rooms) room.release();
+    pending.release();
     if (!isStored) return null;
     const crc32 = await crc32Of(parts);
-    return { entry: { blobKey, bytes, crc32, ...results, modelUsage }, onDurable };
+    const results = { completed, failed, usage, failures, latencyCounts, modelUsage };
+    return { entry: { blobKey, bytes, crc32, ...results }, onDurable };
   }
 
   /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */

@@ -8,6 +8,7 @@
  * still in flight could be recorded.
  */
 import type { BatchId } from "../batch/batch.ts";
+import type { Decimal } from "../batch/price.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../store/leases.ts";
@@ -16,6 +17,11 @@ import type { Metrics } from "../telemetry/metrics.ts";
 
 /** A renewal that fails twice must not cost a lease. */
 const RENEWALS_IN_TTL = 3;
+/**
+ * The longest time between two renewals, however long the leases are. Where nudges do not arrive, runs learn of a pause, a
+ * cancel or a delete with a renewal, and they are to learn of it within ten seconds.
+ */
+const MAX_HEARTBEAT_MS = 7_500;
 
 /**
  * The reason for which a run ends early: the process drains, the batch ends or is paused, its lines take another
@@ -83,8 +89,8 @@ interface Held<L> {
 }
 
 interface HeldChunk extends Held<ChunkLease> {
-  /** Whether the run knows of a budget of its batch. */
-  readonly hasBudget: boolean;
+  /** The budget of its batch that the run knows. */
+  readonly budget: Decimal | null;
 }
 
 export interface LeaseOptions {
@@ -113,7 +119,7 @@ const NOTHING_RENEWED: Renewal = {
   lostChunks: [],
   stopping: [],
   paused: [],
-  budgeted: [],
+  budgets: [],
 };
 
 export class Leases {
@@ -131,7 +137,7 @@ export class Leases {
 
   /** The time between two renewals. */
   get heartbeatMs(): number {
-    return this.#options.leaseTtlMs / RENEWALS_IN_TTL;
+    return Math.min(this.#options.leaseTtlMs / RENEWALS_IN_TTL, MAX_HEARTBEAT_MS);
   }
 
   /** Makes a bid for work in this process's name. */
@@ -164,10 +170,10 @@ export class Leases {
     return run;
   }
 
-  holdChunk(lease: ChunkLease, { hasBudget } = { hasBudget: false }): Run {
+  holdChunk(lease: ChunkLease, budget: Decimal | null = null): Run {
     const run = this.#newRun();
     this.#chunks.get(chunkKey(lease))?.run.loseLease();
-    this.#chunks.set(chunkKey(lease), { lease, run, hasBudget });
+    this.#chunks.set(chunkKey(lease), { lease, run, budget });
     this.#options.metrics.leaseChanged("chunk", "claimed");
     return run;
   }
@@ -188,6 +194,11 @@ export class Leases {
     if (isSuperseded) return;
     held.run.finish();
     this.#chunks.delete(chunkKey(lease));
+  }
+
+  /** Lists the batches with chunks in this process. A batch may come several times. */
+  *runningBatches(): Generator<BatchId> {
+    for (const { lease } of this.#chunks.values()) yield lease.batchId;
   }
 
   /** Extends every lease; ends the runs whose lease is lost or whose batch is to stop or paused. */
@@ -213,12 +224,13 @@ export class Leases {
     }
     const stopping = new Set(renewal.stopping.map(({ batchId }) => batchId));
     const paused = new Set(renewal.paused);
-    const budgeted = new Set(renewal.budgeted);
-    for (const { lease, run, hasBudget } of chunks) {
+    const budgets = new Map(renewal.budgets.map(({ batchId, budget }) => [batchId, budget]));
+    for (const { lease, run, budget } of chunks) {
       if (stopping.has(lease.batchId)) run.end("batch", stopGraceMs, clock);
       if (paused.has(lease.batchId)) run.end("pause", null, clock);
-      // The chunk is claimed anew, with the budget that its batch has by now.
-      if (!hasBudget && budgeted.has(lease.batchId)) run.end("reroute", null, clock);
+      // The run may have reserved more than a new budget allows. The chunk is claimed anew, with the budget of now.
+      const current = budgets.get(lease.batchId);
+      if (current !== undefined && current !== budget) run.end("reroute", null, clock);
     }
   }
 

@@ -7,21 +7,15 @@
  */
 import type { Batch, LineMark, StoredFile } from "../batch/batch.ts";
 import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
-import type { FinishedLine, ResultKind } from "../batch/finished-line.ts";
+import { type FinishedLine, ResultFileDeleted, type ResultKind } from "../batch/finished-line.ts";
 import { rowParts } from "../batch/outcome.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
-import type { Store } from "../store/store.ts";
-import { finishedLines } from "./finished-lines.ts";
+import { type FinishedLinesDeps, finishedLines } from "./finished-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { inLineOrder } from "./result-rows.ts";
-
-interface LinePageDeps {
-  readonly store: Pick<Store, "findBatch" | "findFile" | "findMergedResults" | "listChunkJournals">;
-  readonly blobs: Blobs;
-}
 
 /** The bytes of a page. A page has one line at least. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
@@ -37,7 +31,7 @@ interface Row extends FinishedLine {
 export async function readLinePage(
   batch: Batch,
   query: LineQuery,
-  deps: LinePageDeps,
+  deps: FinishedLinesDeps,
 ): Promise<LinePage> {
   const page = new Page(query);
   if (batch.inProgressAtMs === null) return page.end(false);
@@ -61,11 +55,16 @@ export async function readLinePage(
 function rowsFor(
   batch: Batch,
   { status, afterLine }: LineQuery,
-  deps: LinePageDeps,
+  deps: FinishedLinesDeps,
 ): AsyncGenerator<Row> {
   async function* rowsOf(kind: ResultKind): AsyncGenerator<Row> {
-    for await (const line of finishedLines(batch, { kind, afterLine }, deps))
-      yield { ...line, kind };
+    try {
+      for await (const line of finishedLines(batch, { kind, afterLine }, deps))
+        yield { ...line, kind };
+    } catch (error) {
+      // The lines of the other file are still to be seen.
+      if (!(error instanceof ResultFileDeleted)) throw error;
+    }
   }
   if (status === "failed") return rowsOf("error");
   if (status === "succeeded") return rowsOf("output");

@@ -11,7 +11,7 @@
  * cannot be read any more. While the batch has time left, unreadable lines must not get a row. The merge then goes on
  * to the last chunk to find which lines have to be sent again, and reports them ({@link Merge.incomplete}).
  */
-import type { Chunk, StopReason } from "../batch/batch.ts";
+import type { AnswerNames, Chunk, StopReason } from "../batch/batch.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Segment } from "../store/chunks.ts";
@@ -20,6 +20,9 @@ import { findLeftLines, type LeftLine } from "./chunk-input.ts";
 import { ANSWER_LOST, unreadableLine } from "./failure.ts";
 import { ReadAhead } from "./read-ahead.ts";
 import { type RecordExtent, readSegment, type SegmentReading } from "./segment.ts";
+
+/** The key of an input whose row was deleted. Its bytes are deleted too. */
+export const NO_SUCH_BLOB = "files/none";
 
 /** The rows of one chunk are kept in memory up to this size. */
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
@@ -33,6 +36,12 @@ export interface Row {
   /** A `not_run` row stands in the error file, but is not counted as failed. */
   readonly kind: "completed" | "failed" | "not_run";
   readonly bytes: Buffer;
+  /** Whether the line was not sent, because its body came before. */
+  readonly isDuplicate?: true;
+  /** The names in the journal; null or left out where it has none, or where the row is not from it. */
+  readonly names?: AnswerNames | null;
+  /** The place in the journal; left out for a line without a record. */
+  readonly place?: { readonly blobKey: string; readonly start: number; readonly end: number };
 }
 
 export interface MergeOptions {
@@ -296,6 +305,12 @@ class ChunkRecords {
 }
 
 const rowOf = (
-  { lineNumber, succeeded }: Pick<RecordExtent, "lineNumber" | "succeeded">,
+  { lineNumber, succeeded, names, segment: { blobKey }, start, end }: IndexedRecord,
   bytes: Buffer,
-): Row => ({ lineNumber, kind: succeeded ? "completed" : "failed", bytes });
+): Row => ({
+  lineNumber,
+  kind: succeeded ? "completed" : "failed",
+  bytes,
+  names,
+  place: { blobKey, start, end },
+});

@@ -6,7 +6,7 @@
 import type { Batch } from "../batch/batch.ts";
 import type { FinishedLine, ResultKind } from "../batch/finished-line.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { SourceLines } from "../contract/batch.ts";
+import type { SourceLines } from "../contract/batch-extension.ts";
 import type { SourceStore } from "../store/sources.ts";
 import { inLineOrder, resultRows } from "./result-rows.ts";
 

@@ -9,6 +9,8 @@ import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
 import { NO_SPENDING, type Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
+import { answerTokensOf } from "../batch/token-estimate.ts";
+import type { Clock } from "../clock.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -44,6 +46,7 @@ interface SendingParts {
   readonly commonFailures: CommonFailures;
   /** Null where nothing bounds what the lines use. */
   readonly meter: SpendingMeter | null;
+  readonly clock: Pick<Clock, "elapsedMs">;
 }
 
 /**
@@ -58,6 +61,7 @@ export class Sending {
   readonly #commonFailures: CommonFailures;
   readonly #memory: MemoryBudget;
   readonly #meter: SpendingMeter | null;
+  readonly #clock: Pick<Clock, "elapsedMs">;
   /** The request kind of most of its lines: a chunk may hold lines for several names of one route. */
   readonly #kind: RequestKind;
   #underWayCount = 0;
@@ -69,7 +73,7 @@ export class Sending {
   failure: Error | null = null;
 
   constructor(chunkRun: ChunkRun, parts: SendingParts) {
-    const { journal, trace, log, memory, commonFailures, meter } = parts;
+    const { journal, trace, log, memory, commonFailures, meter, clock } = parts;
     this.#chunkRun = chunkRun;
     this.#journal = journal;
     this.#trace = trace;
@@ -77,6 +81,7 @@ export class Sending {
     this.#commonFailures = commonFailures;
     this.#memory = memory;
     this.#meter = meter;
+    this.#clock = clock;
     const { batch, chunk } = chunkRun.claimed;
     this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.model };
   }
@@ -191,13 +196,14 @@ export class Sending {
   async #send(line: ReadyLine, slot: Slot | null): Promise<void> {
     const { request, route, room, span } = line;
     let isKept = false;
+    const beganAtMs = this.#clock.elapsedMs();
     try {
       if (route === null) this.isAnyUnserved = true;
       const outcome = (await route?.send(request, this.#chunkRun.run, slot)) ?? INTERRUPTED;
       if (span !== NO_SPAN) span.end(endingOf(outcome));
       if (outcome.kind !== "interrupted") {
         isKept = true;
-        await this.#record(line, outcome);
+        await this.#record(line, outcome, this.#clock.elapsedMs() - beganAtMs);
       }
     } catch (cause) {
       this.#fail(cause);
@@ -211,13 +217,15 @@ export class Sending {
   }
 
   /** Records the outcome. The journal has the room of the answer from then on. */
-  #record(line: ReadyLine, outcome: FinalOutcome): Promise<void> | null {
+  #record(line: ReadyLine, outcome: FinalOutcome, latencyMs: number): Promise<void> | null {
     const { lineNumber, room, request } = line;
     const succeeded = isSuccess(outcome);
     this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(line, outcome);
     const isPaid = succeeded && outcome.kind === "answered";
-    const answer = isPaid ? { model: request.model, usage: outcome.usage } : null;
+    const answer = isPaid
+      ? { model: request.model, usage: outcome.usage, names: outcome.names }
+      : null;
     const { lease } = this.#chunkRun.claimed;
     this.recordedCount++;
     this.#chunkRun.onRecorded();
@@ -228,7 +236,7 @@ export class Sending {
     const failure = succeeded ? undefined : failureOf(outcome);
     const meter = this.#meter;
     const onDurable = meter === null ? undefined : () => meter.settle(line.estimate);
-    const record = { lineNumber, succeeded, failure, row, room, answer, onDurable };
+    const record = { lineNumber, succeeded, failure, row, room, answer, latencyMs, onDurable };
     this.#journalFull = this.#journal.append(record);
     return this.#journalFull;
   }
@@ -275,6 +283,7 @@ function requestOf({ bytes, parsed, traceparent, room }: SentLine, batch: Batch)
     model: model ?? "",
     isModelInBody,
     body: bodyOf(bytes, parsed),
+    answerTokens: answerTokensOf(parsed),
     deadlineAtMs: batch.expiresAtMs,
     room,
     traceparent,

@@ -15,12 +15,13 @@ import {
   type Spending,
   subtractSpending,
 } from "../batch/spending.ts";
-import { estimateUse } from "../batch/token-estimate.ts";
+import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
 import { boundsSpending } from "../store/spending.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
+import type { UpstreamRequest } from "../upstream/upstream.ts";
 import type { Run } from "./lease.ts";
 
 /** The pauses before a line that does not fit now asks again: each is twice the one before. */
@@ -66,8 +67,9 @@ export class SpendingMeter {
     this.#leftCount = metered.claimed.chunk.lineCount;
   }
 
-  estimate({ model, body }: { readonly model: string; readonly body: Buffer }): Spending {
-    const { inputTokens, answerTokens: outputTokens } = estimateUse(body);
+  estimate(request: Pick<UpstreamRequest, "model" | "body" | "answerTokens">): Spending {
+    const { model, body, answerTokens: outputTokens } = request;
+    const inputTokens = estimateInputTokens(body.length);
     const price = this.#priceOf(model);
     const use = { requestCount: 1, inputTokens, cachedTokens: 0, outputTokens };
     return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };

@@ -25,7 +25,7 @@ export interface SweeperDeps {
 const PAGE = 100;
 const LOOKUP_PAGE = 500;
 /** The prefixes of blobs whose rows are written after them. */
-const ORPHAN_PREFIXES = ["files/", "parts/", "journal/"];
+const ORPHAN_PREFIXES = ["files/", "parts/", "journal/", "deliveries/"];
 /**
  * The time between two sweeps of all blobs. A sweep costs most where there are many blobs, and a crash leaves few
  * orphans.
@@ -36,6 +36,7 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
   const counts = [
+    await deps.store.settleOverlookedDeliveries(PAGE),
     await sweepDeleted(deps),
     await sweepJournals(deps),
     await sweepFiles(deps),
@@ -78,10 +79,8 @@ async function sweepFiles(deps: SweeperDeps): Promise<number> {
 
 async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
   return removeEach(await store.listUploadsToTidy(PAGE), log, async (uploadId) => {
-    const keys = (await store.listParts(uploadId)).map(({ blobKey }) => blobKey);
-    // A call takes only so many arguments, and an upload may have more parts.
-    for (let at = 0; at < keys.length; at += LOOKUP_PAGE) {
-      await blobs.delete(...keys.slice(at, at + LOOKUP_PAGE));
+    for await (const parts of store.partPages(uploadId)) {
+      await blobs.delete(...parts.map(({ blobKey }) => blobKey));
     }
     await store.forgetParts(uploadId);
     log.debug({ upload: uploadId }, "upload.parts_removed");

@@ -27,7 +27,8 @@ async function mergeBench() {
   const writeSegment = async (numbers: readonly number[], rowBytes = 40): Promise<Segment> => {
     const parts = numbers.flatMap((lineNumber) => {
       const row = Buffer.from(`${`row ${lineNumber} `.padEnd(rowBytes - 1, "x")}\n`);
-      return [recordHeader({ lineNumber, succeeded: lineNumber % 2 === 1 }, row.length), row];
+      const header = recordHeader({ lineNumber, succeeded: lineNumber % 2 === 1 }, row.length);
+      return [Buffer.from(header), row];
     });
     const blobKey = `journal/batch/${segmentCount++}`;
     await blobs.putBytes(blobKey, parts);

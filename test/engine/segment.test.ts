@@ -2,6 +2,7 @@
 import { join } from "node:path";
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import type { AnswerNames } from "../../src/batch/batch.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { crc32Of, readSegment, recordHeader } from "../../src/engine/segment.ts";
@@ -13,6 +14,7 @@ interface Written {
   readonly lineNumber: number;
   readonly succeeded: boolean;
   readonly row: string;
+  readonly names?: AnswerNames | undefined;
 }
 
 async function segmentBench() {
@@ -24,7 +26,7 @@ async function segmentBench() {
 const partsOf = (records: readonly Written[]) =>
   records.flatMap((record) => {
     const row = Buffer.from(record.row);
-    return [recordHeader(record, row.length), row];
+    return [Buffer.from(recordHeader(record, row.length)), row];
   });
 
 const bytesOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) => sum + length, 0);
@@ -38,20 +40,23 @@ async function reading(blobs: Blobs, records: readonly Written[], stored = parts
   return readSegment(segment, { blobs, isLastTry: false });
 }
 
+const name = fc.option(fc.oneof(fc.string({ unit: "binary" }), fc.constant('["\n \u2028\ud800')));
 const record = fc.record({
   lineNumber: fc.integer({ min: 1, max: 50_000 }),
+  names: fc.option(fc.record({ model: name, fingerprint: name }), { nil: undefined }),
   succeeded: fc.boolean(),
   // Rows may hold newlines, and what looks like the header of a record.
   row: fc.oneof(fc.string({ unit: "binary" }), fc.constant("7 o 3\nabc")),
 });
 
-test("whatever the rows are, they come back as they were written, in the same order", async () => {
+test("whatever the rows and the names are, they come back as they were written, in the same order", async () => {
   using bench = await segmentBench();
   const property = fc.asyncProperty(fc.array(record, { maxLength: 12 }), async (records) => {
     const read = await reading(bench.blobs, records);
     if (!read.ok) throw new Error(read.problem);
-    const found = read.records.map(({ lineNumber, succeeded, start, end }) => {
-      return { lineNumber, succeeded, row: read.bytes.toString("utf8", start, end) };
+    const found = read.records.map(({ lineNumber, succeeded, names, start, end }) => {
+      const row = read.bytes.toString("utf8", start, end);
+      return { lineNumber, succeeded, row, names: names ?? undefined };
     });
     expect(found).toEqual(records);
   });

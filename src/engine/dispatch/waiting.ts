@@ -1,6 +1,6 @@
 /** Finds why no line of a batch goes on: its upstreams, the queue, or a journal that cannot be written. */
 import type { Waiting } from "../../batch/forecast.ts";
-import type { WaitingReason } from "../../contract/batch.ts";
+import type { WaitingReason } from "../../contract/batch-extension.ts";
 import type { OpenBatch } from "../../store/batches.ts";
 import type { FleetRoute } from "./fleet-routes.ts";
 

@@ -20,10 +20,17 @@ const configFor = (base_url: string, more: object = {}) => ({
 });
 
 /** `x_batchd` of the batch once it waits for this. */
-async function waitingFor(service: TestService, id: string, reason: string | null) {
+/** Resolves once the batch waits for the reason, with such an error. Before the first refusal there is just no room. */
+async function waitingFor(
+  service: TestService,
+  id: string,
+  reason: string | null,
+  upstreamError = "",
+) {
   let seen: BatchObject["x_batchd"] | null = null;
   const look = async () => {
     seen = extensionOf(await service.openai.batches.retrieve(id));
+    if (!(seen.waiting?.upstream_error ?? "").includes(upstreamError)) return "another error";
     return seen.waiting?.reason ?? null;
   };
   await expect.poll(look).toBe(reason);
@@ -52,9 +59,10 @@ test.each(REFUSALS)(
     const startedAt = Math.floor(Date.now() / 1000);
     const { id } = await service.submit(chatLines(60));
 
-    const { waiting, at_risk, eta } = await waitingFor(service, id, reason);
+    const error = `status ${given.status}`;
+    const { waiting, at_risk, eta } = await waitingFor(service, id, reason, error);
 
-    expect(waiting?.upstream_error).toContain(`status ${given.status}`);
+    expect(waiting?.upstream_error).toContain(error);
     expect(waiting?.upstream_error).not.toContain(KEY.slice(0, 8));
     expect(waiting?.since).toBeGreaterThanOrEqual(startedAt);
     expect(waiting?.since).toBeLessThanOrEqual(Date.now() / 1000);

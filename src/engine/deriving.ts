@@ -1,0 +1,309 @@
+/**
+ * Makes the input of a batch out of lines of another one, once that one has ended. Then the batch is validated like any other.
+ *
+ * The input is a real file. Its blob is written first, under an intent, and one commit guarded by the lease publishes the
+ * file under the id that the batch has named since it was created. A kill leaves the batch as it was: the next holder of the
+ * lease makes the input again, of the same files. A source that cannot be used fails the batch, with a fault that says why.
+ */
+import type { Batch, Fault, FileId, StoredFile } from "../batch/batch.ts";
+import {
+  hasResults,
+  noSuchLines,
+  numberedInputOf,
+  readsOutput,
+  type SourceFiles,
+  sourceFileIds,
+  sourceProblem,
+} from "../batch/derivation.ts";
+import { fileTooLarge } from "../batch/file-check.ts";
+import { NoLineNumbers } from "../batch/finished-line.ts";
+import { shorter } from "../batch/project.ts";
+import { parseTemplate } from "../batch/template.ts";
+import type { BlobIntents } from "../blobs/blob-intents.ts";
+import { BlobNotFound } from "../blobs/blobs.ts";
+import { timeForMore } from "../resources/time-slice.ts";
+import { QuotaExceeded } from "../store/quotas.ts";
+import type { BatchToDerive, DerivedInput } from "../store/sources.ts";
+import type { Attributes } from "../telemetry/tracing.ts";
+import { runStep } from "./batch-run.ts";
+import { type LinesOfSource, linesOfSource } from "./derived-lines.ts";
+import { MAX_FAILURES } from "./failure.ts";
+import { LineFiller } from "./filled-line.ts";
+import { MAX_FAULTS } from "./input-reading.ts";
+import { failBatch, type IntakeDeps } from "./intake.ts";
+import { ResultWriter, resultBlobKey } from "./result-writer.ts";
+import type { Work } from "./side-by-side.ts";
+
+export interface DerivingDeps extends IntakeDeps {
+  readonly intents: BlobIntents;
+  /** The callback for a batch that can be validated now. */
+  readonly onDerived: () => void;
+}
+
+/** The lifetime of an input, 30 days, as for one that is uploaded. */
+const INPUT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
+/** A line up to this size takes no room in the budget of memory. */
+const SMALL_BYTES = 64 * 1024;
+const NEWLINE = Buffer.from("\n");
+const PARAM = "x_batchd.from";
+
+/** The end of a try: the bytes of the input, the faults of the batch, or null when the run was to end first. */
+type Derived = { readonly bytes: number } | Faults | null;
+
+interface Faults {
+  readonly faults: readonly Fault[];
+}
+
+/** Claims one batch whose source has ended, and returns the making of its input; null when there is none. */
+export async function claimToDerive(deps: DerivingDeps): Promise<Work | null> {
+  const { store, leases, turn } = deps;
+  const claimed = await store.claimBatchToDerive(await leases.claim(), turn.project);
+  // A claim without a former project asks the store once, and nothing waits for a turn.
+  turn.project = claimed === null ? "" : claimed.batch.project;
+  if (claimed === null) return null;
+  const work = async ({ stop }: { readonly stop: AbortSignal }) => {
+    const derived = await derive(claimed, stop, deps);
+    await end(claimed, derived, deps);
+    return derived;
+  };
+  return () => runStep(claimed, { name: "batch.derive", work, describe }, deps);
+}
+
+function describe(derived: Derived): Attributes {
+  if (derived === null) return {};
+  return "faults" in derived
+    ? { "batchd.batch.faults": derived.faults.length }
+    : { "batchd.file.bytes": derived.bytes };
+}
+
+async function end(claimed: BatchToDerive, derived: Derived, deps: DerivingDeps): Promise<void> {
+  const { store, metrics, log, onDerived } = deps;
+  const { batch, lease } = claimed;
+  if (derived === null) {
+    if (await store.releaseBatchIfLeased(lease)) metrics.leaseChanged("batch", "released");
+  } else if ("faults" in derived) {
+    await failBatch(claimed, derived.faults, deps);
+  } else {
+    metrics.leaseChanged("batch", "closed");
+    const { bytes } = derived;
+    log.info({ batch: batch.id, file: batch.inputFileId, bytes }, "input.derived");
+    onDerived();
+  }
+}
+
+const unusable = (message: string): Faults => ({
+  faults: [{ code: "source_unusable", message, param: PARAM, line: null }],
+});
+
+async function derive(
+  claimed: BatchToDerive,
+  stop: AbortSignal,
+  deps: DerivingDeps,
+): Promise<Derived> {
+  const { batch, failureCount } = claimed;
+  if (batch.source === null) throw new Error("a batch without a source has no input to be made");
+  if (failureCount >= MAX_FAILURES) return givenUp(batch, deps);
+  const { project, source: derivation } = batch;
+  const source = await deps.store.findBatch({ project, id: derivation.batchId });
+  if (source === null) return unusable(`The batch '${derivation.batchId}' was deleted.`);
+  const files = await findFiles(source, batch, deps);
+  const problem = sourceProblem(source, derivation, files);
+  const { input } = files;
+  if (problem !== null || input === null) return unusable(problem ?? "The input was deleted.");
+  try {
+    return await make(claimed, { source, files: { ...files, input }, stop }, deps);
+  } catch (error) {
+    const known = problemOf(error, source);
+    if (known === null) throw error;
+    return known;
+  }
+}
+
+function problemOf(error: unknown, { id }: Batch): Faults | null {
+  if (error instanceof NoLineNumbers) {
+    return unusable(
+      `The result files of the batch '${id}' were written by an older version, which did not number its lines.`,
+    );
+  }
+  if (error instanceof BlobNotFound) return unusable(`A file of the batch '${id}' was deleted.`);
+  if (!(error instanceof QuotaExceeded)) return null;
+  const { quota, limit } = error;
+  const message = `The project has no room for the input that was made of lines of '${id}': ${quota} is ${limit.toLocaleString("en-US")}.`;
+  return { faults: [{ code: "storage_limit_exceeded", message, param: PARAM, line: null }] };
+}
+
+function givenUp({ id }: Batch, { log }: DerivingDeps): Derived {
+  log.error({ batch: id }, "batch.given_up");
+  const message = "The server failed to make the input file in several tries.";
+  return { faults: [{ code: "internal_error", message, param: null, line: null }] };
+}
+
+async function findFiles(
+  source: Batch,
+  { project, source: derivation }: Batch,
+  { store }: DerivingDeps,
+): Promise<SourceFiles<StoredFile | null>> {
+  if (derivation === null) throw new Error("the batch has no source");
+  const ids = sourceFileIds(source, derivation);
+  const find = async (id: typeof ids.output) =>
+    id === null ? null : store.findFile({ project, id });
+  return {
+    input: await find(ids.input),
+    output: await find(ids.output),
+    error: await find(ids.error),
+  };
+}
+
+interface Making {
+  readonly source: Batch;
+  readonly files: SourceFiles<StoredFile>;
+  readonly stop: AbortSignal;
+}
+
+/** Writes the input and publishes it. */
+async function make(
+  { batch, lease }: BatchToDerive,
+  making: Making,
+  deps: DerivingDeps,
+): Promise<Derived> {
+  const { store, intents, rulesOf } = deps;
+  // Each try has a blob of its own: another holder may still be writing. The name begins with the id of the file.
+  const blobId = `${batch.inputFileId}.${lease.epoch}` as FileId;
+  let refused: Derived = null;
+  const made = await intents.during([resultBlobKey(blobId)], async () => {
+    const written = await write(batch, { ...making, blobId }, deps);
+    if (written === null || "faults" in written) {
+      refused = written;
+      return null;
+    }
+    const { quotas } = rulesOf(batch.project);
+    const input = { file: written, quotas, ...inherited(making.source, batch) };
+    const end = await store.publishInputIfLeased(lease, input);
+    if (end === "stored") return written;
+    if (end === "gone") refused = unusable(`A file of '${making.source.id}' was deleted.`);
+    return null;
+  });
+  return made === null ? refused : { bytes: made.bytes };
+}
+
+/** Returns what a batch takes over from its source. Lines that run as they are may need the default model. */
+function inherited(
+  source: Batch,
+  { source: derivation, defaultModel }: Batch,
+): Pick<DerivedInput, "merge" | "lineMarks" | "defaultModel"> {
+  const isMerged = derivation?.isMerged === true && hasResults(source);
+  const { outputFileId, errorFileId } = source;
+  const merge = isMerged
+    ? { inputFileId: numberedInputOf(source), outputFileId, errorFileId }
+    : null;
+  const ofSource = derivation?.template === null ? source.defaultModel : null;
+  return {
+    merge,
+    lineMarks: isMerged ? source.lineMarks : [],
+    defaultModel: defaultModel ?? ofSource,
+  };
+}
+
+/** Writes the blob. Resolves to its file, to the faults of its lines, or to null when `stop` ended it. */
+async function write(
+  batch: Batch,
+  { source, files, stop, blobId }: Making & { readonly blobId: FileId },
+  deps: DerivingDeps,
+): Promise<StoredFile | Faults | null> {
+  const { source: derivation } = batch;
+  if (derivation === null) throw new Error("the batch has no source");
+  const { maxFileBytes } = deps.limits();
+  const writer = new ResultWriter(deps.blobs, blobId);
+  const lines = new DerivedLines(batch, deps);
+  const withAnswers = readsOutput(derivation.template);
+  const wanted = { lines: derivation.lines, files, hasResults: hasResults(source), withAnswers };
+  try {
+    for await (const piece of lines.of(wanted)) {
+      if (stop.aborted || lines.bytes > maxFileBytes) break;
+      const room = writer.write(piece);
+      if (room !== null) await room;
+    }
+    const faults = lines.bytes > maxFileBytes ? [tooLarge(maxFileBytes)] : lines.faults;
+    const file =
+      stop.aborted || faults.length > 0
+        ? null
+        : await writer.finish((blob) => inputFile(batch, blob, deps));
+    if (file !== null) return file;
+    await writer.discard();
+    if (stop.aborted) return null;
+    if (faults.length > 0) return { faults };
+    return unusable(noSuchLines(source, derivation));
+  } catch (cause) {
+    await writer.discard();
+    throw cause;
+  }
+}
+
+const tooLarge = (maxFileBytes: number): Fault => ({ ...fileTooLarge(maxFileBytes), line: null });
+
+function inputFile(
+  { inputFileId, project, source, traceparent }: Batch,
+  blob: Pick<StoredFile, "blobKey" | "bytes" | "sha256">,
+  { clock, rulesOf }: DerivingDeps,
+): StoredFile {
+  const createdAtMs = clock.nowMs();
+  const seconds = shorter(INPUT_LIFETIME_SECONDS, rulesOf(project).fileLifetimeSeconds);
+  return {
+    ...blob,
+    // The server drew this id when the batch was created.
+    id: inputFileId as FileId,
+    project,
+    purpose: "batch",
+    filename: `${source?.batchId}_${source?.lines}.jsonl`,
+    createdAtMs,
+    expiresAtMs: seconds === null ? null : createdAtMs + seconds * 1000,
+    traceparent,
+  };
+}
+
+/** The lines of one input, as they are or filled into the template. */
+class DerivedLines {
+  readonly faults: Fault[] = [];
+  bytes = 0;
+  readonly #batch: Batch;
+  readonly #deps: DerivingDeps;
+  readonly #filler: LineFiller | null;
+
+  constructor(batch: Batch, deps: DerivingDeps) {
+    this.#batch = batch;
+    this.#deps = deps;
+    const json = batch.source?.template ?? null;
+    const template = json === null ? null : parseTemplate(JSON.parse(json));
+    if (typeof template === "string") throw new Error(`the stored template is ${template}`);
+    this.#filler =
+      template === null ? null : new LineFiller(template, batch, deps.limits().maxLineBytes);
+  }
+
+  /** Yields the bytes of the lines, up to the first fault. Reads on until as many faults are found as are listed. */
+  async *of(wanted: LinesOfSource): AsyncGenerator<Buffer> {
+    const { blobs, memory } = this.#deps;
+    using room = memory.open("lines", this.#batch.project);
+    let number = 0;
+    for await (const line of linesOfSource(wanted, blobs)) {
+      number++;
+      const held = line.bytes.length + (line.row?.length ?? 0);
+      if (held > SMALL_BYTES) await room.add(held);
+      const filled =
+        this.#filler === null
+          ? { ok: true as const, pieces: [line.bytes] }
+          : await this.#filler.fill(line);
+      if (!filled.ok) {
+        this.faults.push({ ...filled.fault, line: number });
+        if (this.faults.length === MAX_FAULTS) return;
+      } else if (this.faults.length === 0) {
+        for (const piece of [...filled.pieces, NEWLINE]) {
+          this.bytes += piece.length;
+          yield piece;
+        }
+      }
+      room.release();
+      const pause = timeForMore();
+      if (pause !== null) await pause;
+    }
+  }
+}

@@ -1,0 +1,55 @@
+/**
+ * The work that one replica does for all: it ends windows and pauses that are over, removes what is no longer needed, and
+ * forecasts the open batches. A loop does its work only while the housekeeping is the duty of this replica (`fleet.ts`).
+ * A replica that stood still may believe so for a moment too long, so each pass must be safe to do twice.
+ */
+import type { Forecaster } from "./dispatch/forecaster.ts";
+import { type ExpiryDeps, expireDue } from "./expiry.ts";
+import type { Fleet } from "./fleet.ts";
+import type { Loops } from "./loops.ts";
+import { purgeProjects } from "./purging.ts";
+import { endQuotaPauses, type QuotaPausesDeps } from "./quota-pauses.ts";
+import { ORPHAN_SWEEP_EVERY_MS, type SweeperDeps, sweep, sweepOrphans } from "./sweeper.ts";
+
+const SWEEP_EVERY_MS = 60_000;
+
+const HOUSEKEEPING = ["forecast", "expiry", "sweep", "purge", "orphans"] as const;
+export type Housekeeping = (typeof HOUSEKEEPING)[number];
+
+export type HousekeepingDeps = SweeperDeps &
+  Omit<ExpiryDeps, "onExpired"> &
+  QuotaPausesDeps & {
+    readonly fleet: Fleet;
+    readonly forecaster: Pick<Forecaster, "refreshIfDue" | "forget">;
+    /** Returns the projects whose data is to be removed. */
+    readonly deletedProjects: () => readonly string[];
+    /** The time after which work is looked for without a nudge. */
+    readonly pollEveryMs: number;
+  };
+
+/** Starts the loops, and has them look at once when the duty falls to this replica. */
+export function startHousekeeping(
+  loops: Pick<Loops<Housekeeping>, "run" | "nudge">,
+  deps: HousekeepingDeps,
+): void {
+  const { fleet, forecaster, pollEveryMs, deletedProjects } = deps;
+  const keepHouse = (name: Housekeeping, everyMs: number, runOnce: () => Promise<boolean>) =>
+    loops.run(name, everyMs, async () => fleet.isHousekeeper && runOnce());
+  const expiryDeps = { ...deps, onExpired: () => loops.nudge("sweep") };
+  keepHouse("forecast", pollEveryMs, async () => {
+    await forecaster.refreshIfDue();
+    return false;
+  });
+  keepHouse(
+    "expiry",
+    pollEveryMs,
+    async () => (await endQuotaPauses(deps, fleet.nowMs)) || expireDue(expiryDeps),
+  );
+  keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
+  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), deps));
+  keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
+  fleet.onDuty(() => {
+    forecaster.forget();
+    loops.nudge(...HOUSEKEEPING);
+  });
+}

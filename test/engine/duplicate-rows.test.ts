@@ -1,0 +1,247 @@
+/** Lines with equal bodies are sent once and answered all. */
+import { readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { type DerivedBatch, derive } from "../support/derived.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+async function submit(service: TestService, lines: readonly string[], extension: object = {}) {
+  const input_file_id = await service.upload(lines);
+  const response = await fetch(`${service.url}/v1/batches`, {
+    method: "POST",
+    body: JSON.stringify({
+      ...{ input_file_id, endpoint: "/v1/chat/completions" },
+      ...{ completion_window: "24h", x_batchd: { dedupe: true, ...extension } },
+    }),
+  });
+  return ((await response.json()) as DerivedBatch).id;
+}
+
+const look = async (service: TestService, id: string) =>
+  (await service.openai.batches.retrieve(id)) as DerivedBatch;
+
+/** A line whose body depends on the question alone. */
+const line = (id: string, question: string) => chatLine(id, question, { user: question });
+const LINES = 900;
+const QUESTIONS = 130;
+const numbers = Array.from({ length: LINES }, (_, i) => i);
+const isBad = (question: number) => question % 10 === 3;
+const questionOf = (n: number) => (n * 7) % QUESTIONS;
+const textOf = (question: number) =>
+  isBad(question) ? `[[status 400 x1]] ${question}` : `Say ${question}`;
+const inputLines = numbers.map((n) => line(`line-${n}`, textOf(questionOf(n))));
+const idsOf = (isWanted: (question: number) => boolean) =>
+  numbers.filter((n) => isWanted(questionOf(n))).map((n) => `line-${n}`);
+
+test("equal bodies are sent once, every line has its own row in its place, and usage counts once", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const blank = [...inputLines.slice(0, 200), "", ...inputLines.slice(200)];
+  const id = await submit(service, blank);
+  await service.ended(id);
+  const batch = await look(service, id);
+  expect(upstream.total).toBe(QUESTIONS);
+  expect(batch.x_batchd.deduplicated).toBe(LINES - QUESTIONS);
+  const failed = idsOf(isBad);
+  expect(batch.request_counts).toEqual({
+    ...{ total: LINES, completed: LINES - failed.length, failed: failed.length },
+  });
+  const groups = (batch.x_batchd as unknown as { failures: object[] }).failures;
+  expect(groups).toMatchObject([{ status_code: 400, lines: failed.length }]);
+  const output = await service.rows(batch.output_file_id);
+  expect(output.map((row) => row.custom_id)).toEqual(idsOf((question) => !isBad(question)));
+  for (const { custom_id, response } of output) {
+    const n = Number(custom_id.slice("line-".length));
+    const { choices } = (response?.body ?? {}) as { choices: { message: { content: string } }[] };
+    expect(choices[0]?.message.content).toBe(`echo: ${textOf(questionOf(n))}`);
+  }
+  expect(new Set(output.map((row) => row.id)).size).toBe(output.length);
+  const errors = await service.rows(batch.error_file_id);
+  expect(errors.map((row) => row.custom_id)).toEqual(failed);
+
+  const once = await service.run(
+    Array.from({ length: QUESTIONS }, (_, question) => line(`q-${question}`, textOf(question))),
+  );
+  const usageOf = (of: object) => (of as { usage: object }).usage;
+  // The bad lines have been answered by now, so only the others are compared.
+  expect(once.request_counts?.failed).toBe(0);
+  expect(usageOf(batch)).not.toEqual(usageOf(once));
+  const good = Array.from({ length: QUESTIONS }, (_, question) => question)
+    .filter((question) => !isBad(question))
+    .map((question) => line(`q-${question}`, textOf(question)));
+  expect(usageOf(await service.run(good))).toEqual(usageOf(batch));
+
+  // The failed lines are retried together, and merged in their places.
+  const sent = upstream.total;
+  const retry = await derive(service, { batch: id, lines: "failed", merge: true });
+  const merged = await service.ended(retry.batch.id);
+  expect((await look(service, merged.id)).x_batchd.deduplicated).toBe(failed.length - 13);
+  expect(upstream.total - sent).toBe(13);
+  expect(merged.error_file_id ?? null).toBeNull();
+  const rows = await service.rows(merged.output_file_id);
+  expect(rows.map((row) => row.custom_id)).toEqual(numbers.map((n) => `line-${n}`));
+});
+
+test("bodies are equal when their bytes are, and a batch that does not ask for it sends every line", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      limits: { allow_mixed_models: true },
+    },
+  });
+  const body = { model: "m", messages: [{ role: "user", content: "Hi" }] };
+  const spelled = JSON.stringify(body).replace(":", ": ");
+  const lineWith = (id: string, text: string) =>
+    `{"custom_id":"${id}","method":"POST","url":"/v1/chat/completions","body":${text}}`;
+  const lines = [
+    lineWith("a", JSON.stringify(body)),
+    lineWith("b", spelled),
+    `{ "body" : ${JSON.stringify(body)} , "custom_id":"c\\u0041","url":"/v1/chat/completions","method":"POST"}`,
+    lineWith("d", JSON.stringify({ ...body, model: "n" })),
+  ];
+  const { id } = await service.ended(await submit(service, lines));
+  expect([upstream.total, (await look(service, id)).x_batchd.deduplicated]).toEqual([3, 1]);
+  const rows = await service.rows((await look(service, id)).output_file_id);
+  expect(rows.map((row) => row.custom_id)).toEqual(["a", "b", "cA", "d"]);
+  const all = await service.run(lines);
+  expect([upstream.total, (await look(service, all.id)).x_batchd.deduplicated]).toEqual([7, null]);
+});
+
+test("a cancelled batch answers all lines whose question was answered, and a reader in order misses none", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 1 }],
+      engine: { stop_grace_seconds: 0 },
+    },
+  });
+  const lines = ["a", "b", "a", "c", "[[hang]]", "d", "a", "d", "[[hang]]"].map((question, i) =>
+    line(`${i}`, question),
+  );
+  const id = await submit(service, lines);
+  const follow = async () => {
+    const headers = { accept: "text/event-stream" };
+    const text = await (await fetch(`${service.url}/v1/batches/${id}/output`, { headers })).text();
+    return [...text.matchAll(/"custom_id":"(\d+)"/g)].map(([, number]) => number);
+  };
+  const followed = follow();
+  await upstream.reached(4);
+  await service.openai.batches.cancel(id);
+  const batch = await service.ended(id);
+  const done = (await service.rows(batch.output_file_id)).map((row) => row.custom_id);
+  expect(done).toEqual(["0", "1", "2", "3", "6"]);
+  const left = await service.rows(batch.error_file_id);
+  expect(left.map((row) => [row.custom_id, row.error?.code])).toEqual(
+    ["4", "5", "7", "8"].map((each) => [each, "batch_cancelled"]),
+  );
+  expect(batch.request_counts).toEqual({ total: 9, completed: 5, failed: 0 });
+  expect(await followed).toEqual(done);
+});
+
+test("a sample, a pause and a window that ends treat duplicates like their first lines", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const id = await submit(service, inputLines, { sample: 50 });
+  await expect.poll(async () => (await look(service, id)).x_batchd.paused).not.toBeNull();
+  expect(upstream.total).toBeLessThanOrEqual(50);
+  await service.openai.post(`/batches/${id}/resume`);
+  const batch = await service.ended(id);
+  expect(upstream.total).toBe(QUESTIONS);
+  expect(await service.rows(batch.output_file_id)).toHaveLength(
+    idsOf((question) => !isBad(question)).length,
+  );
+});
+
+test("a window that ends leaves an answer for each line whose question was answered", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  const config = { engine: { stop_grace_seconds: 0 } };
+  await using service = await startTestService({ upstreamUrl: upstream.url, clock, config });
+  const questions = ["a", "b", "a", "[[hang]]", "b", "[[hang]]", "c"];
+  const id = await submit(
+    service,
+    questions.map((question, i) => line(`${i}`, question)),
+  );
+  await upstream.reached(4);
+  await service.events.reached("line.recorded", { batch: id, count: 3 });
+  clock.advance(500);
+  await service.events.reached("journal.flushed", { batch: id });
+  clock.setBy(24 * 60 * 60 * 1000);
+  clock.advance(1_000);
+  const batch = await service.ended(id);
+  expect(batch).toMatchObject({ status: "expired", request_counts: { total: 7, completed: 5 } });
+  const done = (await service.rows(batch.output_file_id)).map((row) => row.custom_id);
+  expect(done).toEqual(["0", "1", "2", "4", "6"]);
+  const left = await service.rows(batch.error_file_id);
+  expect(left.map((row) => [row.custom_id, row.error?.code])).toEqual(
+    ["3", "5"].map((each) => [each, "batch_expired"]),
+  );
+});
+
+test("a budget pays for each question once", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      prices: [{ model: "*", per_request: "1", currency: "EUR" }],
+    },
+  });
+  const lines = numbers.slice(0, 40).map((n) => line(`${n}`, `Say ${n % 10}`));
+  const id = await submit(service, lines, { budget: "10" });
+  const batch = await service.ended(id);
+  expect(batch).toMatchObject({
+    ...{ status: "completed", request_counts: { completed: 40 } },
+    x_batchd: { cost: { so_far: "10" }, paused: null },
+  });
+  expect(upstream.total).toBe(10);
+});
+
+test("lines whose answers were lost are sent again together, and after a cancel all of them say so", async () => {
+  await using upstream = await startUpstream();
+  await using slow = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      limits: { allow_mixed_models: true },
+      engine: { stop_grace_seconds: 0 },
+      upstreams: [
+        { name: "quick", base_url: upstream.url, models: ["quick"] },
+        { name: "slow", base_url: slow.url, models: ["slow"] },
+      ],
+    },
+  });
+  const quick = ["a", "b", "a", "c", "b", "a"];
+  const lines = [
+    ...quick.map((question, i) => chatLine(`${i}`, question, { model: "quick", user: "same" })),
+    chatLine("slow", "s", { model: "slow" }),
+  ];
+  /** Runs the batch until its quick lines are in the journal, and removes the journal. */
+  const lose = async () => {
+    slow.hold();
+    const sent = slow.total;
+    const id = await submit(service, lines);
+    await service.events.reached("chunk.ended", { batch: id });
+    await slow.reached(sent + 1);
+    const folder = join(service.dataDir, "blobs", "journal", id);
+    for (const name of readdirSync(folder)) rmSync(join(folder, name));
+    return id;
+  };
+  const again = await lose();
+  slow.release();
+  const batch = await service.ended(again);
+  expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 7 } });
+  expect(upstream.total).toBe(3 + 3);
+  const rows = await service.rows(batch.output_file_id);
+  expect(rows.map((row) => row.custom_id)).toEqual(["0", "1", "2", "3", "4", "5", "slow"]);
+
+  const cancelled = await lose();
+  await service.openai.batches.cancel(cancelled);
+  slow.release();
+  const ended = await service.ended(cancelled);
+  expect(ended).toMatchObject({ status: "cancelled", request_counts: { failed: 6 } });
+  const errors = await service.rows(ended.error_file_id);
+  const lost = errors.filter((row) => row.error?.code === "answer_lost");
+  expect(lost.map((row) => row.custom_id)).toEqual(["0", "1", "2", "3", "4", "5"]);
+});
