@@ -1,11 +1,10 @@
 /** Configures the S3 client of the SDK: signatures, timeouts, retries. Translates its errors into those of the port. */
+import type { LookupFunction } from "node:net";
 import { HeadObjectCommand, S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
 import { BlobNotFound, BlobsUnavailable } from "./blobs.ts";
 
-export interface S3Options {
-  readonly bucket: string;
-  /** The beginning of every object name: empty, or a path that ends in `/`. */
-  readonly prefix: string;
+/** Says where a server is and how to speak with it. */
+export interface S3ClientOptions {
   /** The SDK looks for a missing region where the AWS tools do. */
   readonly region?: string | undefined;
   /** The address of a server other than AWS. */
@@ -13,12 +12,20 @@ export interface S3Options {
   readonly forcePathStyle: boolean;
   /** The SDK looks for missing credentials where the AWS tools do. */
   readonly credentials?: S3Credentials | undefined;
-  readonly encryption?: S3Encryption | undefined;
   /** Whether uploads have a checksum for the server to check. Some older servers refuse such requests. */
   readonly sendsChecksums: boolean;
-  readonly partBytes: number;
   /** The longest silence on a connection. */
   readonly timeoutMs: number;
+  /** Resolves the names of hosts in the place of the system. */
+  readonly lookup?: LookupFunction | undefined;
+}
+
+export interface S3Options extends S3ClientOptions {
+  readonly bucket: string;
+  /** The beginning of every object name: empty, or a path that ends in `/`. */
+  readonly prefix: string;
+  readonly encryption?: S3Encryption | undefined;
+  readonly partBytes: number;
   /** The lifetime of the links to objects; undefined if there are to be none. */
   readonly linkSeconds?: number | undefined;
 }
@@ -45,13 +52,15 @@ const MAX_ATTEMPTS = 4;
 /** The most connections that stay open for later requests. */
 const MAX_IDLE_CONNECTIONS = 32;
 
-export function openS3Client(options: S3Options, onRequest: OnS3Request): S3Client {
+export function openS3Client(options: S3ClientOptions, onRequest: OnS3Request): S3Client {
   const { region, endpoint, forcePathStyle, credentials, sendsChecksums, timeoutMs } = options;
+  const { lookup } = options;
   // A bound would let slow downloads, which hold a connection each, stop the journals.
   const agent = {
     keepAlive: true,
     maxSockets: Number.POSITIVE_INFINITY,
     maxFreeSockets: MAX_IDLE_CONNECTIONS,
+    ...(lookup !== undefined && { lookup }),
   };
   const config: S3ClientConfig = {
     forcePathStyle,
@@ -112,7 +121,7 @@ const THROTTLING_STATUSES = [429, 503];
 const THROTTLING_NAMES = ["SlowDown", "Throttling", "ThrottlingException"];
 const PASSING_NAMES = ["RequestTimeout", ...THROTTLING_NAMES];
 
-const statusOf = (error: unknown) => (error as ServiceError).$metadata?.httpStatusCode;
+export const statusOf = (error: unknown) => (error as ServiceError).$metadata?.httpStatusCode;
 
 /** Recognizes a missing object. The answer to a HEAD has no body, so its name is `NotFound`. */
 export const isMissing = (error: unknown): boolean =>

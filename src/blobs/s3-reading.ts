@@ -1,7 +1,7 @@
 /**
  * Reads an object, or a range of it, as a stream, with no more in memory than the connection holds. If the connection
  * breaks, or the server closes it because the reader is slow, the reader asks for the remaining bytes over another one.
- * That is safe because objects never change.
+ * That is safe because blobs never change. Another object is only read while it has the tag with which the reader began.
  */
 import type { Readable } from "node:stream";
 import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
@@ -18,6 +18,9 @@ export interface S3Object {
   readonly path: string;
   /** The key of the blob, without the prefix. */
   readonly key: string;
+  /** The tag of the only content to read, if the object may change. */
+  readonly etag?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
 }
 
 export async function* readObject(object: S3Object, range: ByteRange): AsyncGenerator<Buffer> {
@@ -48,7 +51,7 @@ interface Opened {
 
 /** Returns null if the range is open-ended and the object has no byte after `start`. */
 async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened | null> {
-  const { client, bucket, path, key } = object;
+  const { client, bucket, path, key, etag, signal } = object;
   const isWhole = start === 0 && end === Number.POSITIVE_INFINITY;
   const last = Number.isFinite(end) ? end - 1 : "";
   try {
@@ -57,7 +60,9 @@ async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened
         Bucket: bucket,
         Key: path,
         ...(!isWhole && { Range: `bytes=${start}-${last}` }),
+        ...(etag !== undefined && { IfMatch: etag }),
       }),
+      ...(signal === undefined ? [] : [{ abortSignal: signal }]),
     );
     const body = found.Body as Readable;
     const total = isWhole ? found.ContentLength : totalBytesIn(found.ContentRange);

@@ -38,6 +38,13 @@ export class Observations {
     this.#sum += value;
   }
 
+  /** The counts of the buckets that have any, by upper bound; null stands for the bucket beyond all bounds. */
+  get buckets(): (readonly [upToSeconds: number | null, count: number])[] {
+    return this.#counts.flatMap((count, at) =>
+      count === 0 ? [] : [[this.#bounds[at] ?? null, count] as const],
+    );
+  }
+
   get isEmpty(): boolean {
     return this.#count === 0;
   }

@@ -10,6 +10,10 @@ export const LOG_EVENTS = {
     "batch.given_up":
       "The results of a batch, or its validation, failed in every try; it ends without them.",
     "config.refused": "The configuration was loaded again and has problems; the old one stays.",
+    "delivery.given_up":
+      "Results were not delivered: the place refused them, or did not take them in a day.",
+    "delivery.not_recorded":
+      "What became of a delivery could not be written; it is tried again and finds what is there.",
     "input.unreadable": "The content of an input file is gone or damaged; its batch fails.",
     "journal.damaged":
       "Answers that were durable cannot be read any more: the disk is damaged. They are asked for again while there is time.",
@@ -36,7 +40,15 @@ export const LOG_EVENTS = {
       "The other servers could not be asked to read their configuration again; they notice a changed file by themselves.",
     "config.warning": "A configuration that took effect has something that is probably not meant.",
     "config.restart_needed": "Some of what was changed takes effect at the next start.",
+    "delivery.attempt_failed":
+      "Results could not be delivered at the first attempt; it is tried again.",
+    "delivery.given_up":
+      "Results were not delivered to the bucket of a client: it refused them, or did not take them in a day.",
+    "delivery.not_discarded":
+      "What the attempts of an ended delivery had left at its place could not be removed.",
     "download.broken": "A download ended before its last byte; most often the client went.",
+    "log.lines_dropped":
+      "What reads the log had stopped for a while; `lines` lines did not fit into memory.",
     "interactive_slot.not_released":
       "The slot of an interactive request is free only after a while.",
     "interactive_slots.not_renewed":
@@ -72,9 +84,13 @@ export const LOG_EVENTS = {
     "batch.reopened": "Lines of a batch whose answers cannot be read any more are sent again.",
     "batch.updated": "A client changed the budget, the priority or the metadata of a batch.",
     "batch.resumed": "The lines of a paused batch may go out again.",
+    "input.derived": "The input of a batch was made of lines of another one.",
     "batch.started": "The input of a batch was accepted; its lines may go out.",
     "batch.window_over": "The window of a batch is over; it is ending.",
     "config.reloaded": "A changed configuration took effect.",
+    "delivery.cancelled": "A client cancelled a delivery.",
+    "delivery.created": "A client asked for a delivery of results.",
+    "delivery.delivered": "The results of a batch are at their place.",
     "file.deleted": "A client deleted a file.",
     "file.expired": "The time of a file was over.",
     "file.stored": "A file was uploaded.",
@@ -101,6 +117,9 @@ export const LOG_EVENTS = {
     "batch.removed": "The rows and the journal of a deleted batch are gone.",
     "chunk.claimed": "This process took the lease on a chunk.",
     "chunk.ended": "This process is done with a chunk.",
+    "delivery.attempt_failed": "Results could not be delivered once more; it is tried again.",
+    "delivery.lost": "Another process has the lease of a delivery, or its batch was deleted.",
+    "delivery.started": "This process took the lease of a delivery.",
     "file.removed": "The bytes of a file are gone.",
     "journal.flushed": "A group of answers was made durable.",
     "journal.removed": "The journal of a final batch is gone.",

@@ -2,7 +2,7 @@
  * Writes structured logs: one JSON object a line, on standard error, because other programs read the standard output.
  * Each line is an event named `noun.verb` with fields.
  */
-import { type DestinationStream, destination, pino, stdTimeFunctions } from "pino";
+import { type DestinationStream, pino, stdTimeFunctions } from "pino";
 import type { LOG_EVENTS } from "./log-events.ts";
 import { readableLine } from "./readable-line.ts";
 
@@ -20,7 +20,11 @@ export type Log = { readonly [Level in EventLevel]: LogFunction<LogEvent<Level>>
 export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
-const standardError = () => destination({ fd: 2, sync: true });
+/**
+ * The lines that wait for a reader which has stopped. A blocking write would stop the server with it, and without a bound
+ * the memory would grow for as long.
+ */
+const WAITING_MAX_BYTES = 262_144;
 
 /** A log with a level that may change. */
 export type LeveledLog = Log & { level: LogLevel };
@@ -37,15 +41,24 @@ export function createRedactedLog(
   level: LogLevel,
   { redact, isForPeople }: RedactedLogOptions,
 ): LeveledLog {
-  const stream = standardError();
+  const { stderr } = process;
   const shape = isForPeople ? readableLine : (line: string) => line;
-  return createLog(level, { write: (line) => stream.write(shape(redact(line))) });
+  let dropped = 0;
+  const write = (line: string) => {
+    if (stderr.writableLength < WAITING_MAX_BYTES) stderr.write(shape(redact(line)));
+    else dropped++;
+  };
+  const log = createLog(level, { write });
+  stderr.on("drain", () => {
+    if (dropped === 0) return;
+    const lines = dropped;
+    dropped = 0;
+    log.warn({ lines }, "log.lines_dropped");
+  });
+  return log;
 }
 
-export function createLog(
-  level: LogLevel,
-  stream: DestinationStream = standardError(),
-): LeveledLog {
+export function createLog(level: LogLevel, stream: DestinationStream = process.stderr): LeveledLog {
   const log = pino(
     {
       level,

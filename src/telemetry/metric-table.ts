@@ -178,9 +178,14 @@ export const METRICS = {
     labels: ["operation", "outcome"],
   },
 
+  batchd_delivery_attempts_total: {
+    type: "counter",
+    help: "Attempts to deliver results to a location; buckets of clients are `client_bucket`. `outcome` is `delivered`, `failed` (and tried again) or `given_up`.",
+    labels: ["location", "outcome"],
+  },
   batchd_webhook_attempts_total: {
     type: "counter",
-    help: "Deliveries tried; `outcome` is `delivered`, `failed` (and tried again) or `given_up`.",
+    help: "Attempts to send an event to a webhook; `outcome` is `delivered`, `failed` (and tried again) or `given_up`.",
     labels: ["webhook", "outcome"],
   },
   batchd_config_reloads_total: {

@@ -103,6 +103,7 @@ export class Metrics {
   readonly #writeFailures = this.#counter("batchd_journal_write_failures_total");
   readonly #s3Requests = this.#counter("batchd_s3_requests_total");
   readonly #statements = this.#counter("batchd_database_statements_total");
+  readonly #deliveries = this.#counter("batchd_delivery_attempts_total");
   readonly #webhooks = this.#counter("batchd_webhook_attempts_total");
   readonly #reloads = this.#counter("batchd_config_reloads_total");
 
@@ -186,6 +187,10 @@ export class Metrics {
     this.#s3Requests.inc({ operation, outcome });
   }
 
+  deliveryAttempted(location: string, outcome: "delivered" | "failed" | "given_up"): void {
+    this.#deliveries.inc({ location, outcome });
+  }
+
   webhookAttempted(webhook: string, outcome: "delivered" | "failed" | "given_up"): void {
     this.#webhooks.inc({ webhook, outcome });
   }
@@ -199,6 +204,7 @@ export class Metrics {
     for (const [purpose, bytes] of Object.entries(heldBytes ?? {})) {
       this.#memoryHeld.set({ purpose }, bytes);
     }
+    for (const target of this.#targets.values()) target.report();
     this.#setTargets(targets);
     this.#setOpenWork(openWork, nowMs);
     return this.#registry.metrics();

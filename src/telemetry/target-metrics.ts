@@ -13,6 +13,12 @@ interface TargetFamilies {
   readonly retries: Counter<LabelOf<"batchd_upstream_retries_total">>;
 }
 
+/** Attempts of one kind. prom-client takes a microsecond for each addition, so they are added at a scrape. */
+interface AttemptCount {
+  readonly counter: Counter.Internal;
+  unreported: number;
+}
+
 /** The metrics of one target, fast enough for tens of thousands of attempts a second. */
 export class TargetMetrics {
   readonly #name: string;
@@ -20,7 +26,7 @@ export class TargetMetrics {
   readonly #seconds: Observations;
   readonly #waitSeconds: Readonly<Record<keyof TargetStatus["inFlight"], Observations>>;
   /** The counters by outcome, then by the first digit of the status. */
-  readonly #counts = new Map<Outcome["kind"], Counter.Internal[]>();
+  readonly #counts = new Map<Outcome["kind"], AttemptCount[]>();
 
   constructor(name: string, families: TargetFamilies) {
     const { seconds, waitSeconds } = families;
@@ -33,6 +39,11 @@ export class TargetMetrics {
     };
   }
 
+  /** How long attempts took. */
+  get durations(): Observations["buckets"] {
+    return this.#seconds.buckets;
+  }
+
   waited(lane: keyof TargetStatus["inFlight"], ms: number): void {
     this.#waitSeconds[lane].observe(ms / 1000);
   }
@@ -40,9 +51,17 @@ export class TargetMetrics {
   attempted(outcome: Outcome, ms: number): void {
     this.#seconds.observe(ms / 1000);
     const statusClass = "status" in outcome ? Math.floor(outcome.status / 100) : 0;
-    const count = this.#counts.get(outcome.kind)?.[statusClass];
-    if (count === undefined) this.#firstOf(outcome.kind, statusClass).inc();
-    else count.inc();
+    const known = this.#counts.get(outcome.kind)?.[statusClass];
+    const count = known ?? this.#firstOf(outcome.kind, statusClass);
+    count.unreported++;
+  }
+
+  /** Brings the counters up to date. */
+  report(): void {
+    for (const count of [...this.#counts.values()].flat()) {
+      count.counter.inc(count.unreported);
+      count.unreported = 0;
+    }
   }
 
   retried({ kind }: Outcome): void {
@@ -50,9 +69,10 @@ export class TargetMetrics {
     this.#families.retries.inc({ target: this.#name, reason });
   }
 
-  #firstOf(kind: Outcome["kind"], statusClass: number): Counter.Internal {
+  #firstOf(kind: Outcome["kind"], statusClass: number): AttemptCount {
     const status = statusClass === 0 ? "none" : `${statusClass}xx`;
-    const count = this.#families.attempts.labels(this.#name, kind, status);
+    const counter = this.#families.attempts.labels(this.#name, kind, status);
+    const count = { counter, unreported: 0 };
     const counts = this.#counts.get(kind) ?? [];
     counts[statusClass] = count;
     this.#counts.set(kind, counts);

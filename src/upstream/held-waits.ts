@@ -1,9 +1,12 @@
+/**
+ * The lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. They wait beside the queue
+ * for slots, so that they hold up no line of another kind.
+ */
 import type { Clock } from "../clock.ts";
 import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
 import { keyOf } from "./holds.ts";
 import type { RequestKind } from "./upstream.ts";
 
-/** The lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. */
 export class HeldWaits {
   readonly #clock: Clock;
   /** Each ends one wait. */

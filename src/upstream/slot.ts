@@ -1,5 +1,9 @@
+/**
+ * A request for a slot, and the slot that it gets: the right to one request in flight at one target. A slot must be
+ * released however its request ends, or the target has one less for ever.
+ */
 import type { Flow } from "../batch/fair-queue.ts";
-import { estimateTokens } from "../batch/token-estimate.ts";
+import { estimateInputTokens } from "../batch/token-estimate.ts";
 import type { Lane, Limiter } from "./capacity/limiter.ts";
 import type { Reservation } from "./capacity/rate/quota.ts";
 import type { LineSender, UpstreamRequest } from "./upstream.ts";
@@ -14,7 +18,6 @@ export class SlotRequest<Target> {
   rank: number;
   /** The targets at which the request has failed. A line avoids them if it can; an interactive request must. */
   avoided: readonly Target[] = [];
-  #tokens: number | null = null;
 
   constructor(
     lane: Lane,
@@ -27,10 +30,10 @@ export class SlotRequest<Target> {
     this.rank = sender?.rank ?? Number.POSITIVE_INFINITY;
   }
 
-  /** An estimate, made at the first call: most targets do not count tokens. */
+  /** An estimate of all tokens, those of the answer included. */
   get tokens(): number {
-    this.#tokens ??= estimateTokens(this.request.body);
-    return this.#tokens;
+    const { body, answerTokens } = this.request;
+    return estimateInputTokens(body.length) + answerTokens;
   }
 }
 

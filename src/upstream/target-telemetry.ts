@@ -10,7 +10,7 @@ import {
   type Span,
   type Tracing,
 } from "../telemetry/tracing.ts";
-import type { TargetStatus, UpstreamRequest } from "./upstream.ts";
+import type { TargetFigures, TargetStatus, UpstreamRequest } from "./upstream.ts";
 
 export interface TargetTelemetryOptions {
   readonly metrics: Metrics;
@@ -25,6 +25,7 @@ export class TargetTelemetry {
   readonly #name: string;
   readonly #metrics: TargetMetrics;
   readonly #tracing: Tracing;
+  readonly #attempts = { answered: 0, rateLimited: 0, overloaded: 0, failed: 0 };
 
   constructor(name: string, { metrics, tracing }: TargetTelemetryOptions) {
     this.#name = name;
@@ -48,8 +49,15 @@ export class TargetTelemetry {
     return this.#tracing.start("upstream.attempt", { parent, kind: "client", attributes });
   }
 
+  /** What became of the attempts so far, and how long they took. */
+  get figures(): Pick<TargetFigures, "attempts" | "durations"> {
+    return { attempts: { ...this.#attempts }, durations: this.#metrics.durations };
+  }
+
   endAttempt(span: Span, outcome: Outcome, ms: number): void {
     this.#metrics.attempted(outcome, ms);
+    const kind = figureOf(outcome);
+    if (kind !== null) this.#attempts[kind]++;
     if (span === NO_SPAN) return;
     const { attributes, ...ending } = endingOf(outcome);
     const usage = outcome.kind === "answered" ? usageOf(outcome) : {};
@@ -59,6 +67,20 @@ export class TargetTelemetry {
   /** Reports that the line is to go out again. */
   retried(outcome: Outcome): void {
     this.#metrics.retried(outcome);
+  }
+}
+
+/** An interrupted attempt says nothing about its target. */
+function figureOf(outcome: Outcome): keyof TargetFigures["attempts"] | null {
+  switch (outcome.kind) {
+    case "answered":
+      return outcome.status < 500 ? "answered" : "failed";
+    case "overloaded":
+      return outcome.status === 429 ? "rateLimited" : "overloaded";
+    case "interrupted":
+      return null;
+    default:
+      return "failed";
   }
 }
 

@@ -1,3 +1,7 @@
+/**
+ * One upstream endpoint: how requests reach it (`connection.ts`), how much it can take (`capacity/`), what it refuses
+ * (`holds.ts`), and what others are told of it. Each attempt needs a slot and gives it back, however the attempt ends.
+ */
 import { createHash } from "node:crypto";
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
@@ -5,13 +9,11 @@ import type { Outcome, Refused } from "../batch/outcome.ts";
 import type { SlotNeed } from "../batch/slot-share.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
-import type { Span } from "../telemetry/tracing.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
 import type { Limiter } from "./capacity/limiter.ts";
+import { Connection, type ConnectionOptions } from "./connection.ts";
 import { isOverload, retryAfterMs } from "./exchange/answer.ts";
 import type { Attempted } from "./exchange/attempt.ts";
-import { Client } from "./exchange/client.ts";
-import { Dialect } from "./exchange/dialect.ts";
 import type { Unproxied } from "./exchange/proxied-answer.ts";
 import { rateLimitHints } from "./exchange/rate-limits.ts";
 import {
@@ -23,7 +25,6 @@ import {
 } from "./followed-circuits.ts";
 import { Holds } from "./holds.ts";
 import { ModelList, mayServe } from "./model-list.ts";
-import { ANY_MODEL, upstreamNames } from "./router.ts";
 import type { Slot } from "./slot.ts";
 import { TargetLog } from "./target-log.ts";
 import { TargetTelemetry, type TargetTelemetryOptions } from "./target-telemetry.ts";
@@ -39,18 +40,12 @@ import type {
   UpstreamRequest,
 } from "./upstream.ts";
 
-const MODEL_LIST_TIMEOUT_MS = 2_000;
-/** The list is read as one value, which blocks the event loop. The longest list known has some 600 kB. */
-const MODEL_LIST_MAX_BYTES = 2 * 1024 * 1024;
 /** The number of listed models that other replicas learn of. */
 const MAX_REPORTED_MODELS = 200;
-const NEVER = new AbortController().signal;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
 const NOTHING = Buffer.alloc(0);
 
-export interface TargetOptions extends CapacityOptions, TargetTelemetryOptions {
-  readonly maxAnswerBytes: () => number;
-}
+export interface TargetOptions extends CapacityOptions, ConnectionOptions, TargetTelemetryOptions {}
 
 /** An attempt that has ended. */
 interface Settled {
@@ -59,7 +54,6 @@ interface Settled {
   readonly attempted: Attempted;
 }
 
-/** One upstream endpoint: how to send requests to it, how much it can take, and its condition. */
 export class Target {
   readonly name: string;
   readonly capacity: Capacity;
@@ -69,14 +63,8 @@ export class Target {
   readonly models: ModelList;
   readonly #log: TargetLog;
   readonly #options: TargetOptions;
+  readonly #connection: Connection;
   #config: UpstreamConfig;
-  #dialect: Dialect;
-  #client: Client;
-  #names: ReadonlyMap<string, string | null>;
-  /** The upstream names of models that are not listed any more. */
-  #formerNames: ReadonlyMap<string, string | null> = new Map();
-  /** The former clients, on which requests are ending. */
-  readonly #draining = new Set<Client>();
 
   constructor(config: UpstreamConfig, options: TargetOptions) {
     this.name = config.name;
@@ -86,14 +74,9 @@ export class Target {
     this.holds = new Holds();
     this.#log = new TargetLog(config.name, options);
     this.telemetry = new TargetTelemetry(config.name, options);
-    this.models = new ModelList({
-      ...options,
-      name: config.name,
-      ask: () => this.#askForModels(),
-    });
-    this.#names = upstreamNames(config.models);
-    this.#dialect = new Dialect(config);
-    this.#client = this.#newClient();
+    this.#connection = new Connection(config, options);
+    const ask = () => this.#connection.askForModels();
+    this.models = new ModelList({ ...options, name: config.name, ask });
   }
 
   get limiter(): Limiter {
@@ -109,7 +92,7 @@ export class Target {
   }
 
   get servesAnyModel(): boolean {
-    return this.#names.has(ANY_MODEL);
+    return this.#connection.servesAnyModel;
   }
 
   /** Whether a line that has a choice should come here. */
@@ -142,7 +125,7 @@ export class Target {
     const { max_concurrency: maxConcurrency, schedule = null } = this.#config;
     const opensInMs = this.capacity.opensAtMs - clock.nowMs();
     return {
-      ...{ name: this.name, models: [...this.#names.keys()], maxConcurrency, schedule },
+      ...{ name: this.name, models: this.#connection.models, maxConcurrency, schedule },
       listed: this.servesAnyModel ? this.models.latestIds.slice(0, MAX_REPORTED_MODELS) : [],
       settings: hashOf(this.#config),
       opensInMs: Number.isFinite(opensInMs) ? opensInMs : null,
@@ -152,6 +135,7 @@ export class Target {
         ...{ project, model },
         unavailability: unavailabilityOf(refused),
       })),
+      figures: { ...this.status, ...this.telemetry.figures, ...this.capacity.figures },
     };
   }
 
@@ -179,21 +163,13 @@ export class Target {
     return { target: this.name, limit, wanted, held };
   }
 
-  /**
-   * Takes another configuration from now on. Requests in flight end as they began. A line on its way to a model that
-   * is no longer listed goes out under the model's former name.
-   */
+  /** Takes another configuration from now on. Requests in flight end as they began. */
   reconfigure(config: UpstreamConfig): void {
-    const former = this.#client;
     this.#config = config;
-    this.#formerNames = new Map([...this.#formerNames, ...this.#names]);
-    this.#names = upstreamNames(config.models);
-    this.#dialect = new Dialect(config);
-    this.#client = this.#newClient();
+    this.#connection.reconfigure(config);
     this.capacity.reconfigure(config);
     this.models.forget();
     this.releaseHolds();
-    this.#drain(former);
   }
 
   /** Tries again at once what the target refused: the operator may have mended the cause on either side. */
@@ -214,13 +190,13 @@ export class Target {
     const startedAtMs = clock.elapsedMs();
     let attempted = INTERRUPTED;
     try {
-      if (!this.#canName(request)) return unknownModel(request.model);
+      if (!this.#connection.canName(request)) return unknownModel(request.model);
       // The wait for the slot may have outlasted the window.
       if (clock.nowMs() < request.deadlineAtMs) {
         const span = this.telemetry.startAttempt(request);
-        const exchange = this.#exchangeOf(request, span);
-        const ready = exchange instanceof Promise ? await exchange : exchange;
-        attempted = await this.#client.send(ready, abort);
+        const prepared = this.#connection.prepare(request, span);
+        const { client, exchange } = prepared instanceof Promise ? await prepared : prepared;
+        attempted = await client.send(exchange, abort);
         this.telemetry.endAttempt(span, attempted.outcome, clock.elapsedMs() - startedAtMs);
       }
       return attempted.outcome;
@@ -241,11 +217,12 @@ export class Target {
     let attempted = INTERRUPTED;
     let answer: ProxyResult | null = null;
     try {
-      if (!this.#canName(request)) return { kind: "unknown_model" };
+      if (!this.#connection.canName(request)) return { kind: "unknown_model" };
       const span = this.telemetry.startAttempt(request);
       const end = (outcome: Outcome) =>
         this.telemetry.endAttempt(span, outcome, clock.elapsedMs() - startedAtMs);
-      answer = await this.#client.proxy(await this.#exchangeOf(request, span), abort);
+      const { client, exchange } = await this.#connection.prepare(request, span);
+      answer = await client.proxy(exchange, abort);
       attempted = beginningOf(answer, clock.nowMs());
       if (answer.kind === "proxied") {
         const { body } = answer;
@@ -270,28 +247,19 @@ export class Target {
 
   /** Whether a target with this list may have a model of a public name. */
   mayServe(model: string, listing: ModelListing): boolean {
-    return mayServe(listing, this.#nameOf(model) ?? model);
-  }
-
-  async #askForModels(): Promise<Outcome | null> {
-    const path = this.#dialect.modelListPath;
-    if (path === null) return null;
-    const { headers } = this.#dialect;
-    const limits = { timeoutMs: MODEL_LIST_TIMEOUT_MS, maxAnswerBytes: MODEL_LIST_MAX_BYTES };
-    const exchange = { method: "GET", path, headers, body: null, ...limits } as const;
-    return (await this.#client.send(exchange, NEVER)).outcome;
+    return mayServe(listing, this.#connection.nameOf(model) ?? model);
   }
 
   /** Takes nothing new; requests in flight may end. */
   async drain(): Promise<void> {
     this.capacity.close();
-    await this.#client.drain();
+    await this.#connection.drain();
   }
 
   /** Ends the requests in flight, as interrupted. */
   async close(): Promise<void> {
     this.capacity.close();
-    await Promise.all([this.#client, ...this.#draining].map((client) => client.close()));
+    await this.#connection.close();
   }
 
   #settle(slot: Slot<Target>, { request, startedAtMs, attempted }: Settled): void {
@@ -304,31 +272,6 @@ export class Target {
     if (this.holds.isAnyOpen !== wasAnyHeld) this.#options.onCircuitChanged();
     if (isHeld && outcome.kind === "refused") this.#log.noteHeld(outcome);
     this.capacity.settle(slot, startedAtMs, attempted);
-  }
-
-  #canName(request: UpstreamRequest): boolean {
-    return this.#dialect.canName(request, this.#nameOf(request.model));
-  }
-
-  #exchangeOf(request: UpstreamRequest, { traceparent }: Span) {
-    const sent = traceparent === null ? request : { ...request, traceparent };
-    return this.#dialect.exchangeOf(sent, this.#nameOf(request.model));
-  }
-
-  #nameOf(model: string): string | null {
-    const name = [model, ANY_MODEL].find((each) => this.#names.has(each));
-    return (name === undefined ? this.#formerNames.get(model) : this.#names.get(name)) ?? null;
-  }
-
-  #newClient(): Client {
-    const { clock, maxAnswerBytes } = this.#options;
-    const [config, dialect] = [this.#config, this.#dialect];
-    return new Client({ config, dialect, clock, maxAnswerBytes });
-  }
-
-  #drain(client: Client): void {
-    this.#draining.add(client);
-    void client.drain().then(() => this.#draining.delete(client));
   }
 }
 

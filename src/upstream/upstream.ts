@@ -9,7 +9,8 @@ import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
 import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
 import type { ScheduleConfig, UpstreamConfig } from "../config/upstreams.ts";
-import type { BatchEndpoint, WaitingReason } from "../contract/batch.ts";
+import type { BatchEndpoint } from "../contract/batch.ts";
+import type { WaitingReason } from "../contract/batch-extension.ts";
 
 /** One line or one request of a client, ready to go out. */
 export interface UpstreamRequest {
@@ -22,6 +23,8 @@ export interface UpstreamRequest {
   readonly isModelInBody: boolean;
   /** One JSON object, as the client wrote it. */
   readonly body: Buffer;
+  /** An estimate of the tokens that its answer may have. */
+  readonly answerTokens: number;
   /** The instant from which on no attempt starts. */
   readonly deadlineAtMs: number;
   /** The memory of the answer, from its first byte until its sender releases it. A proxied answer has none. */
@@ -178,6 +181,38 @@ export interface TargetStatus {
   readonly circuit: "closed" | "open" | "half_open";
 }
 
+/** A limit of a rate, and how much of it this replica has used in the last sixty seconds. */
+export interface RateReport {
+  /** The configured limit, for all replicas together; null when none is configured. */
+  readonly configured: number | null;
+  /** The limit that the answers name; null when they name none. */
+  readonly learned: number | null;
+  readonly used: number;
+}
+
+/** The figures of a target at one replica, for people. The counts begin with the start of the replica. */
+export interface TargetFigures extends Omit<TargetStatus, "name"> {
+  readonly attempts: {
+    readonly answered: number;
+    /** Refusals with the status 429. */
+    readonly rateLimited: number;
+    /** Refusals for any other overload. */
+    readonly overloaded: number;
+    readonly failed: number;
+  };
+  /** The number of attempts by the time that they took at the most; null is beyond all bounds. */
+  readonly durations: readonly (readonly [upToSeconds: number | null, count: number])[];
+  readonly requestRate: RateReport | null;
+  readonly tokenRate: RateReport | null;
+  /** The hours at which it takes lines; null when these are all. */
+  readonly hours: {
+    /** The lines that all replicas may have in flight now. */
+    readonly concurrency: number;
+    /** The next change of that number; null when there is none in the next weeks. */
+    readonly next: { readonly atMs: number; readonly concurrency: number } | null;
+  } | null;
+}
+
 /** The condition of a target, for the other replicas. It is kept as JSON, and holds no secret. */
 export interface TargetReport {
   readonly name: string;
@@ -213,6 +248,8 @@ export interface TargetReport {
     readonly model: string;
     readonly unavailability: Unavailability;
   }[];
+  /** Replicas of an older version report none. */
+  readonly figures?: TargetFigures;
 }
 
 /** The route of a model at one replica, for a forecast. */

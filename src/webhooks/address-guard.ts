@@ -1,6 +1,6 @@
 /**
- * Keeps webhooks out of the private network. The people who choose the URLs may not have access to everything that this
- * machine can reach: metadata services, databases, the upstreams themselves.
+ * Keeps webhooks, and deliveries to buckets of clients, out of the private network. The people who choose the addresses
+ * may not have access to everything that this machine can reach: metadata services, databases, the upstreams themselves.
  *
  * The guard checks the addresses of each connection, never only the URL. A name is resolved once, and the connection
  * goes to the checked address. So a name that changes between check and connection gains nothing. Only public unicast
@@ -24,9 +24,14 @@ export type Resolve = (
 export class AddressGuard {
   #allowed: ReadonlySet<string> = new Set();
   readonly #resolve: Resolve;
+  readonly #setting: string;
 
-  /** `allowedHosts` are the names and addresses that may be private. */
-  constructor(allowedHosts: readonly string[], resolve: Resolve = systemLookup) {
+  /** `allowedHosts` are the names and addresses that may be private. `setting` is the name of their list. */
+  constructor(
+    allowedHosts: readonly string[],
+    { setting, resolve = systemLookup }: { readonly setting: string; readonly resolve?: Resolve },
+  ) {
+    this.#setting = setting;
     this.#resolve = resolve;
     this.allow(allowedHosts);
   }
@@ -38,7 +43,7 @@ export class AddressGuard {
 
   /** Returns the refusal of a URL's host; null for an allowed host, and for a name, which {@link lookup} checks. */
   refusalOf(host: string): AddressRefused | null {
-    return isIP(host) === 0 || this.#isOpen(host, host) ? null : refusal(host, [host]);
+    return isIP(host) === 0 || this.#isOpen(host, host) ? null : this.#refusal(host, [host]);
   }
 
   /** Replaces `dns.lookup`, and finds only addresses to which a connection is allowed. */
@@ -49,12 +54,19 @@ export class AddressGuard {
       const [first] = open;
       if (first === undefined) {
         const addresses = found.map(({ address }) => address);
-        return callback(refusal(hostname, addresses), []);
+        return callback(this.#refusal(hostname, addresses), []);
       }
       if (options.all === true) callback(null, open);
       else callback(null, first.address, first.family);
     });
   };
+
+  #refusal(host: string, addresses: readonly string[]): AddressRefused {
+    const found = addresses.map((address) => `${address} (${rangeOf(address)})`).join(", ");
+    return new AddressRefused(
+      `${host} has no public address, only ${found}, and is not in ${this.#setting}`,
+    );
+  }
 
   #isOpen(host: string, address: string): boolean {
     return (
@@ -64,13 +76,6 @@ export class AddressGuard {
     );
   }
 }
-
-const refusal = (host: string, addresses: readonly string[]) => {
-  const found = addresses.map((address) => `${address} (${rangeOf(address)})`).join(", ");
-  return new AddressRefused(
-    `${host} has no public address, only ${found}, and is not in webhooks.allow_private_hosts`,
-  );
-};
 
 /** All allocated IPv6 addresses. Below them lie old forms that still contain IPv4, such as `::127.0.0.1`. */
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR("2000::/3");

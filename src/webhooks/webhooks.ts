@@ -13,14 +13,19 @@ import type { Clock } from "../clock.ts";
 import type { WebhookConfig, WebhooksConfig } from "../config/schema.ts";
 import type { EventType } from "../contract/event.ts";
 import { loop, Nudge } from "../loop.ts";
-import type { Announcement, Delivery, DeliveryStore } from "../store/deliveries.ts";
+import type {
+  Announcement,
+  WebhookDelivery,
+  WebhookDeliveryStore,
+} from "../store/webhook-deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { AddressGuard } from "./address-guard.ts";
 import type { Sender } from "./sender.ts";
 
+/** The limit for this process. */
 const MAX_IN_FLIGHT = 8;
-/** The limit per endpoint is below the limit for all, so an endpoint that never answers leaves room for the others. */
+/** The limit for an endpoint, from all processes. It is below the other one, so an endpoint that never answers leaves room. */
 const MAX_IN_FLIGHT_PER_WEBHOOK = 2;
 /** The lease of an attempt: three times its timeout, so it outlasts the attempt. */
 const LEASE_TTL_MS = 30_000;
@@ -32,7 +37,7 @@ const RETRY_CAP_MS = 3_600_000;
 const RETRY_FOR_MS = 72 * 3_600_000;
 
 export interface WebhooksOptions {
-  readonly store: DeliveryStore;
+  readonly store: WebhookDeliveryStore;
   readonly config: WebhooksConfig;
   readonly clock: Clock;
   readonly log: Log;
@@ -51,13 +56,15 @@ export class Webhooks {
   readonly #nudge = new Nudge();
   readonly #drain = new AbortController();
   readonly #interrupt = new AbortController();
-  readonly #inFlight = new Map<Delivery, Promise<void>>();
+  readonly #inFlight = new Map<WebhookDelivery, Promise<void>>();
   #loop: Promise<void> | null = null;
 
   constructor(options: WebhooksOptions) {
     this.#options = options;
     this.#config = options.config;
-    this.#guard = new AddressGuard(options.config.allow_private_hosts);
+    this.#guard = new AddressGuard(options.config.allow_private_hosts, {
+      setting: "webhooks.allow_private_hosts",
+    });
   }
 
   /** Replaces the endpoints. An attempt in progress ends with the old ones. */
@@ -108,26 +115,19 @@ export class Webhooks {
   /** Returns false when no delivery is due, or too many are in flight. */
   async #startNext(): Promise<boolean> {
     if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
-    const [delivery] = await this.#options.store.claimDeliveries({
+    const [delivery] = await this.#options.store.claimWebhookDeliveries({
       owner: this.#owner,
       ttlMs: LEASE_TTL_MS,
       limit: 1,
-      busyWebhooks: this.#busyWebhooks(),
+      maxPerWebhook: MAX_IN_FLIGHT_PER_WEBHOOK,
     });
     if (delivery === undefined) return false;
     this.#inFlight.set(delivery, this.#run(delivery));
     return true;
   }
 
-  #busyWebhooks(): string[] {
-    const names = [...this.#inFlight.keys()].map(({ webhook }) => webhook);
-    return [...new Set(names)].filter(
-      (name) => names.filter((each) => each === name).length >= MAX_IN_FLIGHT_PER_WEBHOOK,
-    );
-  }
-
   /** Never rejects. If the store cannot record a delivery, the delivery is due again when its lease ends. */
-  async #run(delivery: Delivery): Promise<void> {
+  async #run(delivery: WebhookDelivery): Promise<void> {
     try {
       await this.#deliver(delivery);
     } catch (err) {
@@ -142,7 +142,7 @@ export class Webhooks {
     return new Sender({ guard: this.#guard, clock: this.#options.clock });
   }
 
-  async #deliver(delivery: Delivery): Promise<void> {
+  async #deliver(delivery: WebhookDelivery): Promise<void> {
     const { store, log, metrics } = this.#options;
     const { webhookId } = delivery;
     const endpoint = this.#config.endpoints.find(({ name }) => name === delivery.webhook);
@@ -151,7 +151,7 @@ export class Webhooks {
       return;
     }
     if (!wants(endpoint, delivery)) {
-      await store.forgetDelivery(webhookId);
+      await store.forgetWebhookDelivery(webhookId);
       return;
     }
     const { url, secret } = endpoint;
@@ -160,19 +160,19 @@ export class Webhooks {
     const sending = await (await this.#sender).send(message, this.#interrupt.signal);
     switch (sending.kind) {
       case "delivered":
-        await store.forgetDelivery(webhookId);
+        await store.forgetWebhookDelivery(webhookId);
         metrics.webhookAttempted(delivery.webhook, "delivered");
         log.info(fieldsOf(delivery), "webhook.delivered");
         return;
       case "interrupted":
-        await store.postponeDeliveryIfHeld({ webhookId, owner: this.#owner }, 0);
+        await store.postponeWebhookDeliveryIfHeld({ webhookId, owner: this.#owner }, 0);
         return;
       case "failed":
         await this.#retryOrGiveUp(delivery, sending.reason);
     }
   }
 
-  async #retryOrGiveUp(delivery: Delivery, reason: string): Promise<void> {
+  async #retryOrGiveUp(delivery: WebhookDelivery, reason: string): Promise<void> {
     const { store, clock, log, metrics } = this.#options;
     const nowMs = clock.nowMs();
     const atMs = retryAtMs(delivery, nowMs, Math.random());
@@ -181,7 +181,7 @@ export class Webhooks {
       return;
     }
     const { webhookId } = delivery;
-    await store.postponeDeliveryIfHeld({ webhookId, owner: this.#owner }, atMs - nowMs);
+    await store.postponeWebhookDeliveryIfHeld({ webhookId, owner: this.#owner }, atMs - nowMs);
     metrics.webhookAttempted(delivery.webhook, "failed");
     const fields = { ...fieldsOf(delivery), reason, retry_in_seconds: (atMs - nowMs) / 1000 };
     // An endpoint that stays down would otherwise log a warning about each delivery some eighty times.
@@ -189,20 +189,20 @@ export class Webhooks {
     else log.debug(fields, "webhook.attempt_failed");
   }
 
-  async #giveUp(delivery: Delivery, reason: string): Promise<void> {
-    await this.#options.store.forgetDelivery(delivery.webhookId);
+  async #giveUp(delivery: WebhookDelivery, reason: string): Promise<void> {
+    await this.#options.store.forgetWebhookDelivery(delivery.webhookId);
     this.#options.metrics.webhookAttempted(delivery.webhook, "given_up");
     this.#options.log.error({ ...fieldsOf(delivery), reason }, "webhook.given_up");
   }
 }
 
 /** Returns the type of the event. Only final statuses have deliveries, and each of them has an event. */
-const typeOf = ({ status }: Delivery) => `batch.${status}` as EventType;
+const typeOf = ({ status }: WebhookDelivery) => `batch.${status}` as EventType;
 
-const wants = ({ events }: WebhookConfig, delivery: Delivery): boolean =>
+const wants = ({ events }: WebhookConfig, delivery: WebhookDelivery): boolean =>
   events?.includes(typeOf(delivery)) ?? true;
 
-const eventOf = (delivery: Delivery) =>
+const eventOf = (delivery: WebhookDelivery) =>
   ({
     object: "event",
     id: delivery.eventId,
@@ -211,7 +211,7 @@ const eventOf = (delivery: Delivery) =>
     data: { id: delivery.batchId, x_batchd: { request_counts: delivery.counts } },
   }) as const;
 
-const fieldsOf = (delivery: Delivery) => ({
+const fieldsOf = (delivery: WebhookDelivery) => ({
   webhook: delivery.webhook,
   webhook_id: delivery.webhookId,
   batch: delivery.batchId,
@@ -225,7 +225,7 @@ const fieldsOf = (delivery: Delivery) => ({
  * from 0 up to 1.
  */
 export function retryAtMs(
-  { attemptCount, createdAtMs }: Pick<Delivery, "attemptCount" | "createdAtMs">,
+  { attemptCount, createdAtMs }: Pick<WebhookDelivery, "attemptCount" | "createdAtMs">,
   nowMs: number,
   random: number,
 ): number | null {

@@ -51,6 +51,21 @@ test("a target that moves takes its next requests at the new address", async () 
   expect(after.seen.map(({ headers }) => headers.authorization)).toEqual(["Bearer new"]);
 });
 
+test("a long request that is being made when its target moves has the key of the new address", async () => {
+  const [before, after] = [await modelServer(), await modelServer()];
+  // Another name in the body is another body, and a long one is made in slices.
+  const models = [{ name: "m", upstream_model: "meta/m" }];
+  const { upstreams } = openTargets([targetAt(before, "a", { models, api_key: "old" })]);
+  const route = upstreams.findRoute("m")!;
+  const long = { ...JSON.parse(requestOf("one").body.toString()), padding: "x".repeat(16 << 20) };
+  const sent = route.send(requestOf("one", { body: Buffer.from(JSON.stringify(long)) }), signals);
+  for (let turn = 0; turn < 2; turn++) await new Promise((resolve) => setImmediate(resolve));
+  upstreams.reconfigure([targetAt(after, "a", { models, api_key: "new" })]);
+  expect((await sent).kind).toBe("answered");
+  expect(before.total).toBe(0);
+  expect(after.seen.map(({ headers }) => headers.authorization)).toEqual(["Bearer new"]);
+});
+
 test("a line of a model that is listed no more goes out under the name that it had", async () => {
   const upstream = await modelServer();
   const models = [{ name: "m", upstream_model: "meta/m" }, "other"];

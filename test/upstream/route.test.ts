@@ -270,8 +270,8 @@ test("a line that asks for more tokens than there are, and is found wrong, holds
   const upstream = await modelServer();
   const { route } = open([targetAt(upstream, "a", { tokens_per_minute: 1_000 })]);
   const messages = [{ role: "user", content: "[[status 400]]" }];
-  const body = Buffer.from(JSON.stringify({ model: "m", messages, max_tokens: 1e6, n: 128 }));
-  expect(statusOf(await send(route, "", { body }))).toBe(400);
+  const body = Buffer.from(JSON.stringify({ model: "m", messages }));
+  expect(statusOf(await send(route, "", { body, answerTokens: 128e6 }))).toBe(400);
   expect(statusOf(await send(route, "next"))).toBe(200);
 });
 

@@ -3,6 +3,8 @@ import { isIPv6 } from "node:net";
 import { expect, test } from "vitest";
 import { AddressGuard, type Resolve } from "../../src/webhooks/address-guard.ts";
 
+const setting = "webhooks.allow_private_hosts";
+
 const leadsTo =
   (...addresses: readonly string[]): Resolve =>
   (_host, _options, callback) =>
@@ -60,7 +62,7 @@ test.each([
   "ff02::1",
   "not an address",
 ])("%s is refused, in a URL and behind a name", async (address) => {
-  const guard = new AddressGuard([], leadsTo(address));
+  const guard = new AddressGuard([], { setting, resolve: leadsTo(address) });
   if (!address.includes(" ")) {
     expect(guard.refusalOf(address)?.message).toContain("has no public address");
   }
@@ -70,33 +72,39 @@ test.each([
 test.each(["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00:1450:4001::1"])(
   "%s is public",
   async (address) => {
-    const guard = new AddressGuard([], leadsTo(address));
+    const guard = new AddressGuard([], { setting, resolve: leadsTo(address) });
     expect(guard.refusalOf(address)).toBeNull();
     expect(await looked(guard, "hook.example")).toEqual([address]);
   },
 );
 
 test("of the addresses of a name only the public ones are tried", async () => {
-  const guard = new AddressGuard([], leadsTo("10.0.0.1", "8.8.8.8", "::1", "2606:4700::1111"));
+  const guard = new AddressGuard([], {
+    setting,
+    resolve: leadsTo("10.0.0.1", "8.8.8.8", "::1", "2606:4700::1111"),
+  });
   expect(await looked(guard, "hook.example")).toEqual(["8.8.8.8", "2606:4700::1111"]);
 });
 
 test("a name that led to a public address is checked again the next time", async () => {
   const answers = [["8.8.8.8"], ["10.0.0.1"]];
-  const guard = new AddressGuard([], (...asked) => leadsTo(...answers.shift()!)(...asked));
+  const guard = new AddressGuard([], {
+    setting,
+    resolve: (...asked) => leadsTo(...answers.shift()!)(...asked),
+  });
   expect(await looked(guard, "hook.example")).toEqual(["8.8.8.8"]);
   await expect(looked(guard, "hook.example")).rejects.toThrow("10.0.0.1 (private)");
 });
 
 test("one address is found where one is asked for", () => {
-  const guard = new AddressGuard([], leadsTo("10.0.0.1", "8.8.8.8"));
+  const guard = new AddressGuard([], { setting, resolve: leadsTo("10.0.0.1", "8.8.8.8") });
   const found: unknown[] = [];
   guard.lookup("hook.example", {}, (...answer) => found.push(...answer));
   expect(found).toEqual([null, "8.8.8.8", 4]);
 });
 
 test("an allowed name may lead anywhere, however it is spelt; others may not", async () => {
-  const guard = new AddressGuard(["Hooks.Internal"], leadsTo("10.0.0.1"));
+  const guard = new AddressGuard(["Hooks.Internal"], { setting, resolve: leadsTo("10.0.0.1") });
   expect(await looked(guard, "hooks.internal")).toEqual(["10.0.0.1"]);
   expect(await looked(guard, "hooks.internal.")).toEqual(["10.0.0.1"]);
   await expect(looked(guard, "other.internal")).rejects.toThrow();
@@ -105,10 +113,10 @@ test("an allowed name may lead anywhere, however it is spelt; others may not", a
 });
 
 test("an allowed address is open in a URL and behind any name, however it is spelt; others are not", async () => {
-  const guard = new AddressGuard(
-    ["10.0.0.1", "[FD00:0::1]"],
-    leadsTo("10.0.0.1", "10.0.0.2", "fd00::1"),
-  );
+  const guard = new AddressGuard(["10.0.0.1", "[FD00:0::1]"], {
+    setting,
+    resolve: leadsTo("10.0.0.1", "10.0.0.2", "fd00::1"),
+  });
   expect(guard.refusalOf("10.0.0.1")).toBeNull();
   expect(guard.refusalOf("fd00:0:0::1")).toBeNull();
   expect(guard.refusalOf("fd00::2")).not.toBeNull();

@@ -5,6 +5,8 @@ import { AddressGuard, type Resolve } from "../../src/webhooks/address-guard.ts"
 import { Sender, signedHeaders } from "../../src/webhooks/sender.ts";
 import { startReceiver } from "../support/receiver.ts";
 
+const setting = "webhooks.allow_private_hosts";
+
 const client = new OpenAI({ apiKey: "not needed" });
 
 const message = (url: string, secret = "a secret") =>
@@ -48,7 +50,10 @@ test.each([
   "geheim-äöü-🔑",
 ])("the official client accepts what is signed with %s", async (secret) => {
   await using receiver = await startReceiver();
-  const sender = new Sender({ guard: new AddressGuard(["127.0.0.1"]), clock: systemClock });
+  const sender = new Sender({
+    guard: new AddressGuard(["127.0.0.1"], { setting }),
+    clock: systemClock,
+  });
   expect(await sender.send(message(receiver.url, secret), never)).toEqual({ kind: "delivered" });
   await sender.close();
 
@@ -64,7 +69,7 @@ test("each connection goes to the very address that was checked", async () => {
   const resolve: Resolve = (_host, _options, callback) =>
     callback(null, [{ address: answers[lookupCount++]!, family: 4 }]);
   // Here 127.0.0.2 stands for a public address: the name leads to it first and then to a private one.
-  const guard = new AddressGuard(["127.0.0.2"], resolve);
+  const guard = new AddressGuard(["127.0.0.2"], { setting, resolve });
   const sender = new Sender({ guard, clock: systemClock });
   const url = `http://hook.example:${receiver.port}/hook`;
   const sendings = [];
@@ -84,7 +89,10 @@ test("each connection goes to the very address that was checked", async () => {
 test("a name that does not exist is a failed attempt, with its reason", async () => {
   const resolve: Resolve = (host, _options, callback) =>
     callback(Object.assign(new Error(`getaddrinfo ENOTFOUND ${host}`), { code: "ENOTFOUND" }), []);
-  const sender = new Sender({ guard: new AddressGuard([], resolve), clock: systemClock });
+  const sender = new Sender({
+    guard: new AddressGuard([], { setting, resolve }),
+    clock: systemClock,
+  });
   expect(await sender.send(message("https://nowhere.example/hook"), never)).toEqual({
     kind: "failed",
     reason: "getaddrinfo ENOTFOUND nowhere.example",
@@ -95,7 +103,10 @@ test("a name that does not exist is a failed attempt, with its reason", async ()
 test("an interrupted attempt is not a failed one", async () => {
   await using receiver = await startReceiver();
   receiver.reactNext("hang");
-  const sender = new Sender({ guard: new AddressGuard(["127.0.0.1"]), clock: systemClock });
+  const sender = new Sender({
+    guard: new AddressGuard(["127.0.0.1"], { setting }),
+    clock: systemClock,
+  });
   const interrupt = new AbortController();
   const sending = sender.send(message(receiver.url), interrupt.signal);
   await receiver.reached(1);

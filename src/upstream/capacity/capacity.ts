@@ -4,7 +4,7 @@
  * | | decides | learns from |
  * |---|---|---|
  * | `concurrency.ts` | requests in flight, within the operator's bounds | finished work and refusals |
- * | `schedule.ts` | how many of them may be lines of batches | the time of day |
+ * | `schedule-follower.ts` | how many of them may be lines of batches | the time of day |
  * | `quota.ts` | when the next one may go, by requests and tokens a minute | `x-ratelimit-*`, usage |
  * | `breaker.ts` | whether any may go | failures in a row |
  * | the pause | nothing before its end | `Retry-After`, which is obeyed for the target as a whole |
@@ -14,7 +14,7 @@
  */
 import type { Outcome } from "../../batch/outcome.ts";
 import type { SlotShare } from "../../batch/slot-share.ts";
-import { type Clock, sleep } from "../../clock.ts";
+import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { TurnBudget } from "../../resources/turn-budget.ts";
 import type { Log } from "../../telemetry/log.ts";
@@ -24,17 +24,12 @@ import { AdaptiveConcurrency } from "./adaptive/concurrency.ts";
 import { CircuitBreaker } from "./breaker.ts";
 import { evidenceOf, signalOf, usedTokens, workOf } from "./evidence.ts";
 import { type Gate, type Lane, Limiter, type SlotRequest } from "./limiter.ts";
+import { OwnLimits } from "./own-limits.ts";
 import { isAboutRate, Quota, type Reservation } from "./rate/quota.ts";
-import { Schedule } from "./schedule.ts";
+import { ScheduleFollower } from "./schedule-follower.ts";
 
-/** With fewer slots than this, none is kept free for interactive requests unless the operator says so. */
-const RESERVE_FROM_CONCURRENCY = 8;
 /** The bound equals the window of a batch: a target that asks for a longer pause is as good as gone. */
 const MAX_PAUSE_MS = 24 * 60 * 60 * 1000;
-/** A schedule is read again after this, because the date may be set and days differ in length. */
-const MAX_SCHEDULE_SLEEP_MS = 60_000;
-
-const ROUNDING = 1e-6;
 
 export interface CapacityOptions {
   readonly clock: Clock;
@@ -60,58 +55,50 @@ export class Capacity implements Gate {
   readonly #concurrency: AdaptiveConcurrency;
   readonly #quota: Quota;
   readonly #breaker = new CircuitBreaker();
-  #config: UpstreamConfig;
-  #schedule: Schedule | null = null;
+  readonly #schedule: ScheduleFollower;
+  readonly #own: OwnLimits;
   #pausedUntilMs = Number.NEGATIVE_INFINITY;
   /** The requests without an outcome, in the order of their start. */
   readonly #started = new Set<object>();
-  /** The slots that this replica has, of those that all replicas share. */
-  #slotCount = Number.POSITIVE_INFINITY;
-  /** Its part of the rates and the schedule, from 0 to 1. */
-  #share = 1;
-  /** Ends the wait for the next window. */
-  #following = new AbortController();
 
   constructor(config: UpstreamConfig, options: CapacityOptions) {
     this.#name = config.name;
     this.#options = options;
-    this.#config = config;
-    this.#concurrency = new AdaptiveConcurrency(boundsOf(config));
-    this.#quota = new Quota(quotaLimitsOf(config, this.#share));
+    this.#own = new OwnLimits(config);
+    this.#concurrency = new AdaptiveConcurrency(this.#own.bounds);
+    this.#quota = new Quota(this.#own.quota);
     this.limiter = new Limiter({ gate: this, clock: options.clock, turn: options.turn });
     this.limiter.setBatchShare(config.batch_share);
-    this.#followSchedule();
+    this.#schedule = new ScheduleFollower(options.clock, () => this.#setLimits());
+    this.#follow(config);
   }
 
   /** Takes other limits from now on, and keeps what was learned. */
   reconfigure(config: UpstreamConfig): void {
-    this.#config = config;
-    this.#concurrency.setBounds(boundsOf(config));
-    this.#quota.setLimits(quotaLimitsOf(config, this.#share));
+    this.#own.reconfigure(config);
+    this.#concurrency.setBounds(this.#own.bounds);
+    this.#quota.setLimits(this.#own.quota);
     this.limiter.setBatchShare(config.batch_share);
-    this.#followSchedule();
+    this.#follow(config);
     // A higher quota frees lines that wait for the former one.
     this.limiter.recheck();
   }
 
   /** Takes a part of the configured limits, because other replicas have the rest. */
-  setShare({ slotCount, fraction }: Pick<SlotShare, "slotCount" | "fraction">): void {
-    if (slotCount === this.#slotCount && fraction === this.#share) return;
-    this.#slotCount = slotCount;
-    this.#share = fraction;
-    // A replica without a slot keeps its quota, which nothing uses.
-    if (fraction > 0) this.#quota.setLimits(quotaLimitsOf(this.#config, fraction));
+  setShare(share: Pick<SlotShare, "slotCount" | "fraction">): void {
+    if (!this.#own.setShare(share)) return;
+    this.#quota.setLimits(this.#own.quota);
     this.#setLimits();
     this.limiter.recheck();
   }
 
   get slotCount(): number {
-    return this.#slotCount;
+    return this.#own.slotCount;
   }
 
   /** Whether other replicas have the whole target at the moment. */
   get isElsewhere(): boolean {
-    return this.#slotCount === 0;
+    return this.slotCount === 0;
   }
 
   /** The circuit breaker of the whole target. */
@@ -161,13 +148,24 @@ export class Capacity implements Gate {
     const { clock } = this.#options;
     const nowMs = clock.nowMs();
     const backInMs = this.backAtMs - clock.elapsedMs();
-    const scheduledAtMs = this.#schedule?.opensAtMs(nowMs) ?? 0;
+    const scheduledAtMs = this.#schedule.opensAtMs(nowMs);
     return backInMs > 0 ? Math.max(nowMs + backInMs, scheduledAtMs) : scheduledAtMs;
   }
 
   /** Returns when so much work is done that starts then, including the hours in which the target takes no lines. */
   endOfWork(startAtMs: number, workMs: number): number {
-    return this.#schedule?.endOfWork(startAtMs, workMs) ?? startAtMs + workMs;
+    return this.#schedule.endOfWork(startAtMs, workMs);
+  }
+
+  /** Describes the rates and the hours, for people. */
+  get figures() {
+    const { requests, tokens } = this.#quota.report(this.#options.clock.elapsedMs());
+    const configured = this.#own.ratesOfAll;
+    return {
+      requestRate: requests && { configured: configured.requests, ...requests },
+      tokenRate: tokens && { configured: configured.tokens, ...tokens },
+      hours: this.#schedule.hours,
+    };
   }
 
   /** The instant at which the target may be asked again at all; one that has passed when it may. */
@@ -245,7 +243,7 @@ export class Capacity implements Gate {
   }
 
   close(): void {
-    this.#following.abort();
+    this.#schedule.close();
     this.limiter.close();
   }
 
@@ -258,7 +256,7 @@ export class Capacity implements Gate {
   /** The slots in use, reserved ones included: as long as lines may have no more, the limit is what holds them. */
   get #usedSlots(): number {
     const { limit, totalInFlight, inFlight } = this.limiter;
-    return Math.max(totalInFlight, inFlight.batch + limit - this.#slotsForLines(limit));
+    return Math.max(totalInFlight, inFlight.batch + limit - this.#own.slotsForLines(limit));
   }
 
   /** The slots in use by requests that started before this one; all slots that are not requests' count as such. */
@@ -271,29 +269,15 @@ export class Capacity implements Gate {
     return count;
   }
 
-  #slotsForLines(limit: number): number {
-    const { max_concurrency, interactive_reserve } = this.#config;
-    const reserve = interactive_reserve ?? (max_concurrency < RESERVE_FROM_CONCURRENCY ? 0 : 1);
-    return Math.min(limit, Math.max(1, limit - this.#slotsOf(reserve)));
-  }
-
   #tokensOf(request: SlotRequest): number {
     return this.#quota.needsTokens ? request.tokens : 0;
   }
 
-  /** Returns the part of so many slots that this replica has. The parts of all replicas add up to no more. */
-  #slotsOf(slotCount: number): number {
-    // Without this a part such as 3/7 of 7 would be just below 3.
-    return Math.floor(slotCount * this.#share + ROUNDING);
-  }
-
   #setLimits(): void {
-    const limit = Math.min(this.#concurrency.limit, this.#slotCount);
-    const scheduled = this.#schedule?.concurrencyAt(this.#options.clock.nowMs()) ?? null;
-    // A window of few slots must not leave every replica without one.
-    const inWindow =
-      scheduled === null || scheduled === 0 ? scheduled : Math.max(1, this.#slotsOf(scheduled));
-    const batchLimit = Math.min(this.#slotsForLines(limit), inWindow ?? limit);
+    const limit = Math.min(this.#concurrency.limit, this.slotCount);
+    const scheduled = this.#schedule.concurrency;
+    const inWindow = scheduled === null ? limit : this.#own.slotsInWindow(scheduled);
+    const batchLimit = Math.min(this.#own.slotsForLines(limit), inWindow);
     const from = this.limiter.limit;
     if (limit !== from || batchLimit !== this.limiter.batchLimit) {
       this.limiter.setLimits(limit, batchLimit);
@@ -307,23 +291,9 @@ export class Capacity implements Gate {
   }
 
   /** Sets the limits, now and whenever a window begins or ends. */
-  #followSchedule(): void {
-    const { schedule, max_concurrency } = this.#config;
-    this.#following.abort();
-    this.#following = new AbortController();
-    this.#schedule = schedule === undefined ? null : new Schedule(schedule, max_concurrency);
+  #follow({ schedule, max_concurrency }: UpstreamConfig): void {
+    this.#schedule.follow(schedule, max_concurrency);
     this.#setLimits();
-    if (this.#schedule !== null) void this.#follow(this.#schedule, this.#following.signal);
-  }
-
-  async #follow(schedule: Schedule, end: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
-    while (!end.aborted) {
-      const nowMs = clock.nowMs();
-      const changesInMs = Math.max(1, schedule.changesAtMs(nowMs) - nowMs);
-      await sleep(clock, Math.min(changesInMs, MAX_SCHEDULE_SLEEP_MS), end);
-      if (!end.aborted) this.#setLimits();
-    }
   }
 
   #recordCircuit(): void {
@@ -339,13 +309,3 @@ export class Capacity implements Gate {
     else log.info({ target }, "target.circuit_closed");
   }
 }
-
-const boundsOf = ({ min_concurrency: min, max_concurrency: max }: UpstreamConfig) => ({ min, max });
-
-const quotaLimitsOf = (config: UpstreamConfig, share: number) => ({
-  requestsPerMinute: partOf(config.requests_per_minute, share),
-  tokensPerMinute: partOf(config.tokens_per_minute, share),
-});
-
-const partOf = (limit: number | undefined, share: number) =>
-  limit === undefined ? null : limit * share;

@@ -67,6 +67,17 @@ export class Schedule {
     return this.#stretchAt(nowMs).untilMs;
   }
 
+  /** Returns the next instant at which {@link concurrencyAt} differs; null when it does not in the next weeks. */
+  nextChange(nowMs: number): { readonly atMs: number; readonly concurrency: number } | null {
+    const present = this.#stretchAt(nowMs);
+    let stretch = present;
+    while (stretch.concurrency === present.concurrency) {
+      if (stretch.untilMs > nowMs + MAX_LOOK_AHEAD_MS) return null;
+      stretch = this.#workOut(stretch.untilMs);
+    }
+    return { atMs: stretch.fromMs, concurrency: stretch.concurrency };
+  }
+
   /** Returns now, or the next instant with a concurrency above 0; Infinity if there is none. */
   opensAtMs(nowMs: number): number {
     if (this.concurrencyAt(nowMs) > 0) return nowMs;

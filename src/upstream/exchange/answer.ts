@@ -6,14 +6,14 @@
  * status, so its text is put into the error envelope.
  */
 import { isUtf8 } from "node:buffer";
-import { NO_USAGE, type Usage } from "../../batch/batch.ts";
+import { type AnswerFacts, AnswerReading, factsIfJson } from "../../batch/answer-facts.ts";
+import { NO_USAGE } from "../../batch/batch.ts";
 import {
   type Outcome,
   putOnOneLine,
   type RefusalReason,
   type Refused,
 } from "../../batch/outcome.ts";
-import { UsageReading, usageIfJson } from "../../batch/usage.ts";
 import { Utf8Check } from "../../batch/utf8.ts";
 import type { Clock } from "../../clock.ts";
 import type { ErrorEnvelope } from "../../contract/error.ts";
@@ -43,10 +43,10 @@ export interface AnswerRules {
   readonly redactor: Redactor;
 }
 
-/** The body has no secrets any more. `usage` is null when it is not one JSON value in UTF-8. */
+/** The body has no secrets any more. `facts` is null when it is not one JSON value in UTF-8. */
 export function outcomeOf(
   { status, headers, body }: RawAnswer,
-  usage: Usage | null,
+  facts: AnswerFacts | null,
   { clock, redactor }: AnswerRules,
 ): Outcome {
   const problem = problemOfHead({ status, headers });
@@ -56,13 +56,13 @@ export function outcomeOf(
   const refused = refusalIn({ status, headers, body }, redactor);
   if (refused !== null) {
     const mayPass = refused.reason === "address" && status >= 400;
-    const passed = mayPass ? (usage === null ? errorBody(status, body) : body) : null;
+    const passed = mayPass ? (facts === null ? errorBody(status, body) : body) : null;
     return { kind: "refused", ...refused, status, requestId, body: passed };
   }
-  if (status >= 200 && status < 300 && usage === null) {
+  if (status >= 200 && status < 300 && facts === null) {
     return { kind: "broken", detail: `status ${status} with ${describe(body)}` };
   }
-  const json = usage !== null ? body : errorBody(status, body);
+  const json = facts !== null ? body : errorBody(status, body);
   return isOverload(status)
     ? {
         kind: "overloaded",
@@ -71,24 +71,27 @@ export function outcomeOf(
         body: json,
         retryAfterMs: retryAfterMs(headers, clock.nowMs()),
       }
-    : { kind: "answered", status, requestId, body: json, usage: usage ?? NO_USAGE };
+    : {
+        ...{ kind: "answered", status, requestId, body: json },
+        ...(facts ?? { usage: NO_USAGE }),
+      };
+}
+
+/** Returns null when the answer is not one JSON value in UTF-8. Only a long one makes a promise, and its secrets are redacted on the way. */
+export function factsOf(
+  body: Buffer,
+  redactor: Redactor,
+): AnswerFacts | null | Promise<AnswerFacts | null> {
+  if (isLong(body)) return factsOfLong(body, redactor);
+  return isUtf8(body) ? factsIfJson(body) : null;
 }
 
 /**
- * Returns the usage that an answer reports; null when the answer is not one JSON value in UTF-8. Only a long one
- * makes a promise, and its secrets are redacted on the way.
- */
-export function usageOf(body: Buffer, redactor: Redactor): Usage | null | Promise<Usage | null> {
-  if (isLong(body)) return usageOfLong(body, redactor);
-  return isUtf8(body) ? usageIfJson(body) : null;
-}
-
-/**
- * Returns the usage, and puts the answer on one line, because it goes into a file of lines. A second pass over a long
+ * Returns the facts, and puts the answer on one line, because it goes into a file of lines. A second pass over a long
  * answer would cost too much.
  */
-async function usageOfLong(body: Buffer, redactor: Redactor): Promise<Usage | null> {
-  const reading = new UsageReading();
+async function factsOfLong(body: Buffer, redactor: Redactor): Promise<AnswerFacts | null> {
+  const reading = new AnswerReading();
   const utf8 = new Utf8Check();
   reading.begin(body);
   for (let at = 0; at < body.length; at += STEP_BYTES) {

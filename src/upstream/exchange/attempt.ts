@@ -4,13 +4,13 @@
  *
  * This is the hot path: each attempt makes one object that undici calls back, one timer and one promise.
  */
-import type { Usage } from "../../batch/batch.ts";
+import type { AnswerFacts } from "../../batch/answer-facts.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../resources/time-slice.ts";
 import type { AnswerRoom } from "../upstream.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
-import { type AnswerRules, outcomeOf, usageOf } from "./answer.ts";
+import { type AnswerRules, factsOf, outcomeOf } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
 import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
@@ -122,17 +122,17 @@ export class Attempt implements Interruptible, Impatient {
     const { redactor } = this.#rules;
     const raw = this.#body?.take() ?? NOTHING;
     const body = isLong(raw) ? raw : redactor.bytes(raw);
-    const usage = usageOf(body, redactor);
-    if (usage instanceof Promise) {
-      void usage.then((found) => this.#settleAnswered(body, found));
-    } else this.#settleAnswered(body, usage);
+    const facts = factsOf(body, redactor);
+    if (facts instanceof Promise) {
+      void facts.then((found) => this.#settleAnswered(body, found));
+    } else this.#settleAnswered(body, facts);
   }
 
-  #settleAnswered(body: Buffer, usage: Usage | null): void {
+  #settleAnswered(body: Buffer, facts: AnswerFacts | null): void {
     if (this.#isSettled) return;
     const headers = this.#headers;
     const answer = { status: this.#status, headers, body };
-    this.#settle(outcomeOf(answer, usage, this.#rules), rateLimitHints(headers));
+    this.#settle(outcomeOf(answer, facts, this.#rules), rateLimitHints(headers));
   }
 
   onResponseError(_controller: Controller | null, error: Error): void {

@@ -7,7 +7,7 @@
 import { BodyRewriting, type BodyRules, type FieldTexts, isRewritten } from "../../batch/body.ts";
 import { upstreamSecrets } from "../../config/secrets.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
-import { MAX_MODEL_BYTES } from "../../contract/batch.ts";
+import { MAX_MODEL_BYTES } from "../../contract/create-batch.ts";
 import { Redactor } from "../../redactor.ts";
 import { read } from "../../resources/time-slice.ts";
 import { version } from "../../version.ts";

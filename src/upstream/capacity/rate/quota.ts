@@ -66,6 +66,10 @@ export class Quota {
     return this.#tokens.limit !== null;
   }
 
+  report(nowMs: number) {
+    return { requests: this.#requests.report(nowMs), tokens: this.#tokens.report(nowMs) };
+  }
+
   /** Returns when a request with so many tokens may go; an instant not after `nowMs` means now. */
   readyAtMs(estimatedTokens: number, nowMs: number): number {
     // The errors of the estimates under way add up as independent errors do.

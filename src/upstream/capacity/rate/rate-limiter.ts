@@ -71,6 +71,12 @@ export class RateLimiter {
     return Math.min(this.#configured, this.#learned);
   }
 
+  /** Describes what is learned and used; null while no limit is known, as nothing is counted then. */
+  report(nowMs: number): { readonly learned: number | null; readonly used: number } | null {
+    if (this.limit === null) return null;
+    return { learned: this.#learned, used: Math.max(0, Math.round(this.#minute.spentAt(nowMs))) };
+  }
+
   readyAtMs(amount: number, nowMs: number): number {
     const { limit } = this;
     if (limit === null) return nowMs;
