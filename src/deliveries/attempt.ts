@@ -1,0 +1,96 @@
+/** One attempt at a delivery: opens the place, makes the parcel and hands it over. */
+import type { Delivery, DeliveryError } from "../batch/delivery.ts";
+import { BlobNotFound, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
+import { type Location, LocationError } from "../locations/location.ts";
+import type { ClaimedDelivery } from "../store/deliveries.ts";
+import type { ClientBuckets } from "./client-buckets.ts";
+import { BatchGone, type ParcelDeps, withParcel } from "./parcel.ts";
+import { CannotUnseal } from "./sealed-credentials.ts";
+
+export type AttemptEnd =
+  | { readonly kind: "delivered"; readonly address: string }
+  | {
+      readonly kind: "failed";
+      readonly error: DeliveryError;
+      readonly isRetryable: boolean;
+      /** The failure was not expected: the log needs all of it. */
+      readonly cause: unknown;
+    };
+
+export interface AttemptDeps extends ParcelDeps {
+  /** Finds a location that the project may write to. */
+  readonly findLocation: (project: string, name: string) => Location | null;
+  readonly clientBuckets: ClientBuckets;
+}
+
+export interface AttemptCall {
+  readonly signal: AbortSignal;
+  readonly saveProgress: (text: string) => Promise<void>;
+}
+
+/** Rejects only with the reason of an aborted signal. */
+export async function attempt(
+  claimed: ClaimedDelivery,
+  { signal, saveProgress }: AttemptCall,
+  deps: AttemptDeps,
+): Promise<AttemptEnd> {
+  const progress = { saved: claimed.progress, save: saveProgress };
+  try {
+    const { batch, delivery, credentials } = claimed;
+    const location = await placeOf({ project: batch.project, delivery, credentials }, deps);
+    const { address } = await withParcel(claimed, { deps, signal }, (parcel) =>
+      location.deliver(parcel, { signal, progress }),
+    );
+    return { kind: "delivered", address };
+  } catch (cause) {
+    if (signal.aborted) throw signal.reason;
+    return failureOf(cause);
+  }
+}
+
+interface Place {
+  readonly project: string;
+  readonly delivery: Pick<Delivery, "id" | "location" | "s3">;
+  readonly credentials: string | null;
+}
+
+/** Opens the place of a delivery. Throws a `LocationError` for one that is not configured any more. */
+export async function placeOf(
+  { project, delivery, credentials }: Place,
+  { findLocation, clientBuckets }: Pick<AttemptDeps, "findLocation" | "clientBuckets">,
+): Promise<Location> {
+  const { id, location: name, s3 } = delivery;
+  if (s3 !== null) {
+    if (clientBuckets.refusal() !== null || credentials === null) {
+      throw new LocationError("refused", "this server takes no buckets of clients any more");
+    }
+    return clientBuckets.open(s3, await clientBuckets.unseal(id, credentials));
+  }
+  const found = name === null ? null : findLocation(project, name);
+  // It may come back with the next configuration, and another server may have it.
+  if (found === null) throw new LocationError("unavailable", `there is no location '${name}'`);
+  return found;
+}
+
+function failureOf(cause: unknown): AttemptEnd {
+  if (cause instanceof LocationError) {
+    const error = { code: cause.failure, message: cause.message };
+    return { kind: "failed", error, isRetryable: cause.isRetryable, cause: null };
+  }
+  if (cause instanceof CannotUnseal) {
+    return failed("credentials_lost", "The credentials can no longer be decrypted.", false);
+  }
+  const isGone = cause instanceof BlobNotFound || cause instanceof BatchGone;
+  if (isGone || cause instanceof BlobTooShort) {
+    return failed("results_lost", "A result file is gone or damaged.", false);
+  }
+  if (cause instanceof BlobsUnavailable) {
+    return failed("storage_unavailable", "The storage of the results does not answer.", true);
+  }
+  const error = { code: "internal_error", message: "An internal error has occurred." };
+  return { kind: "failed", error, isRetryable: true, cause };
+}
+
+const failed = (code: string, message: string, isRetryable: boolean): AttemptEnd => ({
+  ...{ kind: "failed", error: { code, message }, isRetryable, cause: null },
+});

@@ -1,0 +1,73 @@
+/**
+ * Buckets that clients name, with credentials that they bring for one delivery. Their addresses pass the same guard as those
+ * of webhooks: a client must not reach what only this machine can reach.
+ */
+import { join } from "node:path";
+import type { ClientBucket, DeliveryId } from "../batch/delivery.ts";
+import type { DeliveriesConfig } from "../config/deliveries.ts";
+import type { Location } from "../locations/location.ts";
+import type { Locations } from "../locations/locations.ts";
+import { AddressGuard } from "../webhooks/address-guard.ts";
+import { type Credentials, keyInFile, keyOf, seal, unseal } from "./sealed-credentials.ts";
+
+const KEY_FILE = "batchd.credentials-key";
+
+export interface ClientBucketsOptions {
+  readonly config: DeliveriesConfig;
+  /** The folder for a key file; null where several servers share a database, and a file of one would not do. */
+  readonly keyFolder: string | null;
+  readonly locations: Locations;
+}
+
+export class ClientBuckets {
+  readonly #options: Omit<ClientBucketsOptions, "config">;
+  readonly #guard: AddressGuard;
+  #config: DeliveriesConfig;
+
+  constructor({ config, ...options }: ClientBucketsOptions) {
+    this.#options = options;
+    this.#config = config;
+    const setting = "deliveries.allow_private_hosts";
+    this.#guard = new AddressGuard(config.allow_private_hosts, { setting });
+  }
+
+  reconfigure(config: DeliveriesConfig): void {
+    this.#config = config;
+    this.#guard.allow(config.allow_private_hosts);
+  }
+
+  refusal(): string | null {
+    if (!this.#config.client_buckets) {
+      return "this server delivers to its own locations alone (deliveries.client_buckets)";
+    }
+    if (this.#config.credentials_key === undefined && this.#options.keyFolder === null) {
+      return "this server cannot keep credentials, because deliveries.credentials_key is not configured";
+    }
+    return null;
+  }
+
+  addressRefusal(host: string): string | null {
+    return this.#guard.refusalOf(host)?.message ?? null;
+  }
+
+  async seal(id: DeliveryId, credentials: Credentials): Promise<string> {
+    return seal(id, credentials, await this.#key());
+  }
+
+  /** Throws `CannotUnseal`. */
+  async unseal(id: DeliveryId, sealed: string): Promise<Credentials> {
+    return unseal(id, sealed, await this.#key());
+  }
+
+  open(bucket: ClientBucket, credentials: Credentials): Location {
+    return this.#options.locations.ofClient({ ...bucket, ...credentials }, this.#guard);
+  }
+
+  async #key(): Promise<Buffer> {
+    const { credentials_key: text } = this.#config;
+    if (text !== undefined) return keyOf(text);
+    const { keyFolder } = this.#options;
+    if (keyFolder === null) throw new Error("there is no key for credentials");
+    return keyInFile(join(keyFolder, KEY_FILE));
+  }
+}

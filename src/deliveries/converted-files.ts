@@ -1,0 +1,46 @@
+/**
+ * Results in another form than the files have them. A delivery needs to know their size and their hash before it begins, and
+ * a repeated upload needs the same bytes. So they are written as blobs first, which an intent keeps from the sweep while the
+ * attempt lasts. They are removed with it, and those of a process that died are swept.
+ */
+import { createHash } from "node:crypto";
+import type { StoredFile } from "../batch/batch.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import type { TableFormat } from "../contract/results.ts";
+import { converted } from "../formats/converted.ts";
+import type { ParcelFile } from "../locations/location.ts";
+
+export const CONVERTED_PREFIX = "deliveries/";
+
+export interface Conversion {
+  readonly file: StoredFile;
+  readonly format: TableFormat;
+  /** The key of the blob to be written, whose intent is declared. */
+  readonly blobKey: string;
+  /** The name of the file in the parcel. */
+  readonly name: string;
+}
+
+export async function convert(
+  { file, format, blobKey, name }: Conversion,
+  { blobs, signal }: { readonly blobs: Blobs; readonly signal: AbortSignal },
+): Promise<ParcelFile> {
+  const hash = createHash("sha256");
+  async function* hashed() {
+    for await (const piece of converted(blobs.read(file.blobKey), format)) {
+      signal.throwIfAborted();
+      hash.update(piece);
+      yield piece;
+    }
+  }
+  const { bytes } = await blobs.put(blobKey, hashed());
+  return { name, bytes, sha256: hash.digest("hex"), open: openerOf(blobs, blobKey, bytes) };
+}
+
+/** Returns what reads a blob from any byte on. */
+export const openerOf =
+  (blobs: Blobs, key: string, bytes: number) =>
+  (startByte = 0): AsyncIterable<Buffer> =>
+    startByte >= bytes ? nothing() : blobs.read(key, { start: startByte, end: bytes });
+
+async function* nothing(): AsyncGenerator<Buffer> {}

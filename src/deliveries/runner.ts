@@ -1,0 +1,279 @@
+/**
+ * Delivers results. Any process with the role of a worker claims deliveries that are due, a few at a time, and fewer to one
+ * place, so that a slow place holds up no other. A failed attempt is repeated with growing waits for a day.
+ *
+ * A crash at any moment leaves the delivery with a lease that runs out. The next attempt goes on where this one was, or finds
+ * what is there, so nothing is doubled. A delivery never changes its batch.
+ */
+import { randomUUID } from "node:crypto";
+import { CANCELLED, type Delivery, type DeliveryError } from "../batch/delivery.ts";
+import { type Clock, sleep } from "../clock.ts";
+import { loop, Nudge } from "../loop.ts";
+import type { ClaimedDelivery, DeliveryEnd, DeliveryStore } from "../store/deliveries.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
+import { type AttemptDeps, type AttemptEnd, attempt, placeOf } from "./attempt.ts";
+import { Cancelled, Draining, HeldDelivery, LeaseLost, Stalled } from "./held-delivery.ts";
+import { RETRY_WITHIN_MS, retryAfterMs } from "./retry.ts";
+
+const MAX_IN_FLIGHT = 16;
+const MAX_IN_FLIGHT_PER_PLACE = 2;
+/** A client can name any number of buckets that never answer. They must leave room for the locations of the operator. */
+const MAX_IN_FLIGHT_TO_CLIENTS = 8;
+/** A place that neither fails nor ends an attempt for so long is down. */
+const MAX_ATTEMPT_MS = 6 * 60 * 60 * 1000;
+/** The time for an adapter to notice that it shall stop. */
+const ABORT_GRACE_MS = 5_000;
+/** The time to clean up at a place after the last attempt. */
+const DISCARD_MS = 60_000;
+
+export interface DeliveryRunnerOptions extends AttemptDeps {
+  readonly store: DeliveryStore;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly leaseTtlMs: number;
+  /** The interval at which due deliveries are looked for without a nudge. */
+  readonly checkEveryMs: number;
+}
+
+export class DeliveryRunner {
+  readonly #options: DeliveryRunnerOptions;
+  readonly #owner = `deliveries/${randomUUID()}`;
+  readonly #nudge = new Nudge();
+  readonly #drain = new AbortController();
+  readonly #inFlight = new Map<HeldDelivery, Promise<void>>();
+  #loop: Promise<void> | null = null;
+  #drained: Promise<void> | null = null;
+
+  constructor(options: DeliveryRunnerOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    const { clock, log, checkEveryMs } = this.#options;
+    this.#loop = loop({
+      ...{ name: "deliveries", everyMs: checkEveryMs, nudge: this.#nudge, clock, log },
+      drain: this.#drain.signal,
+      runOnce: () => this.#startNext(),
+    });
+  }
+
+  /** Looks for due deliveries at once. */
+  nudge(): void {
+    this.#nudge.now();
+  }
+
+  /** Looks at once whether what is under way is to be ended. */
+  nudgeHeld(): void {
+    for (const held of this.#inFlight.keys()) void held.renew();
+  }
+
+  /** Begins nothing more. What is under way may end within `graceMs`; another attempt goes on with the rest. */
+  drain(graceMs: number): Promise<void> {
+    this.#drained ??= this.#startDrain(graceMs);
+    return this.#drained;
+  }
+
+  async #startDrain(graceMs: number): Promise<void> {
+    this.#drain.abort();
+    await this.#loop;
+    const cancel = this.#options.clock.after(graceMs, () => {
+      for (const held of this.#inFlight.keys()) held.abort(new Draining());
+    });
+    await Promise.all(this.#inFlight.values());
+    cancel();
+  }
+
+  /** Returns false when no delivery is due, or too many are in flight. */
+  async #startNext(): Promise<boolean> {
+    if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
+    const { store, clock, leaseTtlMs: ttlMs } = this.#options;
+    const [claimed] = await store.claimDeliveries({
+      ...{ owner: this.#owner, ttlMs, limit: 1, busyDestinations: this.#busyDestinations() },
+      toClientBuckets: this.#toClientsCount() < MAX_IN_FLIGHT_TO_CLIENTS,
+    });
+    if (claimed === undefined) return false;
+    const held = new HeldDelivery(claimed, { store, clock, ttlMs });
+    this.#inFlight.set(held, this.#run(held));
+    return true;
+  }
+
+  #toClientsCount(): number {
+    return [...this.#inFlight.keys()].filter(({ claimed }) => claimed.delivery.s3 !== null).length;
+  }
+
+  #busyDestinations(): string[] {
+    const places = [...this.#inFlight.keys()].map(({ claimed }) => claimed.destination);
+    return [...new Set(places)].filter(
+      (place) => places.filter((each) => each === place).length >= MAX_IN_FLIGHT_PER_PLACE,
+    );
+  }
+
+  /** Never rejects. If the store cannot record the end of an attempt, another attempt follows when the lease has run out. */
+  async #run(held: HeldDelivery): Promise<void> {
+    const { log } = this.#options;
+    const { claimed } = held;
+    log.debug(fieldsOf(claimed), "delivery.started");
+    try {
+      // A cancelled delivery may come from a process that has died.
+      const end = held.signal.aborted ? CANCELLED_END : await this.#attempt(held);
+      await this.#record(held, end);
+    } catch (err) {
+      if (err instanceof LeaseLost) await this.#leave(held);
+      else if (err instanceof Draining) await this.#release(held);
+      else log.error({ ...fieldsOf(claimed), err }, "delivery.not_recorded");
+    }
+    held.close();
+    this.#inFlight.delete(held);
+    this.#nudge.now();
+  }
+
+  /** Makes an attempt, and leaves an adapter behind that does not notice that it shall stop. */
+  async #attempt(held: HeldDelivery): Promise<End> {
+    const { clock } = this.#options;
+    const { signal } = held;
+    const cancel = clock.after(MAX_ATTEMPT_MS, () => held.abort(new Stalled()));
+    const saveProgress = (text: string) => held.saveProgress(text);
+    const ended = new AbortController();
+    const trying = attempt(held.claimed, { signal, saveProgress }, this.#options);
+    const left = new Promise<never>((_, reject) => {
+      signal.addEventListener("abort", () => {
+        void sleep(clock, ABORT_GRACE_MS, ended.signal).then(() => reject(signal.reason as Error));
+      });
+    });
+    left.catch(() => {});
+    try {
+      return await Promise.race([trying, left]);
+    } catch (error) {
+      trying.catch(() => {});
+      if (error instanceof Stalled) return STALLED;
+      if (error instanceof Cancelled) return CANCELLED_END;
+      throw error;
+    } finally {
+      cancel();
+      ended.abort();
+    }
+  }
+
+  async #record(held: HeldDelivery, end: End): Promise<void> {
+    const { log, metrics } = this.#options;
+    const { claimed } = held;
+    if (end.kind === "cancelled") return this.#endCancelled(held);
+    if (end.kind === "delivered") {
+      const isMine = await this.#end(held, { status: "delivered", address: end.address });
+      if (!isMine) return this.#leave(held);
+      metrics.deliveryAttempted(placeLabel(claimed.delivery), "delivered");
+      log.info({ ...fieldsOf(claimed), address: end.address }, "delivery.delivered");
+      return;
+    }
+    const { error, isRetryable, cause } = end;
+    const fields = { ...fieldsOf(claimed), ...error, ...causeOf(claimed, cause) };
+    const waitMs = retryAfterMs(claimed.delivery.attemptCount, Math.random());
+    const postponed = isRetryable ? await this.#postpone(held, waitMs, error) : "too_late";
+    switch (postponed) {
+      case "lost":
+        return this.#leave(held);
+      case "cancelled":
+        return this.#endCancelled(held);
+      case "postponed":
+        metrics.deliveryAttempted(placeLabel(claimed.delivery), "failed");
+        // A place that stays down would otherwise log a warning for each of some hundred attempts.
+        if (claimed.delivery.attemptCount > 1) log.debug(fields, "delivery.attempt_failed");
+        else log.warn({ ...fields, retry_in_seconds: waitMs / 1000 }, "delivery.attempt_failed");
+        return;
+      case "too_late":
+        if (!(await this.#giveUp(held, error))) return;
+        metrics.deliveryAttempted(placeLabel(claimed.delivery), "given_up");
+        // The operator can do nothing about the bucket of a client.
+        if (claimed.delivery.s3 === null) log.error(fields, "delivery.given_up");
+        else log.warn(fields, "delivery.given_up");
+    }
+  }
+
+  async #endCancelled(held: HeldDelivery): Promise<void> {
+    if (!(await this.#giveUp(held, CANCELLED))) return;
+    this.#options.log.info(fieldsOf(held.claimed), "delivery.cancelled");
+  }
+
+  /**
+   * Ends a delivery without success. It cleans up first: once the delivery has ended, another one may write to the same place.
+   * Returns false when the delivery has another holder.
+   */
+  async #giveUp(held: HeldDelivery, error: DeliveryError): Promise<boolean> {
+    await this.#discardLeft(held);
+    if (await this.#end(held, { status: "failed", error })) return true;
+    await this.#leave(held);
+    return false;
+  }
+
+  #postpone(held: HeldDelivery, ms: number, error: DeliveryError) {
+    const next = { ms, withinMs: RETRY_WITHIN_MS, error };
+    return this.#options.store.postponeDeliveryIfLeased(held.claimed.lease, next);
+  }
+
+  #end(held: HeldDelivery, end: DeliveryEnd): Promise<boolean> {
+    return this.#options.store.endDeliveryIfLeased(held.claimed.lease, end);
+  }
+
+  async #release(held: HeldDelivery): Promise<void> {
+    const { store, log } = this.#options;
+    const { lease } = held.claimed;
+    await store.releaseDeliveryIfLeased(lease).catch((err: unknown) => {
+      log.error({ ...fieldsOf(held.claimed), err }, "delivery.not_recorded");
+    });
+  }
+
+  /** Leaves a delivery to its next holder. If its batch was deleted there is none, and this process cleans up. */
+  async #leave(held: HeldDelivery): Promise<void> {
+    const { store, log } = this.#options;
+    const { batch, delivery } = held.claimed;
+    log.debug(fieldsOf(held.claimed), "delivery.lost");
+    const found = await store
+      .findDelivery({ project: batch.project, id: batch.id }, delivery.id)
+      .catch(() => delivery);
+    if (found === null) await this.#discardLeft(held);
+  }
+
+  async #discardLeft(held: HeldDelivery): Promise<void> {
+    const { batch, delivery, credentials } = held.claimed;
+    const { lastProgress: progress } = held;
+    if (progress === null) return;
+    const { clock, log } = this.#options;
+    const timeout = new AbortController();
+    const cancel = clock.after(DISCARD_MS, () => timeout.abort(new Stalled()));
+    try {
+      const place = await placeOf({ project: batch.project, delivery, credentials }, this.#options);
+      await place.discard(progress, { signal: timeout.signal });
+    } catch (error) {
+      const reason = error instanceof Error ? error.name : "unknown";
+      log.warn({ delivery: delivery.id, reason }, "delivery.not_discarded");
+    } finally {
+      cancel();
+    }
+  }
+}
+
+/** An unexpected error of a bucket of a client may have anything in its text, so its name has to do. */
+const causeOf = ({ delivery }: ClaimedDelivery, cause: unknown) => {
+  if (cause === null) return {};
+  if (delivery.s3 === null) return { err: cause };
+  return { reason: cause instanceof Error ? cause.name : "unknown" };
+};
+
+const STALLED: AttemptEnd = {
+  kind: "failed",
+  error: { code: "unavailable", message: "The place did not take the results in time." },
+  ...{ isRetryable: true, cause: null },
+};
+
+const CANCELLED_END = { kind: "cancelled" } as const;
+type End = AttemptEnd | typeof CANCELLED_END;
+
+/** Buckets of clients have one label, because there may be any number of them. */
+const placeLabel = ({ location }: Delivery): string => location ?? "client_bucket";
+
+const fieldsOf = ({ delivery, batch }: ClaimedDelivery) => ({
+  ...{ delivery: delivery.id, batch: batch.id, project: batch.project },
+  ...{ location: placeLabel(delivery), attempt: delivery.attemptCount },
+});

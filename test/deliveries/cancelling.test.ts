@@ -1,0 +1,109 @@
+/** A delivery under way is cancelled: its server stops, whichever server was asked, and nothing half done stays. */
+import { chmodSync, existsSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { type Clock, systemClock } from "../../src/clock.ts";
+import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { TestRepository } from "../support/git-repository.ts";
+import { startPostgres } from "../support/postgres.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { startStepProxy } from "../support/step-proxy.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const postgres = await startPostgres("deliveries that are cancelled");
+afterAll(() => postgres?.[Symbol.asyncDispose]());
+
+/** A clock on which nothing happens that comes once a minute or less often: only a nudge makes such work begin. */
+const clock: Clock = {
+  ...systemClock,
+  after: (ms, fn) => (ms < 60_000 ? systemClock.after(ms, fn) : () => {}),
+};
+
+/** The output has some 12 MB, so it goes to a bucket in two parts. */
+const LARGE = chatLines(3, () => "[[big 4000000]]");
+
+async function post(service: TestService, path: string, body: object = {}) {
+  const headers = { "content-type": "application/json" };
+  const request = { method: "POST", headers, body: JSON.stringify(body) };
+  const response = await fetch(`${service.url}/v1${path}`, request);
+  return { status: response.status, body: (await response.json()) as DeliveryObject };
+}
+
+const filesBelow = (folder: string) =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ name }) => name)
+    .toSorted();
+
+describe.skipIf(postgres === null || !hasS3Server())("on two servers of one database", () => {
+  test("a delivery in the middle of an upload ends at the server that has it, and leaves nothing in the bucket", async () => {
+    using folder = temporaryFolder("batchd-cancel-");
+    await using upstream = await startUpstream();
+    await using bucket = await startS3Server();
+    await using proxy = await startStepProxy(bucket.url);
+    const { type: _, ...s3 } = bucket.storage({ endpoint: proxy.url });
+    const config = {
+      data_dir: folder.path,
+      database_url: await postgres!.createDatabase(),
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      locations: [{ name: "lake", kind: "s3", access: "write", ...s3 }],
+      // No renewal comes during the test.
+      engine: { lease_seconds: 600 },
+    };
+    await using api = await startTestService({ dataDir: folder.path, config, clock, role: "api" });
+    await using worker = await startTestService({
+      ...{ dataDir: folder.path, config, clock, role: "worker" as const },
+    });
+    const { id } = await api.submit(LARGE);
+    await worker.events.reached("batch.completed", { batch: id });
+    const half = proxy.stopAt({ method: "PUT", path: /partNumber=2/, at: "request" });
+    const path = `/batches/${id}/deliveries`;
+    const { body: made } = await post(api, path, { location: "lake" });
+    await half;
+    const cancelled = await post(api, `${path}/${made.id}/cancel`);
+    expect(cancelled).toMatchObject({ status: 200, body: { error: { code: "cancelled" } } });
+    await worker.events.reached("delivery.cancelled", { delivery: made.id });
+    const again = await post(api, `${path}/${made.id}/cancel`);
+    expect(again).toMatchObject({
+      ...{ status: 200, body: { status: "failed", error: { code: "cancelled" } } },
+    });
+    expect(filesBelow(bucket.bucketFolder)).toEqual([]);
+    proxy.release();
+    const next = await post(api, path, { location: "lake" });
+    await worker.events.reached("delivery.delivered", { delivery: next.body.id });
+    expect(filesBelow(join(bucket.bucketFolder, id))).toEqual(["output.jsonl", "run.json"]);
+    const late = await post(api, `${path}/${next.body.id}/cancel`);
+    expect(late.status).toBe(409);
+  });
+});
+
+test("a delivery in the middle of a push ends, and the repository has no branch of it", async () => {
+  using folder = temporaryFolder("batchd-cancel-");
+  using repository = new TestRepository();
+  const [entered, left] = [join(folder.path, "entered"), join(folder.path, "left")];
+  const hook = join(repository.path, "hooks", "pre-receive");
+  const wait = `touch '${entered}'\nwhile [ ! -e '${left}' ]; do sleep 0.05; done`;
+  writeFileSync(hook, `#!/bin/sh\n${wait}\n`);
+  chmodSync(hook, 0o755);
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: {
+      locations: [{ name: "evals", kind: "git", access: "write", repository: repository.path }],
+    },
+  });
+  const { id } = await service.run(chatLines(2));
+  const path = `/batches/${id}/deliveries`;
+  const { body: made } = await post(service, path, { location: "evals" });
+  await expect.poll(() => existsSync(entered), { timeout: 60_000 }).toBe(true);
+  expect((await post(service, `${path}/${made.id}/cancel`)).status).toBe(200);
+  await service.events.reached("delivery.cancelled", { delivery: made.id });
+  writeFileSync(left, "");
+  expect(repository.branches).toEqual(["main"]);
+  const next = await post(service, path, { location: "evals" });
+  await service.events.reached("delivery.delivered", { delivery: next.body.id });
+  expect(repository.branches).toEqual([`batch/${id}`, "main"]);
+  expect(repository.text("fsck", "--full", "--no-dangling")).toBe("");
+});

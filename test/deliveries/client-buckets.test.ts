@@ -1,0 +1,252 @@
+/** Deliveries to buckets of clients: a real S3 server, and no trace of the credentials anywhere. */
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { newDeliveryId } from "../../src/batch/delivery.ts";
+import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { CannotUnseal, keyOf, seal, unseal } from "../../src/deliveries/sealed-credentials.ts";
+import { listening } from "../support/listening.ts";
+import { hasS3Server, S3_KEYS, type S3Server, startS3Server } from "../support/s3-server.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const SECRET = S3_KEYS.secret_access_key;
+const TOKEN = "a-session-token-that-nothing-may-show";
+
+const bucketAt = (endpoint: string) => ({
+  ...{ kind: "s3", bucket: "tests", prefix: "mine/", region: "us-east-1", endpoint },
+  ...S3_KEYS,
+});
+
+async function post(service: TestService, path: string, body: unknown) {
+  const response = await fetch(`${service.url}/v1${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, text: await response.text() };
+}
+
+/** Every byte below a folder. */
+function bytesBelow(folder: string): Buffer {
+  const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
+  const files = names.map((name) => join(folder, name)).filter((path) => statSync(path).isFile());
+  return Buffer.concat(files.map((path) => readFileSync(path)));
+}
+
+function assertNoSecret(service: TestService, ...texts: readonly string[]): void {
+  const written = bytesBelow(service.dataDir);
+  const log = JSON.stringify(service.events.all);
+  for (const secret of [SECRET, TOKEN, Buffer.from(SECRET).toString("base64").slice(0, 16)]) {
+    expect(written.includes(secret)).toBe(false);
+    for (const text of [log, ...texts]) expect(text).not.toContain(secret);
+  }
+}
+
+function sealedIn(service: TestService, id: string): string | null {
+  const db = new Database(join(service.dataDir, "batchd.sqlite"), { readonly: true });
+  try {
+    const row = db.prepare("select credentials from batch_deliveries where id = ?").get(id);
+    return (row as { credentials: string | null }).credentials;
+  } finally {
+    db.close();
+  }
+}
+
+describe.skipIf(!hasS3Server())("with credentials of the client", () => {
+  let s3: S3Server;
+  let upstream: TestUpstream;
+  let service: TestService;
+  let batchId: string;
+
+  beforeAll(async () => {
+    s3 = await startS3Server();
+    upstream = await startUpstream();
+    service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { deliveries: { allow_private_hosts: ["127.0.0.1"] } },
+    });
+    batchId = (await service.run(chatLines(3))).id;
+  });
+  afterAll(async () => {
+    await service[Symbol.asyncDispose]();
+    await upstream[Symbol.asyncDispose]();
+    await s3[Symbol.asyncDispose]();
+  });
+
+  test("results arrive in the bucket, and the credentials are gone once they have", async () => {
+    const answer = await post(service, `/batches/${batchId}/deliveries`, bucketAt(s3.url));
+    expect(answer.status, answer.text).toBe(200);
+    const { id, s3: shown } = JSON.parse(answer.text) as DeliveryObject;
+    expect(shown).toEqual({
+      ...{ bucket: "tests", prefix: "mine/", region: "us-east-1", endpoint: s3.url },
+    });
+    await service.events.reached("delivery.delivered", { delivery: id });
+    const { output_file_id } = await service.openai.batches.retrieve(batchId);
+    const delivered = join(s3.bucketFolder, "mine", batchId);
+    expect(readFileSync(join(delivered, "output.jsonl"), "utf8")).toBe(
+      await service.text(output_file_id),
+    );
+    expect(existsSync(join(delivered, "run.json"))).toBe(true);
+    expect(sealedIn(service, id)).toBeNull();
+    assertNoSecret(service, answer.text);
+  });
+
+  test("while they wait, nothing that is written, logged or answered has them in clear", async () => {
+    const down = { ...bucketAt("http://127.0.0.1:9"), bucket: "waiting", session_token: TOKEN };
+    const input_file_id = await service.upload(chatLines(1));
+    const asked = {
+      ...{ input_file_id, endpoint: "/v1/chat/completions" },
+      x_batchd: { deliver: [down] },
+    };
+    const created = await post(service, "/batches", asked);
+    expect(created.status, created.text).toBe(200);
+    const { id: batch } = JSON.parse(created.text) as { id: string };
+    await service.events.reached("delivery.attempt_failed", { batch });
+    const path = `/batches/${batch}/deliveries`;
+    const list = await (await fetch(`${service.url}/v1${path}`)).text();
+    const [waiting] = (JSON.parse(list) as { data: DeliveryObject[] }).data;
+    expect(waiting).toMatchObject({ status: "pending", error: { code: "unavailable" } });
+    expect(sealedIn(service, waiting!.id)).toMatch(/^v1\./);
+    const metrics = await (await fetch(`${service.url}/metrics`)).text();
+    const again = await post(service, path, down);
+    expect(again.status).toBe(409);
+    assertNoSecret(service, created.text, list, metrics, again.text);
+    const key = join(service.dataDir, "batchd.credentials-key");
+    expect(statSync(key).mode & 0o777).toBe(0o600);
+
+    const cancelled = await post(service, `${path}/${waiting!.id}/cancel`, {});
+    expect(cancelled.status).toBe(200);
+    expect(sealedIn(service, waiting!.id)).toBeNull();
+    assertNoSecret(service, cancelled.text);
+  });
+
+  test("a refusal of the bucket ends the delivery without a word of the credentials", async () => {
+    const wrong = { ...bucketAt(s3.url), secret_access_key: `${SECRET}x` };
+    const answer = await post(service, `/batches/${batchId}/deliveries`, wrong);
+    const { id } = JSON.parse(answer.text) as DeliveryObject;
+    // The operator cannot help it.
+    await service.events.reached("delivery.given_up", { delivery: id, level: "warn" });
+    expect(sealedIn(service, id)).toBeNull();
+    const shown = await fetch(`${service.url}/v1/batches/${batchId}/deliveries/${id}`);
+    const text = await shown.text();
+    expect(JSON.parse(text)).toMatchObject({ status: "failed", error: { code: "forbidden" } });
+    assertNoSecret(service, text);
+  });
+});
+
+test("buckets of clients that never answer leave room for the locations of the operator", async () => {
+  using folder = temporaryFolder("batchd-share-");
+  await using upstream = await startUpstream();
+  const silent = createServer(() => {});
+  const endpoint = `http://127.0.0.1:${await listening(silent)}`;
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: {
+      deliveries: { allow_private_hosts: ["127.0.0.1"] },
+      locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
+    },
+  });
+  const { id } = await service.run(chatLines(1));
+  const path = `/batches/${id}/deliveries`;
+  for (let n = 0; n < 17; n++) {
+    const { status } = await post(service, path, { ...bucketAt(endpoint), bucket: `bucket-${n}` });
+    expect(status).toBe(200);
+  }
+  await service.events.reached("delivery.started", { location: "client_bucket", count: 8 });
+  await post(service, path, { location: "share" });
+  await service.events.reached("delivery.delivered", { location: "share" });
+  const started = service.events.count("delivery.started", { location: "client_bucket" });
+  const failed = service.events.count("delivery.attempt_failed", { location: "client_bucket" });
+  expect(started - failed).toBeLessThanOrEqual(8);
+  silent.closeAllConnections();
+});
+
+test("a server of a client cannot lead batchd elsewhere by a redirect", async () => {
+  await using upstream = await startUpstream();
+  const asked: string[] = [];
+  const inside = createServer((request, response) => {
+    asked.push(request.url ?? "");
+    request.resume();
+    response.end();
+  });
+  const location = `http://127.0.0.1:${await listening(inside)}/inside`;
+  const redirecting = createServer((request, response) => {
+    request.resume();
+    response.writeHead(307, { location, "x-amz-bucket-region": "eu-west-1" }).end();
+  });
+  const endpoint = `http://localhost:${await listening(redirecting)}`;
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { deliveries: { allow_private_hosts: ["localhost"] } },
+  });
+  const { id } = await service.run(chatLines(1));
+  const { text } = await post(service, `/batches/${id}/deliveries`, bucketAt(endpoint));
+  const made = JSON.parse(text) as DeliveryObject;
+  const end = await Promise.race(
+    ["delivery.given_up", "delivery.attempt_failed"].map((event) =>
+      service.events.reached(event, { delivery: made.id }).then(() => event),
+    ),
+  );
+  expect(end).toBe("delivery.given_up");
+  expect(asked).toEqual([]);
+  assertNoSecret(service);
+});
+
+test("a bucket at a private address is refused, as an address at once and as a name when it is connected to", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const { id } = await service.run(chatLines(1));
+  const path = `/batches/${id}/deliveries`;
+  for (const host of [
+    "127.0.0.1:9000",
+    "10.0.0.1",
+    "[::1]:9000",
+    "169.254.169.254",
+    "2130706433",
+  ]) {
+    const { status, text } = await post(service, path, bucketAt(`http://${host}`));
+    expect([status, JSON.parse(text)], host).toMatchObject([400, { error: { param: "endpoint" } }]);
+    expect(text).not.toContain(SECRET);
+  }
+  const named = await post(
+    service,
+    path,
+    bucketAt(new URL(upstream.url).origin.replace("127.0.0.1", "localhost")),
+  );
+  const made = JSON.parse(named.text) as DeliveryObject;
+  const seenBefore = upstream.seen?.length;
+  await Promise.race([
+    service.events.reached("delivery.given_up", { delivery: made.id }),
+    service.events.reached("delivery.attempt_failed", { delivery: made.id }),
+  ]);
+  expect(upstream.seen?.length).toBe(seenBefore);
+});
+
+test("buckets of clients can be turned off, and need a key that all servers have", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { deliveries: { client_buckets: false } },
+  });
+  const { id } = await service.run(chatLines(1));
+  const refused = await post(service, `/batches/${id}/deliveries`, bucketAt("http://s3.example"));
+  expect(refused.status).toBe(400);
+  expect(refused.text).toContain("deliveries.client_buckets");
+});
+
+test("sealed credentials open with their key and for their delivery alone", () => {
+  const credentials = { accessKeyId: "a", secretAccessKey: SECRET, sessionToken: null };
+  const [id, other] = [newDeliveryId(), newDeliveryId()];
+  const key = keyOf("k".repeat(32));
+  const sealed = seal(id, credentials, key);
+  expect(sealed).not.toContain(SECRET);
+  expect(seal(id, credentials, key)).not.toBe(sealed);
+  expect(unseal(id, sealed, key)).toEqual(credentials);
+  expect(() => unseal(other, sealed, key)).toThrow(CannotUnseal);
+  expect(() => unseal(id, sealed, keyOf("l".repeat(32)))).toThrow(CannotUnseal);
+  expect(() => unseal(id, `${sealed.slice(0, -2)}AA`, key)).toThrow(CannotUnseal);
+});

@@ -1,0 +1,49 @@
+/** A delivery to a disk without room for it waits until there is room. Its batch does not notice. */
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { mountSmallDisk } from "../support/small-disk.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const MIB = 1024 * 1024;
+const folder = mkdtempSync(join(tmpdir(), "batchd-full-share-"));
+const share = join(folder, "share");
+const disk = mountSmallDisk(share, 2 * MIB);
+afterAll(() => {
+  disk?.[Symbol.dispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+describe.skipIf(disk === null)("on a small disk", () => {
+  test("results that do not fit are delivered, once, when there is room for them", async () => {
+    await using upstream = await startUpstream();
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { locations: [{ name: "share", kind: "folder", path: share, access: "write" }] },
+    });
+    const { id, output_file_id } = await service.run(chatLines(1, () => "[[big 3000000]]"));
+    const path = `/batches/${id}/deliveries`;
+    const made = (await service.openai.post(path, {
+      body: { location: "share" },
+    })) as DeliveryObject;
+    await service.events.reached("delivery.attempt_failed", { delivery: made.id });
+    const waiting = await service.openai.get(`${path}/${made.id}`);
+    expect(waiting).toMatchObject({
+      ...{ status: "pending", error: { code: "unavailable" } },
+    });
+    expect((waiting as DeliveryObject).error?.message).toContain("does not fit on the disk");
+    expect(readdirSync(share)).toEqual([]);
+    expect((await service.openai.batches.retrieve(id)).status).toBe("completed");
+    spawnSync("mount", ["-o", `remount,size=${16 * MIB}`, share]);
+    await service.events.reached("delivery.delivered", { delivery: made.id });
+    expect(readdirSync(share)).toEqual([id]);
+    expect(readdirSync(join(share, id)).toSorted()).toEqual(["output.jsonl", "run.json"]);
+    const output = readFileSync(join(share, id, "output.jsonl"), "utf8");
+    expect(output === (await service.text(output_file_id))).toBe(true);
+    expect((await service.openai.batches.retrieve(id)).status).toBe("completed");
+  });
+});

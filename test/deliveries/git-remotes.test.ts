@@ -1,0 +1,158 @@
+/** Results are pushed over http and ssh with the real protocols of git, and the credentials are not to be seen meanwhile. */
+import { spawn } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { basename, dirname, join } from "node:path";
+import { afterEach, expect, test } from "vitest";
+import { TestRepository } from "../support/git-repository.ts";
+import { listening } from "../support/listening.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const PASSWORD = "a-password-that-nothing-may-show";
+const PATH = process.env["PATH"];
+afterEach(() => {
+  process.env["PATH"] = PATH;
+});
+
+/** Serves a repository with the real `git http-backend` to those who know the password. */
+function serveOverHttp({ path }: TestRepository) {
+  const right = `Basic ${Buffer.from(`batchd:${PASSWORD}`).toString("base64")}`;
+  const serve = (asked: IncomingMessage, answer: ServerResponse) => {
+    if (asked.headers.authorization !== right) {
+      asked.resume();
+      answer.writeHead(401, { "www-authenticate": 'Basic realm="git"' }).end();
+      return;
+    }
+    const { pathname, search } = new URL(asked.url ?? "", "http://localhost");
+    const child = spawn("git", ["http-backend"], {
+      env: {
+        ...{ PATH, GIT_PROJECT_ROOT: dirname(path), GIT_HTTP_EXPORT_ALL: "1" },
+        ...{ PATH_INFO: pathname, QUERY_STRING: search.slice(1), REMOTE_USER: "batchd" },
+        ...{ REQUEST_METHOD: asked.method, CONTENT_TYPE: asked.headers["content-type"] },
+        HTTP_CONTENT_ENCODING: asked.headers["content-encoding"] ?? "",
+        GIT_PROTOCOL: String(asked.headers["git-protocol"] ?? ""),
+      },
+      stdio: ["pipe", "pipe", "ignore"],
+    });
+    asked.pipe(child.stdin).on("error", () => {});
+    void answerFrom(child.stdout, answer);
+  };
+  return createServer(serve);
+}
+
+/** Passes the answer of a CGI program on: headers, an empty line, and the body. */
+async function answerFrom(output: AsyncIterable<Buffer>, answer: ServerResponse): Promise<void> {
+  let head: Buffer | null = Buffer.alloc(0);
+  for await (const piece of output) {
+    if (head === null) {
+      answer.write(piece);
+      continue;
+    }
+    head = Buffer.concat([head, piece]);
+    const end = head.indexOf("\r\n\r\n");
+    if (end === -1) continue;
+    const headers = head.subarray(0, end).toString().split("\r\n");
+    const pairs = headers.map((line) => line.split(/: (.*)/s).slice(0, 2) as [string, string]);
+    const status = pairs.find(([name]) => name.toLowerCase() === "status")?.[1] ?? "200";
+    answer.writeHead(Number.parseInt(status, 10), Object.fromEntries(pairs));
+    answer.write(head.subarray(end + 4));
+    head = null;
+  }
+  answer.end();
+}
+
+/** Makes each push wait, so that its processes can be looked at. */
+function waitInPush({ path }: TestRepository, folder: string) {
+  const [entered, left] = [join(folder, "entered"), join(folder, "left")];
+  const hook = join(path, "hooks", "pre-receive");
+  const wait = `cat > /dev/null\ntouch '${entered}'\nwhile [ ! -e '${left}' ]; do sleep 0.05; done`;
+  writeFileSync(hook, `#!/bin/sh\n${wait}\n`);
+  chmodSync(hook, 0o755);
+  return { entered: () => existsSync(entered), leave: () => writeFileSync(left, "") };
+}
+
+/** The arguments of all processes of this machine. */
+const argumentsOfAll = (): string =>
+  readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      } catch {
+        return "";
+      }
+    })
+    .join("\n");
+
+async function deliverOnce(repository: TestRepository, location: Record<string, unknown>) {
+  using folder = temporaryFolder("batchd-push-");
+  const push = waitInPush(repository, folder.path);
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { locations: [{ name: "evals", kind: "git", access: "write", ...location }] },
+  });
+  const { id } = await service.run(chatLines(2));
+  await service.openai.post(`/batches/${id}/deliveries`, { body: { location: "evals" } });
+  await expect.poll(push.entered, { timeout: 60_000 }).toBe(true);
+  const processes = argumentsOfAll();
+  push.leave();
+  await service.events.reached("delivery.delivered", { batch: id });
+  const history = await service.openai.get(`/batches/${id}/deliveries`);
+  expect(repository.branches).toEqual([`batch/${id}`, "main"]);
+  const files = repository.filesIn(`batch/${id}`, `runs/${id}`);
+  const { output_file_id } = await service.openai.batches.retrieve(id);
+  expect(files.get("output.jsonl")?.toString()).toBe(await service.text(output_file_id));
+  expect(repository.text("fsck", "--full", "--no-dangling")).toBe("");
+  return { processes, shown: JSON.stringify([service.events.all, history]) };
+}
+
+test.runIf(process.platform === "linux")(
+  "results are pushed over http with a password that no process, log or answer shows",
+  async () => {
+    using repository = new TestRepository();
+    repository.git("config", "http.receivepack", "true");
+    const server = serveOverHttp(repository);
+    const address = `http://127.0.0.1:${await listening(server)}/${basename(repository.path)}`;
+    const remote = { repository: address, username: "batchd", password: PASSWORD };
+    const { processes, shown } = await deliverOnce(repository, remote);
+    // The push was under way.
+    expect(processes).toContain("http-backend");
+    for (const secret of [PASSWORD, Buffer.from(`batchd:${PASSWORD}`).toString("base64")]) {
+      for (const text of [processes, shown]) expect(text).not.toContain(secret);
+    }
+  },
+);
+
+test.runIf(process.platform === "linux")(
+  "results are pushed over ssh, with the key of the location and without settings of the user",
+  async () => {
+    using repository = new TestRepository();
+    using folder = temporaryFolder("batchd-ssh-");
+    const [bin, asked] = [join(folder.path, "bin"), join(folder.path, "asked")];
+    mkdirSync(bin);
+    // What sshd does with a command, without the encryption between: git speaks its own protocol with git-receive-pack.
+    const ssh = `#!/bin/sh\necho "$@" >> '${asked}'\nfor command; do :; done\nexec sh -c "$command"\n`;
+    writeFileSync(join(bin, "ssh"), ssh, { mode: 0o755 });
+    process.env["PATH"] = `${bin}:${PATH}`;
+    const key = join(folder.path, "key of batchd");
+    writeFileSync(key, "not read by this ssh");
+    const address = `ssh://git@evals.example${repository.path}`;
+    await deliverOnce(repository, { repository: address, ssh_key_file: key });
+    const commands = readFileSync(asked, "utf8").trimEnd().split("\n");
+    expect(commands.at(-1)).toContain(`git-receive-pack '${repository.path}'`);
+    for (const command of commands) {
+      expect(command).toContain(`-i ${key} -o IdentitiesOnly=yes`);
+      expect(command).toMatch(/^-F none -o BatchMode=yes .* git@evals\.example /);
+    }
+  },
+);
