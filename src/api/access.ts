@@ -159,6 +159,13 @@ export class Access {
     return known.caller;
   }
 
+  /** Says whether the key of a caller is still good, as far as this server knows. Long answers ask again and again. */
+  isGood(caller: Caller): boolean {
+    if (caller === ANYONE) return this.anyone !== null;
+    if (caller.keyId !== null) return this.#stored.has(caller.keyId);
+    return this.#configured().some((known) => known.caller === caller);
+  }
+
   async #pass(): Promise<false> {
     await this.#read();
     const { clock } = this.#deps;
@@ -216,19 +223,28 @@ const known = ({ id, name, project, scopes, digest }: KeyInForce): KnownKey => (
   caller: { keyId: id, keyName: name, project, scopes },
 });
 
-/** Returns the keys of the configuration with their digests, which are calculated once for each configuration. */
+/**
+ * Returns the keys of the configuration with their digests, which are calculated once for each configuration. A key that has not
+ * changed keeps its caller.
+ */
 function knownKeys(configured: () => readonly ConfiguredKey[]): () => readonly KnownKey[] {
   let latest: readonly ConfiguredKey[] = [];
   let keys: readonly KnownKey[] = [];
   return () => {
     const current = configured();
     if (current !== latest) {
-      keys = current.map(({ name, key, project, scopes }) => ({
-        digest: digestOf(key),
-        caller: { keyId: null, keyName: name, project, scopes },
-      }));
+      const former = new Map(keys.map((each) => [identityOf(each), each]));
+      keys = current.map(({ name, key, project, scopes }) => {
+        const caller = { keyId: null, keyName: name, project, scopes };
+        const found = { digest: digestOf(key), caller };
+        return former.get(identityOf(found)) ?? found;
+      });
       latest = current;
     }
     return keys;
   };
 }
+
+/** Two entries with the same identity are the same key with the same rights. */
+const identityOf = ({ digest, caller: { keyName, project, scopes } }: KnownKey): string =>
+  JSON.stringify([digest.toString("hex"), keyName, project, scopes]);

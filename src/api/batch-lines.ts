@@ -2,7 +2,11 @@
 import type { Batch, ScopedId } from "../batch/batch.ts";
 import type { FailureExample, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { type FailureGroup, isSameFailure, OTHER, shownFailures } from "../batch/failures.ts";
-import type { FinishedLine, FinishedLinesQuery } from "../batch/finished-line.ts";
+import {
+  type FinishedLine,
+  type FinishedLinesQuery,
+  ResultFileDeleted,
+} from "../batch/finished-line.ts";
 import { failureIn } from "../batch/row-failure.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { Batches } from "./batches.ts";
@@ -79,7 +83,8 @@ export class BatchLines {
         await timeForMore();
       }
     } catch (error) {
-      throw publicError(error);
+      // The groups are known without their examples.
+      if (!(error instanceof ResultFileDeleted)) throw publicError(error);
     }
     return groups;
   }

@@ -2,30 +2,30 @@
  * The operations of a client on batches. A new batch is only a row, and the row is its place in the queue. The engine
  * reads the input file later, and reports a missing or faulty file then.
  */
-import {
-  type Batch,
-  NO_USAGE,
-  newBatchId,
-  type ScopedId,
-  type UntrustedId,
-} from "../batch/batch.ts";
-import type { Decimal } from "../batch/price.ts";
+import type { Batch, ScopedId } from "../batch/batch.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
-import { type BatchEndpoint, type BatchStatus, METADATA_LIMITS } from "../contract/batch.ts";
-import { characterCount } from "../contract/text.ts";
-import { completionWindowMs } from "../contract/window.ts";
-import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
+import type { BatchStatus } from "../contract/batch.ts";
+import { PublicError } from "../errors.ts";
 import type { BatchChange, BatchQuery } from "../store/batches.ts";
+import type { NewDelivery } from "../store/deliveries.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
-import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+import { during, type Tracing } from "../telemetry/tracing.ts";
+import {
+  allowedWindowMs,
+  assertFileId,
+  assertMetadata,
+  type BatchRequest,
+  newBatch,
+} from "./batch-request.ts";
 import { assertPriced, type BudgetDeps } from "./budgets.ts";
+import type { DeliveryRequest } from "./delivery-requests.ts";
 import { withinQuotas } from "./quotas.ts";
 
 export interface BatchesDeps extends BudgetDeps {
@@ -37,6 +37,11 @@ export interface BatchesDeps extends BudgetDeps {
   /** Returns the windows that a client may ask for, such as `24h`. */
   readonly completionWindows: () => readonly string[];
   readonly rulesOf: RulesOf;
+  /** Makes the deliveries that a batch is created with, or throws. */
+  readonly newDeliveries: (
+    project: string,
+    requests: readonly DeliveryRequest[],
+  ) => Promise<readonly NewDelivery[]>;
   /**
    * Makes the engine look for a new batch at once. Every nudge only saves time: the engine finds the batch without it.
    */
@@ -47,19 +52,6 @@ export interface BatchesDeps extends BudgetDeps {
   readonly pauseRuns: () => Promise<void>;
   /** Makes the engine look at once for lines that may go out again. */
   readonly nudgeChunks: () => void;
-}
-
-export interface BatchRequest {
-  readonly inputFileId: UntrustedId<"file">;
-  readonly endpoint: BatchEndpoint;
-  readonly completionWindow: string;
-  readonly metadata: Readonly<Record<string, string>> | null;
-  readonly outputExpiresAfterSeconds: number | null;
-  readonly priority: number;
-  readonly budget: Decimal | null;
-  readonly defaultModel: string | null;
-  readonly sample: number | null;
-  readonly origin: Origin;
 }
 
 const CANNOT_CANCEL: readonly BatchStatus[] = ["completed", "failed", "expired"];
@@ -81,9 +73,11 @@ export class Batches {
     if (request.budget !== null) {
       await assertPriced({ ...request, project, model: null }, "x_batchd.budget", this.#deps);
     }
+    const deliveries = await this.#deps.newDeliveries(project, request.deliver);
     const { quotas } = this.#deps.rulesOf(project);
     return this.createWith(project, request, async (made) => {
-      const insert = () => this.#deps.store.insertBatch(made, receiptFor?.(made), quotas);
+      const insertion = { receipt: receiptFor?.(made), quotas, deliveries };
+      const insert = () => this.#deps.store.insertBatch(made, insertion);
       await withinQuotas(project, insert);
       return made;
     });
@@ -249,37 +243,6 @@ function cannotChange({ status, stopReason }: Batch, change: BatchChange): Publi
   return new PublicError("conflict", `Cannot change the ${field} of a batch ${state}.`);
 }
 
-const newBatch = (
-  project: string,
-  { origin: _, ...request }: BatchRequest & Pick<Batch, "traceparent">,
-  { nowMs, windowMs }: { readonly nowMs: number; readonly windowMs: number },
-): Batch => ({
-  ...request,
-  id: newBatchId(nowMs),
-  project,
-  status: "validating",
-  stopReason: null,
-  paused: null,
-  source: null,
-  lineMarks: [],
-  model: null,
-  faults: null,
-  outputFileId: null,
-  errorFileId: null,
-  createdAtMs: nowMs,
-  expiresAtMs: nowMs + windowMs,
-  inProgressAtMs: null,
-  finalizingAtMs: null,
-  completedAtMs: null,
-  failedAtMs: null,
-  expiredAtMs: null,
-  cancellingAtMs: null,
-  cancelledAtMs: null,
-  counts: { total: 0, completed: 0, failed: 0 },
-  usage: NO_USAGE,
-  failures: [],
-});
-
 const noSuchBatch = (id: string, param?: string) =>
   new PublicError(
     "not_found",
@@ -293,46 +256,5 @@ function assertBatchId(id: string, param = "batch_id"): void {
     "invalid_value",
     `Invalid '${param}': '${truncate(id)}'. Expected an ID that begins with 'batch'.`,
     { param },
-  );
-}
-
-function allowedWindowMs(window: string, allowed: readonly string[]): number {
-  const windowMs = allowed.includes(window) ? completionWindowMs(window) : null;
-  if (windowMs === null) throw unsupportedValue("completion_window", window, allowed);
-  return windowMs;
-}
-
-/**
- * Refuses an id that cannot name a file: most often another kind of id, or a path. The validation of the batch finds
- * out whether the file exists.
- */
-function assertFileId(id: string): void {
-  if (id.startsWith("file")) return;
-  throw new PublicError(
-    "invalid_value",
-    `Invalid 'input_file_id': '${truncate(id)}'. Expected an ID that begins with 'file'.`,
-    { param: "input_file_id" },
-  );
-}
-
-function assertMetadata(metadata: Readonly<Record<string, string>>): void {
-  const { pairs, keyLength, valueLength } = METADATA_LIMITS;
-  const entries = Object.entries(metadata);
-  if (entries.length > pairs) {
-    throw tooManyProperties("metadata", entries.length, pairs);
-  }
-  for (const [key, value] of entries) {
-    assertLength("metadata", key, keyLength);
-    assertLength(`metadata.${key}`, value, valueLength);
-  }
-}
-
-function assertLength(path: string, text: string, maxLength: number): void {
-  const length = characterCount(text);
-  if (length <= maxLength) return;
-  throw new PublicError(
-    "string_too_long",
-    `Invalid '${path}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${length} instead.`,
-    { param: path },
   );
 }

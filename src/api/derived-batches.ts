@@ -1,53 +1,39 @@
 /**
- * Batches that run lines of another batch again. Their input is a real file, made of those lines, and one commit stores the
- * file with the batch: a kill leaves both or neither. Until that commit an intent keeps the blob from the sweep, and the
- * sweep removes the blob of a request that came to nothing.
+ * Batches whose input is made of lines of another batch. Here such a batch is only stored, with the id that its input will
+ * have. The engine makes the input once the source has ended (`engine/deriving.ts`). What is known to be impossible by now is
+ * refused at once; what turns out later fails the batch.
  */
-import type { Batch, BatchSource, MergedFiles, StoredFile, UntrustedId } from "../batch/batch.ts";
-import { NoLineNumbers } from "../batch/finished-line.ts";
-import type { RulesOf } from "../batch/project.ts";
+import { type Batch, newFileId, type StoredFile, type UntrustedId } from "../batch/batch.ts";
+import { type Derivation, sourceFileIds, sourceProblem } from "../batch/derivation.ts";
 import { isFinal } from "../batch/status.ts";
-import { BlobNotFound, type Blobs } from "../blobs/blobs.ts";
-import type { SourceLines } from "../contract/batch.ts";
+import { parseTemplate } from "../batch/template.ts";
+import type { SourceLines } from "../contract/batch-extension.ts";
 import { PublicError } from "../errors.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Store } from "../store/store.ts";
-import type { Batches, BatchRequest } from "./batches.ts";
-import { linesOfSource } from "./derived-input.ts";
-import { type Files, intentRevoked } from "./files.ts";
-import type { Places } from "./places.ts";
-import { withinQuotas } from "./quotas.ts";
+import type { BatchRequest } from "./batch-request.ts";
+import type { Batches } from "./batches.ts";
 
 /** The parameter that names the source. */
 const PARAM = "x_batchd.from";
 
 export interface DerivedBatchesDeps {
-  readonly store: Store;
-  readonly blobs: Blobs;
-  readonly files: Files;
+  readonly store: Pick<Store, "findFile">;
   readonly batches: Batches;
-  readonly rulesOf: RulesOf;
-  /** The places of those who read results, of which a derived batch takes one while its input is made. */
-  readonly places: Places;
-  readonly maxFileBytes: () => number;
 }
 
-/** Which lines of which batch a new one runs again. */
+/** Which lines of which batch a new one runs. */
 export interface SourceRequest {
   readonly batchId: UntrustedId<"batch">;
   readonly lines: SourceLines;
   /** Whether the result files shall have all lines of the source. */
   readonly isMerged: boolean;
+  /** The template of the bodies, checked by {@link assertTemplate}; null to run the lines as they are. */
+  readonly template: Readonly<Record<string, unknown>> | null;
 }
 
 export interface DerivedBatchRequest extends Omit<BatchRequest, "inputFileId"> {
   readonly from: SourceRequest;
-}
-
-interface Source {
-  readonly batch: Batch;
-  readonly input: StoredFile;
-  readonly error: StoredFile | null;
 }
 
 export class DerivedBatches {
@@ -62,159 +48,65 @@ export class DerivedBatches {
     { from, ...request }: DerivedBatchRequest,
     receiptFor?: ReceiptFor<Batch>,
   ): Promise<Batch> {
-    const { batches, files, places, maxFileBytes } = this.#deps;
-    const { batch: source, input, error } = await this.#findSource(project, from);
-    assertEndpoint(source, request.endpoint);
-    batches.assertAcceptable(request);
-    using _place = places.take(project);
-    const content = linesOfSource(
-      { ...{ input, error, lines: from.lines }, hasResults: hasResults(source) },
-      this.#deps.blobs,
-    );
-    try {
-      const first = await content.next();
-      if (first.done === true) throw noSuchLines(source, from.lines);
-      let made: Batch | null = null;
-      const incoming = {
-        filename: `${source.id}_${from.lines}.jsonl`,
-        content: withFirst(first.value, content),
-        requestBytes: null,
-        details: async () => ({ purpose: "batch", expiresAfterSeconds: null }) as const,
-        origin: request.origin,
-      };
-      await files.store(project, incoming, {
-        maxBytes: maxFileBytes(),
-        publish: async (file) => {
-          made = await this.#publish(
-            file,
-            { project, request, receiptFor },
-            sourceOf(source, from),
-          );
-        },
-      });
-      if (made === null) throw new Error("a file was stored without its batch");
-      return made;
-    } catch (cause) {
-      throw publicError(source, cause);
-    } finally {
-      await content.return(undefined);
-    }
-  }
-
-  async #publish(
-    file: StoredFile,
-    {
+    const { batches } = this.#deps;
+    const { lines, isMerged } = from;
+    const template = from.template === null ? null : JSON.stringify(from.template);
+    const derivation = { lines, isMerged, template };
+    const source = await batches.find({ project, id: from.batchId }, `${PARAM}.batch`);
+    if (template === null) assertEndpoint(source, request.endpoint);
+    await this.#assertUsable(source, derivation);
+    const dedupe = request.dedupe ?? (template === null && source.deduplicated !== null);
+    const made = { batchId: source.id, ...derivation, merge: null };
+    return batches.create(
       project,
-      request,
+      { ...request, dedupe, inputFileId: newFileId(), source: made },
       receiptFor,
-    }: {
-      readonly project: string;
-      readonly request: Omit<BatchRequest, "inputFileId">;
-      readonly receiptFor: ReceiptFor<Batch> | undefined;
-    },
-    { source, inherited }: { readonly source: BatchSource; readonly inherited: Partial<Batch> },
-  ): Promise<Batch> {
-    const { store, batches, rulesOf } = this.#deps;
-    const { quotas } = rulesOf(project);
-    const defaultModel = request.defaultModel ?? inherited.defaultModel ?? null;
-    return batches.createWith(
-      project,
-      { ...request, defaultModel, inputFileId: file.id },
-      async (made) => {
-        const batch = { ...made, source, lineMarks: inherited.lineMarks ?? [] };
-        const receipt = receiptFor?.(batch);
-        const stored = await withinQuotas(project, () =>
-          store.insertDerivedBatch({ batch, file, receipt, quotas }),
-        );
-        if (stored === "revoked") throw intentRevoked(file.blobKey);
-        if (stored === "gone") throw deletedMeanwhile(source);
-        return batch;
-      },
     );
   }
 
-  async #findSource(project: string, { batchId, isMerged }: SourceRequest): Promise<Source> {
-    const { store, batches } = this.#deps;
-    const batch = await batches.find({ project, id: batchId }, `${PARAM}.batch`);
-    if (!isFinal(batch.status) || batch.status === "failed") {
-      throw conflict(`Cannot run lines of a batch with status '${batch.status}' again.`);
-    }
-    const find = (id: UntrustedId<"file"> | null) =>
-      id === null ? null : store.findFile({ project, id });
-    const input = await find(numberedInputOf(batch));
-    if (input === null) {
-      throw conflict(
-        `The input file of the batch '${batch.id}' was deleted. Upload its lines again.`,
-      );
-    }
-    const error = await find(batch.errorFileId);
-    const output = isMerged ? await find(batch.outputFileId) : null;
-    const isLost =
-      (batch.errorFileId !== null && error === null) ||
-      (isMerged && batch.outputFileId !== null && output === null);
-    if (isLost) {
-      throw conflict(
-        `A result file of the batch '${batch.id}' was deleted, so it is not known which of its lines failed.`,
-      );
-    }
-    return { batch, input, error };
+  /** Refuses a source that has ended without what is asked of it. */
+  async #assertUsable(source: Batch, derivation: Derivation): Promise<void> {
+    if (!isFinal(source.status)) return;
+    const { project } = source;
+    const ids = sourceFileIds(source, derivation);
+    const find = async (id: UntrustedId<"file"> | null): Promise<StoredFile | null> =>
+      id === null ? null : this.#deps.store.findFile({ project, id });
+    const found = {
+      input: await find(ids.input),
+      output: await find(ids.output),
+      error: await find(ids.error),
+    };
+    const problem = sourceProblem(source, derivation, found);
+    if (problem !== null) throw new PublicError("conflict", problem, { param: PARAM });
   }
 }
 
-/** Returns the file that numbers the lines of a batch. */
-const numberedInputOf = ({ source, inputFileId }: Batch): UntrustedId<"file"> =>
-  source?.merge?.inputFileId ?? inputFileId;
-
-const hasResults = ({ outputFileId, errorFileId }: Batch) =>
-  outputFileId !== null || errorFileId !== null;
-
-/** Returns the link to the source, and what a batch inherits from it: its lines may need the default model. */
-function sourceOf(
-  batch: Batch,
-  { lines, isMerged }: SourceRequest,
-): { readonly source: BatchSource; readonly inherited: Partial<Batch> } {
-  const { outputFileId, errorFileId, defaultModel } = batch;
-  const merge: MergedFiles | null =
-    isMerged && hasResults(batch)
-      ? { inputFileId: numberedInputOf(batch), outputFileId, errorFileId }
-      : null;
-  const lineMarks = merge === null ? [] : batch.lineMarks;
-  return { source: { batchId: batch.id, lines, merge }, inherited: { defaultModel, lineMarks } };
+/**
+ * Refuses a template that means nothing. The request is checked before anything else is done with it, because a template may
+ * be nested too deep for JSON.stringify.
+ */
+export function assertTemplate({ template, lines, isMerged }: SourceRequest): void {
+  if (template === null) return;
+  const parsed = parseTemplate(template);
+  if (typeof parsed === "string") throw invalid("template", `${parsed}.`);
+  if (isMerged) {
+    throw invalid("merge", "the results of a template are not those of the lines of its source.");
+  }
+  if (lines === "failed" && parsed.placeholders.some(({ root }) => root === "output")) {
+    throw invalid("lines", "lines that failed have no output, which the template needs.");
+  }
 }
+
+const invalid = (name: string, problem: string) =>
+  new PublicError("invalid_value", `Invalid '${PARAM}.${name}': ${problem}`, {
+    param: `${PARAM}.${name}`,
+  });
 
 function assertEndpoint(source: Batch, endpoint: string): void {
   if (source.endpoint === endpoint) return;
   throw new PublicError(
     "invalid_value",
-    `Invalid 'endpoint': the lines of the batch '${source.id}' are for '${source.endpoint}'.`,
+    `Invalid 'endpoint': the lines of the batch '${source.id}' are for '${source.endpoint}'. A template makes lines for another endpoint.`,
     { param: "endpoint" },
   );
-}
-
-async function* withFirst(first: Buffer, rest: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
-  yield first;
-  yield* rest;
-}
-
-const conflict = (message: string, cause?: unknown) =>
-  new PublicError("conflict", message, { param: PARAM, cause });
-
-const noSuchLines = ({ id, status }: Batch, lines: SourceLines) =>
-  conflict(`The batch '${id}' with status '${status}' has no lines that ${VERBS[lines]}.`);
-const VERBS = { failed: "failed", succeeded: "succeeded", all: "can run again" } as const;
-
-const deletedMeanwhile = ({ batchId }: BatchSource) =>
-  conflict(`The batch '${batchId}', or a result file of it, was deleted.`);
-
-function publicError({ id }: Batch, cause: unknown): unknown {
-  if (cause instanceof NoLineNumbers) {
-    return conflict(
-      `The result files of the batch '${id}' were written by an older version, which did not number its lines.`,
-      cause,
-    );
-  }
-  if (cause instanceof BlobNotFound) {
-    return conflict(`A file of the batch '${id}' was deleted.`, cause);
-  }
-  return cause;
 }

@@ -1,12 +1,12 @@
 /**
- * The operations of a client on files. An upload is checked while it streams to its blob. The blob must be durable
- * before its row exists. A blob without a row is garbage, which the sweep finds; a row without a blob would promise
- * bytes that are lost.
+ * The operations of a client on files. An upload is checked while it streams to its blob (`incoming-file.ts`). The blob must
+ * be durable before its row exists. A blob without a row is garbage, which the sweep finds; a row without a blob would
+ * promise bytes that are lost.
  */
 import { once } from "node:events";
 import type { Readable } from "node:stream";
 import { type FileId, newFileId, type ScopedId, type StoredFile } from "../batch/batch.ts";
-import { ContentCheck, type ContentReport } from "../batch/content.ts";
+import { ContentCheck } from "../batch/content.ts";
 import { type RulesOf, shorter } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import { type BlobIntents, IntentRevoked } from "../blobs/blob-intents.ts";
@@ -18,7 +18,7 @@ import {
   type LinkHeaders,
 } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
-import { DOWNLOADABLE_PURPOSES, type FilePurpose } from "../contract/file.ts";
+import { DOWNLOADABLE_PURPOSES } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { FileQuery } from "../store/files.ts";
@@ -26,7 +26,8 @@ import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
-import { during, type Origin, type Tracing } from "../telemetry/tracing.ts";
+import { during, type Tracing } from "../telemetry/tracing.ts";
+import { checkedContent, type IncomingFile, openIncoming } from "./incoming-file.ts";
 import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
 
@@ -46,28 +47,6 @@ export interface FilesDeps {
   /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
   readonly nudge: () => void;
 }
-
-/** The fields that a client sends with a file. */
-export interface FileDetails {
-  readonly purpose: FilePurpose;
-  /** The seconds from the creation of the file to its expiry; null means the server's default. */
-  readonly expiresAfterSeconds: number | null;
-}
-
-export interface IncomingFile {
-  readonly filename: string;
-  readonly content: AsyncIterable<Buffer>;
-  /** The announced length of the whole request, form included; null without one. */
-  readonly requestBytes: number | null;
-  /**
-   * Resolves after the content has been read to its end, because the fields may follow it. Rejects for any fault of the
-   * request.
-   */
-  readonly details: () => Promise<FileDetails>;
-  readonly origin: Origin;
-}
-
-/** The query of a list of files. */
 
 /** A file whose bytes have been checked, before it has an id and a blob. */
 export type ReceivedFile = Omit<StoredFile, "id" | "blobKey">;
@@ -108,9 +87,11 @@ export class Files {
   /** Returns the file that {@link receive} would make, or throws its refusal, without storing anything. */
   async inspect(project: string, incoming: IncomingFile): Promise<ReceivedFile> {
     const check = new ContentCheck();
-    const content = this.#checked(incoming, check, this.#deps.maxFileBytes());
+    const maxFileBytes = this.#deps.maxFileBytes();
+    const opened = await openIncoming(incoming, { maxBytes: maxFileBytes, maxFileBytes });
+    const content = checkedContent(opened, check);
     while (!(await content.next()).done);
-    return this.#received(project, incoming, check);
+    return this.#received(project, opened, check);
   }
 
   async store(project: string, incoming: IncomingFile, storing: Storing): Promise<StoredFile> {
@@ -132,16 +113,18 @@ export class Files {
     incoming: IncomingFile,
     { id, maxBytes, parts, publish }: Storing & { readonly id: FileId },
   ): Promise<StoredFile> {
-    const { blobs, intents, memory, clock, log } = this.#deps;
+    const { blobs, intents, memory, clock, log, maxFileBytes } = this.#deps;
     const blobKey = `files/${id}`;
     const check = new ContentCheck();
     using room = memory.open("requests", project);
     const file = await intents.during([blobKey], async () => {
-      const content = this.#checked(incoming, check, maxBytes);
+      const limits = { maxBytes, maxFileBytes: maxFileBytes() };
+      const opened = await openIncoming(incoming, limits);
+      const content = checkedContent(opened, check);
       const counted = countedIn(room, content, { maxBytes: blobs.heldByPutBytes, clock });
-      if (parts === undefined) await blobs.put(blobKey, counted);
+      if (parts === undefined || opened.isUnpacked) await blobs.put(blobKey, counted);
       else await blobs.join(blobKey, parts, counted);
-      const stored = { id, blobKey, ...(await this.#received(project, incoming, check)) };
+      const stored = { id, blobKey, ...(await this.#received(project, opened, check)) };
       await publish(stored);
       return stored;
     });
@@ -203,24 +186,6 @@ export class Files {
     return id;
   }
 
-  /**
-   * Yields the content, and throws for any fault of it or of the rest of the request. The store of blobs drops a source
-   * that throws.
-   */
-  async *#checked(
-    incoming: IncomingFile,
-    check: ContentCheck,
-    maxBytes: number,
-  ): AsyncGenerator<Buffer, void> {
-    for await (const chunk of incoming.content) {
-      check.add(chunk);
-      if (check.bytes > maxBytes) throw fileTooLarge(maxBytes, incoming.requestBytes);
-      yield chunk;
-    }
-    const { purpose } = await incoming.details();
-    if (purpose === "batch") assertBatchInput(check.report());
-  }
-
   async #received(
     project: string,
     incoming: IncomingFile,
@@ -241,6 +206,7 @@ export class Files {
       createdAtMs,
       expiresAtMs: keptSeconds === null ? null : createdAtMs + keptSeconds * 1000,
       traceparent: incoming.origin.traceparent,
+      ...(incoming.copiedFrom && { copiedFrom: incoming.copiedFrom }),
     };
   }
 }
@@ -257,30 +223,5 @@ export const intentRevoked = (blobKey: string) =>
 const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
   expiresAtMs !== null && expiresAtMs <= nowMs;
 
-/**
- * The error for a file that is too large. The server does not read it to its end, so it can only name the announced
- * length.
- */
-const fileTooLarge = (maxBytes: number, requestBytes: number | null) =>
-  new PublicError(
-    "invalid_request",
-    `File is too large. It may have at most ${maxBytes} bytes (${inMebibytes(maxBytes)}); the request has ${requestBytes ?? "more"}.`,
-  );
-
-const inMebibytes = (bytes: number) => `${Number((bytes / (1024 * 1024)).toPrecision(3))} MiB`;
-
 const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
   new PublicError("not_found", `No such File object: ${truncate(id)}`, { param, cause });
-
-/** Checks batch input as far as an upload can. A batch checks the lines when it reads them. */
-function assertBatchInput({ isUtf8, formatHint }: ContentReport): void {
-  if (!isUtf8) {
-    throw new PublicError("invalid_request", "Invalid file for Batch API. Must be utf-8 encoded");
-  }
-  if (formatHint !== null) {
-    throw new PublicError(
-      "invalid_request",
-      `Invalid file format for Batch API. Must be .jsonl (HINT: ${formatHint})`,
-    );
-  }
-}

@@ -3,7 +3,7 @@
  * the answer passes through byte by byte. Nothing may be stored. A client that disconnects ends its request.
  */
 import { finished } from "node:stream";
-import { type BodyModel, BodyModelReading } from "../batch/body-model.ts";
+import { BodyModelReading } from "../batch/body-model.ts";
 import { decodeStart, type Extent, isSame, isStringAt } from "../batch/json.ts";
 import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -66,7 +66,9 @@ export class Interactive {
   /** Answers a request. `disconnected` aborts when the client has disconnected, which ends the request at once. */
   async answer(request: InteractiveRequest, disconnected: AbortSignal): Promise<InteractiveAnswer> {
     const { upstreams, defaultModel, rulesOf } = this.#deps;
-    const named = modelNamedIn(request.body, await read(new BodyModelReading(), request.body));
+    const found = await read(new BodyModelReading(), request.body);
+    if (!found.ok) throw jsonBodyError();
+    const named = modelNamedIn(request.body, found.model);
     const model = named ?? request.deployment ?? defaultModel();
     if (model === null) {
       throw new PublicError("invalid_request", "you must provide a model parameter");
@@ -79,7 +81,8 @@ export class Interactive {
       throw modelNotFound(model);
     }
     const end = await this.#deps.slots.take(request.project);
-    const resolved = { ...request, model, isModelInBody: named !== null };
+    const { answerTokens } = found;
+    const resolved = { ...request, model, isModelInBody: named !== null, answerTokens };
     const result = await this.#proxy(route, resolved, disconnected).catch((cause: unknown) => {
       end();
       throw cause;
@@ -96,7 +99,7 @@ export class Interactive {
   /** Proxies the request in a span that ends with the last byte. */
   async #proxy(
     route: Route,
-    { origin, project, endpoint, model, isModelInBody, body }: Resolved,
+    { origin, deployment: _, ...resolved }: Resolved,
     disconnected: AbortSignal,
   ): Promise<ProxyResult> {
     const { clock, tracing } = this.#deps;
@@ -104,14 +107,14 @@ export class Interactive {
       parent: origin.traceparent,
       kind: "server",
       attributes: {
-        "batchd.endpoint": endpoint,
+        "batchd.endpoint": resolved.endpoint,
         "batchd.request.id": origin.requestId,
-        "gen_ai.request.model": model,
+        "gen_ai.request.model": resolved.model,
       },
     });
     const traceparent = span.traceparent ?? origin.traceparent;
     const deadlineAtMs = clock.nowMs() + WINDOW_MS;
-    const request = { project, endpoint, model, isModelInBody, body, deadlineAtMs, traceparent };
+    const request = { ...resolved, deadlineAtMs, traceparent };
     const result = await route.proxy(request, disconnected);
     if (result.kind !== "proxied")
       span.end({ problem: disconnected.aborted ? CLIENT_DISCONNECTED : result.kind });
@@ -121,7 +124,8 @@ export class Interactive {
 }
 
 /** A request with its model. */
-type Resolved = InteractiveRequest & Pick<UpstreamRequest, "model" | "isModelInBody">;
+type Resolved = InteractiveRequest &
+  Pick<UpstreamRequest, "model" | "isModelInBody" | "answerTokens">;
 
 const CLIENT_DISCONNECTED = "client_disconnected";
 
@@ -190,12 +194,8 @@ const NULL = Buffer.from("null");
 const MAX_TEXT_BYTES = 16 * 1024;
 
 /** Returns null for a model that is missing, null or empty. */
-function modelNamedIn(body: Buffer, found: BodyModel): string | null {
-  if (!found.ok) throw jsonBodyError();
-  return found.model === null ? null : textIn(body, found.model);
-}
-
-function textIn(body: Buffer, model: Extent): string | null {
+function modelNamedIn(body: Buffer, model: Extent | null): string | null {
+  if (model === null) return null;
   if (isStringAt(body, model.start)) return decodeStart(body, model, MAX_TEXT_BYTES) || null;
   if (isSame(body, model.start, model.end, NULL)) return null;
   throw new PublicError("invalid_type", "Invalid type for 'model': expected a string.", {

@@ -103,7 +103,7 @@ export class Projects {
         `A key in the configuration belongs to the project ${name}, and could store new data. Remove the key there first.`,
       );
     }
-    await store.beginDeletingProject(name);
+    if (!(await store.beginDeletingProjectIfPresent(name))) throw noSuchProject(name, "id");
     log.info({ project: name }, "project.deleting");
     await this.#read();
   }

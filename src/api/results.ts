@@ -7,6 +7,7 @@ import {
   type FinishedLine,
   type FinishedLinesQuery,
   NoLineNumbers,
+  ResultFileDeleted,
 } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
@@ -49,7 +50,7 @@ export type ResultsEvent =
   | { readonly kind: "line"; readonly number: number; readonly row: Buffer }
   /** Nothing has happened for a while. */
   | { readonly kind: "silence" }
-  /** The batch is final, and all its lines were sent; the status is null when the batch was deleted. */
+  /** The batch is final, and all its lines were sent; the status is null when the batch or its result file was deleted. */
   | { readonly kind: "end"; readonly status: BatchStatus | null };
 
 export interface ResultsFollowing extends Disposable {
@@ -127,8 +128,23 @@ export class Results {
     query: FinishedLinesQuery,
     stop: AbortSignal,
   ): AsyncGenerator<ResultsEvent> {
+    try {
+      yield* this.#eventsToEnd(first, query, stop);
+    } catch (error) {
+      if (!(error instanceof ResultFileDeleted)) throw error;
+      yield { kind: "end", status: null };
+    }
+  }
+
+  async *#eventsToEnd(
+    first: Batch,
+    query: FinishedLinesQuery,
+    stop: AbortSignal,
+  ): AsyncGenerator<ResultsEvent> {
     const { batches, finishedLines } = this.#deps;
     let last = query.afterLine;
+    // A batch may have millions of lines between two of the wanted kind, and each pass would read them all again.
+    let readTo = last;
     const find = () => batches.find(first).catch(nullIfDeleted);
     for (let batch: Batch | null = first; !stop.aborted; ) {
       if (batch === null) {
@@ -137,8 +153,12 @@ export class Results {
       }
       for await (const { number, row } of finishedLines(batch, {
         ...query,
-        afterLine: last,
+        // A line whose answer was lost may have run again since, so the file is read behind the last line that was sent.
+        afterLine: isFinal(batch.status) ? last : Math.max(last, readTo),
         endsAtGap: true,
+        onGap: (line) => {
+          readTo = line - 1;
+        },
       })) {
         last = number;
         yield { kind: "line", number, row: withNumber(row, number) };
@@ -235,6 +255,9 @@ function withNumber(row: Buffer, number: number): Buffer {
 
 /** Turns what a reader of results meets into an answer for the client. */
 export function publicError(error: unknown): unknown {
+  if (error instanceof ResultFileDeleted) {
+    return new PublicError("conflict", "The result file of this batch was deleted.");
+  }
   if (!(error instanceof NoLineNumbers)) return error;
   return new PublicError(
     "conflict",

@@ -14,6 +14,7 @@ import {
   type ScopedId,
   type StoredFile,
   type UntrustedId,
+  type UploadId,
 } from "../batch/batch.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -23,6 +24,7 @@ import type { Clock } from "../clock.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { PART_MAX_BYTES, UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
+import { OneByOne } from "../one-by-one.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Store } from "../store/store.ts";
@@ -72,8 +74,14 @@ export interface Completion {
   readonly origin: Origin;
 }
 
+export interface CompletedUpload {
+  readonly upload: Upload;
+  readonly file: StoredFile;
+}
+
 export class Uploads {
   readonly #deps: UploadsDeps;
+  readonly #completions = new OneByOne<UploadId>();
 
   constructor(deps: UploadsDeps) {
     this.#deps = deps;
@@ -126,14 +134,17 @@ export class Uploads {
     return part;
   }
 
-  async complete(
-    asked: ScopedId<"upload">,
-    completion: Completion,
-  ): Promise<{ upload: Upload; file: StoredFile }> {
+  async complete(asked: ScopedId<"upload">, completion: Completion): Promise<CompletedUpload> {
+    const { id } = await this.#findPending(asked);
+    // Each completion writes all bytes of the upload, and one at most can succeed. So the others wait for its end.
+    return this.#completions.run(id, () => this.#complete(asked, completion));
+  }
+
+  async #complete(asked: ScopedId<"upload">, completion: Completion): Promise<CompletedUpload> {
     const { store, log, nudge } = this.#deps;
     const upload = await this.#findPending(asked);
     const { id, project } = upload;
-    const parts = chosenParts(upload, await store.listParts(id), completion.partIds);
+    const parts = await chosenParts(upload, store.partPages(id), completion.partIds);
     const file = await this.#assemble(upload, parts, completion);
     const { requestId } = completion.origin;
     log.info({ upload: id, project, file: file.id, requestId }, "upload.completed");
@@ -171,7 +182,8 @@ export class Uploads {
       if (!isCompleted) throw await this.#notTaken(upload, file.blobKey);
     };
     try {
-      const incoming = { filename, content, details, origin, requestBytes: null };
+      const knownPurpose = () => purpose;
+      const incoming = { filename, content, knownPurpose, details, origin, requestBytes: null };
       const sources = parts.map((part) => ({ key: part.blobKey, bytes: part.bytes }));
       return await files.store(project, incoming, { maxBytes: bytes, publish, parts: sources });
     } catch (cause) {
@@ -237,12 +249,17 @@ async function* bounded({ content, details }: IncomingPart): AsyncGenerator<Buff
   await details();
 }
 
-function chosenParts(
+/** Holds the listed parts alone. A request lists only so many, and the upload may have any number of others. */
+async function chosenParts(
   upload: Upload,
-  parts: readonly UploadPart[],
+  pages: AsyncIterable<readonly UploadPart[]>,
   partIds: readonly UntrustedId<"part">[],
-): UploadPart[] {
-  const known = new Map<UntrustedId<"part">, UploadPart>(parts.map((part) => [part.id, part]));
+): Promise<UploadPart[]> {
+  const listed = new Set(partIds);
+  const known = new Map<UntrustedId<"part">, UploadPart>();
+  for await (const parts of pages) {
+    for (const part of parts) if (listed.has(part.id)) known.set(part.id, part);
+  }
   const chosen = new Map<UntrustedId<"part">, UploadPart>();
   for (const id of partIds) {
     const part = known.get(id);

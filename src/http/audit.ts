@@ -1,5 +1,5 @@
 /**
- * Tells the audit log who did what. Every route has its row, so a new one cannot be forgotten: it does not compile. Lists and
+ * Records in the audit log who did what. Every route has its row, so a new one cannot be forgotten: it does not compile. Lists and
  * states are not recorded, because clients ask for them every second; a refusal of any request is.
  */
 import type { MiddlewareHandler } from "hono";
@@ -28,9 +28,15 @@ const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "GET /v1/batches/:id/errors": "batch.read_errors",
   "GET /v1/batches/:id/lines": "batch.read_lines",
   "GET /v1/batches/:id/failures": "batch.read_failures",
+  "GET /v1/batches/:id/progress": null,
+  "GET /v1/batches/:id/run": null,
   "POST /v1/batches/:id/cancel": "batch.cancel",
   "POST /v1/batches/:id/pause": "batch.pause",
   "POST /v1/batches/:id/resume": "batch.resume",
+  "POST /v1/batches/:id/deliveries": "delivery.create",
+  "GET /v1/batches/:id/deliveries": null,
+  "GET /v1/batches/:id/deliveries/:delivery": null,
+  "POST /v1/batches/:id/deliveries/:delivery/cancel": "delivery.cancel",
   "GET /v1/usage": null,
   "GET /v1/models": null,
   "GET /v1/models/:model{.+}": null,
@@ -46,6 +52,7 @@ const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "POST /v1/admin/projects": "project.change",
   "GET /v1/admin/projects": "project.list",
   "DELETE /v1/admin/projects/:id": "project.delete",
+  "GET /v1/admin/upstreams": null,
 };
 
 const UNAUTHENTICATED = 401;
@@ -69,7 +76,10 @@ export const auditRequests =
     audit.record({
       request_id: c.get("requestId"),
       action: action ?? `${c.req.method} ${routeOf(c)}`,
-      object: c.get("objectId") ?? c.req.param("id")?.slice(0, OBJECT_MAX_LENGTH) ?? null,
+      object:
+        c.get("objectId") ??
+        (c.req.param("delivery") ?? c.req.param("id"))?.slice(0, OBJECT_MAX_LENGTH) ??
+        null,
       ...{ outcome, status },
       project: caller?.project ?? null,
       key_id: caller?.keyId ?? null,

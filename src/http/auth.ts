@@ -4,6 +4,7 @@
  */
 import type { MiddlewareHandler } from "hono";
 import type { Access, Caller } from "../api/access.ts";
+import { every } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 
@@ -15,7 +16,10 @@ function masked(key: string): string {
   return `${key.slice(0, visibleCount)}****${key.slice(key.length - visibleCount)}`;
 }
 
-export type Callers = Pick<Access, "anyone" | "callerWith">;
+export type Callers = Pick<Access, "anyone" | "callerWith" | "isGood">;
+
+/** The time after which a long answer is looked at again, which leaves a revocation time to be in force within five seconds. */
+const LOOK_EVERY_MS = 500;
 
 /** Sets the caller of a request and its project. Every request passes while no key is required. */
 export function authenticate(callers: Callers): MiddlewareHandler<AppEnv> {
@@ -41,5 +45,28 @@ async function callerOf(c: AppContext, callers: Callers): Promise<Caller> {
   throw new PublicError(
     "wrong_key",
     `Incorrect API key provided: ${masked(key)}. Ask the operator of this server for a key.`,
+  );
+}
+
+/** Returns a signal that aborts when the client disconnects before it has its answer, or its key is no longer good. */
+export function readerOf(c: AppContext, callers: Callers): AbortSignal {
+  const { outgoing } = c.env;
+  const over = new AbortController();
+  const end = every(c.get("clock"), LOOK_EVERY_MS, () => {
+    if (!callers.isGood(c.get("caller"))) over.abort();
+  });
+  outgoing.once("close", () => {
+    end();
+    if (!outgoing.writableFinished) over.abort();
+  });
+  return over.signal;
+}
+
+/** Throws when the key of a request that has waited is no longer good. */
+export function assertStillGood(c: AppContext, callers: Callers): void {
+  if (callers.isGood(c.get("caller"))) return;
+  throw new PublicError(
+    "wrong_key",
+    "The API key is not good any more. Ask the operator of this server for a key.",
   );
 }

@@ -2,13 +2,9 @@
  * Reads the filters of the list of batches from the query. They are batchd's own: without them the list is OpenAI's, and
  * parameters that no list knows are ignored there.
  */
-import {
-  BATCH_ENDPOINTS,
-  BATCH_STATUSES,
-  CREATED_AFTER,
-  MAX_MODEL_BYTES,
-  METADATA_LIMITS,
-} from "../contract/batch.ts";
+import { BATCH_ENDPOINTS, BATCH_STATUSES } from "../contract/batch.ts";
+import { CREATED_AFTER, SEARCH_MAX_LENGTH } from "../contract/batch-list.ts";
+import { MAX_MODEL_BYTES, METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
 import { tooManyProperties, unsupportedValue } from "../errors.ts";
 import type { BatchFilter } from "../store/batches.ts";
@@ -25,6 +21,7 @@ export function batchFilter(c: AppContext): BatchFilter | undefined {
     model: shortText("model", textParam(c, "model"), MAX_MODEL_BYTES),
     createdAtOrAfterMs: createdAfter === null ? null : (createdAfter + 1) * 1000,
     metadata: metadataParams(c),
+    search: shortText("search", textParam(c, "search"), SEARCH_MAX_LENGTH),
   };
   const { metadata, ...others } = filter;
   const isFiltered =

@@ -1,20 +1,26 @@
 /** The routes of batches. */
 
 import type { BatchCost } from "../api/batch-costs.ts";
-import type { Batches, BatchRequest } from "../api/batches.ts";
-import type { DerivedBatches, SourceRequest } from "../api/derived-batches.ts";
+import type { BatchRequest } from "../api/batch-request.ts";
+import type { Batches } from "../api/batches.ts";
+import type { InputPlace } from "../api/copied-inputs.ts";
+import { assertTemplate, type DerivedBatches, type SourceRequest } from "../api/derived-batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { isFinal } from "../batch/status.ts";
-import { BATCH_PAGE, CreateBatch, PRIORITIES, UpdateBatch } from "../contract/batch.ts";
+import { BATCH_PAGE } from "../contract/batch-list.ts";
+import { CreateBatch, PRIORITIES, UpdateBatch } from "../contract/create-batch.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
+import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
 import type { Retry } from "../store/sources.ts";
 import { batchFilter, fullEndpoint } from "./batch-filter.ts";
 import { missingParameter, parseBody } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
+import { type CopyDeps, createOfPlace } from "./copied-inputs.ts";
+import { deliveryRequest, withoutSecrets } from "./deliveries.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
@@ -23,7 +29,7 @@ import { assertKnownParams, boundedIntegerParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
 
-export interface BatchRoutesDeps {
+export interface BatchRoutesDeps extends CopyDeps {
   readonly batches: Batches;
   readonly derivedBatches: DerivedBatches;
   /** Returns the batches that run lines of these again, the newest first. */
@@ -41,7 +47,7 @@ interface DetailedBatch extends BatchDetails {
 }
 
 export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
-  const { batches, derivedBatches, idempotency, forecastsFor, costsFor, retriesOf } = deps;
+  const { batches, idempotency, forecastsFor, costsFor, retriesOf } = deps;
   const withDetails = async (found: readonly Batch[]): Promise<DetailedBatch[]> => {
     // Lines of a batch can run again only once it has ended, so clients that poll for the end cost no look.
     const ids = found.filter(({ status }) => isFinal(status)).map(({ id }) => id);
@@ -64,16 +70,12 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
 
   app.post("/v1/batches", async (c) => {
     const asked = batchRequest(await readJson(c));
-    const project = c.get("project");
     const request = { ...asked.request, origin: originOf(c) };
     return answerOnce<Batch>(c, idempotency, {
-      create: (receiptFor) =>
-        asked.kind === "input"
-          ? batches.create(project, { ...request, inputFileId: asked.inputFileId }, receiptFor)
-          : derivedBatches.create(project, { ...request, from: asked.from }, receiptFor),
+      create: (receiptFor) => create(c, { asked, request, receiptFor }, deps),
       present: (batch) => toAsciiJson(presentBatch(batch, NO_DETAILS)),
-      askedFor: () => asked,
-      reread: async () => asked,
+      askedFor: () => fingerprinted(asked),
+      reread: async () => fingerprinted(asked),
     });
   });
 
@@ -127,7 +129,38 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
 type AskedBatch = { readonly request: Omit<BatchRequest, "origin" | "inputFileId"> } & (
   | { readonly kind: "input"; readonly inputFileId: UntrustedId<"file"> }
   | { readonly kind: "from"; readonly from: SourceRequest }
+  | { readonly kind: "place"; readonly place: InputPlace }
 );
+
+/** What makes two requests the same. Without deliveries it is what versions that knew none have stored. */
+function fingerprinted({ request: { deliver, ...request }, ...asked }: AskedBatch): unknown {
+  const places = deliver.length === 0 ? {} : { deliver: deliver.map(withoutSecrets) };
+  return { ...asked, request: { ...request, ...places } };
+}
+
+interface Creating {
+  readonly asked: AskedBatch;
+  readonly request: Omit<BatchRequest, "inputFileId">;
+  readonly receiptFor: ReceiptFor<Batch> | undefined;
+}
+
+function create(
+  c: AppContext,
+  { asked, request, receiptFor }: Creating,
+  deps: BatchRoutesDeps,
+): Promise<Batch> {
+  const project = c.get("project");
+  switch (asked.kind) {
+    case "input": {
+      const { inputFileId } = asked;
+      return deps.batches.create(project, { ...request, inputFileId }, receiptFor);
+    }
+    case "from":
+      return deps.derivedBatches.create(project, { ...request, from: asked.from }, receiptFor);
+    case "place":
+      return createOfPlace(c, { place: asked.place, request, receiptFor }, deps);
+  }
+}
 
 /** Reads the request from the body. The origin is separate, because a repeated request has another one. */
 function batchRequest(json: unknown): AskedBatch {
@@ -141,22 +174,41 @@ function batchRequest(json: unknown): AskedBatch {
     budget: body.x_batchd?.budget ?? null,
     defaultModel: body.x_batchd?.default_model ?? null,
     sample: body.x_batchd?.sample ?? null,
+    dedupe: body.x_batchd?.dedupe ?? null,
+    source: null,
+    deliver: (body.x_batchd?.deliver ?? []).map((each, i) =>
+      deliveryRequest(each, `x_batchd.deliver.${i}.`),
+    ),
   };
   const from = body.x_batchd?.from ?? null;
   const inputFileId = body.input_file_id as UntrustedId<"file"> | undefined;
+  const place = body.x_batchd?.input ?? null;
+  if (place !== null) {
+    if (from !== null) throw oneInput("x_batchd.from", "x_batchd.input");
+    if (inputFileId !== undefined) throw oneInput("input_file_id", "x_batchd.input");
+    return { request, kind: "place", place };
+  }
   if (from === null) {
     if (inputFileId === undefined) throw missingParameter("input_file_id");
     return { request, kind: "input", inputFileId };
   }
   if (inputFileId !== undefined) {
-    const message =
-      "Invalid 'input_file_id': a batch with 'x_batchd.from' takes its input from there.";
-    throw new PublicError("invalid_value", message, { param: "input_file_id" });
+    throw oneInput("input_file_id", "x_batchd.from");
   }
   const batchId = from.batch as UntrustedId<"batch">;
-  const source = { batchId, lines: from.lines, isMerged: from.merge ?? false };
+  const template = from.template ?? null;
+  const lines = from.lines ?? (template === null ? "failed" : "succeeded");
+  const source = { batchId, lines, isMerged: from.merge ?? false, template };
+  assertTemplate(source);
   return { request, kind: "from", from: source };
 }
+
+const oneInput = (param: string, other: string) =>
+  new PublicError(
+    "invalid_value",
+    `Invalid '${param}': a batch with '${other}' takes its input from there.`,
+    { param },
+  );
 
 /** Completes the endpoint, because Azure's clients leave out `/v1`. */
 function withFullEndpoint(json: unknown): unknown {

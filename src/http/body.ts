@@ -35,7 +35,7 @@ function assertFewMembers(body: unknown): void {
 
 function assertFew(path: string, value: object): void {
   if (Array.isArray(value)) {
-    if (value.length > MAX_ELEMENTS) throw arrayTooLong(path, value.length);
+    if (value.length > MAX_ELEMENTS) throw arrayTooLong(path, value.length, MAX_ELEMENTS);
     return;
   }
   const count = Object.keys(value).length;
@@ -66,6 +66,9 @@ function faultOf(issue: z.core.$ZodIssue): PublicError {
         ? unsupportedValue(path, issue.input, issue.values.map(String))
         : wrongType(path, "a string", kindOf(issue.input));
     case "too_big":
+      if (Array.isArray(issue.input)) {
+        return arrayTooLong(path, issue.input.length, Number(issue.maximum));
+      }
       return typeof issue.input === "string"
         ? stringTooLong(path, issue.input, Number(issue.maximum))
         : integerTooLarge(path, Number(issue.input), Number(issue.maximum));
@@ -106,6 +109,11 @@ function kindOf(value: unknown): string {
 export const unknownParameter = (path: string) =>
   new PublicError("unknown_parameter", `Unknown parameter: '${truncate(path)}'.`, { param: path });
 
+export const repeatedParameter = (path: string) =>
+  new PublicError("invalid_value", `Invalid '${truncate(path)}': it may be given once only.`, {
+    param: path,
+  });
+
 export const missingParameter = (path: string) =>
   new PublicError("missing_parameter", `Missing required parameter: '${truncate(path)}'.`, {
     param: path,
@@ -141,10 +149,10 @@ export const stringTooLong = (path: string, text: string, maxLength: number) =>
     { param: path },
   );
 
-const arrayTooLong = (path: string, length: number) =>
+const arrayTooLong = (path: string, length: number, maxLength: number) =>
   new PublicError(
     "array_too_long",
-    `Invalid '${truncate(path)}': array too long. Expected an array with maximum length ${MAX_ELEMENTS}, but got an array with length ${length} instead.`,
+    `Invalid '${truncate(path)}': array too long. Expected an array with maximum length ${maxLength}, but got an array with length ${length} instead.`,
     { param: path },
   );
 

@@ -40,6 +40,7 @@ export function retryHeadersOf({
   if (retryAfterMs !== null) return retryAfterHeaders(retryAfterMs);
   switch (error) {
     case "conflict":
+    case "delivery_in_progress":
     case "quota_exceeded":
       return [["x-should-retry", "false"]];
     case "idempotency_key_in_use":

@@ -1,8 +1,8 @@
 /** Reads the form of `POST /v1/files`: the file, its purpose, and the time to keep it. */
 
-import type { FileDetails } from "../api/files.ts";
+import type { FileDetails } from "../api/incoming-file.ts";
 import { truncate } from "../batch/truncate.ts";
-import { EXPIRES_AFTER_SECONDS } from "../contract/batch.ts";
+import { EXPIRES_AFTER_SECONDS } from "../contract/expires-after.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
 import { integerTooLarge, integerTooSmall, wrongType } from "./body.ts";

@@ -1,6 +1,8 @@
 /** The routes of files. */
+import type { CopiedInputs } from "../api/copied-inputs.ts";
 import type { Files, ReceivedFile } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
+import type { Tables } from "../api/tables.ts";
 import type { StoredFile, UntrustedId } from "../batch/batch.ts";
 import { FILE_PAGE, FILENAME_MAX_LENGTH, FilePurpose } from "../contract/file.ts";
 import { characterCount } from "../contract/text.ts";
@@ -9,6 +11,7 @@ import type { FileQuery } from "../store/files.ts";
 import type { Log } from "../telemetry/log.ts";
 import { stringTooLong } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
+import { createCopy, isJson } from "./copied-inputs.ts";
 import { answerContent } from "./download.ts";
 import { FILE_FORM, unknownPurpose } from "./file-form.ts";
 import { readForm } from "./form.ts";
@@ -18,19 +21,28 @@ import { answerPage } from "./list.ts";
 import { presentFile } from "./present.ts";
 import { integerParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
+import { answerTable, formatParam } from "./table-download.ts";
 import { originOf } from "./track.ts";
 
 export interface FileRoutesDeps {
   readonly files: Files;
+  readonly tables: Tables;
+  readonly copiedInputs: CopiedInputs;
   readonly idempotency: Idempotency;
   readonly log: Log;
 }
 
-export function mountFiles(app: Routes, { files, idempotency, log }: FileRoutesDeps): void {
+export function mountFiles(
+  app: Routes,
+  { files, tables, copiedInputs, idempotency, log }: FileRoutesDeps,
+): void {
   app.post("/v1/files", async (c) => {
+    if (isJson(c)) return createCopy(c, { copiedInputs, idempotency });
     const project = c.get("project");
     const form = await readForm(c.env.incoming, FILE_FORM);
-    const incoming = { ...form, requestBytes: announcedBytes(c), origin: originOf(c) };
+    const knownPurpose = () => form.fieldBefore("purpose");
+    const request = { requestBytes: announcedBytes(c), origin: originOf(c) };
+    const incoming = { ...form, knownPurpose, ...request };
     assertFilename(incoming.filename);
     return answerOnce<StoredFile>(c, idempotency, {
       create: (receiptFor) => files.receive(project, incoming, receiptFor),
@@ -53,9 +65,12 @@ export function mountFiles(app: Routes, { files, idempotency, log }: FileRoutesD
     return answerJson(c, { object: "file", id, deleted: true });
   });
 
-  app.get("/v1/files/:id/content", async (c) =>
-    answerContent(c, await files.findDownloadable(scopedIdOf(c)), { files, log }),
-  );
+  app.get("/v1/files/:id/content", async (c) => {
+    const format = formatParam(c);
+    const file = await files.findDownloadable(scopedIdOf(c));
+    if (format === "jsonl") return answerContent(c, file, { files, log });
+    return answerTable(c, { file, format, tables, log });
+  });
 }
 
 function announcedBytes(c: AppContext): number | null {

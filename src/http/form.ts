@@ -25,7 +25,9 @@ export interface Form<Details> {
 
 export interface IncomingForm<Details> {
   readonly filename: string;
-  readonly content: Readable;
+  readonly content: AsyncIterable<Buffer>;
+  /** Returns a field that came before the content. */
+  readonly fieldBefore: (name: string) => string | null;
   /** Settles when the form has been read to its end; rejects for any fault of the form. */
   readonly details: () => Promise<Details>;
 }
@@ -58,7 +60,8 @@ export function readForm<Details>(
     content = stream;
     opened.resolve({
       filename: filename || "upload",
-      content: stream,
+      content: piecesOf(stream),
+      fieldBefore: (name) => fields.get(name) ?? null,
       details: () => details.promise,
     });
   });
@@ -86,7 +89,7 @@ export function readForm<Details>(
 function createParser(incoming: IncomingMessage, contentName: string): BusboyInstance {
   const type = incoming.headers["content-type"] ?? "";
   if (!/^multipart\/form-data\b/i.test(type)) {
-    throw malformed(`A file is uploaded as multipart/form-data, not as '${truncate(type)}'.`);
+    throw unsupportedForm(type);
   }
   try {
     return new Busboy({
@@ -98,6 +101,18 @@ function createParser(incoming: IncomingMessage, contentName: string): BusboyIns
     throw malformed("The Content-Type of multipart/form-data must name its boundary.", cause);
   }
 }
+
+/** The parser gives a part that ends early an error of its own, before it fails itself. */
+async function* piecesOf(content: Readable): AsyncGenerator<Buffer> {
+  try {
+    for await (const piece of content as AsyncIterable<Buffer>) yield piece;
+  } catch (error) {
+    throw error instanceof PublicError ? error : endedEarly(error);
+  }
+}
+
+export const unsupportedForm = (type: string) =>
+  malformed(`A file is uploaded as multipart/form-data, not as '${truncate(type)}'.`);
 
 const malformed = (message: string, cause?: unknown) =>
   new PublicError("invalid_request", message, { cause });

@@ -18,8 +18,8 @@ import type { StoredProject } from "../store/projects.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { UpstreamModel } from "../upstream/upstream.ts";
 
-const toSeconds = (atMs: number) => Math.floor(atMs / 1000);
-const toSecondsOrNull = (atMs: number | null) => (atMs === null ? null : toSeconds(atMs));
+export const toSeconds = (atMs: number) => Math.floor(atMs / 1000);
+export const toSecondsOrNull = (atMs: number | null) => (atMs === null ? null : toSeconds(atMs));
 
 export const presentFile = (file: StoredFile): FileObject => ({
   object: "file",
@@ -130,6 +130,7 @@ export const presentBatch = (
     priority: batch.priority,
     default_model: batch.defaultModel,
     ...presentExpected(isFinal(batch.status) ? null : forecast),
+    ...(waitsForSource(batch) && { waiting: waitForSource(batch) }),
     common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
     failures: presentFailures(batch),
     paused: presentPause(batch),
@@ -137,9 +138,16 @@ export const presentBatch = (
     retried_by: [...retriedBy],
     sample: batch.sample,
     budget: batch.budget,
+    deduplicated: batch.inProgressAtMs === null ? null : (batch.deduplicated?.lineCount ?? null),
     cost: presentCost(cost),
   },
 });
+
+const waitsForSource = ({ isInputPending, stopReason, status }: Batch): boolean =>
+  isInputPending && stopReason === null && !isFinal(status);
+
+const waitForSource = ({ createdAtMs }: Batch) =>
+  ({ reason: "source", since: toSeconds(createdAtMs), upstream_error: null }) as const;
 
 const presentFailures = (batch: Batch): BatchObject["x_batchd"]["failures"] =>
   shownFailures(batch).map(({ status, code, count }) => ({
@@ -156,7 +164,12 @@ const presentCost = (cost: BatchCost | null): BatchObject["x_batchd"]["cost"] =>
   };
 
 const presentSource = ({ source }: Batch): BatchObject["x_batchd"]["from"] =>
-  source && { batch: source.batchId, lines: source.lines, merge: source.merge !== null };
+  source && {
+    batch: source.batchId,
+    lines: source.lines,
+    merge: source.isMerged,
+    template: source.template === null ? null : JSON.parse(source.template),
+  };
 
 /** A pause has no meaning for a batch without lines to send. */
 const presentPause = ({ paused, status, stopReason }: Batch): BatchObject["x_batchd"]["paused"] => {

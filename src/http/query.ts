@@ -1,18 +1,27 @@
 /**
  * Reads query parameters. The lists of OpenAI ignore unknown ones, because clients repeat all of them with a cursor.
  */
-import { integerTooLarge, integerTooSmall, unknownParameter, wrongType } from "./body.ts";
+import {
+  integerTooLarge,
+  integerTooSmall,
+  repeatedParameter,
+  unknownParameter,
+  wrongType,
+} from "./body.ts";
 import type { AppContext } from "./context.ts";
 
 /** Azure's clients send it with every request. */
 const ALWAYS_KNOWN = ["api-version"];
 
 /**
- * Refuses unknown parameters. Routes that are not OpenAI's call it, because a misspelt option must not go unnoticed.
+ * Refuses unknown parameters, and those that come twice. Routes that are not OpenAI's call it, because a misspelt option must
+ * not go unnoticed.
  */
 export function assertKnownParams(c: AppContext, names: readonly string[]): void {
-  for (const name of Object.keys(c.req.query())) {
-    if (!names.includes(name) && !ALWAYS_KNOWN.includes(name)) throw unknownParameter(name);
+  for (const [name, values] of Object.entries(c.req.queries())) {
+    if (ALWAYS_KNOWN.includes(name)) continue;
+    if (!names.includes(name)) throw unknownParameter(name);
+    if (values.length > 1) throw repeatedParameter(name);
   }
 }
 

@@ -1,6 +1,9 @@
 /**
  * The routes for the finished lines of a batch, as JSON lines. The rows go from the journal to the connection without a
  * web stream between them, as downloads do.
+ *
+ * An answer ends when the key of its client is no longer good. The limit on silence stays in force: a wait is shorter, and a
+ * follower hears something every fifteen seconds. So a client that reads nothing keeps its place for some minutes only.
  */
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -8,8 +11,8 @@ import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Results, ResultsEvent, ResultsQuery } from "../api/results.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
+import { assertStillGood, type Callers, readerOf } from "./auth.ts";
 import { integerTooLarge, wrongType } from "./body.ts";
-import { abortedByClient, allowSilence } from "./connection.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { assertKnownParams, boundedIntegerParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
@@ -17,6 +20,7 @@ import { trackingHeaders } from "./track.ts";
 
 export interface ResultRoutesDeps {
   readonly results: Results;
+  readonly callers: Callers;
   readonly log: Log;
 }
 
@@ -28,20 +32,23 @@ export function mountResults(app: Routes, deps: ResultRoutesDeps): void {
 async function answerRows(
   c: AppContext,
   kind: ResultsQuery["kind"],
-  { results, log }: ResultRoutesDeps,
+  deps: ResultRoutesDeps,
 ): Promise<Response> {
   const query = { kind, ...rowsQuery(c) };
   if (c.req.header("accept")?.includes("text/event-stream")) {
-    return answerEvents(c, query, { results, log });
+    return answerEvents(c, query, deps);
   }
-  const { incoming, outgoing } = c.env;
-  allowSilence(incoming);
-  await using reading = await results.open(scopedIdOf(c), query, abortedByClient(outgoing));
+  const { results, callers, log } = deps;
+  const { outgoing } = c.env;
+  const signal = readerOf(c, callers);
+  await using reading = await results.open(scopedIdOf(c), query, signal);
+  assertStillGood(c, callers);
   const { batch, rows } = reading;
   const headers = { "content-type": "application/jsonl", "x-batch-status": batch.status };
   if (c.req.method === "HEAD") return c.body(null, 200, headers);
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
-  await pipeline(Readable.from(rows, { objectMode: false }), outgoing).catch((err: unknown) => {
+  const text = Readable.from(rows, { objectMode: false });
+  await pipeline(text, outgoing, { signal }).catch((err: unknown) => {
     log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
@@ -51,13 +58,12 @@ async function answerRows(
 async function answerEvents(
   c: AppContext,
   query: ResultsQuery,
-  { results, log }: ResultRoutesDeps,
+  { results, callers, log }: ResultRoutesDeps,
 ): Promise<Response> {
-  const { incoming, outgoing } = c.env;
-  allowSilence(incoming);
+  const { outgoing } = c.env;
   const afterLine = lastEventId(c) ?? query.afterLine;
-  const disconnected = abortedByClient(outgoing);
-  using following = await results.follow(scopedIdOf(c), { ...query, afterLine }, disconnected);
+  const signal = readerOf(c, callers);
+  using following = await results.follow(scopedIdOf(c), { ...query, afterLine }, signal);
   const { batch, events } = following;
   const headers = {
     ...{ "content-type": "text/event-stream", "cache-control": "no-store" },
@@ -69,8 +75,8 @@ async function answerEvents(
   const text = Readable.from(eventTexts(events, { id: batch.id, limit: query.limit }), {
     objectMode: false,
   });
-  await pipeline(text, outgoing).catch((err: unknown) => {
-    if (!disconnected.aborted)
+  await pipeline(text, outgoing, { signal }).catch((err: unknown) => {
+    if (!signal.aborted)
       log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;

@@ -65,7 +65,7 @@ function usageRequest(c: AppContext, nowMs: number): UsageRequest {
 }
 
 const groupsIn = (text: string): UsageGroup[] => {
-  const asked = text.split(",", USAGE_GROUPS.length + 1);
+  const asked = text.split(",");
   for (const each of asked) oneOf("group_by", each, USAGE_GROUPS);
   return USAGE_GROUPS.filter((group) => asked.includes(group));
 };

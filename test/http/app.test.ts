@@ -101,6 +101,8 @@ describe("a path", () => {
     ["POST", "/v1/files/file-x", "GET, DELETE"],
     ["PATCH", "/v1/batches/batch_x", "GET, POST, DELETE"],
     ["GET", "/v1/batches/batch_x/cancel", "POST"],
+    ["DELETE", "/v1/batches/batch_x/deliveries", "POST, GET"],
+    ["POST", "/v1/batches/batch_x/deliveries/delivery_x", "GET"],
     ["POST", "/health", "GET"],
   ])("that is known refuses the wrong method: %s %s", async (method, path, allow) => {
     const { status, headers, body } = await get(path, { method });

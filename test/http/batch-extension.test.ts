@@ -201,6 +201,7 @@ describe("x_batchd of a batch", () => {
       retried_by: [],
       sample: null,
       budget: null,
+      deduplicated: null,
       cost: null,
     });
   });
@@ -221,6 +222,7 @@ describe("x_batchd of a batch", () => {
       retried_by: [],
       sample: null,
       budget: null,
+      deduplicated: null,
       cost: null,
     };
     const { body } = await create(undefined);
@@ -257,6 +259,7 @@ describe("x_batchd of a batch", () => {
       retried_by: [],
       sample: null,
       budget: null,
+      deduplicated: null,
       cost: null,
     });
   });

@@ -162,6 +162,8 @@ describe("cancelling", () => {
       paused: null,
       sample: null,
       source: null,
+      isInputPending: false,
+      deduplicated: null,
       lineMarks: [],
       failures: [],
       model: "m",

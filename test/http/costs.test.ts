@@ -144,8 +144,8 @@ describe("GET /v1/usage", () => {
     expect(lines[0]).toBe(
       '"project","model","day","requests","input_tokens","cached_input_tokens","output_tokens","currency","cost"',
     );
-    expect(lines).toContain(`"","'=cmd|""x""","","2","6","2","10","",""`);
-    expect(lines).toContain(`"","test-model","","2","6","2","10","EUR","${COST_OF_TWO}"`);
+    expect(lines).toContain(`,"'=cmd|""x""",,2,6,2,10,,`);
+    expect(lines).toContain(`,"test-model",,2,6,2,10,"EUR","${COST_OF_TWO}"`);
   });
 
   test.each([
@@ -163,4 +163,29 @@ describe("GET /v1/usage", () => {
     const body = (await answer.json()) as { error?: { param: string } };
     expect(body.error?.param ?? null).toBe(param);
   });
+});
+
+test("counts of tokens that no model answers with are none: the sums stay exact, and the batch ends", async () => {
+  const absurd = Number.MAX_SAFE_INTEGER;
+  await using broken = await startUpstream({
+    answers: async () => ({
+      body: {
+        ...{ object: "chat.completion", choices: [] },
+        usage: { prompt_tokens: absurd, completion_tokens: 2, total_tokens: absurd },
+      },
+    }),
+  });
+  await using other = await startTestService({ upstreamUrl: broken.url, config: { prices } });
+  const { usage } = await other.run(chatLines(3));
+  expect(usage).toMatchObject({ input_tokens: 0, output_tokens: 6, total_tokens: 6 });
+  const sums = await (await fetch(`${other.url}/v1/usage`)).json();
+  // 3 × (2 × 7 ÷ 1,000,000 + 0.01).
+  expect(sums).toMatchObject({
+    data: [{ output_tokens: 6, cost: { currency: "EUR", amount: "0.030042" } }],
+  });
+});
+
+test("each group that is asked for has to be known, however many there are", async () => {
+  const asked = await ask("alpha", "/v1/usage?group_by=day,day,model,project,nonsense");
+  expect([asked.status, await asked.text()]).toEqual([400, expect.stringContaining("nonsense")]);
 });

@@ -49,6 +49,11 @@ describe("a filter leaves the batches that match", () => {
     ["metadata%5Bteam%5D=search&metadata[a+b]=1&model=llama", (i) => i % 15 === 0],
     ["metadata[team]=Search", () => false],
     ["metadata[team]=%00", () => false],
+    ["search=SeaRCH", (i) => i % 5 === 0],
+    ["search=%25", () => false],
+    ["search=%00", () => false],
+    ["search=batch_", () => true],
+    ["search=", () => true],
   ])("%s", async (query, matches) => {
     expect(await listedIds(`?limit=100&${query}`)).toEqual(idsWhere(matches));
   });
@@ -79,6 +84,7 @@ describe("an absurd filter is refused", () => {
     ["created_after=999999999999999", "created_after", "integer_above_max_value"],
     [`model=${"m".repeat(1_025)}`, "model", "string_above_max_length"],
     [`metadata[${"k".repeat(65)}]=1`, "metadata", "string_above_max_length"],
+    [`search=${"ü".repeat(513)}`, "search", "string_above_max_length"],
     [`metadata[k]=${"v".repeat(513)}`, "metadata[k]", "string_above_max_length"],
     [
       Array.from({ length: 17 }, (_, i) => `metadata[k${i}]=1`).join("&"),

@@ -54,6 +54,8 @@ async function follow(service: TestService, path: string, headers: Record<string
 
 const limited = (url: string) => ({
   upstreams: [{ name: "one", base_url: url, models: ["*"], max_concurrency: 8 }],
+  // The lines that hang have no answer that is worth a wait.
+  engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 },
 });
 
 test("a follower sees each line once, in order, also when it connects again, and the end of the batch", async () => {
@@ -126,4 +128,26 @@ test("a project has a share of the places, and a bad id is refused", async () =>
     const refused = await follow(service, `${id}/output`, { "last-event-id": bad });
     expect(refused.response.status).toBe(400);
   }
+});
+
+test("an ended batch whose result file was deleted does not look like one without lines", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ config: limited(upstream.url) });
+  const { id, output_file_id } = await service.run([
+    chatLine("a", "Yes"),
+    chatLine("b", "[[status 400]]"),
+  ]);
+  await service.openai.files.delete(output_file_id!);
+  const ask = (path: string) => fetch(`${service.url}/v1/batches/${id}/${path}`);
+  const refused = await ask("output");
+  expect([refused.status, await refused.text()]).toEqual([
+    409,
+    expect.stringContaining("The result file of this batch was deleted."),
+  ]);
+  const events = await (await follow(service, `${id}/output`)).rest();
+  expect(events).toMatchObject([{ name: "end", data: { id, status: "deleted" } }]);
+  // What the other file says is still there.
+  expect(await (await ask("errors")).text()).toContain('"custom_id":"b"');
+  const { data } = (await (await ask("lines")).json()) as { data: { custom_id: string }[] };
+  expect(data.map((line) => line.custom_id)).toEqual(["b"]);
 });

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { UploadObject } from "../../src/contract/upload.ts";
 import { multipart, type Part, RawConnection, rawRequest } from "../support/raw-http.ts";
@@ -43,6 +44,12 @@ async function addPart(id: string, content: string | Buffer, on: TestApi = api):
 
 const complete = (id: string, part_ids: readonly string[], more: object = {}, on: TestApi = api) =>
   post(`/${id}/complete`, JSON.stringify({ part_ids, ...more }), on);
+
+/** Linux counts here what a process reads and writes. */
+const PROCESS_IO = "/proc/self/io";
+
+/** The bytes that this process has passed to system calls so far. */
+const bytesWritten = () => Number(/^wchar: (\d+)$/m.exec(readFileSync(PROCESS_IO, "utf8"))?.[1]);
 
 /** An upload of batch input with its two parts. */
 async function pendingUpload(on: TestApi = api) {
@@ -396,4 +403,16 @@ describe("an upload that has ended", () => {
     const { error } = answers.find(({ status }) => status === 400)?.body ?? {};
     expect(error?.message).toContain(named[0]);
   });
+
+  test.skipIf(!existsSync(PROCESS_IO))(
+    "is written once, however many ask for it at once",
+    async () => {
+      const bytes = 4 * 1024 * 1024;
+      const id = await create({ purpose: "user_data", bytes });
+      const part = await addPart(id, Buffer.alloc(bytes));
+      const before = bytesWritten();
+      await Promise.all(Array.from({ length: 16 }, () => complete(id, [part])));
+      expect(bytesWritten() - before).toBeLessThan(4 * bytes);
+    },
+  );
 });

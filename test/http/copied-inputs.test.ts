@@ -1,0 +1,172 @@
+/** Inputs that lie in a location of the operator. */
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { RunRecord } from "../../src/contract/run.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const root = mkdtempSync(join(tmpdir(), "batchd-locations-"));
+const share = join(root, "share");
+const LINES = `${chatLine("a", "Hi")}\n`;
+const KEYS = { search: "key-of-search-0123456789", other: "key-of-other-0123456789" };
+let upstream: TestUpstream;
+let service: TestService;
+
+beforeAll(async () => {
+  mkdirSync(join(share, "in"), { recursive: true });
+  writeFileSync(join(share, "in/plain.jsonl"), LINES);
+  writeFileSync(join(share, "in/packed.jsonl.gz"), gzipSync(LINES));
+  writeFileSync(join(share, "in/large.jsonl"), LINES.repeat(100_000));
+  writeFileSync(join(share, "in/table.csv"), "a,b\n");
+  writeFileSync(join(root, "secret.jsonl"), LINES);
+  symlinkSync(join(root, "secret.jsonl"), join(share, "in/link.jsonl"));
+  upstream = await startUpstream();
+  const location = { kind: "folder", path: share };
+  service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: {
+      auth: {
+        keys: Object.entries(KEYS).map(([project, key]) => ({ name: project, key, project })),
+      },
+      limits: { max_file_bytes: 1_000_000 },
+      upstreams: [{ name: "test", base_url: upstream.url, models: ["*"] }],
+      locations: [
+        { ...location, name: "share", access: "read", projects: ["search"] },
+        { ...location, name: "outbox", access: "write" },
+      ],
+    },
+  });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  rmSync(root, { recursive: true });
+});
+
+interface Asked {
+  readonly input: Record<string, unknown>;
+  readonly key?: string;
+  readonly idempotencyKey?: string;
+}
+
+async function post(path: string, body: object, { key = KEYS.search, idempotencyKey }: Asked) {
+  const response = await fetch(`${service.url}/v1/${path}`, {
+    method: "POST",
+    headers: {
+      authorization: `Bearer ${key}`,
+      "content-type": "application/json",
+      ...(idempotencyKey && { "idempotency-key": idempotencyKey }),
+    },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}
+
+const copyFile = (asked: Asked) =>
+  post("files", { purpose: "batch", x_batchd: { input: asked.input } }, asked);
+
+const createBatch = (asked: Asked, more: object = {}) =>
+  post(
+    "batches",
+    {
+      ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+      ...{ x_batchd: { input: asked.input }, ...more },
+    },
+    asked,
+  );
+
+const get = async (path: string) =>
+  fetch(`${service.url}/v1/${path}`, { headers: { authorization: `Bearer ${KEYS.search}` } });
+
+const fileCount = async () =>
+  ((await (await get("files?purpose=batch")).json()) as { data: object[] }).data.length;
+
+const PLAIN = { location: "share", path: "in/plain.jsonl" };
+
+describe("a file in a location", () => {
+  test("is copied to a file, unpacked if it is packed", async () => {
+    const plain = await copyFile({ input: PLAIN });
+    expect(plain.body).toMatchObject({ filename: "plain.jsonl", purpose: "batch" });
+    const { body } = await copyFile({ input: { ...PLAIN, path: "in/packed.jsonl.gz" } });
+    expect(body).toMatchObject({ filename: "packed.jsonl", bytes: LINES.length });
+    expect(await (await get(`files/${body["id"]}/content`)).text()).toBe(LINES);
+  });
+
+  test("is the input of a batch, whose run record says where it came from", async () => {
+    const { status, body } = await createBatch({ input: PLAIN });
+    expect(status).toBe(200);
+    const id = String(body["id"]);
+    await service.events.reached("batch.completed", { batch: id });
+    const record = RunRecord.parse(await (await get(`batches/${id}/run`)).json());
+    expect(record.input).toMatchObject({
+      ...{ file_id: body["input_file_id"], filename: "plain.jsonl", lines: 1 },
+      location: { name: "share", path: "in/plain.jsonl" },
+    });
+  });
+
+  test("is copied once for requests with one idempotency key", async () => {
+    const before = await fileCount();
+    const asked = { input: PLAIN, idempotencyKey: "copy-1" };
+    const [first, second] = [await createBatch(asked), await createBatch(asked)];
+    expect(second.body["id"]).toBe(first.body["id"]);
+    expect(await fileCount()).toBe(before + 1);
+    const other = await createBatch({ ...asked, input: { ...PLAIN, path: "in/other.jsonl" } });
+    expect(other.status).toBe(422);
+  });
+});
+
+describe("refused is", () => {
+  test.each([
+    ["a location of another project", { key: KEYS.other, input: PLAIN }, "location"],
+    ["one that does not exist", { input: { ...PLAIN, location: "nowhere" } }, "location"],
+    ["one that takes results only", { input: { ...PLAIN, location: "outbox" } }, "location"],
+    ["a path out of it", { input: { ...PLAIN, path: "../secret.jsonl" } }, "path"],
+    ["an absolute path", { input: { ...PLAIN, path: join(root, "secret.jsonl") } }, "path"],
+    ["a link out of it", { input: { ...PLAIN, path: "in/link.jsonl" } }, "path"],
+    ["a file that is not there", { input: { ...PLAIN, path: "in/none.jsonl" } }, "path"],
+    ["a folder", { input: { ...PLAIN, path: "in" } }, "path"],
+  ])("%s", async (_name, asked: Asked, param) => {
+    const before = await fileCount();
+    for (const answer of [await copyFile(asked), await createBatch(asked)]) {
+      expect(answer).toMatchObject({
+        status: 400,
+        body: { error: { param: `x_batchd.input.${param}` } },
+      });
+      expect(JSON.stringify(answer.body)).not.toContain(share);
+    }
+    expect(await fileCount()).toBe(before);
+  });
+
+  test("what the projects of two locations see alike: neither learns what the other has", async () => {
+    const [foreign, unknown] = await Promise.all(
+      ["share", "nowhere"].map((location) =>
+        copyFile({ key: KEYS.other, input: { ...PLAIN, location } }),
+      ),
+    );
+    const text = (answer: typeof foreign) => JSON.stringify(answer).replaceAll("nowhere", "share");
+    expect(text(unknown)).toBe(text(foreign));
+  });
+
+  test.each([
+    ["a file above the limit", "in/large.jsonl", "too large"],
+    ["a file that is no input", "in/table.csv", "Must be .jsonl"],
+  ])("%s", async (_name, path, message) => {
+    const { status, body } = await copyFile({ input: { ...PLAIN, path } });
+    expect([status, JSON.stringify(body)]).toEqual([400, expect.stringContaining(message)]);
+  });
+
+  test("a batch with two inputs, and its copy is not kept when the batch is refused", async () => {
+    const before = await fileCount();
+    const two = await createBatch({ input: PLAIN }, { input_file_id: "file-x" });
+    expect(two).toMatchObject({ status: 400, body: { error: { param: "input_file_id" } } });
+    const unpriced = await createBatch(
+      { input: PLAIN },
+      { x_batchd: { input: PLAIN, budget: "1.00" } },
+    );
+    expect(unpriced.status).toBe(400);
+    expect(await fileCount()).toBe(before);
+  });
+});

@@ -1,0 +1,100 @@
+/** Clients that read the lines of a batch for long: without a good key they read no further, and an idle one keeps no place. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { once } from "node:events";
+import type { IncomingMessage } from "node:http";
+import { connect, type Socket } from "node:net";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ask, clientOf, post } from "../support/projects.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const admin = "key-admin";
+const SILENCE_MS = 300_000;
+const READERS_OF_PROJECT = 8;
+
+let upstream: TestUpstream;
+let service: TestService;
+beforeAll(async () => {
+  upstream = await startUpstream();
+  const keys = [{ name: "operator", key: admin, scopes: ["admin"] }];
+  service = await startTestService({ upstreamUrl: upstream.url, config: { auth: { keys } } });
+});
+afterAll(async () => {
+  upstream.release();
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+});
+
+async function makeKey(project: string): Promise<{ id: string; key: string }> {
+  const { body } = await post(service.url, "admin/keys", { name: "reader", project }, admin);
+  return body as unknown as { id: string; key: string };
+}
+
+const revoke = (id: string) => ask(service.url, `admin/keys/${id}`, { method: "DELETE" }, admin);
+
+async function submit(key: string, lines: readonly string[]): Promise<string> {
+  const openai = clientOf(service.url, key);
+  const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
+  const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
+  const batch = await openai.batches.create({
+    ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+  });
+  return batch.id;
+}
+
+test("a stream of lines and a wait for lines end when their key is revoked, while the batch runs on", async () => {
+  const { id, key } = await makeKey("revoked");
+  upstream.hold();
+  const batch = await submit(key, chatLines(3));
+  const headers = { authorization: `Bearer ${key}` };
+  const url = `${service.url}/v1/batches/${batch}/output`;
+  const stream = await fetch(url, { headers: { ...headers, accept: "text/event-stream" } });
+  const wait = fetch(`${url}?wait=60`, { headers });
+  expect((await revoke(id)).status).toBe(200);
+  expect((await wait).status).toBe(401);
+  // The connection is cut without an event `end`, so a client connects again, and is refused.
+  const text = await stream.text().catch((error: Error) => error.message);
+  expect(text).not.toContain("event: end");
+  expect((await fetch(url, { headers })).status).toBe(401);
+  upstream.release();
+  await service.events.reached("batch.completed", { batch });
+});
+
+test("a client that reads nothing of its answer takes little memory, and loses its place after a silence", async () => {
+  const { key } = await makeKey("idle");
+  const batch = await submit(
+    key,
+    chatLines(40, () => "[[big 500000]]"),
+  );
+  await service.events.reached("batch.completed", { batch });
+  const sockets = new Set<Socket>();
+  const onRequest = (message: unknown) => {
+    const { request } = message as { readonly request: IncomingMessage };
+    if (request.url?.endsWith("/output") === true) sockets.add(request.socket);
+  };
+  subscribe("http.server.request.start", onRequest);
+  const { hostname, port } = new URL(service.url);
+  const clients = Array.from({ length: READERS_OF_PROJECT }, (_, n) => {
+    const client = connect(Number(port), hostname);
+    const accept = n % 2 === 0 ? "text/event-stream" : "application/jsonl";
+    client.write(
+      `GET /v1/batches/${batch}/output HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ${key}\r\naccept: ${accept}\r\n\r\n`,
+    );
+    // It is never read from.
+    return client.on("error", () => {}).pause();
+  });
+  const status = async () => (await ask(service.url, `batches/${batch}/lines`, {}, key)).status;
+  const isStuck = (socket: Socket) => socket.writableNeedDrain;
+  await expect.poll(() => [...sockets].filter(isStuck)).toHaveLength(READERS_OF_PROJECT);
+  expect(await status()).toBe(503);
+  for (const socket of sockets) {
+    expect(socket.writableLength).toBeLessThan(2_000_000);
+    // The silence of this test is shorter.
+    expect(socket.timeout).toBe(SILENCE_MS);
+    socket.setTimeout(1);
+  }
+  await Promise.all([...sockets].map((socket) => socket.closed || once(socket, "close")));
+  await expect.poll(status).toBe(200);
+  unsubscribe("http.server.request.start", onRequest);
+  for (const client of clients) client.destroy();
+});

@@ -1,0 +1,59 @@
+/** The course of a batch, while it runs and afterwards. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { BatchProgress, type BatchProgressObject } from "../../src/contract/progress.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+async function course(service: TestService, id: string): Promise<BatchProgressObject> {
+  const response = await fetch(`${service.url}/v1/batches/${id}/progress`);
+  expect(response.status).toBe(200);
+  return BatchProgress.parse(await response.json());
+}
+
+test("a batch has its course so far, which a restart keeps, and ends with its last counts", async () => {
+  await using upstream = await startUpstream();
+  const dataDir = await mkdtemp(join(tmpdir(), "batchd-progress-"));
+  const options = { upstreamUrl: upstream.url, dataDir };
+  let service = await startTestService(options);
+  try {
+    const lines = ["Yes", "No", "[[status 400]]", "Wait [[hang]]"];
+    const { id } = await service.submit(lines.map((text, i) => chatLine(`q-${i}`, text)));
+    const between = async () => (await course(service, id)).points.slice(1, -1);
+    await expect.poll(between).toContainEqual(expect.objectContaining({ completed: 2, failed: 1 }));
+    const running = await course(service, id);
+    expect(running.points[0]).toMatchObject({ completed: 0, failed: 0, tokens_per_second: 0 });
+    expect(running.points.some((point) => point.lines_per_second > 0)).toBe(true);
+    expect(running.points.some((point) => point.tokens_per_second > 0)).toBe(true);
+    expect(running.latency).toMatchObject({ lines: 3, p50_ms: expect.any(Number) });
+    await service.close();
+    service = await startTestService(options);
+    const [, first] = running.points;
+    expect((await course(service, id)).points[1]).toEqual(first);
+
+    await service.openai.batches.cancel(id);
+    await service.events.reached("batch.cancelled", { batch: id });
+    const ended = await course(service, id);
+    expect(ended.points.at(-1)).toMatchObject({ completed: 2, failed: 1 });
+    expect(ended.points).toEqual(ended.points.toSorted((a, b) => a.at - b.at));
+    expect(ended.latency?.buckets.reduce((sum, bucket) => sum + bucket.lines, 0)).toBe(3);
+    expect(await course(service, id)).toEqual(ended);
+  } finally {
+    await service[Symbol.asyncDispose]();
+    await rm(dataDir, { recursive: true, force: true });
+  }
+});
+
+test("a batch that was over before a sample has its beginning and its end, and one without lines nothing", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const quick = await service.run([chatLine("a", "Yes"), chatLine("b", "No")]);
+  const { points, latency } = await course(service, quick.id);
+  expect(points.map(({ completed }) => completed)).toEqual([0, 2]);
+  expect(points[1]!.output_tokens).toBe(quick.usage?.output_tokens);
+  expect(latency?.lines).toBe(2);
+  const refused = await service.run([chatLine("a", "Yes"), chatLine("a", "The same id again")]);
+  expect(await course(service, refused.id)).toMatchObject({ points: [], latency: null });
+});

@@ -1,0 +1,222 @@
+/**
+ * Projects at run time on one server with SQLite and on two with PostgreSQL: their rules are in force on each server, and a
+ * project that is deleted leaves nothing of itself behind.
+ */
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import { startPostgres } from "../support/postgres.ts";
+import { ask, clientOf, post, upload } from "../support/projects.ts";
+import { startReceiver } from "../support/receiver.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const admin = "key-admin";
+/** Stands in every text that a client of the doomed project writes. */
+const MARK = "needle-7f3a";
+
+const postgres = await startPostgres("projects on several servers");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+const put = (url: string, body: object) => post(url, "admin/projects", body, admin);
+const remove = (url: string, name: string) =>
+  ask(url, `admin/projects/${name}`, { method: "DELETE" }, admin);
+const keyOf = async (url: string, project: string) =>
+  ((await post(url, "admin/keys", { name: "k", project }, admin)).body as { key?: string })
+    .key as string;
+
+interface Place {
+  readonly dataDir: string;
+  readonly databaseUrl: string | null;
+}
+
+/** Returns all rows of all tables, as one text for each. */
+async function rowsOf({ dataDir, databaseUrl }: Place): Promise<string[]> {
+  if (databaseUrl === null) {
+    const db = new Database(join(dataDir, "batchd.sqlite"), { readonly: true });
+    const all = (query: string) => db.prepare(query).all() as Record<string, string>[];
+    const names = all("select name from sqlite_master where type = 'table'");
+    const rows = names.flatMap(({ name }) =>
+      all(`select * from "${name}"`).map((row) => `${name} ${JSON.stringify(row)}`),
+    );
+    db.close();
+    return rows;
+  }
+  const client = new Client(databaseUrl);
+  await client.connect();
+  const names = await client.query(
+    "select tablename as name from pg_tables where schemaname = 'public'",
+  );
+  const rows: string[] = [];
+  for (const { name } of names.rows) {
+    const found = await client.query(`select * from "${name}"`);
+    rows.push(...found.rows.map((row) => `${name} ${JSON.stringify(row)}`));
+  }
+  await client.end();
+  return rows;
+}
+
+const blobsIn = ({ dataDir }: Place): string[] => {
+  const dir = join(dataDir, "blobs");
+  return (readdirSync(dir, { recursive: true }) as string[])
+    .map((path) => join(dir, path))
+    .filter((path) => statSync(path, { throwIfNoEntry: false })?.isFile());
+};
+
+describe.each([
+  ["one server with SQLite", null, true],
+  ["two servers with PostgreSQL", postgres, postgres !== null],
+] as const)("on %s", (_, database, canRun) => {
+  const start = async (dataDir: string, config: object) => {
+    const databaseUrl = (await database?.createDatabase()) ?? null;
+    const places = {
+      data_dir: dataDir,
+      ...(databaseUrl !== null && { database_url: databaseUrl }),
+    };
+    const keys = [{ name: "operator", key: admin, scopes: ["admin"] }];
+    const startOne = () =>
+      startTestService({ dataDir, config: { auth: { keys }, ...places, ...config } });
+    const services = [await startOne()];
+    if (databaseUrl !== null) services.push(await startOne());
+    return {
+      place: { dataDir, databaseUrl },
+      services,
+      first: services[0] as TestService,
+      last: services.at(-1) as TestService,
+      async [Symbol.asyncDispose]() {
+        for (const service of services) await service[Symbol.asyncDispose]();
+      },
+    };
+  };
+
+  test.skipIf(!canRun)(
+    "rules of a project are in force at every server soon, changed ones too, also without nudges",
+    async () => {
+      using folder = temporaryFolder("batchd-project-");
+      const config = database === null ? {} : { database: { listen: false } };
+      await using servers = await start(folder.path, config);
+      const { first, last } = servers;
+      const key = await keyOf(first.url, "search");
+      const statusOfUpload = async () => (await upload(last.url, undefined, key)).status;
+      await expect.poll(statusOfUpload).toBe(200);
+      await put(first.url, { name: "search", quotas: { files: 1 } });
+      await expect.poll(statusOfUpload).toBe(429);
+      await put(first.url, { name: "search" });
+      await expect.poll(statusOfUpload).toBe(200);
+      expect((await remove(first.url, "serach")).status).toBe(404);
+      expect((await remove(first.url, "search")).status).toBe(200);
+      expect((await remove(last.url, "search")).status).toBe(200);
+      await expect.poll(statusOfUpload).toBe(401);
+    },
+  );
+
+  test.skipIf(!canRun)(
+    "deleting a project leaves nothing of it behind, in the database or among the blobs",
+    async () => {
+      await using upstream = await startUpstream();
+      await using receiver = await startReceiver();
+      receiver.reactAlways({ status: 500 });
+      using folder = temporaryFolder("batchd-project-");
+      await using servers = await start(folder.path, {
+        upstreams: [{ name: "only", base_url: upstream.url, models: ["*"] }],
+        prices: [{ model: "*", per_request: "1", currency: "EUR" }],
+        engine: { stop_grace_seconds: 0 },
+        webhooks: {
+          endpoints: [
+            { name: "hook", url: receiver.url, secret: "whsec_dGVzdC1zZWNyZXQtb2YtaG9vaw==" },
+          ],
+          allow_private_hosts: ["127.0.0.1"],
+        },
+      });
+      const { place, services, first, last } = servers;
+      const { url } = first;
+      const quotas = {
+        requests_per_minute: 1_000,
+        interactive_at_once: 5,
+        cost_per_month: "7531.2468",
+      };
+      await put(url, { name: "doomed", quotas });
+      const [doomed, kept] = [await keyOf(url, "doomed"), await keyOf(url, "kept")];
+      const send = async (path: string, body: object, headers: Record<string, string> = {}) => {
+        const response = await fetch(`${url}/v1/${path}`, {
+          method: "POST",
+          headers: { authorization: `Bearer ${doomed}`, ...headers },
+          body: JSON.stringify(body),
+        });
+        const made = (await response.json()) as { id: string };
+        expect([path, response.status, made]).toEqual([path, 200, expect.anything()]);
+        return made.id;
+      };
+      const line = chatLine(`${MARK}-a`, `${MARK} [[status 400]]`);
+      const input = `${chatLine(`${MARK}-b`, MARK)}\n${line}\n`;
+      const store = async (key: string) => (await upload(url, input, key)).body.id as string;
+      const batchOf = (input_file_id: string, x_batchd: object = {}) =>
+        send("batches", {
+          ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+          ...{ metadata: { team: MARK }, x_batchd },
+        });
+      const completed = (batch: string) =>
+        Promise.race(services.map(({ events }) => events.reached("batch.completed", { batch })));
+
+      const survivor = (await upload(url, undefined, kept)).body.id as string;
+      const before = blobsIn(place).length;
+      // An ended batch with a retry, a paused one, and one whose requests are under way.
+      const file = await store(doomed);
+      const ended = await batchOf(file, { budget: "9" });
+      await completed(ended);
+      const retry = await send("batches", {
+        ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+        x_batchd: { from: { batch: ended, lines: "all", merge: true } },
+      });
+      await completed(retry);
+      upstream.hold();
+      const sentBefore = upstream.total;
+      const running = await batchOf(await store(doomed), { budget: "9" });
+      await upstream.reached(sentBefore + 1);
+      const paused = await batchOf(await store(doomed));
+      await send(`batches/${paused}/pause`, {});
+      // The claim of a key of a request, and an upload with a part.
+      const openai = clientOf(url, doomed);
+      const pending = await send(
+        "uploads",
+        { filename: `${MARK}.jsonl`, purpose: "batch", bytes: 100, mime_type: "text/jsonl" },
+        { "idempotency-key": MARK },
+      );
+      await openai.uploads.parts.create(pending, { data: new File([MARK], "part") });
+      // The deliveries of the ended batches wait for another attempt.
+      await receiver.reached(2);
+      const ids = [file, ended, retry, running, paused, pending, MARK, '"doomed"'];
+      const left = async () =>
+        (await rowsOf(place)).filter(
+          (row) => !row.startsWith("projects ") && ids.some((id) => row.includes(id)),
+        );
+      const tables = new Set((await left()).map((row) => row.slice(0, row.indexOf(" "))));
+      expect([...tables]).toEqual(
+        expect.arrayContaining([
+          ...["api_keys", "batches", "chunks", "files", "uploads", "upload_parts"],
+          ...["idempotency_keys", "model_usage", "request_counts", "deliveries"],
+        ]),
+      );
+
+      expect((await remove(last.url, "doomed")).status).toBe(200);
+      for (const each of services) {
+        await expect.poll(async () => (await ask(each.url, "files", {}, doomed)).status).toBe(401);
+      }
+      upstream.release();
+      await expect.poll(left, { interval: 200 }).toEqual([]);
+      await expect.poll(() => blobsIn(place).length, { interval: 200 }).toBe(before);
+      for (const path of blobsIn(place)) expect(readFileSync(path, "utf8")).not.toContain(MARK);
+      expect((await ask(url, `files/${survivor}`, {}, kept)).status).toBe(200);
+      // The name is the only thing that is kept, for an hour.
+      const marks = (await rowsOf(place)).filter((row) => row.startsWith("projects "));
+      expect(marks).toHaveLength(1);
+      expect(marks[0]).not.toContain("7531.2468");
+      expect((await put(url, { name: "doomed" })).status).toBe(409);
+    },
+  );
+});

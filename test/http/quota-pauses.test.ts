@@ -1,0 +1,99 @@
+/** Batches that a quota of their project has paused go on by themselves: in the next period, and when the quota changes. */
+import { expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import { ask, configWith, create, post, upload } from "../support/projects.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+/** Two hours before the end of a day, of a month and of a year. */
+const LATE = Date.UTC(2026, 11, 31, 22);
+const HOUR_MS = 60 * 60 * 1000;
+const LINES = 6;
+
+const prices = [{ model: "*", per_request: "1", currency: "EUR" }];
+/** Some forty tokens, with the answer that repeats them. */
+const WORDS = "a ".repeat(20);
+const CONTENT = `${Array.from({ length: LINES }, (_, n) => chatLine(`${n}`, WORDS, { max_tokens: 4 })).join("\n")}\n`;
+
+async function start(
+  upstream: { readonly url: string },
+  { quotas, clock }: { readonly quotas: object | null; readonly clock: FakeClock },
+) {
+  const { auth, projects } = configWith({ quotas });
+  const upstreams = [
+    // One line at a time, so that no estimate stands in the way of another line.
+    {
+      name: "only",
+      base_url: upstream.url,
+      models: ["*"],
+      max_concurrency: 1,
+      timeout_seconds: 86_400,
+    },
+  ];
+  const rules = quotas === null ? {} : { projects };
+  return startTestService({ clock, config: { auth, upstreams, prices, ...rules } });
+}
+
+/** Lets time pass, much faster than it does, until the event comes. */
+async function passUntil(clock: FakeClock, event: Promise<void>): Promise<void> {
+  let isOver = false;
+  void event.finally(() => {
+    isOver = true;
+  });
+  while (!isOver) {
+    clock.advance(50);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  return event;
+}
+
+const batchAt = async (url: string, id: string) =>
+  (await ask(url, `batches/${id}`)).body as unknown as BatchObject;
+
+test.each([
+  ["cost_per_month", { cost_per_month: "4" }],
+  ["tokens_per_day", { tokens_per_day: 150 }],
+])(
+  "a batch that %s has paused goes on at midnight, and sends each line once",
+  async (reason, quotas) => {
+    const clock = new FakeClock(LATE);
+    await using upstream = await startUpstream();
+    await using service = await start(upstream, { quotas, clock });
+    const { url, events } = service;
+    const file = (await upload(url, CONTENT)).body.id as string;
+    const batch = (await create(url, file)).body.id as string;
+    await passUntil(clock, events.reached("batch.paused", { batch, reason }));
+    const paused = await batchAt(url, batch);
+    expect(paused.x_batchd.paused).toEqual({ reason, since: expect.any(Number) });
+    const { completed } = paused.request_counts;
+    expect(completed).toBeGreaterThan(0);
+    expect(completed).toBeLessThan(LINES);
+    // An hour later it is still the same day.
+    clock.advance(HOUR_MS);
+    expect((await batchAt(url, batch)).x_batchd.paused?.reason).toBe(reason);
+
+    clock.advance(HOUR_MS);
+    await passUntil(clock, events.reached("batch.completed", { batch }));
+    const ended = await batchAt(url, batch);
+    expect(ended.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
+    expect(ended.x_batchd.paused).toBeNull();
+  },
+);
+
+test("a batch that a quota has paused goes on when the quota of the project is raised at run time", async () => {
+  const clock = new FakeClock(LATE);
+  await using upstream = await startUpstream();
+  await using service = await start(upstream, { quotas: null, clock });
+  const { url, events } = service;
+  const put = (quotas: object) =>
+    post(url, "admin/projects", { name: "search", quotas }, "key-admin");
+  expect((await put({ cost_per_month: "2" })).status).toBe(200);
+  const file = (await upload(url, CONTENT)).body.id as string;
+  const batch = (await create(url, file)).body.id as string;
+  await passUntil(clock, events.reached("batch.paused", { batch, reason: "cost_per_month" }));
+  expect((await batchAt(url, batch)).request_counts.completed).toBe(2);
+  expect((await put({ cost_per_month: "100" })).status).toBe(200);
+  await passUntil(clock, events.reached("batch.completed", { batch }));
+  expect((await batchAt(url, batch)).request_counts.completed).toBe(LINES);
+});

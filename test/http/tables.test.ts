@@ -1,0 +1,137 @@
+/** Result files as tables, over HTTP. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { queryTable } from "../support/duckdb.ts";
+import { openCount } from "../support/open-files.ts";
+import { RawConnection } from "../support/raw-http.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "batchd-tables-"));
+let upstream: TestUpstream;
+let service: TestService;
+let inputId: string;
+let outputId: string;
+let errorId: string;
+/** A result file that is more than a connection takes at once. */
+let largeId: string;
+
+beforeAll(async () => {
+  upstream = await startUpstream({
+    answers: ({ user }) => {
+      if (user === "bad") return { status: 400, body: { error: { code: "no", message: "No." } } };
+      const formula = user === "c" ? " \u00a0\ufeff=SUM(A1)" : '=SUM(A1)\n"ü"';
+      const content = user.startsWith("large") ? "y".repeat(1_000_000) : formula;
+      const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
+      return { body: { model: "served", choices: [{ message: { content } }], usage } };
+    },
+  });
+  service = await startTestService({ upstreamUrl: upstream.url });
+  const batch = await service.run(["a", "bad", "c"].map((id) => chatLine(id, "Hi")));
+  inputId = batch.input_file_id;
+  outputId = batch.output_file_id ?? "";
+  errorId = batch.error_file_id ?? "";
+  const large = await service.run(
+    Array.from({ length: 40 }, (_, i) => chatLine(`large-${i}`, "Hi")),
+  );
+  largeId = large.output_file_id ?? "";
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+const download = (id: string, query: string, init: RequestInit = {}) =>
+  fetch(`${service.url}/v1/files/${id}/content${query}`, init);
+
+describe("a result file", () => {
+  test("comes as CSV, with a line for each line of the batch and no formula", async () => {
+    const response = await download(outputId, "?format=csv");
+    expect(response.headers.get("content-type")).toBe("text/csv; charset=utf-8");
+    expect(response.headers.get("content-disposition")).toMatch(/filename="batch_\w+_output.csv"/);
+    expect(response.headers.get("x-request-id")).toMatch(/^req_/);
+    expect(await response.text()).toBe(
+      [
+        `"custom_id","line","status","text","json","finish_reason","model","input_tokens","cached_tokens","output_tokens","reasoning_tokens","total_tokens","error_code","error_message"`,
+        `"a",1,200,"'=SUM(A1)\n""ü""",,,"served",3,0,4,0,7,,`,
+        `"c",3,200,"' \u00a0\ufeff=SUM(A1)",,,"served",3,0,4,0,7,,`,
+        "",
+      ].join("\r\n"),
+    );
+  });
+
+  test("comes as Parquet, which DuckDB reads", async () => {
+    const response = await download(errorId, "?format=parquet");
+    expect(response.headers.get("content-type")).toBe("application/vnd.apache.parquet");
+    expect(response.headers.get("content-disposition")).toMatch(/_error.parquet"$/);
+    const path = join(folder, "errors.parquet");
+    writeFileSync(path, await response.bytes());
+    expect(await queryTable(`select custom_id, line, status, error_code from '${path}'`)).toEqual([
+      { custom_id: "bad", line: "2", status: "400", error_code: "no" },
+    ]);
+  });
+
+  test("as jsonl is the file itself, with its length and its ranges", async () => {
+    const [plain, named] = await Promise.all([
+      download(outputId, ""),
+      download(outputId, "?format=jsonl"),
+    ]);
+    expect(await named.text()).toBe(await plain.text());
+    const part = await download(outputId, "?format=jsonl", { headers: { range: "bytes=0-1" } });
+    expect([part.status, await part.text()]).toEqual([206, '{"']);
+  });
+
+  test("has no ranges and no length as a table, and comes as a whole", async () => {
+    const range = { headers: { range: "bytes=0-1" } };
+    const response = await download(outputId, "?format=csv", range);
+    expect(response.status).toBe(200);
+    expect(response.headers.get("accept-ranges")).toBe("none");
+    expect(await response.text()).toMatch(/^"custom_id".*\r\n$/s);
+    const head = await download(outputId, "?format=csv", { method: "HEAD" });
+    expect(head.headers.get("content-type")).toBe("text/csv; charset=utf-8");
+    expect([head.status, head.headers.get("content-length")]).toEqual([200, null]);
+  });
+});
+
+test.each([
+  ["a format that is not known", () => outputId, "?format=xlsx"],
+  ["a table of a file without results", () => inputId, "?format=csv"],
+])("%s is refused", async (_name, id, query) => {
+  const response = await download(id(), query);
+  expect([response.status, await response.json()]).toMatchObject([
+    400,
+    { error: { param: "format", code: "invalid_value" } },
+  ]);
+});
+
+test("a client that goes away in the middle releases the file and its place", async () => {
+  const leave = async () => {
+    const connection = await RawConnection.open(service.url);
+    const begun = new Promise((done) => connection.socket.once("data", done));
+    connection.send(`GET /v1/files/${largeId}/content?format=csv HTTP/1.1\r\nHost: x\r\n\r\n`);
+    await begun;
+    connection.socket.destroy();
+  };
+  for (let i = 0; i < 5; i++) {
+    await leave();
+    await expect.poll(() => openCount(largeId)).toBe(0);
+  }
+  await expect.poll(async () => (await download(outputId, "?format=csv")).status).toBe(200);
+});
+
+test("too many conversions at a time are told to come back", async () => {
+  const held = await Promise.all([1, 2].map(() => RawConnection.open(service.url)));
+  for (const connection of held) {
+    const begun = new Promise((done) => connection.socket.once("data", done));
+    connection.send(`GET /v1/files/${largeId}/content?format=csv HTTP/1.1\r\nHost: x\r\n\r\n`);
+    await begun;
+    connection.socket.pause();
+  }
+  const refused = await download(outputId, "?format=csv");
+  expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
+  for (const connection of held) connection.socket.destroy();
+  await expect.poll(async () => (await download(outputId, "?format=csv")).status).toBe(200);
+});
