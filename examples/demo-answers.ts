@@ -17,6 +17,8 @@ interface Topic {
 const TOPICS: readonly Topic[] = [
   { asks: /^You sort support tickets/, answer: sortTicket },
   { asks: /^Judge the review/, answer: judgeReview },
+  { asks: /^Judge the translation/, answer: judgeTranslation },
+  { asks: /^Rewrite the translation/, answer: translationIn },
   { asks: /^Extract the fields/, answer: readInvoice },
   { asks: /^Summarise/, answer: (text) => `In short: ${text.split(". ")[0]}.` },
   { asks: /^Explain /, answer: (text) => canned(/^Explain (.+?) to (?:a|an|somebody)\b/, text) },
@@ -76,6 +78,16 @@ function judgeReview(text: string): string {
   if (aspect === undefined) return `${title} The overall experience decided it.`;
   const verb = { positive: "praises", mixed: "is torn over", negative: "complains about" }[verdict];
   return `${title} The writer ${verb} the ${aspect}.`;
+}
+
+function translationIn(text: string): string {
+  return /^Translation: (.+)$/m.exec(text)?.[1] ?? text;
+}
+
+function judgeTranslation(text: string): string {
+  return translationIn(text).length > 30
+    ? "Correct, and a little long."
+    : "Correct, and as short as it can be.";
 }
 
 function readInvoice(text: string): string {

@@ -20,6 +20,7 @@ import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import type { Batch } from "openai/resources/batches";
 import { startServer, stopServers } from "./demo-child.ts";
+import { showPipeline } from "./demo-pipeline.ts";
 import {
   type Answer,
   type Question,
@@ -165,6 +166,7 @@ async function demo(): Promise<void> {
   showAnswers(questions, answers);
   showFailures(failures);
   await showNumbers(batch, modelServer.url, tookMs);
+  await showPipeline(batchd.url, folder);
   await stopServers();
   showFiles({
     answers: outputPath,

@@ -1,20 +1,16 @@
 /** The commands `batchd keys …`. A new key goes to standard output alone, so that a script can take it from there. */
 import type { Command } from "commander";
 import type { Administration } from "./administration.ts";
-import { type Commands, dateOf, printTable, reporting } from "./administration-output.ts";
+import { type Commands, dateOf, reporting } from "./administration-output.ts";
 import type { CreatedKey } from "./api/keys.ts";
 import type { UntrustedId } from "./batch/batch.ts";
+import { complain, FAILED, OK, say } from "./cli-output.ts";
+import { sayTable } from "./client/terminal.ts";
 import type { Overrides } from "./config/overrides.ts";
 import { lifetimeSeconds } from "./config/values.ts";
 import { ADMIN_PAGE, CreateKey, DEFAULT_PROJECT } from "./contract/key.ts";
 import { DEFAULT_SCOPES, SCOPES } from "./contract/scope.ts";
 import type { StoredKey } from "./store/keys.ts";
-
-const OK = 0;
-const FAILED = 1;
-
-const say = (line: string) => process.stdout.write(`${line}\n`);
-const complain = (line: string) => process.stderr.write(`batchd: ${line}\n`);
 
 interface CreateFlags extends Overrides {
   readonly name: string;
@@ -69,7 +65,7 @@ const summaryOf = ({ id, name, project, scopes, expiresAtMs }: CreatedKey["key"]
   `${id} (${name}) of the project ${project}, which may ${scopes.join(", ")}${expiresAtMs === null ? "" : ` until ${dateOf(expiresAtMs)}`}`;
 
 async function list({ keys }: Administration): Promise<number> {
-  const rows = [["ID", "NAME", "PROJECT", "SCOPES", "EXPIRES", "LAST USED"]];
+  const rows: string[][] = [];
   let after: UntrustedId<"key"> | null = null;
   for (;;) {
     const page = await keys.list({ limit: ADMIN_PAGE.max, after });
@@ -78,7 +74,7 @@ async function list({ keys }: Administration): Promise<number> {
     if (!page.hasMore || last === undefined) break;
     after = last.id;
   }
-  printTable(rows);
+  sayTable(["ID", "NAME", "PROJECT", "SCOPES", "EXPIRES", "LAST USED"], rows);
   return OK;
 }
 

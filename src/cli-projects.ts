@@ -1,20 +1,17 @@
 /** The commands `batchd projects …`. They work on the database, as `batchd keys …` does. */
 import type { Command } from "commander";
 import type { Administration } from "./administration.ts";
-import { type Commands, dateOf, printTable, reporting } from "./administration-output.ts";
+import { type Commands, dateOf, reporting } from "./administration-output.ts";
+import { complain, FAILED, OK, say } from "./cli-output.ts";
+import { sayTable } from "./client/terminal.ts";
 import { sleep } from "./clock.ts";
 import type { Overrides } from "./config/overrides.ts";
 import { ProjectEntry } from "./config/projects.ts";
 import { ADMIN_PAGE } from "./contract/key.ts";
 import { PutProject } from "./contract/project.ts";
 
-const OK = 0;
-const FAILED = 1;
 /** The pause between two looks at what a server still has to remove. */
 const LOOK_EVERY_MS = 500;
-
-const say = (line: string) => process.stdout.write(`${line}\n`);
-const complain = (line: string) => process.stderr.write(`batchd: ${line}\n`);
 
 interface CreateFlags extends Overrides {
   readonly weight?: string;
@@ -79,7 +76,7 @@ function pairOf(quota: string): [string, string] {
 }
 
 async function list({ projects }: Administration): Promise<number> {
-  const rows = [["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"]];
+  const rows: string[][] = [];
   let after: string | null = null;
   for (;;) {
     const page = await projects.list({ limit: ADMIN_PAGE.max, after });
@@ -93,7 +90,7 @@ async function list({ projects }: Administration): Promise<number> {
     }
     if (!page.hasMore) break;
   }
-  printTable(rows);
+  sayTable(["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"], rows);
   return OK;
 }
 

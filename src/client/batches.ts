@@ -1,9 +1,11 @@
 /** The commands on batches that a server has. */
+import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
+import type { ResultFormat } from "../contract/results.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { assertWritable } from "./output.ts";
-import { type Format, writeResults } from "./results.ts";
+import { writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
 import { complain, note, printable, say, sayJson, sayTable } from "./terminal.ts";
@@ -17,26 +19,64 @@ interface JsonFlag {
 export interface ListFlags extends JsonFlag {
   readonly limit: number;
   readonly status?: string;
+  readonly endpoint?: string;
+  readonly model?: string;
+  readonly createdAfter?: number;
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly search?: string;
 }
 
 /** The largest page of the API. */
 const PAGE_MAX = 100;
 
-export async function listBatches(flags: ListFlags, { server }: Session): Promise<number> {
+export async function listBatches(flags: ListFlags, { server, signal }: Session): Promise<number> {
   const limit = Math.min(flags.limit, PAGE_MAX);
   const rows: string[][] = [];
   let seen = 0;
-  for await (const each of server.openai.batches.list({ limit })) {
+  const query = filterQuery(flags);
+  for await (const each of server.openai.batches.list({ limit }, { query: { limit, ...query } })) {
+    signal.throwIfAborted();
     const batch = each as unknown as ShownBatch;
-    const isAsked = flags.status === undefined || batch.status === flags.status;
+    if (flags.search !== undefined && batch.x_batchd === undefined)
+      throw new CommandFailure(NO_SEARCH);
+    const isAsked = matches(batch, flags);
     if (isAsked && flags.json) sayJson(batch);
     else if (isAsked) rows.push(rowOf(batch));
     if (isAsked && ++seen >= flags.limit) break;
   }
   if (flags.json) return EXIT.done;
-  if (rows.length === 0) note("No batches. batchd submit FILE makes one.");
-  else sayTable(["ID", "STATUS", "CREATED", "PROGRESS", "MODEL"], rows);
+  if (rows.length === 0) {
+    const isFiltered = Object.keys(query).length > 0;
+    note(isFiltered ? "No batch matches." : "No batches. batchd submit FILE makes one.");
+  } else sayTable(["ID", "STATUS", "CREATED", "PROGRESS", "MODEL"], rows);
   return EXIT.done;
+}
+
+const NO_SEARCH =
+  "this server cannot search: leave out --search, and use --status, --model or --metadata, or jq behind --json";
+
+/** The filters as batchd takes them. Another server ignores them. */
+const filterQuery = (flags: ListFlags): Record<string, string> => ({
+  ...(flags.status !== undefined && { status: flags.status }),
+  ...(flags.endpoint !== undefined && { endpoint: flags.endpoint }),
+  ...(flags.model !== undefined && { model: flags.model }),
+  ...(flags.createdAfter !== undefined && { created_after: String(flags.createdAfter) }),
+  ...(flags.search !== undefined && { search: flags.search }),
+  ...Object.fromEntries(
+    Object.entries(flags.metadata ?? {}).map(([key, value]) => [`metadata[${key}]`, value]),
+  ),
+});
+
+/** The same filters for a server that has sent all batches. */
+function matches(batch: ShownBatch, flags: ListFlags): boolean {
+  const { status, endpoint, model, createdAfter, metadata = {} } = flags;
+  return (
+    (status === undefined || batch.status === status) &&
+    (endpoint === undefined || batch.endpoint === endpoint) &&
+    (model === undefined || batch.model === model) &&
+    (createdAfter === undefined || (batch.created_at ?? 0) > createdAfter) &&
+    Object.entries(metadata).every(([key, value]) => batch.metadata?.[key] === value)
+  );
 }
 
 const rowOf = (batch: ShownBatch): string[] => [
@@ -59,7 +99,7 @@ export async function watchBatch(id: string, flags: JsonFlag, session: Session):
 export interface ResultsFlags {
   readonly output?: string;
   readonly errors?: boolean;
-  readonly format: Format;
+  readonly format: ResultFormat;
 }
 
 export async function batchResults(
@@ -140,11 +180,18 @@ export async function deleteBatch(
 export async function confirm(question: string, signal: AbortSignal): Promise<void> {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return;
   const reader = createInterface({ input: process.stdin, output: process.stderr });
+  // The terminal gives Ctrl-C to the reader of the line, and not to the process.
+  reader.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
+  // A line that ends with Ctrl-D is never answered.
+  const closed = once(reader, "close").then(() => null);
   try {
-    const answer = await reader.question(`${printable(question)} [y/N] `, { signal });
-    if (/^y(?:es)?$/i.test(answer.trim())) return;
+    const asked = reader.question(`${printable(question)} [y/N] `, { signal });
+    const answer = await Promise.race([asked, closed]);
+    if (answer === null) note("");
+    else if (/^y(?:es)?$/i.test(answer.trim())) return;
   } catch {
     // Ctrl-C is a no.
+    note("");
   } finally {
     reader.close();
   }

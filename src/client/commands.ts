@@ -3,12 +3,22 @@
  * progress bar would make every start of a server slower.
  */
 import { type Command, Option } from "commander";
-import { BATCH_ENDPOINTS } from "../contract/batch.ts";
+import { BATCH_ENDPOINTS, BATCH_STATUSES } from "../contract/batch.ts";
+import { DELIVERY_FORMATS } from "../contract/delivery.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { asking } from "./asking.ts";
 import type { Change, ChangeFlags, DeleteFlags, ListFlags, ResultsFlags } from "./batches.ts";
+import type { DeliverFlags } from "./deliveries.ts";
 import { addManual } from "./help.ts";
-import { amount, keyValue, wholeNumber, withFormat, withJson, withServer } from "./options.ts";
+import {
+  amount,
+  keyValue,
+  unixSeconds,
+  wholeNumber,
+  withFormat,
+  withJson,
+  withServer,
+} from "./options.ts";
 import type { ClientFlags } from "./session.ts";
 import type { RetryFlags, SubmitFlags } from "./submit.ts";
 
@@ -23,6 +33,7 @@ export function addBatchCommands(program: Command, finish: Finish): void {
   addChanges(program, finish);
   addRetry(program, finish);
   addDelete(program, finish);
+  addDeliveries(program, finish);
 }
 
 const withWait = (command: Command): Command =>
@@ -47,15 +58,16 @@ const withBatchOptions = (command: Command): Command =>
       "run so many lines, spread over the file, then pause",
       wholeNumber(1),
     )
-    .option("--budget <amount>", "pause before the batch costs more than this", amount);
+    .option("--budget <amount>", "pause before the batch costs more than this", amount)
+    .option("--dedupe", "send lines with equal bodies once, and answer all of them");
 
 const MORE_ABOUT_WAITING = `A wait survives restarts of the server and broken networks. Ctrl-C ends the wait, not the batch.
 Lines that failed are written beside FILE of --output: answers.errors.jsonl for answers.jsonl.
---model, --priority, --sample and --budget are extensions of batchd; another server is not sent them unless they are given.`;
+--model, --priority, --sample, --budget and --dedupe are extensions of batchd; another server is not sent them unless they are given.`;
 
 function addSubmit(program: Command, finish: Finish): void {
   const command = withServer(program.command("submit"))
-    .summary("upload a file and make a batch of it")
+    .summary("Upload a file and make a batch of it.")
     .description(
       "Upload a file of requests, one JSON object a line, and make a batch of it. Prints the id of the batch.",
     )
@@ -87,8 +99,31 @@ function addReading(program: Command, finish: Finish): void {
     withJson(withServer(program.command("list")), "print each batch as a line of JSON")
       .description("List batches, the newest first.")
       .option("--limit <number>", "at most so many", wholeNumber(1), 20)
-      .option("--status <status>", "only batches with this status"),
-    { examples: [["batchd list --limit 100 --json | jq -r .id", "prints ids alone"]] },
+      .addOption(
+        new Option("--status <status>", "only batches with this status").choices(BATCH_STATUSES),
+      )
+      .addOption(
+        new Option("--endpoint <path>", "only batches for this endpoint").choices(BATCH_ENDPOINTS),
+      )
+      .option("--model <name>", "only batches with this model")
+      .option(
+        "--created-after <time>",
+        "only later ones: a date such as 2026-01-31, or Unix seconds",
+        unixSeconds,
+      )
+      .option(
+        "--metadata <key=value>",
+        "only batches with this pair; may be given several times",
+        keyValue,
+      )
+      .option("--search <text>", "a text in the id, the metadata or the file name; needs batchd"),
+    {
+      examples: [
+        ["batchd list --limit 100 --json | jq -r .id", "prints ids alone"],
+        ["batchd list --status in_progress --metadata team=search", "what a team has running"],
+        ["batchd list --search nightly --created-after 2026-01-31", "finds a batch by its name"],
+      ],
+    },
   ).action((flags: ListFlags & ClientFlags) =>
     finish(
       asking(flags, async (session) => (await import("./batches.ts")).listBatches(flags, session)),
@@ -178,7 +213,7 @@ function addChanges(program: Command, finish: Finish): void {
 
 function addRetry(program: Command, finish: Finish): void {
   const command = withServer(program.command("retry"))
-    .summary("run lines of a batch again, as a new batch")
+    .summary("Run lines of a batch again, as a new batch.")
     .description(
       "Make a new batch of lines of another one, without an upload. Only batchd has this. Prints the id of the new batch.",
     )
@@ -219,6 +254,43 @@ function addDelete(program: Command, finish: Finish): void {
     finish(
       asking(flags, async (session) =>
         (await import("./batches.ts")).deleteBatch(id, flags, session),
+      ),
+    ),
+  );
+}
+
+function addDeliveries(program: Command, finish: Finish): void {
+  const deliver = withJson(withServer(program.command("deliver")), "print the delivery as JSON")
+    .summary("Take the results of a batch to a location.")
+    .description(
+      "Take the results of an ended batch to a location of the server. Only batchd has this.",
+    )
+    .argument("<batch>", "its id")
+    .argument("<location>", "the name of the location")
+    .option("--path <folder>", "a folder below the location")
+    .addOption(new Option("--format <format>", "form of the results").choices(DELIVERY_FORMATS))
+    .option("-w, --wait", "wait until the results are there, or cannot be delivered");
+  addManual(deliver, {
+    examples: [
+      ["batchd deliver batch_… lake --format csv --wait", "waits until the files are there"],
+    ],
+    waits: true,
+  }).action((id: string, location: string, flags: DeliverFlags & ClientFlags) =>
+    finish(
+      asking(flags, async (session) =>
+        (await import("./deliveries.ts")).deliver(id, { ...flags, location }, session),
+      ),
+    ),
+  );
+  addManual(
+    withJson(withServer(program.command("deliveries")), "print each delivery as a line of JSON")
+      .description("List the deliveries of a batch, the newest first. Only batchd has this.")
+      .argument("<batch>", "its id"),
+    { examples: [["batchd deliveries batch_…", "where its results are"]] },
+  ).action((id: string, flags: ClientFlags) =>
+    finish(
+      asking(flags, async (session) =>
+        (await import("./deliveries.ts")).listDeliveries(id, flags, session),
       ),
     ),
   );

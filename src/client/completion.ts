@@ -46,7 +46,7 @@ export async function addCompletion(program: Command, asked: string | undefined)
   const root = tab(program, { completionCommandName: COMPLETION });
   for (const each of root.commands.values()) {
     for (const argument of each.arguments.values()) {
-      if (argument.name === "file") argument.handler = completePath;
+      if (argument.name === "file" || argument.name === "data") argument.handler = completePath;
     }
     for (const option of each.options.values()) {
       if (FILE_OPTIONS.includes(option.value)) option.handler = completePath;

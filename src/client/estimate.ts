@@ -7,8 +7,9 @@ import { bodyOf, modelOf, parseLine } from "../batch/line.ts";
 import { matchesPattern } from "../batch/name-pattern.ts";
 import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import { estimateInputTokens, estimateTokens } from "../batch/token-estimate.ts";
+import { answerTokensOf, estimateInputTokens } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
+import { isPacked } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, type InputFile, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
@@ -37,18 +38,24 @@ interface Sum {
 const WITHOUT_OUTPUT: readonly (string | null)[] = ["/v1/embeddings", "/v1/moderations"];
 
 export const estimate = (file: string, flags: EstimateFlags): Promise<number> =>
-  offline(() => estimateFile(file, flags));
+  offline((signal) => estimateFile(file, flags, signal));
 
-async function estimateFile(file: string, flags: EstimateFlags): Promise<number> {
+async function estimateFile(
+  file: string,
+  flags: EstimateFlags,
+  signal: AbortSignal,
+): Promise<number> {
   const config = configOf(flags);
   const maxLineBytes = config.limits.max_line_bytes;
-  await using input = await openInput(file);
+  await using input = await openInput(file, signal);
   const hasOutput = !WITHOUT_OUTPUT.includes(await endpointOf(input.path));
   const sums = new Map<string, Sum>();
   const defaultModel = flags.model ?? config.default_model ?? null;
   const add = ({ bytes }: SplitLine) => addLine(bytes, { sums, defaultModel, hasOutput });
   let scale = 1;
-  if (flags.sample === undefined) await readLines(input.path, maxLineBytes, { onLine: add });
+  // A packed file has no places to look at before it was read up to them.
+  const isRead = flags.sample === undefined || (await isPacked(input.path));
+  if (isRead) await readLines(input.path, maxLineBytes, { onLine: add, signal });
   else scale = await readSample(input, { count: flags.sample, maxLineBytes, onLine: add });
   const rules = flags.price === undefined ? priceRules(config.prices) : [ruleOf(flags.price)];
   const rows = [...sums].map(([model, sum]) => rowOf(model, scaled(sum, scale), rules));
@@ -71,10 +78,8 @@ function addLine(bytes: Buffer | null, { sums, defaultModel, hasOutput }: Adding
   sums.set(model, sum);
   sum.lines++;
   if (!isRequest) return;
-  const body = bodyOf(bytes, line);
-  const inputTokens = estimateInputTokens(body.length);
-  sum.inputTokens += inputTokens;
-  if (hasOutput) sum.outputTokens += estimateTokens(body) - inputTokens;
+  sum.inputTokens += estimateInputTokens(bodyOf(bytes, line).length);
+  if (hasOutput) sum.outputTokens += answerTokensOf(line);
 }
 
 const scaled = (sum: Sum, scale: number): Sum => ({

@@ -15,7 +15,7 @@ export const EXIT = {
 /** The meaning of each exit code, in the words of the help. */
 export const EXIT_MEANINGS: readonly (readonly [code: number, meaning: string])[] = [
   [EXIT.done, "done: every line was answered, or the command did what it was asked to"],
-  [EXIT.error, "the command could not do it: wrong options, no connection, or a refusal"],
+  [EXIT.error, "the command could not do it: wrong options, no connection, a refusal, a full disk"],
   [EXIT.someLinesFailed, "done, and some lines failed"],
   [EXIT.failed, "the batch failed, most often because its input file has faults"],
   [EXIT.endedEarly, "the batch expired or was cancelled"],

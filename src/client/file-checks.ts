@@ -14,7 +14,7 @@ export function addFileChecks(program: Command, finish: Finish): void {
   program.commandsGroup("Input files, without a server:");
   addManual(
     withJson(program.command("validate"), "print each fault as a line of JSON")
-      .summary("list every fault of an input file")
+      .summary("List every fault of an input file.")
       .description(
         "List every fault of an input file with its line, by the rules that the server validates with. Nothing is sent.",
       )
@@ -39,7 +39,7 @@ export function addFileChecks(program: Command, finish: Finish): void {
   );
   addManual(
     withJson(program.command("estimate"), "print each model as a line of JSON")
-      .summary("estimate the tokens and the price of an input file")
+      .summary("Estimate the tokens and the price of an input file.")
       .description("Estimate the tokens and the price of an input file. Nothing is sent.")
       .argument("<file>", "the file; - for standard input")
       .option("--sample <lines>", "read so many lines, spread over the file", wholeNumber(1))

@@ -20,12 +20,16 @@ export interface FileListFlags extends JsonFlag {
 
 const PAGE_MAX = 1_000;
 
-export async function listFiles(flags: FileListFlags, { server }: Session): Promise<number> {
+export async function listFiles(
+  flags: FileListFlags,
+  { server, signal }: Session,
+): Promise<number> {
   const { purpose, limit, json } = flags;
   const query = { limit: Math.min(limit, PAGE_MAX), ...(purpose !== undefined && { purpose }) };
   const rows: string[][] = [];
   let seen = 0;
   for await (const each of server.openai.files.list(query)) {
+    signal.throwIfAborted();
     const file = each as ShownFile;
     if (json) sayJson(file);
     else rows.push(rowOf(file));
@@ -66,7 +70,7 @@ export interface UploadFlags extends JsonFlag {
 }
 
 export async function upload(path: string, flags: UploadFlags, { server, signal }: Session) {
-  await using input = await openInput(path);
+  await using input = await openInput(path, signal);
   const file = await uploadFile(server, input, { purpose: flags.purpose, signal });
   if (flags.json) sayJson(file);
   else say(printable(file.id));

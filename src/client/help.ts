@@ -6,15 +6,15 @@ const row = (name: string, meaning: string) => `  ${name.padEnd(18)}${meaning}`;
 
 const section = (title: string, rows: readonly string[]) => `\n${title}:\n${rows.join("\n")}`;
 
-const EXIT_CODES = section(
-  "Exit codes",
-  EXIT_MEANINGS.map(([code, meaning]) => row(String(code), meaning)),
-);
+const exitCodes = (meanings: typeof EXIT_MEANINGS) =>
+  section(
+    "Exit codes",
+    meanings.map(([code, meaning]) => row(String(code), meaning)),
+  );
 
-const SIMPLE_EXIT_CODES = section(
-  "Exit codes",
-  EXIT_MEANINGS.filter(([code]) => code <= 1).map(([code, meaning]) => row(String(code), meaning)),
-);
+const EXIT_CODES = exitCodes(EXIT_MEANINGS);
+
+const SIMPLE_EXIT_CODES = exitCodes(EXIT_MEANINGS.filter(([code]) => code <= 1));
 
 const ENVIRONMENT = section("Environment", [
   row("BATCHD_URL", "the server, such as http://127.0.0.1:8080; --url wins"),
@@ -31,19 +31,23 @@ interface HelpText {
   readonly waits?: boolean;
   /** Whether the command talks to a server. */
   readonly asksServer?: boolean;
+  /** The meaning of each exit code, where those of clients do not fit. */
+  readonly exitCodes?: typeof EXIT_MEANINGS;
   readonly more?: string;
 }
 
+const codesOf = ({ waits = false }: HelpText) => (waits ? EXIT_CODES : SIMPLE_EXIT_CODES);
+
 /** Adds what a manual page has below the options. */
 export function addManual(command: Command, help: HelpText): Command {
-  const { examples, waits = false, asksServer = true, more } = help;
+  const { examples, asksServer = true, more } = help;
   const shown = examples.map(([line, purpose]) => `  ${line}\n      ${purpose}`);
   return command.addHelpText(
     "after",
     [
       ...(more === undefined ? [] : [`\n${more}`]),
       section("Examples", shown),
-      waits ? EXIT_CODES : SIMPLE_EXIT_CODES,
+      help.exitCodes !== undefined ? exitCodes(help.exitCodes) : codesOf(help),
       ...(asksServer ? [ENVIRONMENT] : []),
     ].join("\n"),
   );

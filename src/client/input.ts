@@ -2,7 +2,7 @@
  * The input file of a command: a path, or `-` for standard input. Standard input is kept in a temporary file first,
  * because an upload may have to be repeated, and the first line is read before the others.
  */
-import { createReadStream, createWriteStream } from "node:fs";
+import { createWriteStream } from "node:fs";
 import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -10,6 +10,7 @@ import { pipeline } from "node:stream/promises";
 import { parseLine, textOf } from "../batch/line.ts";
 import { LineSplitter } from "../batch/split.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
+import { contentOf } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 
 export interface InputFile extends AsyncDisposable {
@@ -19,8 +20,8 @@ export interface InputFile extends AsyncDisposable {
   readonly bytes: number;
 }
 
-export async function openInput(path: string): Promise<InputFile> {
-  if (path === "-") return keepStandardInput();
+export async function openInput(path: string, signal: AbortSignal): Promise<InputFile> {
+  if (path === "-") return keepStandardInput(signal);
   const found = await stat(path).catch((cause: NodeJS.ErrnoException) => {
     throw new CommandFailure(`cannot read ${path}: ${cause.message}`, { cause });
   });
@@ -30,12 +31,12 @@ export async function openInput(path: string): Promise<InputFile> {
   return { path, name: basename(path), bytes: found.size, [Symbol.asyncDispose]: async () => {} };
 }
 
-async function keepStandardInput(): Promise<InputFile> {
+async function keepStandardInput(signal: AbortSignal): Promise<InputFile> {
   const folder = await mkdtemp(join(tmpdir(), "batchd-stdin-"));
   const path = join(folder, "input.jsonl");
   const remove = () => rm(folder, { recursive: true, force: true });
   try {
-    await pipeline(process.stdin, createWriteStream(path, { mode: 0o600 }));
+    await pipeline(process.stdin, createWriteStream(path, { mode: 0o600 }), { signal });
     const { size: bytes } = await stat(path);
     return { path, name: "stdin.jsonl", bytes, [Symbol.asyncDispose]: remove };
   } catch (error) {
@@ -59,8 +60,8 @@ const FIRST_LINE_MAX_BYTES = 16 * 1024 * 1024;
 /** Returns the endpoint that the first line asks for; null if it names none that a batch may have. */
 export async function endpointOf(path: string): Promise<BatchEndpoint | null> {
   const splitter = new LineSplitter(FIRST_LINE_MAX_BYTES, { start: 0, firstLine: 1 });
-  for await (const piece of createReadStream(path)) {
-    for (const { bytes } of splitter.push(piece as Buffer)) return endpointIn(bytes);
+  for await (const piece of contentOf(path)) {
+    for (const { bytes } of splitter.push(piece)) return endpointIn(bytes);
   }
   for (const { bytes } of splitter.end()) return endpointIn(bytes);
   return null;

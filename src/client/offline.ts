@@ -1,12 +1,11 @@
 /** What the commands that need no server take from a configuration, and how they read a file. */
-import { createReadStream } from "node:fs";
 import { matchesPattern } from "../batch/name-pattern.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { loadConfig } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
-import { EXIT } from "./exit-codes.ts";
+import { contentOf } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
-import { complain, tolerateClosedOutput } from "./terminal.ts";
+import { explained, interruption } from "./interruption.ts";
 
 export interface OfflineFlags {
   readonly config?: string;
@@ -29,27 +28,28 @@ export const servedIn =
     );
 
 /** Resolves to the exit code of a command that reads files alone. */
-export async function offline(act: () => Promise<number>): Promise<number> {
-  tolerateClosedOutput();
-  try {
-    return await act();
-  } catch (error) {
-    if (!(error instanceof CommandFailure)) throw error;
-    complain(error.message);
-    return EXIT.error;
-  }
+export function offline(act: (signal: AbortSignal) => Promise<number>): Promise<number> {
+  const signal = interruption();
+  return explained({ act: () => act(signal), signal });
 }
 
-/** Calls `onLine` for each line that is not blank, and `onPiece` for each piece of the file. */
+interface Reading {
+  readonly onLine: (line: SplitLine) => void;
+  readonly onPiece?: (piece: Buffer) => void;
+  readonly signal: AbortSignal;
+}
+
+/** Calls `onLine` for each line that is not blank, and `onPiece` for each piece of the file, both unpacked. */
 export async function readLines(
   path: string,
   maxLineBytes: number,
-  { onLine, onPiece }: { onLine: (line: SplitLine) => void; onPiece?: (piece: Buffer) => void },
+  { onLine, onPiece, signal }: Reading,
 ): Promise<void> {
   const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
-  for await (const piece of createReadStream(path, { highWaterMark: 256 * 1024 })) {
-    onPiece?.(piece as Buffer);
-    for (const line of splitter.push(piece as Buffer)) onLine(line);
+  for await (const piece of contentOf(path)) {
+    signal.throwIfAborted();
+    onPiece?.(piece);
+    for (const line of splitter.push(piece)) onLine(line);
   }
   for (const line of splitter.end()) onLine(line);
 }

@@ -1,8 +1,6 @@
 /** The options that several commands share, and how their texts become values. */
 import { type Command, InvalidArgumentError, Option } from "commander";
-
-/** The same as in results.ts, which is loaded only when it is needed. */
-const FORMATS = ["jsonl", "csv"];
+import { RESULT_FORMATS } from "../contract/results.ts";
 
 export const withServer = (command: Command): Command =>
   command.option("--url <url>", "the server (BATCHD_URL)");
@@ -13,7 +11,7 @@ export const withJson = (command: Command, text = "print JSON, for other program
 export const withFormat = (command: Command): Command =>
   command.addOption(
     new Option("--format <format>", "of the results: JSON lines as they are, or a table")
-      .choices(FORMATS)
+      .choices(RESULT_FORMATS)
       .default("jsonl"),
   );
 
@@ -40,4 +38,11 @@ export function keyValue(
 export function amount(text: string): string {
   if (/^\d{1,12}(?:\.\d{1,12})?$/.test(text)) return text;
   throw new InvalidArgumentError("Expected an amount such as 5.00.");
+}
+
+/** Reads a date, which is taken to be in UTC unless it says otherwise, or Unix seconds. */
+export function unixSeconds(text: string): number {
+  const seconds = /^\d+$/.test(text) ? Number(text) : Math.floor(Date.parse(text) / 1000);
+  if (Number.isSafeInteger(seconds) && seconds >= 0) return seconds;
+  throw new InvalidArgumentError("Expected a date such as 2026-01-31 or 2026-01-31T08:00Z.");
 }

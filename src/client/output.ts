@@ -8,18 +8,21 @@ import { dirname, resolve } from "node:path";
 import { type Readable, Transform, type Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { StringDecoder } from "node:string_decoder";
+import { cannotWrite, isReaderGone } from "../standard-streams.ts";
 import { CommandFailure } from "./failure.ts";
 import { isOutputTerminal, printableLines } from "./terminal.ts";
 
 /** Refuses a path that cannot be written, before hours of work have gone by. */
 export async function assertWritable(path: string | undefined): Promise<void> {
   if (path === undefined || path === "-") return;
+  const found = await stat(path).catch(() => null);
+  if (found?.isDirectory()) throw new CommandFailure(`${path} is a folder; name a file in it`);
+  // A pipe or a device is written as it is.
+  if (found !== null && !found.isFile()) return;
   const folder = dirname(resolve(path));
   await access(folder, constants.W_OK).catch((cause: NodeJS.ErrnoException) => {
     throw new CommandFailure(`cannot write to the folder ${folder}: ${cause.message}`, { cause });
   });
-  const found = await stat(path).catch(() => null);
-  if (found?.isDirectory()) throw new CommandFailure(`${path} is a folder; name a file in it`);
 }
 
 /** Writes the bytes of `source` to the file, or to standard output for `-` and no path. */
@@ -53,9 +56,6 @@ async function syncFolder(path: string): Promise<void> {
   await folder?.close();
 }
 
-/** The codes of a write after the reader, such as `head`, has seen enough. */
-const CLOSED = ["EPIPE", "ERR_STREAM_DESTROYED"];
-
 async function writeStandardOutput(source: Readable): Promise<void> {
   const write = async (pieces: AsyncIterable<Buffer | string>) => {
     for await (const piece of pieces) await writePiece(process.stdout, piece);
@@ -64,13 +64,17 @@ async function writeStandardOutput(source: Readable): Promise<void> {
     if (isOutputTerminal()) await pipeline(source, escaping(), write);
     else await pipeline(source, write);
   } catch (error) {
-    if (!CLOSED.includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
+    // A reader such as `head` has seen enough.
+    if (!isReaderGone(error)) throw error;
   }
 }
 
 async function writePiece(stream: Writable, piece: Buffer | string): Promise<void> {
   await new Promise<void>((done, fail) =>
-    stream.write(piece, (error) => (error ? fail(error) : done())),
+    stream.write(piece, (error) => {
+      if (!error) done();
+      else fail(isReaderGone(error) ? error : new CommandFailure(cannotWrite(error)));
+    }),
   );
 }
 

@@ -1,21 +1,20 @@
 /** Writes the results of a batch: the finished file, or what there is of a batch that still runs. */
 import { rm } from "node:fs/promises";
-import { Readable, type Transform } from "node:stream";
+import { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
+import type { ResultFormat, TableFormat } from "../contract/results.ts";
+import { NotAResultRow } from "../formats/result-row.ts";
 import { contentOf } from "./download.ts";
+import { CommandFailure } from "./failure.ts";
 import { writeOutput } from "./output.ts";
-import { toCsv } from "./result-csv.ts";
 import type { Server } from "./server.ts";
 import type { ShownBatch } from "./shown-batch.ts";
-import { complain, note } from "./terminal.ts";
-
-export const FORMATS = ["jsonl", "csv"] as const;
-export type Format = (typeof FORMATS)[number];
+import { complain, note, printable } from "./terminal.ts";
 
 export interface Writing {
-  readonly format: Format;
+  readonly format: ResultFormat;
   readonly clock: Clock;
   readonly signal: AbortSignal;
 }
@@ -37,14 +36,24 @@ export async function writeResults(
 /** Writes rows of JSON lines in the format. */
 export const writeRows = (
   source: Readable,
-  format: Format,
+  format: ResultFormat,
   to: string | undefined,
-): Promise<void> => writeOutput(format === "csv" ? withErrors(source, toCsv()) : source, to);
+): Promise<void> => {
+  if (format === "jsonl") return writeOutput(source, to);
+  return writeOutput(Readable.from(tableOf(source, format), { objectMode: false }), to);
+};
 
-/** Pipes so that an error of the source ends the result as well. */
-function withErrors(source: Readable, transform: Transform): Readable {
-  source.on("error", (error) => transform.destroy(error));
-  return source.pipe(transform);
+/** Converts here and not at the server: this works with any server, and a broken download goes on where it was. */
+async function* tableOf(source: Readable, format: TableFormat): AsyncGenerator<Buffer> {
+  const { openConversion } = await import("../formats/conversion.ts");
+  const conversion = await openConversion(format);
+  try {
+    for await (const piece of source) yield* conversion.push(piece as Buffer);
+    yield* conversion.end();
+  } catch (error) {
+    if (!(error instanceof NotAResultRow)) throw error;
+    throw new CommandFailure(`${error.message}; --format jsonl has it as it is`);
+  }
 }
 
 function finishedRows(
@@ -57,10 +66,10 @@ function finishedRows(
 }
 
 async function rowsSoFar(server: Server, batch: ShownBatch, kind: Kind): Promise<Readable> {
-  complain(`${batch.id} still runs (${batch.status}): these are its results so far`);
   const response = await server.extension("results of a batch that still runs", batch.id, (path) =>
     server.openai.get(`${path}/${kind}`).asResponse(),
   );
+  complain(`${batch.id} still runs (${batch.status}): these are its results so far`);
   return response.body === null
     ? Readable.from([])
     : Readable.fromWeb(response.body as ReadableStream<Uint8Array>);
@@ -68,7 +77,7 @@ async function rowsSoFar(server: Server, batch: ShownBatch, kind: Kind): Promise
 
 /** Returns the name beside `path` for the lines that failed: `answers.errors.jsonl` for `answers.jsonl`. */
 const errorsPathOf = (path: string): string =>
-  /\.(?:jsonl|csv)$/.test(path) ? path.replace(/\.(\w+)$/, ".errors.$1") : `${path}.errors`;
+  /\.(?:jsonl|csv|parquet)$/.test(path) ? path.replace(/\.(\w+)$/, ".errors.$1") : `${path}.errors`;
 
 /** Writes both kinds of results: the answers to `to`, and beside it the lines that failed, if there are any. */
 export async function writeBoth(
@@ -85,7 +94,10 @@ export async function writeBoth(
   // The file of an earlier run would be taken for errors of this one.
   if (hasErrors) await write("errors", errorsPath);
   else await rm(errorsPath, { force: true });
+  const shown = printable(to);
   note(
-    hasErrors ? `answers are in ${to}, and failed lines in ${errorsPath}` : `answers are in ${to}`,
+    hasErrors
+      ? `answers are in ${shown}, and failed lines in ${printable(errorsPath)}`
+      : `answers are in ${shown}`,
   );
 }

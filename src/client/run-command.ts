@@ -20,7 +20,7 @@ export function addRun(
 ): void {
   const command = program
     .command("run")
-    .summary("run a whole batch in this process, without a server")
+    .summary("Run a whole batch in this process, without a server.")
     .description(
       "Run a whole batch in this process, without a server and without a port: read FILE, send its lines to a model server, and write the answers in the order of the input.",
     )

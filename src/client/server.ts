@@ -1,5 +1,10 @@
 /** The server behind a command, through the official SDK, and what its refusals mean to the user. */
-import OpenAI, { APIConnectionError, APIError, APIUserAbortError } from "openai";
+import OpenAI, {
+  APIConnectionError,
+  APIError,
+  APIUserAbortError,
+  type ClientOptions,
+} from "openai";
 import type { ServerSettings } from "../config/client.ts";
 import { version } from "../version.ts";
 import { CommandFailure } from "./failure.ts";
@@ -15,10 +20,11 @@ export class Server {
   readonly openai: OpenAI;
   readonly #settings: ServerSettings;
 
-  constructor(settings: ServerSettings) {
+  /** All requests end when the signal aborts. */
+  constructor(settings: ServerSettings, signal: AbortSignal) {
     this.#settings = settings;
     this.url = settings.url;
-    this.openai = new OpenAI({
+    this.openai = new InterruptibleClient(signal, {
       baseURL: settings.url,
       apiKey: settings.apiKey ?? "none",
       // The variables of OpenAI are for OpenAI alone.
@@ -58,6 +64,7 @@ export class Server {
   explain(error: unknown): string | null {
     if (error instanceof CommandFailure) return error.message;
     if (error instanceof APIUserAbortError) return "interrupted";
+    if (error instanceof SyntaxError) return `${this.url} ${NO_API}`;
     if (error instanceof APIConnectionError) {
       return `cannot reach ${this.url} (${reasonOf(error)}). Is the server running? --url or BATCHD_URL names another one`;
     }
@@ -84,6 +91,23 @@ export class Server {
           ? "(Try again; the server's log says more.)"
           : null;
     }
+  }
+}
+
+const NO_API =
+  "answers with something that is not JSON. Is it a server with OpenAI's API? --url or BATCHD_URL names another one";
+
+class InterruptibleClient extends OpenAI {
+  readonly #signal: AbortSignal;
+
+  constructor(signal: AbortSignal, options: ClientOptions) {
+    super(options);
+    this.#signal = signal;
+  }
+
+  /** The SDK calls this before each request. */
+  protected override async prepareOptions(options: { signal?: AbortSignal | null | undefined }) {
+    options.signal ??= this.#signal;
   }
 }
 

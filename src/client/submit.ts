@@ -22,6 +22,7 @@ interface BatchFlags extends WaitFlags {
   readonly sample?: number;
   readonly budget?: string;
   readonly model?: string;
+  readonly dedupe?: boolean;
 }
 
 export interface SubmitFlags extends BatchFlags {
@@ -52,7 +53,7 @@ async function uploadedInput(
       `--endpoint is needed with the id of a file, such as --endpoint ${BATCH_ENDPOINTS[0]}`,
     );
   }
-  await using input = await openInput(file);
+  await using input = await openInput(file, signal);
   const endpoint = asked ?? (await endpointFor(input, file));
   if (isOutputTerminal()) note(`uploading ${printable(input.name)} (${bytes(input.bytes)})`);
   const { id } = await uploadFile(server, input, { purpose: "batch", signal });
@@ -87,6 +88,7 @@ interface Extension {
   readonly priority?: number;
   readonly sample?: number;
   readonly budget?: string;
+  readonly dedupe?: boolean;
 }
 
 function commonFields({ metadata, window, ...flags }: BatchFlags) {
@@ -95,6 +97,7 @@ function commonFields({ metadata, window, ...flags }: BatchFlags) {
     ...(flags.priority !== undefined && { priority: flags.priority }),
     ...(flags.sample !== undefined && { sample: flags.sample }),
     ...(flags.budget !== undefined && { budget: flags.budget }),
+    ...(flags.dedupe !== undefined && { dedupe: flags.dedupe }),
   };
   return {
     completion_window: window,
@@ -115,6 +118,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
   priority: "--priority",
   sample: "--sample",
   budget: "--budget",
+  dedupe: "--dedupe",
   from: "retry",
 };
 

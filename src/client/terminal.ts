@@ -33,11 +33,6 @@ export const isOutputTerminal = (): boolean => process.stdout.isTTY === true;
 /** Returns whether a progress bar can move on standard error. */
 export const canMove = (): boolean => process.stderr.isTTY === true && !isDumbTerminal();
 
-/** Keeps a reader that has seen enough, such as `head`, from ending the command with a stack. */
-export function tolerateClosedOutput(): void {
-  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
-}
-
 /** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
 export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   const all = [head, ...rows].map((row) => row.map(printable));

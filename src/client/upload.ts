@@ -40,7 +40,8 @@ export async function uploadFile(
   }
   const { purpose, signal } = uploading;
   const file = new File([content], basename(input.name));
-  const form = { file, purpose: purpose as "batch" };
+  // A server that knows the purpose first unpacks by the first bytes of the file, whatever its name is.
+  const form = { purpose: purpose as "batch", file };
   return (await server.openai.files.create(form, { signal })) as ShownFile;
 }
 

@@ -22,11 +22,15 @@ export interface ValidateFlags extends OfflineFlags {
 const USUAL_ENDPOINT = "/v1/chat/completions";
 
 export const validate = (file: string, flags: ValidateFlags): Promise<number> =>
-  offline(() => validateFile(file, flags));
+  offline((signal) => validateFile(file, flags, signal));
 
-async function validateFile(file: string, flags: ValidateFlags): Promise<number> {
+async function validateFile(
+  file: string,
+  flags: ValidateFlags,
+  signal: AbortSignal,
+): Promise<number> {
   const config = configOf(flags);
-  await using input = await openInput(file);
+  await using input = await openInput(file, signal);
   const endpoint = flags.endpoint ?? (await endpointOf(input.path)) ?? USUAL_ENDPOINT;
   const limits = fileLimits(config);
   const isServed = servedIn(config);
@@ -43,6 +47,7 @@ async function validateFile(file: string, flags: ValidateFlags): Promise<number>
       say(printable(`${file}${line === null ? "" : `:${line}`}: ${fault.message} (${fault.code})`));
   };
   await readLines(input.path, limits.maxLineBytes, {
+    signal,
     onPiece: (piece) => content.add(piece),
     onLine: (line) => {
       check.countLine();
@@ -50,7 +55,9 @@ async function validateFile(file: string, flags: ValidateFlags): Promise<number>
       if (fault !== null) report(fault, line.number);
     },
   });
-  if (input.bytes > limits.maxFileBytes) report(fileTooLarge(limits.maxFileBytes), null);
+  // A packed file must be within the limit before and after it is unpacked.
+  if (Math.max(input.bytes, content.bytes) > limits.maxFileBytes)
+    report(fileTooLarge(limits.maxFileBytes), null);
   if (!content.report().isUtf8) report(NOT_UTF8, null);
   const wrong = check.findFileFault();
   if (wrong !== null) report(wrong, null);

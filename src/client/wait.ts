@@ -1,10 +1,11 @@
 /** Waits for a batch, and ends with the exit code that its end asks for. */
 import { isFinal } from "../batch/status.ts";
+import type { ResultFormat } from "../contract/results.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { follow } from "./follow.ts";
 import { assertWritable } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
-import { type Format, writeBoth, writeResults } from "./results.ts";
+import { writeBoth, writeResults } from "./results.ts";
 import { isPassing } from "./server.ts";
 import type { Session } from "./session.ts";
 import {
@@ -20,7 +21,7 @@ import { note, printable, sayJson } from "./terminal.ts";
 export interface WaitFlags {
   readonly wait?: boolean;
   readonly output?: string;
-  readonly format: Format;
+  readonly format: ResultFormat;
   readonly json?: boolean;
 }
 

@@ -138,9 +138,32 @@ test("batchd migrate prepares a data folder and leaves", async () => {
   expect(exit.stdout).toMatch(/is up to date\n$/);
 });
 
+test("each command of operators has examples and exit codes in its help", async () => {
+  const commands = [
+    ...["serve", "check", "migrate", "migrate-to", "openapi"].map((name) => [name]),
+    ...["create", "list", "revoke"].map((name) => ["keys", name]),
+    ...["create", "list", "delete"].map((name) => ["projects", name]),
+  ];
+  for (const command of commands) {
+    const { code, stdout } = await new BatchdProcess([...command, "--help"]).exited();
+    expect(code).toBe(0);
+    expect(stdout, command.join(" ")).toMatch(/\nExamples:\n {2}\S.*\n {6}\S/);
+    expect(stdout, command.join(" ")).toMatch(/\nExit codes:\n {2}0 +\S/);
+    // Examples use options that exist.
+    const examples = stdout.slice(stdout.indexOf("Examples:"), stdout.indexOf("Exit codes:"));
+    for (const [option] of examples.matchAll(/--[a-z-]+/g)) expect(stdout).toContain(`  ${option}`);
+  }
+});
+
 test("an unknown option is an error, help is not", async () => {
   expect((await new BatchdProcess(["serve", "--prt", "1"]).exited()).code).toBe(1);
   const help = await new BatchdProcess(["--help"]).exited();
   expect(help.code).toBe(0);
-  expect(help.stdout).toContain("serve");
+  // A person who sees batchd for the first time finds what to type.
+  const commands = [...help.stdout.matchAll(/^ {2}([a-z][a-z-]+) /gm)].map(([, name]) => name);
+  const examples = [...help.stdout.matchAll(/^ {2}batchd (\S+) .*\n {6}\S/gm)].map(
+    ([, name]) => name,
+  );
+  expect(examples).toEqual(["serve", "validate", "submit", "run"]);
+  expect(commands).toEqual(expect.arrayContaining(examples));
 });

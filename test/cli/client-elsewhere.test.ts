@@ -56,6 +56,31 @@ describe("a server without the extensions of batchd", () => {
     },
   );
 
+  test("filters and tables are made here, and what is not there is named", async () => {
+    const plain = await PlainServer.before(service.url);
+    const done = await service.run([chatLine("a", "Hi")]);
+    upstream.hold();
+    const running = await service.submit([chatLine("a", "Hi")]);
+    const table = join(folder, "plain.csv");
+    const [listed, csv, early, deliver] = await Promise.all([
+      at(plain, "list", "--status", "in_progress"),
+      at(plain, "results", done.id, "--format", "csv", "-o", table),
+      at(plain, "results", running.id),
+      at(plain, "deliver", done.id, "share"),
+    ]);
+    upstream.release();
+    expect(listed.stdout).toContain(running.id);
+    expect(listed.stdout).not.toContain(done.id);
+    expect([csv.code, readFileSync(table, "utf8")]).toEqual([
+      0,
+      expect.stringMatching(/^"custom_id"/),
+    ]);
+    for (const { code, stdout, stderr } of [early, deliver]) {
+      expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+      expect(stderr).toMatch(/^batchd: http:\S+ does not have .*: it is an extension of batchd/);
+    }
+  });
+
   test("an option of batchd is refused, and a batch that ignores it is cancelled", async () => {
     const plain = await PlainServer.before(service.url);
     const refused = await at(plain, "submit", input, "--priority", "3");

@@ -171,6 +171,33 @@ test("a budget ends the wait with 6, and resume gives the batch a higher one", a
 });
 
 describe("what is at the server", () => {
+  test("is found by its metadata, its age and its name, and a wrong filter is refused", async () => {
+    const body = (name: string) => ({
+      ...{ input_file_id: "file-none", completion_window: "24h" as const },
+      ...{ endpoint: "/v1/embeddings" as const, metadata: { team: "red", name } },
+    });
+    const { id } = await service.openai.batches.create(body("Nightly 100%"));
+    await service.openai.batches.create(body("other"));
+    const ids = async (...args: readonly string[]) =>
+      rowsOf((await batchd("list", "--json", ...args)).stdout).map(
+        (row) => (row as { id?: string }).id,
+      );
+    expect(await ids("--metadata", "team=red", "--search", "NIGHTLY 100%")).toEqual([id]);
+    expect(await ids("--metadata", "name=Nightly 100%", "--created-after", "2020-01-31")).toEqual([
+      id,
+    ]);
+    const none = await batchd(
+      "list",
+      "--created-after",
+      "2100-01-01",
+      "--endpoint",
+      "/v1/embeddings",
+    );
+    expect([none.code, none.stdout, none.stderr]).toEqual([0, "", "No batch matches.\n"]);
+    const wrong = await batchd("list", "--status", "done");
+    expect([wrong.code, wrong.stderr]).toEqual([1, expect.stringContaining("in_progress")]);
+  });
+
   test("is listed for people and for programs", async () => {
     const { id } = await service.run(chatLines(1));
     const [list, json, shown] = await Promise.all([
@@ -186,7 +213,7 @@ describe("what is at the server", () => {
   test("comes as CSV with the answers as text, and no cell is a formula", async () => {
     const { id } = await service.run([chatLine("=1+1", 'Say "one, two"')]);
     const { stdout } = await batchd("results", id, "--format", "csv");
-    expect(stdout).toMatch(/^"custom_id","status_code","answer",.*\r\n"'=1\+1","200","/);
+    expect(stdout).toMatch(/^"custom_id","line","status","text",.*\r\n"'=1\+1",1,200,"/);
     expect(stdout.trimEnd().split("\r\n")).toHaveLength(2);
   });
 

@@ -1,9 +1,14 @@
 /** The commands that look at an input file without a server agree with the server. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { gzipSync, zstdCompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { BatchdProcess } from "../support/process.ts";
+import { killAtTestEnd } from "../support/leftovers.ts";
+import { BatchdProcess, MAIN } from "../support/process.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -70,6 +75,17 @@ test("validate lists every fault, not only the first hundred, with the place in 
   );
 });
 
+test("a reader that begins after the last fault was written gets every fault", async () => {
+  const path = fileOf("slow-reader.jsonl", "{\n".repeat(20_000));
+  const child = spawn(process.execPath, [MAIN, "validate", path]);
+  killAtTestEnd(child);
+  // The summary is the last thing that the command writes.
+  await once(child.stderr, "data");
+  let lines = 0;
+  for await (const _ of createInterface(child.stdout)) lines++;
+  expect(lines).toBe(20_000);
+});
+
 test("validate takes the limits and models of a configuration, and refuses what an upload would", async () => {
   const config = fileOf(
     "limits.yaml",
@@ -118,4 +134,41 @@ test("estimate prices the tokens of each model, and a sample comes near", async 
   expect(rows.map(({ cost }) => cost)).toEqual(rows.map(({ input_tokens }) => `${input_tokens}`));
   const sum = (all: readonly { lines: number }[]) => all.reduce((n, row) => n + row.lines, 0);
   expect(Math.abs(sum(rowsOf(sampled.stdout)) - 400)).toBeLessThan(40);
+});
+
+test("validate, estimate and submit look into packed files as the server does, whatever their names are", async () => {
+  const packed = fileOf("faulty.jsonl.gz", gzipSync(FAULTY.join("\n")));
+  const { code, stdout, stderr } = await batchd("validate", packed);
+  expect(code).toBe(4);
+  expect(stdout).toContain(
+    `${packed}:3: This line is not parseable as valid JSON. (invalid_json_line)`,
+  );
+  expect(stderr).toBe("7 lines for /v1/chat/completions, model test-model: 6 faults\n");
+
+  const lines = chatLines(50).join("\n");
+  const named = fileOf("good.jsonl.zst", zstdCompressSync(lines));
+  const unnamed = fileOf("good", gzipSync(lines));
+  const tokens = ["estimate", "--json", "--sample", "5"];
+  const [plain, zstd, gzip] = await Promise.all([
+    batchd("estimate", "--json", fileOf("good.jsonl", lines)),
+    batchd(...tokens, named),
+    batchd(...tokens, unnamed),
+  ]);
+  expect([zstd.stdout, gzip.stdout]).toEqual([plain.stdout, plain.stdout]);
+
+  const submitted = await new BatchdProcess(["submit", unnamed, "--wait", "--json"], {
+    BATCHD_URL: service.url,
+  }).exited();
+  expect(submitted.code).toBe(0);
+  const [last = ""] = submitted.stdout.trimEnd().split("\n").slice(-1);
+  expect(JSON.parse(last)).toMatchObject({ status: "completed", request_counts: { total: 50 } });
+
+  const cut = fileOf("cut.jsonl.gz", gzipSync(lines).subarray(0, -20));
+  expect(await batchd("validate", cut)).toMatchObject({
+    ...{ code: 1, stderr: expect.stringContaining("The gzip file cannot be unpacked") },
+  });
+  const limits = fileOf("small.yaml", "limits: { max_file_bytes: 4000 }\n");
+  expect(await batchd("validate", named, "--config", limits)).toMatchObject({
+    ...{ code: 4, stdout: expect.stringContaining("file_too_large") },
+  });
 });

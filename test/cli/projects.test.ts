@@ -36,6 +36,8 @@ test("a project is made, limited, listed and deleted with its data, and one of t
   const wrong = await projects("create", "search", "--quota", "gold=1");
   expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining("gold") });
 
+  const misspelled = await projects("delete", "serach", "--yes");
+  expect(misspelled).toMatchObject({ code: 1, stderr: "batchd: No such project: serach\n" });
   const unsure = await projects("delete", "search");
   expect(unsure.stderr).toContain("--yes");
   expect(await projects("delete", "search", "--yes")).toMatchObject({

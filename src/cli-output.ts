@@ -1,0 +1,23 @@
+/** What the commands on this machine print for people, and the codes with which they end. */
+import { printableLines } from "./printable.ts";
+
+export const OK = 0;
+export const FAILED = 1;
+
+/** Writes a line of output. A terminal must not obey what a configuration or a name has in it; a pipe gets it as it is. */
+export const say = (line: string) =>
+  process.stdout.write(`${process.stdout.isTTY ? printableLines(line) : line}\n`);
+
+export const complain = (line: string) => process.stderr.write(`batchd: ${printableLines(line)}\n`);
+
+/** Prints the problems of a configuration; returns the exit code. */
+export function complainAbout(problems: readonly string[]): number {
+  const [first] = problems;
+  if (problems.length === 1) {
+    complain(`the configuration has a problem: ${first}`);
+  } else {
+    complain(`the configuration has ${problems.length} problems:`);
+    for (const problem of problems) process.stderr.write(`  - ${printableLines(problem)}\n`);
+  }
+  return FAILED;
+}

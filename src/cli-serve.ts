@@ -1,0 +1,155 @@
+/**
+ * The command `batchd serve`: starts the server, follows the configuration while it runs, and drains at the first signal.
+ * The address may only be printed once requests are accepted, because scripts wait for that line.
+ */
+import { once } from "node:events";
+import { resolve } from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { complain, complainAbout, FAILED, OK, say } from "./cli-output.ts";
+import { systemClock } from "./clock.ts";
+import { configFile, loadConfig } from "./config/config.ts";
+import { ConfigWatcher } from "./config/config-watcher.ts";
+import type { Overrides } from "./config/overrides.ts";
+import { reloading } from "./config/reload.ts";
+import type { Config } from "./config/schema.ts";
+import { configSecrets } from "./config/secrets.ts";
+import { configWarnings } from "./config/warnings.ts";
+import { Redactor } from "./redactor.ts";
+import { type Runtime, startRuntime } from "./runtime.ts";
+import { createRedactedLog, type Log } from "./telemetry/log.ts";
+import { Metrics } from "./telemetry/metrics.ts";
+import { version } from "./version.ts";
+import type { Role } from "./work.ts";
+
+const INTERRUPTED = 130;
+
+/** Serves until the first signal; resolves to the exit code. */
+export async function serve(flags: Overrides, role: Role): Promise<number> {
+  const watch = await ConfigWatcher.from(configFile(flags));
+  const loaded = loadConfig(flags);
+  if (!loaded.ok) return complainAbout(loaded.problems);
+  const { config } = loaded;
+  if (role !== "all" && config.database_url === undefined) return refuseRole(role);
+  const redactor = new Redactor(configSecrets(config));
+  const redact = (line: string) => redactor.text(line);
+  const log = createRedactedLog(config.log_level, { redact, isForPeople: process.stderr.isTTY });
+  const firstSignal = nextSignal();
+  let nudgeOthers = () => {};
+  process.on("SIGHUP", () => {
+    watch.ask();
+    nudgeOthers();
+  });
+  const metrics = new Metrics();
+  metrics.watchProcess();
+  const started = await startRuntime({
+    ...{ config, role, clock: systemClock, log, metrics },
+    onReloadAsked: () => watch.ask(),
+  });
+  if (!started.ok) {
+    complain(started.problem);
+    return FAILED;
+  }
+  const { runtime } = started;
+  nudgeOthers = () => runtime.nudgeToReload();
+  logStart(log, { url: runtime.url, config, role });
+  collectStartupGarbage();
+  say(`batchd listening on ${runtime.url}`);
+  if (process.stdout.isTTY) greet(runtime.url, config, role);
+  // The start does not wait for the answers: an upstream that is down must not delay it.
+  void warnOfUpstreams(runtime, log);
+  const drain = new AbortController();
+  const apply = (next: Config) => {
+    redactor.add(configSecrets(next));
+    log.level = next.log_level;
+    runtime.reconfigure(next);
+    void warnOfUpstreams(runtime, log);
+  };
+  const reload = reloading({ config, load: () => loadConfig(flags), apply, log, metrics });
+  const watched = watch.run(reload, { clock: systemClock, log, drain: drain.signal });
+  const signal = await firstSignal;
+  drain.abort();
+  await watched;
+  log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
+  return stop(runtime, log);
+}
+
+/** Logs what runs, and prints what may be a mistake in the configuration. */
+function logStart(
+  log: Log,
+  { url, config, role }: { readonly url: string; readonly config: Config; readonly role: Role },
+): void {
+  for (const warning of configWarnings(config, role)) complain(`warning: ${warning}`);
+  log.info(
+    {
+      version,
+      role,
+      url,
+      data_dir: resolve(config.data_dir),
+      storage: storageText(config),
+      upstreams: config.upstreams.map(
+        ({ name, base_url }) => `${name} ${new URL(base_url).origin}`,
+      ),
+      keys: config.auth?.keys.length ?? "none",
+    },
+    "server.started",
+  );
+}
+
+async function warnOfUpstreams(runtime: Runtime, log: Log): Promise<void> {
+  const warnings = await runtime.checkUpstreams();
+  for (const warning of warnings) log.warn({ warning }, "config.warning");
+  if (process.stdout.isTTY) say(upstreamState(warnings));
+}
+
+function refuseRole(role: Role): number {
+  complain(
+    `--role ${role} needs a database that several processes can share: set database_url to a PostgreSQL, or let one process do everything on SQLite (--role all)`,
+  );
+  return FAILED;
+}
+
+/** Says in a terminal what runs, for the person who has started it. */
+function greet(url: string, config: Config, role: Role): void {
+  const { data_dir: dir, database_url: database, storage, upstreams } = config;
+  const files = storage.type === "s3" ? storageText(config) : resolve(dir);
+  const named = upstreams.map(({ name, base_url }) => `${name} (${new URL(base_url).origin})`);
+  if (role !== "worker") say(`  page       ${url}/`);
+  say(`  data       ${files}${database === undefined ? "" : ", facts in PostgreSQL"}`);
+  say(`  upstreams  ${named.join(", ") || "none: --upstream http://localhost:8000/v1 names one"}`);
+  say("  stop with Ctrl-C");
+}
+
+/** Each warning is a line of the log. */
+const upstreamState = (warnings: readonly string[]): string =>
+  warnings.length === 0 ? "  the upstreams answer" : "  some upstreams do not answer: see above";
+
+const storageText = ({ storage: { type, bucket, prefix } }: Config) =>
+  type === "s3" ? `s3://${bucket}/${prefix}` : type;
+
+/**
+ * Collects the 20 MB of garbage that the start leaves, which V8 would keep until it is busy. A collection blocks the
+ * process for some 100 ms. No client waits yet, because the address is not printed before.
+ */
+function collectStartupGarbage(): void {
+  // A script that runs everywhere cannot have a flag for Node.js in its first line.
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as NodeJS.GCFunction;
+  collect({ type: "major", execution: "sync", flavor: "last-resort" });
+}
+
+/** Closes the runtime, or ends at once at the second signal. */
+function stop(runtime: Runtime, log: Log): Promise<number> {
+  const secondSignal = nextSignal().then(() => INTERRUPTED);
+  const closed = runtime.close().then(() => {
+    log.info("server.stopped");
+    return OK;
+  });
+  return Promise.race([closed, secondSignal]);
+}
+
+/** Resolves to the next signal. The second one, during the grace period, ends the process at once. */
+function nextSignal(): Promise<string> {
+  const signals = ["SIGTERM", "SIGINT"] as const;
+  return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
+}

@@ -1,0 +1,70 @@
+/** The commands on deliveries, which only batchd has. */
+import { sleep } from "../clock.ts";
+import type { DeliveryFormat, DeliveryObject } from "../contract/delivery.ts";
+import { EXIT } from "./exit-codes.ts";
+import { CommandFailure } from "./failure.ts";
+import type { Session } from "./session.ts";
+import { note, printable, say, sayJson, sayTable } from "./terminal.ts";
+import { date } from "./words.ts";
+
+export interface DeliverFlags {
+  readonly path?: string;
+  readonly format?: DeliveryFormat;
+  readonly wait?: boolean;
+  readonly json?: boolean;
+}
+
+const ASK_EVERY_MS = 1_000;
+const WHAT = "deliveries";
+
+export async function deliver(
+  id: string,
+  { location, path, format, wait, json }: DeliverFlags & { readonly location: string },
+  { server, clock, signal }: Session,
+): Promise<number> {
+  const body = { location, ...(path !== undefined && { path }), ...(format && { format }) };
+  let delivery = await server.extension(WHAT, id, (batch) =>
+    server.openai.post<DeliveryObject>(`${batch}/deliveries`, { body }),
+  );
+  while (wait && !hasEnded(delivery) && !signal.aborted) {
+    await sleep(clock, ASK_EVERY_MS, signal);
+    if (signal.aborted) break;
+    delivery = await server.extension(WHAT, id, (batch) =>
+      server.openai.get<DeliveryObject>(`${batch}/deliveries/${delivery.id}`),
+    );
+  }
+  if (wait && !hasEnded(delivery)) {
+    note(`\n${printable(delivery.id)} goes on. To see it: batchd deliveries ${printable(id)}`);
+    return EXIT.interrupted;
+  }
+  if (json) sayJson(delivery);
+  else say(sentenceOf(delivery));
+  if (delivery.status === "failed") {
+    throw new CommandFailure(delivery.error?.message ?? "the results were not delivered");
+  }
+  return EXIT.done;
+}
+
+const hasEnded = ({ status }: DeliveryObject) => status === "delivered" || status === "failed";
+
+const sentenceOf = ({ id, status, address }: DeliveryObject): string =>
+  printable(address === null ? `${id} is ${status}` : `${id} is at ${address}`);
+
+export async function listDeliveries(
+  id: string,
+  { json }: { readonly json?: boolean },
+  { server }: Session,
+): Promise<number> {
+  const { data } = await server.extension(WHAT, id, (batch) =>
+    server.openai.get<{ data: DeliveryObject[] }>(`${batch}/deliveries?limit=100`),
+  );
+  if (json) for (const each of data) sayJson(each);
+  else if (data.length === 0) note("No deliveries. batchd deliver BATCH LOCATION makes one.");
+  else sayTable(["ID", "TO", "STATUS", "CREATED", "ADDRESS"], data.map(rowOf));
+  return EXIT.done;
+}
+
+const rowOf = (delivery: DeliveryObject): string[] => [
+  ...[delivery.id, delivery.location ?? `s3://${delivery.s3?.bucket}`, delivery.status],
+  ...[date(delivery.created_at), delivery.address ?? delivery.error?.message ?? "-"],
+];

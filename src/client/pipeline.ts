@@ -1,0 +1,216 @@
+/**
+ * `batchd pipeline run`: creates a chain of batches and follows it. The server alone keeps the state, so a run may be killed
+ * at any moment, and go on at another machine.
+ *
+ * Each step has a key: a digest of the data and of all steps up to it. The metadata of its batch have the key, and a run looks
+ * for that batch before it creates one. The creation has the key as its `Idempotency-Key`, so a request whose answer was lost makes
+ * no second batch. A changed step has another key: it and those behind it run anew, and those before it are kept.
+ */
+import { createHash, randomUUID } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { APIError } from "openai";
+import { isFinal } from "../batch/status.ts";
+import { type Pipeline, type PipelineStep, parsePipeline } from "../config/pipeline.ts";
+import { EXIT, exitCodeOf } from "./exit-codes.ts";
+import { CommandFailure } from "./failure.ts";
+import { type InputFile, openInput } from "./input.ts";
+import { assertWritable } from "./output.ts";
+import { firstInput } from "./pipeline-input.ts";
+import { writeBoth, writeResults } from "./results.ts";
+import type { Session } from "./session.ts";
+import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
+import { note, printable, say, sayJson } from "./terminal.ts";
+import { uploadFile } from "./upload.ts";
+import { watch } from "./wait.ts";
+
+export interface PipelineFlags {
+  readonly fromStep?: number;
+  readonly output?: string;
+  readonly json?: boolean;
+}
+
+/** The metadata of the batches of a pipeline. */
+const KEY = "pipeline_key";
+
+interface KeyedStep {
+  readonly step: PipelineStep;
+  readonly number: number;
+  readonly key: string;
+}
+
+export async function runPipeline(
+  file: string,
+  data: string,
+  { flags, session }: { readonly flags: PipelineFlags; readonly session: Session },
+): Promise<number> {
+  await assertWritable(flags.output);
+  const pipeline = await readPipeline(file);
+  const from = flags.fromStep ?? Number.POSITIVE_INFINITY;
+  if (flags.fromStep !== undefined && from > pipeline.steps.length) {
+    throw new CommandFailure(`${file} has ${pipeline.steps.length} steps, so none is ${from}`);
+  }
+  await using rows = await openInput(data, session.signal);
+  const steps = keyedSteps(pipeline, await digestOf(rows));
+  const chain: { readonly keyed: KeyedStep; readonly batch: ShownBatch }[] = [];
+  for (const keyed of steps) {
+    const source = chain.at(-1)?.batch.id ?? null;
+    const known = keyed.number < from ? await findBatch(keyed, source, session) : null;
+    const batch = known ?? (await createBatch({ keyed, pipeline, source, rows, from }, session));
+    if (!flags.json) {
+      const verb = known === null ? "created" : "goes on";
+      note(`${titleOf(keyed, steps)}: ${printable(batch.id)} ${verb}`);
+    }
+    chain.push({ keyed, batch });
+  }
+  return await followChain(chain, { flags, session });
+}
+
+const titleOf = ({ number, step }: KeyedStep, { length }: { readonly length: number }) =>
+  printable(`step ${number} of ${length}, ${step.name}`);
+
+async function readPipeline(file: string): Promise<Pipeline> {
+  const text = await readFile(file, "utf8").catch((cause: Error) => {
+    throw new CommandFailure(`cannot read ${file}: ${cause.message}`, { cause });
+  });
+  const parsed = parsePipeline(text);
+  if (!("problems" in parsed)) return parsed;
+  throw new CommandFailure(`${file} is no pipeline: ${parsed.problems.join("; ")}`);
+}
+
+async function digestOf({ path }: InputFile): Promise<string> {
+  const hash = createHash("sha256");
+  for await (const piece of createReadStream(path)) hash.update(piece as Buffer);
+  return hash.digest("hex");
+}
+
+/** Names what a step does and what it begins with, so that equal runs have equal keys. */
+function keyedSteps({ name, steps }: Pipeline, digest: string): readonly KeyedStep[] {
+  let before = `${name} ${digest}`;
+  return steps.map((step, i) => {
+    before = createHash("sha256")
+      .update(`${before}\n${JSON.stringify(step)}`)
+      .digest("hex");
+    return { step, number: i + 1, key: before.slice(0, 40) };
+  });
+}
+
+/** Finds the newest batch of a step that was made of this source. */
+async function findBatch(
+  { key }: KeyedStep,
+  source: string | null,
+  { server, signal }: Session,
+): Promise<ShownBatch | null> {
+  const query = { [`metadata[${KEY}]`]: key, limit: 100 };
+  const { data } = await server.openai.get<{ data: ShownBatch[] }>("/batches", { query, signal });
+  const isSame = ({ x_batchd: more }: ShownBatch) => (more?.from?.batch ?? null) === source;
+  return data.find((batch) => batch.metadata?.[KEY] === key && isSame(batch)) ?? null;
+}
+
+interface Creation {
+  readonly keyed: KeyedStep;
+  readonly pipeline: Pipeline;
+  /** The batch of the step before; null for the first step. */
+  readonly source: string | null;
+  readonly rows: InputFile;
+  readonly from: number;
+}
+
+async function createBatch(creation: Creation, session: Session): Promise<ShownBatch> {
+  const { keyed, pipeline, source, rows, from } = creation;
+  const { step, number, key } = keyed;
+  const origin =
+    source === null
+      ? { input_file_id: await uploadedData(rows, step, session) }
+      : { source: { batch: source, lines: step.lines, template: step.template } };
+  const body = {
+    ...("input_file_id" in origin && { input_file_id: origin.input_file_id }),
+    endpoint: step.endpoint,
+    completion_window: step.window,
+    metadata: { pipeline: pipeline.name, step: `${number} ${step.name}`, [KEY]: key },
+    x_batchd: {
+      default_model: step.default_model,
+      dedupe: step.dedupe,
+      priority: step.priority,
+      ...("source" in origin && { from: origin.source }),
+    },
+  };
+  // A step that is to be done again needs another batch than the one with this key.
+  if (number === from) return postBatch(body, randomUUID(), session);
+  try {
+    const batch = await postBatch(body, `pipeline-${key}-${source ?? "data"}`, session);
+    // The answer of a batch that was deleted since is still there.
+    return await session.server.batch(batch.id);
+  } catch (error) {
+    if (!isAnsweredBefore(error)) throw error;
+    return (
+      (await findBatch(keyed, source, session)) ?? (await postBatch(body, randomUUID(), session))
+    );
+  }
+}
+
+/** Whether an earlier run has made the batch: of another upload of the data, or it was deleted since. */
+const isAnsweredBefore = (error: unknown): boolean =>
+  error instanceof APIError && (error.code === "idempotency_key_reused" || error.status === 404);
+
+async function postBatch(
+  body: object,
+  idempotencyKey: string,
+  { server, signal }: Session,
+): Promise<ShownBatch> {
+  const headers = { "idempotency-key": idempotencyKey };
+  const batch = await server.openai
+    .post<ShownBatch>("/batches", { body, headers, signal })
+    .catch((error: unknown) => {
+      const isUnknown = error instanceof APIError && error.param?.startsWith("x_batchd") === true;
+      throw isUnknown && error.status === 400 ? server.lacks("pipeline run", error) : error;
+    });
+  if (!isOfBatchd(batch)) throw server.lacks("pipeline run");
+  return batch;
+}
+
+async function uploadedData(
+  rows: InputFile,
+  step: PipelineStep,
+  { server, signal }: Session,
+): Promise<string> {
+  await using input = await firstInput(rows, step);
+  return (await uploadFile(server, input, { purpose: "batch", signal })).id;
+}
+
+/** Follows each step to its end. A step that fails ends those behind it at the server, with faults that say so. */
+async function followChain(
+  chain: readonly { readonly keyed: KeyedStep; readonly batch: ShownBatch }[],
+  { flags, session }: { readonly flags: PipelineFlags; readonly session: Session },
+): Promise<number> {
+  let code: number = EXIT.done;
+  let last: ShownBatch | null = null;
+  for (const { keyed, batch } of chain) {
+    if (!flags.json) note(titleOf(keyed, chain));
+    last = isFinal(batch.status) ? batch : await watch(batch.id, session, flags.json === true);
+    if (last === null) return EXIT.interrupted;
+    if (flags.json && isFinal(batch.status)) sayJson(last);
+    const ended = exitCodeOf(last);
+    if (ended === EXIT.someLinesFailed) code = ended;
+    else if (ended !== EXIT.done) {
+      note(
+        `${titleOf(keyed, chain)} has not completed. To do it again: --from-step ${keyed.number}`,
+      );
+      return ended;
+    }
+  }
+  if (last !== null) await deliver(last, flags, session);
+  return code;
+}
+
+/** Writes the answers of the last step, or says which batch has them. */
+async function deliver(batch: ShownBatch, { output, json }: PipelineFlags, session: Session) {
+  if (output === undefined) {
+    if (!json) say(printable(batch.id));
+    return;
+  }
+  const { server, ...writing } = session;
+  await writeBoth(output, Boolean(batch.error_file_id), (kind, to) =>
+    writeResults(server, batch, { ...writing, format: "jsonl", kind, to }),
+  );
+}

@@ -1,0 +1,157 @@
+/** `batchd pipeline run`, and every command of docs/pipelines.md. */
+import { spawn } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { COMPILE_CACHE, MAIN } from "../support/process.ts";
+import { startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const PAGE = readFileSync(new URL("../../docs/pipelines.md", import.meta.url), "utf8");
+const EXAMPLES = fileURLToPath(new URL("../../examples/pipelines", import.meta.url));
+const ROWS = 12;
+const DIFFERENT = 11;
+
+let folder: string;
+let upstream: TestUpstream;
+let service: TestService;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "batchd-pipeline-"));
+  cpSync(EXAMPLES, join(folder, "examples/pipelines"), { recursive: true });
+  upstream = await startUpstream();
+  service = await startTestService({ upstreamUrl: upstream.url });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function start(args: readonly string[]) {
+  const env = { ...process.env, BATCHD_URL: service.url, NODE_COMPILE_CACHE: COMPILE_CACHE };
+  const child = spawn(process.execPath, [MAIN, ...args], { cwd: folder, env });
+  const said = { stdout: "", stderr: "" };
+  for (const name of ["stdout", "stderr"] as const) {
+    child[name].setEncoding("utf8").on("data", (text: string) => {
+      said[name] += text;
+    });
+  }
+  const ended = new Promise<Ended>((resolve) =>
+    child.on("close", (code) => resolve({ code, ...said })),
+  );
+  return { child, ended };
+}
+
+const batchd = (...args: readonly string[]) => start(args).ended;
+const batches = async () => (await service.openai.batches.list({ limit: 100 })).data;
+const read = (name: string) => readFileSync(join(folder, name), "utf8");
+
+test("the commands of the page run three steps, find them again, and do the last one anew", async () => {
+  const commands = [...PAGE.matchAll(/```bash\n([\s\S]*?)```/g)].flatMap(([, block = ""]) =>
+    block.trim().split("\n"),
+  );
+  expect(commands).toHaveLength(3);
+  const results: Ended[] = [];
+  for (const command of commands) {
+    results.push(await batchd(...command.split(" ").slice(1)));
+    expect(results.at(-1)).toMatchObject({ code: 0 });
+  }
+  // Two rows of the data ask the same.
+  expect(upstream.total).toBe(DIFFERENT + 3 * ROWS);
+  expect(await batches()).toHaveLength(4);
+  const [first, second] = results;
+  expect(first?.stderr).toContain("step 3 of 3, rewrite");
+  const json = (second?.stdout ?? "").trim().split("\n");
+  expect(json.map((line) => JSON.parse(line).metadata.step)).toEqual([
+    ...["1 translate", "2 judge", "3 rewrite"],
+  ]);
+  const ids = (text: string) => [...text.matchAll(/"custom_id":"([^"]+)"/g)].map(([, id]) => id);
+  const rows = ids(read("rewritten.jsonl"));
+  expect(rows).toEqual(
+    read("examples/pipelines/phrases.jsonl")
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line).id),
+  );
+  expect(ids(read("again.jsonl"))).toEqual(rows);
+});
+
+test("a run that is killed goes on without a second batch, and a changed step runs anew", async () => {
+  const steps = (last: string) =>
+    `name: kill\nsteps:\n  - name: ask\n  - name: check\n    template: {model: m, messages: [{role: user, content: "${last} {{output.choices.0.message.content}}"}]}\n`;
+  writeFileSync(join(folder, "steps.yaml"), steps("one"));
+  const line = (id: string) =>
+    `{"custom_id":"${id}","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":"${id}"}]}}\n`;
+  writeFileSync(join(folder, "lines.jsonl"), line("a") + line("b"));
+  const before = (await batches()).length;
+  const sent = upstream.total;
+  upstream.hold();
+  const { child, ended } = start(["pipeline", "run", "steps.yaml", "lines.jsonl"]);
+  await upstream.reached(sent + 2);
+  await expect.poll(async () => (await batches()).length, { timeout: 60_000 }).toBe(before + 2);
+  child.kill("SIGKILL");
+  await ended;
+  upstream.release();
+  const again = await batchd("pipeline", "run", "steps.yaml", "lines.jsonl");
+  expect(again).toMatchObject({ code: 0, stderr: expect.stringContaining("goes on") });
+  expect([(await batches()).length, upstream.total]).toEqual([before + 2, sent + 4]);
+  writeFileSync(join(folder, "steps.yaml"), steps("two"));
+  expect(await batchd("pipeline", "run", "steps.yaml", "lines.jsonl")).toMatchObject({ code: 0 });
+  expect([(await batches()).length, upstream.total]).toEqual([before + 3, sent + 6]);
+});
+
+test("faults of the file and of the data are told before anything is sent, and a failed step ends the run", async () => {
+  const before = (await batches()).length;
+  const run = async (steps: string, data: string) => {
+    writeFileSync(join(folder, "bad.yaml"), steps);
+    writeFileSync(join(folder, "bad.jsonl"), data);
+    return batchd("pipeline", "run", "bad.yaml", "bad.jsonl");
+  };
+  const one = "name: bad\nsteps: [{name: a, template: {model: m, x: '{{input.text}}'}}";
+  expect(await run("name: bad\nsteps: [{name: a}, {name: b, more: 1}]", "{}\n")).toMatchObject({
+    ...{
+      code: 1,
+      stderr: expect.stringMatching(
+        /more[\s\S]*only the first step needs none|needs none[\s\S]*more|more/,
+      ),
+    },
+  });
+  expect(await run(`${one}, {name: b, template: {a: '{{foo}}'}}]`, "{}\n")).toMatchObject({
+    ...{ code: 1, stderr: expect.stringContaining("unknown placeholder '{{foo}}'") },
+  });
+  const bomb = [..."bcdefghij"].map(
+    (name, i) => `${name}: &${name} [${Array(9).fill(`*${"abcdefghij"[i]}`)}]`,
+  );
+  expect(await run(["a: &a [x]", ...bomb].join("\n"), "{}\n")).toMatchObject({
+    ...{ code: 1, stderr: expect.stringContaining("is no pipeline: Excessive alias count") },
+  });
+  expect(
+    await run(
+      `name: bad\nsteps: [{name: a, template: {model: m, x: "${"{{input.text}}".repeat(1_000)}"}}]`,
+      `{"text":"${"x".repeat(1_000_000)}"}\n`,
+    ),
+  ).toMatchObject({
+    ...{
+      code: 1,
+      stderr: expect.stringContaining("line 1 of the data would become a line with more than"),
+    },
+  });
+  expect(await run(`${one}]`, '{"text":"a"}\n{"txt":"b"}\n')).toMatchObject({
+    ...{ code: 1, stderr: expect.stringContaining("line 2 of the data has no 'input.text'") },
+  });
+  expect((await batches()).length).toBe(before);
+  const failing = await run(
+    "name: bad\nsteps: [{name: a, template: {model: m, messages: [{role: user, content: '{{input.text}}'}]}}, {name: b, template: {model: m, x: '{{output.none}}'}}]",
+    '{"text":"a"}\n',
+  );
+  expect(failing).toMatchObject({ code: 4, stderr: expect.stringContaining("--from-step 2") });
+  expect(failing.stderr).toContain("has no 'output.none'");
+});

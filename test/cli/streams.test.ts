@@ -1,0 +1,197 @@
+/** What becomes of output that is read slowly, not to its end, or not at all; and of commands that are interrupted. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import OpenAI from "openai";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { killAtTestEnd } from "../support/leftovers.ts";
+import { listening } from "../support/listening.ts";
+import { paste, putCommand } from "../support/paste.ts";
+import { BatchdProcess, COMPILE_CACHE, MAIN } from "../support/process.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { mountSmallDisk } from "../support/small-disk.ts";
+import { TerminalSession } from "../support/terminal.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { named } from "../support/waits.ts";
+
+let folder: string;
+let upstream: TestUpstream;
+let service: TestService;
+let env: Record<string, string>;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "batchd-streams-"));
+  upstream = await startUpstream();
+  service = await startTestService({ upstreamUrl: upstream.url });
+  env = { ...putCommand(folder), BATCHD_URL: service.url };
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function fileOf(name: string, lines: readonly string[]): string {
+  const path = join(folder, name);
+  writeFileSync(path, `${lines.join("\n")}\n`);
+  return path;
+}
+
+const shell = (script: string) => paste(script, { env, folder });
+const start = (args: readonly string[]) => new BatchdProcess(args, { BATCHD_URL: service.url });
+
+/** Starts a command whose streams the test reads, or does not. */
+function open(args: readonly string[], more: Record<string, string> = {}) {
+  const given = { ...process.env, NODE_COMPILE_CACHE: COMPILE_CACHE, ...env, ...more };
+  const child = spawn(process.execPath, [MAIN, ...args], { env: given });
+  killAtTestEnd(child);
+  return child;
+}
+
+const codeOf = async (child: ChildProcess) => (await once(child, "exit"))[0] as number | null;
+
+test("output that a full disk does not take is a failure of every command, and is said", async () => {
+  const { id } = await service.run(chatLines(1));
+  const input = fileOf("full.jsonl", chatLines(1));
+  const run = `run ${input} -o - --data-dir ${folder}/run --upstream ${upstream.url}`;
+  const commands = ["--help", "openapi", `validate ${input}`, "list --json", `results ${id}`, run];
+  const ended = await Promise.all(
+    commands.map((command) => shell(`batchd ${command} > /dev/full && echo "exit 0"`)),
+  );
+  for (const [i, { code, output }] of ended.entries()) {
+    expect(output, commands[i]).toContain(
+      "batchd: cannot write to standard output: ENOSPC: no space left on device",
+    );
+    expect(output).not.toMatch(/^ {4}at /m);
+    expect({ command: commands[i], code }).toEqual({ command: commands[i], code: 1 });
+  }
+  expect(existsSync(join(folder, "run"))).toBe(true);
+  expect(await shell(`batchd results ${id} -o /dev/full`)).toMatchObject({ code: 1 });
+});
+
+test("a disk that takes a part of the output is a full disk", async () => {
+  const path = join(folder, "small-disk");
+  using disk = mountSmallDisk(path, 64 * 1024);
+  // A mount needs root, and Linux.
+  if (disk === null) return;
+  const { code, output } = await shell(`batchd openapi > ${path}/openapi.yaml`);
+  expect(output).toContain("cannot write to standard output: ENOSPC");
+  expect(code).toBe(1);
+});
+
+test("a reader that leaves ends the command without a word, and the batch goes on", async () => {
+  const { id } = await service.submit([chatLine("held", "[[hang]]")]);
+  const script = ["openapi", "list --limit 9999 --json", `show ${id}`, "--help"].map(
+    (command) => `batchd ${command} | head -1 > /dev/null; echo "\${PIPESTATUS[@]}"`,
+  );
+  const { output } = await shell(script.join("\n"));
+  expect(output).toBe("0 0\n".repeat(script.length));
+
+  const watching = open(["watch", id, "--json"]);
+  await once(watching.stdout, "data");
+  watching.stdout.destroy();
+  await service.openai.post(`/batches/${id}/pause`);
+  const [said, code] = await Promise.all([text(watching.stderr), codeOf(watching)]);
+  expect(said).toContain(`${id} goes on. To watch it again: batchd watch ${id}`);
+  expect(code).toBe(130);
+  await service.openai.batches.cancel(id);
+});
+
+test("a log that is not read holds up neither the server nor its end", async () => {
+  const config = fileOf("log.yaml", ["log_level: debug"]);
+  const more = ["--port", "0", "--data-dir", join(folder, "unread"), "--upstream", upstream.url];
+  const server = open(["serve", "--config", config, ...more]);
+  server.stderr.pause();
+  const url = /http:\S+/.exec(String(await once(server.stdout, "data")))?.[0];
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none" });
+  const file = await openai.files.create({
+    file: new File([chatLines(2_000).join("\n")], "input.jsonl"),
+    purpose: "batch",
+  });
+  const endpoint = "/v1/chat/completions";
+  const asked = { input_file_id: file.id, endpoint, completion_window: "24h" } as const;
+  const runBatch = async () => {
+    const { id } = await openai.batches.create(asked);
+    const status = async () => (await openai.batches.retrieve(id)).status;
+    await expect.poll(status, { timeout: 100_000, interval: 200 }).toBe("completed");
+  };
+  await runBatch();
+
+  let log = "";
+  const dropped = new Promise<void>((resolve) => {
+    server.stderr.on("data", (piece: Buffer) => {
+      log += piece.toString();
+      if (log.includes('"event":"log.lines_dropped"')) resolve();
+    });
+  });
+  server.stderr.resume();
+  await named(() => `log.lines_dropped in ${log.slice(-2_000)}`, dropped);
+  for (const line of log.trimEnd().split("\n")) JSON.parse(line);
+  expect(log.length).toBeLessThan(1_000_000);
+
+  server.stderr.pause();
+  await runBatch();
+  server.kill("SIGTERM");
+  expect(await codeOf(server)).toBe(0);
+});
+
+test("Ctrl-C ends a command that waits for an answer", async () => {
+  const asked = Promise.withResolvers<void>();
+  const silent = createServer(() => asked.resolve());
+  const url = `http://127.0.0.1:${await listening(silent)}`;
+  await using listing = new BatchdProcess(["list"], { BATCHD_URL: url });
+  await asked.promise;
+  listing.signal("SIGINT");
+  expect(await listing.exited()).toMatchObject({ code: 130, stderr: "batchd: interrupted\n" });
+});
+
+test("Ctrl-C leaves nothing of a standard input that has not ended", async () => {
+  const kept = join(folder, "kept");
+  mkdirSync(kept);
+  const reading = open(["validate", "-"], { TMPDIR: kept });
+  reading.stdin.write(`${chatLine("a", "Hi")}\n`);
+  await expect.poll(() => readdirSync(kept).filter((name) => /stdin/.test(name))).toHaveLength(1);
+  reading.kill("SIGINT");
+  const [said, code] = await Promise.all([text(reading.stderr), codeOf(reading)]);
+  expect([said, code]).toEqual(["batchd: interrupted\n", 130]);
+  expect(readdirSync(kept)).toEqual([]);
+});
+
+test("a question that is answered by Ctrl-C or Ctrl-D deletes nothing", async () => {
+  const { id } = await service.run(chatLines(1));
+  for (const [key, code] of [
+    ["\u0003", 130],
+    ["\u0004", 1],
+  ] as const) {
+    const asking = new TerminalSession(["delete", id], { BATCHD_URL: service.url });
+    await asking.shows(/\[y\/N\]/);
+    asking.type(key);
+    expect(await asking.exitCode).toBe(code);
+    expect(asking.screen).toContain("nothing was deleted");
+  }
+  expect((await service.openai.batches.retrieve(id)).status).toBe("completed");
+});
+
+test("an empty standard input, and an output that is closed, end in words", async () => {
+  const empty = await start(["submit", "-"]).exited();
+  expect(empty).toMatchObject({ code: 1, stdout: "" });
+  expect(empty.stderr).toMatch(/^batchd: the first line of - names no endpoint/);
+  const closed = await shell("batchd list >&- 2>&-; echo done");
+  expect(closed).toEqual({ code: 0, output: "done\n" });
+});
+
+test("a pipeline takes its rows from standard input", async () => {
+  const step = ["name: only", "endpoint: /v1/chat/completions", "template:", "  model: m"];
+  const steps = fileOf("steps.yaml", [
+    ...["name: piped", "steps:", "  -"].slice(0, 2),
+    ...step.map((line, i) => `${i === 0 ? "  - " : "    "}${line}`),
+    '      messages: [{ role: user, content: "Say {{input.word}}" }]',
+  ]);
+  const rows = `printf '{"word":"one"}\\n{"word":"two"}\\n'`;
+  const { code, output } = await shell(`${rows} | batchd pipeline run ${steps} - -o answers.jsonl`);
+  expect(output).toContain("2 of 2 lines");
+  expect(code).toBe(0);
+});
