@@ -45,13 +45,6 @@ export class Api {
     return { ok: false, status: response.status, message: (json as ErrorEnvelope).error.message };
   }
 
-  /** Reads the metrics of this server. */
-  async metrics(): Promise<string> {
-    const incoming = new IncomingMessage(new Socket());
-    const env = { incoming, outgoing: new ServerResponse(incoming) };
-    return (await this.#app.fetch(new Request(`${ORIGIN}/metrics`), env)).text();
-  }
-
   /** Passes a request of the browser on, with its body and its connection, and returns the answer. */
   pass(c: AppContext, path: string, caller: Caller): Response | Promise<Response> {
     const { method, raw } = c.req;

@@ -87,9 +87,13 @@ function downloadLinks(root: string, batch: BatchObject): Html[] {
   const { id, request_counts: counts, output_file_id: output, error_file_id: errors } = batch;
   const running = `${root}web/v1/batches/${id}`;
   const links: Html[] = [];
-  if (output != null)
-    links.push(download(`${root}web/v1/files/${output}/content`, "Answers", `${id}-output.jsonl`));
-  else if (counts.completed > 0 && !hasEnded(batch))
+  if (output != null) {
+    const path = `${root}web/v1/files/${output}/content`;
+    links.push(download(path, "Answers", `${id}-output.jsonl`));
+    links.push(download(`${path}?format=csv`, "as CSV", `${id}-output.csv`));
+    links.push(download(`${path}?format=parquet`, "as Parquet", `${id}-output.parquet`));
+  }
+  if (output == null && counts.completed > 0 && !hasEnded(batch))
     links.push(download(`${running}/output`, "Answers so far", `${id}-output-so-far.jsonl`));
   if (errors != null)
     links.push(download(`${root}web/v1/files/${errors}/content`, "Errors", `${id}-errors.jsonl`));

@@ -35,8 +35,8 @@ export function failuresPart({
 <div class="row"><h2 id="failures-title">Failures</h2><button type="button" id="show-examples" class="quiet">Show examples</button></div>
 <div id="examples" class="kept" role="status"></div>
 <div class="scroll" tabindex="0" role="region" aria-label="Failures by kind"><table>
-<thead><tr><th scope="col">Code</th><th scope="col" class="number">Status</th><th scope="col" class="number">Lines</th><th scope="col" class="number">Of all failures</th></tr></thead>
-<tbody>${failures.map(({ code, status_code: status, lines }) => html`<tr><th scope="row">${code === null && status === null ? "others" : html`<code>${code === null ? "no code" : untrusted(code, 64)}</code>`}</th><td class="number">${status ?? "–"}</td><td class="number">${formatCount(lines)}</td><td class="number">${formatPercent(lines, counts.failed)}</td></tr>`)}</tbody>
+<thead><tr><th scope="col">Code</th><th scope="col" class="number">Status</th><th scope="col" class="number">Lines</th><th scope="col" class="number middle">Of all failures</th></tr></thead>
+<tbody>${failures.map(({ code, status_code: status, lines }) => html`<tr><th scope="row">${code === null && status === null ? "others" : html`<code>${code === null ? "no code" : untrusted(code, 64)}</code>`}</th><td class="number">${status ?? "–"}</td><td class="number">${formatCount(lines)}</td><td class="number middle">${formatPercent(lines, counts.failed)}</td></tr>`)}</tbody>
 </table></div>
 </section>`,
   };

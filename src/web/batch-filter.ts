@@ -14,7 +14,7 @@ const AGES: readonly (readonly [name: string, label: string, seconds: number])[]
 /** Returns the filters as parameters of the API. */
 export function filterOf({ query, nowMs }: Asked): Record<string, string> {
   const filter: Record<string, string> = {};
-  for (const name of ["status", "endpoint", "model"]) {
+  for (const name of ["status", "endpoint", "model", "search"]) {
     const value = query.get(name)?.trim();
     if (value !== undefined && value !== "") filter[name] = value;
   }
@@ -30,6 +30,7 @@ type Option = readonly [value: string, label: string];
 export function filterForm({ query }: Asked): Html {
   const of = (name: string) => query.get(name) ?? "";
   return html`<form method="get" class="filters" role="search" aria-label="Filter batches">
+<label>Search <input type="search" name="search" value="${of("search")}" placeholder="id or name" maxlength="512" autocomplete="off" spellcheck="false"></label>
 ${choice(
   "status",
   "Status",

@@ -1,6 +1,9 @@
 /** The page of one batch. */
-import type { BatchObject, PauseReason } from "../contract/batch.ts";
+import type { BatchObject } from "../contract/batch.ts";
+import type { PauseReason } from "../contract/batch-extension.ts";
+import type { BatchProgressObject } from "../contract/progress.ts";
 import { batchActions } from "./batch-actions.ts";
+import { chartsPart } from "./batch-charts.ts";
 import { failuresPart, faultsPart } from "./batch-failures.ts";
 import { linesPart } from "./batch-lines.ts";
 import { timelinePart } from "./batch-timeline.ts";
@@ -14,16 +17,22 @@ import { hasEnded, statusPill, WAITING_TEXTS } from "./status.ts";
 export const batchPage: Page = {
   path: "/batches/:id",
   pollMs: 1_000,
-  scripts: ["lines.js"],
+  scripts: ["uplot.js", "charts.js", "lines.js"],
+  styles: ["uplot.css"],
   async view(asked) {
-    const answer = await readFor<BatchObject>(asked, `/v1/batches/${encodeURIComponent(asked.id)}`);
+    const path = `/v1/batches/${encodeURIComponent(asked.id)}`;
+    const [answer, progress] = await Promise.all([
+      readFor<BatchObject>(asked, path),
+      readFor<BatchProgressObject>(asked, `${path}/progress`),
+    ]);
     if (!answer.ok) return answer;
+    if (!progress.ok) return progress;
     const batch = answer.value;
     const parts = [
       heading(asked, batch),
       noticePart(batch),
       progressPart(batch),
-      ...[faultsPart(batch), failuresPart(batch)],
+      ...[faultsPart(batch), failuresPart(batch), chartsPart(progress.value)],
       factsPart(asked, batch),
       linesPart(batch),
       timelinePart(batch),

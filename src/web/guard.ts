@@ -4,7 +4,9 @@ import type { Caller } from "../api/access.ts";
 import type { AppContext } from "../http/context.ts";
 import type { Sessions } from "./sessions.ts";
 
-export const COOKIE_NAME = "batchd_session";
+const COOKIE_NAME = "batchd_session";
+/** The prefix keeps pages of sibling domains from setting the cookie. Browsers take it with TLS only. */
+const SECURE_COOKIE_NAME = `__Host-${COOKIE_NAME}`;
 const TOKEN_HEADER = "x-batchd-token";
 
 /** A person at a page. */
@@ -16,7 +18,10 @@ export interface Visit {
   readonly token: string;
 }
 
-const cookieOf = (c: AppContext): string | undefined => getCookie(c, COOKIE_NAME);
+export const cookieNameFor = (c: AppContext): string =>
+  isSecure(c) ? SECURE_COOKIE_NAME : COOKIE_NAME;
+
+const cookieOf = (c: AppContext): string | undefined => getCookie(c, cookieNameFor(c));
 
 /** Returns null when the person must sign in. */
 export async function visitOf(c: AppContext, sessions: Sessions): Promise<Visit | null> {

@@ -5,11 +5,14 @@
  * the last of them. All polls together read at most fifty pages a second, and a project a quarter of them: with more
  * different pages open, each is read less often. A project also has at most a quarter of the streams, so that one key cannot
  * take those of all others. Only elements that have changed are sent. A session that ends also ends its events.
+ *
+ * A browser that never reads must not keep its place. The kernel takes so much for it that no write may ever wait, so every stream
+ * ends after a while, and a page that is still open connects again. A stream whose writes do wait is cut by the limit on silence of
+ * the server.
  */
 import type { ServerResponse } from "node:http";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import { type Clock, sleep } from "../clock.ts";
-import { allowSilence } from "../http/connection.ts";
 import type { AppContext } from "../http/context.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Answer } from "./api.ts";
@@ -24,6 +27,7 @@ const HEARTBEAT_MS = 20_000;
 /** What a slow reader may leave unread. Its page connects again and gets the present state. */
 const MAX_UNREAD_BYTES = 1024 * 1024;
 const RECONNECT_MS = 2_000;
+const MAX_AGE_MS = 15 * 60_000;
 
 export interface Topic {
   readonly project: string;
@@ -38,10 +42,12 @@ export interface Topic {
 interface Listener {
   readonly outgoing: ServerResponse;
   readonly isAllowed: () => Promise<boolean>;
+  readonly openedAtMs: number;
   sentAtMs: number;
 }
 
 interface Poll {
+  readonly key: string;
   readonly project: string;
   readonly listeners: Set<Listener>;
   readonly end: AbortController;
@@ -67,8 +73,7 @@ export class Live {
     if (this.#isClosed || !this.#hasRoomFor(topic.project)) {
       return c.text("Too many pages are open. This one stays as it is.", 503);
     }
-    const { incoming, outgoing } = c.env;
-    allowSilence(incoming);
+    const { outgoing } = c.env;
     outgoing.writeHead(200, {
       "content-type": "text/event-stream",
       "cache-control": "no-store",
@@ -107,26 +112,28 @@ export class Live {
   }
 
   #listen(topic: Topic, outgoing: ServerResponse): void {
-    const listener = {
-      ...{ outgoing, isAllowed: topic.isAllowed },
-      sentAtMs: this.#deps.clock.elapsedMs(),
-    };
+    const nowMs = this.#deps.clock.elapsedMs();
+    const { isAllowed } = topic;
+    const listener = { outgoing, isAllowed, openedAtMs: nowMs, sentAtMs: nowMs };
     const poll = this.#polls.get(topic.key) ?? this.#begin(topic);
     poll.listeners.add(listener);
     // The page may be older than the latest poll.
     if (poll.latest !== null) this.#send(listener, "parts", everythingIn(poll.latest));
-    outgoing.once("close", () => {
-      poll.listeners.delete(listener);
-      if (poll.listeners.size > 0) return;
-      poll.end.abort();
-      if (this.#polls.get(topic.key) === poll) this.#polls.delete(topic.key);
-    });
+    outgoing.once("close", () => this.#remove(poll, listener));
+  }
+
+  #remove(poll: Poll, listener: Listener): void {
+    poll.listeners.delete(listener);
+    if (poll.listeners.size > 0) return;
+    poll.end.abort();
+    if (this.#polls.get(poll.key) === poll) this.#polls.delete(poll.key);
   }
 
   #begin(topic: Topic): Poll {
-    const { project } = topic;
-    const poll: Poll = { project, listeners: new Set(), end: new AbortController(), latest: null };
-    this.#polls.set(topic.key, poll);
+    const { key, project } = topic;
+    const end = new AbortController();
+    const poll: Poll = { key, project, listeners: new Set(), end, latest: null };
+    this.#polls.set(key, poll);
     void this.#run(topic, poll);
     return poll;
   }
@@ -147,8 +154,9 @@ export class Live {
 
   /** Returns whether the page has nothing left to change. */
   async #pollOnce(topic: Topic, poll: Poll): Promise<boolean> {
+    await this.#dismiss(poll);
     const answer = await topic.view();
-    await this.#dismissSignedOut(poll);
+    await this.#dismiss(poll);
     if (!answer.ok) {
       // An overload passes; anything else is for the page itself to show.
       if (answer.status === 429 || answer.status >= 500) return false;
@@ -168,19 +176,30 @@ export class Live {
     return answer.value.isOver;
   }
 
-  async #dismissSignedOut({ listeners }: Poll): Promise<void> {
-    for (const listener of listeners) {
-      if (!(await listener.isAllowed())) this.#end(listener, "reload");
+  /** Ends the streams of those who were signed out, and those that are old. */
+  async #dismiss(poll: Poll): Promise<void> {
+    const openedBeforeMs = this.#deps.clock.elapsedMs() - MAX_AGE_MS;
+    for (const listener of poll.listeners) {
+      if (!(await listener.isAllowed())) this.#end(poll, listener, "reload");
+      else if (listener.openedAtMs <= openedBeforeMs) this.#close(poll, listener);
     }
   }
 
-  #endAll({ listeners }: Poll, event: string): void {
-    for (const listener of listeners) this.#end(listener, event);
+  #endAll(poll: Poll, event: string): void {
+    for (const listener of poll.listeners) this.#end(poll, listener, event);
   }
 
-  #end(listener: Listener, event: string): void {
+  #end(poll: Poll, listener: Listener, event: string): void {
     this.#send(listener, event, {});
-    listener.outgoing.end();
+    this.#close(poll, listener);
+  }
+
+  /** Gives the place back at once, even if the browser never reads the end. */
+  #close(poll: Poll, listener: Listener): void {
+    const { outgoing } = listener;
+    if (outgoing.writableNeedDrain) outgoing.destroy();
+    else outgoing.end();
+    this.#remove(poll, listener);
   }
 
   #send(listener: Listener, event: string, content: Readonly<Record<string, string>>): void {

@@ -1,7 +1,7 @@
 /** What a page is made of, and what of it has changed since it was sent. */
 import type { Caller } from "../api/access.ts";
 import type { Answer, Api, Refusal } from "./api.ts";
-import { type Html, html, render } from "./html.ts";
+import { type Html, html, render, untrusted } from "./html.ts";
 
 /** A request for a page, or for what has changed on it. */
 export interface Asked {
@@ -51,13 +51,13 @@ export interface Page {
 export const readFor = <T>({ api, caller, isPoll }: Asked, path: string): Promise<Answer<T>> =>
   api.get<T>(path, { caller, isPoll });
 
-/** The page for an error of the API. */
+/** The page for an error of the API, which may repeat what the address says. */
 export const refusalView = ({ status, message }: Refusal): View => ({
   title: status === 404 ? "Not found" : "Error",
   parts: [
     {
       id: "refusal",
-      html: html`<section id="refusal" class="empty"><h1>${status === 404 ? "Not found" : "This did not work"}</h1><p>${message}</p></section>`,
+      html: html`<section id="refusal" class="empty"><h1>${status === 404 ? "Not found" : "This did not work"}</h1><p>${untrusted(message, 1_000)}</p></section>`,
     },
   ],
   isOver: true,

@@ -3,7 +3,7 @@ import type { Hono } from "hono";
 import { deleteCookie, setCookie } from "hono/cookie";
 import type { AppContext, AppEnv } from "../http/context.ts";
 import type { AuditEntry } from "../telemetry/audit-log.ts";
-import { COOKIE_NAME, isOwn, isSecure } from "./guard.ts";
+import { cookieNameFor, isOwn, isSecure } from "./guard.ts";
 import { html } from "./html.ts";
 import { head, mark } from "./layout.ts";
 import { answerHtml } from "./respond.ts";
@@ -34,7 +34,7 @@ export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps):
       address: c.env.incoming.socket.remoteAddress ?? null,
     });
     if (begun === null) return answerSignIn(c, { root: "../", next, isRefused: true });
-    setCookie(c, COOKIE_NAME, begun.cookie, {
+    setCookie(c, cookieNameFor(c), begun.cookie, {
       ...{ path: "/", httpOnly: true, sameSite: "Strict", maxAge: begun.maxAgeSeconds },
       secure: isSecure(c),
     });
@@ -43,7 +43,7 @@ export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps):
 
   app.post("/web/sign-out", (c) => {
     if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
-    deleteCookie(c, COOKIE_NAME, { path: "/", secure: isSecure(c) });
+    deleteCookie(c, cookieNameFor(c), { path: "/", secure: isSecure(c) });
     return c.redirect("../", 303);
   });
 }

@@ -1,5 +1,6 @@
 /** The words and colours for the states of batches. */
-import type { BatchObject, BatchStatus, WaitingReason } from "../contract/batch.ts";
+import type { BatchObject, BatchStatus } from "../contract/batch.ts";
+import type { WaitingReason } from "../contract/batch-extension.ts";
 import { type Html, html } from "./html.ts";
 
 /** A colour never stands alone: the word beside it says the same. */
@@ -40,6 +41,7 @@ export const WAITING_TEXTS: Readonly<Record<WaitingReason, string>> = {
   not_served: "No upstream serves its model any more. Lines wait until one does.",
   outside_hours: "Its upstreams take batch lines at other hours.",
   journal_not_writable: "Answers cannot be stored at the moment, so no line goes out.",
+  source: "Its input is made of lines of another batch, once that one has ended.",
 };
 
 /** The statuses after which nothing changes. */

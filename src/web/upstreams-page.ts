@@ -1,13 +1,13 @@
 /**
- * The upstreams as this server sees them: circuit, limit, requests in flight, latency and refusals. The figures are those of
- * `/metrics`. They say what an operator has configured, so with keys only administrators see them.
+ * The upstreams of all servers together: condition, limit, requests in flight, latency, refusals, rates and hours. They say
+ * what an operator has configured, so with keys only administrators see them.
  */
+import type { UpstreamList, UpstreamObject } from "../contract/upstream.ts";
 import { liveChart } from "./chart.ts";
-import { formatCount } from "./format.ts";
+import { formatCompact, formatCount, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
-import { type Sample, samplesOf } from "./metrics-text.ts";
-import type { Asked, Page, Part } from "./page.ts";
-import { pill } from "./status.ts";
+import { type Asked, type Page, type Part, readFor } from "./page.ts";
+import { pill, WAITING_TEXTS } from "./status.ts";
 
 export const upstreamsPage: Page = {
   path: "/upstreams",
@@ -15,14 +15,17 @@ export const upstreamsPage: Page = {
   scripts: ["uplot.js", "charts.js"],
   styles: ["uplot.css"],
   async view(asked) {
-    if (!maySeeUpstreams(asked)) return NOT_ALLOWED;
-    const text = await asked.api.metrics();
-    const targets = targetsIn(samplesOf(text, "batchd_upstream_"));
-    const rows = targets.map((target): Part => ({ id: `target-${target.at}`, html: row(target) }));
+    const answer = await readFor<UpstreamList>(asked, "/v1/admin/upstreams");
+    if (!answer.ok) return answer.status === 403 ? NOT_ALLOWED : answer;
+    const upstreams = answer.value.data;
+    const rows = upstreams.map((each, at): Part => ({ id: `target-${at}`, html: row(each, at) }));
+    const facts = upstreams.map(
+      (each, at): Part => ({ id: `facts-${at}`, html: factsOf(each, at) }),
+    );
     const parts = [
       { id: "heading", html: html`<div id="heading" class="head"><h1>Upstreams</h1></div>` },
       { id: "targets", html: table(rows), pieces: rows },
-      { id: "charts", html: charts(targets) },
+      { id: "charts", html: cards(upstreams, facts), pieces: facts },
     ];
     return { ok: true, value: { title: "Upstreams", parts, isOver: false } };
   },
@@ -38,106 +41,102 @@ const NOT_ALLOWED = {
   message: "Upstreams are for administrators: their keys have the scope admin.",
 } as const;
 
-interface Target {
-  /** Its place in the list, which names its elements. */
-  readonly at: number;
-  readonly name: string;
-  readonly circuit: string;
-  readonly inFlight: number;
-  readonly waiting: number;
-  readonly limit: number;
-  readonly attemptCount: number;
-  readonly overloadedCount: number;
-  readonly failedCount: number;
-  readonly p50Seconds: number | null;
-  readonly p95Seconds: number | null;
-}
-
-function targetsIn(samples: readonly Sample[]): Target[] {
-  const names = new Set(
-    samples.flatMap(({ labels }) => (labels["target"] === undefined ? [] : [labels["target"]])),
-  );
-  return [...names].sort().map((name, at) => {
-    const own = samples.filter(({ labels }) => labels["target"] === name);
-    const sum = (metric: string, matches = (_: Sample["labels"]) => true) =>
-      own.reduce(
-        (all, each) => all + (each.name === metric && matches(each.labels) ? each.value : 0),
-        0,
-      );
-    const attempts = "batchd_upstream_attempts_total";
-    const circuit = own.find(
-      (each) => each.name === "batchd_upstream_circuit_state" && each.value === 1,
-    );
-    return {
-      ...{ at, name },
-      circuit: circuit?.labels["state"] ?? "closed",
-      inFlight: sum("batchd_upstream_in_flight"),
-      waiting: sum("batchd_upstream_waiting"),
-      limit: sum("batchd_upstream_concurrency_limit"),
-      attemptCount: sum(attempts),
-      overloadedCount: sum(attempts, ({ outcome }) => outcome === "overloaded"),
-      failedCount: sum(
-        attempts,
-        ({ outcome }) =>
-          outcome !== "answered" && outcome !== "overloaded" && outcome !== "interrupted",
-      ),
-      p50Seconds: quantile(own, 0.5),
-      p95Seconds: quantile(own, 0.95),
-    };
-  });
-}
-
-const BUCKET = "batchd_upstream_attempt_duration_seconds_bucket";
-
-/** Returns the upper bound of the bucket in which the quantile is; null without any attempt. */
-function quantile(samples: readonly Sample[], share: number): number | null {
-  const buckets = samples
-    .filter(({ name }) => name === BUCKET)
-    .map(({ labels, value }) => ({
-      le: Number((labels["le"] ?? "").replace("+Inf", "Infinity")),
-      value,
-    }))
-    .sort((a, b) => a.le - b.le);
-  const count = buckets.at(-1)?.value ?? 0;
-  if (count === 0) return null;
-  return buckets.find(({ value }) => value >= count * share)?.le ?? null;
-}
-
 const table = (rows: readonly Part[]): Html =>
   rows.length === 0
     ? html`<div id="targets" class="empty"><h2>No upstreams</h2><p>Start the server with --upstream, or name upstreams in its configuration.</p></div>`
     : html`<div id="targets" class="scroll" tabindex="0" role="region" aria-label="Upstreams"><table>
-<thead><tr><th scope="col">Upstream</th><th scope="col">Circuit</th><th scope="col" class="number">In flight</th><th scope="col" class="number">Limit</th><th scope="col" class="number middle">Waiting</th><th scope="col" class="number wide">Half within</th><th scope="col" class="number wide">95% within</th><th scope="col" class="number middle">Attempts</th><th scope="col" class="number middle">Overloaded</th><th scope="col" class="number middle">Failed</th></tr></thead>
+<thead><tr><th scope="col">Upstream</th><th scope="col">State</th><th scope="col" class="number">In flight</th><th scope="col" class="number">Limit</th><th scope="col" class="number middle">Waiting</th><th scope="col" class="number wide">Half within</th><th scope="col" class="number wide">95% within</th><th scope="col" class="number middle">Answered</th><th scope="col" class="number middle">429s</th><th scope="col" class="number middle">Failed</th></tr></thead>
 <tbody>${rows.map((part) => part.html)}</tbody>
 </table></div>`;
 
-const CIRCUITS: Readonly<Record<string, readonly [tone: string, label: string]>> = {
-  closed: ["good", "closed"],
-  half_open: ["wait", "probing"],
-  open: ["bad", "open: not asked"],
-};
-
-function row(target: Target): Html {
-  const [tone, label] = CIRCUITS[target.circuit] ?? ["idle", target.circuit];
-  return html`<tr id="target-${target.at}" data-values="${JSON.stringify([target.inFlight, target.limit])}">
-<th scope="row">${untrusted(target.name, 60)}</th>
-<td>${pill(tone, label)}</td>
-<td class="number">${formatCount(target.inFlight)}</td>
-<td class="number">${formatCount(target.limit)}</td>
-<td class="number middle">${formatCount(target.waiting)}</td>
-<td class="number wide">${seconds(target.p50Seconds)}</td>
-<td class="number wide">${seconds(target.p95Seconds)}</td>
-<td class="number middle">${formatCount(target.attemptCount)}</td>
-<td class="number middle">${formatCount(target.overloadedCount)}</td>
-<td class="number middle${target.failedCount > 0 ? " fault" : ""}">${formatCount(target.failedCount)}</td>
+function row(upstream: UpstreamObject, at: number): Html {
+  const { in_flight: inFlight, concurrency_limit: limit, attempts, latency_seconds } = upstream;
+  const { batch, interactive } = inFlight;
+  const failed = attempts.failed + attempts.overloaded;
+  return html`<tr id="target-${at}" data-values="${JSON.stringify([batch + interactive, limit])}">
+<th scope="row">${untrusted(upstream.name, 60)}</th>
+<td>${state(upstream)}</td>
+<td class="number">${formatCount(batch + interactive)}</td>
+<td class="number">${formatCount(limit)}</td>
+<td class="number middle">${formatCount(upstream.waiting)}</td>
+<td class="number wide">${latency_seconds === null ? "–" : seconds(latency_seconds.p50)}</td>
+<td class="number wide">${latency_seconds === null ? "–" : seconds(latency_seconds.p95)}</td>
+<td class="number middle">${formatCount(attempts.answered)}</td>
+<td class="number middle">${formatCount(attempts.rate_limited)}</td>
+<td class="number middle${failed > 0 ? " fault" : ""}">${formatCount(failed)}</td>
 </tr>`;
 }
 
+/** The reason says more than the circuit breaker, which is open for several of them. */
+function state({ circuit, unavailable, held }: UpstreamObject): Html {
+  if (unavailable?.reason === "outside_hours") return pill("idle", "closed");
+  if (circuit === "half_open") return pill("wait", "probing");
+  if (unavailable !== null) {
+    return unavailable.reason === "no_room" ? pill("wait", "full") : pill("bad", "not asked");
+  }
+  if (circuit === "open") return pill("wait", held.length > 0 ? "holds some" : "recovering");
+  return pill("good", "open");
+}
+
 function seconds(bound: number | null): string {
-  if (bound === null) return "–";
-  if (bound === Number.POSITIVE_INFINITY) return "longer";
+  if (bound === null) return "longer";
   return bound < 1 ? `${Math.round(bound * 1000)} ms` : `${bound} s`;
 }
 
-const charts = (targets: readonly Target[]): Html =>
-  html`<div id="charts" class="grid">${targets.map(({ at, name }) => html`<section class="card" aria-labelledby="chart-${at}"><h2 id="chart-${at}">${untrusted(name, 60)} <span class="dim">in flight and limit, since this page was opened</span></h2><div data-follows="target-${at}">${liveChart("Requests in flight and their limit since this page was opened; the table above has the present figures.", ["In flight", "Limit"])}</div></section>`)}</div>`;
+const cards = (upstreams: readonly UpstreamObject[], facts: readonly Part[]): Html =>
+  html`<div id="charts" class="grid">${upstreams.map(({ name }, at) => html`<section class="card" aria-labelledby="chart-${at}"><h2 id="chart-${at}">${untrusted(name, 60)} <span class="dim">in flight and limit, since this page was opened</span></h2><div data-follows="target-${at}">${liveChart("Requests in flight and their limit since this page was opened; the table above has the present figures.", ["In flight", "Limit"])}</div>${facts[at]?.html}</section>`)}</div>`;
+
+function factsOf(upstream: UpstreamObject, at: number): Html {
+  const { unavailable, held, models, servers, schedule } = upstream;
+  const facts: (readonly [name: string, value: Html | string])[] = [
+    ["Models", html`${listed(models)}`],
+    ["Limit", `${formatCount(upstream.max_concurrency)} at once, as configured`],
+    ["Requests a minute", rate(upstream.requests_per_minute)],
+    ["Tokens a minute", rate(upstream.tokens_per_minute)],
+    ["Hours", schedule === null ? "at any time" : hours(schedule)],
+    ["Servers", formatCount(servers)],
+  ];
+  return html`<div id="facts-${at}">${unavailable === null ? "" : refusal(unavailable)}${held.slice(0, MAX_HELD).map((each) => html`<p class="notice">${untrusted(each.model, 60)} of the project ${untrusted(each.project, 60)}: ${words(each)}</p>`)}
+<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl></div>`;
+}
+
+const MAX_HELD = 5;
+const MAX_MODELS = 10;
+
+const listed = (models: readonly string[]): Html =>
+  html`${models.slice(0, MAX_MODELS).map((model, at) => html`${at === 0 ? "" : ", "}${model === "*" ? "any" : untrusted(model, 60)}`)}${models.length > MAX_MODELS ? ` and ${formatCount(models.length - MAX_MODELS)} more` : ""}`;
+
+const rate = (used: UpstreamObject["requests_per_minute"]): string =>
+  used === null
+    ? "no limit known"
+    : `${formatCompact(used.used)} of ${formatCompact(used.limit)} in the last minute`;
+
+type Refused = Pick<UpstreamObject["held"][number], "reason" | "message">;
+
+const refusal = (refused: Refused): Html => html`<p class="notice">${words(refused)}</p>`;
+
+const words = ({ reason, message }: Refused): Html =>
+  html`${REASONS[reason] ?? WAITING_TEXTS[reason]}${message === null ? "" : html` <code>${untrusted(message)}</code>`}`;
+
+/** In the words of one upstream; a batch has others. */
+const REASONS: Partial<Readonly<Record<Refused["reason"], string>>> = {
+  no_room: "It is overloaded, or all of its slots are taken.",
+  upstream_down: "It does not answer. Lines go out again by themselves when it does.",
+  refused_credentials: "It refuses the key that is configured for it.",
+  out_of_quota: "The account there has no quota or credit left.",
+  wrong_address: "It does not know the address that is configured for it.",
+  outside_hours: "It takes lines of batches at other hours. Interactive requests go out.",
+};
+
+type Schedule = NonNullable<UpstreamObject["schedule"]>;
+
+function hours({ windows, time_zone, open, concurrency, next }: Schedule): Html {
+  const change =
+    next === null
+      ? ""
+      : html`, ${open ? "until" : "opens"} ${time(next.at, "relative")}${open && next.concurrency > 0 ? ` (then ${formatCount(next.concurrency)})` : ""}`;
+  return html`${open ? `open for ${formatCount(concurrency)} lines at once` : "closed"}${change}<span class="dim under">${windows.map(windowText).join("; ")}, ${time_zone}</span>`;
+}
+
+const windowText = ({ days, from, to }: Schedule["windows"][number]): string =>
+  `${days === null ? "every day" : days.join(", ")} ${from}–${to}`;

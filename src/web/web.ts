@@ -101,16 +101,23 @@ function mountEvents(
       return c.text("This is for the pages of this server.", 403);
     const path = c.req.path.slice("/web/live".length) || "/";
     const asked = askedBy(c, visit, { api, root: rootOf(path), isPoll: true });
-    const { project, scopes } = visit.caller;
+    const rights = rightsOf(visit.caller);
     return live.answer(c, {
-      project,
-      key: JSON.stringify([project, scopes, path, asked.query.toString()]),
+      project: visit.caller.project,
+      key: JSON.stringify([rights, path, asked.query.toString()]),
       pollMs: page.pollMs ?? 1_000,
       view: () => page.view({ ...asked, nowMs: c.get("clock").nowMs() }),
-      isAllowed: async () => (await visitOf(c, sessions)) !== null,
+      isAllowed: async () => {
+        const present = await visitOf(c, sessions);
+        return present !== null && rightsOf(present.caller) === rights;
+      },
     });
   });
 }
+
+/** What a person may see. A page that was opened with other rights ends its events, and is then read anew. */
+const rightsOf = ({ keyName, project, scopes }: Visit["caller"]): string =>
+  JSON.stringify([keyName === null, project, scopes]);
 
 function askedBy(
   c: AppContext,

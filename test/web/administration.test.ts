@@ -70,6 +70,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const page = await signedIn(OPERATOR, "/files");
     await page.getByRole("button", { name: "Sign out" }).click();
     await page.getByRole("button", { name: "Sign in" }).waitFor();
+    await page.goBack();
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+    expect(await page.getByText("Drop a file").count()).toBe(0);
     await page.goto(`${service.url}/usage`);
     await page.getByRole("button", { name: "Sign in" }).waitFor();
     expect(await page.context().cookies()).toEqual([]);

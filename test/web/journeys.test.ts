@@ -39,7 +39,8 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       // Nothing listens at this port.
       { name: "down", base_url: "http://127.0.0.1:9/v1", models: ["unreachable"] },
     ];
-    service = await startTestService({ config: { upstreams }, dataDir: folder });
+    const prices = [{ model: "*", currency: "USD", input: "0.50", output: "1.50" }];
+    service = await startTestService({ config: { upstreams, prices }, dataDir: folder });
   });
   afterEach(async () => {
     upstream.release();
@@ -217,11 +218,14 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       })),
     );
     await page.getByLabel("Metadata").fill("team=search\nrun=7");
+    await page.getByLabel("Budget").fill("12.50");
     await page.getByRole("button", { name: "Create batch" }).click();
     await page.waitForURL(/batches\/batch_/);
     const id = page.url().split("/").at(-1)!;
-    const { output_file_id: output, metadata } = await service.ended(id);
+    const ended = await service.ended(id);
+    const { output_file_id: output, metadata } = ended;
     expect(metadata).toEqual({ team: "search", run: "7" });
+    expect(ended).toMatchObject({ x_batchd: { budget: "12.50" } });
     expect((await service.rows(output)).map(({ custom_id }) => custom_id)).toEqual([
       "a",
       "b",
@@ -279,6 +283,36 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await row.getByRole("button", { name: "Delete" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
     await row.waitFor({ state: "detached" });
+  });
+
+  test("an upload goes on where it was after a reload", async () => {
+    const page = await openPage("/files");
+    const path = join(folder, "resumed.jsonl");
+    const line = `${chatLine("a", "x".repeat(65_000))}\n`;
+    await writeFile(path, line.repeat(1_050));
+    const parts: string[] = [];
+    page.on("request", (request) => {
+      const { pathname } = new URL(request.url());
+      if (request.method() === "POST" && /\/uploads\/?/.test(pathname)) parts.push(pathname);
+    });
+    const isPart = (url: URL) => url.pathname.endsWith("/parts");
+    // The second part never arrives.
+    let count = 0;
+    await page.route(isPart, (route) => (++count === 2 ? undefined : route.continue()));
+    await page.locator("input[type=file]").setInputFiles(path);
+    await expect.poll(() => count).toBe(2);
+    await page.unrouteAll();
+    await page.reload();
+    const sentBefore = parts.filter((each) => each.endsWith("/parts")).length;
+    await page.locator("input[type=file]").setInputFiles(path);
+    await page.locator("tr", { hasText: "resumed.jsonl" }).waitFor();
+    const [file] = (await service.openai.files.list({ limit: 1 })).data;
+    expect([file?.filename, file?.bytes]).toEqual(["resumed.jsonl", line.length * 1_050]);
+    // One upload, whose first part went once: five parts in all, and the one that was lost.
+    expect(parts.filter((each) => each.endsWith("/v1/uploads"))).toHaveLength(1);
+    expect(new Set(parts.filter((each) => each.endsWith("/parts")))).toHaveProperty("size", 1);
+    expect([sentBefore, parts.filter((each) => each.endsWith("/parts")).length]).toEqual([2, 6]);
+    await service.openai.files.delete(file?.id ?? "");
   });
 
   test("the list keeps to its filters", async () => {
@@ -352,14 +386,39 @@ describe.skipIf(!hasChromium())("in a browser", () => {
 
   test("the upstreams are shown with their circuits, and a chart that follows them", async () => {
     const page = await openPage("/upstreams");
-    await page.locator("tr", { hasText: "down" }).getByText("closed").waitFor();
+    await page.locator("tr", { hasText: "down" }).getByText("open").waitFor();
     const { id } = await service.submit([chatLine("a", "b", { model: "unreachable" })]);
-    await page.locator("tr", { hasText: "down" }).getByText("open: not asked").waitFor();
+    await page.locator("tr", { hasText: "down" }).getByText("not asked").waitFor();
+    await page
+      .locator(".card", { hasText: "unreachable" })
+      .getByText("It does not answer")
+      .waitFor();
     expect(await page.locator(".chart canvas").count()).toBe(2);
     await page.goto(`${service.url}/batches/${id}`);
     await page.locator(".notice", { hasText: "None of its upstreams answers." }).waitFor();
     await service.openai.batches.cancel(id);
     await service.ended(id);
+  });
+
+  test("the course of a batch is drawn while it runs, with its figures as a table that stays open", async () => {
+    const { id } = await held(3);
+    const page = await openPage(`/batches/${id}`);
+    const chart = page.getByRole("img", { name: /^Lines per second/ });
+    await chart.locator("canvas").waitFor();
+    const course = page.locator("section", { hasText: "Lines per second" });
+    await course.getByText("As a table").click();
+    await course.getByRole("cell", { name: "0", exact: true }).first().waitFor();
+    expect(await page.getByRole("img", { name: /^Lines by the time/ }).count()).toBe(0);
+    const before = await page.locator("#lines-rate").getAttribute("data-points");
+    upstream.release();
+    await course.getByRole("cell", { name: "3", exact: true }).waitFor();
+    await page
+      .getByRole("img", { name: /^Lines by the time/ })
+      .locator("canvas")
+      .waitFor();
+    await page.getByText("99% within").waitFor();
+    expect(await page.locator("#lines-rate").getAttribute("data-points")).not.toBe(before);
+    expect(await page.locator(".chart canvas").count()).toBe(3);
   });
 
   test("the usage is a chart, a table and a CSV", async () => {
@@ -385,20 +444,29 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     ["light", 1280],
     ["dark", 360],
   ] as const)(
-    "axe finds nothing in %s at %i px, and the page is no wider",
+    "axe finds nothing in %s at %i px, and no page is wider",
     async (colorScheme, width) => {
       const { id } = await held(2);
+      const model = "a-very-long-name/of-a-model-".repeat(4);
+      const { id: long } = await service.submit([chatLine("long", "Hi", { model })]);
       await service.openai.batches.create({
         ...{ input_file_id: "file-none", endpoint: "/v1/embeddings", completion_window: "24h" },
       });
       const page = await openPage("/", { colorScheme, viewport: { width, height: 800 } });
-      for (const path of ["/", `/batches/${id}`]) {
+      const examined = ["/", `/batches/${id}`];
+      for (const path of [...examined, `/batches/${long}`, "/files", "/upstreams", "/usage"]) {
         await page.goto(service.url + path);
-        expect([path, await axeFaults(page)]).toEqual([path, []]);
+        if (examined.includes(path)) expect([path, await axeFaults(page)]).toEqual([path, []]);
         expect([path, await page.evaluate("document.documentElement.scrollWidth")]).toEqual([
           path,
           width,
         ]);
+        const hidden = "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)";
+        const cut = await page.evaluate(
+          `${hidden}(document.querySelector(".scroll") ?? document.body)`,
+        );
+        // A phone scrolls its tables. On a large screen a long name must push no column out of sight.
+        if (width > 1_000) expect([path, cut]).toEqual([path, 0]);
       }
     },
   );

@@ -1,14 +1,25 @@
 /** The events of open pages: what they cost, and whom they may hold up. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { IncomingMessage } from "node:http";
+import { connect, type Socket } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import { startTestService, type TestService } from "../support/service.ts";
 
 const MAX_OF_PROJECT = 75;
+const SILENCE_MS = 300_000;
+/** What has passed for everything that measures time, without its timers. */
+let passedMs = 0;
 let service: TestService;
 const opened: AbortController[] = [];
 
 beforeAll(async () => {
   const keys = ["a", "b"].map((name) => ({ name, key: `key-of-${name}`, project: name }));
-  service = await startTestService({ config: { auth: { keys } } });
+  const elapsedMs = () => systemClock.elapsedMs() + passedMs;
+  const clock = { ...systemClock, elapsedMs };
+  // Nothing listens there, so a batch waits.
+  const upstreams = [{ name: "down", base_url: "http://127.0.0.1:9/v1", models: ["m"] }];
+  service = await startTestService({ config: { auth: { keys }, upstreams }, clock });
 });
 afterAll(() => service[Symbol.asyncDispose]());
 
@@ -30,11 +41,13 @@ async function open(cookie: string, query = ""): Promise<Response> {
 
 const statuses = (answers: readonly Response[]) => answers.map(({ status }) => status);
 
-async function pollsSoFar(): Promise<number> {
+async function pollsSoFar(route = "/v1/batches"): Promise<number> {
   const text = await (await fetch(`${service.url}/metrics`)).text();
   const lines = text
     .split("\n")
-    .filter((line) => /^batchd_http_requests_total\{.*route="\/v1\/batches"/.test(line));
+    .filter(
+      (line) => line.startsWith("batchd_http_requests_total{") && line.includes(`route="${route}"`),
+    );
   return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
 }
 
@@ -52,8 +65,70 @@ test("a project has a part of the streams, and the other projects keep theirs", 
   expect(polls).toBeLessThan(MAX_OF_PROJECT);
 
   for (const controller of opened.splice(0)) controller.abort();
-  await expect.poll(async () => (await open(a)).status, { timeout: 60_000 }).toBe(200);
+  await expect.poll(async () => (await open(a)).status).toBe(200);
   for (const controller of opened.splice(0)) controller.abort();
+});
+
+test("pages of one batch share one poll", async () => {
+  const made = await fetch(`${service.url}/v1/batches`, {
+    ...{ method: "POST", headers: { authorization: "Bearer key-of-a" } },
+    body: JSON.stringify({
+      input_file_id: await inputThatWaits(),
+      ...{ endpoint: "/v1/embeddings", completion_window: "24h" },
+    }),
+  });
+  const { id } = (await made.json()) as { id: string };
+  const cookie = await cookieOf("a");
+  const pages = await Promise.all(Array.from({ length: 50 }, () => open(cookie, `/batches/${id}`)));
+  expect(new Set(statuses(pages))).toEqual(new Set([200]));
+  for (const page of pages) {
+    expect((await page.body!.getReader().read()).done).toBe(false);
+  }
+  const polls = await pollsSoFar("/v1/batches/:id");
+  expect(polls).toBeGreaterThan(0);
+  expect(polls).toBeLessThan(50);
+  for (const controller of opened.splice(0)) controller.abort();
+});
+
+async function inputThatWaits(): Promise<string> {
+  const form = new FormData();
+  form.set("purpose", "batch");
+  const line = { custom_id: "a", method: "POST", url: "/v1/embeddings", body: { model: "m" } };
+  form.set("file", new File([JSON.stringify(line)], "a.jsonl"));
+  const headers = { authorization: "Bearer key-of-a" };
+  const answer = await fetch(`${service.url}/v1/files`, { method: "POST", body: form, headers });
+  return ((await answer.json()) as { id: string }).id;
+}
+
+test("a browser that never reads keeps its place neither behind a full connection nor for long", async () => {
+  const cookie = await cookieOf("a");
+  const sockets = new Set<Socket>();
+  const onRequest = (message: unknown) => {
+    const { request } = message as { readonly request: IncomingMessage };
+    if (request.url === "/web/live") sockets.add(request.socket);
+  };
+  subscribe("http.server.request.start", onRequest);
+  const { hostname, port } = new URL(service.url);
+  const clients = Array.from({ length: MAX_OF_PROJECT }, () => {
+    const client = connect(Number(port), hostname);
+    client.write(
+      `GET /web/live HTTP/1.1\r\nhost: a\r\ncookie: ${cookie}\r\nsec-fetch-site: same-origin\r\n\r\n`,
+    );
+    // It is never read from.
+    return client.on("error", () => {}).pause();
+  });
+  const status = async () => {
+    const answer = await open(cookie);
+    await answer.body?.cancel();
+    return answer.status;
+  };
+  await expect.poll(() => sockets.size).toBe(MAX_OF_PROJECT);
+  unsubscribe("http.server.request.start", onRequest);
+  await expect.poll(status).toBe(503);
+  for (const socket of sockets) expect(socket.timeout).toBe(SILENCE_MS);
+  passedMs += 16 * 60_000;
+  await expect.poll(status).toBe(200);
+  for (const client of clients) client.destroy();
 });
 
 test("a server that stops ends the streams at once", async () => {

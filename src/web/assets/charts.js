@@ -7,33 +7,59 @@ const TONES = ["--accent", "--wait"];
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-for (const place of document.querySelectorAll(".chart")) {
-  if (place instanceof HTMLElement) start(place);
+/** Starts the charts that are new on the page. */
+function startAll() {
+  for (const place of document.querySelectorAll(".chart:not([data-drawn])")) {
+    if (!(place instanceof HTMLElement)) continue;
+    place.dataset["drawn"] = "";
+    start(place);
+  }
 }
+
+/** @typedef {{ labels: string[], points: number[][], ticks: string[] }} Data */
 
 /** @param {HTMLElement} place */
 function start(place) {
   const follows = place.parentElement?.dataset["follows"];
+  const from = place.dataset["from"];
   const labels = JSON.parse(place.dataset["labels"] ?? "[]");
-  /** @type {number[][]} */
-  const points = JSON.parse(place.dataset["points"] ?? "null") ?? [[], ...labels.map(() => [])];
-  let plot = draw(place, labels, points);
+  /** @type {Data} */
+  const data = { labels, points: [[], ...labels.map(() => [])], ticks: [] };
+  read(from === undefined ? place : document.getElementById(from), data);
+  let plot = draw(place, data);
   const again = () => {
     plot.destroy();
-    plot = draw(place, labels, points);
+    plot = draw(place, data);
   };
   dark.addEventListener("change", again);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT })).observe(
     place,
   );
-  if (follows === undefined) return;
-  const take = () => {
-    addPoint(points, follows);
-    plot.setData(/** @type {any} */ (points));
-  };
-  take();
-  // A value that stays the same is a point, too.
-  setInterval(take, 2_000);
+  const show = () => plot.setData(/** @type {any} */ (data.points));
+  if (from !== undefined) {
+    document.addEventListener("batchd:parts", () => {
+      read(document.getElementById(from), data);
+      show();
+    });
+  } else if (follows !== undefined) {
+    const take = () => {
+      addPoint(data.points, follows);
+      show();
+    };
+    take();
+    // A value that stays the same is a point, too.
+    setInterval(take, 2_000);
+  }
+}
+
+/**
+ * @param {HTMLElement | null} source
+ * @param {Data} data
+ */
+function read(source, data) {
+  if (source?.dataset["points"] === undefined) return;
+  data.points = JSON.parse(source.dataset["points"]);
+  data.ticks = JSON.parse(source.dataset["ticks"] ?? "[]");
 }
 
 /**
@@ -52,35 +78,24 @@ function addPoint(points, id) {
 
 /**
  * @param {HTMLElement} place
- * @param {readonly string[]} labels
- * @param {number[][]} points
+ * @param {Data} data
  */
-function draw(place, labels, points) {
+function draw(place, data) {
   const style = getComputedStyle(document.documentElement);
   /** @param {string} name */
   const colour = (name) => probed(style.getPropertyValue(name));
+  const kind = place.dataset["kind"];
   const axis = {
     stroke: colour("--dim"),
     grid: { stroke: colour("--line"), width: 1 },
     ticks: { stroke: colour("--line"), width: 1 },
     font: "12px system-ui, sans-serif",
   };
-  const isBars = place.dataset["kind"] === "bars";
-  const halfDay = isBars ? 43_200 : 0;
-  const series = labels.map((label, at) => {
-    const tone = colour(TONES[at % TONES.length] ?? "--accent");
-    const paths = isBars
-      ? uPlot.paths.bars?.({ size: [0.35, 18], align: at === 0 ? -1 : 1 })
-      : undefined;
-    return {
-      label,
-      stroke: tone,
-      width: isBars ? 0 : 2,
-      points: { show: false },
-      ...(isBars && { fill: tone }),
-      ...(paths && { paths }),
-    };
-  });
+  const isBars = kind === "bars";
+  const isHistogram = kind === "histogram";
+  // A bar reaches beyond its place on both sides.
+  const reach = isBars ? 43_200 : isHistogram ? 0.6 : 0;
+  const series = data.labels.map((label, at) => seriesOf(label, colour(toneOf(at)), { kind, at }));
   return new uPlot(
     {
       width: place.clientWidth,
@@ -88,16 +103,95 @@ function draw(place, labels, points) {
       cursor: { drag: { x: false, y: false } },
       ...(isBars && { tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC") }),
       scales: {
-        x: { range: (_, min, max) => [min - halfDay, max + halfDay] },
-        y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] },
+        x: {
+          time: !isHistogram,
+          range: (_, min, max) =>
+            kind === "lines" ? sinceOpened(min, max) : [min - reach, max + reach],
+        },
+        y: {
+          range: (_, __, max) => [0, kind === "steps" ? max * 1.1 || 1 : Math.max(1, max * 1.1)],
+        },
       },
-      axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map(compact) }],
-      series: [{}, ...series],
+      axes: [
+        isHistogram ? { ...axis, ...bucketAxis(data) } : axis,
+        { ...axis, size: 60, values: (_, ticks) => ticks.map(compact) },
+      ],
+      series: [isHistogram ? bucketSeries(data) : {}, ...series],
     },
-    /** @type {any} */ (points),
+    /** @type {any} */ (data.points),
     place,
   );
 }
+
+/** The first points alone would be an axis of years. */
+const SHORTEST_SECONDS = 60;
+
+/**
+ * @param {number | null} min
+ * @param {number | null} max
+ * @returns {[number, number]}
+ */
+function sinceOpened(min, max) {
+  const to = max ?? Date.now() / 1000;
+  return [Math.min(min ?? to, to - SHORTEST_SECONDS), to];
+}
+
+/** @param {number} at */
+const toneOf = (at) => TONES[at % TONES.length] ?? "--accent";
+
+/**
+ * @param {string} label
+ * @param {string} tone
+ * @param {{ kind: string | undefined, at: number }} place
+ */
+function seriesOf(label, tone, { kind, at }) {
+  const points = { show: false };
+  const paths = pathsOf(kind, at);
+  if (kind === "lines") return { label, stroke: tone, width: 2, points };
+  const width = kind === "steps" ? 2 : 0;
+  const fill = kind === "steps" ? tone.replace(/^rgb\((.*)\)$/, "rgba($1, 0.15)") : tone;
+  return { label, stroke: tone, width, points, fill, ...(paths && { paths }) };
+}
+
+/**
+ * @param {string | undefined} kind
+ * @param {number} at
+ */
+function pathsOf(kind, at) {
+  if (kind === "bars") return uPlot.paths.bars?.({ size: [0.35, 18], align: at === 0 ? -1 : 1 });
+  if (kind === "histogram") return uPlot.paths.bars?.({ size: [0.9, 60] });
+  // A rate is of the time before its point.
+  return kind === "steps" ? uPlot.paths.stepped?.({ align: -1 }) : undefined;
+}
+
+/**
+ * Names the buckets on an axis that has a place for each: as many as have room.
+ *
+ * @param {Data} data
+ */
+const bucketAxis = (data) => ({
+  /** @param {InstanceType<typeof uPlot>} plot */
+  splits: (plot) => {
+    const [places = []] = data.points;
+    const every = Math.ceil((places.length * 64) / Math.max(1, plot.width - 80));
+    return places.filter((_, at) => at % every === 0);
+  },
+  /**
+   * @param {InstanceType<typeof uPlot>} _
+   * @param {readonly number[]} places
+   */
+  values: (_, places) => places.map((place) => data.ticks[place] ?? ""),
+});
+
+/** @param {Data} data */
+const bucketSeries = (data) => ({
+  label: "Latency",
+  /**
+   * @param {InstanceType<typeof uPlot>} _
+   * @param {number | null} place
+   */
+  value: (_, place) => (place === null ? "--" : (data.ticks[place] ?? "")),
+});
 
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact" });
 /** @param {number} value */
@@ -116,3 +210,6 @@ function probed(text) {
   probe.remove();
   return color;
 }
+
+startAll();
+document.addEventListener("batchd:parts", startAll);

@@ -96,6 +96,8 @@ function apply(parts) {
       // What a script has drawn is not in the text.
       callbacks: {
         beforeNodeMorphed: (old) => !(old instanceof Element && old.matches(".chart, .kept")),
+        // What a person has opened stays open.
+        beforeAttributeUpdated: (name) => name !== "open",
       },
     });
     writeTimes(document.getElementById(id) ?? document);

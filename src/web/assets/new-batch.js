@@ -176,10 +176,12 @@ function batchRequest(fileId) {
     ]);
   const model = fieldOf("model");
   const sample = Number(fieldOf("sample"));
+  const budget = fieldOf("budget").trim();
   const own = {
     priority: Number(fieldOf("priority") || 0),
     ...(model !== "" && { default_model: model }),
     ...(sample > 0 && { sample }),
+    ...(budget !== "" && { budget }),
   };
   return {
     input_file_id: fileId,

@@ -1,0 +1,90 @@
+/** Texts of clients, models and upstreams on every page and in its events: they stay text, wherever they come from. */
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { refusal } from "../support/given.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const HOSTILE = `"'><script>window.hacked=1</script><img src=x onerror=hacked()>\u202e\u001b[2J`;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to find.
+const RAW = /<script>window|<img src=x|"'>|\u202e|\u001b/;
+
+let upstream: TestUpstream;
+let service: TestService;
+let fileId: string;
+let batchId: string;
+
+beforeAll(async () => {
+  upstream = await startUpstream({
+    answers: () => refusal(401, { code: HOSTILE, message: HOSTILE, type: HOSTILE }),
+  });
+  const upstreams = [{ name: "hostile", base_url: upstream.url, models: ["*"] }];
+  service = await startTestService({ config: { upstreams } });
+  const line = chatLine(HOSTILE, HOSTILE, { model: HOSTILE });
+  const file = new File([`${line}\n`], `${HOSTILE}.jsonl`);
+  fileId = (await service.openai.files.create({ file, purpose: "batch" })).id;
+  const batch = await service.openai.batches.create({
+    ...{ input_file_id: fileId, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    metadata: { [HOSTILE.slice(0, 64)]: HOSTILE },
+  });
+  batchId = batch.id;
+  // The upstream refuses the key, and the batch waits.
+  await vi.waitFor(
+    async () =>
+      expect(await (await open("/v1/admin/upstreams")).text()).toContain("refused_credentials"),
+    { timeout: 100_000 },
+  );
+});
+afterAll(async () => {
+  await service?.[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+});
+
+const open = (path: string) =>
+  fetch(service.url + path, {
+    headers: { accept: "text/html", "sec-fetch-site": "same-origin" },
+  });
+
+/** The pages, and what a link of another site could write into their addresses. */
+function paths(): string[] {
+  const query = encodeURIComponent(HOSTILE);
+  return [
+    ...["/", `/batches/${batchId}`, "/files", `/new?file=${fileId}`, "/upstreams", "/usage"],
+    ...["/keys", `/batches/${query}`, `/files?after=${query}`, `/usage?days=${query}`],
+    `/?search=${query}&status=${query}&model=${query}&metadata=${query}&after=${query}`,
+    `/new?file=${query}`,
+  ];
+}
+
+test("no page has them as anything but text", async () => {
+  for (const path of paths()) {
+    const answer = await open(path);
+    const text = await answer.text();
+    expect([path, answer.headers.get("content-type")]).toEqual([path, "text/html; charset=utf-8"]);
+    expect([path, RAW.exec(text)?.[0]]).toEqual([path, undefined]);
+  }
+  const page = await (await open(`/batches/${batchId}`)).text();
+  expect(page).toContain("&lt;script&gt;window.hacked=1&lt;/script&gt;");
+});
+
+test("events have them escaped, in one line of JSON", async () => {
+  for (const path of ["", `/batches/${batchId}`, "/files", "/upstreams"]) {
+    const answer = await open(`/web/live${path}`);
+    expect(answer.status).toBe(200);
+    const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    while (!/^data: .*\n\n/m.test(text)) text += (await reader.read()).value ?? "";
+    await reader.cancel();
+    expect([path, RAW.exec(text)?.[0]]).toEqual([path, undefined]);
+  }
+});
+
+test("what is downloaded is no document: it has no scripts, no origin and a name of its own", async () => {
+  const answer = await open(`/web/v1/files/${fileId}/content`);
+  expect(answer.headers.get("content-security-policy")).toContain("sandbox");
+  expect(answer.headers.get("x-content-type-options")).toBe("nosniff");
+  // A quotation mark within the name would end it.
+  expect(answer.headers.get("content-disposition")).toMatch(
+    /^attachment; filename="[^"\u202e]*"; filename\*=UTF-8''[\w%.-]*$/,
+  );
+  expect(answer.headers.get("cache-control")).toBe("no-store");
+});
