@@ -1,17 +1,22 @@
 import { availableParallelism } from "node:os";
-import { configDefaults, defineConfig } from "vitest/config";
+import { configDefaults, defineConfig, type TestProjectConfiguration } from "vitest/config";
 import { HeaviestFirst } from "./test/support/order.ts";
 
-/** Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. */
+/**
+ * Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. Each runs in a
+ * process of its own, as some look at what a whole process has or does: its memory, its descriptors, its uncaught errors.
+ */
 const SLOW = [
   "test/batch/content.test.ts",
   "test/batch/fair-queue.test.ts",
-  "test/bucket/**",
-  "test/chaos/**",
-  "test/cli/**",
-  "test/crash/**",
+  "test/bucket/**/*.test.ts",
+  "test/chaos/**/*.test.ts",
+  "test/cli/**/*.test.ts",
+  "test/crash/**/*.test.ts",
   "test/data-page.test.ts",
-  "test/dispatch/**",
+  "test/deliveries/command.test.ts",
+  "test/deliveries/deliveries.test.ts",
+  "test/dispatch/**/*.test.ts",
   "test/engine/capacity-sharing.test.ts",
   "test/engine/check-models.test.ts",
   "test/engine/damage.test.ts",
@@ -39,16 +44,24 @@ const SLOW = [
   "test/engine/validation-memory.test.ts",
   "test/event-loop.test.ts",
   "test/http/bounds.test.ts",
+  "test/http/budgets.test.ts",
+  "test/http/control-fleet.test.ts",
   "test/http/costs.test.ts",
   "test/http/interactive-share.test.ts",
   "test/http/keys-fleet.test.ts",
   "test/http/keys.test.ts",
+  "test/http/long-readers.test.ts",
+  "test/http/project-deletion.test.ts",
+  "test/http/quota-pauses.test.ts",
   "test/http/quotas-under-way.test.ts",
   "test/http/quotas.test.ts",
   "test/http/uploads.test.ts",
+  "test/guides.test.ts",
   "test/leftovers.test.ts",
+  "test/operator-guides.test.ts",
+  "test/locations/**/*.test.ts",
   "test/memory.test.ts",
-  "test/moving/**",
+  "test/moving/**/*.test.ts",
   "test/ports/postgres.test.ts",
   "test/ports/s3.test.ts",
   "test/ports/sqlite.test.ts",
@@ -62,7 +75,7 @@ const SLOW = [
   "test/store/statements.test.ts",
   "test/store/tls.test.ts",
   "test/telemetry/tracing.test.ts",
-  "test/upstream/capacity/**",
+  "test/upstream/capacity/**/*.test.ts",
   "test/upstream/exchange/client-timeouts.test.ts",
   "test/upstream/exchange/garbage.test.ts",
   "test/upstream/route.test.ts",
@@ -72,35 +85,81 @@ const SLOW = [
   "test/webhooks/webhooks.test.ts",
 ];
 
-export default defineConfig(({ mode }) => ({
-  test: {
-    include: ["test/**/*.test.ts"],
-    setupFiles: ["test/support/watchdog.ts"],
-    // The longest turns are simulations of some seconds, and coverage makes them several times longer.
-    provide: { maxTurnMs: process.argv.includes("--coverage") ? 60_000 : 10_000 },
-    exclude: [...configDefaults.exclude, ...(mode === "fast" ? SLOW : [])],
-    // Real processes: some tests send signals, count sockets or watch memory.
-    pool: "forks",
-    // The files of the inner loop start no processes and can share one, which loads the sources once: a third of the time.
-    isolate: mode !== "fast",
-    // Many tests wait for servers and leases most of the time, so there are more of them than processors.
-    maxWorkers: Math.max(4, availableParallelism()),
-    sequence: { sequencer: HeaviestFirst },
-    // No test waits for time to pass: these only end what hangs, also where other work takes nearly all of the processors.
-    // So no test has a limit of its own.
-    testTimeout: 600_000,
-    hookTimeout: 600_000,
-    teardownTimeout: 30_000,
-    // Shorter than the test, so that the failure says what did not come. The default is one second.
-    expect: { poll: { timeout: 120_000 } },
-    // An error that nobody caught is a failure even when every assertion held.
-    dangerouslyIgnoreUnhandledErrors: false,
-    allowOnly: false,
-    coverage: {
-      provider: "v8",
-      // Where a mistake costs answers. Processes that tests start and kill are not counted.
-      include: ["src/engine/**", "src/store/**", "src/upstream/**"],
-      reporter: ["text", "html"],
+/**
+ * Left out by `npm run test:fast` too, because they take as long. They need no process of their own, so the whole run has
+ * them among the others.
+ */
+const LONG = [
+  "test/contract/openapi.test.ts",
+  "test/deliveries/cancelling.test.ts",
+  "test/deliveries/client-buckets.test.ts",
+  "test/deliveries/credentials.test.ts",
+  "test/deliveries/full-disk.test.ts",
+  "test/deliveries/git-remotes.test.ts",
+  "test/engine/deleting-under-way.test.ts",
+  "test/engine/deriving.test.ts",
+  "test/engine/duplicate-rows.test.ts",
+  "test/engine/line-page.test.ts",
+  "test/engine/merged-lines.test.ts",
+  "test/engine/retries-of-retries.test.ts",
+  "test/formats/conversion.test.ts",
+  "test/http/progress.test.ts",
+  "test/http/results-events.test.ts",
+  "test/upstream/exchange/proxied-answer.test.ts",
+  "test/upstream/slot-queue.test.ts",
+  "test/web/first-batch.test.ts",
+  "test/web/fleet.test.ts",
+  "test/web/many-batches.test.ts",
+  "test/web/other-sites.test.ts",
+];
+
+export default defineConfig(({ mode }) => {
+  const fast: TestProjectConfiguration = {
+    extends: true,
+    test: {
+      name: "fast",
+      include: ["test/**/*.test.ts"],
+      exclude: [...configDefaults.exclude, ...SLOW, ...(mode === "fast" ? LONG : [])],
+      // A process that runs one file after the other loads the sources once. Each file ends what it starts.
+      isolate: false,
     },
-  },
-}));
+  };
+  const slow: TestProjectConfiguration = {
+    extends: true,
+    test: {
+      name: "slow",
+      include: SLOW,
+      isolate: true,
+      globalSetup: ["test/support/bundle.ts"],
+    },
+  };
+  return {
+    test: {
+      projects: mode === "fast" ? [fast] : [slow, fast],
+      setupFiles: ["test/support/watchdog.ts"],
+      // The longest turns are simulations of some seconds, and coverage makes them several times longer.
+      provide: { maxTurnMs: process.argv.includes("--coverage") ? 60_000 : 10_000 },
+      // Real processes: some tests send signals, count sockets or watch memory.
+      pool: "forks",
+      // Many tests wait for servers and leases most of the time, so there are more of them than processors.
+      maxWorkers: Math.max(4, availableParallelism()),
+      sequence: { sequencer: HeaviestFirst },
+      // No test waits for time to pass: these only end what hangs, also where other work takes nearly all of the processors.
+      // So no test has a limit of its own.
+      testTimeout: 600_000,
+      hookTimeout: 600_000,
+      teardownTimeout: 30_000,
+      // Shorter than the test, so that the failure says what did not come. The default is one second.
+      expect: { poll: { timeout: 120_000 } },
+      // An error that nobody caught is a failure even when every assertion held.
+      dangerouslyIgnoreUnhandledErrors: false,
+      allowOnly: false,
+      coverage: {
+        provider: "v8",
+        // Where a mistake costs answers. Processes that tests start and kill are not counted.
+        include: ["src/engine/**", "src/store/**", "src/upstream/**"],
+        reporter: ["text", "html"],
+      },
+    },
+  };
+});

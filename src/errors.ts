@@ -65,7 +65,12 @@ export const CATALOGUE = {
     "missing_scope",
     "The key does not have the scope that the route asks for; the message names it.",
   ),
-  not_found: invalid(404, null, "There is no such file, batch or path for this key."),
+  cross_site_request: invalid(
+    403,
+    null,
+    "A page of another site sent the request from a browser, and the server has no keys (`server.allowed_hosts`).",
+  ),
+  not_found: invalid(404, null, "There is no such file, batch, delivery or path for this key."),
   model_not_allowed: invalid(
     403,
     "model_not_found",
@@ -84,6 +89,11 @@ export const CATALOGUE = {
     null,
     "The project is in the configuration, so it cannot be changed at run time, or its data is being deleted.",
   ),
+  delivery_in_progress: invalid(
+    409,
+    "delivery_in_progress",
+    "A delivery of the batch to this place has not ended, and there is one at a time.",
+  ),
   idempotency_key_in_use: invalid(
     409,
     "idempotency_key_in_use",
@@ -91,6 +101,11 @@ export const CATALOGUE = {
   ),
   body_too_large: invalid(413, null, "The JSON body is larger than allowed."),
   range_not_satisfiable: invalid(416, null, "The `Range` lies outside the file."),
+  wrong_host: invalid(
+    421,
+    null,
+    "The server has no keys, and does not know the name in the `Host` header (`server.allowed_hosts`).",
+  ),
   idempotency_key_reused: invalid(
     422,
     "idempotency_key_reused",

@@ -15,12 +15,12 @@ import { EXIT, exitCodeOf } from "./client/exit-codes.ts";
 import { CommandFailure } from "./client/failure.ts";
 import { follow } from "./client/follow.ts";
 import { endpointFor, type InputFile, openInput } from "./client/input.ts";
+import { explained, interruption } from "./client/interruption.ts";
 import { assertWritable } from "./client/output.ts";
 import { jsonView, openView } from "./client/progress.ts";
-import { type Format, writeBoth, writeRows } from "./client/results.ts";
-import { explained, interruption } from "./client/session.ts";
+import { writeBoth, writeRows } from "./client/results.ts";
 import type { ShownBatch } from "./client/shown-batch.ts";
-import { complain, note, sayJson, tolerateClosedOutput } from "./client/terminal.ts";
+import { complain, note, sayJson } from "./client/terminal.ts";
 import { sayEnd } from "./client/wait.ts";
 import { systemClock } from "./clock.ts";
 import { findUpstreamKey } from "./config/client.ts";
@@ -28,6 +28,7 @@ import { checkConfig } from "./config/config.ts";
 import type { Config } from "./config/schema.ts";
 import type { BatchEndpoint } from "./contract/batch.ts";
 import { DEFAULT_PROJECT } from "./contract/key.ts";
+import type { ResultFormat } from "./contract/results.ts";
 import { completionWindowMs } from "./contract/window.ts";
 import { PublicError } from "./errors.ts";
 import { NO_DETAILS, presentBatch } from "./http/present.ts";
@@ -43,30 +44,29 @@ export interface RunFlags {
   readonly endpoint?: BatchEndpoint;
   readonly concurrency?: number;
   readonly dataDir?: string;
-  readonly format: Format;
+  readonly format: ResultFormat;
   readonly overwrite?: boolean;
   readonly json?: boolean;
 }
 
 /** Resolves to the exit code. */
 export function run(file: string, flags: RunFlags): Promise<number> {
-  tolerateClosedOutput();
-  return explained(
-    () => runFile(file, flags),
-    (error) => (error instanceof PublicError ? error.message : null),
-  );
+  const signal = interruption();
+  return explained({
+    act: () => runFile(file, flags, signal),
+    explain: (error) => (error instanceof PublicError ? error.message : null),
+    signal,
+  });
 }
 
-async function runFile(file: string, flags: RunFlags): Promise<number> {
+async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Promise<number> {
   await assertWritable(flags.output);
-  await using input = await openInput(file);
-  const sha256 = await digestOf(input.path);
+  await using input = await openInput(file, signal);
+  const sha256 = await digestOf(input.path, signal);
   const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);
   assertNotDone(flags, dataDir);
   const endpoint = flags.endpoint ?? (await endpointFor(input, file));
   const config = configFor(flags, dataDir);
-  // A signal before the work begins must also close the folder.
-  const signal = interruption();
   const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
   const opened = await openWorkshop({ config, ...surroundings });
   if (!opened.ok) throw new CommandFailure(opened.problem);
@@ -78,9 +78,9 @@ async function runFile(file: string, flags: RunFlags): Promise<number> {
   return exitCodeOf(ended);
 }
 
-async function digestOf(path: string): Promise<string> {
+async function digestOf(path: string, signal: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
-  await pipeline(createReadStream(path), hash);
+  await pipeline(createReadStream(path), hash, { signal });
   return hash.digest("hex");
 }
 
@@ -215,6 +215,7 @@ async function beginBatch({ files, batches }: Workshop, job: Job): Promise<Batch
   });
   return batches.create(DEFAULT_PROJECT, {
     inputFileId: file.id,
+    source: null,
     endpoint,
     completionWindow: longestOf(config.limits.completion_windows),
     metadata: { [INPUT_KEY]: sha256 },
@@ -223,6 +224,8 @@ async function beginBatch({ files, batches }: Workshop, job: Job): Promise<Batch
     budget: null,
     defaultModel: flags.model ?? null,
     sample: null,
+    dedupe: null,
+    deliver: [],
     origin: ORIGIN,
   });
 }

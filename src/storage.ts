@@ -4,6 +4,7 @@
  */
 import { accessSync, constants, existsSync, readdirSync, statSync } from "node:fs";
 import { chmod } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { type Blobs, BlobsUnavailable } from "./blobs/blobs.ts";
 import { openDiskBlobs } from "./blobs/disk.ts";
@@ -43,7 +44,7 @@ const UNFINISHED =
 
 /** Matches the names in a folder that only batchd uses. */
 const OWN_NAMES =
-  /^(?:batchd\.(?:sqlite(?:-wal|-shm)?|lock(?:-journal)?|database|storage)|blobs|lost\+found)$/;
+  /^(?:batchd\.(?:sqlite(?:-wal|-shm)?|lock(?:-journal)?|database|storage|credentials-key)|blobs|locations|lost\+found)$/;
 
 /** The part of the configuration that names the places. */
 type Places = Pick<Config, "data_dir" | "database" | "database_url" | "storage">;
@@ -76,8 +77,12 @@ async function openFor(deps: StorageDeps, places: Places) {
 }
 
 /** Returns false if everything is elsewhere. Then a server runs without a folder that it can write to. */
-const usesFolder = ({ database_url: url, storage }: Places) =>
+const usesFolder = ({ database_url: url, storage }: Pick<Places, "database_url" | "storage">) =>
   url === undefined || storage.type !== "s3";
+
+/** Returns the folder for files that live as long as one call, such as a repository in which a commit is made. */
+export const workFolderOf = (places: Places): string =>
+  usesFolder(places) ? join(resolve(places.data_dir), "locations") : tmpdir();
 
 async function open(dir: string, places: Places, deps: StorageDeps) {
   const database = databaseIn(dir, places, deps);

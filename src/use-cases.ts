@@ -1,9 +1,14 @@
-/** Composes the use cases, and what HTTP needs beside them, from the parts that `runtime.ts` has opened. */
+/** Composes the use cases, and what HTTP needs beside them, from the parts that `work.ts` has opened. */
 
+import { resolve } from "node:path";
 import { Access } from "./api/access.ts";
 import { costsOf } from "./api/batch-costs.ts";
 import { BatchLines } from "./api/batch-lines.ts";
+import { courseFinder } from "./api/batch-progress.ts";
 import { Batches } from "./api/batches.ts";
+import { CopiedInputs } from "./api/copied-inputs.ts";
+import { Deliveries } from "./api/deliveries.ts";
+import { type DeliveryRequestDeps, newDeliveries } from "./api/delivery-requests.ts";
 import { DerivedBatches } from "./api/derived-batches.ts";
 import { Files } from "./api/files.ts";
 import { Idempotency } from "./api/idempotency.ts";
@@ -13,20 +18,30 @@ import { Keys } from "./api/keys.ts";
 import { Models } from "./api/models.ts";
 import { Projects } from "./api/projects.ts";
 import { Results } from "./api/results.ts";
+import { Runs, runRecordOf } from "./api/runs.ts";
+import { Tables } from "./api/tables.ts";
 import { Uploads } from "./api/uploads.ts";
 import { reportUsage } from "./api/usage-report.ts";
+import type { Batch } from "./batch/batch.ts";
 import type { RulesOf } from "./batch/project.ts";
 import type { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Blobs } from "./blobs/blobs.ts";
 import type { Clock } from "./clock.ts";
 import type { Closers } from "./closers.ts";
+import { programEnvironment } from "./config/config.ts";
+import { isLoopback } from "./config/loopback.ts";
 import { priceRules } from "./config/prices.ts";
 import { projectRules, UNLIMITED } from "./config/projects.ts";
 import type { Config, KeyConfig } from "./config/schema.ts";
+import { pollEveryMs } from "./database.ts";
+import { ClientBuckets } from "./deliveries/client-buckets.ts";
+import { DeliveryRunner } from "./deliveries/runner.ts";
 import type { Engine } from "./engine/engine.ts";
 import type { Fleet } from "./engine/fleet.ts";
 import type { AppDeps } from "./http/app.ts";
+import { Locations } from "./locations/locations.ts";
 import { MEMORY_PURPOSES, type MemoryBudget } from "./resources/memory-budget.ts";
+import { workFolderOf } from "./storage.ts";
 import type { Store } from "./store/store.ts";
 import type { AuditLog } from "./telemetry/audit-log.ts";
 import type { Log } from "./telemetry/log.ts";
@@ -44,6 +59,9 @@ export interface Parts {
   readonly intents: BlobIntents;
   readonly upstreams: Upstreams;
   readonly webhooks: Webhooks;
+  readonly locations: Locations;
+  readonly clientBuckets: ClientBuckets;
+  readonly deliveries: DeliveryRunner;
   readonly fleet: Fleet;
   /** The projects that were made at run time. */
   readonly projects: Projects;
@@ -97,6 +115,8 @@ function newBatches(parts: Parts, engine: Engine): Batches {
   return new Batches({
     ...parts,
     rulesOf: rulesOfAll(parts),
+    newDeliveries: (project, requests) =>
+      newDeliveries(project, { requests, param: "x_batchd.deliver" }, deliveryDeps(parts)),
     prices: () => priceRules(configNow().prices),
     completionWindows: () => configNow().limits.completion_windows,
     nudge: () => engine.nudge(),
@@ -105,6 +125,64 @@ function newBatches(parts: Parts, engine: Engine): Batches {
     nudgeChunks: () => engine.nudgeChunks(),
   });
 }
+
+export const newLocations = (config: Config, clock: Clock): Locations =>
+  new Locations(config.locations, {
+    clock,
+    workFolder: workFolderOf(config),
+    environment: programEnvironment(),
+  });
+
+type ForDeliveries = Pick<
+  Parts,
+  "store" | "blobs" | "intents" | "locations" | "clock" | "log" | "metrics" | "configNow"
+>;
+
+/** Makes what delivers results. Nothing runs yet. */
+export function newDeliveryParts(
+  parts: ForDeliveries,
+): Pick<Parts, "clientBuckets" | "deliveries"> {
+  const { store, locations, configNow } = parts;
+  const config = configNow();
+  // Servers on one database need one key, so a file in the folder of each would not do.
+  const keyFolder = config.database_url === undefined ? resolve(config.data_dir) : null;
+  const clientBuckets = new ClientBuckets({ config: config.deliveries, keyFolder, locations });
+  const deliveries = new DeliveryRunner({
+    ...{ ...parts, clientBuckets },
+    findLocation: (project, name) => locations.find(project, name, "write"),
+    findInput: (batch) => store.findInput(batch),
+    runRecord: (batch) => runRecordOf(batch, { store, costsFor: costsWith(parts) }),
+    leaseTtlMs: config.engine.lease_seconds * 1000,
+    checkEveryMs: pollEveryMs(config),
+  });
+  return { clientBuckets, deliveries };
+}
+
+const costsWith =
+  ({ store, configNow }: Pick<Parts, "store" | "configNow">) =>
+  (batches: readonly Batch[]) =>
+    costsOf(store, batches, priceRules(configNow().prices));
+
+const deliveryDeps = ({ locations, clientBuckets, clock }: Parts): DeliveryRequestDeps => ({
+  mayWriteTo: (project, location) => locations.find(project, location, "write") !== null,
+  ...{ clientBuckets, clock },
+});
+
+function newDeliveryCases(parts: Parts, batches: Batches): Deliveries {
+  const { store, log, deliveries } = parts;
+  return new Deliveries({
+    ...deliveryDeps(parts),
+    ...{ store, log },
+    findBatch: (asked) => batches.find(asked),
+    nudge: () => deliveries.nudge(),
+    nudgeHeld: () => deliveries.nudgeHeld(),
+  });
+}
+
+const reachOf = ({ server }: Config): AppDeps["reach"] => ({
+  isLoopback: isLoopback(server.host),
+  allowedHosts: server.allowed_hosts,
+});
 
 const newResults = (batches: Batches, { clock }: Parts, engine: Engine): Results =>
   new Results({
@@ -134,20 +212,26 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const maxUploadBytes = () => limits().max_upload_bytes;
   const nudge = () => engine.nudge();
   const rulesOf = rulesOfAll(parts);
+  const costsFor = costsWith(parts);
   const files = new Files({ ...parts, rulesOf, maxFileBytes, nudge });
   return {
     files,
+    tables: new Tables({ files }),
+    copiedInputs: new CopiedInputs({
+      ...{ files, clock, locations: parts.locations, places: results.places },
+    }),
+    runs: new Runs({ store, batches, costsFor }),
     uploads: new Uploads({ ...parts, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
     batches,
     results,
+    findCourse: courseFinder({ batches, store, nowMs: () => fleet.nowMs }),
     batchLines: new BatchLines({
       ...{ batches, places: results.places },
       readLinePage: (batch, query) => engine.readLinePage(batch, query),
       finishedLines: (batch, query) => engine.finishedLines(batch, query),
     }),
-    derivedBatches: new DerivedBatches({
-      ...{ store, blobs, files, batches, rulesOf, maxFileBytes, places: results.places },
-    }),
+    derivedBatches: new DerivedBatches({ store, batches }),
+    deliveries: newDeliveryCases(parts, batches),
     retriesOf: (ids) => store.listRetries(ids),
     models: new Models(upstreams, rulesOf),
     idempotency: new Idempotency({ store, clock, log }),
@@ -157,9 +241,11 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     audit,
     rulesOf,
     requestCounts: store,
-    costsFor: (batches) => costsOf(store, batches, priceRules(configNow().prices)),
+    costsFor,
     reportUsage: (request) => reportUsage(store, request),
     callers: access,
+    listReplicas: () => engine.replicas(),
+    reach: reachOf(configNow()),
     projects: parts.projects,
     keys: new Keys({ store, clock, log, refresh: () => access.refresh() }),
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),

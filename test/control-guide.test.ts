@@ -1,25 +1,10 @@
 /** The commands of docs/control.md, pasted one block after the other. */
-import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import { blocksOf, paste } from "./support/paste.ts";
 import { chatLine, startTestService } from "./support/service.ts";
 import { startUpstream } from "./support/upstream.ts";
 
-const GUIDE = readFileSync(new URL("../docs/control.md", import.meta.url), "utf8");
-const blocks = [...GUIDE.matchAll(/```sh\n([\s\S]*?)```/g)].map((match) => match[1] as string);
-
-function paste(script: string): Promise<string> {
-  const shell = spawn("bash", ["-e"]);
-  let output = "";
-  for (const stream of [shell.stdout, shell.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => {
-      output += text;
-    });
-  }
-  const ended = new Promise<string>((resolve) => shell.on("close", () => resolve(output)));
-  shell.stdin.end(script);
-  return ended;
-}
+const blocks = blocksOf("control.md", "sh");
 
 test("every command of the guide works when pasted, on a batch that allows it", async () => {
   await using upstream = await startUpstream();
@@ -41,7 +26,7 @@ test("every command of the guide works when pasted, on a batch that allows it", 
         text.replace(new RegExp(`^export ${name}=\\S*`, "m"), `export ${name}=${value}`),
       setup,
     );
-    const output = await paste(`${script}\n${command}`);
+    const { output } = await paste(`${script}\n${command}`);
     expect(output.trim().length, command).toBeGreaterThan(0);
     expect(output, command).not.toMatch(/^\{"error"|command not found|curl:/m);
   }
@@ -52,7 +37,7 @@ test("every command of the guide works when pasted, on a batch that allows it", 
         text.replace(new RegExp(`^export ${name}=\\S*`, "m"), `export ${name}=${value}`),
       setup,
     );
-    expect(await paste(`${script}\n${command}`)).toContain('"deleted":true');
+    expect((await paste(`${script}\n${command}`)).output).toContain('"deleted":true');
   }
   expect(commands.length).toBeGreaterThan(7);
   upstream.release();

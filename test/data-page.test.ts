@@ -1,16 +1,15 @@
 /** The commands and programs of docs/data.md, in their order, as a reader would paste them. */
 import { execFile, spawnSync } from "node:child_process";
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
+import { putCommand } from "./support/paste.ts";
 import { startTestService } from "./support/service.ts";
+import { temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
 
 const PAGE = readFileSync(new URL("../docs/data.md", import.meta.url), "utf8");
-const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
 const SHELLS: Readonly<Record<string, string>> = { bash: "bash", python: "python3" };
 
 const hasPython = spawnSync("python3", ["--version"]).status === 0;
@@ -21,31 +20,18 @@ const blocks = [...PAGE.matchAll(/```(bash|python)\n([\s\S]*?)```/g)].map(
   ([, language = "", code = ""]) => ({ language, code }),
 );
 
-/** Makes a folder with the `batchd` command of this checkout. */
-function folderWithCommand(): string {
-  const folder = mkdtempSync(join(tmpdir(), "batchd-data-"));
-  const command = join(folder, "batchd");
-  writeFileSync(command, `#!/bin/sh\nexec '${process.execPath}' '${MAIN}' "$@"\n`);
-  chmodSync(command, 0o755);
-  return folder;
-}
-
 test.skipIf(!hasPython)(
   "docs/data.md leads from a table to the same table with answers",
   async () => {
     await using upstream = await startUpstream();
     await using service = await startTestService({ upstreamUrl: upstream.url });
-    const folder = folderWithCommand();
-    const env = {
-      ...process.env,
-      PATH: [folder, process.env["PATH"]].join(delimiter),
-      BATCHD_URL: service.url,
-    };
+    using temporary = temporaryFolder("batchd-data-");
+    const folder = temporary.path;
+    const env = { ...process.env, ...putCommand(folder), BATCHD_URL: service.url };
     for (const { language, code } of blocks) {
       await promisify(execFile)(SHELLS[language] ?? language, ["-c", code], { cwd: folder, env });
     }
     const judged = readFileSync(join(folder, "judged.csv"), "utf8");
-    rmSync(folder, { recursive: true });
     expect(judged.split("\r\n")[0]).toBe("id,review,answer");
     expect(judged).toMatch(
       /^1,"The room was clean, the staff kind.","echo: [^"]*The room was clean/m,

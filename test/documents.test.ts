@@ -6,6 +6,7 @@ import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import manifest from "../package.json" with { type: "json" };
 import { parseConfig } from "../src/config/config.ts";
+import { parsePipeline } from "../src/config/pipeline.ts";
 import { ConfigFile } from "../src/config/schema.ts";
 
 const ROOT = fileURLToPath(new URL("../", import.meta.url));
@@ -95,7 +96,8 @@ test("README.md has at most 200 lines", () => {
 
 describe("configurations", () => {
   /** A secret of the form that every key of the configuration takes. */
-  const withSecrets = (yaml: string) => yaml.replaceAll(/\$\{\w+\}/g, "sk-0123456789");
+  const withSecrets = (yaml: string) =>
+    yaml.replaceAll(/\$\{\w+\}/g, "sk-0123456789-abcdefghijklmnopqrstuvwxyz");
   const isOurs = (value: unknown) =>
     Object.keys(value as object).every((key) => key in ConfigFile.shape);
   const problemsOf = (values: unknown) => {
@@ -113,7 +115,16 @@ describe("configurations", () => {
     ).toEqual([]);
   });
 
-  test.each(globSync("examples/**/*.yaml", { cwd: ROOT }))("the server takes %s", (path) => {
+  const [pipelines, configurations] = ["examples/pipelines/*.yaml", "examples/**/*.yaml"].map(
+    (pattern) => globSync(pattern, { cwd: ROOT }),
+  ) as [string[], string[]];
+
+  test.each(pipelines)("%s is a pipeline", (path) => {
+    expect(parsePipeline(textOf(path))).toMatchObject({ steps: expect.any(Array) });
+  });
+
+  const others = configurations.filter((path) => !pipelines.includes(path));
+  test.each(others)("the server takes %s", (path) => {
     expect(problemsOf(parse(withSecrets(textOf(path))))).toEqual([]);
   });
 
@@ -129,6 +140,32 @@ describe("configurations", () => {
     },
     "auth.keys": { name: "a", key: "sk-0123456789" },
     projects: { name: "a" },
+    locations: {
+      ...{ name: "a", kind: "s3", access: "read", bucket: "b", server_side_encryption: "aws:kms" },
+      ...{ access_key_id: "a", secret_access_key: "sk-0123456789" },
+    },
+    "locations.projects": { name: "a", kind: "folder", access: "read", path: "/mnt" },
+    ...Object.fromEntries(
+      ["repository", "username", "password", "ssh_key_file", "max_file_bytes"].map((key) => [
+        `locations.${key}`,
+        {
+          ...{ name: "a", kind: "git", access: "read", repository: "https://example.com/a" },
+          ...(["username", "password"].includes(key) && {
+            ...{ username: "a", password: "sk-0123456789" },
+          }),
+        },
+      ]),
+    ),
+    ...Object.fromEntries(
+      ["url", "token"].map((key) => [
+        `locations.${key}`,
+        {
+          ...{ name: "a", kind: "oxen", access: "read", url: "http://oxen:3000" },
+          repository: "ns/name",
+        },
+      ]),
+    ),
+    "locations.path": { name: "a", kind: "folder", access: "read" },
     prices: { model: "*", currency: "USD" },
   } as Record<string, object>;
 
@@ -138,7 +175,8 @@ describe("configurations", () => {
     const name = step.replace("[]", "");
     const path = above === "" ? name : `${above}.${name}`;
     if (rest.length === 0) return { [name]: value };
-    const inside = { ...LEAST[path], ...(configWith(rest, value, path) as object) };
+    const least = (path === "locations" && LEAST[`locations.${rest[0]}`]) || LEAST[path];
+    const inside = { ...least, ...(configWith(rest, value, path) as object) };
     return { [name]: step.endsWith("[]") ? [inside] : inside };
   }
 

@@ -40,7 +40,7 @@ describe.runIf(hasS3Server())("with PostgreSQL and a bucket", () => {
     const made = { ...fields, input_file_id, x_batchd: { sample: 9 } };
     const { id } = (await ask("", made)) as Shown;
     await expect
-      .poll(async () => ((await ask(`/${id}`)) as Shown).x_batchd.paused, { timeout: 30_000 })
+      .poll(async () => ((await ask(`/${id}`)) as Shown).x_batchd.paused)
       .toMatchObject({ reason: "sample" });
     expect(upstream.total).toBe(9);
     await ask(`/${id}/resume`, {});
@@ -48,7 +48,23 @@ describe.runIf(hasS3Server())("with PostgreSQL and a bucket", () => {
     expect(first.request_counts).toEqual({ total: 90, completed: 68, failed: 22 });
     const from = { batch: id, lines: "failed", merge: true };
     const retry = (await ask("", { ...fields, x_batchd: { from } })) as Shown;
+    // A chain on a batch that may still run. A merged one has all lines, and here all of them ask the same.
+    const template = {
+      model: "test-model",
+      messages: [{ role: "user", content: "{{output.object}} {{input.messages.0.role}}" }],
+    };
+    const chained = {
+      from: { batch: retry.id, template },
+      dedupe: true,
+    };
+    const sentBefore = 90 + 22;
+    const next = (await ask("", { ...fields, x_batchd: chained })) as Shown;
     const second = await service.ended(retry.id);
+    const third = await service.ended(next.id);
+    expect(third.request_counts).toEqual({ total: 90, completed: 90, failed: 0 });
+    expect(upstream.total).toBe(sentBefore + 1);
+    const answers = await service.rows(third.output_file_id);
+    expect(answers.map((row) => row.custom_id)).toEqual(numbers.map((n) => `line-${n}`));
     expect(second.request_counts).toEqual({ total: 22, completed: 22, failed: 0 });
     const rows = await service.rows(second.output_file_id);
     expect(rows.map((row) => row.custom_id)).toEqual(numbers.map((n) => `line-${n}`));
@@ -58,6 +74,6 @@ describe.runIf(hasS3Server())("with PostgreSQL and a bucket", () => {
       has_more: false,
     });
     const listed = (await ask("?status=completed&model=test-model")) as { data: Shown[] };
-    expect(listed.data.map((batch) => batch.id)).toEqual([second.id, id]);
+    expect(listed.data.map((batch) => batch.id)).toEqual([next.id, second.id, id]);
   });
 });

@@ -1,5 +1,5 @@
 /**
- * A fleet on a real PostgreSQL and a real S3 server works through batches while every process is killed again and
+ * A fleet on a real PostgreSQL and a real S3 server works through batches and delivers their results while every process is killed again and
  * again, the database restarts, and the bucket is overloaded.
  *
  * The run shows the promise of a fleet as a whole: no line is lost or doubled, no operator has to do anything, and the
@@ -14,17 +14,20 @@ import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import type { S3Server } from "../support/s3-server.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { Clients } from "./clients.ts";
+import { questionsOf } from "./lines.ts";
 import { ModelServer } from "./model-server.ts";
+import { Places } from "./places.ts";
 import type { Sizes } from "./sizes.ts";
-import { Supervised } from "./supervised.ts";
+import { type Command, Supervised } from "./supervised.ts";
 import { makeTrouble } from "./trouble.ts";
+import { replaceEach } from "./upgrade.ts";
 import { type Ended, faultsOfBatch, faultsOfLimits } from "./verdict.ts";
 
 const LEASE_SECONDS = 5;
 /** Batches begin to come at once, and the last one comes before the last events. */
 const SUBMITTED_BY = 0.8;
-/** The journals of final batches are removed by then. */
-const TIDY_WITHIN_MS = 60_000;
+/** The journals of final batches are removed by then: a sweep begins every minute. */
+const TIDY_WITHIN_MS = 180_000;
 
 export interface ChaosOptions {
   readonly sizes: Sizes;
@@ -34,6 +37,8 @@ export interface ChaosOptions {
   readonly say: (text: string) => void;
   /** The folder for the logs of the servers. */
   readonly logsDir?: string;
+  /** The main file of an older version. Its servers begin, and are replaced one by one in the place of all other trouble. */
+  readonly olderScript?: string;
 }
 
 export interface ChaosReport {
@@ -58,30 +63,38 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
   using folder = temporaryFolder("batchd-chaos-");
   const databaseUrl = await postgres.createDatabase();
   await using fleet = new AsyncDisposableStack();
-  const place = { folder: folder.path, databaseUrl, model };
-  const processes = commandsFor(options, place, proxy).map((each) =>
-    fleet.use(new Supervised(each)),
+  const places = new Places(folder.path, s3, proxy.url);
+  const place = { folder: folder.path, databaseUrl, model, places };
+  const commands = commandsFor(options, place, proxy);
+  const processes = commands.map((each) =>
+    fleet.use(new Supervised(olderOf(each, options.olderScript))),
   );
   const servers = processes.slice(0, sizes.apiCount);
   const clients = new Clients({ sizes, servers, keyOf });
   const progress = new Progress();
-  const trouble = makeTrouble(
-    {
-      ...{ sizes, seed, processes, say },
-      restartDatabase: async () => {
-        await postgres.server?.stop("immediate");
-        await postgres.server?.start();
-      },
-      setBucket: (state) => {
-        proxy.trouble = state === "well" ? null : { kind: state };
-      },
-    },
-    (part) => progress.reach(part),
-  );
+  const onProgress = (part: number) => progress.reach(part);
+  const trouble =
+    options.olderScript !== undefined
+      ? replaceEach({ processes, commands, model, say }, onProgress)
+      : makeTrouble(
+          {
+            ...{ sizes, seed, processes, say },
+            restartDatabase: async () => {
+              await postgres.server?.stop("immediate");
+              await postgres.server?.start();
+            },
+            setBucket: (state) => {
+              proxy.trouble = state === "well" ? null : { kind: state };
+            },
+          },
+          onProgress,
+        );
   const [ended] = await Promise.all([submitAll(clients, sizes, progress), trouble]);
   say(`all ${ended.length} batches are final`);
+  const verdict = { clients, sizes, places };
   const faults = [
-    ...(await Promise.all(ended.map((each) => faultsOfBatch(clients, each)))).flat(),
+    ...(await Promise.all(ended.map((each) => faultsOfBatch(each, verdict)))).flat(),
+    ...places.faultsBeside(ended.map(({ batch }) => batch.id)),
     ...(await faultsOfLists(clients, sizes, ended)),
     ...faultsOfLimits(model, sizes),
     ...(await leftovers(databaseUrl)),
@@ -92,7 +105,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
   return {
     faults,
     kills: Object.fromEntries(processes.map(({ name, killCount }) => [name, killCount])),
-    lineCount: sizes.batchCount * sizes.linesPerBatch,
+    lineCount: countLines(sizes),
     requestCount: model.requestCount,
     maxInFlight: model.maxInFlight,
     maxPerMinute: model.maxPerMinute,
@@ -122,17 +135,28 @@ class Progress {
   }
 }
 
+/** The number of lines that have to be sent. */
+const countLines = (sizes: Sizes): number =>
+  Array.from({ length: sizes.batchCount }, (_, n) => questionsOf(n, sizes).length).reduce(
+    (sum, count) => sum + count,
+  );
+
 const keyOf = (project: number) => `chaos-key-of-project-${project}`;
 
 interface Place {
   readonly folder: string;
   readonly databaseUrl: string;
   readonly model: ModelServer;
+  readonly places: Places;
 }
 
 /** The API servers come first. */
-function commandsFor({ sizes, s3, logsDir }: ChaosOptions, place: Place, proxy: S3Proxy) {
-  const { folder, databaseUrl, model } = place;
+function commandsFor(
+  { sizes, s3, logsDir }: ChaosOptions,
+  place: Place,
+  proxy: S3Proxy,
+): Command[] {
+  const { folder, databaseUrl, model, places } = place;
   const storage = s3.storage({ endpoint: proxy.url, prefix: `chaos-${Date.now()}/` });
   const upstream = { base_url: model.url, interactive_reserve: 0 };
   const { maxConcurrency, requestsPerMinute } = sizes;
@@ -151,12 +175,17 @@ function commandsFor({ sizes, s3, logsDir }: ChaosOptions, place: Place, proxy: 
   const keys = projects.map((n) => ({ name: `key-${n}`, key: keyOf(n), project: `project-${n}` }));
   const path = join(folder, "batchd.yaml");
   const engine = { lease_seconds: LEASE_SECONDS };
-  const config = { server: { port: 0 }, data_dir: join(folder, "data"), storage, engine };
+  const config = {
+    ...{ server: { port: 0 }, data_dir: join(folder, "data"), storage, engine },
+    ...{ auth: { keys }, upstreams },
+  };
   // JSON is YAML too.
-  writeFileSync(path, JSON.stringify({ ...config, auth: { keys }, upstreams }));
+  writeFileSync(olderConfig(path), JSON.stringify(config));
+  writeFileSync(path, JSON.stringify({ ...config, locations: places.locations }));
   const command = (role: string, n: number) => ({
     name: `${role} ${n}`,
-    args: ["serve", "--role", role, "--config", path],
+    config: path,
+    args: ["serve", "--role", role],
     env: { BATCHD_DATABASE_URL: databaseUrl },
     ...(logsDir !== undefined && { logPath: join(logsDir, `${role}-${n}.log`) }),
   });
@@ -165,6 +194,12 @@ function commandsFor({ sizes, s3, logsDir }: ChaosOptions, place: Place, proxy: 
     ...Array.from({ length: sizes.workerCount }, (_, i) => command("worker", i + 1)),
   ];
 }
+
+/** Older versions know fewer keys. */
+const olderConfig = (path: string) => path.replace(/\.yaml$/, "-older.yaml");
+
+const olderOf = (command: Command, script: string | undefined): Command =>
+  script === undefined ? command : { ...command, script, config: olderConfig(command.config) };
 
 /** Submits each batch when its time has come, and waits for its end. */
 function submitAll(clients: Clients, sizes: Sizes, progress: Progress): Promise<Ended[]> {
@@ -199,7 +234,8 @@ async function leftovers(databaseUrl: string): Promise<string[]> {
   for (const startedAtMs = performance.now(); ; await delay(500)) {
     const { rows } = await client.query(
       `select (select count(*) from segments) as segments, (select count(*) from chunks) as chunks,
-        (select count(*) from batches where lease_owner is not null) as leases`,
+        (select count(*) from batches where lease_owner is not null) as leases,
+        (select count(*) from batch_deliveries where status = 'pending') as deliveries`,
     );
     found = rows[0] as Record<string, string>;
     const isTidy = Object.values(found).every((count) => count === "0");

@@ -4,7 +4,8 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import OpenAI from "openai";
-import { idsOf, inputOf } from "./lines.ts";
+import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { extensionOf, inputOf, isKnownToAll, sourceOf } from "./lines.ts";
 import type { Sizes } from "./sizes.ts";
 
 const PAUSE_MS = 250;
@@ -14,6 +15,7 @@ const ANSWER_WITHIN_MS = 60_000;
 
 interface Server {
   readonly url: string | null;
+  readonly isCurrent: boolean;
 }
 
 export interface ClientsOptions {
@@ -28,31 +30,40 @@ export class Clients {
   /** The number of requests that were repeated. */
   repeatCount = 0;
   readonly #options: ClientsOptions;
+  readonly #ids = new Map<number, Promise<string>>();
   #next = 0;
 
   constructor(options: ClientsOptions) {
     this.#options = options;
   }
 
-  /** Uploads the input and creates the batch; repeats neither of them twice, thanks to the key. */
-  async submit(batch: number): Promise<string> {
-    const { linesPerBatch } = this.#options.sizes;
+  /** Creates the batch once its source is there. Nothing is made twice, thanks to the key. */
+  submit(batch: number): Promise<string> {
+    const id = this.#create(batch);
+    this.#ids.set(batch, id);
+    return id;
+  }
+
+  async #create(batch: number): Promise<string> {
+    const { sizes } = this.#options;
     const once = (step: string) => ({ headers: { "idempotency-key": `batch-${batch}-${step}` } });
-    const text = inputOf(batch, linesPerBatch);
-    const input = await this.#insist(batch, (openai) =>
-      openai.files.create(
-        { file: new File([text], `batch-${batch}.jsonl`), purpose: "batch" },
-        once("file"),
-      ),
-    );
-    const created = await this.#insist(batch, (openai) =>
-      openai.batches.create(
-        {
-          ...{ input_file_id: input.id, completion_window: "24h" },
-          endpoint: "/v1/chat/completions",
-        },
-        once("batch"),
-      ),
+    const source = sourceOf(batch, sizes);
+    const sourceId = source === null ? null : ((await this.#ids.get(source)) ?? null);
+    const input =
+      source !== null
+        ? {}
+        : await this.#insist(batch, async (openai) => {
+            const file = new File([inputOf(batch, sizes)], `batch-${batch}.jsonl`);
+            const { id } = await openai.files.create({ file, purpose: "batch" }, once("file"));
+            return { input_file_id: id };
+          });
+    const body = {
+      ...{ ...input, completion_window: "24h", endpoint: "/v1/chat/completions" },
+      x_batchd: extensionOf(batch, sourceId, sizes),
+    };
+    const created = await this.#insist(
+      batch,
+      (openai) => openai.post("/batches", { body, ...once("batch") }) as Promise<OpenAI.Batch>,
     );
     return created.id;
   }
@@ -62,6 +73,20 @@ export class Clients {
     for (;;) {
       const found = await this.#insist(batch, (openai) => openai.batches.retrieve(id));
       if (["completed", "failed", "expired", "cancelled"].includes(found.status)) return found;
+      await delay(POLL_EVERY_MS);
+    }
+  }
+
+  /** Resolves to the deliveries of the batch once all of them have ended. */
+  async deliveries(batch: number, id: string): Promise<readonly DeliveryObject[]> {
+    for (;;) {
+      const { data } = await this.#insist(
+        batch,
+        (openai) =>
+          openai.get(`/batches/${id}/deliveries`) as Promise<{ data: readonly DeliveryObject[] }>,
+      );
+      const hasEnded = data.every(({ status }) => status === "delivered" || status === "failed");
+      if (hasEnded) return data;
       await delay(POLL_EVERY_MS);
     }
   }
@@ -80,15 +105,13 @@ export class Clients {
     });
   }
 
-  idsOf(batch: number): string[] {
-    return idsOf(batch, this.#options.sizes.linesPerBatch);
-  }
-
   async #insist<T>(batch: number, ask: (openai: OpenAI) => Promise<T>): Promise<T> {
     const { sizes, servers, keyOf } = this.#options;
     const apiKey = keyOf(batch % sizes.projectCount);
     for (;;) {
-      const url = servers[this.#next++ % servers.length]?.url ?? null;
+      const server = servers[this.#next++ % servers.length];
+      const mayAsk = server?.isCurrent === true || isKnownToAll(batch, sizes);
+      const url = mayAsk ? (server?.url ?? null) : null;
       if (url !== null) {
         const options = { maxRetries: 0, timeout: ANSWER_WITHIN_MS };
         const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey, ...options });

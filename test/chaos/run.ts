@@ -1,21 +1,33 @@
 /**
  * `npm run chaos`: kills every process of a fleet ten times, restarts PostgreSQL twice and overloads the bucket for a
  * minute while twenty batches go through. It takes some six minutes. `--seed N` repeats an order of events, and
- * `--small` makes the run of `npm test`. `--logs DIR` keeps the logs of the servers. The exit code is 1 when anything does not hold.
+ * `--small` makes the run of `npm test`.
+ *
+ * `npm run upgrade -- REF`: starts a fleet of the version that git knows as REF, and replaces its servers one by one by those of
+ * this checkout while batches go through.
+ *
+ * `--logs DIR` keeps the logs of the servers. The exit code is 1 when anything does not hold.
  */
 import { parseArgs } from "node:util";
 import { startPostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { runChaos } from "./chaos.ts";
-import { FULL, SMALL } from "./sizes.ts";
+import { FULL, SMALL, UPGRADE } from "./sizes.ts";
+import { checkOut } from "./upgrade.ts";
 
 const { values } = parseArgs({
   options: {
+    from: { type: "string" },
     seed: { type: "string", default: String(Date.now() % 100_000) },
     logs: { type: "string" },
     small: { type: "boolean", default: false },
   },
 });
+
+function sizes() {
+  if (values.from !== undefined) return UPGRADE;
+  return values.small ? SMALL : FULL;
+}
 
 async function main(): Promise<void> {
   await using postgres = await startPostgres("the chaos run");
@@ -24,6 +36,7 @@ async function main(): Promise<void> {
     process.exitCode = 1;
     return;
   }
+  using older = values.from === undefined ? null : checkOut(values.from);
   await using s3 = await startS3Server();
   const seed = Number(values.seed);
   const startedAtMs = performance.now();
@@ -31,11 +44,11 @@ async function main(): Promise<void> {
     const seconds = ((performance.now() - startedAtMs) / 1000).toFixed(0);
     process.stderr.write(`${seconds.padStart(5)} s  ${text}\n`);
   };
-  say(`seed ${seed}`);
+  say(older === null ? `seed ${seed}` : `from ${values.from}`);
   const report = await runChaos({
-    ...{ seed, postgres, s3, say },
-    sizes: values.small ? SMALL : FULL,
+    ...{ seed, postgres, s3, say, sizes: sizes() },
     ...(values.logs !== undefined && { logsDir: values.logs }),
+    ...(older !== null && { olderScript: older.script }),
   });
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   if (report.faults.length > 0) process.exitCode = 1;

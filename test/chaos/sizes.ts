@@ -39,10 +39,14 @@ export const SMALL: Sizes = {
   ...FULL,
   workerCount: 2,
   apiCount: 1,
-  batchCount: 4,
-  linesPerBatch: 300,
+  projectCount: 2,
+  batchCount: 8,
+  linesPerBatch: 160,
   killsPerProcess: 2,
   databaseRestarts: 1,
   slowDownMs: 3_000,
   gapMs: 1_500,
 };
+
+/** One or two minutes, for `npm run upgrade`. */
+export const UPGRADE: Sizes = { ...FULL, linesPerBatch: 400 };

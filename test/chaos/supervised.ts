@@ -11,7 +11,10 @@ const KEPT_LOG_CHARACTERS = 4_000;
 
 export interface Command {
   readonly name: string;
+  /** The main file of another version. */
+  readonly script?: string;
   readonly args: readonly string[];
+  readonly config: string;
   readonly env: Readonly<Record<string, string>>;
   /** The file that the log is added to. */
   readonly logPath?: string;
@@ -25,7 +28,7 @@ export class Supervised implements AsyncDisposable {
   readonly crashes: string[] = [];
   /** The events of the log above `info`, with their number. */
   readonly complaints = new Map<string, number>();
-  readonly #command: Command;
+  #command: Command;
   #batchd: BatchdProcess | null = null;
   #url: string | null = null;
   #listening = Promise.withResolvers<void>();
@@ -52,6 +55,23 @@ export class Supervised implements AsyncDisposable {
     await this.#batchd?.kill();
   }
 
+  /** Whether the server is of the version of this checkout. */
+  get isCurrent(): boolean {
+    return this.#command.script === undefined;
+  }
+
+  /** Stops the server as an operator does, and resolves once the other one is there. */
+  async replaceBy(command: Command): Promise<void> {
+    await this.#listening.promise;
+    this.#command = command;
+    this.#isKilled = true;
+    const exit = await this.#batchd?.kill("SIGTERM");
+    const code = exit?.code ?? exit?.signal;
+    if (code !== 0) this.crashes.push(`${this.name} ended with ${code} after SIGTERM`);
+    while (this.#url !== null) await delay(RESTART_AFTER_MS / 10);
+    await this.#listening.promise;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isOver = true;
     await this.#batchd?.kill("SIGKILL");
@@ -59,9 +79,9 @@ export class Supervised implements AsyncDisposable {
   }
 
   async #run(): Promise<void> {
-    const { args, env } = this.#command;
     while (!this.#isOver) {
-      const batchd = new BatchdProcess(args, env);
+      const { args, config, env, script } = this.#command;
+      const batchd = new BatchdProcess([...args, "--config", config], env, script);
       this.#batchd = batchd;
       this.startCount++;
       const url = await batchd.listening().catch(() => null);

@@ -2,8 +2,18 @@
 import type OpenAI from "openai";
 import type { ResultRow } from "../support/service.ts";
 import type { Clients } from "./clients.ts";
-import { contentFor, isRefused, usageFor } from "./lines.ts";
+import {
+  contentFor,
+  countedLines,
+  deliveriesOf,
+  isRefused,
+  kindOf,
+  questionsOf,
+  rowsOf,
+  usageFor,
+} from "./lines.ts";
 import type { ModelServer } from "./model-server.ts";
+import type { Places } from "./places.ts";
 import type { Sizes } from "./sizes.ts";
 
 /** What an upstream may get beyond its limit. */
@@ -21,38 +31,66 @@ export interface Ended {
   readonly batch: OpenAI.Batch;
 }
 
-/** Returns what is wrong with the results of a batch: each line once, in order, with its own answer, and counted right. */
-export async function faultsOfBatch(clients: Clients, { number, batch }: Ended): Promise<string[]> {
+export interface VerdictDeps {
+  readonly clients: Clients;
+  readonly sizes: Sizes;
+  readonly places: Places;
+}
+
+/**
+ * Returns what is wrong with the results of a batch: each line once, in order, with its own answer, counted right, and
+ * delivered as it is.
+ */
+export async function faultsOfBatch(
+  { number, batch }: Ended,
+  { clients, sizes, places }: VerdictDeps,
+): Promise<string[]> {
   const faults: string[] = [];
   const expect = (what: string, found: unknown, expected: unknown) => {
     const [got, wanted] = [JSON.stringify(found), JSON.stringify(expected)];
-    if (got !== wanted) faults.push(`batch ${number}: ${what} ${difference(got, wanted)}`);
+    const name = `batch ${number} (${kindOf(number, sizes)})`;
+    if (got !== wanted) faults.push(`${name}: ${what} ${difference(got, wanted)}`);
   };
-  const ids = clients.idsOf(number);
-  const answered = ids.filter((id) => !isRefused(id));
-  const refused = ids.filter(isRefused);
+  const rows = rowsOf(number, sizes);
+  const answered = rows.filter(({ question }) => !isRefused(question));
+  const refused = rows.filter(({ question }) => isRefused(question));
   expect("status", batch.status, "completed");
-  const counts = { total: ids.length, completed: answered.length, failed: refused.length };
-  expect("request_counts", batch.request_counts, counts);
-  const output = rowsIn(await clients.text(number, batch.output_file_id));
-  const error = rowsIn(await clients.text(number, batch.error_file_id));
-  expect("lines of the output", idsIn(output), answered);
-  expect("lines of the error file", idsIn(error), refused);
-  expect(
-    "answers",
-    output.map(contentIn),
-    answered.map((id) => contentFor(id)),
-  );
+  expect("request_counts", batch.request_counts, countsOf(number, sizes));
+  const outputText = await clients.text(number, batch.output_file_id);
+  const errorText = await clients.text(number, batch.error_file_id);
+  const [output, error] = [rowsIn(outputText), rowsIn(errorText)];
+  expect("lines of the output", idsIn(output), customIdsOf(answered));
+  expect("lines of the error file", idsIn(error), customIdsOf(refused));
+  const answers = answered.map(({ question }) => contentFor(question));
+  expect("answers", output.map(contentIn), answers);
   const usages = output.map((row) => row.response?.body["usage"] as Usage);
-  expect("usage of the rows", sumOf(usages), sumOf(answered.map(usageFor)));
-  const { input_tokens = 0, output_tokens = 0, total_tokens = 0 } = batch.usage ?? {};
-  const usage = {
-    prompt_tokens: input_tokens,
-    completion_tokens: output_tokens,
-    total_tokens,
-  };
-  expect("usage", usage, sumOf(usages));
-  return faults;
+  const usagesOfRows = answered.map(({ question }) => usageFor(question));
+  expect("usage of the rows", sumOf(usages), sumOf(usagesOfRows));
+  const sent = questionsOf(number, sizes).filter((question) => !isRefused(question));
+  expect("usage", usageOf(batch), sumOf(sent.map(usageFor)));
+  const wanted = deliveriesOf(number, sizes);
+  if (wanted.length === 0) return faults;
+  const deliveries = await clients.deliveries(number, batch.id);
+  const ends = deliveries.map(({ location, status }) => `${location} ${status}`).toSorted();
+  const delivered = wanted.map(({ location }) => `${location} delivered`).toSorted();
+  expect("deliveries", ends, delivered);
+  const texts = [
+    ["output.jsonl", outputText],
+    ["errors.jsonl", errorText],
+  ] as const;
+  const files = new Map(texts.filter(([, text]) => text !== ""));
+  return [...faults, ...places.faultsOf(batch.id, files)];
+}
+
+function countsOf(number: number, sizes: Sizes) {
+  const counted = countedLines(number, sizes);
+  const failed = counted.filter(({ question }) => isRefused(question)).length;
+  return { total: counted.length, completed: counted.length - failed, failed };
+}
+
+function usageOf({ usage }: OpenAI.Batch): Usage {
+  const { input_tokens = 0, output_tokens = 0, total_tokens = 0 } = usage ?? {};
+  return { prompt_tokens: input_tokens, completion_tokens: output_tokens, total_tokens };
 }
 
 /** Returns the limits of the model server that were exceeded. */
@@ -70,6 +108,9 @@ const rowsIn = (text: string): ResultRow[] =>
     .split("\n")
     .slice(0, -1)
     .map((line) => JSON.parse(line) as ResultRow);
+
+const customIdsOf = (lines: readonly { readonly customId: string }[]) =>
+  lines.map(({ customId }) => customId);
 
 const idsIn = (rows: readonly ResultRow[]) => rows.map((row) => row.custom_id);
 

@@ -1,20 +1,88 @@
 /** `kill -9` at random moments of what a client does with a running batch: each has happened as a whole, or not at all. */
-import { readdirSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
-import { expect, test } from "vitest";
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
+import { endLeases } from "../support/end-leases.ts";
+import { startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const LINES = 400;
-const KILLS = 6;
 
-async function start(dataDir: string, upstream: TestUpstream) {
-  const args = ["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url];
-  const server = new BatchdProcess(args);
+const postgres = await startPostgres("control on PostgreSQL");
+const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
+afterAll(async () => {
+  await s3?.[Symbol.asyncDispose]();
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+interface Place extends Disposable {
+  readonly configPath: string;
+  /** Null for SQLite. */
+  readonly databaseUrl: string | null;
+  readonly dataDir: string;
+  readonly blobsDir: string;
+}
+
+/** The model of the batches that are deleted, at an upstream of its own, as those that stay take all slots of theirs. */
+const DELETED = "deleted-model";
+
+/** Makes a place for a server, with its configuration. */
+async function makePlace(
+  isShared: boolean,
+  { upstream, ofDeleted = upstream }: { upstream: TestUpstream; ofDeleted?: TestUpstream },
+): Promise<Place> {
+  const folder = temporaryFolder("batchd-control-");
+  const dataDir = join(folder.path, "data");
+  const databaseUrl = isShared ? await postgres!.createDatabase() : null;
+  const prefix = `control-${randomUUID()}/`;
+  const bucket = isShared ? s3 : null;
+  const config = {
+    ...{ server: { port: 0 }, data_dir: dataDir },
+    upstreams: [
+      { name: "only", base_url: upstream.url, models: ["test-model"], max_concurrency: 64 },
+      { name: "deleted", base_url: ofDeleted.url, models: [DELETED], max_concurrency: 64 },
+    ],
+    // The lines of a deleted batch give their slots back soon.
+    engine: { stop_grace_seconds: 1 },
+    prices: [{ model: "*", per_request: "0.001", currency: "EUR" }],
+    ...(databaseUrl !== null && { database_url: databaseUrl }),
+    ...(bucket !== null && { storage: bucket.storage({ prefix }) }),
+  };
+  const configPath = join(folder.path, "batchd.yaml");
+  writeFileSync(configPath, JSON.stringify(config));
+  const blobsDir = bucket === null ? join(dataDir, "blobs") : join(bucket.bucketFolder, prefix);
+  return {
+    ...{ configPath, databaseUrl, dataDir, blobsDir },
+    [Symbol.dispose]: () => folder[Symbol.dispose](),
+  };
+}
+
+/** Ends what a killed server held: its leases, and the right to name the blobs that it was writing. */
+async function endAll(databaseUrl: string): Promise<void> {
+  await endLeases(databaseUrl);
+  const client = new Client(databaseUrl);
+  await client.connect();
+  await client.query("update blob_intents set expires_at_ms = 0");
+  await client.end();
+}
+
+const started = new WeakSet<Place>();
+
+/** Starts a server; what a killed one held is over. */
+async function start(place: Place) {
+  const { configPath, databaseUrl } = place;
+  if (databaseUrl !== null && started.has(place)) await endAll(databaseUrl);
+  started.add(place);
+  const server = new BatchdProcess(["serve", "--config", configPath]);
   const url = await server.listening();
   const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
   return { server, url, openai };
@@ -22,118 +90,71 @@ async function start(dataDir: string, upstream: TestUpstream) {
 
 type Started = Awaited<ReturnType<typeof start>>;
 
-async function submit({ openai }: Started): Promise<string> {
-  const text = `${chatLines(LINES, (n) => `Say ${n}`).join("\n")}\n`;
-  const file = new File([text], "input.jsonl");
-  const input = await openai.files.create({ file, purpose: "batch" });
-  const { id } = await openai.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
-  return id;
+async function upload({ openai }: Started, content: string): Promise<string> {
+  const file = new File([content], "input.jsonl");
+  return (await openai.files.create({ file, purpose: "batch" })).id;
 }
 
-type Controlled = OpenAI.Batch & { readonly x_batchd: { readonly paused: unknown } };
+const LINES_TEXT = `${chatLines(LINES, (n) => `Say ${n}`).join("\n")}\n`;
+const ALL_IDS = Array.from({ length: LINES }, (_, i) => `line-${i + 1}`);
+
+async function submit(
+  running: Started,
+  { text = LINES_TEXT, x_batchd = {} }: { text?: string; x_batchd?: object } = {},
+): Promise<string> {
+  return create(running, { input_file_id: await upload(running, text), x_batchd });
+}
+
+type Controlled = OpenAI.Batch & Pick<BatchObject, "x_batchd">;
 
 const read = async ({ openai }: Started, id: string) =>
-  (await openai.batches.retrieve(id)) as Controlled;
+  (await openai.batches.retrieve(id)) as unknown as Controlled;
 
-const ask = ({ url }: Started, path: string) =>
-  fetch(`${url}/v1/batches/${path}`, { method: "POST" });
-
-test("killed while it is paused and resumed, a batch is one or the other, and completes with every line", async () => {
-  using folder = temporaryFolder("batchd-control-");
-  await using upstream = await startUpstream();
-  let running = await start(folder.path, upstream);
-  // The batch does not end before the last kill.
-  upstream.hold();
-  const id = await submit(running);
-  await upstream.reached(1);
-  for (let n = 0; n < KILLS; n++) {
-    const action = n % 2 === 0 ? "pause" : "resume";
-    const answered = ask(running, `${id}/${action}`).then(
-      ({ status }) => status,
-      () => null,
-    );
-    // The kill comes before, during and after the commit.
-    await new Promise((resolve) => setTimeout(resolve, Math.random() * 8));
-    await running.server.kill();
-    const status = await answered;
-    running = await start(folder.path, upstream);
-    const { x_batchd } = await read(running, id);
-    if (status === 200) expect(x_batchd.paused !== null).toBe(action === "pause");
-  }
-  expect((await ask(running, `${id}/pause`)).status).toBe(200);
-  upstream.release();
-  // What is in flight ends.
-  await running.server.kill("SIGTERM");
-  const sent = upstream.total;
-  running = await start(folder.path, upstream);
-  // A whole batch goes through meanwhile.
-  const other = await submit(running);
-  await running.server.batchEnded(other);
-  expect(upstream.total).toBe(sent + LINES);
-
-  const resumed = await ask(running, `${id}/resume`);
-  expect([resumed.status, await resumed.text()]).toEqual([200, expect.anything()]);
-  await running.server.batchEnded(id);
-  const batch = await read(running, id);
-  expect(batch.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
-  const text = await (await running.openai.files.content(batch.output_file_id!)).text();
-  const ids = text
-    .split("\n")
-    .slice(0, -1)
-    .map((row) => JSON.parse(row).custom_id);
-  expect(ids).toEqual(Array.from({ length: LINES }, (_, i) => `line-${i + 1}`));
-  await running.server.kill("SIGTERM");
-});
-
-/** Counts what the data folder has of any batch or file. */
-function leftIn(dataDir: string): number {
-  const db = new Database(join(dataDir, "batchd.sqlite"), { readonly: true });
-  const tables = ["batches", "chunks", "segments", "files"];
-  const rows = tables.map((table) => db.prepare(`select 1 from ${table}`).all().length);
-  db.close();
-  const blobs = readdirSync(join(dataDir, "blobs"), { recursive: true, withFileTypes: true });
-  return rows.reduce((sum, count) => sum + count, 0) + blobs.filter((each) => each.isFile()).length;
+/** Resolves to null when the server has not answered. */
+async function statusOf(answer: Promise<Response>): Promise<number | null> {
+  return answer.then(
+    ({ status }) => status,
+    () => null,
+  );
 }
 
-test("killed while running batches are deleted, a server has them as a whole or not at all, and leaves nothing of them", async () => {
-  using folder = temporaryFolder("batchd-control-");
-  await using upstream = await startUpstream();
-  let running = await start(folder.path, upstream);
-  upstream.hold();
-  for (let n = 0; n < KILLS; n++) {
-    const id = await submit(running);
-    await upstream.reached(upstream.total + 1);
-    const answered = fetch(`${running.url}/v1/batches/${id}?files=input`, {
-      method: "DELETE",
-    }).then(
-      ({ status }) => status,
-      () => null,
-    );
-    await new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
-    await running.server.kill();
-    const status = await answered;
-    running = await start(folder.path, upstream);
-    const listed = (await running.openai.batches.list()).data.map((batch) => batch.id);
-    const files = (await running.openai.files.list()).data;
-    if (status === 200) expect(listed).toEqual([]);
-    expect(files).toHaveLength(listed.length);
-    for (const left of listed) {
-      const again = await fetch(`${running.url}/v1/batches/${left}?files=input`, {
-        method: "DELETE",
-      });
-      expect(again.status).toBe(200);
-    }
+const post = ({ url }: Started, path: string, body?: object) =>
+  fetch(`${url}/v1/batches/${path}`, {
+    method: "POST",
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  });
+
+const remove = ({ url }: Started, id: string) =>
+  fetch(`${url}/v1/batches/${id}?files=input`, { method: "DELETE" });
+
+/** Resolves after a moment: a kill then comes before, during or after the commits of what has been asked for. */
+const aMoment = () => new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
+
+/** Counts the blobs. A prefix of a bucket without any is not there. */
+const blobsIn = ({ blobsDir }: Place): number =>
+  existsSync(blobsDir)
+    ? readdirSync(blobsDir, { recursive: true, withFileTypes: true }).filter((each) =>
+        each.isFile(),
+      ).length
+    : 0;
+
+/** Counts what the place has of any batch or file. */
+async function leftIn(place: Place): Promise<number> {
+  const tables = ["batches", "chunks", "segments", "files", "reservations", "deliveries"];
+  let rowCount = 0;
+  const query = `select ${tables.map((table) => `(select count(*) from ${table})`).join(" + ")} as count`;
+  if (place.databaseUrl === null) {
+    const db = new Database(join(place.dataDir, "batchd.sqlite"), { readonly: true });
+    rowCount = (db.prepare(query).get() as { count: number }).count;
+    db.close();
+  } else {
+    const client = new Client(place.databaseUrl);
+    await client.connect();
+    rowCount = Number((await client.query(query)).rows[0].count);
+    await client.end();
   }
-  upstream.release();
-  // The sweep looks at its start, and at each deletion.
-  await running.server.kill();
-  running = await start(folder.path, upstream);
-  await expect.poll(() => leftIn(folder.path)).toBe(0);
-});
+  return rowCount + blobsIn(place);
+}
 
 async function create({ url }: Started, body: object) {
   const response = await fetch(`${url}/v1/batches`, {
@@ -146,74 +167,138 @@ async function create({ url }: Started, body: object) {
   return ((await response.json()) as { id: string }).id;
 }
 
-const idsIn = (text: string) =>
-  text
+const listedIds = async ({ openai }: Started) =>
+  (await openai.batches.list()).data.map((batch) => batch.id);
+
+/** Returns the ids of the lines in a file. */
+async function idsIn({ openai }: Started, fileId: string | null | undefined): Promise<string[]> {
+  const text = await (await openai.files.content(fileId!)).text();
+  return text
     .split("\n")
     .slice(0, -1)
     .map((row) => JSON.parse(row).custom_id as string);
+}
 
-test("killed while its sample runs and ends, a batch pauses after the sample, and completes with every line once", async () => {
-  using folder = temporaryFolder("batchd-control-");
-  await using upstream = await startUpstream();
-  let running = await start(folder.path, upstream);
-  const text = `${chatLines(LINES, (n) => `Say ${n} [[delay 5]]`).join("\n")}\n`;
-  const file = new File([text], "input.jsonl");
-  const { id: input_file_id } = await running.openai.files.create({ file, purpose: "batch" });
-  const id = await create(running, { input_file_id, x_batchd: { sample: 40 } });
-  for (let n = 0; n < KILLS / 2; n++) {
-    await new Promise((resolve) => setTimeout(resolve, Math.random() * 60));
-    await running.server.kill();
-    running = await start(folder.path, upstream);
-  }
-  await expect
-    .poll(async () => (await read(running, id)).x_batchd.paused, { timeout: 60_000 })
-    .toMatchObject({ reason: "sample" });
-  expect((await read(running, id)).request_counts).toMatchObject({ completed: 40 });
-  expect((await ask(running, `${id}/resume`)).status).toBe(200);
-  await running.server.batchEnded(id);
-  const batch = await read(running, id);
-  const output = await (await running.openai.files.content(batch.output_file_id!)).text();
-  expect(idsIn(output)).toEqual(Array.from({ length: LINES }, (_, i) => `line-${i + 1}`));
-  await running.server.kill("SIGTERM");
-}, 120_000);
+async function expectWhole(running: Started, id: string): Promise<void> {
+  const { request_counts, output_file_id } = await read(running, id);
+  expect(request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
+  expect(await idsIn(running, output_file_id)).toEqual(ALL_IDS);
+}
 
-test("killed while lines are run again, a server has made the batch with its whole input or nothing, and leaves no blob behind", async () => {
-  using folder = temporaryFolder("batchd-control-");
-  await using upstream = await startUpstream();
-  let running = await start(folder.path, upstream);
-  const id = await submit(running);
-  await running.server.batchEnded(id);
-  const from = { batch: id, lines: "all", merge: true };
-  for (let n = 0; n < KILLS / 2; n++) {
-    const answered = create(running, { x_batchd: { from } }).then(
-      (made) => made,
-      () => null,
-    );
-    await new Promise((resolve) => setTimeout(resolve, Math.random() * 12));
-    await running.server.kill();
-    const made = await answered;
-    running = await start(folder.path, upstream);
-    const listed = (await running.openai.batches.list()).data.map((batch) => batch.id);
-    if (made !== null) expect(listed).toContain(made);
-  }
-  const batches = (await running.openai.batches.list()).data;
-  for (const retry of batches) {
-    if (retry.id !== id) await running.server.batchEnded(retry.id);
-    const input = await (await running.openai.files.content(retry.input_file_id)).text();
-    expect(idsIn(input)).toHaveLength(LINES);
-  }
-  const merged = await Promise.all(batches.map((batch) => read(running, batch.id)));
-  for (const { output_file_id } of merged) {
-    const output = await (await running.openai.files.content(output_file_id!)).text();
-    expect(idsIn(output)).toEqual(Array.from({ length: LINES }, (_, i) => `line-${i + 1}`));
-  }
-  const listed = (await running.openai.files.list({ limit: 100 })).data.length;
-  const stored = () =>
-    readdirSync(join(folder.path, "blobs"), { recursive: true, withFileTypes: true }).filter(
-      (each) => each.isFile(),
-    ).length;
-  await running.server.kill();
-  running = await start(folder.path, upstream);
-  await expect.poll(stored, { timeout: 60_000 }).toBe(listed);
-  await running.server.kill("SIGTERM");
-}, 120_000);
+const pauseOf = async (running: Started, id: string) => (await read(running, id)).x_batchd.paused;
+
+describe.each([
+  // A start on PostgreSQL takes longer, so there are fewer kills.
+  ["SQLite and a folder", false, true, 4],
+  ["PostgreSQL and a bucket, where there is one", true, postgres !== null, 2],
+] as const)("on %s", (_, isShared, canRun, KILLS) => {
+  test.skipIf(!canRun)(
+    "killed while batches are paused, resumed, deleted and given another budget, a server has each change as a whole or not at all",
+    async () => {
+      await using upstream = await startUpstream();
+      await using ofDeleted = await startUpstream();
+      using place = await makePlace(isShared, { upstream, ofDeleted });
+      let running = await start(place);
+      // No batch ends before the last kill.
+      upstream.hold();
+      ofDeleted.hold();
+      const paused = await submit(running);
+      let budget: string | null = "0.3";
+      const limited = await submit(running, { x_batchd: { budget } });
+      await upstream.reached(1);
+      for (let n = 1; n <= KILLS; n++) {
+        const deleted = await submit(running, {
+          text: LINES_TEXT.replaceAll("test-model", DELETED),
+        });
+        await ofDeleted.reached(ofDeleted.total + 1);
+        const action = n % 2 === 1 ? "pause" : "resume";
+        const next = `0.${n}`;
+        const answers = [
+          statusOf(post(running, `${paused}/${action}`)),
+          statusOf(remove(running, deleted)),
+          statusOf(post(running, limited, { budget: next })),
+        ];
+        await aMoment();
+        await running.server.kill();
+        const [onPause, onDelete, onBudget] = await Promise.all(answers);
+        running = await start(place);
+
+        if (onPause === 200)
+          expect((await pauseOf(running, paused)) !== null).toBe(action === "pause");
+        const listed = await listedIds(running);
+        if (onDelete === 200) expect(listed).not.toContain(deleted);
+        expect((await running.openai.files.list()).data).toHaveLength(listed.length);
+        if (listed.includes(deleted)) expect((await remove(running, deleted)).status).toBe(200);
+        const shown = (await read(running, limited)).x_batchd.budget;
+        expect(onBudget === 200 ? [next] : [budget, next]).toContain(shown);
+        budget = shown;
+      }
+      expect((await post(running, `${paused}/pause`)).status).toBe(200);
+      expect((await post(running, limited, { budget: "0.25" })).status).toBe(200);
+      ofDeleted.release();
+      upstream.release();
+      await expect.poll(() => pauseOf(running, limited)).toMatchObject({ reason: "budget" });
+      expect((await read(running, limited)).x_batchd.cost?.so_far).toBe("0.25");
+      // What is in flight ends.
+      await running.server.kill("SIGTERM");
+      const sent = upstream.total;
+      running = await start(place);
+      // A whole batch goes through meanwhile.
+      const other = await submit(running);
+      await running.server.batchEnded(other);
+      expect(upstream.total).toBe(sent + LINES);
+
+      const resumed = await post(running, `${paused}/resume`);
+      expect([resumed.status, await resumed.text()]).toEqual([200, expect.anything()]);
+      await running.server.batchEnded(paused);
+      await expectWhole(running, paused);
+
+      for (const id of [paused, limited, other]) {
+        expect((await remove(running, id)).status).toBe(200);
+      }
+      // The sweep looks at its start, and at each deletion.
+      await running.server.kill();
+      running = await start(place);
+      await expect.poll(() => leftIn(place)).toBe(0);
+      await running.server.kill("SIGTERM");
+    },
+  );
+
+  test.skipIf(!canRun)(
+    "killed while a sample runs and lines of another batch are run again, a server pauses the one after its sample and has made the other with its whole input or not at all",
+    async () => {
+      await using upstream = await startUpstream();
+      using place = await makePlace(isShared, { upstream });
+      let running = await start(place);
+      const id = await submit(running);
+      await running.server.batchEnded(id);
+      const slow = `${chatLines(LINES, (n) => `Say ${n} [[delay 5]]`).join("\n")}\n`;
+      const sampled = await submit(running, { text: slow, x_batchd: { sample: 40 } });
+      const from = { batch: id, lines: "all", merge: true };
+      for (let n = 0; n < KILLS / 2; n++) {
+        const answered = create(running, { x_batchd: { from } }).catch(() => null);
+        await aMoment();
+        await running.server.kill();
+        const made = await answered;
+        running = await start(place);
+        if (made !== null) expect(await listedIds(running)).toContain(made);
+      }
+      await expect.poll(() => pauseOf(running, sampled)).toMatchObject({ reason: "sample" });
+      expect((await read(running, sampled)).request_counts).toMatchObject({ completed: 40 });
+      expect((await post(running, `${sampled}/resume`)).status).toBe(200);
+      for (const each of await listedIds(running)) {
+        // One that has ended before a kill does so in no later log.
+        await expect.poll(async () => (await read(running, each)).status).toBe("completed");
+        const { input_file_id } = await read(running, each);
+        expect(await idsIn(running, input_file_id)).toEqual(ALL_IDS);
+        await expectWhole(running, each);
+      }
+      const fileCount = (await running.openai.files.list({ limit: 100 })).data.length;
+      await running.server.kill();
+      running = await start(place);
+      // A blob without a file is swept.
+      await expect.poll(() => blobsIn(place)).toBe(fileCount);
+      await running.server.kill("SIGTERM");
+    },
+  );
+});

@@ -40,11 +40,11 @@ export function hasChromium(): boolean {
   return false;
 }
 
-export async function openChromium(): Promise<Browser> {
+export async function openChromium(more: readonly string[] = []): Promise<Browser> {
   const executablePath = findChromium();
   if (executablePath === null) throw new Error(MISSING);
   // As root, as in most containers, Chromium has no sandbox. It only ever opens pages of this test.
-  const args = ["--no-sandbox", "--disable-dev-shm-usage"];
+  const args = ["--no-sandbox", "--disable-dev-shm-usage", ...more];
   const browser = await chromium.launch({ executablePath, args, timeout: WAIT_LIMIT_MS });
   const open = browser.newContext.bind(browser);
   browser.newContext = async (options) => {

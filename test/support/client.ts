@@ -22,7 +22,8 @@ export function clientOf(baseUrl: string, settings: ClientSettings = {}): Client
     base_url: baseUrl,
     models: ["*"],
     max_concurrency: 8,
-    timeout_seconds: 5,
+    // No answer of a test takes as long, also on a busy machine.
+    timeout_seconds: 120,
     ...keys,
   });
   const dialect = new Dialect(config);
@@ -48,6 +49,7 @@ export function exchangeOf(
     model: "m",
     isModelInBody: true,
     body,
+    answerTokens: 0,
     deadlineAtMs: Number.POSITIVE_INFINITY,
     traceparent: null,
   };

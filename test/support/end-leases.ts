@@ -4,7 +4,7 @@ import { Client } from "pg";
 export async function endLeases(databaseUrl: string): Promise<void> {
   const client = new Client(databaseUrl);
   await client.connect();
-  for (const table of ["chunks", "batches"]) {
+  for (const table of ["chunks", "batches", "batch_deliveries"]) {
     await client.query(
       `update ${table} set lease_expires_at_ms = 0 where lease_expires_at_ms is not null`,
     );

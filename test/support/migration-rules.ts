@@ -6,7 +6,7 @@
 
 const CREATED_TABLE = /^create table (?:if not exists )?"?(\w+)"?/i;
 const CREATED_INDEX = /^create index /i;
-const CHANGED_TABLE = /^(?:alter table|create unique index .+? on) "?(\w+)"?/i;
+const CHANGED_TABLE = /^(?:alter table|insert into|create unique index .+? on) "?(\w+)"?/i;
 const ADDED_COLUMN = /^alter table "?\w+"? add column /i;
 const UNIQUE = /\bunique\b/i;
 const NOT_NULL = /\bnot null\b/i;

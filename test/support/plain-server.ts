@@ -7,7 +7,7 @@ import { buffer } from "node:stream/consumers";
 import { listening } from "./listening.ts";
 
 const OWN_ROUTE =
-  /^(?:DELETE \/v1\/batches\/|POST \/v1\/batches\/[^/]+\/(?:pause|resume)|GET \/v1\/batches\/[^/]+\/)/;
+  /^(?:DELETE \/v1\/batches\/|POST \/v1\/batches\/[^/]+\/(?:pause|resume|deliveries)|GET \/v1\/batches\/[^/]+\/)/;
 
 export class PlainServer {
   url = "";
@@ -43,7 +43,7 @@ export class PlainServer {
     if (asked !== body && this.onExtension === "refuse") {
       return refuse(response, 400, "Unknown parameter: 'x_batchd'.", "x_batchd");
     }
-    const answer = await fetch(`${this.#target}${url}`, {
+    const answer = await fetch(`${this.#target}${withoutOwnQuery(url)}`, {
       method,
       headers: passedOn(headers),
       ...(body.length > 0 && { body: asked }),
@@ -85,6 +85,14 @@ const passedOn = (headers: IncomingMessage["headers"]): Record<string, string> =
       return typeof value === "string" ? [[name, value]] : [];
     }),
   );
+
+/** OpenAI ignores parameters that it does not know. */
+function withoutOwnQuery(url: string): string {
+  const [path = "", query = ""] = url.split("?");
+  const known = ["limit", "after", "order", "purpose"];
+  const kept = [...new URLSearchParams(query)].filter(([name]) => known.includes(name));
+  return kept.length === 0 ? path : `${path}?${new URLSearchParams(kept)}`;
+}
 
 /** Returns the same bytes where there is nothing to take out. */
 function withoutExtension(body: Buffer, type: string | undefined): Buffer {

@@ -76,9 +76,15 @@ export const create = (
 export const count = (answers: readonly Answer[], status: number) =>
   answers.filter((answer) => answer.status === status).length;
 
-/** Sends as many requests at once, to the servers in turn. */
-export const together = (urls: readonly string[], send: (url: string) => Promise<Answer>) =>
-  Promise.all(Array.from({ length: PARALLEL }, (_, n) => send(urls[n % urls.length] as string)));
+/** Sends so many requests at once, to the servers in turn. */
+export const together = (
+  urls: readonly string[],
+  send: (url: string) => Promise<Answer>,
+  requestCount = PARALLEL,
+) =>
+  Promise.all(
+    Array.from({ length: requestCount }, (_, n) => send(urls[n % urls.length] as string)),
+  );
 
 export const clientOf = (url: string, key = "key-a"): OpenAI =>
   new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });

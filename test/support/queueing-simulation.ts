@@ -165,12 +165,14 @@ export class Simulation {
     }
   }
 
+  /** Makes no list, because it runs for every ending. */
   #nextStartMs(): number {
-    const starts = this.#clients.flatMap(({ startsAtMs, pausedUntilMs }) => [
-      startsAtMs,
-      pausedUntilMs,
-    ]);
-    return Math.min(...starts.filter((atMs) => atMs > this.#nowMs), Number.POSITIVE_INFINITY);
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const { startsAtMs, pausedUntilMs } of this.#clients) {
+      if (startsAtMs > this.#nowMs && startsAtMs < nextMs) nextMs = startsAtMs;
+      if (pausedUntilMs > this.#nowMs && pausedUntilMs < nextMs) nextMs = pausedUntilMs;
+    }
+    return nextMs;
   }
 
   #nextOfBatchMs(): number {
@@ -202,7 +204,7 @@ export class Simulation {
   #startAll(): void {
     for (let started = true; started; ) {
       started = false;
-      for (const [i] of this.#clients.entries()) {
+      for (let i = 0; i < this.#clients.length; i++) {
         const client = this.#clients[(this.#order + i) % this.#clients.length]!;
         if (!client.mayStart(this.#nowMs)) continue;
         this.#start(client);

@@ -8,7 +8,8 @@ import { createLog } from "../../src/telemetry/log.ts";
  */
 export function routesOfApp(): string[] {
   // Mounting the routes only asks for the time.
-  const deps = { clock: systemClock, log: createLog("silent") };
+  const reach = { isLoopback: true, allowedHosts: [] };
+  const deps = { clock: systemClock, log: createLog("silent"), reach };
   const routes = createApp(deps as unknown as AppDeps)
     .routes.filter(({ method, path }) => method !== "ALL" && !path.startsWith("/docs/"))
     .map(({ method, path }) => `${method} ${path}`);

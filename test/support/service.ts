@@ -9,9 +9,11 @@ import OpenAI from "openai";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import type { Config } from "../../src/config/schema.ts";
-import { type Runtime, type RuntimeOptions, startRuntime } from "../../src/runtime.ts";
+import { type Runtime, startRuntime } from "../../src/runtime.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
+import type { RuntimeOptions } from "../../src/work.ts";
 import { Events } from "./events.ts";
+import { putTables } from "./tables.ts";
 
 export interface ServiceOptions {
   /** The `base_url` of the upstream that serves every model. */
@@ -31,6 +33,7 @@ export interface ServiceOptions {
 export async function startTestService(options: ServiceOptions = {}): Promise<TestService> {
   const isOwnDir = options.dataDir === undefined;
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), "batchd-test-")));
+  if (isOwnDir && !namesPlace(options)) putTables(join(dataDir, "batchd.sqlite"));
   const events = new Events();
   const started = await startRuntime({
     config: configFor(options, dataDir),
@@ -45,6 +48,10 @@ export async function startTestService(options: ServiceOptions = {}): Promise<Te
     started.runtime.reconfigure(configFor({ config }, dataDir));
   return new TestService(started.runtime, { events, dataDir, isOwnDir, reconfigure });
 }
+
+/** Whether the configuration says where rows or bytes are. Then the data folder may have to be empty. */
+const namesPlace = ({ config = {} }: ServiceOptions) =>
+  ["database_url", "data_dir", "storage"].some((key) => key in config);
 
 function configFor({ upstreamUrl, config }: ServiceOptions, dataDir: string): Config {
   // A clock that is moved on by a day means no attempt to time out.

@@ -16,13 +16,13 @@ import {
 import type { PlannedChunk } from "../../src/batch/plan.ts";
 import type { ClaimedChunk, SegmentEntry } from "../../src/store/chunks.ts";
 import type { Claim } from "../../src/store/claim.ts";
-import type { Announcement } from "../../src/store/deliveries.ts";
 import type { BatchResult } from "../../src/store/finalizing.ts";
 import type { Receipt } from "../../src/store/idempotency.ts";
 import type { BatchLease } from "../../src/store/leases.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { Upload, UploadPart } from "../../src/store/uploads.ts";
 import type { BatchFailure, BatchPlan } from "../../src/store/validation.ts";
+import type { Announcement } from "../../src/store/webhook-deliveries.ts";
 import { FakeClock } from "./fake-clock.ts";
 
 export function temporaryFolder(prefix: string) {
@@ -65,6 +65,8 @@ export function aBatch(fields: Partial<Batch> = {}): Batch {
     failures: [],
     sample: null,
     source: null,
+    isInputPending: false,
+    deduplicated: null,
     lineMarks: [],
     model: null,
     faults: null,
@@ -116,6 +118,7 @@ export function aPlan(models: readonly string[] = ["llama"]): BatchPlan {
     chunks,
     sampleChunkCount: null,
     lineMarks: [[1, 0]],
+    duplicates: { lineCount: 0, firstLine: null },
   };
 }
 
@@ -125,6 +128,7 @@ type Result = Omit<BatchResult, "counts"> & Partial<Pick<BatchResult, "counts">>
 export const NO_RESULT: Result = {
   output: null,
   error: null,
+  failures: [],
   lostBlobKeys: [],
   announcements: [],
 };
@@ -150,6 +154,7 @@ export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
     usage: NO_USAGE,
     failures: [],
     modelUsage: [],
+    latencyCounts: null,
     ...fields,
   };
 }

@@ -62,6 +62,7 @@ export const requestOf = (
   body: Buffer.from(
     JSON.stringify({ model: "m", user, messages: [{ role: "user", content: prompt }] }),
   ),
+  answerTokens: 256,
   deadlineAtMs: Date.now() + HOUR_MS,
   traceparent: null,
   ...changes,

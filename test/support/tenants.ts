@@ -162,7 +162,10 @@ export async function stateOfAlpha(
       (await ask(service, "alpha", { method: "GET", path: `/v1/${kind}/${id}${path}` })).text();
     const content = kind === "files" ? await get("/content") : "";
     state[name] =
-      (await get("")).replaceAll(/"(?:eta|queue_position)":(?:\d+|null)/g, "") + content;
+      (await get("")).replaceAll(
+        /"(?:eta|queue_position)":(?:\d+|null)|"waiting":(?:null|\{[^}]*\})/g,
+        "",
+      ) + content;
   }
   return state;
 }

@@ -2,13 +2,12 @@
  * Runs batchd in a pseudo-terminal and knows what its screen shows: a real terminal emulator reads what the process
  * writes.
  */
-import { fileURLToPath } from "node:url";
 import { type IPty, spawn } from "@lydell/node-pty";
 import { Terminal } from "@xterm/headless";
 import { atTestEnd } from "./leftovers.ts";
+import { COMPILE_CACHE, MAIN } from "./process.ts";
 import { named } from "./waits.ts";
 
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 const SIZE = { cols: 100, rows: 30 };
 /** The environment of the tests without what changes colours: a CI, where no person looks, turns them off. */
 const WITHOUT_COLOUR_RULES = Object.fromEntries(
@@ -27,7 +26,8 @@ export class TerminalSession {
   #hasEnded = false;
 
   constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
-    const given = { ...WITHOUT_COLOUR_RULES, TERM: "xterm-256color", ...env };
+    const terminal = { TERM: "xterm-256color", NODE_COMPILE_CACHE: COMPILE_CACHE };
+    const given = { ...WITHOUT_COLOUR_RULES, ...terminal, ...env };
     const options = { ...SIZE, env: given as Record<string, string> };
     this.#pty = spawn(process.execPath, [MAIN, ...args], options);
     this.#pty.onData((text) => {

@@ -5,7 +5,11 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { Access } from "../../src/api/access.ts";
 import { BatchLines } from "../../src/api/batch-lines.ts";
+import { courseFinder } from "../../src/api/batch-progress.ts";
 import { Batches } from "../../src/api/batches.ts";
+import { CopiedInputs } from "../../src/api/copied-inputs.ts";
+import { Deliveries } from "../../src/api/deliveries.ts";
+import { newDeliveries } from "../../src/api/delivery-requests.ts";
 import { DerivedBatches } from "../../src/api/derived-batches.ts";
 import { Files } from "../../src/api/files.ts";
 import { Idempotency } from "../../src/api/idempotency.ts";
@@ -14,6 +18,8 @@ import { Keys } from "../../src/api/keys.ts";
 import { Models } from "../../src/api/models.ts";
 import { Projects } from "../../src/api/projects.ts";
 import { Results } from "../../src/api/results.ts";
+import { Runs } from "../../src/api/runs.ts";
+import { Tables } from "../../src/api/tables.ts";
 import { Uploads } from "../../src/api/uploads.ts";
 import { reportUsage } from "../../src/api/usage-report.ts";
 import type { Forecast } from "../../src/batch/forecast.ts";
@@ -35,6 +41,7 @@ import { createLog } from "../../src/telemetry/log.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { NO_TRACING } from "../../src/telemetry/tracing.ts";
 import type { UpstreamModel } from "../../src/upstream/upstream.ts";
+import { putTables } from "./tables.ts";
 
 export interface TestApiOptions {
   /** The keys of the configuration, with the usual scopes unless they name others. */
@@ -71,8 +78,12 @@ export interface TestApi extends AsyncDisposable {
   fetch(path: string, init?: RequestInit): Promise<Response>;
 }
 
+/** The one location that deliveries may name. No delivery ever runs here. */
+const LOCATION = "share";
+
 export async function startTestApi(options: TestApiOptions = {}): Promise<TestApi> {
   const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), "batchd-http-"));
+  if (options.dataDir === undefined) putTables(join(dataDir, "batchd.sqlite"));
   let aheadMs = 0;
   let passedMs = 0;
   const clock = options.clock ?? {
@@ -106,9 +117,20 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     ...{ store, blobs, intents, memory, clock, log },
     ...{ tracing: NO_TRACING, nudge, maxFileBytes },
   });
+  const deliveryDeps = {
+    mayWriteTo: (_: string, location: string) => location === LOCATION,
+    clientBuckets: {
+      refusal: () => null,
+      addressRefusal: () => null,
+      seal: async () => "sealed",
+    },
+    clock,
+  };
   const batches = new Batches({
     rulesOf,
     ...{ store, blobs, clock, log, metrics, tracing: NO_TRACING, prices: () => [] },
+    newDeliveries: (project, requests) =>
+      newDeliveries(project, { requests, param: "x_batchd.deliver" }, deliveryDeps),
     completionWindows: () => options.completionWindows ?? ["24h"],
     ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
   });
@@ -119,6 +141,11 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   });
   const app = createApp({
     files,
+    tables: new Tables({ files }),
+    copiedInputs: new CopiedInputs({
+      ...{ files, clock, locations: { find: () => null }, places: results.places },
+    }),
+    runs: new Runs({ store, batches, costsFor: async () => new Map() }),
     uploads: new Uploads({
       rulesOf,
       ...{ store, blobs, intents, memory, clock, log, files, nudge },
@@ -126,13 +153,16 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     }),
     batches,
     results,
+    findCourse: courseFinder({ batches, store, nowMs: () => clock.nowMs() }),
     batchLines: new BatchLines({
       ...{ batches, places: results.places },
       readLinePage: (batch, query) => readLinePage(batch, query, { store, blobs }),
       finishedLines: (batch, query) => finishedLines(batch, query, { store, blobs }),
     }),
-    derivedBatches: new DerivedBatches({
-      ...{ store, blobs, files, batches, rulesOf, maxFileBytes, places: results.places },
+    derivedBatches: new DerivedBatches({ store, batches }),
+    deliveries: new Deliveries({
+      ...{ ...deliveryDeps, store, log, nudge, nudgeHeld: () => {} },
+      findBatch: (asked) => batches.find(asked),
     }),
     retriesOf: (ids) => store.listRetries(ids),
     models: new Models({ listModels: async () => [...(options.models ?? [])] }, rulesOf),
@@ -156,6 +186,8 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     rulesOf,
     requestCounts: store,
     callers: access,
+    listReplicas: () => [],
+    reach: { isLoopback: true, allowedHosts: [] },
     keys,
     projects: new Projects({
       ...{ store, clock, log, isConfigured: () => false, hasConfiguredKey: () => false },

@@ -11,12 +11,23 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "chunk-start.ts": "test/engine/damage.test.ts",
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
+  "dispatch/chunk-choice.ts": "test/engine/dispatch/scheduler.test.ts",
+  "dispatch/runnable-list.ts": "test/engine/dispatch/scheduler.test.ts",
+  // It has types only.
+  "dispatch/running-chunk.ts": "test/engine/dispatch/scheduler.test.ts",
+  "derived-lines.ts": "test/engine/merged-lines.test.ts",
+  "filled-line.ts": "test/engine/deriving.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
   // Every server shows the same of a batch, from the reports of all.
   "fleet-view.ts": "test/engine/replica-report.test.ts",
+  // One replica removes, ends windows and forecasts; another one follows it.
+  "housekeeping.ts": "test/engine/fleet.test.ts",
   "input-reading.ts": "test/engine/validation-extremes.test.ts",
+  "journal-windows.ts": "test/store/statements.test.ts",
   // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
+  // What an answer cost, how long it took and what failed reaches the store with its segment.
+  "pending-records.ts": "test/engine/journal.test.ts",
   // Results that are given up are removed, also while they are being written.
   "result-writer.ts": "test/engine/finalizer.test.ts",
   // Everything that a deleted project had is gone from the database and from the disk.

@@ -21,9 +21,10 @@ export async function named<T>(describe: () => string, promise: PromiseLike<T>):
   }
 }
 
-/** Describes the waits that have not ended. */
-export function openWaits(): string[] {
-  return [...open].map(({ describe, startedAtMs }) => {
+/** Describes the waits that have begun since then and have not ended. Those of earlier tests in the process are older. */
+export function openWaits(sinceMs: number): string[] {
+  const ofTest = [...open].filter(({ startedAtMs }) => startedAtMs >= sinceMs);
+  return ofTest.map(({ describe, startedAtMs }) => {
     const seconds = ((performance.now() - startedAtMs) / 1000).toFixed(0);
     return `${describe()} (for ${seconds} s)`;
   });

@@ -20,10 +20,16 @@ declare module "vitest" {
 
 const POLL_EVERY_MS = 1_000;
 
-const turns = new Int32Array(new SharedArrayBuffer(4));
+/** One for the process: several files run in it, one after the other, and each of them loads this file. */
+const shared = globalThis as { watchdog?: Worker };
+shared.watchdog ??= watch();
+const watcher = shared.watchdog;
 
-const watcher = new Worker(
-  `const { parentPort, workerData } = require("node:worker_threads");
+function watch(): Worker {
+  const turns = new Int32Array(new SharedArrayBuffer(4));
+  setInterval(() => Atomics.add(turns, 0, 1), POLL_EVERY_MS).unref();
+  const thread = new Worker(
+    `const { parentPort, workerData } = require("node:worker_threads");
   const { turns, maxTurnMs, lookEveryMs } = workerData;
   let test = "(no test yet)";
   let seen = 0;
@@ -40,12 +46,19 @@ const watcher = new Worker(
     require("node:fs").writeSync(2, "The event loop has stood still for " + maxTurnMs / 1000 + " s of work in: " + test + "\\n");
     process.kill(process.pid, "SIGKILL");
   }, lookEveryMs);`,
-  { eval: true, workerData: { turns, maxTurnMs: inject("maxTurnMs"), lookEveryMs: POLL_EVERY_MS } },
-);
-watcher.unref();
-setInterval(() => Atomics.add(turns, 0, 1), POLL_EVERY_MS).unref();
+    {
+      eval: true,
+      workerData: { turns, maxTurnMs: inject("maxTurnMs"), lookEveryMs: POLL_EVERY_MS },
+    },
+  );
+  thread.unref();
+  return thread;
+}
+
+let testBeganAtMs = 0;
 
 beforeEach(() => {
+  testBeganAtMs = performance.now();
   const { testPath, currentTestName } = expect.getState();
   watcher.postMessage(`${testPath} > ${currentTestName}`);
 });
@@ -53,7 +66,7 @@ beforeEach(() => {
 // The hook comes before the servers and processes of the test end, and with them its waits.
 afterEach(({ task }) => {
   const [error] = task.result?.errors ?? [];
-  const waits = openWaits();
+  const waits = openWaits(testBeganAtMs);
   if (error === undefined || waits.length === 0) return;
   error.message += `\nThe test was waiting for:\n${waits.map((wait) => `- ${wait}`).join("\n")}`;
 });

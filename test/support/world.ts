@@ -148,6 +148,7 @@ export class Dispatcher {
       model,
       isModelInBody: true,
       body: Buffer.from(JSON.stringify({ model, user, messages, max_tokens: MAX_TOKENS })),
+      answerTokens: MAX_TOKENS,
       deadlineAtMs: this.#clock.nowMs() + WINDOW_MS,
       traceparent: null,
     };

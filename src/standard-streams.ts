@@ -1,0 +1,67 @@
+/**
+ * Standard output and standard error of a command. The reader of a pipe may be slow, or leave early as `head` does, and
+ * behind a stream may be a file on a full disk. Everything is written before the process ends, and output that is lost
+ * although its reader wants it is a failure of the command.
+ */
+import { fstatSync, writeFileSync } from "node:fs";
+import { complain, FAILED } from "./cli-output.ts";
+
+/** The codes of a write after the reader has left. */
+const READER_GONE: readonly unknown[] = ["EPIPE", "ERR_STREAM_DESTROYED"];
+
+export const isReaderGone = (error: unknown): boolean =>
+  error instanceof Error && READER_GONE.includes((error as NodeJS.ErrnoException).code);
+
+export interface StandardStreams {
+  /**
+   * Resolves to the exit code of the process once both readers have everything, or `patience` is over. Without it, a slow
+   * reader has all the time that it wants.
+   */
+  finish(exitCode: number, patience?: Promise<void>): Promise<number>;
+}
+
+/** Watches both streams. A failed write must not end the process with a stack. */
+export function watchStandardStreams(): StandardStreams {
+  let lost: Error | null = null;
+  const { stdout, stderr } = process;
+  stdout.on("error", (error) => {
+    if (!isReaderGone(error)) lost ??= error;
+  });
+  stderr.on("error", () => {});
+  for (const stream of [stdout, stderr]) writeWholePieces(stream);
+  const finish = async (exitCode: number) => {
+    await written(stdout);
+    // A command that has failed has said why.
+    if (lost !== null && exitCode !== FAILED) complain(cannotWrite(lost));
+    await written(stderr);
+    return lost === null ? exitCode : FAILED;
+  };
+  return {
+    finish: (exitCode, patience) =>
+      patience === undefined
+        ? finish(exitCode)
+        : Promise.race([finish(exitCode), patience.then(() => exitCode)]),
+  };
+}
+
+export const cannotWrite = ({ message }: Error): string =>
+  `cannot write to standard output: ${message}`;
+
+/** A disk that is nearly full takes a part of a piece. Node.js would drop the other part without an error. */
+function writeWholePieces(stream: NodeJS.WriteStream & { readonly fd: number }): void {
+  if (!fstatSync(stream.fd).isFile()) return;
+  stream._write = (piece: Buffer, _encoding, done) => {
+    try {
+      writeFileSync(stream.fd, piece);
+    } catch (error) {
+      done(error as Error);
+      return;
+    }
+    done();
+  };
+}
+
+const written = (stream: NodeJS.WriteStream): Promise<void> =>
+  new Promise((resolve) => {
+    stream.write("", () => resolve());
+  });
