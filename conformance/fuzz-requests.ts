@@ -17,6 +17,9 @@ export interface FuzzRequest {
   readonly isHead: boolean;
 }
 
+/** The key of most requests, with every scope. */
+export const FUZZ_KEY = "key-of-the-fuzzer";
+
 const latin1 = (text: string) => Buffer.from(text, "latin1");
 
 const METHODS = [
@@ -46,7 +49,7 @@ interface Body {
 }
 
 function jsonBody(dice: Dice, known: Known): Body {
-  const good = dice.pick(goodBodies(known));
+  const good = dice.pick(goodBodies(known, dice));
   const value = dice.chance(0.2) ? good : dice.chance(0.8) ? spoilt(good, dice) : anyValue(dice);
   const text = Buffer.from(JSON.stringify(value) ?? "");
   return { bytes: dice.chance(0.2) ? mutated(text, dice) : text, type: "application/json" };
@@ -160,6 +163,7 @@ function wellFormed(dice: Dice, known: Known): FuzzRequest {
   const hasBody = method === "POST" ? dice.chance(0.9) : dice.chance(0.15);
   const head = [`${method} ${anyTarget(dice, known).replaceAll(" ", "%20")} HTTP/1.1`];
   head.push("Host: localhost", "Connection: close", ...anyHeaders(dice));
+  if (dice.chance(0.95)) head.push(`Authorization: Bearer ${FUZZ_KEY}`);
   let sent: Buffer = Buffer.alloc(0);
   if (hasBody) {
     const { bytes, type } = anyBody(dice, known);

@@ -1,12 +1,14 @@
 /** Makes odd values in the place of a path, a header or a JSON value. */
 import type { Dice } from "./fuzz-random.ts";
 
-/** The ids of existing things, so that not every request ends in a 404. */
+/** The ids of existing things, so that not every request ends in a 404. There are several, because some requests delete. */
 export interface Known {
-  readonly file: string;
-  readonly batch: string;
+  readonly files: readonly string[];
+  readonly batches: readonly string[];
   readonly upload: string;
   readonly part: string;
+  /** The id of a key that sends no request. */
+  readonly key: string;
 }
 
 const ODD_SEGMENTS = [
@@ -42,6 +44,19 @@ const ROUTES = [
   "/v1/batches",
   "/v1/batches/:batch",
   "/v1/batches/:batch/cancel",
+  "/v1/batches/:batch/pause",
+  "/v1/batches/:batch/resume",
+  "/v1/batches/:batch/deliveries",
+  "/v1/batches/:batch/output",
+  "/v1/batches/:batch/errors",
+  "/v1/batches/:batch/lines",
+  "/v1/batches/:batch/failures",
+  "/v1/usage",
+  "/v1/admin/keys",
+  "/v1/admin/keys/:key",
+  "/v1/admin/projects",
+  "/v1/admin/upstreams",
+  "/v1/admin/projects/:project",
   "/v1/uploads",
   "/v1/uploads/:upload/parts",
   "/v1/uploads/:upload/complete",
@@ -74,6 +89,46 @@ const QUERIES = [
   "purpose=batch",
   "purpose=__proto__",
   "api-version=2024-10-21",
+  "after_line=1",
+  "after_line=-1",
+  "after_line=99999999999",
+  "after_line=9007199254740993",
+  "after_line=1&after_line=2",
+  "after_line=1.5",
+  "limit=1000000",
+  "wait=0",
+  "wait=1",
+  "wait=61",
+  "wait=1e1",
+  "status=failed",
+  "status=waiting&limit=100",
+  "status=sideways",
+  "custom_id=a",
+  `custom_id=${"c".repeat(600)}`,
+  "custom_id=%F0%9F%98%80%00",
+  "files=input",
+  "files=output",
+  "endpoint=/v1/chat/completions",
+  "endpoint=/chat/completions&status=completed",
+  "endpoint=/v1/nothing",
+  "model=m",
+  `model=${"m".repeat(2_000)}`,
+  "created_after=1",
+  "created_after=-1",
+  "created_after=99999999999999",
+  "metadata[a]=b",
+  "metadata[__proto__]=x",
+  "metadata[]=x&metadata=y",
+  "metadata[a][b]=c",
+  Array.from({ length: 500 }, (_, i) => `metadata[k${i}]=v`).join("&"),
+  "group_by=model,day",
+  "group_by=project,project",
+  "group_by=%00",
+  "from=2026-01-01&to=2026-01-31",
+  "from=2026-02-30",
+  "from=0000-00-00&to=9999-99-99",
+  "project=other&format=csv",
+  "format=xml",
   "%zz=%zz",
   "a=b&&&==",
   "x[]=1&x[y]=2",
@@ -81,10 +136,17 @@ const QUERIES = [
 ];
 
 function filled(template: string, known: Known, dice: Dice): string {
-  return template.replaceAll(/:(file|batch|upload|model)/g, (_, kind: keyof Known | "model") => {
-    if (dice.chance(0.3)) return dice.pick(ODD_SEGMENTS);
-    return kind === "model" ? "test-model" : known[kind];
-  });
+  const idOf: Readonly<Record<string, () => string>> = {
+    file: () => dice.pick(known.files),
+    batch: () => dice.pick(known.batches),
+    upload: () => known.upload,
+    key: () => known.key,
+    project: () => "made-by-chance",
+    model: () => "test-model",
+  };
+  return template.replaceAll(/:(file|batch|upload|model|key|project)/g, (_, kind: string) =>
+    dice.chance(0.3) ? dice.pick(ODD_SEGMENTS) : (idOf[kind]?.() ?? ""),
+  );
 }
 
 export function anyTarget(dice: Dice, known: Known): string {
@@ -97,7 +159,6 @@ export function anyTarget(dice: Dice, known: Known): string {
 }
 
 const ODD_HEADERS: readonly ((dice: Dice) => string)[] = [
-  () => "Authorization: Bearer sk-anything",
   () => "Authorization: Basic \xff\xfe",
   () => "Authorization:",
   () => "api-key: x",
@@ -107,7 +168,9 @@ const ODD_HEADERS: readonly ((dice: Dice) => string)[] = [
     `Range: ${dice.pick(["bytes=0-", "bytes=5-1", "bytes=-0", "bytes=99999999-", "bytes=0-0,2-3", "lines=1-2", "bytes=--", "\xff"])}`,
   () => 'If-Range: "nonsense"',
   () => 'If-None-Match: "x"',
-  (dice) => `Accept: ${dice.pick(["text/html", "*/*;q=x", "", "application/binary"])}`,
+  (dice) =>
+    `Accept: ${dice.pick(["text/html", "*/*;q=x", "", "application/binary", "text/event-stream"])}`,
+  (dice) => `Last-Event-ID: ${dice.pick(["1", "-1", "x", "9".repeat(30), ""])}`,
   () => "Accept-Encoding: gzip, br, zstd",
   () => "Content-Encoding: gzip",
   (dice) => `Expect: ${dice.pick(["100-continue", "something-else"])}`,
@@ -184,13 +247,52 @@ export function spoilt(
   return Object.fromEntries(entries);
 }
 
-export const goodBodies = (known: Known): readonly Record<string, unknown>[] => [
+/** Numbers and texts at the edges of budgets, samples and priorities. */
+const EDGES = [
+  ...["0", "0.00", "1e3", "-1", "+1", ".5", "5.", "9".repeat(100), `0.${"0".repeat(99)}1`, "NaN"],
+  ...[0, 1, 1_000, 1_001, 1.5, -1, 10, 11, -10, 1e21],
+];
+
+const TASK = { endpoint: "/v1/chat/completions", completion_window: "24h" };
+
+export const goodBodies = (known: Known, dice: Dice): readonly Record<string, unknown>[] => [
   {
-    input_file_id: known.file,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
+    input_file_id: dice.pick(known.files),
+    ...TASK,
     metadata: { a: "b" },
     output_expires_after: { anchor: "created_at", seconds: 3_600 },
+  },
+  {
+    input_file_id: dice.pick(known.files),
+    ...TASK,
+    x_batchd: spoilt({ sample: 1, budget: "5.00", priority: 3, default_model: "m" }, dice),
+  },
+  {
+    input_file_id: dice.pick(known.files),
+    ...TASK,
+    x_batchd: { [dice.pick(["sample", "budget", "priority"])]: dice.pick(EDGES) },
+  },
+  {
+    ...TASK,
+    x_batchd: {
+      from: spoilt({ batch: dice.pick(known.batches), lines: "failed", merge: true }, dice),
+    },
+  },
+  { ...TASK, x_batchd: { from: { batch: dice.pick(known.batches), lines: "all" } } },
+  { budget: dice.pick(EDGES) },
+  { budget: "7.50", priority: dice.pick(EDGES), metadata: { team: "search" } },
+  {
+    name: "made by chance",
+    project: "made-by-chance",
+    scopes: ["read"],
+    expires_at: 4_000_000_000,
+  },
+  {
+    name: "made-by-chance",
+    weight: 2,
+    models: ["*"],
+    quotas: spoilt({ files: 1, cost_per_month: "1.00", requests_per_minute: 5 }, dice),
+    files_expire_after: 3_600,
   },
   { filename: "f.jsonl", purpose: "batch", bytes: 10, mime_type: "text/jsonl" },
   { part_ids: [known.part], md5: null },

@@ -9,11 +9,12 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { SCOPES } from "../src/contract/scope.ts";
 import type { Exit } from "../test/support/process.ts";
 import { startUpstream, type TestUpstream } from "../test/support/upstream.ts";
 import { NotHere } from "./fact.ts";
 import { Dice } from "./fuzz-random.ts";
-import { anyRequest, type FuzzRequest } from "./fuzz-requests.ts";
+import { anyRequest, FUZZ_KEY, type FuzzRequest } from "./fuzz-requests.ts";
 import type { Known } from "./fuzz-values.ts";
 import { exchange, type FuzzAnswer } from "./fuzz-wire.ts";
 import { line } from "./lines.ts";
@@ -35,6 +36,9 @@ interface Aftermath {
   readonly exit: Exit;
 }
 
+/** So many that the deletions among the requests leave some. */
+const KNOWN_BATCHES = 20;
+const OTHER_KEY = "key-of-another-project";
 const LANES = 8;
 const WARM_UP_COUNT = 300;
 const MAX_RESIDENT_MB = 400;
@@ -96,7 +100,17 @@ async function run({ requestCount, seed }: FuzzOptions): Promise<Aftermath> {
   try {
     await using upstream = await startUpstream();
     const upstreams = [{ name: "any", base_url: upstream.url, models: ["*"] }];
-    await using server = await Server.start({ name: "fuzz", folder, config: { upstreams } });
+    const prices = [{ model: "*", per_request: "0.001", currency: "USD" }];
+    const auth = {
+      keys: [
+        { name: "fuzzer", key: FUZZ_KEY, scopes: SCOPES },
+        { name: "other", key: OTHER_KEY, project: "other" },
+      ],
+    };
+    // A delivery to a bucket that does not answer holds the results of its batch for a day, and they would be left over.
+    const deliveries = { client_buckets: false };
+    const config = { upstreams, prices, auth, deliveries };
+    await using server = await Server.start({ name: "fuzz", folder, key: FUZZ_KEY, config });
     const campaign = new Campaign(server, await knownTo(server), seed);
     await campaign.send(0, WARM_UP_COUNT);
     const before = await settled(server, upstream);
@@ -115,7 +129,15 @@ async function run({ requestCount, seed }: FuzzOptions): Promise<Aftermath> {
 }
 
 async function knownTo(server: Server): Promise<Known> {
-  const file = await server.upload([line("a"), line("b")]);
+  const files: string[] = [];
+  const batches: string[] = [];
+  for (let n = 0; n < KNOWN_BATCHES; n++) {
+    const file = await server.upload([line("a"), line("b")]);
+    files.push(file);
+    batches.push(String((await server.create(file)).json["id"]));
+  }
+  // Things of another project are as unknown as any.
+  const foreign = await foreignTo(server);
   const upload = await server.post("/v1/uploads", {
     filename: "f",
     purpose: "user_data",
@@ -126,8 +148,25 @@ async function knownTo(server: Server): Promise<Known> {
   form.set("data", new Blob(["0123456789"]));
   const id = String(upload.json["id"]);
   const part = await server.call("POST", `/v1/uploads/${id}/parts`, { body: form });
-  const { id: batch } = (await server.create(file)).json;
-  return { file, batch: String(batch), upload: id, part: String(part.json["id"]) };
+  const { json: made } = await server.post("/v1/admin/keys", { name: "known" });
+  return {
+    files: [...files, foreign.file],
+    batches: [...batches, foreign.batch],
+    upload: id,
+    part: String(part.json["id"]),
+    key: String(made["id"]),
+  };
+}
+
+async function foreignTo(server: Server): Promise<{ file: string; batch: string }> {
+  const openai = server.client(OTHER_KEY);
+  const content = new File([`${line("a")}\n`], "input.jsonl");
+  const file = await openai.files.create({ file: content, purpose: "batch" });
+  const batch = await openai.batches.create({
+    input_file_id: file.id,
+    ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+  });
+  return { file: file.id, batch: batch.id };
 }
 
 class Campaign {
@@ -172,7 +211,7 @@ function complaintsAbout({ status, headers, body }: FuzzAnswer, request: FuzzReq
   const complaints: Complaint[] = [];
   // An invalid status is as bad as a fault of the server.
   if (!(status < 500)) complaints.push("5xx");
-  if (isGood) return complaints;
+  if (isGood || isPage(headers, request)) return complaints;
   if (headers.get("content-type") !== "application/json") complaints.push("no JSON");
   if (!/^req_[0-9a-f]{32}$/.test(headers.get("x-request-id") ?? "")) {
     complaints.push("no request id");
@@ -180,6 +219,11 @@ function complaintsAbout({ status, headers, body }: FuzzAnswer, request: FuzzReq
   if (!request.isHead && !isEnvelope(body)) complaints.push("no envelope");
   return complaints;
 }
+
+/** The web page answers a browser that is not signed in with a page. */
+const isPage = (headers: FuzzAnswer["headers"], { bytes }: FuzzRequest): boolean =>
+  headers.get("content-type")?.startsWith("text/html") === true &&
+  bytes.includes("Accept: text/html");
 
 function isEnvelope(body: string): boolean {
   try {
@@ -210,10 +254,14 @@ async function settled(server: Server, upstream: TestUpstream, goal = 0): Promis
   return least;
 }
 
+/** Cancels batches that wait for their client, such as those after their sample. */
 async function openBatchCount(server: Server): Promise<number> {
   let count = 0;
-  for await (const { status } of server.openai.batches.list({ limit: 100 })) {
-    if (OPEN.includes(status)) count++;
+  for await (const batch of server.openai.batches.list({ limit: 100 })) {
+    if (!OPEN.includes(batch.status)) continue;
+    count++;
+    const { paused } = (batch as unknown as { x_batchd: { paused: unknown } }).x_batchd;
+    if (paused !== null) await server.post(`/v1/batches/${batch.id}/cancel`, {});
   }
   return count;
 }
@@ -235,8 +283,11 @@ async function leftoversOf(server: Server): Promise<string[]> {
   };
   const check = async () => {
     const known = new Set<string>();
-    for await (const { id } of server.openai.files.list()) known.add(id);
-    const strays = below("files").filter((id) => !known.has(id));
+    for (const openai of [server.openai, server.client(OTHER_KEY)]) {
+      for await (const { id } of openai.files.list()) known.add(id);
+    }
+    // The content of an input that was made of another batch has the number of a try behind the id of its file.
+    const strays = below("files").filter((name) => !known.has(name.split(".")[0] ?? name));
     return [...below(".tmp"), ...strays, ...below("journal")];
   };
   const startedAtMs = Date.now();

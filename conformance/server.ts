@@ -46,7 +46,8 @@ export interface Row {
 
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 const POLL_MS = 20;
-const PATIENCE_MS = 30_000;
+/** As long as `expect.poll(…)` waits in the tests. */
+const PATIENCE_MS = 120_000;
 
 /** Repeats a request until the answer passes. */
 export async function until<T>(

@@ -45,6 +45,7 @@ export const differences: Section = {
               "retried_by",
               "sample",
               "budget",
+              "deduplicated",
               "cost",
             ]);
           }
