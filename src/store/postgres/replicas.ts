@@ -1,8 +1,8 @@
 /**
  * The replicas and their parts of upstream limits.
  *
- * Two replicas that divide at the same moment could both take the last slot. So each first locks the one row of
- * `installation`, which nothing else locks.
+ * Two replicas that divide at the same moment could both take the last slot, and two that join at the same moment could both
+ * take themselves for the oldest. So each first locks the one row of `installation`, which nothing else locks.
  */
 
 import { divideTargets, type SlotNeed } from "../../batch/slot-share.ts";
@@ -25,18 +25,16 @@ export class PostgresReplicas {
     this.#db = db;
   }
 
-  renew(replica: TimedReplica, needs: readonly SlotNeed[]): Promise<RenewedReplica> {
-    // A replica that needs no part of a limit takes none from another, so it need not wait for its turn.
+  async renew(replica: TimedReplica, needs: readonly SlotNeed[]): Promise<RenewedReplica> {
+    // A member that needs no part of a limit takes none from another, so it need not wait for its turn.
     if (needs.length === 0) {
-      return this.#db.change(async (db) => ({
-        shares: [],
-        ...(await renewMembership(db, replica)),
-      }));
+      const membership = await this.#db.change((db) => renewMembership(db, replica));
+      if (membership !== null) return { shares: [], ...membership };
     }
     const { owner, now, ttlMs } = replica;
     return this.#db.transaction(async (db) => {
       await lockDivision(db);
-      const membership = await renewMembership(db, replica);
+      const membership = (await renewMembership(db, replica)) ?? (await join(db, replica));
       const others = await findSharers(db, now, needs);
       const { shares, kept } = divideTargets(owner, needs, { others, nowMs: membership.nowMs });
       const expiresAtMs = later(now, ttlMs);
@@ -67,32 +65,14 @@ interface MemberRow extends Record<string, unknown> {
   readonly now_ms: string;
 }
 
+type Membership = Omit<RenewedReplica, "shares">;
+
 /**
  * Keeps the row of the replica, and reads the others whose claims have not ended. Removes those whose claims have, with
- * their parts, and the former parts of this replica.
+ * their parts, and the former parts of this replica. Returns null when the replica has no row or its claim has ended.
  */
-async function renewMembership(
-  db: Db,
-  replica: TimedReplica,
-): Promise<Omit<RenewedReplica, "shares">> {
-  const rows = await upsert(db, replica);
-  const own = rows.find(({ owner }) => owner === replica.owner);
-  if (own === undefined) {
-    await removeOwn(db, replica);
-    return renewMembership(db, replica);
-  }
-  return {
-    nowMs: Number(own.now_ms),
-    peers: rows.filter((each) => each !== own).map(({ owner, report }) => ({ owner, report })),
-    isHousekeeper: rows.find((each) => each.may_keep_house) === own,
-  };
-}
-
-/** Returns no row of the replica itself when its claim had ended. */
-async function upsert(
-  db: Db,
-  { owner, report, mayKeepHouse, now, ttlMs }: TimedReplica,
-): Promise<readonly MemberRow[]> {
+async function renewMembership(db: Db, replica: TimedReplica): Promise<Membership | null> {
+  const { owner, report, mayKeepHouse, now, ttlMs } = replica;
   // A statement does not see the rows that it writes, so the own row comes from the writing part.
   const { rows } = await db.execute<MemberRow>(sql`
     with ended as (
@@ -100,24 +80,37 @@ async function upsert(
     unshared as (
       delete from slot_shares where owner = ${owner} or expires_at_ms <= ${now}),
     own as (
-      insert into replicas (owner, report, may_keep_house, expires_at_ms)
-      values (${owner}, ${sql.param(report, replicas.report)}, ${mayKeepHouse}, ${later(now, ttlMs)})
-      on conflict (owner) do update set
-        report = excluded.report, may_keep_house = excluded.may_keep_house,
-        expires_at_ms = excluded.expires_at_ms
-        where replicas.expires_at_ms > ${now}
+      update replicas set report = ${sql.param(report, replicas.report)},
+        may_keep_house = ${mayKeepHouse}, expires_at_ms = ${later(now, ttlMs)}
+        where owner = ${owner} and expires_at_ms > ${now}
       returning sequence, owner, report, may_keep_house)
     select *, ${now} as now_ms from own
     union all
     select sequence, owner, report, may_keep_house, ${now} from replicas
     where owner <> ${owner} and expires_at_ms > ${now}
     order by sequence`);
-  return rows;
+  const own = rows.find((each) => each.owner === owner);
+  if (own === undefined) return null;
+  return {
+    nowMs: Number(own.now_ms),
+    peers: rows.filter((each) => each !== own).map(({ owner, report }) => ({ owner, report })),
+    isHousekeeper: rows.find((each) => each.may_keep_house) === own,
+  };
 }
 
-/** The replica begins anew as the youngest, because another one may have taken its duties over. */
-async function removeOwn(db: Db, { owner, now }: TimedReplica): Promise<void> {
+/**
+ * Makes the replica the youngest. One whose claim had ended begins anew, because another one may have taken its duties
+ * over. The division is locked, so the members before it are seen, and have smaller numbers.
+ */
+async function join(db: Db, replica: TimedReplica): Promise<Membership> {
+  const { owner, report, mayKeepHouse, now, ttlMs } = replica;
   await db.delete(replicas).where(and(eq(replicas.owner, owner), lte(replicas.expiresAtMs, now)));
+  await db
+    .insert(replicas)
+    .values({ owner, report, mayKeepHouse, expiresAtMs: later(now, ttlMs) });
+  const membership = await renewMembership(db, replica);
+  if (membership === null) throw new Error("the claim of a replica ended while it joined");
+  return membership;
 }
 
 function findSharers(db: Db, now: SQL, needs: readonly SlotNeed[]) {
