@@ -1,6 +1,7 @@
 import { availableParallelism } from "node:os";
 import { configDefaults, defineConfig, type TestProjectConfiguration } from "vitest/config";
 import { HeaviestFirst } from "./test/support/order.ts";
+import { SecondTries } from "./test/support/second-tries.ts";
 
 /**
  * Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. Each runs in a
@@ -144,6 +145,8 @@ export default defineConfig(({ mode }) => {
       // Many tests wait for servers and leases most of the time, so there are more of them than processors.
       maxWorkers: Math.max(4, availableParallelism()),
       sequence: { sequencer: HeaviestFirst },
+      retry: process.env["CI"] ? 1 : 0,
+      reporters: ["default", new SecondTries()],
       // No test waits for time to pass: these only end what hangs, also where other work takes nearly all of the processors.
       // So no test has a limit of its own.
       testTimeout: 600_000,

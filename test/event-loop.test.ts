@@ -18,6 +18,8 @@ import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 const MEBIBYTE = 1024 * 1024;
 /** A turn may take 50 ms. A machine on which everything takes twice as long passes too. */
 const MAX_TURN_MS = 100;
+/** What code does too long is long each time. What a strained machine adds to a turn is there once. */
+const AGAIN = { retry: 2 };
 const TURN_WATCH = fileURLToPath(new URL("support/turn-watch.ts", import.meta.url));
 
 let folder: string;
@@ -242,7 +244,7 @@ const ATTACKS: readonly Attack[] = [
   },
 ];
 
-test.each(ATTACKS)("no turn of the event loop is long under $name", async ({ attack }) => {
+test.each(ATTACKS)("no turn of the event loop is long under $name", AGAIN, async ({ attack }) => {
   await using watched = await start(await mkdtemp(join(folder, "data-")));
   await attack(watched);
   expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
@@ -345,6 +347,7 @@ beforeAll(async () => {
 
 test.each(ROWS)(
   "no turn of the event loop is long when there are $name",
+  AGAIN,
   async ({ prepare, insert, left }) => {
     const dataDir = await mkdtemp(join(folder, "data-"));
     await cp(migrated, dataDir, { recursive: true });
@@ -369,7 +372,7 @@ const openBatches = (fileId: string, inputBytes: number) => `
   insert into chunks (batch_id, number, model, line_count, extents)
   select 'batch_' || n, 0, 'm', 1, '[{"start":0,"end":${inputBytes},"firstLine":1}]' from numbers;`;
 
-test("no turn of the event loop is long with 30,000 open batches, nor when they expire together", async () => {
+test("no turn of the event loop is long with 30,000 batches open, or expiring", AGAIN, async () => {
   const dataDir = await mkdtemp(join(folder, "data-"));
   const input = line("a", '{"model":"m","messages":[{"role":"user","content":"[[hang]]"}]}');
   await using empty = await start(dataDir);

@@ -105,9 +105,7 @@ async function renewMembership(db: Db, replica: TimedReplica): Promise<Membershi
 async function join(db: Db, replica: TimedReplica): Promise<Membership> {
   const { owner, report, mayKeepHouse, now, ttlMs } = replica;
   await db.delete(replicas).where(and(eq(replicas.owner, owner), lte(replicas.expiresAtMs, now)));
-  await db
-    .insert(replicas)
-    .values({ owner, report, mayKeepHouse, expiresAtMs: later(now, ttlMs) });
+  await db.insert(replicas).values({ owner, report, mayKeepHouse, expiresAtMs: later(now, ttlMs) });
   const membership = await renewMembership(db, replica);
   if (membership === null) throw new Error("the claim of a replica ended while it joined");
   return membership;
