@@ -27,13 +27,18 @@ function needs(method: string, path: string): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     const { scopes: held, keyName } = c.get("caller");
     if (isOpenWithoutKeys && keyName === null) return next();
-    if (!scopes.some((scope) => held.includes(scope))) throw missingScope(scopes);
-    await next();
+    if (scopes.some((scope) => held.includes(scope))) return next();
+    throw missingScope(scopes, keyName === null ? MAKE_A_KEY : ASK_FOR_A_KEY);
   };
 }
 
-const missingScope = (scopes: readonly Scope[]) =>
+const ASK_FOR_A_KEY = "Ask the operator of this server for a key that has it.";
+/** Without keys everyone may do everything but administer the server. */
+const MAKE_A_KEY =
+  "This server has no keys yet. On its machine, `batchd keys create --name operator --scopes admin,read,write` makes the first one; from then on every request needs a key.";
+
+const missingScope = (scopes: readonly Scope[], advice: string) =>
   new PublicError(
     "missing_scope",
-    `You have insufficient permissions for this operation. Missing scopes: ${scopes.join(" or ")}. Ask the operator of this server for a key that has it.`,
+    `You have insufficient permissions for this operation. Missing scopes: ${scopes.join(" or ")}. ${advice}`,
   );

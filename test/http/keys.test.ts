@@ -125,7 +125,9 @@ describe("a server without keys in its configuration", () => {
     expect((await api.fetch("/v1/files")).status).toBe(200);
     const answer = await api.fetch("/v1/admin/keys", { method: "POST", body: '{"name":"a"}' });
     expect(answer.status).toBe(403);
-    expect((await wireOf(answer)).error.message).toContain("Missing scopes: admin.");
+    const { message } = (await wireOf(answer)).error;
+    expect(message).toContain("Missing scopes: admin. This server has no keys yet.");
+    expect(message).toContain("batchd keys create --name");
   });
 
   test("asks for one as soon as a key was made, and goes on to when all are revoked", async () => {
