@@ -74,13 +74,15 @@ function bodyAt(headers: ReadonlyMap<string, string>, text: string): Body {
   return { body: text.slice(0, bytes), bytes };
 }
 
+/** A body is cut where another request deletes the batch that it shows. */
 function chunkedBodyAt(text: string): Body {
   let body = "";
   for (let at = 0; ; ) {
     const sizeEnd = text.indexOf("\r\n", at);
+    if (sizeEnd === -1) return { body, bytes: text.length };
     const size = Number.parseInt(text.slice(at, sizeEnd), 16);
     const start = sizeEnd + 2;
-    if (sizeEnd === -1 || !(size > 0)) return { body, bytes: start + 2 };
+    if (!(size > 0)) return { body, bytes: start + 2 };
     body += text.slice(start, start + size);
     at = start + size + 2;
   }
