@@ -360,8 +360,8 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const page = await openPage(`/batches/${id}`);
     const rows = page.locator("#lines-rows tr");
     await rows.filter({ hasText: "window.hacked" }).first().waitFor();
-    expect(await rows.count()).toBe(texts.length);
-    expect(await rows.filter({ hasText: "…" }).count()).toBe(texts.length);
+    await expect.poll(() => rows.count()).toBe(texts.length);
+    await expect.poll(() => rows.filter({ hasText: "…" }).count()).toBe(texts.length);
     upstream.release();
     await page.locator(".head").getByText("completed").waitFor();
     await rows.filter({ hasText: "line-7" }).locator(".fault").waitFor();
@@ -393,7 +393,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       .locator(".card", { hasText: "unreachable" })
       .getByText("It does not answer")
       .waitFor();
-    expect(await page.locator(".chart canvas").count()).toBe(2);
+    await expect.poll(() => page.locator(".chart canvas").count()).toBe(2);
     await page.goto(`${service.url}/batches/${id}`);
     await page.locator(".notice", { hasText: "None of its upstreams answers." }).waitFor();
     await service.openai.batches.cancel(id);
@@ -418,7 +418,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       .waitFor();
     await page.getByText("99% within").waitFor();
     expect(await page.locator("#lines-rate").getAttribute("data-points")).not.toBe(before);
-    expect(await page.locator(".chart canvas").count()).toBe(3);
+    await expect.poll(() => page.locator(".chart canvas").count()).toBe(3);
   });
 
   test("the usage is a chart, a table and a CSV", async () => {
