@@ -15,8 +15,11 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: "image/svg+xml",
 };
 
+/** In the order in which a page loads them: a later one has the last word. */
+export const STYLES = ["base.css", "parts.css", "pages.css"];
+
 const OWN = [
-  ...["app.css", "icon.svg", "app.js", "actions.js", "live.js", "times.js", "visible.js"],
+  ...[...STYLES, "icon.svg", "app.js", "actions.js", "live.js", "times.js", "visible.js"],
   ...[
     "files.js",
     "upload.js",

@@ -1,7 +1,7 @@
 /** The frame of every page: its head, the bar at the top, and the dialog that asks before something is destroyed. */
 import type { Scope } from "../contract/scope.ts";
 import { version } from "../version.ts";
-import { assetPath, isLibrary } from "./assets.ts";
+import { assetPath, isLibrary, STYLES } from "./assets.ts";
 import type { Visit } from "./guard.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { maySeeUpstreams } from "./upstreams-page.ts";
@@ -45,7 +45,7 @@ export const layout = (frame: Frame, main: Html): Html => {
   return html`<!doctype html>
 <html lang="en" data-root="${root}" data-token="${visit.token}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
 <head>
-${head(title, root, [...styles, "app.css"])}
+${head(title, root, [...styles, ...STYLES])}
 <script src="${root}${assetPath("idiomorph.js")}" defer></script>
 ${scripts.filter((name) => isLibrary(name)).map((name) => html`<script src="${root}${assetPath(name)}" defer></script>`)}
 <script src="${root}${assetPath("app.js")}" type="module"></script>

@@ -3,6 +3,7 @@ import type { Hono } from "hono";
 import { deleteCookie, setCookie } from "hono/cookie";
 import type { AppContext, AppEnv } from "../http/context.ts";
 import type { AuditEntry } from "../telemetry/audit-log.ts";
+import { STYLES } from "./assets.ts";
 import { cookieNameFor, isOwn, isSecure } from "./guard.ts";
 import { html } from "./html.ts";
 import { head, mark } from "./layout.ts";
@@ -77,7 +78,7 @@ export function answerSignIn(c: AppContext, { root, next, isRefused }: SignInPag
   const page = html`<!doctype html>
 <html lang="en">
 <head>
-${head("Sign in", root, ["app.css"])}
+${head("Sign in", root, STYLES)}
 </head>
 <body class="signed-out">
 <main id="main" class="sign-in">
