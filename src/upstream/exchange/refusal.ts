@@ -43,7 +43,7 @@ const MODEL_ACCESS_TEXT =
   /(?:not allowed|no access|does not have access|not have access|not available|not permitted)\b.{0,80}\bmodel|\bmodel\b.{0,300}\b(?:does not exist|not found|not allowed|not available for this api key|no access)/is;
 const CONTENT_CODE = /content|moderation|policy_violation|safety|guardrail/i;
 const CONTENT_TEXT =
-  /moderation|flagged|usage polic|content polic|content management polic|content filter|safety (?:system|filter|polic)|guardrail|violat\w+ .{0,40}polic|prohibited content/i;
+  /moderation|flagged|usage polic|content polic|content management polic|content filter|safety (?:system|filter|polic)|guardrail|violat\w{1,9} .{0,40}polic|prohibited content/i;
 
 /** Returns null when the answer is about the line, or about the load. */
 export function refusalOf(answer: JudgedAnswer): Refusal | null {
