@@ -108,7 +108,7 @@ async function* linesOfJournal(
   // Only a reader of all records sees a gap.
   const part = endsAtGap ? "all" : wanted;
   const windows = journalWindows(batch, { afterLine, part, store });
-  const rows = rowsIn(windows, { batch, inputBlobKey, endsAtGap, toleratesLoss, blobs });
+  const rows = rowsIn(windows, { batch, inputBlobKey, afterLine, endsAtGap, toleratesLoss, blobs });
   for await (const group of rows) {
     for (const row of group) {
       const isOpen = firstOpenLine !== null && row.lineNumber > firstOpenLine;
@@ -121,7 +121,7 @@ async function* linesOfJournal(
   }
 }
 
-interface RowsOptions extends Pick<JournalQuery, "endsAtGap" | "toleratesLoss"> {
+interface RowsOptions extends Pick<JournalQuery, "afterLine" | "endsAtGap" | "toleratesLoss"> {
   readonly batch: Batch;
   /** Only the lines before a gap are found in the input. */
   readonly inputBlobKey: string | undefined;
@@ -131,7 +131,14 @@ interface RowsOptions extends Pick<JournalQuery, "endsAtGap" | "toleratesLoss"> 
 /** Merges one window after the other. */
 async function* rowsIn(
   windows: AsyncGenerator<JournalWindow>,
-  { batch, inputBlobKey = NO_SUCH_BLOB, endsAtGap = false, toleratesLoss, blobs }: RowsOptions,
+  {
+    batch,
+    inputBlobKey = NO_SUCH_BLOB,
+    afterLine,
+    endsAtGap = false,
+    toleratesLoss,
+    blobs,
+  }: RowsOptions,
 ): AsyncGenerator<readonly Row[]> {
   let isLost = false;
   const merge = new Merge({
@@ -145,14 +152,17 @@ async function* rowsIn(
       isLost = true;
     },
   });
+  let fromLine = afterLine + 1;
   for await (const { journals, endLine } of windows) {
-    for await (const rows of merge.rows(journals)) {
+    // A gap may be before the lines that are wanted.
+    for await (const rows of merge.rows(journals, endsAtGap ? 1 : fromLine)) {
       if (isLost && !toleratesLoss) throw new SegmentLost();
       const own = rows.filter(({ lineNumber }) => lineNumber < endLine);
       if (own.length > 0) yield own;
       if (own.length < rows.length) break;
     }
     if (isLost && !toleratesLoss) throw new SegmentLost();
+    fromLine = endLine;
   }
 }
 

@@ -14,11 +14,13 @@
 import type { AnswerNames, Chunk, StopReason } from "../batch/batch.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
+import { timeForMore } from "../resources/time-slice.ts";
 import type { Segment } from "../store/chunks.ts";
 import type { ChunkJournal, IncompleteChunk } from "../store/finalizing.ts";
 import { findLeftLines, type LeftLine } from "./chunk-input.ts";
 import { ANSWER_LOST, unreadableLine } from "./failure.ts";
 import { ReadAhead } from "./read-ahead.ts";
+import { nextLines, RouteRows, RoutesByLine } from "./route-rows.ts";
 import { type RecordExtent, readSegment, type SegmentReading } from "./segment.ts";
 
 /** The key of an input whose row was deleted. Its bytes are deleted too. */
@@ -74,28 +76,30 @@ export class Merge {
 
   /**
    * Yields every line of every chunk exactly once, by line number. Rows come in groups, because a step for each row
-   * costs time.
+   * costs time. With `fromLine` only the lines from there on have rows. A chunk is not read before one of its lines may
+   * be the next, so a reader of some lines costs the chunks of those lines, however many routes there are.
    */
-  async *rows(journals: readonly ChunkJournal[]): AsyncGenerator<readonly Row[]> {
-    const streams = streamsOf(journals);
+  async *rows(journals: readonly ChunkJournal[], fromLine = 1): AsyncGenerator<readonly Row[]> {
+    const lineOf = nextLines(journals, fromLine);
+    const streams = streamsOf(journals.filter((journal) => lineOf.has(journal)));
     const { maxKeptBytes = MAX_KEPT_BYTES } = this.#options;
     this.#maxKeptBytes = Math.min(maxKeptBytes, MAX_KEPT_TOTAL_BYTES / streams.length);
     this.#maxAheadBytes = MAX_AHEAD_BYTES / streams.length;
-    const segments = this.#readAhead(journals);
-    const routes = streams.map((chunks) => new RouteRows(this.#routeRows(chunks, segments)));
-    for (const route of routes) await route.fill();
-    for (;;) {
-      const [first, second] = routes
-        .filter((route) => route.head !== null)
-        .sort((a, b) => lineNumberOf(a) - lineNumberOf(b));
-      if (first === undefined) return;
-      const until = second === undefined ? Number.POSITIVE_INFINITY : lineNumberOf(second);
-      yield first.takeBefore(until);
-      await first.fill();
+    const segments = this.#readAhead([...lineOf.keys()]);
+    const read = (journal: ChunkJournal) => this.#chunkRows(journal, segments, fromLine);
+    const routes = new RoutesByLine(
+      streams.map((journals) => new RouteRows(journals, { lineOf, read, fromLine })),
+    );
+    for (let first = routes.take(); first !== undefined; first = routes.take()) {
+      if (first.isRead) yield first.takeBefore(routes.firstLine);
+      else await first.readOn();
+      routes.add(first);
+      const pause = timeForMore();
+      if (pause !== null) await pause;
     }
   }
 
-  /** Reads the segments in the order of their chunks, which is roughly the order in which the routes need them. */
+  /** Reads the segments in the order in which the lines of their chunks begin, which is roughly the order of their use. */
   #readAhead(journals: readonly ChunkJournal[]): ReadAhead<Segment, SegmentReading> {
     const { blobs, isLastTry } = this.#options;
     const segments = journals.flatMap((journal) => journal.segments);
@@ -106,16 +110,10 @@ export class Merge {
     });
   }
 
-  async *#routeRows(
-    journals: readonly ChunkJournal[],
-    readings: ReadAhead<Segment, SegmentReading>,
-  ): AsyncGenerator<readonly Row[]> {
-    for (const journal of journals) yield* this.#chunkRows(journal, readings);
-  }
-
   async *#chunkRows(
     { chunk, segments }: ChunkJournal,
     readings: ReadAhead<Segment, SegmentReading>,
+    fromLine: number,
   ): AsyncGenerator<readonly Row[]> {
     const { blobs, onDamaged, left, stopReason } = this.#options;
     const records = new ChunkRecords(blobs, this.#maxAheadBytes);
@@ -134,7 +132,7 @@ export class Merge {
     if (isIncomplete && (stopReason === null || lostBlobKeys.length > 0)) {
       this.incomplete.push({ chunkNumber: chunk.number, lostBlobKeys });
     }
-    if (!isIncomplete || left === "omitted") yield* records.rows();
+    if (!isIncomplete || left === "omitted") yield* records.rows(fromLine);
     else if (left === "end") yield* this.#rowsToGap(chunk, records);
     else if (left === "rows") yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
   }
@@ -148,7 +146,7 @@ export class Merge {
       const left = await findLeftLines(chunk, lineNumbers, { blobs, key, isLastTry: true });
       gap = left[0]?.number ?? gap;
     }
-    for await (const rows of records.rows()) {
+    for await (const rows of records.rows(1)) {
       yield rows.filter(({ lineNumber }) => lineNumber < gap);
     }
     yield [{ lineNumber: gap, kind: "not_run", bytes: Buffer.alloc(0) }];
@@ -202,41 +200,6 @@ function leftRow({ number, customId }: LeftLine, stopReason: StopReason | null):
   return { lineNumber: number, kind: stopReason === null ? "failed" : "not_run", bytes };
 }
 
-const lineNumberOf = ({ head }: RouteRows) => head?.lineNumber ?? Number.POSITIVE_INFINITY;
-
-/** The rows of one route, read group by group. */
-class RouteRows {
-  readonly #groups: AsyncGenerator<readonly Row[]>;
-  #group: readonly Row[] = [];
-  #at = 0;
-
-  constructor(groups: AsyncGenerator<readonly Row[]>) {
-    this.#groups = groups;
-  }
-
-  /** The next row; null at the end, and before the first {@link fill}. */
-  get head(): Row | null {
-    return this.#group[this.#at] ?? null;
-  }
-
-  /** Reads on when all rows that were read are taken. */
-  async fill(): Promise<void> {
-    while (this.head === null) {
-      const next = await this.#groups.next();
-      if (next.done === true) return;
-      this.#group = next.value;
-      this.#at = 0;
-    }
-  }
-
-  /** Returns at least one row: where an input was damaged, two routes may have a line of the same number. */
-  takeBefore(lineNumber: number): readonly Row[] {
-    const from = this.#at++;
-    while (this.head !== null && this.head.lineNumber < lineNumber) this.#at++;
-    return this.#group.slice(from, this.#at);
-  }
-}
-
 interface IndexedRecord extends RecordExtent {
   readonly segment: Segment;
   /** The row; null when the rows of the chunk are too large to keep. */
@@ -275,9 +238,11 @@ class ChunkRecords {
     return new Set(this.#records.keys());
   }
 
-  /** Yields all rows in order, together when they are small enough to be kept. */
-  async *rows(): AsyncGenerator<readonly Row[]> {
-    const records = [...this.#records.values()].sort((a, b) => a.lineNumber - b.lineNumber);
+  /** Yields the rows from a line on in order, together when they are small enough to be kept. */
+  async *rows(fromLine: number): AsyncGenerator<readonly Row[]> {
+    const records = [...this.#records.values()]
+      .filter(({ lineNumber }) => lineNumber >= fromLine)
+      .sort((a, b) => a.lineNumber - b.lineNumber);
     const kept: Row[] = [];
     const rows = new ReadAhead(records, {
       limits: { maxCount: this.#blobs.maxReadsAhead, maxBytes: this.#maxAheadBytes },

@@ -61,10 +61,14 @@ function chunkOf(number: number, lines: readonly PlannedLine[]): Chunk {
   } as unknown as Chunk;
 }
 
-async function rowsOf(merge: Merge, journals: readonly ChunkJournal[]): Promise<Row[]> {
+async function rowsOf(
+  merge: Merge,
+  journals: readonly ChunkJournal[],
+  fromLine?: number,
+): Promise<Row[]> {
   const rows: Row[] = [];
   let groupCount = 0;
-  for await (const group of merge.rows(journals)) {
+  for await (const group of merge.rows(journals, fromLine)) {
     rows.push(...group);
     if (++groupCount > 1_000) throw new Error("the merge does not come to an end");
   }
@@ -102,6 +106,9 @@ test("whatever the routes, the chunks, the segments and their order are, each li
       expect(kind).toBe(lineNumber % 2 === 1 ? "completed" : "failed");
     }
     expect(merge.incomplete).toEqual([]);
+    const half = Math.ceil(lines.length / 2);
+    const later = await rowsOf(bench.merge({ left: "omitted" }), journals, half);
+    expect(later).toEqual(rows.slice(half - 1));
   });
   await fc.assert(property, { numRuns: 60 });
 });
@@ -116,6 +123,33 @@ test("two routes with a line of the same number, as damage may leave them, come 
   );
   const rows = await rowsOf(bench.merge(), journals);
   expect(rows.map(({ lineNumber }) => lineNumber)).toEqual([2, 2]);
+});
+
+test("the rows of some lines cost the chunks that have them, however many routes there are", async () => {
+  using bench = await mergeBench();
+  const [routeCount, ofEach] = [200, 10];
+  const journals = await Promise.all(
+    Array.from({ length: routeCount }, async (_, route) => {
+      const numbers = Array.from({ length: ofEach }, (_, i) => 1 + route + i * routeCount);
+      const lines = numbers.map((number) => ({ number, route: `route-${route}` }));
+      return { chunk: chunkOf(route, lines), segments: [await bench.writeSegment(numbers)] };
+    }),
+  );
+  let readCount = 0;
+  const blobs = Object.assign(Object.create(bench.blobs) as typeof bench.blobs, {
+    readRange: (...args: Parameters<typeof bench.blobs.readRange>) => {
+      readCount++;
+      return bench.blobs.readRange(...args);
+    },
+  });
+  const fromLine = 1_501;
+  const found: number[] = [];
+  for await (const rows of bench.merge({ blobs, left: "omitted" }).rows(journals, fromLine)) {
+    found.push(...rows.map(({ lineNumber }) => lineNumber));
+    if (found.length >= 20) break;
+  }
+  expect(found).toEqual(Array.from({ length: 20 }, (_, i) => fromLine + i));
+  expect(readCount).toBe(20);
 });
 
 test("the first record of a line is the one that counts", async () => {

@@ -118,12 +118,25 @@ export class PostgresJournals {
   }
 }
 
+/** Reads page by page: a batch may have 2,000 models, and their rows in one answer would block the event loop. */
 async function journalsOf(
   db: Db,
   batchId: BatchId,
   { numbers, part }: { readonly numbers: readonly number[]; readonly part: JournalPart },
 ): Promise<ChunkJournal[]> {
-  if (numbers.length === 0) return [];
+  const journals: ChunkJournal[] = [];
+  for (let from = 0; from < numbers.length; from += JOURNAL_PAGE) {
+    const page = numbers.slice(from, from + JOURNAL_PAGE);
+    journals.push(...(await pageOf(db, batchId, { numbers: page, part })));
+  }
+  return journals;
+}
+
+async function pageOf(
+  db: Db,
+  batchId: BatchId,
+  { numbers, part }: { readonly numbers: readonly number[]; readonly part: JournalPart },
+): Promise<ChunkJournal[]> {
   const wanted = arrayOf(numbers, "bigint");
   const found = await db
     .select()
