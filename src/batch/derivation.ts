@@ -34,7 +34,9 @@ export function sourceFileIds(
 ): SourceFiles<UntrustedId<"file">> {
   const needsOutput = isMerged || readsOutput(template);
   const output: FileId | null = needsOutput ? source.outputFileId : null;
-  return { input: numberedInputOf(source), output, error: source.errorFileId };
+  // Without results there is nothing to merge with, and the lines are the batch's own.
+  const input = hasResults(source) ? numberedInputOf(source) : source.inputFileId;
+  return { input, output, error: source.errorFileId };
 }
 
 const VERBS = { failed: "failed", succeeded: "succeeded", all: "can run again" } as const;

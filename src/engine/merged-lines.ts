@@ -22,9 +22,12 @@ const KEPT: Readonly<Record<SourceLines, ResultKind | null>> = {
   all: null,
 };
 
-/** Returns the kind of the rows that the batch takes over from its source; null when it takes none. */
-export const keptKind = ({ source }: Batch): ResultKind | null =>
-  source === null || source.merge === null ? null : KEPT[source.lines];
+/**
+ * Returns the kind of the rows that the batch takes over from its source; null when it takes none. A batch that never started
+ * has no rows for its own lines, so it takes none over: its results would look whole and lack those.
+ */
+export const keptKind = ({ source, inProgressAtMs }: Batch): ResultKind | null =>
+  source === null || source.merge === null || inProgressAtMs === null ? null : KEPT[source.lines];
 
 /** Yields the rows that the batch takes over from its source, in order. */
 export async function* keptRows(

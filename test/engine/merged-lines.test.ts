@@ -1,5 +1,7 @@
 /** Lines of an ended batch run again as a batch of their own, whose results may be merged with those of the first. */
 import { expect, test } from "vitest";
+import { openStorage } from "../../src/storage.ts";
+import { GatedBlobs } from "../support/gated-blobs.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -201,4 +203,37 @@ test("an Idempotency-Key makes one retry, and the quotas of the project hold", a
   expect(refused.errors?.data).toMatchObject([
     { code: "storage_limit_exceeded", message: expect.stringContaining("files is 4") },
   ]);
+});
+
+test("a merged retry that is cancelled before it starts has no results, and its lines can run again", async () => {
+  await using upstream = await startUpstream();
+  const gated: GatedBlobs[] = [];
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    openStorage: async (config, deps) => {
+      const opened = await openStorage(config, deps);
+      if (!opened.ok) return opened;
+      gated.push(new GatedBlobs(opened.blobs));
+      return { ...opened, blobs: gated[0]! };
+    },
+  });
+  const blobs = gated[0]!;
+  const first = await service.run(inputLines.slice(0, 6));
+  blobs.puts.close("files/");
+  const from = { batch: first.id, lines: "failed", merge: true };
+  const { id, input_file_id } = (await create(service, from)).body;
+  await blobs.puts.reached();
+  blobs.reads.close(`files/${input_file_id}`);
+  blobs.puts.open();
+  await blobs.reads.reached();
+  await service.openai.batches.cancel(id);
+  blobs.reads.open();
+  const cancelled = await service.ended(id);
+  expect(cancelled.status).toBe("cancelled");
+  // Rows of the first batch alone would look like the rows of all lines.
+  expect([cancelled.output_file_id ?? null, cancelled.error_file_id ?? null]).toEqual([null, null]);
+  const again = await create(service, { ...from, batch: id });
+  const batch = await service.ended(again.body.id);
+  const rows = await service.rows(batch.output_file_id);
+  expect(rows.map((row) => row.custom_id)).toEqual(idsOf([3, 6]));
 });
