@@ -159,12 +159,14 @@ export class InputReading {
     const { model, lineCount: total } = this.#check;
     if (this.#faults.length > 0 || model === null) return { ok: false, faults: this.#faults };
     const { sampleChunkCount, ...planned } = this.#planner.finish();
+    // All other lines may be duplicates. Then nothing is left to run after a pause, and no chunk would end the batch.
+    const isPaused = this.#isSampled !== null && sampleChunkCount < planned.chunks.length;
     const plan = {
       ...{ model, defaultModel: this.#defaultModel, total, ...planned },
       estimatedTokens: this.#estimatedTokens,
       lineMarks: this.#givenMarks ?? planned.lineMarks,
       duplicates: this.#duplicates,
-      sampleChunkCount: this.#isSampled === null ? null : sampleChunkCount,
+      sampleChunkCount: isPaused ? sampleChunkCount : null,
       summary: this.#summary(total),
     };
     return { ok: true, plan };
