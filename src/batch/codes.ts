@@ -54,7 +54,7 @@ export const NO_ANSWER_CODES = {
   answer_lost:
     "The stored answer cannot be read any more, and the completion window left no time to ask again.",
   input_unreadable:
-    "The line cannot be read from the input file any more; its `custom_id` is null, and the message has its number.",
+    "The line cannot be read from the input file any more; its `custom_id` is null where it is not known, and the message has its number.",
   internal_error: "The server failed to process the line in several tries; its log says why.",
 } as const;
 export type NoAnswerCode = keyof typeof NO_ANSWER_CODES;

@@ -2,33 +2,43 @@
  * The rows of lines that were not sent because their bodies came before. Each gets the row of the first line with its body,
  * under its own number and custom id.
  *
- * Which lines these are is not stored: the input says it, and is read once more beside the rows of the merge. A row of the
- * merge that may be wanted again is remembered by its place in the journal, some 30 bytes; these are at most as many as the
- * bodies that are compared. Rows that are wanted soon again are in a cache, and the others are read from the journal.
+ * Which lines these are is not stored: they are the lines of the input that the merge has no rows for. So the input is read
+ * once more beside the rows of the merge. A row of the merge that may be wanted again is remembered by its place in the
+ * journal, some 30 bytes; these are at most as many as the bodies that are compared. Rows that are wanted soon again are in a
+ * cache, and the others are read from the journal.
+ *
+ * There are as many rows as the validation has counted duplicates, even when the input is damaged since. A line whose body is
+ * another one by now gets a row that says so. Behind bytes that are no line, the numbers of lines mean nothing; the duplicates
+ * that are left then get rows without a custom id.
  */
-import type { Batch, StopReason, StoredFile } from "../batch/batch.ts";
+import type { Batch, StopReason } from "../batch/batch.ts";
 import { EqualBodies } from "../batch/equal-bodies.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine, rowFor } from "../batch/outcome.ts";
-import { LineSplitter } from "../batch/split.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { SourceStore } from "../store/sources.ts";
-import { ANSWER_LOST } from "./failure.ts";
+import { ANSWER_LOST, unreadableLine } from "./failure.ts";
 import type { Row } from "./merge.ts";
 import { numbersInSource } from "./merged-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
+import { isLost } from "./segment.ts";
 
 interface DuplicateRowsDeps {
   readonly store: Pick<SourceStore, "findMergedResults">;
   readonly blobs: Blobs;
+  readonly inputBlobKey: string;
+  /** Whether an error that might pass counts as damage. */
+  readonly isLastTry: boolean;
 }
 
-/** A line that was not sent. */
-interface Duplicate {
+/** A line of the input. */
+interface InputLine {
   readonly number: number;
-  readonly customId: Buffer;
-  /** The number of the first line with its body. */
-  readonly first: number;
+  /** Null when it cannot be read any more. */
+  readonly customId: Buffer | null;
+  /** The number of the first line with its body; null for the first one. */
+  readonly first: number | null;
 }
 
 /** The lines of the input were checked when the batch was validated. */
@@ -41,24 +51,23 @@ const MAX_READS = 16;
 export async function* withDuplicates(
   rows: AsyncGenerator<readonly Row[]>,
   batch: Batch,
-  { input, ...deps }: DuplicateRowsDeps & { readonly input: StoredFile | null },
+  deps: DuplicateRowsDeps,
 ): AsyncGenerator<readonly Row[]> {
-  if (input === null || (batch.deduplicated?.lineCount ?? 0) === 0) {
+  if ((batch.deduplicated?.lineCount ?? 0) === 0) {
     yield* rows;
     return;
   }
-  const duplicates = new DuplicateRows(batch, { ...deps, input });
+  const duplicates = new DuplicateRows(batch, deps);
   try {
-    await duplicates.fill();
     for await (const group of rows) {
       let merged: Row[] = [];
       for (const row of group) {
-        if (duplicates.nextNumber < row.lineNumber) {
+        if (!duplicates.isNext(row.lineNumber)) {
           yield merged;
           merged = [];
           yield* duplicates.before(row.lineNumber);
         }
-        duplicates.remember(row);
+        duplicates.pass(row);
         merged.push(row);
       }
       yield merged;
@@ -72,91 +81,171 @@ export async function* withDuplicates(
 class DuplicateRows {
   readonly #stopReason: StopReason | null;
   readonly #bodies = new EqualBodies();
-  readonly #lines: AsyncGenerator<Duplicate>;
+  readonly #lines: InputLines;
   readonly #rows: RememberedRows;
-  #next: Duplicate | null = null;
+  /** The duplicates that have no row yet. */
+  #leftCount: number;
+  /** The number of the last line that has its row. */
+  #last = 0;
 
-  constructor(batch: Batch, deps: DuplicateRowsDeps & { readonly input: StoredFile }) {
+  constructor(batch: Batch, deps: DuplicateRowsDeps) {
     this.#stopReason = batch.stopReason;
-    this.#lines = duplicatesIn(batch, { ...deps, bodies: this.#bodies });
+    this.#leftCount = batch.deduplicated?.lineCount ?? 0;
+    this.#lines = new InputLines(linesOf(batch, this.#bodies, deps), deps);
     this.#rows = new RememberedRows(deps.blobs);
   }
 
-  /** All lines up to the row were read before. */
-  remember(row: Row): void {
-    if (this.#bodies.mayRepeat(row.lineNumber)) this.#rows.add(row);
+  /** Whether no duplicate comes before the row of this line, as far as that is known. */
+  isNext(number: number): boolean {
+    return this.#leftCount === 0 || this.#lines.head?.number === number;
   }
 
-  /** The number of the next duplicate, once it was read. */
-  get nextNumber(): number {
-    return this.#next?.number ?? Number.POSITIVE_INFINITY;
-  }
-
-  /** Reads the next duplicate. */
-  async fill(): Promise<void> {
-    const next = await this.#lines.next();
-    this.#next = next.done === true ? null : next.value;
+  /** Notes a row of the merge. All lines up to it were read before. */
+  pass(row: Row): void {
+    this.#last = row.lineNumber;
+    if (this.#lines.head?.number === row.lineNumber) this.#lines.take();
+    if (this.#leftCount > 0 && this.#bodies.mayRepeat(row.lineNumber)) this.#rows.add(row);
   }
 
   /** Yields the rows of the duplicates before a line, in small groups. */
   async *before(number: number): AsyncGenerator<readonly Row[]> {
-    while (this.nextNumber < number) {
-      const found: Duplicate[] = [];
-      while (this.#next !== null && this.#next.number < number && found.length < MAX_READS) {
-        found.push(this.#next);
-        await this.fill();
+    for (;;) {
+      const found: InputLine[] = [];
+      while (found.length < MAX_READS) {
+        const line = this.#leftCount === 0 ? null : await this.#nextBefore(number);
+        if (line === null) break;
+        this.#leftCount--;
+        this.#last = line.number;
+        found.push(line);
       }
-      yield await Promise.all(found.map((duplicate) => this.#rowOf(duplicate)));
+      if (found.length === 0) return;
+      yield await Promise.all(found.map((line) => this.#rowOf(line)));
     }
   }
 
-  async #rowOf({ number: lineNumber, customId, first }: Duplicate): Promise<Row> {
+  /** Finds the next line without a row of the merge. Where none can be read any more, each missing number is one. */
+  async #nextBefore(number: number): Promise<InputLine | null> {
+    await this.#lines.fill();
+    const { head } = this.#lines;
+    if (head === null) {
+      const missing = this.#last + 1;
+      return missing < number ? { number: missing, customId: null, first: null } : null;
+    }
+    if (head.number >= number) return null;
+    this.#lines.take();
+    return head;
+  }
+
+  async #rowOf({ number: lineNumber, customId, first }: InputLine): Promise<Row> {
     const line = { lineNumber, customId };
+    if (customId === null || first === null) {
+      const bytes = noAnswerLine(line, unreadableLine(lineNumber));
+      return { lineNumber, kind: "failed", bytes, isDuplicate: true };
+    }
     const found = await this.#rows.find(first);
     if (found !== null && found !== LOST) {
-      const bytes = rowFor(line, found.bytes);
+      const bytes = rowFor({ lineNumber, customId }, found.bytes);
       return { lineNumber, kind: found.kind, bytes, isDuplicate: true };
     }
-    const isLost = found === LOST || this.#stopReason === null;
+    const isAnswerLost = found === LOST || this.#stopReason === null;
     const stopped = this.#stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
-    const bytes = noAnswerLine(line, isLost ? ANSWER_LOST : stopped);
-    return { lineNumber, kind: isLost ? "failed" : "not_run", bytes, isDuplicate: true };
+    const bytes = noAnswerLine(line, isAnswerLost ? ANSWER_LOST : stopped);
+    return { lineNumber, kind: isAnswerLost ? "failed" : "not_run", bytes, isDuplicate: true };
   }
 
   async close(): Promise<void> {
-    await this.#lines.return(undefined);
+    await this.#lines.close();
   }
 }
 
-/** Yields the lines that were not sent, in order, with the numbers that they have in the results. */
-async function* duplicatesIn(
-  batch: Batch,
-  {
-    input,
-    bodies,
-    ...deps
-  }: DuplicateRowsDeps & { readonly input: StoredFile; readonly bodies: EqualBodies },
-): AsyncGenerator<Duplicate> {
-  const numbers = batch.source?.merge == null ? null : numbersInSource(batch, deps);
-  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
-  async function* duplicatesOf(lines: ReturnType<LineSplitter["push"]>) {
-    for (const { bytes, number: ownNumber } of lines) {
-      const next = await numbers?.next();
-      const number = next === undefined || next.done === true ? ownNumber : next.value;
-      const parsed = bytes === null ? null : await parsedLine(bytes);
-      if (bytes === null || !parsed?.body || parsed.customId === null) continue;
-      const first = bodies.firstWith(bytes, parsed.body, number);
-      const { start, end } = parsed.customId;
-      if (first !== null) yield { number, first, customId: bytes.subarray(start, end) };
-      const pause = timeForMore();
-      if (pause !== null) await pause;
+/** The lines of the input, up to the end of what can be read of it. */
+class InputLines {
+  readonly #deps: DuplicateRowsDeps;
+  readonly #groups: AsyncGenerator<readonly InputLine[]>;
+  #group: readonly InputLine[] = [];
+  #at = 0;
+
+  constructor(groups: AsyncGenerator<readonly InputLine[]>, deps: DuplicateRowsDeps) {
+    this.#groups = groups;
+    this.#deps = deps;
+  }
+
+  /** The next line; null at the end, and before {@link fill}. */
+  get head(): InputLine | null {
+    return this.#group[this.#at] ?? null;
+  }
+
+  take(): void {
+    this.#at++;
+  }
+
+  /** Reads on when all lines that were read are taken. */
+  async fill(): Promise<void> {
+    while (this.head === null) {
+      const next = await this.#next();
+      if (next === null) return;
+      this.#group = next;
+      this.#at = 0;
     }
   }
-  try {
-    for await (const piece of deps.blobs.read(input.blobKey) as AsyncIterable<Buffer>) {
-      yield* duplicatesOf(splitter.push(piece));
+
+  async #next(): Promise<readonly InputLine[] | null> {
+    const { blobs, isLastTry } = this.#deps;
+    try {
+      const next = await this.#groups.next();
+      return next.done === true ? null : next.value;
+    } catch (error) {
+      if (!(await isLost(error, blobs)) && !isLastTry) throw error;
+      return null;
     }
-    yield* duplicatesOf(splitter.end());
+  }
+
+  async close(): Promise<void> {
+    await this.#groups.return(undefined);
+  }
+}
+
+/**
+ * Yields the lines of the input in order, with the numbers that they have in the results, up to the first bytes that are no line
+ * any more.
+ */
+async function* linesOf(
+  batch: Batch,
+  bodies: EqualBodies,
+  deps: DuplicateRowsDeps,
+): AsyncGenerator<readonly InputLine[]> {
+  const numbers = batch.source?.merge == null ? null : numbersInSource(batch, deps);
+  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
+  const read = async ({ bytes, number: ownNumber }: SplitLine): Promise<InputLine | null> => {
+    const next = await numbers?.next();
+    const parsed = bytes === null ? null : await parsedLine(bytes);
+    if (bytes === null || !parsed?.body || parsed.customId === null || next?.done) return null;
+    const number = next === undefined ? ownNumber : next.value;
+    const { start, end } = parsed.customId;
+    const first = bodies.firstWith(bytes, parsed.body, number);
+    return { number, first, customId: bytes.subarray(start, end) };
+  };
+  const pieces = async function* () {
+    for await (const piece of deps.blobs.read(deps.inputBlobKey)) {
+      yield splitter.push(piece as Buffer);
+    }
+    yield splitter.end();
+  };
+  try {
+    for await (const lines of pieces()) {
+      const group: InputLine[] = [];
+      for (const each of lines) {
+        const line = await read(each);
+        if (line !== null) group.push(line);
+        else {
+          yield group;
+          return;
+        }
+        const pause = timeForMore();
+        if (pause !== null) await pause;
+      }
+      yield group;
+    }
   } finally {
     await numbers?.return(undefined);
   }

@@ -165,7 +165,7 @@ async function writeResults(
   deps: FinalizerDeps,
 ): Promise<Results | null> {
   const { store, blobs, clock } = deps;
-  const { batch, lease, ids, input } = toWrite;
+  const { batch, lease, ids } = toWrite;
   const output = new ResultWriter(blobs, ids.output);
   const error = new ResultWriter(blobs, ids.error);
   const { merge, canSendAgain } = mergeOf(toWrite, deps);
@@ -183,7 +183,7 @@ async function writeResults(
   const failures = new RowFailures();
   try {
     const merged = merge.rows(await store.listChunkJournals(batch.id));
-    for await (const rows of withDuplicates(merged, batch, { store, blobs, input })) {
+    for await (const rows of withDuplicates(merged, batch, { store, ...sourceOf(toWrite, deps) })) {
       if (run.stop.aborted) break;
       // The rows are not needed any more; the pass goes on to find all damage.
       if (canSendAgain && merge.incomplete.length > 0) continue;
@@ -226,14 +226,21 @@ async function writeResults(
   }
 }
 
-function mergeOf({ batch, input, failureCount }: ToWrite, { blobs, clock, log }: FinalizerDeps) {
+/** Returns what the lines are read from, and how. */
+const sourceOf = ({ input, failureCount }: ToWrite, { blobs }: FinalizerDeps) => ({
+  blobs,
+  inputBlobKey: input?.blobKey ?? NO_SUCH_BLOB,
+  isLastTry: failureCount >= MAX_FAILURES,
+});
+
+function mergeOf(toWrite: ToWrite, deps: FinalizerDeps) {
+  const { batch } = toWrite;
+  const { clock, log } = deps;
   const canSendAgain = batch.stopReason === null && clock.nowMs() < batch.expiresAtMs;
   const merge = new Merge({
-    blobs,
-    inputBlobKey: input?.blobKey ?? NO_SUCH_BLOB,
+    ...sourceOf(toWrite, deps),
     stopReason: batch.stopReason,
     left: canSendAgain ? "sent_again" : "rows",
-    isLastTry: failureCount >= MAX_FAILURES,
     onDamaged: (damage) => log.error({ batch: batch.id, ...damage }, "journal.damaged"),
   });
   return { merge, canSendAgain };

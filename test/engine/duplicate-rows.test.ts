@@ -1,5 +1,5 @@
 /** Lines with equal bodies are sent once and answered all. */
-import { readdirSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type DerivedBatch, derive } from "../support/derived.ts";
@@ -245,3 +245,58 @@ test("lines whose answers were lost are sent again together, and after a cancel 
   const lost = errors.filter((row) => row.error?.code === "answer_lost");
   expect(lost.map((row) => row.custom_id)).toEqual(["0", "1", "2", "3", "4", "5"]);
 });
+
+test("a sample that leaves nothing but duplicates runs to its end", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const lines = numbers.slice(0, 10).map((n) => line(`${n}`, "the same"));
+  const batch = await service.ended(await submit(service, lines, { sample: 2 }));
+  expect(batch).toMatchObject({
+    status: "completed",
+    request_counts: { total: 10, completed: 10 },
+  });
+  expect(upstream.total).toBe(1);
+  expect(await service.rows(batch.output_file_id)).toHaveLength(10);
+});
+
+const DAMAGES: Record<string, (path: string, bytes: Buffer) => void> = {
+  "was removed": (path) => rmSync(path),
+  "became shorter": (path, bytes) => writeFileSync(path, bytes.subarray(0, bytes.length / 2)),
+  "has another question": (path, bytes) => {
+    bytes[bytes.indexOf('"content":"a"', bytes.indexOf("id-2")) + 11] = 0x7a;
+    writeFileSync(path, bytes);
+  },
+  "lost a newline": (path, bytes) => {
+    bytes[bytes.indexOf("\n")] = 0x20;
+    writeFileSync(path, bytes);
+  },
+};
+
+test.each(Object.entries(DAMAGES))(
+  "every line has one row, and no answer is lost, after the input %s",
+  async (_name, damage) => {
+    await using upstream = await startUpstream();
+    await using service = await startTestService({ upstreamUrl: upstream.url });
+    const questions = ["a", "b", "a", "c", "b", "a", "d"];
+    const lines = questions.map((question, i) => line(`id-${i}`, question));
+    upstream.hold();
+    const id = await submit(service, lines);
+    await upstream.reached(4);
+    const path = join(service.dataDir, "blobs", "files", (await look(service, id)).input_file_id);
+    damage(path, readFileSync(path));
+    upstream.release();
+    const batch = await service.ended(id);
+    const output = await service.rows(batch.output_file_id);
+    const errors = await service.rows(batch.error_file_id);
+    const sent = ["id-0", "id-1", "id-3", "id-6"];
+    expect(output.map((row) => row.custom_id)).toEqual(expect.arrayContaining(sent));
+    expect(new Set(output.map((row) => row.custom_id)).size).toBe(output.length);
+    expect(errors.length).toBeGreaterThan(0);
+    expect(new Set(errors.map(({ error }) => error?.code))).toEqual(new Set(["input_unreadable"]));
+    expect(batch).toMatchObject({
+      status: "completed",
+      request_counts: { total: 7, completed: output.length, failed: 7 - output.length },
+    });
+    expect(errors).toHaveLength(7 - output.length);
+  },
+);
