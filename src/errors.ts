@@ -65,6 +65,11 @@ export const CATALOGUE = {
     "missing_scope",
     "The key does not have the scope that the route asks for; the message names it.",
   ),
+  project_deleted: invalid(
+    403,
+    null,
+    "The data of the project is being deleted, and what the request stores would be deleted, too.",
+  ),
   cross_site_request: invalid(
     403,
     null,

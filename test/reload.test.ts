@@ -8,6 +8,7 @@ import { stringify } from "yaml";
 import { BatchdProcess } from "./support/process.ts";
 import { startReceiver } from "./support/receiver.ts";
 import { chatLines } from "./support/service.ts";
+import { SlowUpload } from "./support/slow-upload.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 
 const LINE_COUNT = 60;
@@ -140,43 +141,6 @@ test("SIGHUP loads the file again, and names what needs a restart", async () => 
 });
 
 const TOO_LARGE = 400;
-const BOUNDARY = "boundary";
-
-/** A file on its way to the server, as slow as its test wants. */
-class SlowUpload {
-  readonly #body = new TransformStream<Uint8Array, Uint8Array>();
-  readonly #writer = this.#body.writable.getWriter();
-  readonly #status: Promise<number>;
-
-  constructor(url: string, key: string) {
-    const init = {
-      method: "POST",
-      headers: {
-        authorization: `Bearer ${key}`,
-        "content-type": `multipart/form-data; boundary=${BOUNDARY}`,
-      },
-      body: this.#body.readable,
-      duplex: "half",
-    };
-    this.#status = fetch(`${url}/v1/files`, init as RequestInit).then(({ status }) => status);
-    void this.send(
-      `--${BOUNDARY}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n` +
-        `--${BOUNDARY}\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\n`,
-    );
-  }
-
-  send(text: string): Promise<void> {
-    return this.#writer.write(new TextEncoder().encode(text));
-  }
-
-  /** The status of the answer. */
-  async end(): Promise<number> {
-    await this.send(`\r\n--${BOUNDARY}--\r\n`).catch(() => {});
-    await this.#writer.close().catch(() => {});
-    return this.#status;
-  }
-}
-
 /** Resolves at the first change in a folder. */
 async function someChange(folder: string): Promise<void> {
   for await (const _ of watch(folder)) return;

@@ -28,6 +28,7 @@ import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { during, type Tracing } from "../telemetry/tracing.ts";
 import { checkedContent, type IncomingFile, openIncoming } from "./incoming-file.ts";
+import type { Projects } from "./projects.ts";
 import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
 
@@ -44,6 +45,7 @@ export interface FilesDeps {
   readonly tracing: Tracing;
   readonly maxFileBytes: () => number;
   readonly rulesOf: RulesOf;
+  readonly projects: Pick<Projects, "assertTakesData">;
   /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
   readonly nudge: () => void;
 }
@@ -71,10 +73,13 @@ export class Files {
     incoming: IncomingFile,
     receiptFor?: ReceiptFor<StoredFile>,
   ): Promise<StoredFile> {
-    const { store, maxFileBytes } = this.#deps;
+    const { store, clock, projects, maxFileBytes } = this.#deps;
+    const startedAtMs = clock.elapsedMs();
     return this.store(project, incoming, {
       maxBytes: maxFileBytes(),
       publish: async (file) => {
+        // An upload may take longer than the deletion of its project goes on.
+        projects.assertTakesData(project, startedAtMs);
         const { quotas } = this.#deps.rulesOf(project);
         const isPublished = await withinQuotas(project, () =>
           store.insertFileIfDeclared(file, receiptFor?.(file), quotas),

@@ -9,9 +9,10 @@ import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { newKeyText, sha256 } from "./key-text.ts";
+import { nameReserved } from "./projects.ts";
 
 export interface KeysDeps {
-  readonly store: Pick<Store, "insertKey" | "listKeys" | "deleteKeyIfPresent">;
+  readonly store: Pick<Store, "insertKeyUnlessDeleted" | "listKeys" | "deleteKeyIfPresent">;
   readonly clock: Clock;
   readonly log: Log;
   /** Resolves when this process knows the change. Others find out by themselves. */
@@ -48,8 +49,9 @@ export class Keys {
     }
     const { id, text } = newKeyText();
     const made = { id, ...request, createdAtMs };
-    await store.insertKey({ ...made, digest: sha256(text).toString("hex") });
     const { name, project, scopes } = request;
+    const digest = sha256(text).toString("hex");
+    if (!(await store.insertKeyUnlessDeleted({ ...made, digest }))) throw nameReserved(project);
     log.info({ key_id: id, name, project, scopes }, "key.created");
     await refresh();
     return { key: { ...made, lastUsedAtMs: null }, text };

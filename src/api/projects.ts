@@ -35,6 +35,8 @@ export class Projects {
   #rules: ReadonlyMap<string, ProjectRules> = new Map();
   /** The projects whose data is being deleted. */
   #deleted: readonly string[] = [];
+  /** When each project was last seen to be deleted, as elapsed time, by name. It stays, as requests may outlast a deletion. */
+  readonly #seenDeletedAtMs = new Map<string, number>();
 
   constructor(deps: ProjectsDeps) {
     this.#deps = deps;
@@ -70,16 +72,26 @@ export class Projects {
     return this.#deleted;
   }
 
+  /**
+   * Throws when what a request stores now would be deleted, because the data of its project is being deleted, or has been since the
+   * request began. Another project may have the name since.
+   */
+  assertTakesData(name: string, requestStartedAtMs: number): void {
+    const seenAtMs = this.#seenDeletedAtMs.get(name) ?? Number.NEGATIVE_INFINITY;
+    if (!this.#deleted.includes(name) && seenAtMs < requestStartedAtMs) return;
+    throw new PublicError(
+      "project_deleted",
+      `The data of the project ${name} is being deleted, and new data would be, too. Try again an hour after the deletion.`,
+    );
+  }
+
   /** Makes a project, or gives one that was made at run time other rules. */
   async put(name: string, rules: ProjectSettings): Promise<StoredProject> {
     const { store, clock, log, isConfigured } = this.#deps;
     if (isConfigured(name)) throw configured(name, "Change it there");
     const createdAtMs = clock.nowMs();
     if (!(await store.putProjectUnlessDeleted({ name, rules, createdAtMs }))) {
-      throw new PublicError(
-        "project_conflict",
-        `The data of the project ${name} is being deleted. Try again an hour after the deletion, or take another name.`,
-      );
+      throw nameReserved(name);
     }
     log.info({ project: name }, "project.changed");
     await this.#read();
@@ -113,9 +125,18 @@ export class Projects {
     const inForce = found.filter(({ deletedAtMs }) => deletedAtMs === null);
     this.#rules = new Map(inForce.map(({ name, rules }) => [name, rulesFrom(rules)]));
     this.#deleted = found.filter(({ deletedAtMs }) => deletedAtMs !== null).map(({ name }) => name);
+    const nowMs = this.#deps.clock.elapsedMs();
+    for (const name of this.#deleted) this.#seenDeletedAtMs.set(name, nowMs);
     return false;
   }
 }
+
+/** The error for a name whose data is being deleted. */
+export const nameReserved = (name: string) =>
+  new PublicError(
+    "project_conflict",
+    `The data of the project ${name} is being deleted. Try again an hour after the deletion, or take another name.`,
+  );
 
 const configured = (name: string, advice: string) =>
   new PublicError(

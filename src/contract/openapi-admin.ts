@@ -42,6 +42,7 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
       responses: {
         "200": answer("The new key.", CreatedKey, { created: CREATED_KEY_EXAMPLE }),
         "400": BAD_REQUEST,
+        "409": PROJECT_CONFLICT,
         "413": BODY_TOO_LARGE,
         ...COMMON_FAILURES,
       },

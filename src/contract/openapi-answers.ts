@@ -71,7 +71,7 @@ const UNAUTHORIZED = failure(
 );
 const FORBIDDEN = failure(
   "Forbidden",
-  "The key does not have the scope that the route asks for, or a page of another site asks a server without keys to change something.",
+  "The key does not have the scope that the route asks for, the data of its project is being deleted, or a page of another site asks a server without keys to change something.",
   errorExample(
     "You have insufficient permissions for this operation. Missing scopes: write. Ask the operator of this server for a key that has it.",
     { code: "missing_scope" },

@@ -108,7 +108,7 @@ export function createApp(deps: AppDeps): App {
     await next();
   });
   mountOps(app, deps);
-  const routes = routesOn(app);
+  const routes = routesOn(app, deps);
   mountFiles(routes, deps);
   mountUploads(routes, deps);
   mountBatches(routes, deps);

@@ -3,6 +3,7 @@
  * is read. A mount function gets this in place of the app, so that it cannot mount a route without one.
  */
 import type { Context, Hono, MiddlewareHandler } from "hono";
+import type { Projects } from "../api/projects.ts";
 import { OPEN_WITHOUT_KEYS, type Scope, type ScopedPath, scopesOf } from "../contract/scope.ts";
 import { PublicError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
@@ -15,20 +16,27 @@ export interface Routes {
   delete<Path extends ScopedPath<"DELETE">>(path: Path, answer: Answering<Path>): void;
 }
 
-export const routesOn = (app: Hono<AppEnv>): Routes => ({
-  get: (path, answer) => void app.get(path, needs("GET", path), answer),
-  post: (path, answer) => void app.post(path, needs("POST", path), answer),
-  delete: (path, answer) => void app.delete(path, needs("DELETE", path), answer),
+export interface RoutesDeps {
+  readonly projects: Pick<Projects, "assertTakesData">;
+}
+
+export const routesOn = (app: Hono<AppEnv>, deps: RoutesDeps): Routes => ({
+  get: (path, answer) => void app.get(path, needs("GET", path, deps), answer),
+  post: (path, answer) => void app.post(path, needs("POST", path, deps), answer),
+  delete: (path, answer) => void app.delete(path, needs("DELETE", path, deps), answer),
 });
 
-function needs(method: string, path: string): MiddlewareHandler<AppEnv> {
+function needs(method: string, path: string, { projects }: RoutesDeps): MiddlewareHandler<AppEnv> {
   const scopes = scopesOf(method, path);
   const isOpenWithoutKeys = OPEN_WITHOUT_KEYS.includes(`${method} ${path}`);
   return async (c, next) => {
     const { scopes: held, keyName } = c.get("caller");
     if (isOpenWithoutKeys && keyName === null) return next();
-    if (scopes.some((scope) => held.includes(scope))) return next();
-    throw missingScope(scopes, keyName === null ? MAKE_A_KEY : ASK_FOR_A_KEY);
+    if (!scopes.some((scope) => held.includes(scope))) {
+      throw missingScope(scopes, keyName === null ? MAKE_A_KEY : ASK_FOR_A_KEY);
+    }
+    if (scopes.includes("write")) projects.assertTakesData(c.get("project"), c.get("startedAtMs"));
+    await next();
   };
 }
 

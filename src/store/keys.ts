@@ -43,7 +43,8 @@ export interface KeyQuery {
 
 /** The part of the {@link Store} port for keys. Keys belong to the installation, so their ids need no project. */
 export interface KeyStore {
-  insertKey(key: NewKey): Promise<void>;
+  /** Returns false while the data of its project is being deleted, which would delete the key as well. */
+  insertKeyUnlessDeleted(key: NewKey): Promise<boolean>;
   /** Lists keys, expired ones too. Returns null when `after` names no key. */
   listKeys(query: KeyQuery): Promise<Page<StoredKey> | null>;
   /** Returns the key that was deleted; null when there is none. */

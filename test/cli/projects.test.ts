@@ -53,3 +53,22 @@ test("a project is made, limited, listed and deleted with its data, and one of t
   const blobs = await readdir(join(dataDir, "blobs"), { recursive: true, withFileTypes: true });
   expect(blobs.filter((entry) => entry.isFile())).toEqual([]);
 });
+
+test("what clients without a key have stored is deleted beside the server, which then takes nothing that would be lost", async () => {
+  using folder = temporaryFolder("batchd-projects-");
+  const config = join(folder.path, "batchd.yaml");
+  writeFileSync(config, JSON.stringify({ data_dir: join(folder.path, "data") }));
+  await using server = new BatchdProcess(["serve", "--port", "0", "--config", config]);
+  const baseURL = `${await server.listening()}/v1`;
+  const openai = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+  const upload = () =>
+    openai.files.create({ file: new File(["{}\n"], "in.jsonl"), purpose: "batch" }).then(
+      () => 200,
+      (error) => error.status,
+    );
+  expect(await upload()).toBe(200);
+  const args = ["projects", "delete", "default", "--yes", "--config", config];
+  expect(await new BatchdProcess(args).exited()).toMatchObject({ code: 0 });
+  await expect.poll(upload).toBe(403);
+  expect((await openai.files.list()).data).toEqual([]);
+});

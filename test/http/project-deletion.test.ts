@@ -7,10 +7,12 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
+import { DELETION_MS } from "../../src/store/projects.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { ask, clientOf, post, upload } from "../support/projects.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { SlowUpload } from "../support/slow-upload.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -61,6 +63,21 @@ async function rowsOf({ dataDir, databaseUrl }: Place): Promise<string[]> {
   return rows;
 }
 
+/** Lets the time be over for which deletions go on. */
+async function endDeletions({ dataDir, databaseUrl }: Place): Promise<void> {
+  const statement = `update projects set deleted_at_ms = deleted_at_ms - ${DELETION_MS}`;
+  if (databaseUrl === null) {
+    const db = new Database(join(dataDir, "batchd.sqlite"));
+    db.exec(statement);
+    db.close();
+    return;
+  }
+  const client = new Client(databaseUrl);
+  await client.connect();
+  await client.query(statement);
+  await client.end();
+}
+
 const blobsIn = ({ dataDir }: Place): string[] => {
   const dir = join(dataDir, "blobs");
   return (readdirSync(dir, { recursive: true }) as string[])
@@ -79,8 +96,12 @@ describe.each([
       ...(databaseUrl !== null && { database_url: databaseUrl }),
     };
     const keys = [{ name: "operator", key: admin, scopes: ["admin"] }];
-    const startOne = () =>
-      startTestService({ dataDir, config: { auth: { keys }, ...places, ...config } });
+    const configWith = (more: readonly object[]) => ({
+      ...{ auth: { keys: [...keys, ...more] } },
+      ...places,
+      ...config,
+    });
+    const startOne = () => startTestService({ dataDir, config: configWith([]) });
     const services = [await startOne()];
     if (databaseUrl !== null) services.push(await startOne());
     return {
@@ -88,6 +109,10 @@ describe.each([
       services,
       first: services[0] as TestService,
       last: services.at(-1) as TestService,
+      /** Gives the servers these keys as well. */
+      reconfigure: (more: readonly object[]) => {
+        for (const service of services) service.reconfigure(configWith(more));
+      },
       async [Symbol.asyncDispose]() {
         for (const service of services) await service[Symbol.asyncDispose]();
       },
@@ -112,6 +137,57 @@ describe.each([
       expect((await remove(first.url, "search")).status).toBe(200);
       expect((await remove(last.url, "search")).status).toBe(200);
       await expect.poll(statusOfUpload).toBe(401);
+    },
+  );
+
+  test.skipIf(!canRun)(
+    "a project that is being deleted takes nothing that would be lost: neither a key, nor a request that writes",
+    async () => {
+      using folder = temporaryFolder("batchd-project-");
+      const config = database === null ? {} : { database: { listen: false } };
+      await using servers = await start(folder.path, config);
+      const { first, last, services, reconfigure } = servers;
+      await upload(first.url, undefined, await keyOf(first.url, "doomed"));
+      expect((await remove(first.url, "doomed")).status).toBe(200);
+      const refused = await post(last.url, "admin/keys", { name: "k", project: "doomed" }, admin);
+      expect(refused).toMatchObject({
+        status: 409,
+        body: { error: { type: "invalid_request_error" } },
+      });
+      expect(refused.body.error?.message).toContain(
+        "The data of the project doomed is being deleted",
+      );
+
+      reconfigure([
+        { name: "late", key: "key-late", project: "doomed", scopes: ["read", "write"] },
+      ]);
+      for (const { url } of services) {
+        await expect.poll(async () => (await upload(url, undefined, "key-late")).status).toBe(403);
+        // A server that did not know of the deletion yet has taken some.
+        const listed = async () => (await ask(url, "files", {}, "key-late")).body.data;
+        await expect.poll(listed, { interval: 200 }).toEqual([]);
+      }
+    },
+  );
+
+  test.skipIf(!canRun)(
+    "an upload that outlasts the deletion of its project stores nothing in the next project of the name",
+    async () => {
+      using folder = temporaryFolder("batchd-project-");
+      await using servers = await start(folder.path, {});
+      const { place, first, last } = servers;
+      const slow = new SlowUpload(last.url, await keyOf(last.url, "doomed"));
+      await slow.send("late");
+      const rowsIn = async (table: string) =>
+        (await rowsOf(place)).filter((row) => row.startsWith(`${table} `));
+      await expect.poll(() => rowsIn("blob_intents")).toHaveLength(1);
+      expect((await remove(last.url, "doomed")).status).toBe(200);
+      await endDeletions(place);
+      await expect.poll(() => rowsIn("projects"), { interval: 200 }).toEqual([]);
+      const next = await keyOf(first.url, "doomed");
+      expect(await slow.end()).toBe(403);
+      expect((await ask(first.url, "files", {}, next)).body.data).toEqual([]);
+      expect(blobsIn(place)).toEqual([]);
     },
   );
 

@@ -22,7 +22,7 @@ export function testKeys(open: OpenStore): void {
   test("a key is in force from its commit on, also after a restart, and no longer than to its deletion", async () => {
     await using opened = await open();
     const key = aKey();
-    await opened.store.insertKey(key);
+    await opened.store.insertKeyUnlessDeleted(key);
     const store = await opened.reopen();
     const found = await store.findKeysInForce(null);
     expect(found).toMatchObject({
@@ -39,7 +39,7 @@ export function testKeys(open: OpenStore): void {
     const { store } = opened;
     expect(await store.findKeysInForce(null)).toMatchObject({ isKeyRequired: false, keys: [] });
     const key = aKey();
-    await store.insertKey(key);
+    await store.insertKeyUnlessDeleted(key);
     await store.deleteKeyIfPresent(key.id);
     expect(await store.findKeysInForce(null)).toMatchObject({ isKeyRequired: true, keys: [] });
   });
@@ -48,7 +48,7 @@ export function testKeys(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const key = aKey({ expiresAtMs: NOW_MS + 1_000 });
-    await store.insertKey(key);
+    await store.insertKeyUnlessDeleted(key);
     expect((await at(store, NOW_MS + 999).findKeysInForce(null))?.keys).toHaveLength(1);
     expect((await at(store, NOW_MS + 1_000).findKeysInForce(null))?.keys).toHaveLength(0);
     expect(await store.listKeys({ limit: 10, after: null })).toMatchObject({
@@ -69,11 +69,11 @@ export function testKeys(open: OpenStore): void {
     const [a, b, c] = [aKey(), aKey({ expiresAtMs: NOW_MS + 1_000 }), aKey()];
     const steps: (() => Promise<unknown>)[] = [
       async () => {},
-      () => store.insertKey(a),
-      () => store.insertKey(b),
+      () => store.insertKeyUnlessDeleted(a),
+      () => store.insertKeyUnlessDeleted(b),
       async () => {
         await store.deleteKeyIfPresent(a.id);
-        await store.insertKey(c);
+        await store.insertKeyUnlessDeleted(c);
       },
       async () => void at(store, NOW_MS + 1_000),
       () => store.deleteKeyIfPresent(c.id),
@@ -89,7 +89,7 @@ export function testKeys(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const keys = [aKey(), aKey(), aKey()];
-    for (const key of keys) await store.insertKey(key);
+    for (const key of keys) await store.insertKeyUnlessDeleted(key);
     const first = await store.listKeys({ limit: 2, after: null });
     expect(first).toEqual({ data: [keys[2]!, keys[1]!].map(listed), hasMore: true });
     const rest = await store.listKeys({ limit: 2, after: keys[1]!.id });
@@ -101,8 +101,8 @@ export function testKeys(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const [used, unused] = [aKey(), aKey()];
-    await store.insertKey(used);
-    await store.insertKey(unused);
+    await store.insertKeyUnlessDeleted(used);
+    await store.insertKeyUnlessDeleted(unused);
     await at(store, NOW_MS + 5).recordKeyUses([used.id, aKey().id]);
     const page = await store.listKeys({ limit: 10, after: null });
     expect(page?.data.map(({ lastUsedAtMs }) => lastUsedAtMs)).toEqual([null, NOW_MS + 5]);

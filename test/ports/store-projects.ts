@@ -56,7 +56,7 @@ export function testProjects(open: OpenStore): void {
       ...{ id: "key_1" as NewKey["id"], name: "k", digest: "0".repeat(64) },
       ...{ scopes: ["read" as const], createdAtMs: NOW_MS, expiresAtMs: null },
     };
-    await store.insertKey({ ...key, project: "search" });
+    await store.insertKeyUnlessDeleted({ ...key, project: "search" });
     expect(await store.beginDeletingProjectIfPresent("search")).toBe(true);
     expect(await store.beginDeletingProjectIfPresent("search")).toBe(true);
     expect((await store.findKeysInForce(null))?.keys).toEqual([]);
@@ -66,7 +66,7 @@ export function testProjects(open: OpenStore): void {
     });
     expect(await store.putProjectUnlessDeleted(aProject("search"))).toBe(false);
     // A project without a row may have keys or data, too.
-    await store.insertKey({
+    await store.insertKeyUnlessDeleted({
       ...key,
       id: "key_2" as NewKey["id"],
       project: "key-only",

@@ -112,8 +112,11 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const intents = new BlobIntents({ store, blobs, log });
   const memory = new MemoryBudget(() => 512 * 1024 * 1024);
   const rulesOf = () => UNLIMITED;
+  const projects = new Projects({
+    ...{ store, clock, log, isConfigured: () => false, hasConfiguredKey: () => false },
+  });
   const files = new Files({
-    rulesOf,
+    ...{ rulesOf, projects },
     ...{ store, blobs, intents, memory, clock, log },
     ...{ tracing: NO_TRACING, nudge, maxFileBytes },
   });
@@ -189,9 +192,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     listReplicas: () => [],
     reach: { isLoopback: true, allowedHosts: [] },
     keys,
-    projects: new Projects({
-      ...{ store, clock, log, isConfigured: () => false, hasConfiguredKey: () => false },
-    }),
+    projects,
     isReady: async () => isReady,
     memory,
     metrics,

@@ -3,9 +3,9 @@ import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
-import { apiKeys, keyRequirement, requestCounts, signingKeys } from "./access-schema.ts";
+import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
 import type { Database } from "./database.ts";
-import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./project-locks.ts";
 
@@ -23,8 +23,10 @@ export class PostgresKeys {
     this.#db = db;
   }
 
-  insert(key: NewKey): Promise<void> {
+  insertUnlessDeleted(key: NewKey): Promise<boolean> {
     return this.#db.transaction(async (db) => {
+      const isDeleted = and(eq(projects.name, key.project), isNotNull(projects.deletedAtMs));
+      if ((await db.$count(projects, isDeleted)) > 0) return false;
       await db
         .insert(keyRequirement)
         .overridingSystemValue()
@@ -33,6 +35,7 @@ export class PostgresKeys {
       await sendNudge(db, "keys_changed");
       await lockLists(db, ALL_KEYS);
       await db.insert(apiKeys).values(key);
+      return true;
     });
   }
 

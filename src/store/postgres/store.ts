@@ -235,7 +235,7 @@ const replicaMethods = (replicas: PostgresReplicas, forecasts: ForecastStore, no
 
 const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: Now) =>
   ({
-    insertKey: (key) => keys.insert(key),
+    insertKeyUnlessDeleted: (key) => keys.insertUnlessDeleted(key),
     listKeys: (query) => keys.list(query),
     deleteKeyIfPresent: (id) => keys.deleteIfPresent(id),
     findKeysInForce: (mark) => keys.findInForce(mark, now()),

@@ -3,13 +3,20 @@ import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
-import { apiKeys, keyRequirement, requestCounts, signingKeys } from "./access-schema.ts";
+import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
-import { desc, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 
 const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${id}`;
 const isInForce = (nowMs: number) =>
   or(isNull(apiKeys.expiresAtMs), gt(apiKeys.expiresAtMs, nowMs));
+
+const isBeingDeleted = (db: Db, project: string): boolean =>
+  db
+    .select({ name: projects.name })
+    .from(projects)
+    .where(and(eq(projects.name, project), isNotNull(projects.deletedAtMs)))
+    .get() !== undefined;
 
 export class SqliteKeys {
   readonly #db: Db;
@@ -18,10 +25,12 @@ export class SqliteKeys {
     this.#db = db;
   }
 
-  insert(key: NewKey): void {
-    write(this.#db, () => {
+  insertUnlessDeleted(key: NewKey): boolean {
+    return write(this.#db, () => {
+      if (isBeingDeleted(this.#db, key.project)) return false;
       this.#db.insert(keyRequirement).values({ sequence: 1 }).onConflictDoNothing().run();
       this.#db.insert(apiKeys).values(key).run();
+      return true;
     });
   }
 

@@ -241,7 +241,7 @@ const replicaMethods = (replicas: SqliteReplicas, forecasts: ForecastStore, now:
 
 const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =>
   ({
-    insertKey: async (key) => keys.insert(key),
+    insertKeyUnlessDeleted: async (key) => keys.insertUnlessDeleted(key),
     listKeys: async (query) => keys.list(query),
     deleteKeyIfPresent: async (id) => keys.deleteIfPresent(id),
     findKeysInForce: async (mark) => keys.findInForce(mark, now()),
