@@ -360,6 +360,35 @@ test.each(ROWS)(
   },
 );
 
+/** Of a project that is deleted, and as many of another one. */
+const FILES_AND_KEYS = `
+  ${numbersUpTo(200_000)}
+  insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
+  select 'file-' || n, iif(n % 2, 'doomed', 'kept'), 'batch', 'f', 1, 'x', 'files/file-' || n, 1 from numbers;
+  ${numbersUpTo(100_000)} insert into idempotency_keys (project, key, created_at_ms, fingerprint, answer)
+  select 'doomed', 'key-' || n, ${Date.now()}, 'f', 'a' from numbers`;
+
+test(
+  "no turn of the event loop is long when a project with 100,000 files is deleted",
+  AGAIN,
+  async () => {
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    await cp(migrated, dataDir, { recursive: true });
+    using db = openRows(dataDir);
+    db.exec(FILES_AND_KEYS);
+    await using watched = await start(dataDir);
+    db.exec(`insert into projects (name, rules, created_at_ms, changed_at_ms, deleted_at_ms)
+    values ('doomed', '{}', 1, 1, ${Date.now()})`);
+    const left = `select count(*) from (
+    select 1 from files where project = 'doomed' and deleted_at_ms is null
+    union all select 1 from idempotency_keys)`;
+    await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
+    // The last turn counts once it is over.
+    await watched.openai.files.list();
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
+
 /** Each of one line, to which there is never an answer, in a file that was uploaded. */
 const openBatches = (fileId: string, inputBytes: number) => `
   ${NUMBERS}

@@ -1,13 +1,13 @@
 /** Deletes the data of projects that operators deleted, until nothing is left. */
 import type { Store } from "../store/store.ts";
-import { type SweeperDeps, sweep } from "./sweeper.ts";
+import { removeEach, type SweeperDeps, sweep } from "./sweeper.ts";
 
-/** Runs one round for each project. Returns whether it should go on at once. */
+/** Runs one round for each project. One whose round fails holds up no other. Returns whether it should go on at once. */
 export async function purgeProjects(
   projects: readonly string[],
   deps: SweeperDeps,
 ): Promise<boolean> {
-  for (const name of projects) await purgeOnce(name, deps);
+  await removeEach(projects, deps.log, async (name) => void (await purgeOnce(name, deps)));
   return false;
 }
 

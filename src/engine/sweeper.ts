@@ -98,7 +98,7 @@ async function sweepGivenUp(deps: SweeperDeps): Promise<number> {
 }
 
 /** Returns how many could be removed. */
-async function removeEach<T>(
+export async function removeEach<T>(
   things: readonly T[],
   log: Log,
   remove: (thing: T) => Promise<void>,

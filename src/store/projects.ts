@@ -44,8 +44,8 @@ export interface ProjectStore {
    */
   beginDeletingProjectIfPresent(name: string): Promise<boolean>;
   /**
-   * Deletes a page of what the project has: batches and files are marked, and the sweep removes them with their bytes. Returns
-   * the number of things that are left, the mark not counted. The mark goes when nothing is left and its time is over.
+   * Deletes what the project has, of its batches a page: batches and files are marked, and the sweep removes them with their bytes. Returns
+   * how many things are left as far as it has counted, the mark not among them. The mark goes when nothing is left and its time is over.
    */
   purgeProject(name: string): Promise<number>;
 }

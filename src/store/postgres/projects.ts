@@ -2,7 +2,7 @@
 import type { Page } from "../page.ts";
 import { DEFAULT_RULES, DELETION_MS, type ProjectQuery, type StoredProject } from "../projects.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
-import { isListed, isPendingUpload } from "./conditions.ts";
+import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { PostgresDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
@@ -11,6 +11,18 @@ import { sendNudge } from "./nudges.ts";
 import { batches, forecasts, modelUsage, reservations } from "./schema.ts";
 
 const PAGE_BATCHES = 50;
+/** One statement changes so many rows. */
+const PAGE_ROWS = 5_000;
+
+type Purged =
+  | typeof apiKeys
+  | typeof files
+  | typeof idempotencyKeys
+  | typeof interactiveSlots
+  | typeof modelUsage
+  | typeof requestCounts
+  | typeof reservations
+  | typeof uploads;
 
 const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
   name: row.name,
@@ -100,31 +112,51 @@ export class PostgresProjects {
     });
   }
 
+  /** Each page is a statement of its own, so that none exceeds the time for one. */
   async purge(name: string, now: SQL): Promise<number> {
     await this.#deleteBatches(name, now);
+    await this.#inPages(files, and(eq(files.project, name), isListed), (db, page) =>
+      db.update(files).set({ deletedAtMs: now }).where(page),
+    );
+    await this.#inPages(uploads, and(eq(uploads.project, name), isPendingUpload), (db, page) =>
+      db.update(uploads).set({ status: "cancelled" }).where(page),
+    );
+    const isWithoutParts = and(
+      eq(uploads.project, name),
+      sql`not (${isPendingUpload})`,
+      eq(uploads.hasParts, false),
+    );
+    await this.#delete(uploads, isWithoutParts);
+    for (const table of [apiKeys, idempotencyKeys, requestCounts, interactiveSlots]) {
+      await this.#delete(table, eq(table.project, name));
+    }
+    const left = await this.#db.read((db) => countLeft(db, name));
+    if (left > 0) return left;
+    // Nothing adds to them once the last batch is gone.
+    for (const table of [modelUsage, reservations]) {
+      await this.#delete(table, eq(table.project, name));
+    }
     return this.#db.transaction(async (db) => {
-      await db
-        .update(files)
-        .set({ deletedAtMs: now })
-        .where(and(eq(files.project, name), isListed));
-      await db
-        .update(uploads)
-        .set({ status: "cancelled" })
-        .where(and(eq(uploads.project, name), isPendingUpload));
-      await db.delete(uploads).where(and(eq(uploads.project, name), eq(uploads.hasParts, false)));
-      for (const table of [apiKeys, idempotencyKeys, requestCounts, interactiveSlots]) {
-        await db.delete(table).where(eq(table.project, name));
-      }
-      const left = await countLeft(db, name);
-      if (left > 0) return left;
-      // Nothing adds to them once the last batch is gone.
-      for (const table of [modelUsage, reservations]) {
-        await db.delete(table).where(eq(table.project, name));
-      }
+      const added = await countLeft(db, name);
       const isOver = sql`deleted_at_ms <= ${now} - ${DELETION_MS}::bigint`;
-      await db.delete(projects).where(and(eq(projects.name, name), isOver));
-      return 0;
+      if (added === 0) await db.delete(projects).where(and(eq(projects.name, name), isOver));
+      return added;
     });
+  }
+
+  #delete(table: Purged, isMeant: SQL | undefined): Promise<void> {
+    return this.#inPages(table, isMeant, (db, page) => db.delete(table).where(page));
+  }
+
+  async #inPages(
+    table: Purged,
+    isMeant: SQL | undefined,
+    change: (db: Db, page: SQL) => Promise<{ readonly rowCount: number | null }>,
+  ): Promise<void> {
+    const page = sql`sequence in (
+      select sequence from ${table} where ${isMeant} limit ${PAGE_ROWS} for update skip locked)`;
+    const changePage = async () => (await this.#db.change((db) => change(db, page))).rowCount;
+    while ((await changePage()) === PAGE_ROWS);
   }
 
   async #deleteBatches(project: string, now: SQL): Promise<void> {
@@ -158,5 +190,7 @@ async function isPresent(db: Db, name: string): Promise<boolean> {
 
 const countLeft = async (db: Db, name: string): Promise<number> =>
   (await db.$count(batches, eq(batches.project, name))) +
-  (await db.$count(files, eq(files.project, name))) +
+  // Each part has an index.
+  (await db.$count(files, and(eq(files.project, name), isListed))) +
+  (await db.$count(files, and(eq(files.project, name), isDeleted))) +
   (await db.$count(uploads, eq(uploads.project, name)));

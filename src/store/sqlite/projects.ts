@@ -1,8 +1,9 @@
 /** Projects that were made at run time, and the deletion of all data of a project. */
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Page } from "../page.ts";
 import { DEFAULT_RULES, DELETION_MS, type ProjectQuery, type StoredProject } from "../projects.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
-import { isListed, isPendingUpload } from "./conditions.ts";
+import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import type { SqliteDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
@@ -11,6 +12,17 @@ import { batches, modelUsage, reservations } from "./schema.ts";
 
 /** One call deletes so many batches, each in a commit. */
 const PAGE_BATCHES = 50;
+/** One statement changes so many rows: some 5 ms. */
+const PAGE_ROWS = 500;
+/** One statement looks at so many rows. */
+const PAGE_READ = 5_000;
+
+type Purged =
+  | typeof files
+  | typeof idempotencyKeys
+  | typeof modelUsage
+  | typeof reservations
+  | typeof uploads;
 
 const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
   name: row.name,
@@ -22,6 +34,8 @@ const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
 export class SqliteProjects {
   readonly #db: Db;
   readonly #deleting: SqliteDeleting;
+  /** No upload up to this row is one of the deleted project. */
+  readonly #uploadsReadTo = new Map<string, number>();
 
   constructor(db: Db, deleting: SqliteDeleting) {
     this.#db = db;
@@ -99,42 +113,27 @@ export class SqliteProjects {
     );
   }
 
-  purge(name: string, nowMs: number): number {
-    this.#deleteBatches(name, nowMs);
-    return write(this.#db, () => {
-      this.#db
-        .update(files)
-        .set({ deletedAtMs: nowMs })
-        .where(and(eq(files.project, name), isListed))
-        .run();
-      this.#db
-        .update(uploads)
-        .set({ status: "cancelled" })
-        .where(and(eq(uploads.project, name), isPendingUpload))
-        .run();
-      this.#db
-        .delete(uploads)
-        .where(and(eq(uploads.project, name), eq(uploads.hasParts, false)))
-        .run();
-      for (const table of [apiKeys, idempotencyKeys, requestCounts, interactiveSlots]) {
-        this.#db.delete(table).where(eq(table.project, name)).run();
-      }
-      const left = this.#countLeft(name);
-      if (left > 0) return left;
-      // Nothing adds to them once the last batch is gone.
-      for (const table of [modelUsage, reservations]) {
-        this.#db.delete(table).where(eq(table.project, name)).run();
-      }
-      const isOver = sql`deleted_at_ms <= ${nowMs - DELETION_MS}`;
-      this.#db
-        .delete(projects)
-        .where(and(eq(projects.name, name), isOver))
-        .run();
-      return 0;
-    });
+  /** Other work goes on between the pages, which are so small because all others wait for each. */
+  async purge(name: string, nowMs: number): Promise<number> {
+    await this.#deleteBatches(name, nowMs);
+    await inPages(files, and(eq(files.project, name), isListed), (page) =>
+      this.#db.update(files).set({ deletedAtMs: nowMs }).where(page).run(),
+    );
+    await inPages(uploads, and(eq(uploads.project, name), isPendingUpload), (page) =>
+      this.#db.update(uploads).set({ status: "cancelled" }).where(page).run(),
+    );
+    await this.#delete(idempotencyKeys, name);
+    for (const table of [apiKeys, requestCounts, interactiveSlots]) {
+      this.#db.delete(table).where(eq(table.project, name)).run();
+    }
+    const left = (await this.#forgetUploads(name)) + this.#countLeft(name);
+    if (left > 0) return left;
+    // Nothing adds to them once the last batch is gone.
+    for (const table of [modelUsage, reservations]) await this.#delete(table, name);
+    return this.#endDeletion(name, nowMs);
   }
 
-  #deleteBatches(project: string, nowMs: number): void {
+  async #deleteBatches(project: string, nowMs: number): Promise<void> {
     const rows = this.#db
       .select({ id: batches.id })
       .from(batches)
@@ -143,14 +142,78 @@ export class SqliteProjects {
       .all();
     for (const { id } of rows) {
       this.#deleting.deleteIfPresent({ project, id }, { withInput: true }, nowMs);
+      await nextTurn();
     }
   }
 
+  #delete(
+    table: typeof idempotencyKeys | typeof modelUsage | typeof reservations,
+    name: string,
+  ): Promise<void> {
+    return inPages(table, eq(table.project, name), (page) =>
+      this.#db.delete(table).where(page).run(),
+    );
+  }
+
+  /**
+   * Deletes the ended uploads of a project whose parts are gone, and returns how many others it has. No index leads to them,
+   * so the rows are read page by page, and only once where none is left.
+   */
+  async #forgetUploads(project: string): Promise<number> {
+    let after = this.#uploadsReadTo.get(project) ?? 0;
+    let left = 0;
+    for (;;) {
+      const { end } = this.#db.get<{ end: number | null }>(sql`
+        select max(sequence) as end from (
+          select sequence from uploads where sequence > ${after} order by sequence limit ${PAGE_READ})`);
+      if (end === null) return left;
+      const inPage = sql`sequence > ${after} and sequence <= ${end} and project = ${project}`;
+      this.#db
+        .delete(uploads)
+        .where(sql`${inPage} and not (${isPendingUpload}) and has_parts = 0`)
+        .run();
+      left += this.#db.get<{ count: number }>(
+        sql`select count(*) as count from uploads where ${inPage}`,
+      ).count;
+      if (left === 0) this.#uploadsReadTo.set(project, end);
+      after = end;
+      await nextTurn();
+    }
+  }
+
+  /** Ends the deletion when its time is over. Returns what has been stored since it was last counted. */
+  #endDeletion(name: string, nowMs: number): number {
+    return write(this.#db, () => {
+      const left = this.#countLeft(name);
+      const isOver = sql`deleted_at_ms <= ${nowMs - DELETION_MS}`;
+      const isDue = and(eq(projects.name, name), isOver);
+      if (left > 0 || this.#db.delete(projects).where(isDue).run().changes === 0) return left;
+      this.#uploadsReadTo.delete(name);
+      return 0;
+    });
+  }
+
+  /** Counts what has an index that leads to it, of deleted files up to a page. */
   #countLeft(name: string): number {
     const found = this.#db.get<{ count: number }>(sql`
       select (select count(*) from batches where project = ${name})
-        + (select count(*) from files where project = ${name})
-        + (select count(*) from uploads where project = ${name}) as count`);
+        + (select count(*) from files where project = ${name} and ${isListed})
+        + (select count(*) from (
+            select 1 from files indexed by files_deleted
+            where ${isDeleted} and project = ${name} limit ${PAGE_ROWS}))
+        + (select count(*) from uploads indexed by uploads_pending_by_project
+            where project = ${name} and ${isPendingUpload}) as count`);
     return found.count;
   }
+}
+
+/** Changes the rows of a table page by page. Other work goes on in between. */
+async function inPages(
+  table: Purged,
+  isMeant: SQL | undefined,
+  changePage: (page: SQL) => { readonly changes: number },
+): Promise<void> {
+  const page = sql`sequence in (
+    select sequence from ${table} where ${isMeant} limit ${PAGE_ROWS})`;
+  while (changePage(page).changes === PAGE_ROWS) await nextTurn();
 }

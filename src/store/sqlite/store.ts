@@ -287,7 +287,7 @@ const projectMethods = (projects: SqliteProjects, now: Now) =>
     listProjects: async (query) => projects.list(query),
     findProjects: async () => projects.findAll(),
     beginDeletingProjectIfPresent: async (name) => projects.beginDeletingIfPresent(name, now()),
-    purgeProject: async (name) => projects.purge(name, now()),
+    purgeProject: (name) => projects.purge(name, now()),
   }) satisfies ProjectStore;
 
 const progressMethods = (progress: SqliteProgress) =>
