@@ -9,7 +9,7 @@ import { BlobIntents } from "./blobs/blob-intents.ts";
 import type { Clock } from "./clock.ts";
 import type { Closers } from "./closers.ts";
 import { fileLimits } from "./config/file-limits.ts";
-import { priceRules } from "./config/prices.ts";
+import { currentPrices } from "./config/prices.ts";
 import type { Config } from "./config/schema.ts";
 import { pollEveryMs } from "./database.ts";
 import { CapacitySharing } from "./engine/capacity-sharing.ts";
@@ -205,7 +205,7 @@ function newEngine(
   { role, closers }: { readonly role: Role; readonly closers: Closers },
 ): Engine {
   const { blobs, webhooks, deliveries, projects, configNow } = parts;
-  const prices = () => priceRules(configNow().prices);
+  const prices = currentPrices(() => configNow().prices);
   const engine = new Engine({
     ...parts,
     isWorker: role !== "api",

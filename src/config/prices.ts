@@ -45,3 +45,16 @@ export const priceRules = (entries: readonly PriceConfig[]) =>
       perRequest: entry.per_request,
     },
   }));
+
+/** Returns the prices of now. They are the same list until another configuration is read. */
+export function currentPrices(now: () => readonly PriceConfig[]) {
+  let entries = now();
+  let rules = priceRules(entries);
+  return () => {
+    if (entries !== now()) {
+      entries = now();
+      rules = priceRules(entries);
+    }
+    return rules;
+  };
+}

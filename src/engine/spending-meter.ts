@@ -31,7 +31,7 @@ const LONGEST_PAUSE_MS = 2_000;
 export interface MeterDeps {
   readonly store: Pick<Store, "reserveIfLeased">;
   readonly rulesOf: RulesOf;
-  /** Returns the prices that are configured now. */
+  /** Returns the prices that are configured now: the same list until there are others. */
   readonly prices: () => readonly PriceRule[];
   readonly clock: Clock;
   readonly log: Log;
@@ -55,6 +55,8 @@ export class SpendingMeter {
   readonly #metered: Metered;
   readonly #deps: MeterDeps;
   readonly #prices = new Map<string, Price | null>();
+  /** The list that the prices are from. */
+  #rules: readonly PriceRule[] = [];
   /** What the lines may use whose records are not durable yet. */
   #inFlight: Spending = NO_SPENDING;
   /** What the store has reserved for the chunk. */
@@ -129,9 +131,13 @@ export class SpendingMeter {
   }
 
   #priceOf(model: string): Price | null {
+    const rules = this.#deps.prices();
+    // A chunk may run for hours, and its answers are counted at the prices of then.
+    if (rules !== this.#rules) this.#prices.clear();
+    this.#rules = rules;
     const known = this.#prices.get(model);
     if (known !== undefined) return known;
-    const price = priceFor(this.#deps.prices(), model);
+    const price = priceFor(rules, model);
     this.#prices.set(model, price);
     return price;
   }

@@ -13,7 +13,8 @@ import {
   together,
   upload,
 } from "../support/projects.ts";
-import { chatLine, chatLines, type TestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const postgres = await startPostgres("budgets and quotas of what answers take");
 afterAll(async () => {
@@ -175,6 +176,24 @@ test("a lower budget ends what was reserved under the higher one", async () => {
   expect((await batchAt(url, batch)).x_batchd).toMatchObject({
     ...{ budget: "100", paused: { reason: "budget" }, cost: { so_far: "100" } },
   });
+});
+
+test("a price that is raised while a batch runs counts from its next line on", async () => {
+  await using upstream = await startUpstream();
+  const only = { name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 4 };
+  const costing = (per_request: string) => ({
+    upstreams: [only],
+    prices: [{ model: "test-*", per_request, currency: "EUR" }],
+  });
+  await using service = await startTestService({ config: costing("0.001") });
+  upstream.hold();
+  const batch = await submit(service.url, linesOf(500), { budget: "2000" });
+  await upstream.reached(4);
+  service.reconfigure(costing("10"));
+  upstream.release();
+  const ends = ["batch.paused", "batch.completed"];
+  await Promise.race(ends.map((name) => seenBy([service], name, batch)));
+  expect((await batchAt(service.url, batch)).x_batchd.cost?.so_far).toBe("2000");
 });
 
 test("long prompts count the answer that they allow", async () => {
