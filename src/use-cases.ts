@@ -150,6 +150,7 @@ export function newDeliveryParts(
   const deliveries = new DeliveryRunner({
     ...{ ...parts, clientBuckets },
     findLocation: (project, name) => locations.find(project, name, "write"),
+    findLocationToClean: (name) => locations.findToClean(name),
     findInput: (batch) => store.findInput(batch),
     runRecord: (batch) => runRecordOf(batch, { store, costsFor: costsWith(parts) }),
     leaseTtlMs: config.engine.lease_seconds * 1000,

@@ -8,6 +8,7 @@
 import { randomUUID } from "node:crypto";
 import { CANCELLED, type Delivery, type DeliveryError } from "../batch/delivery.ts";
 import { type Clock, sleep } from "../clock.ts";
+import type { Location } from "../locations/location.ts";
 import { loop, Nudge } from "../loop.ts";
 import type { ClaimedDelivery, DeliveryEnd, DeliveryStore } from "../store/deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -32,6 +33,8 @@ export interface DeliveryRunnerOptions extends AttemptDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
+  /** Finds a location, whether or not the project of a delivery may still write to it. */
+  readonly findLocationToClean: (name: string) => Location | null;
   readonly leaseTtlMs: number;
   /** The interval at which due deliveries are looked for without a nudge. */
   readonly checkEveryMs: number;
@@ -239,11 +242,13 @@ export class DeliveryRunner {
     const { batch, delivery, credentials } = held.claimed;
     const { lastProgress: progress } = held;
     if (progress === null) return;
-    const { clock, log } = this.#options;
+    const { clock, log, clientBuckets, findLocationToClean } = this.#options;
+    const findLocation = (_: string, name: string) => findLocationToClean(name);
     const timeout = new AbortController();
     const cancel = clock.after(DISCARD_MS, () => timeout.abort(new Stalled()));
     try {
-      const place = await placeOf({ project: batch.project, delivery, credentials }, this.#options);
+      const asked = { project: batch.project, delivery, credentials };
+      const place = await placeOf(asked, { clientBuckets, findLocation });
       await place.discard(progress, { signal: timeout.signal });
     } catch (error) {
       const reason = error instanceof Error ? error.name : "unknown";

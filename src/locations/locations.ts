@@ -44,6 +44,11 @@ export class Locations {
     return isOpen && (config.access === "read-write" || config.access === access) ? location : null;
   }
 
+  /** Returns a location for removing what batchd itself has left there, also for projects that may not use it any more. */
+  findToClean(name: string): Location | null {
+    return this.#entries.get(name)?.location ?? null;
+  }
+
   /** Deliveries under way go on with the former settings. */
   reconfigure(configured: readonly LocationConfig[]): void {
     this.#redactor.add(configured.flatMap(locationSecrets));

@@ -417,15 +417,41 @@ function testEnds(open: OpenStore): void {
     },
   );
 
-  test("a deleted batch takes its deliveries with it, also one at work", async () => {
+  test("a deleted batch takes its deliveries with it, and one that has left nothing at once", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch, delivery } = await dueDelivery(store);
-    const { lease } = await claimOne(store);
     await store.deleteBatchIfPresent(scoped(batch.id), { withInput: false });
     expect(await find(store, batch, delivery)).toBeNull();
-    expect(await store.renewDeliveryIfLeased(lease, LEASE_TTL_MS)).toBe("lost");
     expect(await claimed(store)).toEqual([]);
+    await store.forgetBatch(batch.id);
+    expect(await store.listDeletedBatches(10)).toEqual([]);
+  });
+
+  test("a delivery of a deleted batch that has begun is cancelled, and the batch stays until it has cleaned up", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await dueDelivery(store, { credentials: "sealed" });
+    const { lease } = await claimOne(store);
+    await store.saveDeliveryProgressIfLeased(lease, "half");
+    await store.postponeDeliveryIfLeased(lease, {
+      ms: HOUR_MS,
+      withinMs: 24 * HOUR_MS,
+      error: DOWN,
+    });
+    await store.deleteBatchIfPresent(scoped(batch.id), { withInput: false });
+    const again = await claimOne(store);
+    expect(again).toMatchObject({
+      progress: "half",
+      credentials: "sealed",
+      batch: { id: batch.id },
+    });
+    expect(again.delivery.error).toEqual(CANCELLED);
+    expect(await store.renewDeliveryIfLeased(again.lease, LEASE_TTL_MS)).toBe("cancelled");
+    expect(await store.listDeletedBatches(10)).toEqual([]);
+    await store.forgetBatch(batch.id);
+    await store.endDeliveryIfLeased(again.lease, { status: "failed", error: CANCELLED });
+    expect(await store.listDeletedBatches(10)).toEqual([batch.id]);
     await store.forgetBatch(batch.id);
     expect(await store.listDeletedBatches(10)).toEqual([]);
   });

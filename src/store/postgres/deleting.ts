@@ -1,11 +1,12 @@
 /**
- * Batches that clients delete. The mark is one commit. The rows follow once no chunk is open: a holder may write until
- * it has closed its chunk.
+ * Batches that clients delete. The mark is one commit. The rows follow once no chunk and no delivery is open: a holder may
+ * write until it has closed its chunk, and a delivery removes what it has left at its place.
  */
 import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
-import { isDeleted, isListed, isOpenChunk } from "./conditions.ts";
+import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
+import { endDeliveries } from "./deliveries.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -15,8 +16,10 @@ import { batches, chunks, reservations, segments, webhookDeliveries } from "./sc
 import { isFile, isScopedBatch } from "./scope.ts";
 import { cancel } from "./stopping.ts";
 
-const isOver = sql`${isDeleted} and not exists (
-  select 1 from chunks where batch_id = batches.id and ${isOpenChunk})`;
+const isOver = sql`${isDeleted}
+  and not exists (select 1 from chunks where batch_id = batches.id and ${isOpenChunk})
+  and not exists (
+    select 1 from batch_deliveries where batch_id = batches.id and ${isOpenDelivery})`;
 
 export class PostgresDeleting {
   readonly #db: Database;
@@ -39,7 +42,7 @@ export class PostgresDeleting {
         .returning();
       if (row === undefined) return false;
       await db.delete(webhookDeliveries).where(eq(webhookDeliveries.batchId, row.id));
-      await db.delete(batchDeliveries).where(eq(batchDeliveries.batchId, row.id));
+      await endDeliveries(db, row.id, now);
       await deleteResults(db, row, now);
       if (withInput) await deleteFile(db, { project: row.project, id: row.inputFileId }, now);
       // The sweep is the work of one process, which may be another one. A batch that had ended is ready for it.

@@ -22,7 +22,7 @@ import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows
 import { isFinalBatch, isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
-import { and, desc, eq, isNotNull, lt, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { arrayOf, type Bid, claimedBy, isFree, later, NO_LEASE } from "./leases.ts";
@@ -79,6 +79,24 @@ export async function settleDeliveries(
     .set(change)
     .where(and(eq(batchDeliveries.batchId, batchId), waitsForItsBatch));
   if (rowCount !== 0) await sendNudge(db, "delivery_due");
+}
+
+/**
+ * Ends the deliveries of a batch that is deleted, in the same transaction. One that is under way, or has left something at its
+ * place, is cancelled: its holder, or the next one, removes that.
+ */
+export async function endDeliveries(db: Db, batchId: BatchId, now: SQL): Promise<void> {
+  const ofBatch = eq(batchDeliveries.batchId, batchId);
+  const hasLeftNothing = and(isFree(now), isNull(batchDeliveries.progress));
+  await db
+    .delete(batchDeliveries)
+    .where(and(ofBatch, or(sql`not (${isOpenDelivery})`, hasLeftNothing)));
+  const { rowCount } = await db
+    .update(batchDeliveries)
+    .set({ error: CANCELLED, nextAttemptAtMs: now })
+    .where(ofBatch);
+  if (rowCount === 0) return;
+  for (const nudge of ["delivery_due", "delivery_cancelled"] as const) await sendNudge(db, nudge);
 }
 
 export class PostgresDeliveries {

@@ -1,12 +1,13 @@
 /**
- * Batches that clients delete. The mark is one commit. The rows follow page by page, once no chunk is open: a holder
- * may write until it has closed its chunk.
+ * Batches that clients delete. The mark is one commit. The rows follow page by page, once no chunk and no delivery is open:
+ * a holder may write until it has closed its chunk, and a delivery removes what it has left at its place.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
-import { isDeleted, isListed, isOpenChunk } from "./conditions.ts";
+import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
+import { endDeliveries } from "./deliveries.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -16,8 +17,10 @@ import { isFile, isScopedBatch } from "./scope.ts";
 import type { SqliteStopping } from "./stopping.ts";
 import type { SqliteTidying } from "./tidying.ts";
 
-const isOver = sql`${isDeleted} and not exists (
-  select 1 from chunks where batch_id = batches.id and ${isOpenChunk})`;
+const isOver = sql`${isDeleted}
+  and not exists (select 1 from chunks where batch_id = batches.id and ${isOpenChunk})
+  and not exists (
+    select 1 from batch_deliveries where batch_id = batches.id and ${isOpenDelivery})`;
 
 const prepareStatements = (db: Db) => ({
   mark: db
@@ -77,7 +80,7 @@ export class SqliteDeleting {
       const row = this.#statements.mark.get({ ...batch, nowMs });
       if (row === undefined) return false;
       this.#statements.forgetWebhookDeliveries.run({ batchId: row.id });
-      this.#statements.forgetDeliveries.run({ batchId: row.id });
+      endDeliveries(this.#db, row.id, nowMs);
       this.#deleteResults(row, nowMs);
       if (withInput) this.#deleteFile(row, row.inputFileId, nowMs);
       return true;

@@ -82,6 +82,18 @@ export function settleDeliveries(
     .run();
 }
 
+/**
+ * Ends the deliveries of a batch that is deleted, in the same transaction. One that is under way, or has left something at its
+ * place, is cancelled: its holder, or the next one, removes that.
+ */
+export function endDeliveries(db: Db, batchId: BatchId, nowMs: number): void {
+  const ofBatch = eq(batchDeliveries.batchId, batchId);
+  const hasLeftNothing = and(isFree(nowMs), isNull(batchDeliveries.progress));
+  const isOver = or(sql`not (${isOpenDelivery})`, hasLeftNothing);
+  db.delete(batchDeliveries).where(and(ofBatch, isOver)).run();
+  db.update(batchDeliveries).set({ error: CANCELLED, nextAttemptAtMs: nowMs }).where(ofBatch).run();
+}
+
 export class SqliteDeliveries {
   readonly #db: Db;
   readonly #idempotency: SqliteIdempotency;
