@@ -34,9 +34,8 @@ export async function listBatches(flags: ListFlags, { server, signal }: Session)
   const rows: string[][] = [];
   let seen = 0;
   const query = filterQuery(flags);
-  for await (const each of server.openai.batches.list({ limit }, { query: { limit, ...query } })) {
+  for await (const batch of server.list<ShownBatch>("/batches", { limit, ...query })) {
     signal.throwIfAborted();
-    const batch = each as unknown as ShownBatch;
     if (flags.search !== undefined && batch.x_batchd === undefined)
       throw new CommandFailure(NO_SEARCH);
     const isAsked = matches(batch, flags);

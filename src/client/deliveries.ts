@@ -56,7 +56,7 @@ export async function listDeliveries(
   { server }: Session,
 ): Promise<number> {
   const { data } = await server.extension(WHAT, id, (batch) =>
-    server.openai.get<{ data: DeliveryObject[] }>(`${batch}/deliveries?limit=100`),
+    server.page<DeliveryObject>(`${batch}/deliveries`, { limit: 100 }),
   );
   if (json) for (const each of data) sayJson(each);
   else if (data.length === 0) note("No deliveries. batchd deliver BATCH LOCATION makes one.");

@@ -28,9 +28,8 @@ export async function listFiles(
   const query = { limit: Math.min(limit, PAGE_MAX), ...(purpose !== undefined && { purpose }) };
   const rows: string[][] = [];
   let seen = 0;
-  for await (const each of server.openai.files.list(query)) {
+  for await (const file of server.list<ShownFile>("/files", query)) {
     signal.throwIfAborted();
-    const file = each as ShownFile;
     if (json) sayJson(file);
     else rows.push(rowOf(file));
     if (++seen >= limit) break;

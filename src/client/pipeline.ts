@@ -102,7 +102,7 @@ async function findBatch(
   { server, signal }: Session,
 ): Promise<ShownBatch | null> {
   const query = { [`metadata[${KEY}]`]: key, limit: 100 };
-  const { data } = await server.openai.get<{ data: ShownBatch[] }>("/batches", { query, signal });
+  const { data } = await server.page<ShownBatch>("/batches", query, signal);
   const isSame = ({ x_batchd: more }: ShownBatch) => (more?.from?.batch ?? null) === source;
   return data.find((batch) => batch.metadata?.[KEY] === key && isSame(batch)) ?? null;
 }

@@ -5,6 +5,8 @@ import OpenAI, {
   APIUserAbortError,
   type ClientOptions,
 } from "openai";
+import type { APIPromise } from "openai/core/api-promise";
+import { truncate } from "../batch/truncate.ts";
 import type { ServerSettings } from "../config/client.ts";
 import { version } from "../version.ts";
 import { CommandFailure } from "./failure.ts";
@@ -39,6 +41,30 @@ export class Server {
     return this.openai.get<ShownBatch>(`/batches/${encodeURIComponent(id)}`, options);
   }
 
+  /** Asks for one page of a list. */
+  async page<T>(path: string, query: Query, signal?: AbortSignal): Promise<ListPage<T>> {
+    const page = await this.openai.get<Partial<ListPage<T>>>(path, {
+      query,
+      ...(signal && { signal }),
+    });
+    const { data, has_more = false } = page;
+    if (!Array.isArray(data)) throw new NotTheApi("JSON that is no list");
+    return { data, has_more };
+  }
+
+  /** Yields the objects of a list, page by page. A server that does not know `after` sends its first page for ever. */
+  async *list<T extends { readonly id: string }>(path: string, query: Query): AsyncGenerator<T> {
+    const lasts = new Set<string>();
+    for (let after: string | undefined; ; ) {
+      const { data, has_more } = await this.page<T>(path, { ...query, ...(after && { after }) });
+      after = data.at(-1)?.id;
+      if (after !== undefined && lasts.has(after)) throw new CommandFailure(repeats(this.url));
+      yield* data;
+      if (!has_more || after === undefined) return;
+      lasts.add(after);
+    }
+  }
+
   /**
    * Sends a request about a batch that only batchd understands. If another server refuses it, the error says so in
    * words: its 404 would read as if the batch were missing.
@@ -64,7 +90,11 @@ export class Server {
   explain(error: unknown): string | null {
     if (error instanceof CommandFailure) return error.message;
     if (error instanceof APIUserAbortError) return "interrupted";
-    if (error instanceof SyntaxError) return `${this.url} ${NO_API}`;
+    if (error instanceof SyntaxError)
+      return this.explain(new NotTheApi("something that is not JSON"));
+    if (error instanceof NotTheApi) {
+      return `${this.url} answers with ${error.message}. Is it a server with OpenAI's API? --url or BATCHD_URL names another one`;
+    }
     if (error instanceof APIConnectionError) {
       return `cannot reach ${this.url} (${reasonOf(error)}). Is the server running? --url or BATCHD_URL names another one`;
     }
@@ -94,8 +124,30 @@ export class Server {
   }
 }
 
-const NO_API =
-  "answers with something that is not JSON. Is it a server with OpenAI's API? --url or BATCHD_URL names another one";
+type Query = Readonly<Record<string, string | number>>;
+
+interface ListPage<T> {
+  readonly data: readonly T[];
+  readonly has_more: boolean;
+}
+
+const repeats = (url: string) =>
+  `${url} sends the same page of its list again and again: it does not know the parameter 'after', so only the first page can be read`;
+
+/** A success that no server with OpenAI's API would answer, such as the page of a web server. */
+class NotTheApi extends Error {}
+
+/** Every answer is an object with an id, or a list; a server may answer a deletion with nothing. */
+function assertOfApi(answer: unknown, headers: Headers): void {
+  if (answer === null || answer instanceof Response) return;
+  if (typeof answer === "string") {
+    throw new NotTheApi(`${headers.get("content-type") ?? "a text"} and not with JSON`);
+  }
+  const { id, data } = (answer ?? {}) as { id?: unknown; data?: unknown };
+  if (typeof id !== "string" && !Array.isArray(data)) {
+    throw new NotTheApi("JSON that has neither an id nor a list");
+  }
+}
 
 class InterruptibleClient extends OpenAI {
   readonly #signal: AbortSignal;
@@ -103,6 +155,14 @@ class InterruptibleClient extends OpenAI {
   constructor(signal: AbortSignal, options: ClientOptions) {
     super(options);
     this.#signal = signal;
+  }
+
+  /** The SDK hands on whatever a server answers: a page as a text, and JSON of any shape. */
+  override request<T>(...args: Parameters<OpenAI["request"]>): APIPromise<T> {
+    return super.request<T>(...args)._thenUnwrap((answer, { response }) => {
+      assertOfApi(answer, response.headers);
+      return answer;
+    });
   }
 
   /** The SDK calls this before each request. */
@@ -114,10 +174,14 @@ class InterruptibleClient extends OpenAI {
 const isUnknownRoute = (error: unknown) =>
   error instanceof APIError && (error.status === 404 || error.status === 405);
 
-/** Returns the message of the server without the status, which the SDK puts in front of it. */
+/**
+ * Returns the message of the server without the status, which the SDK puts in front of it. A page in its place is
+ * shortened.
+ */
 function messageOf({ error, message, status }: APIError): string {
   const told = (error as { message?: unknown } | undefined)?.message;
-  return typeof told === "string" && told !== "" ? told : `${message || `status ${status}`}`;
+  if (typeof told === "string" && told !== "") return told;
+  return truncate(message.replaceAll(/\s+/g, " ")) || `status ${status}`;
 }
 
 function reasonOf(error: Error): string {

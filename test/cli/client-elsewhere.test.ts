@@ -2,10 +2,12 @@
 import { once } from "node:events";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
+import { createServer as createHttpServer, type RequestListener } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { listening } from "../support/listening.ts";
 import { PlainServer } from "../support/plain-server.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -162,4 +164,62 @@ test("a large file goes up in parts, and comes down again as it was", async () =
   const args = ["files", "download", up.stdout.trim(), "-o", copy];
   expect(await new BatchdProcess(args, env).exited()).toMatchObject({ code: 0 });
   expect(readFileSync(copy).equals(content)).toBe(true);
+});
+
+describe("a server without OpenAI's API", () => {
+  /** Runs a command at a server that answers so. */
+  async function run(answer: RequestListener, ...args: readonly string[]) {
+    const url = `http://127.0.0.1:${await listening(createHttpServer(answer))}/v1`;
+    const { code, stdout, stderr } = await new BatchdProcess(args, { BATCHD_URL: url }).exited();
+    expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+    return stderr.replace(url, "URL");
+  }
+
+  const page = `<!doctype html>${"<p>Hello</p>\n".repeat(10_000)}`;
+  const commands = ["list", "show batch_1", "watch batch_1", "files list"];
+
+  test.each(commands)("%s says that the answer is a page, and what to check", async (command) => {
+    const stderr = await run(
+      (_, response) => {
+        response.writeHead(200, { "content-type": "text/html" }).end(page);
+      },
+      ...command.split(" "),
+    );
+    expect(stderr).toBe(
+      "batchd: URL answers with text/html and not with JSON. Is it a server with OpenAI's API? --url or BATCHD_URL names another one\n",
+    );
+  });
+
+  test.each(commands)("%s says that the answer is other JSON", async (command) => {
+    const stderr = await run(
+      (_, response) => {
+        response.writeHead(200, { "content-type": "application/json" }).end('{"status":"ok"}');
+      },
+      ...command.split(" "),
+    );
+    expect(stderr).toMatch(
+      /^batchd: URL answers with JSON that .* Is it a server with OpenAI's API/,
+    );
+  });
+
+  test("a page that comes with an error is shortened", async () => {
+    const stderr = await run((_, response) => void response.writeHead(403).end(page), "list");
+    expect(stderr).toMatch(/^batchd: 403 <!doctype html><p>Hello/);
+    expect(stderr.length).toBeLessThan(400);
+  });
+
+  test("a list whose first page comes for ever comes to an end", async () => {
+    const list = {
+      object: "list",
+      data: [{ id: "batch_1", endpoint: "/v1/embeddings", status: "completed" }],
+      has_more: true,
+    };
+    const stderr = await run(
+      (_, response) => {
+        response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(list));
+      },
+      ...["list", "--status", "failed"],
+    );
+    expect(stderr).toMatch(/^batchd: URL sends the same page of its list again and again/);
+  });
 });
