@@ -24,6 +24,7 @@ import { findLeftLines, readLines } from "./chunk-input.ts";
 import { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import { GIVEN_UP, MAX_FAILURES, unreadableLine } from "./failure.ts";
+import type { Fleet } from "./fleet.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
 import type { Pricing } from "./pricing.ts";
 import { readSegment } from "./segment.ts";
@@ -41,6 +42,7 @@ export interface ChunkRunnerDeps extends MeterDeps {
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
   readonly commonFailures: CommonFailures;
+  readonly fleet: Pick<Fleet, "localDateOf">;
 }
 
 export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promise<void> {

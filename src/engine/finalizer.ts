@@ -29,6 +29,7 @@ import type { Attributes, Tracing } from "../telemetry/tracing.ts";
 import { runStep } from "./batch-run.ts";
 import { withDuplicates } from "./duplicate-rows.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
+import type { Fleet } from "./fleet.ts";
 import type { Leases, Run } from "./lease.ts";
 import { Merge, NO_SUCH_BLOB } from "./merge.ts";
 import { KeptRows } from "./merged-lines.ts";
@@ -49,6 +50,7 @@ export interface FinalizerDeps extends ResultSummaryDeps {
   readonly tracing: Tracing;
   readonly leases: Leases;
   readonly rulesOf: RulesOf;
+  readonly fleet: Pick<Fleet, "nowMs" | "workers">;
   readonly announcementsFor: (batch: Batch) => Announcement[];
   /** The callback for a batch that is final: its journal may be removed. */
   readonly onFinal: () => void;
@@ -235,8 +237,8 @@ const sourceOf = ({ input, failureCount }: ToWrite, { blobs }: FinalizerDeps) =>
 
 function mergeOf(toWrite: ToWrite, deps: FinalizerDeps) {
   const { batch } = toWrite;
-  const { clock, log } = deps;
-  const canSendAgain = batch.stopReason === null && clock.nowMs() < batch.expiresAtMs;
+  const { fleet, log } = deps;
+  const canSendAgain = batch.stopReason === null && fleet.nowMs < batch.expiresAtMs;
   const merge = new Merge({
     ...sourceOf(toWrite, deps),
     stopReason: batch.stopReason,

@@ -45,6 +45,11 @@ export class Fleet {
     return this.#clock.nowMs() + this.#storeAheadMs;
   }
 
+  /** Returns when the clock of this machine shows what the clock of the store shows at `dateMs`. */
+  localDateOf(dateMs: number): number {
+    return dateMs - this.#storeAheadMs;
+  }
+
   /** Sets the listener for the moment at which the housekeeping becomes the duty of this process. */
   onDuty(listener: () => void): void {
     this.#onDuty = listener;

@@ -19,6 +19,7 @@ import type { RequestKind, Route, Slot, UpstreamRequest } from "../upstream/upst
 import type { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import type { HandOut } from "./dispatch/route-queue.ts";
+import type { Fleet } from "./fleet.ts";
 import type { Journal } from "./journal.ts";
 import type { Run } from "./lease.ts";
 import { parsedLine } from "./parsed-line.ts";
@@ -47,6 +48,7 @@ interface SendingParts {
   /** Null where nothing bounds what the lines use. */
   readonly meter: SpendingMeter | null;
   readonly clock: Pick<Clock, "elapsedMs">;
+  readonly fleet: Pick<Fleet, "localDateOf">;
 }
 
 /**
@@ -62,6 +64,7 @@ export class Sending {
   readonly #memory: MemoryBudget;
   readonly #meter: SpendingMeter | null;
   readonly #clock: Pick<Clock, "elapsedMs">;
+  readonly #fleet: Pick<Fleet, "localDateOf">;
   /** The request kind of most of its lines: a chunk may hold lines for several names of one route. */
   readonly #kind: RequestKind;
   #underWayCount = 0;
@@ -73,7 +76,7 @@ export class Sending {
   failure: Error | null = null;
 
   constructor(chunkRun: ChunkRun, parts: SendingParts) {
-    const { journal, trace, log, memory, commonFailures, meter, clock } = parts;
+    const { journal, trace, log, memory, commonFailures, meter, clock, fleet } = parts;
     this.#chunkRun = chunkRun;
     this.#journal = journal;
     this.#trace = trace;
@@ -82,6 +85,7 @@ export class Sending {
     this.#memory = memory;
     this.#meter = meter;
     this.#clock = clock;
+    this.#fleet = fleet;
     const { batch, chunk } = chunkRun.claimed;
     this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.model };
   }
@@ -181,7 +185,10 @@ export class Sending {
     const span = this.#trace.startLine(line.number);
     const traceparent = this.#trace.traceparentOf(span);
     const room = this.#memory.open("answers", claimed.batch.project);
-    const request = requestOf({ bytes, parsed, traceparent, room }, claimed.batch);
+    // The window ends by the clock of the store, and attempts know the date of this machine.
+    const deadlineAtMs = this.#fleet.localDateOf(claimed.batch.expiresAtMs);
+    const sent = { bytes, parsed, traceparent, room, deadlineAtMs };
+    const request = requestOf(sent, claimed.batch);
     return {
       lineNumber: line.number,
       customId,
@@ -272,9 +279,13 @@ interface SentLine {
   readonly parsed: ParsedLine;
   readonly traceparent: string | null;
   readonly room: Room;
+  readonly deadlineAtMs: number;
 }
 
-function requestOf({ bytes, parsed, traceparent, room }: SentLine, batch: Batch): UpstreamRequest {
+function requestOf(
+  { bytes, parsed, traceparent, room, deadlineAtMs }: SentLine,
+  batch: Batch,
+): UpstreamRequest {
   const isModelInBody = !leavesModelOpen(bytes, parsed);
   const model = isModelInBody ? textOf(bytes, parsed.model) : batch.defaultModel;
   return {
@@ -284,7 +295,7 @@ function requestOf({ bytes, parsed, traceparent, room }: SentLine, batch: Batch)
     isModelInBody,
     body: bodyOf(bytes, parsed),
     answerTokens: answerTokensOf(parsed),
-    deadlineAtMs: batch.expiresAtMs,
+    deadlineAtMs,
     room,
     traceparent,
   };

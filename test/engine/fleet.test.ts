@@ -1,8 +1,11 @@
 /** The work that one replica does for all, and what replicas know of each other: processes on one PostgreSQL. */
 import { afterAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import { Fleet, type Member, submit } from "../support/fleet.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const postgres = await startPostgres("the fleet's housekeeping");
 afterAll(async () => {
@@ -41,3 +44,27 @@ describe.skipIf(postgres === null)("housekeeping", () => {
     await eventually(() => linesOpen(heir!)).toBe(40);
   });
 });
+
+test.skipIf(postgres === null)(
+  "a machine whose date jumps beyond the window goes on sending: the window ends by the clock of the store",
+  async () => {
+    await using upstream = await startUpstream();
+    let aheadMs = 0;
+    const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + aheadMs };
+    await using service = await startTestService({
+      clock,
+      config: {
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 4 }],
+        database_url: await postgres!.createDatabase(),
+      },
+    });
+    upstream.hold();
+    const { id } = await service.submit(chatLines(50));
+    await upstream.reached(4);
+    aheadMs = 2 * 24 * 60 * 60 * 1000;
+    upstream.release();
+    expect(await service.ended(id)).toMatchObject({
+      ...{ status: "completed", request_counts: { total: 50, completed: 50 } },
+    });
+  },
+);
