@@ -4,26 +4,42 @@ import { HeaviestFirst } from "./test/support/order.ts";
 import { SecondTries } from "./test/support/second-tries.ts";
 
 /**
- * Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. Each runs in a
- * process of its own, as some look at what a whole process has or does: its memory, its descriptors, its uncaught errors.
+ * Each runs in a process of its own, as it looks at what a whole process has or does: its memory, what it reads, its channels
+ * of diagnostics, its uncaught errors. A process costs two seconds of processor time until its code is loaded and compiled.
  */
-const SLOW = [
+const OWN = [
   "test/batch/content.test.ts",
+  "test/http/long-readers.test.ts",
+  "test/http/uploads.test.ts",
+  "test/upstream/exchange/garbage.test.ts",
+];
+
+/** Left out by `npm run test:fast`: they start processes, crash them, or go through much data or many cases. */
+const SLOW = [
   "test/batch/fair-queue.test.ts",
   "test/bucket/**/*.test.ts",
   "test/chaos/**/*.test.ts",
   "test/cli/**/*.test.ts",
+  "test/contract/openapi.test.ts",
   "test/crash/**/*.test.ts",
   "test/data-page.test.ts",
+  "test/deliveries/cancelling.test.ts",
+  "test/deliveries/client-buckets.test.ts",
   "test/deliveries/command.test.ts",
+  "test/deliveries/credentials.test.ts",
   "test/deliveries/deliveries.test.ts",
+  "test/deliveries/full-disk.test.ts",
+  "test/deliveries/git-remotes.test.ts",
   "test/dispatch/**/*.test.ts",
   "test/engine/capacity-sharing.test.ts",
   "test/engine/check-models.test.ts",
   "test/engine/damage.test.ts",
+  "test/engine/deleting-under-way.test.ts",
+  "test/engine/deriving.test.ts",
   "test/engine/disagreement.test.ts",
   "test/engine/dispatch/fairness.test.ts",
   "test/engine/dispatch/waiting.test.ts",
+  "test/engine/duplicate-rows.test.ts",
   "test/engine/file-expiry.test.ts",
   "test/engine/finalizer.test.ts",
   "test/engine/finished-lines.test.ts",
@@ -32,18 +48,23 @@ const SLOW = [
   "test/engine/isolation.test.ts",
   "test/engine/journal.test.ts",
   "test/engine/lease.test.ts",
+  "test/engine/line-page.test.ts",
   "test/engine/merge.test.ts",
+  "test/engine/merged-lines.test.ts",
   "test/engine/mixed-models.test.ts",
   "test/engine/pausing.test.ts",
   "test/engine/refusals.test.ts",
   "test/engine/replica-report.test.ts",
   "test/engine/reroute.test.ts",
   "test/engine/restart.test.ts",
+  "test/engine/retries-of-retries.test.ts",
   "test/engine/sampling.test.ts",
   "test/engine/sweeper.test.ts",
   "test/engine/validation-extremes.test.ts",
   "test/engine/validation-memory.test.ts",
   "test/event-loop.test.ts",
+  "test/formats/conversion.test.ts",
+  "test/guides.test.ts",
   "test/http/bounds.test.ts",
   "test/http/budgets.test.ts",
   "test/http/control-fleet.test.ts",
@@ -51,18 +72,17 @@ const SLOW = [
   "test/http/interactive-share.test.ts",
   "test/http/keys-fleet.test.ts",
   "test/http/keys.test.ts",
-  "test/http/long-readers.test.ts",
+  "test/http/progress.test.ts",
   "test/http/project-deletion.test.ts",
   "test/http/quota-pauses.test.ts",
   "test/http/quotas-under-way.test.ts",
   "test/http/quotas.test.ts",
-  "test/http/uploads.test.ts",
-  "test/guides.test.ts",
+  "test/http/results-events.test.ts",
   "test/leftovers.test.ts",
-  "test/operator-guides.test.ts",
   "test/locations/**/*.test.ts",
   "test/memory.test.ts",
   "test/moving/**/*.test.ts",
+  "test/operator-guides.test.ts",
   "test/ports/postgres.test.ts",
   "test/ports/s3.test.ts",
   "test/ports/sqlite.test.ts",
@@ -78,65 +98,40 @@ const SLOW = [
   "test/telemetry/tracing.test.ts",
   "test/upstream/capacity/**/*.test.ts",
   "test/upstream/exchange/client-timeouts.test.ts",
-  "test/upstream/exchange/garbage.test.ts",
+  "test/upstream/exchange/proxied-answer.test.ts",
   "test/upstream/route.test.ts",
   "test/upstream/shared-circuits.test.ts",
+  "test/upstream/slot-queue.test.ts",
   "test/web/administration.test.ts",
+  "test/web/first-batch.test.ts",
+  "test/web/fleet.test.ts",
   "test/web/journeys.test.ts",
+  "test/web/many-batches.test.ts",
+  "test/web/other-sites.test.ts",
   "test/webhooks/webhooks.test.ts",
 ];
 
-/**
- * Left out by `npm run test:fast` too, because they take as long. They need no process of their own, so the whole run has
- * them among the others.
- */
-const LONG = [
-  "test/contract/openapi.test.ts",
-  "test/deliveries/cancelling.test.ts",
-  "test/deliveries/client-buckets.test.ts",
-  "test/deliveries/credentials.test.ts",
-  "test/deliveries/full-disk.test.ts",
-  "test/deliveries/git-remotes.test.ts",
-  "test/engine/deleting-under-way.test.ts",
-  "test/engine/deriving.test.ts",
-  "test/engine/duplicate-rows.test.ts",
-  "test/engine/line-page.test.ts",
-  "test/engine/merged-lines.test.ts",
-  "test/engine/retries-of-retries.test.ts",
-  "test/formats/conversion.test.ts",
-  "test/http/progress.test.ts",
-  "test/http/results-events.test.ts",
-  "test/upstream/exchange/proxied-answer.test.ts",
-  "test/upstream/slot-queue.test.ts",
-  "test/web/first-batch.test.ts",
-  "test/web/fleet.test.ts",
-  "test/web/many-batches.test.ts",
-  "test/web/other-sites.test.ts",
-];
-
 export default defineConfig(({ mode }) => {
-  const fast: TestProjectConfiguration = {
+  const isFast = mode === "fast";
+  const bundle = ["test/support/bundle.ts"];
+  const shared: TestProjectConfiguration = {
     extends: true,
     test: {
-      name: "fast",
+      name: "shared",
       include: ["test/**/*.test.ts"],
-      exclude: [...configDefaults.exclude, ...SLOW, ...(mode === "fast" ? LONG : [])],
+      exclude: [...configDefaults.exclude, ...OWN, ...(isFast ? SLOW : [])],
       // A process that runs one file after the other loads the sources once. Each file ends what it starts.
       isolate: false,
+      globalSetup: isFast ? [] : bundle,
     },
   };
-  const slow: TestProjectConfiguration = {
+  const own: TestProjectConfiguration = {
     extends: true,
-    test: {
-      name: "slow",
-      include: SLOW,
-      isolate: true,
-      globalSetup: ["test/support/bundle.ts"],
-    },
+    test: { name: "own", include: OWN, isolate: true, globalSetup: bundle },
   };
   return {
     test: {
-      projects: mode === "fast" ? [fast] : [slow, fast],
+      projects: isFast ? [shared] : [own, shared],
       setupFiles: ["test/support/watchdog.ts"],
       // The longest turns are simulations of some seconds, and coverage makes them several times longer.
       provide: { maxTurnMs: process.argv.includes("--coverage") ? 60_000 : 10_000 },
