@@ -1,26 +1,17 @@
 /**
- * Nothing that a client sends, and no number of rows, keeps the event loop for long: everything else would wait, health
- * checks and the answers of other clients among it. A real server, and the time for which one turn of its loop kept the
- * processor, which a busy machine does not change.
+ * Nothing that a client sends keeps the event loop for long: everything else would wait, health checks and the answers of
+ * other clients among it. A real server, and the time for which one turn of its loop kept the processor, which a busy
+ * machine does not change.
  */
-import { mkdirSync, writeFileSync } from "node:fs";
-import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import Database from "better-sqlite3";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { BatchObject } from "../src/contract/batch.ts";
-import { BatchdProcess } from "./support/process.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
 
 const MEBIBYTE = 1024 * 1024;
-/** A turn may take 50 ms. A machine on which everything takes twice as long passes too. */
-const MAX_TURN_MS = 100;
-/** What code does too long is long each time. What a strained machine adds to a turn is there once. */
-const AGAIN = { retry: 2 };
-const TURN_WATCH = fileURLToPath(new URL("support/turn-watch.ts", import.meta.url));
 
 let folder: string;
 let upstream: TestUpstream;
@@ -51,44 +42,6 @@ const MUCH_USAGE = (() => {
   return `{${`${long},`.repeat(250)}${`${short},`.repeat(500_000)}${short}}`;
 })();
 
-interface Watched extends AsyncDisposable {
-  readonly server: BatchdProcess;
-  readonly url: string;
-  readonly openai: OpenAI;
-  /** The longest turn since it accepts requests. */
-  longestTurnMs(): Promise<number>;
-}
-
-async function start(dataDir: string): Promise<Watched> {
-  const file = `${dataDir}.turns`;
-  await writeFile(file, "");
-  const config = `${dataDir}.yaml`;
-  // The second name makes batchd write a model into the bodies that ask for it.
-  const models = `["*", { name: alias, upstream_model: other }]`;
-  await writeFile(
-    config,
-    `limits: { max_requests_per_batch: 1000000, allow_mixed_models: true }
-upstreams:
-  - { name: u, base_url: "${upstream.url}", models: ${models} }
-  - { name: c, base_url: "${counting.url}", models: [counted] }`,
-  );
-  const args = ["serve", "--port", "0", "--config", config, "--data-dir", dataDir];
-  const env = { TURN_WATCH_FILE: file, NODE_OPTIONS: `--import ${TURN_WATCH}` };
-  const server = new BatchdProcess(args, env);
-  const url = await server.listening();
-  // What is loaded with the first request is no attack.
-  await fetch(`${url}/v1/files`);
-  const begun = (await readFile(file)).length;
-  return {
-    server,
-    url,
-    openai: new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 }),
-    longestTurnMs: async () =>
-      Math.max(0, ...(await readFile(file, "utf8")).slice(begun).split("\n").map(Number)),
-    [Symbol.asyncDispose]: async () => void (await server.kill()),
-  };
-}
-
 const line = (customId: string, body: string, url = "/v1/chat/completions") =>
   `{"custom_id":"${customId}","method":"POST","url":"${url}","body":${body}}\n`;
 
@@ -97,7 +50,7 @@ const escapedKeys = (bytes: number) =>
   `{"model":"alias","messages":[{"content":"hi"}]${',"\\u0061":1'.repeat(bytes / 11)}}`;
 
 async function run(
-  { openai, server }: Watched,
+  { openai, server }: WatchedServer,
   content: string,
   endpoint: OpenAI.BatchCreateParams["endpoint"] = "/v1/chat/completions",
 ): Promise<OpenAI.Batch> {
@@ -126,7 +79,7 @@ const post = (url: string, path: string, body: string) =>
 
 interface Attack {
   readonly name: string;
-  readonly attack: (watched: Watched) => Promise<void>;
+  readonly attack: (watched: WatchedServer) => Promise<void>;
 }
 
 const ATTACKS: readonly Attack[] = [
@@ -245,192 +198,15 @@ const ATTACKS: readonly Attack[] = [
 ];
 
 test.each(ATTACKS)("no turn of the event loop is long under $name", AGAIN, async ({ attack }) => {
-  await using watched = await start(await mkdtemp(join(folder, "data-")));
+  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [
+    // The second name makes batchd write a model into the bodies that ask for it.
+    {
+      name: "u",
+      base_url: upstream.url,
+      models: ["*", { name: "alias", upstream_model: "other" }],
+    },
+    { name: "c", base_url: counting.url, models: ["counted"] },
+  ]);
   await attack(watched);
-  expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-});
-
-const numbersUpTo = (count: number) => `
-  with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})`;
-const NUMBERS = numbersUpTo(30_000);
-/** Rows that cost more each: as many as take a tenth of a second at the least when they are handled in one turn. */
-const FEWER = 10_000;
-
-interface Rows {
-  readonly name: string;
-  /** What stands in the data folder besides. */
-  readonly prepare?: (dataDir: string) => void;
-  /** For each row of `numbers`. */
-  readonly insert: string;
-  /** How many are still to be dealt with. */
-  readonly left: string;
-}
-
-const ROWS: readonly Rows[] = [
-  {
-    name: "10,000 files that expire together",
-    insert: `
-      ${numbersUpTo(FEWER)} insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms, expires_at_ms)
-      select 'file-' || n, 'p', 'batch', 'f', 1, 'x', 'files/file-' || n, 1, 2 from numbers`,
-    left: "select count(*) from files where deleted_at_ms is null",
-  },
-  {
-    name: "10,000 uploads that expire together",
-    insert: `
-      ${numbersUpTo(FEWER)} insert into uploads (id, project, filename, purpose, bytes, mime_type, status, created_at_ms, expires_at_ms)
-      select 'upload_' || n, 'p', 'f', 'batch', 1, 'x', 'pending', 1, 2 from numbers`,
-    left: "select count(*) from uploads where status = 'pending'",
-  },
-  {
-    name: "30,000 keys of requests that are forgotten together",
-    insert: `
-      ${NUMBERS} insert into idempotency_keys (project, key, created_at_ms, fingerprint, answer)
-      select 'p', 'key-' || n, 1, 'f', 'a' from numbers`,
-    left: "select count(*) from idempotency_keys",
-  },
-  {
-    name: "30,000 parts of an upload that was cancelled",
-    insert: `
-      insert into uploads (id, project, filename, purpose, bytes, mime_type, status, created_at_ms, expires_at_ms, has_parts)
-      values ('upload_p', 'p', 'f', 'batch', 1, 'x', 'cancelled', 1, 2, 1);
-      ${NUMBERS} insert into upload_parts (id, upload_id, bytes, blob_key, created_at_ms)
-      select 'part_' || n, 'upload_p', 1, 'parts/part_' || n, 1 from numbers`,
-    left: "select count(*) from upload_parts",
-  },
-  {
-    name: "10,000 segments of a batch that has ended",
-    prepare: (dataDir) => writeSegments(dataDir, "batch_s"),
-    insert: `
-      ${numbersUpTo(FEWER)} insert into segments (batch_id, chunk_number, blob_key, bytes)
-      select 'batch_s', 0, 'journal/batch_s/0-1-' || n, 1 from numbers`,
-    left: "select count(*) from segments",
-  },
-  {
-    name: "5,000 segments that cannot be read any more",
-    insert: `
-      ${numbersUpTo(FEWER / 2)} insert into segments (batch_id, chunk_number, blob_key, bytes, crc32, completed_count, failed_count)
-      select 'batch_f', 0, 'journal/batch_f/0-1-' || n, 1, 1, 1, 0 from numbers`,
-    left: "select count(*) from segments",
-  },
-];
-
-function writeSegments(dataDir: string, batchId: string): void {
-  const folder = join(dataDir, "blobs", "journal", batchId);
-  mkdirSync(folder, { recursive: true });
-  for (let n = 1; n <= FEWER; n++) writeFileSync(join(folder, `0-1-${n}`), "");
-}
-
-/** Of which those segments are. */
-const BATCHES = `
-  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms,
-    in_progress_at_ms, finalizing_at_ms, completed_at_ms, has_chunks, total_count, completed_count)
-  values
-    ('batch_s', 'p', '/v1/chat/completions', 'file-x', 'completed', 1, 2, 1, 1, 1, 1, 30000, 30000),
-    ('batch_f', 'p', '/v1/chat/completions', 'file-x', 'finalizing', 1, ${Date.now() + 3_600_000},
-      1, 1, null, 1, 30000, 30000);
-  insert into chunks (batch_id, number, model, line_count, extents, closed_at_ms, lease_epoch)
-  values ('batch_s', 0, 'm', 30000, '[]', 1, 1), ('batch_f', 0, 'm', 30000, '[]', 1, 1);`;
-
-/** The rows of a server that has stopped, or that runs: then another connection may have to wait for its commits. */
-const openRows = (dataDir: string) => {
-  const db = new Database(join(dataDir, "batchd.sqlite"));
-  return Object.assign(db, { [Symbol.dispose]: () => void db.close() });
-};
-
-/** A data folder with tables and without rows. */
-let migrated: string;
-beforeAll(async () => {
-  migrated = await mkdtemp(join(folder, "migrated-"));
-  await using empty = await start(migrated);
-  await empty.server.kill("SIGTERM");
-});
-
-test.each(ROWS)(
-  "no turn of the event loop is long when there are $name",
-  AGAIN,
-  async ({ prepare, insert, left }) => {
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    await cp(migrated, dataDir, { recursive: true });
-    using db = openRows(dataDir);
-    db.exec(`${BATCHES} ${insert}`);
-    prepare?.(dataDir);
-    await using watched = await start(dataDir);
-    await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
-    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-  },
-);
-
-/** Of a project that is deleted, and as many of another one. */
-const FILES_AND_KEYS = `
-  ${numbersUpTo(200_000)}
-  insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
-  select 'file-' || n, iif(n % 2, 'doomed', 'kept'), 'batch', 'f', 1, 'x', 'files/file-' || n, 1 from numbers;
-  ${numbersUpTo(100_000)} insert into idempotency_keys (project, key, created_at_ms, fingerprint, answer)
-  select 'doomed', 'key-' || n, ${Date.now()}, 'f', 'a' from numbers`;
-
-test(
-  "no turn of the event loop is long when a project with 100,000 files is deleted",
-  AGAIN,
-  async () => {
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    await cp(migrated, dataDir, { recursive: true });
-    using db = openRows(dataDir);
-    db.exec(FILES_AND_KEYS);
-    await using watched = await start(dataDir);
-    db.exec(`insert into projects (name, rules, created_at_ms, changed_at_ms, deleted_at_ms)
-    values ('doomed', '{}', 1, 1, ${Date.now()})`);
-    const left = `select count(*) from (
-    select 1 from files where project = 'doomed' and deleted_at_ms is null
-    union all select 1 from idempotency_keys)`;
-    await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
-    // The last turn counts once it is over.
-    await watched.openai.files.list();
-    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-  },
-);
-
-/** Each of one line, to which there is never an answer, in a file that was uploaded. */
-const openBatches = (fileId: string, inputBytes: number) => `
-  ${NUMBERS}
-  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms,
-    in_progress_at_ms, has_chunks, total_count)
-  select 'batch_' || n, files.project, '/v1/chat/completions', files.id, 'in_progress', n,
-    ${Date.now() + 24 * 60 * 60 * 1000} + n, 1, 1, 1
-  from numbers, files where files.id = '${fileId}';
-  ${NUMBERS}
-  insert into chunks (batch_id, number, model, line_count, extents)
-  select 'batch_' || n, 0, 'm', 1, '[{"start":0,"end":${inputBytes},"firstLine":1}]' from numbers;`;
-
-test("no turn of the event loop is long with 30,000 batches open, or expiring", AGAIN, async () => {
-  const dataDir = await mkdtemp(join(folder, "data-"));
-  const input = line("a", '{"model":"m","messages":[{"role":"user","content":"[[hang]]"}]}');
-  await using empty = await start(dataDir);
-  const { id } = await empty.openai.files.create({
-    file: new File([input], "i.jsonl"),
-    purpose: "batch",
-  });
-  await empty.server.kill("SIGTERM");
-  using db = openRows(dataDir);
-  db.exec(openBatches(id, input.length));
-  await using watched = await start(dataDir);
-  const lastInQueue = async () => {
-    const response = await fetch(`${watched.url}/v1/batches/batch_30000`);
-    return ((await response.json()) as BatchObject).x_batchd.queue_position ?? 0;
-  };
-  await expect.poll(lastInQueue).toBeGreaterThan(20_000);
-  const before = await lastInQueue();
-  await watched.openai.batches.cancel("batch_20000");
-  // All that is known of the batches has been worked out anew.
-  await expect.poll(lastInQueue).toBeLessThan(before);
-
-  for (let from = 0; from < 30_000; from += 1_000) {
-    db.exec(
-      `update batches set expires_at_ms = 2 where sequence between ${from + 1} and ${from + 1_000}`,
-    );
-  }
-  const left = "select count(*) from batches where status = 'in_progress' and stop_reason is null";
-  await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
-  const ended = "select count(*) from batches where status = 'expired'";
-  await expect.poll(() => db.prepare(ended).pluck().get()).toBeGreaterThan(100);
   expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
 });

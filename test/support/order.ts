@@ -8,6 +8,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** The files that take longest, the longest one first. */
 const HEAVIEST: readonly string[] = [
   "test/crash/fleet.test.ts",
+  "test/event-loop-rows.test.ts",
   "test/event-loop.test.ts",
   "test/crash/control.test.ts",
   "test/crash/network.test.ts",

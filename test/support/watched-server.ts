@@ -1,0 +1,46 @@
+/** A real server, of which a test knows the longest turn of its event loop (`turn-watch.ts`). */
+import { readFile, writeFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import OpenAI from "openai";
+import { BatchdProcess } from "./process.ts";
+
+/** A turn may take 50 ms. A machine on which everything takes twice as long passes too. */
+export const MAX_TURN_MS = 100;
+/** What code does too long is long each time. What a strained machine adds to a turn is there once. */
+export const AGAIN = { retry: 2 };
+const TURN_WATCH = fileURLToPath(new URL("turn-watch.ts", import.meta.url));
+
+export interface WatchedServer extends AsyncDisposable {
+  readonly server: BatchdProcess;
+  readonly url: string;
+  readonly openai: OpenAI;
+  /** The longest turn since it accepts requests. */
+  longestTurnMs(): Promise<number>;
+}
+
+export async function startWatched(
+  dataDir: string,
+  upstreams: readonly object[],
+): Promise<WatchedServer> {
+  const file = `${dataDir}.turns`;
+  await writeFile(file, "");
+  const config = `${dataDir}.yaml`;
+  const limits = { max_requests_per_batch: 1_000_000, allow_mixed_models: true };
+  // JSON is YAML too.
+  await writeFile(config, JSON.stringify({ limits, upstreams }));
+  const args = ["serve", "--port", "0", "--config", config, "--data-dir", dataDir];
+  const env = { TURN_WATCH_FILE: file, NODE_OPTIONS: `--import ${TURN_WATCH}` };
+  const server = new BatchdProcess(args, env);
+  const url = await server.listening();
+  // What is loaded with the first request is no attack.
+  await fetch(`${url}/v1/files`);
+  const begun = (await readFile(file)).length;
+  return {
+    server,
+    url,
+    openai: new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 }),
+    longestTurnMs: async () =>
+      Math.max(0, ...(await readFile(file, "utf8")).slice(begun).split("\n").map(Number)),
+    [Symbol.asyncDispose]: async () => void (await server.kill()),
+  };
+}
