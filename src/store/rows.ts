@@ -217,6 +217,7 @@ export const webhookDeliveryFromClaimedRow = (
   eventId: row.eventId,
   webhook: row.webhook,
   batchId: row.batchId,
+  project: row.project,
   status: row.status,
   counts: countsFromRow(row),
   createdAtMs: row.createdAtMs,

@@ -20,6 +20,8 @@ export interface WebhookDelivery {
   readonly eventId: string;
   readonly webhook: string;
   readonly batchId: BatchId;
+  /** The project of the batch. */
+  readonly project: string;
   /** The final status of the batch: the event is `batch.<status>`. */
   readonly status: BatchStatus;
   /** The counts of the lines of the batch. */

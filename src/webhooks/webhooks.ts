@@ -80,7 +80,7 @@ export class Webhooks {
   announcementsFor(batch: Batch): Announcement[] {
     const eventId = `evt_${randomHexId()}`;
     return this.#config.endpoints
-      .filter(({ project }) => project === undefined || project === batch.project)
+      .filter((endpoint) => isFor(endpoint, batch))
       .map(({ name }) => ({ webhookId: `wh_${randomHexId()}`, eventId, webhook: name }));
   }
 
@@ -145,9 +145,11 @@ export class Webhooks {
   async #deliver(delivery: WebhookDelivery): Promise<void> {
     const { store, log, metrics } = this.#options;
     const { webhookId } = delivery;
-    const endpoint = this.#config.endpoints.find(({ name }) => name === delivery.webhook);
+    const endpoint = this.#config.endpoints.find(
+      (each) => each.name === delivery.webhook && isFor(each, delivery),
+    );
     if (endpoint === undefined) {
-      await this.#giveUp(delivery, "no webhook of this name is configured");
+      await this.#giveUp(delivery, "no webhook of this name is configured for the project");
       return;
     }
     if (!wants(endpoint, delivery)) {
@@ -198,6 +200,10 @@ export class Webhooks {
 
 /** Returns the type of the event. Only final statuses have deliveries, and each of them has an event. */
 const typeOf = ({ status }: WebhookDelivery) => `batch.${status}` as EventType;
+
+/** An endpoint may have been given to another project since its events were announced. */
+const isFor = ({ project }: WebhookConfig, of: { readonly project: string }): boolean =>
+  project === undefined || project === of.project;
 
 const wants = ({ events }: WebhookConfig, delivery: WebhookDelivery): boolean =>
   events?.includes(typeOf(delivery)) ?? true;

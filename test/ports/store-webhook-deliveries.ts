@@ -88,6 +88,7 @@ function testOutbox(open: OpenStore): void {
         announcements.map((announcement) => ({
           ...announcement,
           batchId,
+          project: PROJECT,
           status,
           counts: ended?.counts,
           createdAtMs: END_MS,

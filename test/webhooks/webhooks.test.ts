@@ -240,6 +240,23 @@ test("an endpoint of a project is told only of that project's batches", async ()
   expect(new Set(webhookIds).size).toBe(3);
 });
 
+test("an endpoint that is given to another project is not told of batches that ended before", async () => {
+  await using search = await startReceiver();
+  await using other = await startReceiver();
+  search.reactAlways({ status: 500 });
+  const keys = [{ name: "one", key: "test", project: "search" }];
+  const configWith = (endpoint: EndpointValues) => ({ ...webhooks(endpoint), auth: { keys } });
+  await using service = await startTestService({
+    config: configWith({ url: search.url, project: "search" }),
+  });
+  const { id } = await submitToFail(service);
+  await service.events.reached("webhook.attempt_failed", { batch: id });
+  service.reconfigure(configWith({ url: other.url, project: "other" }));
+  const ends = ["webhook.given_up", "webhook.delivered"];
+  await Promise.race(ends.map((end) => service.events.reached(end, { batch: id })));
+  expect(other.seen).toEqual([]);
+});
+
 test("an endpoint that does not answer holds up no other, and gets two events at once at most", async () => {
   const clock = new FakeClock();
   await using slow = await startReceiver();

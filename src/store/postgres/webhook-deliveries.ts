@@ -37,10 +37,9 @@ export async function insertWebhookDeliveries(
   );
 }
 
-const ofItsBatch = (column: string) =>
-  sql`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`.mapWith(
-    Number,
-  );
+const ofItsBatch = <T>(column: string) =>
+  sql<T>`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`;
+const countOfItsBatch = (column: string) => ofItsBatch<number>(column).mapWith(Number);
 
 export class PostgresWebhookDeliveries {
   readonly #db: Database;
@@ -70,9 +69,10 @@ export class PostgresWebhookDeliveries {
         )
         .returning({
           ...getTableColumns(webhookDeliveries),
-          totalCount: ofItsBatch("total_count"),
-          completedCount: ofItsBatch("completed_count"),
-          failedCount: ofItsBatch("failed_count"),
+          project: ofItsBatch<string>("project"),
+          totalCount: countOfItsBatch("total_count"),
+          completedCount: countOfItsBatch("completed_count"),
+          failedCount: countOfItsBatch("failed_count"),
         }),
     );
     // PostgreSQL returns updated rows in any order.

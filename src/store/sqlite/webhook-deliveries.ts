@@ -23,8 +23,8 @@ export interface BatchEnd {
   readonly createdAtMs: number;
 }
 
-const ofItsBatch = (column: string) =>
-  sql<number>`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`;
+const ofItsBatch = <T>(column: string) =>
+  sql<T>`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`;
 
 const prepareStatements = (db: Db) => ({
   claim: db
@@ -48,9 +48,10 @@ const prepareStatements = (db: Db) => ({
     )
     .returning({
       ...getTableColumns(webhookDeliveries),
-      totalCount: ofItsBatch("total_count"),
-      completedCount: ofItsBatch("completed_count"),
-      failedCount: ofItsBatch("failed_count"),
+      project: ofItsBatch<string>("project"),
+      totalCount: ofItsBatch<number>("total_count"),
+      completedCount: ofItsBatch<number>("completed_count"),
+      failedCount: ofItsBatch<number>("failed_count"),
     })
     .prepare(),
 });
