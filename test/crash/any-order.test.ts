@@ -1,0 +1,116 @@
+/**
+ * Batches are uploaded, retried, merged, sampled, deduplicated, paused, resumed, cancelled and bounded in the order of a seed,
+ * while the server is killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
+ */
+import { expect, test } from "vitest";
+import type { ResultRow } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+import { AnyOrder, costOf, type Known, type Line, type Shown } from "./any-order.ts";
+
+const seed = Number(process.env["BATCHD_ORDER_SEED"] ?? 7);
+const STEPS = Number(process.env["BATCHD_ORDER_STEPS"] ?? 30);
+
+type Lines = ReadonlyMap<number, Line>;
+
+/** An ended batch. */
+interface Ended {
+  readonly shown: Shown;
+  readonly output: readonly ResultRow[];
+  readonly errors: readonly ResultRow[];
+  /** The lines that it ran itself, by their numbers in its results. */
+  readonly own: Lines;
+  /** All lines of its results. */
+  readonly all: Lines;
+}
+
+const numberOf = ({ id }: ResultRow) => Number.parseInt(id.slice("batch_req_".length, 18), 16);
+const wasNotRun = ({ error }: ResultRow) =>
+  ["batch_cancelled", "batch_expired"].includes(error?.code ?? "");
+const tokensOf = (row: ResultRow) =>
+  (row.response!.body["usage"] as { total_tokens: number }).total_tokens;
+
+/** Finds the lines that a batch has to run, and those of its results. */
+function linesOf({ from, lines }: Known, ended: ReadonlyMap<Known, Ended>) {
+  if (from === null) return { own: lines, all: lines };
+  const source = ended.get(from.source)!;
+  const { output, errors } = source;
+  const hasResults = output.length + errors.length > 0;
+  // When no line ran, all count as failed.
+  const failed = new Set(hasResults ? errors.map(numberOf) : source.own.keys());
+  const isChosen = (number: number) =>
+    from.lines === "all" || failed.has(number) === (from.lines === "failed");
+  const chosen = [...(hasResults ? source.all : source.own)].filter(([n]) => isChosen(n));
+  if (from.merge && hasResults) return { own: new Map(chosen), all: source.all };
+  const own = new Map(chosen.map(([, line], i) => [i + 1, line]));
+  return { own, all: own };
+}
+
+function expectRows({ output, errors, all }: Ended, about: string): void {
+  for (const file of [output, errors]) {
+    const numbers = file.map(numberOf);
+    expect(numbers, about).toEqual(numbers.toSorted((a, b) => a - b));
+  }
+  const rows = [...output, ...errors].toSorted((a, b) => numberOf(a) - numberOf(b));
+  expect(rows.map(numberOf), about).toEqual([...all.keys()]);
+  const ids = [...all.values()].map(({ customId }) => customId);
+  expect(
+    rows.map((row) => row.custom_id),
+    about,
+  ).toEqual(ids);
+  for (const row of output) {
+    const [question] = all.get(numberOf(row))!.question.split(".");
+    expect(JSON.stringify(row.response?.body), about).toContain(`${question}.`);
+  }
+}
+
+function expectSums({ shown, output, errors, own }: Ended, about: string): number {
+  const isOwn = (row: ResultRow) => own.has(numberOf(row));
+  const [completed, failed] = [output.filter(isOwn), errors.filter(isOwn)];
+  const counted = failed.filter((row) => !wasNotRun(row)).length;
+  const { status, request_counts, usage, x_batchd } = shown;
+  const counts = { total: own.size, completed: completed.length, failed: counted };
+  expect(request_counts, about).toEqual(counts);
+  if (status === "completed") expect(counted, about).toBe(failed.length);
+  const grouped = x_batchd.failures.reduce((sum, { lines }) => sum + lines, 0);
+  expect(grouped, about).toBe(counted);
+  const paid = new Map<string, ResultRow>();
+  for (const row of completed) {
+    const { question, customId } = own.get(numberOf(row))!;
+    paid.set(x_batchd.deduplicated === null ? customId : question, row);
+  }
+  const tokens = [...paid.values()].reduce((sum, row) => sum + tokensOf(row), 0);
+  expect(usage.total_tokens, about).toBe(tokens);
+  expect(x_batchd.cost?.so_far ?? "0", about).toBe(costOf(paid.size));
+  return paid.size;
+}
+
+async function check(known: Known, world: AnyOrder, before: ReadonlyMap<Known, Ended>) {
+  const shown = await world.look(known);
+  const output = await world.rows(shown.output_file_id);
+  const errors = await world.rows(shown.error_file_id);
+  const ended: Ended = { shown, output, errors, ...linesOf(known, before) };
+  const about = `${JSON.stringify(shown)}\n${world.about(known)}`;
+  if (shown.status === "failed") {
+    expect(shown.errors?.data[0]?.code, about).toBe("source_unusable");
+  } else if (shown.request_counts.total === 0) {
+    expect([shown.status, output, errors], about).toEqual(["cancelled", [], []]);
+  } else {
+    expectRows(ended, about);
+    const cost = expectSums(ended, about);
+    expect(cost, about).toBeLessThanOrEqual(known.highestBudget ?? Number.POSITIVE_INFINITY);
+  }
+  return ended;
+}
+
+test("whatever is done to batches, and whenever the server is killed, each line has one row and all sums are those of the rows", async () => {
+  using folder = temporaryFolder("batchd-any-order-");
+  await using upstream = await startUpstream();
+  const world = new AnyOrder({ seed, folder: folder.path, upstream });
+  await world.start();
+  for (let step = 0; step < STEPS; step++) await world.step();
+  await world.finish();
+  const ended = new Map<Known, Ended>();
+  for (const known of world.batches) ended.set(known, await check(known, world, ended));
+  await world.end("SIGTERM");
+});

@@ -1,0 +1,238 @@
+/** Batches of every kind on a server that is killed, and what is done to them in the order of a seed. */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { seededRandom } from "../support/seeded-random.ts";
+import { chatLine, type ResultRow } from "../support/service.ts";
+import type { TestUpstream } from "../support/upstream.ts";
+
+/** As many digits as a price may have. */
+const PRICE = { model: "*", per_request: "1.000000000001", currency: "EUR" };
+/** What so many requests cost. */
+export const costOf = (count: number) =>
+  `${count}.${`${count}`.padStart(12, "0")}`.replace(/\.?0+$/, "");
+
+export interface Shown {
+  readonly id: string;
+  readonly status: string;
+  readonly output_file_id: string | null;
+  readonly error_file_id: string | null;
+  readonly errors: { readonly data: readonly { readonly code: string }[] } | null;
+  readonly request_counts: {
+    readonly total: number;
+    readonly completed: number;
+    readonly failed: number;
+  };
+  readonly usage: { readonly total_tokens: number };
+  readonly x_batchd: {
+    readonly paused: { readonly reason: string } | null;
+    readonly failures: readonly { readonly lines: number }[];
+    readonly deduplicated: number | null;
+    readonly cost: { readonly so_far: string } | null;
+  };
+}
+
+export interface Line {
+  readonly customId: string;
+  readonly question: string;
+}
+
+/** A batch as the test knows it. */
+export interface Known {
+  readonly id: string;
+  readonly from: {
+    readonly source: Known;
+    readonly lines: "failed" | "succeeded" | "all";
+    readonly merge: boolean;
+  } | null;
+  /** The lines of an uploaded input, by number. */
+  readonly lines: ReadonlyMap<number, Line>;
+  /** The highest budget that it has had; null if it never had one. */
+  highestBudget: number | null;
+}
+
+const BASE = { endpoint: "/v1/chat/completions", completion_window: "24h" };
+/** What goes wrong with some of the questions. */
+const TROUBLES = [
+  "[[status 400]]",
+  "[[status 400 x1]]",
+  "[[status 500 x1]]",
+  "[[status 429 x1]]",
+  "[[reset x1]]",
+  "[[delay 30]]",
+];
+/** An action comes as often as it stands here. */
+const ACTIONS = [
+  ...["upload", "upload", "upload", "retry", "retry", "terminate", "kill", "kill", "kill"],
+  ...["pause", "pause", "pause", "resume", "resume", "resume", "resume", "cancel", "cancel"],
+  ...["budget", "budget"],
+] as const;
+const FINAL = ["completed", "failed", "cancelled", "expired"];
+
+interface Parts {
+  readonly seed: number;
+  readonly folder: string;
+  readonly upstream: TestUpstream;
+}
+
+export class AnyOrder {
+  readonly batches: Known[] = [];
+  readonly #parts: Parts;
+  readonly #random: () => number;
+  readonly #done: string[] = [];
+  #server: BatchdProcess | null = null;
+  #url = "";
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+    this.#random = seededRandom(parts.seed);
+  }
+
+  async start(): Promise<void> {
+    const { folder, upstream } = this.#parts;
+    const path = join(folder, "batchd.yaml");
+    const upstreams = ["a", "b"].map((model) => ({
+      ...{ name: model, base_url: upstream.url, models: [model], max_concurrency: 5 },
+    }));
+    const config = {
+      ...{ data_dir: join(folder, "data"), prices: [PRICE], upstreams },
+      ...{ limits: { allow_mixed_models: true }, engine: { stop_grace_seconds: 0 } },
+    };
+    writeFileSync(path, JSON.stringify(config));
+    this.#server = new BatchdProcess(["serve", "--port", "0", "--config", path]);
+    this.#url = await this.#server.listening();
+  }
+
+  async end(signal: NodeJS.Signals): Promise<void> {
+    await this.#server?.kill(signal);
+  }
+
+  /** Does the next thing, and lets the server work for a while. */
+  async step(): Promise<void> {
+    await this.#act();
+    for (let left = this.#below(60); left > 0; left--) await this.look(this.#pick(this.batches));
+  }
+
+  /** Resumes what is paused, until all batches have ended. */
+  async finish(): Promise<void> {
+    // A batch that waits for another one comes after it.
+    for (const batch of this.batches) {
+      await expect.poll(() => this.#goOn(batch), { message: this.about(batch) }).toBe(true);
+    }
+  }
+
+  async look({ id }: Pick<Known, "id">): Promise<Shown> {
+    return (await this.#ask(`batches/${id}`)).json() as Promise<Shown>;
+  }
+
+  async rows(fileId: string | null): Promise<ResultRow[]> {
+    if (fileId === null) return [];
+    const text = await (await this.#ask(`files/${fileId}/content`)).text();
+    const rows = text.split("\n").slice(0, -1);
+    return rows.map((row) => JSON.parse(row) as ResultRow);
+  }
+
+  about({ id }: Pick<Known, "id">): string {
+    return `seed ${this.#parts.seed}, ${id}, after:\n${this.#done.join("\n")}`;
+  }
+
+  #below(limit: number): number {
+    return Math.floor(this.#random() * limit);
+  }
+
+  #pick<T>(of: readonly T[]): T {
+    return of[this.#below(of.length)] as T;
+  }
+
+  #ask(path: string, body?: object): Promise<Response> {
+    const sent = body instanceof FormData ? body : JSON.stringify(body);
+    return fetch(`${this.#url}/v1/${path}`, body && { method: "POST", body: sent });
+  }
+
+  async #act(): Promise<void> {
+    const action = this.batches.length === 0 ? "upload" : this.#pick(ACTIONS);
+    if (action === "upload") return this.#upload();
+    if (action === "retry") return this.#retry();
+    const batch = this.#pick(this.batches.slice(-5));
+    this.#done.push(`${action} ${batch.id}`);
+    if (action === "kill" || action === "terminate") {
+      await this.end(action === "kill" ? "SIGKILL" : "SIGTERM");
+      await this.start();
+    } else if (action !== "budget") {
+      await this.#ask(`batches/${batch.id}/${action}`, {});
+    } else if (batch.highestBudget !== null) {
+      await this.#setBudget(batch, 1 + this.#below(300));
+    }
+  }
+
+  async #upload(): Promise<void> {
+    const { texts, lines } = this.#newLines();
+    const form = new FormData();
+    form.set("purpose", "batch");
+    form.set("file", new File([`${texts.join("\n")}\n`], "input.jsonl"));
+    const { id } = (await (await this.#ask("files", form)).json()) as { id: string };
+    await this.#create({ input_file_id: id }, { from: null, lines });
+  }
+
+  async #retry(): Promise<void> {
+    const source = this.#pick(this.batches);
+    const lines = this.#pick(["failed", "failed", "succeeded", "all"] as const);
+    const merge = this.#below(3) > 0;
+    const from = { batch: source.id, lines, merge };
+    await this.#create({ from }, { from: { source, lines, merge }, lines: new Map() });
+  }
+
+  /** A retry may be refused, because its source has no such lines. */
+  async #create(
+    { from, ...input }: { readonly from?: object; readonly input_file_id?: string },
+    known: Pick<Known, "from" | "lines">,
+  ): Promise<void> {
+    const budget = this.#below(4) === 0 ? 5 + this.#below(100) : null;
+    const x_batchd = {
+      ...(from !== undefined && { from }),
+      ...(this.#below(3) === 0 && { dedupe: true }),
+      ...(this.#below(4) === 0 && { sample: 1 + this.#below(20) }),
+      ...(budget !== null && { budget: `${budget}` }),
+    };
+    const response = await this.#ask("batches", { ...BASE, ...input, x_batchd });
+    const { id } = (await response.json()) as Shown;
+    this.#done.push(`${response.status} create ${id} ${JSON.stringify(x_batchd)}`);
+    expect(response.ok || from !== undefined).toBe(true);
+    if (response.ok) this.batches.push({ id, ...known, highestBudget: budget });
+  }
+
+  /** Makes lines of which some ask the same, with blank ones between them. */
+  #newLines() {
+    const batch = this.batches.length;
+    const lineCount = 1 + this.#below(this.#pick([10, 100, 700]));
+    const questionCount = this.#pick([3, 20, 1_000]);
+    const texts: string[] = [];
+    const lines = new Map<number, Line>();
+    while (lines.size < lineCount) {
+      while (this.#below(30) === 0) texts.push("");
+      const n = this.#below(questionCount);
+      const question = `batch ${batch} question ${n}. ${TROUBLES[n % 17] ?? ""}`;
+      const customId = `${batch}-${lines.size}`;
+      const body = { user: `${batch}/${n}`, model: n % 5 === 0 ? "b" : "a" };
+      texts.push(chatLine(customId, question, body));
+      lines.set(texts.length, { customId, question });
+    }
+    return { texts, lines };
+  }
+
+  async #setBudget(batch: Known, budget: number): Promise<void> {
+    const { ok } = await this.#ask(`batches/${batch.id}`, { budget: `${budget}` });
+    if (ok) batch.highestBudget = Math.max(batch.highestBudget ?? 0, budget);
+  }
+
+  /** Resolves to whether the batch has ended. */
+  async #goOn(batch: Known): Promise<boolean> {
+    const shown = await this.look(batch);
+    if (FINAL.includes(shown.status)) return true;
+    const { paused } = shown.x_batchd;
+    if (paused?.reason === "budget") await this.#setBudget(batch, 100_000);
+    if (paused !== null) await this.#ask(`batches/${batch.id}/resume`, {});
+    return false;
+  }
+}
