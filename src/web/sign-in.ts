@@ -17,6 +17,8 @@ export interface SignInDeps {
 
 /** The longest key and the longest page that a form may carry. */
 const FORM_MAX_BYTES = 8 * 1024;
+/** The time for a form to come. */
+const FORM_MAX_MS = 30_000;
 
 export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps): void {
   app.post("/web/sign-in", async (c) => {
@@ -49,14 +51,23 @@ export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps):
   });
 }
 
-/** Reads no more than a form can have. A longer one is cut, and its key is then wrong. */
+/**
+ * Reads no more than a form can have. A longer one is cut, and its key is then wrong. A slow one is cut off: its sender has
+ * no key yet, and would keep a connection that others need.
+ */
 async function readForm(c: AppContext): Promise<URLSearchParams> {
+  const { incoming } = c.env;
   const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of c.env.incoming) {
-    chunks.push(chunk as Buffer);
-    bytes += (chunk as Buffer).length;
-    if (bytes > FORM_MAX_BYTES) break;
+  const cancel = c.get("clock").after(FORM_MAX_MS, () => incoming.destroy());
+  try {
+    for await (const chunk of incoming) {
+      chunks.push(chunk as Buffer);
+      bytes += (chunk as Buffer).length;
+      if (bytes > FORM_MAX_BYTES) break;
+    }
+  } finally {
+    cancel();
   }
   return new URLSearchParams(Buffer.concat(chunks).toString().slice(0, FORM_MAX_BYTES));
 }

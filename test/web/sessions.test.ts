@@ -2,9 +2,11 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
 import { startTestService, type TestService } from "../support/service.ts";
 
 const WRITER = "key-of-the-writer";
@@ -71,6 +73,22 @@ async function change(path: string, cookie: string, headers: Record<string, stri
   });
   return { status: answer.status, text: await answer.text() };
 }
+
+test("a form that comes a byte at a time does not keep its connection", async () => {
+  const clock = new FakeClock();
+  await using slow = await startTestService({ config: configOf(ALL.slice(0, 1)), clock });
+  const socket = connect(Number(new URL(slow.url).port), "127.0.0.1");
+  socket.on("error", () => {});
+  const headers = "host: x\r\nsec-fetch-site: same-origin\r\ncontent-length: 8000";
+  socket.write(`POST /web/sign-in HTTP/1.1\r\n${headers}\r\n\r\nkey=`);
+  await expect
+    .poll(() => {
+      clock.advance(1_000);
+      socket.write("a");
+      return socket.closed;
+    })
+    .toBe(true);
+});
 
 describe("a person who is signed out", () => {
   test.each(PAGES)("sees the sign-in page at %s, and nothing else", async (path) => {
