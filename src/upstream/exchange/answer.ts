@@ -143,13 +143,16 @@ function header(headers: RawAnswer["headers"], name: string): string | null {
   return (typeof value === "string" ? value : value?.[0]) ?? null;
 }
 
+/** A longer wait, of three years, is a date counted since 1970, as some gateways write it. */
+const MAX_WAIT_MS = 100_000_000_000;
+
 /** Reads `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. */
 export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
-  const ms = nonNegative(header(headers, "retry-after-ms"));
-  if (ms !== null) return ms;
   const text = header(headers, "retry-after");
   const seconds = nonNegative(text);
-  if (seconds !== null) return seconds * 1000;
+  const ms =
+    nonNegative(header(headers, "retry-after-ms")) ?? (seconds === null ? null : seconds * 1000);
+  if (ms !== null) return ms <= MAX_WAIT_MS ? ms : Math.max(0, ms - nowMs);
   const atMs = text === null ? Number.NaN : Date.parse(text);
   return Number.isNaN(atMs) ? null : Math.max(0, atMs - nowMs);
 }

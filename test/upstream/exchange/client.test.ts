@@ -128,6 +128,11 @@ describe("an answer", () => {
     const { say } = await setUp({ clock });
     const outcome = await say("[[status 503 retry-after Wed,_21_Oct_2015_07:28:30_GMT]]");
     expect(outcome).toMatchObject({ retryAfterMs: 30_000 });
+    const seconds = Date.parse("2015-10-21T07:28:30Z") / 1000;
+    for (const directive of [`retry-after ${seconds}`, `retry-after-ms ${seconds}000`]) {
+      const counted = await say(`[[status 503 ${directive}]]`);
+      expect(counted).toMatchObject({ retryAfterMs: 30_000 });
+    }
   });
 
   test.each([
