@@ -22,7 +22,7 @@ import { boundsSpending } from "../store/spending.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { UpstreamRequest } from "../upstream/upstream.ts";
-import type { Run } from "./lease.ts";
+import type { Leases, Run } from "./lease.ts";
 
 /** The pauses before a line that does not fit now asks again: each is twice the one before. */
 const FIRST_PAUSE_MS = 250;
@@ -30,6 +30,7 @@ const LONGEST_PAUSE_MS = 2_000;
 
 export interface MeterDeps {
   readonly store: Pick<Store, "reserveIfLeased">;
+  readonly leases: Pick<Leases, "renewIfLate">;
   readonly rulesOf: RulesOf;
   /** Returns the prices that are configured now: the same list until there are others. */
   readonly prices: () => readonly PriceRule[];
@@ -101,11 +102,13 @@ export class SpendingMeter {
 
   async #ask(needed: Spending): Promise<boolean> {
     const { claimed, run, flush } = this.#metered;
-    const { clock, store, rulesOf, log } = this.#deps;
+    const { clock, store, leases, rulesOf, log } = this.#deps;
     const { project, id } = claimed.batch;
     const { quotas } = rulesOf(project);
     const wanted = times(needed, this.#leftCount);
     for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
+      // A reservation ends with its lease: after a pause of the machine, what other chunks have reserved would be granted again.
+      await leases.renewIfLate();
       const inFlight = this.#inFlight;
       const request = { project, quotas, inFlight, needed, wanted };
       const result = await store.reserveIfLeased(claimed.lease, request);

@@ -4,8 +4,12 @@ import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { amountOf } from "../../src/batch/price.ts";
+import { UNLIMITED } from "../../src/config/projects.ts";
 import { Leases } from "../../src/engine/lease.ts";
+import { meterFor } from "../../src/engine/spending-meter.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import { Events } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import {
   HEARTBEAT_MS,
@@ -203,7 +207,7 @@ test("a batch whose validation takes longer than a lease stays with the replica 
 });
 
 /** The leases of one process on a store that has a batch with chunks of two routes, without the loops around them. */
-async function leasesBench() {
+async function leasesBench(fields: Parameters<typeof startBatch>[2] = {}) {
   const dir = temporaryFolder("batchd-leases-");
   const clock = new FakeClock(NOW_MS);
   const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
@@ -217,7 +221,7 @@ async function leasesBench() {
     leaseTtlMs: 30_000,
     ...unobserved(),
   });
-  const { batch } = await startBatch(store, ["a", "b"]);
+  const { batch } = await startBatch(store, ["a", "b"], fields);
   const claim = async (route: string) =>
     claimFirst(store, { ...(await leases.claim()), batchId: batch.id, model: route });
   return {
@@ -262,6 +266,31 @@ test("a claim after a pause comes after the renewal, even when the claim is the 
   clock.advance(60 * 60 * 1000);
   expect(await claim("a")).toBeNull();
   expect(run.endReason).toBeNull();
+});
+
+test("after a pause of the machine, what a chunk has reserved is not granted to another", async () => {
+  await using bench = await leasesBench({ budget: "10" });
+  const { leases, clock, store, claim } = bench;
+  const deps = {
+    store,
+    leases,
+    clock,
+    log: new Events().log,
+    prices: () => [],
+    rulesOf: () => UNLIMITED,
+  };
+  const meterOf = async (route: string) => {
+    const claimed = (await claim(route))!;
+    const run = leases.holdChunk(claimed.lease, claimed.batch.budget);
+    const meter = meterFor({ claimed, run, flush: async () => {} }, deps)!;
+    return { run, admit: (cost: string) => meter.admit({ tokens: 1, cost: amountOf(cost) }) };
+  };
+  const [one, other] = [await meterOf("a"), await meterOf("b")];
+  expect(await one.admit("9")).toBe(true);
+  clock.advance(60 * 60 * 1000);
+  const admitted = other.admit("2");
+  other.run.end("drain", null, clock);
+  expect(await admitted).toBe(false);
 });
 
 test("a run whose claim was still on its way when the process began to leave ends with the others", async () => {
