@@ -1,8 +1,11 @@
 /** A batch is deleted while a delivery of it waits for its next attempt: what the attempts have left at the place is removed. */
-import { readdirSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
-import { chatLines, startTestService } from "../support/service.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startStepProxy } from "../support/step-proxy.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -11,6 +14,12 @@ const filesBelow = (folder: string) =>
   readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map(({ name }) => name);
+
+/** Resolves when the delivery has ended, or its rows are gone. */
+const cleanedUp = ({ events }: TestService, batch: string) =>
+  Promise.race(
+    ["delivery.cancelled", "batch.removed"].map((end) => events.reached(end, { batch })),
+  );
 
 describe.skipIf(!hasS3Server())("in a bucket", () => {
   test("half of a parcel goes with its batch, although the project may not use the location any more", async () => {
@@ -47,7 +56,48 @@ describe.skipIf(!hasS3Server())("in a bucket", () => {
     await service.events.reached("delivery.attempt_failed", { batch: id });
     proxy.release();
     await fetch(`${service.url}/v1/batches/${id}`, { method: "DELETE" });
-    await service.events.reached("batch.removed", { batch: id });
+    await cleanedUp(service, id);
     expect(filesBelow(bucket.bucketFolder)).toEqual([]);
   });
+});
+
+const AT_RENAME = new URL("../support/fixtures/kill-at-rename.ts", import.meta.url).href;
+
+test("what a killed process has left in a folder goes with its batch", async () => {
+  using folder = temporaryFolder("batchd-deleted-");
+  const [dataDir, share] = [join(folder.path, "data"), join(folder.path, "share")];
+  mkdirSync(share);
+  await using upstream = await startUpstream();
+  const location = { name: "share", kind: "folder", path: share, access: "write" };
+  const configWith = (more: object) => ({
+    data_dir: dataDir,
+    upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+    locations: [{ ...location, ...more }],
+  });
+  const config = join(folder.path, "batchd.yaml");
+  writeFileSync(config, JSON.stringify(configWith({})));
+  await using killed = new BatchdProcess(["serve", "--port", "0", "--config", config], {
+    NODE_OPTIONS: `--import ${AT_RENAME}`,
+    KILL_AT_RENAME: "before",
+    KILL_AT_RENAME_OF: ".batchd-",
+  });
+  const baseURL = `${await killed.listening()}/v1`;
+  const openai = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+  const file = new File([`${chatLines(2).join("\n")}\n`], "in.jsonl");
+  const input = await openai.files.create({ file, purpose: "batch" });
+  const { id } = await openai.post<{ id: string }>("/batches", {
+    body: {
+      ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      x_batchd: { deliver: [{ location: "share" }] },
+    },
+  });
+  await killed.exited();
+  expect(readdirSync(share)).toEqual([expect.stringContaining(`.batchd-${id}`)]);
+
+  const only = { projects: ["other"] };
+  await using service = await startTestService({ dataDir, config: configWith(only) });
+  await service.events.reached("delivery.attempt_failed", { batch: id });
+  await fetch(`${service.url}/v1/batches/${id}`, { method: "DELETE" });
+  await cleanedUp(service, id);
+  expect(readdirSync(share)).toEqual([]);
 });

@@ -37,6 +37,11 @@ export interface FolderSettings {
   readonly path: string;
 }
 
+/** What is saved of an attempt: the folder in which it makes its temporary one. */
+interface Begun extends Pick<Parcel, "batchId"> {
+  readonly above: readonly string[];
+}
+
 export class FolderLocation implements Location {
   readonly kind = "folder";
   readonly name: string;
@@ -69,20 +74,31 @@ export class FolderLocation implements Location {
     });
   }
 
-  deliver(parcel: Parcel, { signal }: DeliveryCall): Promise<Delivered> {
+  deliver(parcel: Parcel, { signal, progress }: DeliveryCall): Promise<Delivered> {
     assertParcel(parcel);
     const parts = partsOf(parcel);
     return this.#translated(parts.join("/"), async () => {
       await using root = await this.#openRoot();
       await using parent = await makeAll(root, parts.slice(0, -1));
       await removeLeftovers(parent, parcel);
-      if (!(await isThere(parent, parcel, signal))) await publish(parent, parcel, signal);
+      if (!(await isThere(parent, parcel, signal))) {
+        // What a killed process leaves is known before it is there.
+        const begun: Begun = { above: parts.slice(0, -1), batchId: parcel.batchId };
+        await progress.save(JSON.stringify(begun));
+        await publish(parent, parcel, signal);
+      }
       return { address: join(this.#root, ...parts) };
     });
   }
 
-  /** A failed attempt has removed its own files. */
-  async discard(): Promise<void> {}
+  /** A failed attempt has removed its own files, and a killed one has not. */
+  discard(saved: string): Promise<void> {
+    const { above, batchId } = JSON.parse(saved) as Begun;
+    return this.#translated(batchId, async () => {
+      await using parent = await this.#enter(above);
+      if (parent !== null) await removeLeftovers(parent, { batchId });
+    });
+  }
 
   /**
    * Returns the parts of the path that a link within the folder stands for. This is only a hint: what is opened then
@@ -164,12 +180,12 @@ async function makeAll(root: OpenFolder, parts: readonly string[]): Promise<Open
   return folder;
 }
 
-const temporaryBeginning = ({ batchId }: Parcel) => `.batchd-${batchId}-`;
+const temporaryBeginning = ({ batchId }: Pick<Parcel, "batchId">) => `.batchd-${batchId}-`;
 
 /** One delivery of a batch runs at a time, so a temporary folder of this batch belongs to a dead one. */
-async function removeLeftovers(parent: OpenFolder, parcel: Parcel): Promise<void> {
+async function removeLeftovers(parent: OpenFolder, of: Pick<Parcel, "batchId">): Promise<void> {
   for await (const { name } of parent.list()) {
-    if (name.startsWith(temporaryBeginning(parcel))) await parent.removeFolder(name);
+    if (name.startsWith(temporaryBeginning(of))) await parent.removeFolder(name);
   }
 }
 
