@@ -2,8 +2,8 @@
  * Writes the audit log: one JSON line for each thing that someone did or was refused, never content.
  *
  * The file is opened by its path for each write and appended to, so a rotation by renaming, by copying and truncating, or by
- * deleting needs no signal. A request never waits for it. A file that cannot be written stops nothing: the lines wait in
- * memory, up to a bound, and the ordinary log says so. After a write that failed half-way the next one begins on a line of
+ * deleting needs no signal. A request never waits for it. A file that cannot be written stops nothing, nor does a reader of
+ * standard error that stands still: the lines wait in memory, up to a bound, and the ordinary log says so. After a write that failed half-way the next one begins on a line of
  * its own, and may repeat lines.
  */
 import { appendFile } from "node:fs/promises";
@@ -31,7 +31,8 @@ export interface AuditLogOptions {
 }
 
 const FILE_MODE = 0o600;
-/** A line has some 300 bytes. */
+/** The usual length of a line. */
+const LINE_BYTES = 300;
 const MAX_WAITING = 100_000;
 const RETRY_MS = 1_000;
 
@@ -53,7 +54,7 @@ export class AuditLog {
     if (path === undefined) return;
     const line = `${JSON.stringify({ time: new Date(clock.nowMs()).toISOString(), ...entry })}\n`;
     if (path === null) {
-      process.stderr.write(line);
+      this.#print(line);
       return;
     }
     if (this.#waiting.length >= MAX_WAITING) this.#lostCount++;
@@ -61,6 +62,19 @@ export class AuditLog {
     this.#writing ??= this.#writeAll().finally(() => {
       this.#writing = null;
     });
+  }
+
+  /** Writes to standard error, whose reader may have stopped. */
+  #print(line: string): void {
+    const { stderr } = process;
+    if (stderr.writableLength > MAX_WAITING * LINE_BYTES) {
+      this.#lostCount++;
+      return;
+    }
+    stderr.write(line);
+    if (this.#lostCount === 0) return;
+    this.#options.log.warn({ file: null, lost: this.#lostCount }, "audit.written_again");
+    this.#lostCount = 0;
   }
 
   /** Writes what waits, once more. */

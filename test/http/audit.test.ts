@@ -9,7 +9,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -169,4 +169,24 @@ test("a file that cannot be written stops no request, is logged, and gets the li
   const text = readFileSync(path, "utf8");
   expect(text.split("\n").filter((line) => line !== "")).toHaveLength(50);
   service.reconfigure(config);
+});
+
+test("a reader of standard error that stands still does not fill the memory", async () => {
+  service.reconfigure({ ...config, audit: {} });
+  const written = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+  const waiting = vi.spyOn(process.stderr, "writableLength", "get");
+  const lines = () => written.mock.calls.filter(([line]) => String(line).includes("file.delete"));
+  try {
+    waiting.mockReturnValue(1_000_000_000);
+    await ask("writer", "DELETE", "/v1/files/x");
+    expect(lines()).toHaveLength(0);
+    waiting.mockReturnValue(0);
+    await ask("writer", "DELETE", "/v1/files/x");
+    await service.events.reached("audit.written_again", { lost: 1 });
+    expect(lines()).toHaveLength(1);
+  } finally {
+    waiting.mockRestore();
+    written.mockRestore();
+    service.reconfigure(config);
+  }
 });
