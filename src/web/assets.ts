@@ -19,17 +19,21 @@ const TYPES: Readonly<Record<string, string>> = {
 export const STYLES = ["base.css", "parts.css", "pages.css"];
 
 const OWN = [
-  ...[...STYLES, "icon.svg", "app.js", "actions.js", "live.js", "times.js", "visible.js"],
-  ...[
-    "files.js",
-    "upload.js",
-    "new-batch.js",
-    "input-check.js",
-    "template.js",
-    "keys.js",
-    "charts.js",
-    "lines.js",
-  ],
+  ...STYLES,
+  "icon.svg",
+  "app.js",
+  "actions.js",
+  "live.js",
+  "times.js",
+  "visible.js",
+  "files.js",
+  "upload.js",
+  "new-batch.js",
+  "input-check.js",
+  "template.js",
+  "keys.js",
+  "charts.js",
+  "lines.js",
 ];
 
 /** The files of packages, by the name that the page has for them. */
