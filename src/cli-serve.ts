@@ -17,6 +17,7 @@ import { configSecrets } from "./config/secrets.ts";
 import { configWarnings } from "./config/warnings.ts";
 import { Redactor } from "./redactor.ts";
 import { type Runtime, startRuntime } from "./runtime.ts";
+import { neverWaitForTerminals } from "./standard-streams.ts";
 import { createRedactedLog, type Log } from "./telemetry/log.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { version } from "./version.ts";
@@ -26,6 +27,7 @@ const INTERRUPTED = 130;
 
 /** Serves until the first signal; resolves to the exit code. */
 export async function serve(flags: Overrides, role: Role): Promise<number> {
+  neverWaitForTerminals();
   const watch = await ConfigWatcher.from(configFile(flags));
   const loaded = loadConfig(flags);
   if (!loaded.ok) return complainAbout(loaded.problems);

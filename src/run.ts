@@ -33,6 +33,7 @@ import { completionWindowMs } from "./contract/window.ts";
 import { PublicError } from "./errors.ts";
 import { NO_DETAILS, presentBatch } from "./http/present.ts";
 import { openWorkshop, type Workshop } from "./runtime.ts";
+import { neverWaitForTerminals } from "./standard-streams.ts";
 import { createLog } from "./telemetry/log.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 
@@ -51,6 +52,7 @@ export interface RunFlags {
 
 /** Resolves to the exit code. */
 export function run(file: string, flags: RunFlags): Promise<number> {
+  neverWaitForTerminals();
   const signal = interruption();
   return explained({
     act: () => runFile(file, flags, signal),

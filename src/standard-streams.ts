@@ -47,6 +47,20 @@ export function watchStandardStreams(): StandardStreams {
 export const cannotWrite = ({ message }: Error): string =>
   `cannot write to standard output: ${message}`;
 
+/**
+ * Lets writes to a terminal wait in memory. Node.js waits for a terminal in each write, and Ctrl-S or a connection that
+ * hangs stops a terminal: an engine in this process would stop with it.
+ */
+export function neverWaitForTerminals(): void {
+  for (const stream of [process.stdout, process.stderr]) {
+    if (stream.isTTY) (stream as unknown as Terminal)._handle?.setBlocking(false);
+  }
+}
+
+interface Terminal {
+  readonly _handle?: { setBlocking(isBlocking: boolean): void };
+}
+
 /** A disk that is nearly full takes a part of a piece. Node.js would drop the other part without an error. */
 function writeWholePieces(stream: NodeJS.WriteStream & { readonly fd: number }): void {
   if (!fstatSync(stream.fd).isFile()) return;

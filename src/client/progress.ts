@@ -78,12 +78,19 @@ const newsOf = (batch: ShownBatch): string => {
   return `${printable(batch.id)} ${statusText(batch, process.stderr)}${why === null ? "" : `, ${printable(why)}`}`;
 };
 
+/** Draws nothing while a terminal is stopped (Ctrl-S), as the frames would pile up in memory. */
+class Bars extends MultiBar {
+  override update(): void {
+    if (!process.stderr.writableNeedDrain) super.update();
+  }
+}
+
 class BarView implements View {
   readonly #clock: Clock;
   readonly #meter: RateMeter;
   #news = "";
   #trouble = "";
-  #bars: MultiBar | null = null;
+  #bars: Bars | null = null;
   #bar: SingleBar | null = null;
 
   constructor(clock: Clock) {
@@ -108,6 +115,8 @@ class BarView implements View {
     this.#bar ??= this.#open().create(total, doneOf(batch), payload);
     this.#bar.setTotal(total);
     this.#bar.update(doneOf(batch), payload);
+    // A frame that was left out was the last one.
+    this.#bars?.update();
   }
 
   showTrouble(problem: string): void {
@@ -120,8 +129,8 @@ class BarView implements View {
     this.#bars?.stop();
   }
 
-  #open(): MultiBar {
-    this.#bars ??= new MultiBar(
+  #open(): Bars {
+    this.#bars ??= new Bars(
       {
         ...Presets.shades_classic,
         format: "{bar} {percentage}%  {counts}  {details}",

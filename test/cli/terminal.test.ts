@@ -1,7 +1,8 @@
 /** The command in a terminal, as its user sees it. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { TerminalSession } from "../support/terminal.ts";
@@ -103,4 +104,47 @@ test("serve says where its page, data and upstreams are, and logs for people", a
   expect(await session.exitCode).toBe(0);
   expect(session.screen).toMatch(/\d\d:\d\d:\d\d server\.stopping signal=SIGINT /);
   expect(session.screen).not.toContain('{"');
+});
+
+const STOP = "\u0013";
+const GO_ON = "\u0011";
+
+test("a terminal that is stopped with Ctrl-S holds up neither the server nor its end", async () => {
+  const args = ["--port", "0", "--data-dir", join(folder, "stopped"), "--upstream", upstream.url];
+  const session = open(["serve", ...args]);
+  await session.shows(/the upstreams answer/);
+  const url = /listening on (http:\S+)/.exec(session.screen)?.[1];
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
+  const upload = () =>
+    openai.files.create({ file: new File([chatLine("a", "Hi")], "a.jsonl"), purpose: "batch" });
+  session.type(STOP);
+  const { id: first } = await upload();
+  const { id: second } = await upload();
+  expect(session.screen).not.toContain("file.stored");
+  session.type(GO_ON);
+  await session.shows(new RegExp(`file=${first}[^]*file=${second}`));
+
+  session.type(STOP);
+  await upload();
+  session.terminate();
+  expect(await session.exitCode).toBe(0);
+});
+
+test("a terminal that is stopped with Ctrl-S does not hold up a run", async () => {
+  const input = join(folder, "run.jsonl");
+  writeFileSync(input, chatLines(20).join("\n"));
+  const output = join(folder, "run.out.jsonl");
+  upstream.hold();
+  const session = open(["run", input, "-o", output, "--upstream", upstream.url]);
+  await session.shows(/0% {2}0\/20/);
+  session.type(STOP);
+  upstream.release();
+  await expect.poll(() => existsSync(output), { timeout: 100_000 }).toBe(true);
+  expect(session.screen).not.toContain("100%");
+  session.type(GO_ON);
+  expect(await session.exitCode).toBe(0);
+  expect(session.screen).toMatch(/100% {2}20\/20/);
+  expect(session.written.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(
+    session.written.lastIndexOf(HIDE_CURSOR),
+  );
 });

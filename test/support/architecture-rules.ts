@@ -206,7 +206,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "run.ts": {
     may: [
       ...["batch/", "client/", "config/", "contract/", "http/present.ts", "runtime.ts"],
-      ...["clock.ts", "errors.ts", ...TELEMETRY],
+      ...["clock.ts", "errors.ts", "standard-streams.ts", ...TELEMETRY],
     ],
   },
   "cli-output.ts": { may: ["printable.ts"] },
@@ -214,7 +214,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   "cli-serve.ts": {
     may: [
       ...["cli-output.ts", "runtime.ts", "config/", "redactor.ts"],
-      ...["clock.ts", "version.ts", ...TELEMETRY],
+      ...["clock.ts", "standard-streams.ts", "version.ts", ...TELEMETRY],
     ],
     mayKnow: ["work.ts"],
   },

@@ -66,6 +66,11 @@ export class TerminalSession {
     await this.exitCode;
   }
 
+  /** Asks the process to end, as the system does at a shutdown. */
+  terminate(): void {
+    this.#pty.kill("SIGTERM");
+  }
+
   type(keys: string): void {
     this.#pty.write(keys);
   }
