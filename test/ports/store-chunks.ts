@@ -353,6 +353,25 @@ function testClosing(open: OpenStore): void {
     });
   });
 
+  test("a batch moves to finalizing once, in whatever order and however close together its chunks are closed", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    for (let round = 0; round < 10; round++) {
+      const { batch } = await startBatch(store, Array<string>(12).fill("llama"));
+      const claimed = [];
+      while (claimed.length < 12) claimed.push(await claimChunk(store));
+      await Promise.all(
+        claimed.map(async ({ lease }, n) => {
+          const last = n % 4 === 0 ? null : aSegment({ completed: 1 });
+          expect(await store.closeChunkIfLeased(lease, last)).toBe(true);
+          expect(await store.closeChunkIfLeased(lease, last)).toBe(false);
+        }),
+      );
+      const found = await store.findBatch({ project: PROJECT, id: batch.id });
+      expect(found).toMatchObject({ status: "finalizing", counts: { completed: 9 } });
+    }
+  });
+
   test("a chunk left open by a worker without a lease keeps its batch in progress", async () => {
     await using opened = await open();
     const { store } = opened;

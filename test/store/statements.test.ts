@@ -9,6 +9,7 @@ import { startPostgres } from "../support/postgres.ts";
 import {
   aSegment,
   claimBy,
+  claimChunk,
   claimToFinalize,
   finalizingBatch,
   finishBatch,
@@ -130,6 +131,22 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     expect(looks.run).toBe(6);
     await insertBatch(store);
     expect(await store.claimBatchToValidate(claimBy("worker"))).not.toBeNull();
+  });
+
+  test("are one for the end of a chunk while another one of its batch is worked on", async () => {
+    await using counted = await openCounted();
+    const { store } = counted;
+    const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
+    const [one, two] = [await claimChunk(store), await claimChunk(store)];
+    const first = await counted.countOf(async () => {
+      expect(await store.closeChunkIfLeased(one.lease, aSegment())).toBe(true);
+    });
+    expect(first).toMatchObject({ sent: 1, run: 1 });
+    expect(await store.closeChunkIfLeased(two.lease, aSegment())).toBe(true);
+    const three = await claimChunk(store);
+    expect(await store.closeChunkIfLeased(three.lease, aSegment())).toBe(true);
+    const scoped = { project: batch.project, id: batch.id };
+    expect((await store.findBatch(scoped))?.status).toBe("finalizing");
   });
 
   test("read an index alone in looks that find nothing, however many batches and deliveries have ended", async () => {

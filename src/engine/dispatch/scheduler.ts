@@ -4,6 +4,7 @@
  * scheduler must claim nothing for a route that takes no lines at the moment, so that any replica can take the work. The
  * bytes of their input bound the chunks in memory.
  */
+import type { BatchId } from "../../batch/batch.ts";
 import type { Contender } from "../../batch/fair-queue.ts";
 import type { Clock } from "../../clock.ts";
 import type { Nudge } from "../../loop.ts";
@@ -36,12 +37,16 @@ export interface SchedulerDeps {
   readonly startChunk: (start: ChunkStart) => RunningChunk;
   /** The signal that wakes this scheduler. */
   readonly nudge: Nudge;
-  /** The callback for a chunk that has ended: its batch may be ready for its files, or for its removal. */
+  /**
+   * The callback for a chunk that has ended: its batch may be ready for its files, or for its removal. It is left out
+   * for a chunk that is done while others of its batch run here.
+   */
   readonly onChunkEnded: (end: ChunkEnd) => void;
 }
 
 /** A chunk that is open here. */
 interface OpenChunk {
+  readonly batchId: BatchId;
   readonly running: RunningChunk;
   /** The models that its lines have asked for until now, and the route of each. */
   readonly routes: ReadonlyMap<string, Route | null>;
@@ -197,7 +202,7 @@ export class Scheduler {
 
   #start(claimed: ClaimedChunk, queue: RouteQueue): void {
     const { clock, nudge, startChunk, onChunkEnded } = this.#deps;
-    const { project } = claimed.batch;
+    const { project, id: batchId } = claimed.batch;
     const { route } = queue;
     const estimator = this.#estimatorOf(route);
     const routes = new Map<string, Route | null>([[claimed.chunk.model, route]]);
@@ -221,8 +226,14 @@ export class Scheduler {
       this.#open.delete(ended);
       if (end === "done") nudge.now();
       else this.recheck();
-      onChunkEnded(end);
+      if (end !== "done" || !this.#runs(batchId)) onChunkEnded(end);
     });
-    this.#open.set(ended, { running, routes });
+    this.#open.set(ended, { batchId, running, routes });
+  }
+
+  /** Returns whether a chunk of this batch is open here. */
+  #runs(batchId: BatchId): boolean {
+    for (const open of this.#open.values()) if (open.batchId === batchId) return true;
+    return false;
   }
 }

@@ -5,12 +5,12 @@
  * take themselves for the oldest. So each first locks the one row of `installation`, which nothing else locks.
  */
 
-import { divideTargets, type SlotNeed } from "../../batch/slot-share.ts";
+import { divideTargets, type SlotNeed, type TargetSharer } from "../../batch/slot-share.ts";
 import type { RenewedReplica, Replica } from "../replicas.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, gt, inArray, lte, type SQL, sql } from "./drizzle.ts";
+import { and, eq, lte, type SQL, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
-import { later } from "./leases.ts";
+import { arrayOf, later } from "./leases.ts";
 import { replicas, slotShares } from "./schema.ts";
 
 /** A replica, and the present time by the clock of the database. */
@@ -28,19 +28,20 @@ export class PostgresReplicas {
   async renew(replica: TimedReplica, needs: readonly SlotNeed[]): Promise<RenewedReplica> {
     // A member that needs no part of a limit takes none from another, so it need not wait for its turn.
     if (needs.length === 0) {
-      const membership = await this.#db.change((db) => renewMembership(db, replica));
-      if (membership !== null) return { shares: [], ...membership };
+      const membership = await this.#db.change((db) => renewMembership(db, replica, []));
+      if (membership !== null) return { ...membership.renewed, shares: [] };
     }
     const { owner, now, ttlMs } = replica;
+    const targets = needs.map(({ target }) => target);
     return this.#db.transaction(async (db) => {
       await lockDivision(db);
-      const membership = (await renewMembership(db, replica)) ?? (await join(db, replica));
-      const others = await findSharers(db, now, needs);
-      const { shares, kept } = divideTargets(owner, needs, { others, nowMs: membership.nowMs });
+      const { others, renewed } =
+        (await renewMembership(db, replica, targets)) ?? (await join(db, replica, targets));
+      const { shares, kept } = divideTargets(owner, needs, { others, nowMs: renewed.nowMs });
       const expiresAtMs = later(now, ttlMs);
       const rows = kept.map((each) => ({ ...each, expiresAtMs }));
       if (rows.length > 0) await db.insert(slotShares).values(rows);
-      return { shares, ...membership };
+      return { ...renewed, shares };
     });
   }
 
@@ -63,15 +64,24 @@ interface MemberRow extends Record<string, unknown> {
   readonly report: string;
   readonly may_keep_house: boolean;
   readonly now_ms: string;
+  readonly sharers: readonly TargetSharer[] | null;
 }
 
-type Membership = Omit<RenewedReplica, "shares">;
+interface Membership {
+  readonly renewed: Omit<RenewedReplica, "shares">;
+  /** The parts that others have of the limits that this replica needs a part of. */
+  readonly others: readonly TargetSharer[];
+}
 
 /**
  * Keeps the row of the replica, and reads the others whose claims have not ended. Removes those whose claims have, with
  * their parts, and the former parts of this replica. Returns null when the replica has no row or its claim has ended.
  */
-async function renewMembership(db: Db, replica: TimedReplica): Promise<Membership | null> {
+async function renewMembership(
+  db: Db,
+  replica: TimedReplica,
+  targets: readonly string[],
+): Promise<Membership | null> {
   const { owner, report, mayKeepHouse, now, ttlMs } = replica;
   // A statement does not see the rows that it writes, so the own row comes from the writing part.
   const { rows } = await db.execute<MemberRow>(sql`
@@ -84,42 +94,39 @@ async function renewMembership(db: Db, replica: TimedReplica): Promise<Membershi
         may_keep_house = ${mayKeepHouse}, expires_at_ms = ${later(now, ttlMs)}
         where owner = ${owner} and expires_at_ms > ${now}
       returning sequence, owner, report, may_keep_house)
-    select *, ${now} as now_ms from own
+    select *, ${now} as now_ms, (${sharersOf(targets, replica)}) as sharers from own
     union all
-    select sequence, owner, report, may_keep_house, ${now} from replicas
+    select sequence, owner, report, may_keep_house, ${now}, null from replicas
     where owner <> ${owner} and expires_at_ms > ${now}
     order by sequence`);
   const own = rows.find((each) => each.owner === owner);
   if (own === undefined) return null;
-  return {
+  const renewed = {
     nowMs: Number(own.now_ms),
     peers: rows.filter((each) => each !== own).map(({ owner, report }) => ({ owner, report })),
     isHousekeeper: rows.find((each) => each.may_keep_house) === own,
   };
+  return { renewed, others: own.sharers ?? [] };
 }
+
+const sharersOf = (targets: readonly string[], { owner, now }: TimedReplica): SQL => sql`
+  select json_agg(json_build_object('owner', owner, 'target', target, 'wanted', wanted, 'held', held))
+  from slot_shares
+  where target = any(${arrayOf(targets, "text")}) and owner <> ${owner} and expires_at_ms > ${now}`;
 
 /**
  * Makes the replica the youngest. One whose claim had ended begins anew, because another one may have taken its duties
  * over. The division is locked, so the members before it are seen, and have smaller numbers.
  */
-async function join(db: Db, replica: TimedReplica): Promise<Membership> {
+async function join(
+  db: Db,
+  replica: TimedReplica,
+  targets: readonly string[],
+): Promise<Membership> {
   const { owner, report, mayKeepHouse, now, ttlMs } = replica;
   await db.delete(replicas).where(and(eq(replicas.owner, owner), lte(replicas.expiresAtMs, now)));
   await db.insert(replicas).values({ owner, report, mayKeepHouse, expiresAtMs: later(now, ttlMs) });
-  const membership = await renewMembership(db, replica);
+  const membership = await renewMembership(db, replica, targets);
   if (membership === null) throw new Error("the claim of a replica ended while it joined");
   return membership;
-}
-
-function findSharers(db: Db, now: SQL, needs: readonly SlotNeed[]) {
-  const names = needs.map(({ target }) => target);
-  return db
-    .select({
-      owner: slotShares.owner,
-      target: slotShares.target,
-      wanted: slotShares.wanted,
-      held: slotShares.held,
-    })
-    .from(slotShares)
-    .where(and(inArray(slotShares.target, names), gt(slotShares.expiresAtMs, now)));
 }

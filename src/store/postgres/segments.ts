@@ -7,6 +7,7 @@ import { addFailures, type FailureGroup, removeFailures } from "../../batch/fail
 import { storedUsage } from "../../batch/model-usage.ts";
 import type { SegmentEntry } from "../chunks.ts";
 import type { ChunkLease } from "../leases.ts";
+import { isOpenChunk } from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { arrayOf } from "./leases.ts";
@@ -174,4 +175,24 @@ export const closedChunk = (lease: ChunkLease, now: SQL): SQL => sql`
   update chunks set closed_at_ms = ${now}, lease_owner = null, lease_expires_at_ms = null
   where batch_id = ${lease.batchId} and number = ${lease.chunkNumber} and lease_epoch = ${lease.epoch}
     and lease_owner is not null
+  returning batch_id, number`;
+
+/**
+ * Does as {@link closedChunk} while another worked-on chunk of the batch is open, which stays locked, and so open, until the
+ * commit. The batch therefore cannot end with this chunk. It gives nothing if no such chunk can be locked at once.
+ */
+export const closedWhileOthersRun = (lease: ChunkLease, now: SQL): SQL => sql`
+  with own as (
+    select sequence from chunks
+    where batch_id = ${lease.batchId} and number = ${lease.chunkNumber} and lease_epoch = ${lease.epoch}
+      and lease_owner is not null
+    for no key update),
+  other as (
+    select running.sequence from own
+    cross join lateral (
+      select sequence from chunks
+      where batch_id = ${lease.batchId} and ${isOpenChunk} and lease_owner is not null and sequence <> own.sequence
+      limit 1 for no key update skip locked) as running)
+  update chunks set closed_at_ms = ${now}, lease_owner = null, lease_expires_at_ms = null
+  where sequence in (select sequence from own) and exists (select 1 from other)
   returning batch_id, number`;
