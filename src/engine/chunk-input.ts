@@ -138,7 +138,8 @@ async function readLeft(extents: readonly InputExtent[], source: LeftSource): Pr
   return found;
 }
 
-async function customIdOf(line: Buffer | null): Promise<Buffer | null> {
+/** Returns the id as it stands in a line; null in one that is damaged. */
+export async function customIdOf(line: Buffer | null): Promise<Buffer | null> {
   const customId = line === null ? null : ((await parsedLine(line))?.customId ?? null);
   return line === null || customId === null ? null : line.subarray(customId.start, customId.end);
 }

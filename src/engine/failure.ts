@@ -68,6 +68,12 @@ export const ANSWER_LOST: NoAnswer = {
     "The answer to this request was damaged where it was stored, and the completion window left no time to ask again.",
 };
 
+export const SOURCE_ANSWER_LOST: NoAnswer = {
+  code: "answer_lost",
+  message:
+    "This request was answered in the batch whose results were to be merged, and the answer was damaged where it was stored.",
+};
+
 export const unreadableLine = (lineNumber: number): NoAnswer => ({
   code: "input_unreadable",
   message: `Line ${lineNumber} of the input file could not be read any more.`,

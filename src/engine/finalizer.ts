@@ -171,13 +171,12 @@ async function writeResults(
   const output = new ResultWriter(blobs, ids.output);
   const error = new ResultWriter(blobs, ids.error);
   const { merge, canSendAgain } = mergeOf(toWrite, deps);
-  const kept = KeptRows.of(batch, deps);
+  const kept = KeptRows.of(batch, { store, ...sourceOf(toWrite, deps) });
   const writeKept = async (before: number) => {
     if (kept === null) return;
-    const writer = kept.kind === "output" ? output : error;
-    for await (const row of kept.before(before)) {
-      await summaries.add(kept.kind, row, null);
-      await writer.write(row);
+    for await (const { kind, row } of kept.before(before)) {
+      await summaries.add(kind, row, null);
+      await (kind === "output" ? output : error).write(row);
     }
   };
   const summaries = new ResultSummaries();
@@ -229,21 +228,21 @@ async function writeResults(
 }
 
 /** Returns what the lines are read from, and how. */
-const sourceOf = ({ input, failureCount }: ToWrite, { blobs }: FinalizerDeps) => ({
+const sourceOf = ({ batch, input, failureCount }: ToWrite, { blobs, log }: FinalizerDeps) => ({
   blobs,
   inputBlobKey: input?.blobKey ?? NO_SUCH_BLOB,
   isLastTry: failureCount >= MAX_FAILURES,
+  onDamaged: (damage: object) => log.error({ batch: batch.id, ...damage }, "journal.damaged"),
 });
 
 function mergeOf(toWrite: ToWrite, deps: FinalizerDeps) {
   const { batch } = toWrite;
-  const { fleet, log } = deps;
+  const { fleet } = deps;
   const canSendAgain = batch.stopReason === null && fleet.nowMs < batch.expiresAtMs;
   const merge = new Merge({
     ...sourceOf(toWrite, deps),
     stopReason: batch.stopReason,
     left: canSendAgain ? "sent_again" : "rows",
-    onDamaged: (damage) => log.error({ batch: batch.id, ...damage }, "journal.damaged"),
   });
   return { merge, canSendAgain };
 }

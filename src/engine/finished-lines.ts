@@ -18,7 +18,7 @@ import type { Blobs } from "../blobs/blobs.ts";
 import type { Store } from "../store/store.ts";
 import { JournalOver, type JournalWindow, journalWindows } from "./journal-windows.ts";
 import { Merge, NO_SUCH_BLOB, type Row } from "./merge.ts";
-import { keptKind, keptRows } from "./merged-lines.ts";
+import { keptKind, readableKeptRows } from "./merged-lines.ts";
 import { inLineOrder, resultRows } from "./result-rows.ts";
 
 export interface FinishedLinesDeps {
@@ -88,7 +88,7 @@ async function* linesSoFar(
   const gap = { line: Number.POSITIVE_INFINITY };
   const own = linesOfJournal(batch, { ...query, gap }, deps);
   const isMixed = keptKind(batch) === query.kind;
-  const lines = isMixed ? inLineOrder(own, keptRows(batch, query.afterLine, deps)) : own;
+  const lines = isMixed ? inLineOrder(own, readableKeptRows(batch, query.afterLine, deps)) : own;
   for await (const line of lines) {
     if (line.number > gap.line) break;
     yield line;

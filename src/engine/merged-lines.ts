@@ -5,13 +5,19 @@
  */
 import type { Batch } from "../batch/batch.ts";
 import type { FinishedLine, ResultKind } from "../batch/finished-line.ts";
+import { noAnswerLine } from "../batch/outcome.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
-import type { SourceStore } from "../store/sources.ts";
+import { timeForMore } from "../resources/time-slice.ts";
+import type { Store } from "../store/store.ts";
+import { customIdOf } from "./chunk-input.ts";
+import { SOURCE_ANSWER_LOST } from "./failure.ts";
 import { inLineOrder, resultRows } from "./result-rows.ts";
+import { isLost } from "./segment.ts";
 
 interface MergedLinesDeps {
-  readonly store: Pick<SourceStore, "findMergedResults">;
+  readonly store: Pick<Store, "findMergedResults">;
   readonly blobs: Blobs;
 }
 
@@ -30,7 +36,7 @@ export const keptKind = ({ source, inProgressAtMs }: Batch): ResultKind | null =
   source === null || source.merge === null || inProgressAtMs === null ? null : KEPT[source.lines];
 
 /** Yields the rows that the batch takes over from its source, in order. */
-export async function* keptRows(
+async function* keptRows(
   batch: Batch,
   afterLine: number,
   { store, blobs }: MergedLinesDeps,
@@ -39,6 +45,19 @@ export async function* keptRows(
   if (kind === null) return;
   const results = await store.findMergedResults(batch);
   yield* resultRows(results[kind], { blobs, afterLine });
+}
+
+/** Yields the rows as {@link keptRows} does, up to the first that cannot be read any more. */
+export async function* readableKeptRows(
+  batch: Batch,
+  afterLine: number,
+  deps: MergedLinesDeps,
+): AsyncGenerator<FinishedLine> {
+  try {
+    yield* keptRows(batch, afterLine, deps);
+  } catch (error) {
+    if (!(await isLost(error, deps.blobs))) throw error;
+  }
 }
 
 /** Yields the numbers of the lines that run again, as the source has them, in the order of the input. */
@@ -53,35 +72,101 @@ export async function* numbersInSource(
   for await (const { number } of inLineOrder(rowsOf("output"), rowsOf("error"))) yield number;
 }
 
-/** The rows that a merged batch takes over, read in step with its own. */
-export class KeptRows {
-  readonly kind: ResultKind;
-  readonly #rows: AsyncGenerator<FinishedLine>;
-  #next: FinishedLine | null = null;
+interface KeptRowsDeps extends MergedLinesDeps {
+  readonly store: Pick<Store, "findFile" | "findMergedResults">;
+  /** Whether an error that might pass counts as damage. */
+  readonly isLastTry: boolean;
+  readonly onDamaged: (damage: { readonly problem: string }) => void;
+}
 
-  private constructor(kind: ResultKind, rows: AsyncGenerator<FinishedLine>) {
-    this.kind = kind;
+interface KeptRow extends FinishedLine {
+  /** The file of the row. A line whose answer is lost has its row in the error file. */
+  readonly kind: ResultKind;
+}
+
+/**
+ * Yields a row for every line that does not run again. Where the results of the source cannot be read any more, the numbered
+ * input says which lines are left. There the lines that run again are among them.
+ */
+async function* rowsOrLosses(
+  batch: Batch,
+  kind: ResultKind,
+  deps: KeptRowsDeps,
+): AsyncGenerator<KeptRow> {
+  let last = 0;
+  try {
+    for await (const line of keptRows(batch, 0, deps)) {
+      last = line.number;
+      yield { ...line, kind };
+    }
+    return;
+  } catch (error) {
+    await noteDamage(error, deps);
+  }
+  try {
+    for await (const { number: lineNumber, bytes } of numberedLines(batch, deps)) {
+      if (lineNumber <= last) continue;
+      const row = noAnswerLine(
+        { lineNumber, customId: await customIdOf(bytes) },
+        SOURCE_ANSWER_LOST,
+      );
+      yield { number: lineNumber, kind: "error", row };
+    }
+  } catch (error) {
+    await noteDamage(error, deps);
+  }
+}
+
+/** Throws an error that may pass. */
+async function noteDamage(error: unknown, { blobs, isLastTry, onDamaged }: KeptRowsDeps) {
+  if (!(await isLost(error, blobs)) && !isLastTry) throw error;
+  onDamaged({ problem: (error as Error).message });
+}
+
+/** Yields the lines of the input that numbers the lines of a merged batch; none once it was deleted. */
+async function* numberedLines(
+  { project, source }: Batch,
+  { store, blobs }: KeptRowsDeps,
+): AsyncGenerator<SplitLine> {
+  const id = source?.merge?.inputFileId ?? null;
+  const file = id === null ? null : await store.findFile({ project, id });
+  if (file === null) return;
+  const splitter = new LineSplitter(Number.MAX_SAFE_INTEGER, { start: 0, firstLine: 1 });
+  const bytes = { start: 0, end: file.bytes };
+  for await (const piece of blobs.read(file.blobKey, bytes) as AsyncIterable<Buffer>) {
+    yield* splitter.push(piece);
+    await timeForMore();
+  }
+  yield* splitter.end();
+}
+
+/** The rows of the lines that do not run again, read in step with those of the others. */
+export class KeptRows {
+  readonly #rows: AsyncGenerator<KeptRow>;
+  #next: KeptRow | null = null;
+
+  private constructor(rows: AsyncGenerator<KeptRow>) {
     this.#rows = rows;
   }
 
   /** Returns null for a batch that takes no rows over. */
-  static of(batch: Batch, deps: MergedLinesDeps): KeptRows | null {
+  static of(batch: Batch, deps: KeptRowsDeps): KeptRows | null {
     const kind = keptKind(batch);
-    return kind === null ? null : new KeptRows(kind, keptRows(batch, 0, deps));
+    return kind === null ? null : new KeptRows(rowsOrLosses(batch, kind, deps));
   }
 
-  /** Yields the next rows of lines before `number`. */
-  async *before(number: number): AsyncGenerator<Buffer> {
+  /** Yields the next rows of lines before `number`, which is a line that runs again. */
+  async *before(number: number): AsyncGenerator<KeptRow> {
     for (;;) {
       if (this.#next === null) {
         const next = await this.#rows.next();
         if (next.done === true) return;
         this.#next = next.value;
       }
-      if (this.#next.number >= number) return;
-      const { row } = this.#next;
+      if (this.#next.number > number) return;
+      const kept = this.#next;
       this.#next = null;
-      yield row;
+      if (kept.number < number) yield kept;
     }
   }
 

@@ -16,7 +16,7 @@ export const LOG_EVENTS = {
       "What became of a delivery could not be written; it is tried again and finds what is there.",
     "input.unreadable": "The content of an input file is gone or damaged; its batch fails.",
     "journal.damaged":
-      "Answers that were durable cannot be read any more: the disk is damaged. They are asked for again while there is time.",
+      "Answers that were durable cannot be read any more: the disk is damaged. Those of the batch itself are asked for again while there is time.",
     "journal.write_failed":
       "Answers could not be made durable; no others are asked for until they are.",
     "loop.pass_failed": "A background loop could not do its work; it tries again.",
