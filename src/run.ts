@@ -62,7 +62,7 @@ export function run(file: string, flags: RunFlags): Promise<number> {
 }
 
 async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Promise<number> {
-  await assertWritable(flags.output);
+  await assertWritable(flags.output, file);
   await using input = await openInput(file, signal);
   const sha256 = await digestOf(input.path, signal);
   const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);

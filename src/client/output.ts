@@ -12,9 +12,16 @@ import { cannotWrite, isReaderGone } from "../standard-streams.ts";
 import { CommandFailure } from "./failure.ts";
 import { isOutputTerminal, printableLines } from "./terminal.ts";
 
-/** Refuses a path that cannot be written, before hours of work have gone by. */
-export async function assertWritable(path: string | undefined): Promise<void> {
+/**
+ * Refuses a path that cannot be written, before hours of work have gone by, and one at which the answers would replace
+ * the input.
+ */
+export async function assertWritable(path: string | undefined, input?: string): Promise<void> {
   if (path === undefined || path === "-") return;
+  for (const written of [path, errorsPathOf(path)]) {
+    if (input === undefined || !(await isSameFile(written, input))) continue;
+    throw new CommandFailure(`${written} is the input; name another file for the answers with -o`);
+  }
   const found = await stat(path).catch(() => null);
   if (found?.isDirectory()) throw new CommandFailure(`${path} is a folder; name a file in it`);
   // A pipe or a device is written as it is.
@@ -24,6 +31,15 @@ export async function assertWritable(path: string | undefined): Promise<void> {
     throw new CommandFailure(`cannot write to the folder ${folder}: ${cause.message}`, { cause });
   });
 }
+
+async function isSameFile(path: string, other: string): Promise<boolean> {
+  const [one, two] = await Promise.all([path, other].map((each) => stat(each).catch(() => null)));
+  return Boolean(one?.isFile() && one.dev === two?.dev && one.ino === two?.ino);
+}
+
+/** Returns the name beside `path` for the lines that failed: `answers.errors.jsonl` for `answers.jsonl`. */
+export const errorsPathOf = (path: string): string =>
+  /\.(?:jsonl|csv|parquet)$/.test(path) ? path.replace(/\.(\w+)$/, ".errors.$1") : `${path}.errors`;
 
 /** Writes the bytes of `source` to the file, or to standard output for `-` and no path. */
 export async function writeOutput(source: Readable, path: string | undefined): Promise<void> {

@@ -44,7 +44,7 @@ export async function runPipeline(
   data: string,
   { flags, session }: { readonly flags: PipelineFlags; readonly session: Session },
 ): Promise<number> {
-  await assertWritable(flags.output);
+  await assertWritable(flags.output, data);
   const pipeline = await readPipeline(file);
   const from = flags.fromStep ?? Number.POSITIVE_INFINITY;
   if (flags.fromStep !== undefined && from > pipeline.steps.length) {

@@ -8,7 +8,7 @@ import type { ResultFormat, TableFormat } from "../contract/results.ts";
 import { NotAResultRow } from "../formats/result-row.ts";
 import { contentOf } from "./download.ts";
 import { CommandFailure } from "./failure.ts";
-import { writeOutput } from "./output.ts";
+import { errorsPathOf, writeOutput } from "./output.ts";
 import type { Server } from "./server.ts";
 import type { ShownBatch } from "./shown-batch.ts";
 import { complain, note, printable } from "./terminal.ts";
@@ -74,10 +74,6 @@ async function rowsSoFar(server: Server, batch: ShownBatch, kind: Kind): Promise
     ? Readable.from([])
     : Readable.fromWeb(response.body as ReadableStream<Uint8Array>);
 }
-
-/** Returns the name beside `path` for the lines that failed: `answers.errors.jsonl` for `answers.jsonl`. */
-const errorsPathOf = (path: string): string =>
-  /\.(?:jsonl|csv|parquet)$/.test(path) ? path.replace(/\.(\w+)$/, ".errors.$1") : `${path}.errors`;
 
 /** Writes both kinds of results: the answers to `to`, and beside it the lines that failed, if there are any. */
 export async function writeBoth(

@@ -9,6 +9,7 @@ import type { APIPromise } from "openai/core/api-promise";
 import { truncate } from "../batch/truncate.ts";
 import type { ServerSettings } from "../config/client.ts";
 import { version } from "../version.ts";
+import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";
 import { CommandFailure } from "./failure.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 
@@ -33,6 +34,7 @@ export class Server {
       ...(settings.keyVariable !== "OPENAI_API_KEY" && { organization: null, project: null }),
       maxRetries: MAX_RETRIES,
       timeout: TIMEOUT_MS,
+      fetch: boundedFetch,
       defaultHeaders: { "User-Agent": `batchd/${version}` },
     });
   }
@@ -99,6 +101,10 @@ export class Server {
       return `cannot reach ${this.url} (${reasonOf(error)}). Is the server running? --url or BATCHD_URL names another one`;
     }
     if (!(error instanceof APIError)) return null;
+    const elsewhere = isRedirect(error) ? error.headers?.get("location") : null;
+    if (elsewhere) {
+      return `${this.url} sends requests on to ${truncate(elsewhere)}. Name the address there with --url or BATCHD_URL`;
+    }
     const advice = this.#adviceFor(error.status);
     return advice === null ? messageOf(error) : `${messageOf(error)} ${advice}`;
   }
@@ -134,9 +140,6 @@ interface ListPage<T> {
 const repeats = (url: string) =>
   `${url} sends the same page of its list again and again: it does not know the parameter 'after', so only the first page can be read`;
 
-/** A success that no server with OpenAI's API would answer, such as the page of a web server. */
-class NotTheApi extends Error {}
-
 /** Every answer is an object with an id, or a list; a server may answer a deletion with nothing. */
 function assertOfApi(answer: unknown, headers: Headers): void {
   if (answer === null || answer instanceof Response) return;
@@ -169,7 +172,14 @@ class InterruptibleClient extends OpenAI {
   protected override async prepareOptions(options: { signal?: AbortSignal | null | undefined }) {
     options.signal ??= this.#signal;
   }
+
+  /** A request that is sent on becomes a GET, and loses its key at another host. A bucket may have the content of a file. */
+  protected override async prepareRequest(request: RequestInit) {
+    if (request.method?.toUpperCase() !== "GET") request.redirect = "manual";
+  }
 }
+
+const isRedirect = ({ status }: APIError) => status !== undefined && status >= 300 && status < 400;
 
 const isUnknownRoute = (error: unknown) =>
   error instanceof APIError && (error.status === 404 || error.status === 405);

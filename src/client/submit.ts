@@ -30,7 +30,7 @@ export interface SubmitFlags extends BatchFlags {
 }
 
 export async function submit(file: string, flags: SubmitFlags, session: Session): Promise<number> {
-  await assertWaitFlags(flags);
+  await assertWaitFlags(flags, file);
   const uploaded = await uploadedInput(file, flags, session);
   const { fileId, endpoint } = uploaded;
   const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };

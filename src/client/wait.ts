@@ -26,7 +26,8 @@ export interface WaitFlags {
 }
 
 /** Refuses what would fail only after the wait. */
-export const assertWaitFlags = ({ output }: WaitFlags): Promise<void> => assertWritable(output);
+export const assertWaitFlags = ({ output }: WaitFlags, input?: string): Promise<void> =>
+  assertWritable(output, input);
 
 /** Resolves to the exit code, after the batch has ended and its results are written. */
 export async function waitFor(id: string, flags: WaitFlags, session: Session): Promise<number> {

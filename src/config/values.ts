@@ -78,7 +78,7 @@ export const secret = z
 
 export const httpUrl = z.url({
   protocol: /^https?$/,
-  error: "expected an http:// or https:// address",
+  error: "expected an http:// or https:// address, such as http://localhost:8000",
 });
 
 export const databaseUrl = z.url({

@@ -208,6 +208,40 @@ describe("a server without OpenAI's API", () => {
     expect(stderr.length).toBeLessThan(400);
   });
 
+  test("a request that is sent on to another address says so, and is not sent as another one", async () => {
+    const asked: string[] = [];
+    const stderr = await run(
+      ({ method, url }, response) => {
+        asked.push(`${method} ${url}`);
+        response.writeHead(301, { location: `https://elsewhere.example${url}` }).end();
+      },
+      ...["submit", input],
+    );
+    expect(stderr).toBe(
+      "batchd: URL sends requests on to https://elsewhere.example/v1/files. Name the address there with --url or BATCHD_URL\n",
+    );
+    expect(asked).toEqual(["POST /v1/files"]);
+  });
+
+  test.each([200, 500])("an answer without an end is not read to it (%i)", async (status) => {
+    let bytes = 0;
+    const stderr = await run(
+      (_, response) => {
+        response.writeHead(status, { "content-type": "application/json" });
+        const piece = Buffer.alloc(64 * 1024, " ");
+        const write = () => {
+          if (response.destroyed) return;
+          bytes += piece.length;
+          response.write(piece, write);
+        };
+        write();
+      },
+      ...["show", "batch_1"],
+    );
+    expect(stderr).toMatch(/^batchd: .*more than 16 MiB where a few kB are expected/);
+    expect(bytes).toBeLessThan(100_000_000);
+  });
+
   test("a list whose first page comes for ever comes to an end", async () => {
     const list = {
       object: "list",

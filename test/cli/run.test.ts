@@ -1,5 +1,13 @@
 /** `batchd run`: a whole batch in one process, without a server, and again after a crash. */
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -92,6 +100,25 @@ test("failed lines are in a file beside the output, and the exit code says so", 
   expect({ code: again.code, times: upstream.received.get("good") }).toEqual({ code: 1, times: 1 });
 });
 
+test("an output that would replace the input is refused, whatever it is called", async () => {
+  const { input } = given("precious.errors", chatLines(1));
+  const content = readFileSync(input, "utf8");
+  const link = join(folder, "linked.jsonl");
+  symlinkSync(input, link);
+  for (const output of [input, link, join(folder, "precious.jsonl")]) {
+    for (const command of ["run", "submit"]) {
+      const more = command === "run" ? ["--overwrite", "--upstream", upstream.url] : [];
+      const args = [command, input, "-o", output, ...more];
+      const { code, stderr } = await new BatchdProcess(args, ENV).exited();
+      expect({ code, stderr }).toEqual({
+        code: 1,
+        stderr: expect.stringMatching(/^batchd: \S+ is the input; name another file .* -o\n$/),
+      });
+    }
+  }
+  expect(readFileSync(input, "utf8")).toBe(content);
+});
+
 test("a folder of one's own is kept, and another input does not get into it", async () => {
   const { input, output } = given("kept", chatLines(1));
   const more = ["--data-dir", join(folder, "kept-data")];
@@ -113,6 +140,8 @@ test("faults of the input end it with 4 and their lines; a missing upstream is n
   expect(stderr).toMatch(/^ {2}line 2: .*\(invalid_json_line\)$/m);
   const without = await new BatchdProcess(["run", input, "-o", output]).exited();
   expect(without).toMatchObject({ code: 1, stdout: "" });
+  const wrong = await new BatchdProcess([...argsOf(input, output).slice(0, -1), "h:80"]).exited();
+  expect(wrong.stderr).toMatch(/base_url: expected an http.* address, such as http:\/\/localhost/);
   expect(without.stderr).toMatch(/^batchd: no model server is named: --upstream http:.*\n$/);
 });
 

@@ -65,7 +65,10 @@ describe("what no request could be sent with is refused", () => {
     [{ headers: { Host: "h" } }, "upstreams[0].headers.Host"],
     [{ extra_body: { model: "m" } }, "extra_body: the model is named under models"],
     [{ defaults: { model: "m" } }, "defaults: the model is named under models"],
-    [{ proxy: "socks5://h:1" }, "proxy: expected an http:// or https:// address"],
+    [
+      { proxy: "socks5://h:1" },
+      "proxy: expected an http:// or https:// address, such as http://localhost:8000",
+    ],
     [{ connect_timeout_seconds: 0 }, "upstreams[0].connect_timeout_seconds"],
     [{ first_byte_timeout_seconds: -1 }, "upstreams[0].first_byte_timeout_seconds"],
     [{ idle_timeout_seconds: 90_000 }, "upstreams[0].idle_timeout_seconds"],
