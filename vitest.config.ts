@@ -102,6 +102,8 @@ const SLOW = [
   "test/upstream/exchange/proxied-answer.test.ts",
   "test/upstream/route.test.ts",
   "test/upstream/shared-circuits.test.ts",
+  "test/upstream/slot-lanes.test.ts",
+  "test/upstream/slot-queue-any-order.test.ts",
   "test/upstream/slot-queue.test.ts",
   "test/web/administration.test.ts",
   "test/web/first-batch.test.ts",

@@ -99,3 +99,25 @@ export class SlotRoute<Targets extends readonly SlotTarget[]> {
     return this.queue.acquire(request, signal);
   }
 }
+
+const routes = new WeakMap<SlotTarget, SlotRoute<readonly SlotTarget[]>>();
+
+/** The targets of one route. */
+export function together<Targets extends readonly SlotTarget[]>(...targets: Targets): Targets {
+  const route = new SlotRoute<readonly SlotTarget[]>(...targets);
+  for (const target of targets) routes.set(target, route);
+  return targets;
+}
+
+/** A slot of one of these, at once or later. A target without a route gets one with the others. */
+export function acquire(
+  only: readonly SlotTarget[],
+  asking: Pick<Asking, "signal" | "lane"> = {},
+): Acquired {
+  if (!routes.has(only[0]!)) together(...only);
+  const route = routes.get(only[0]!)!;
+  return route.acquire({ ...asking, only });
+}
+
+/** Resolves in the next turn of the event loop, when the queue has given out what it could. */
+export const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
