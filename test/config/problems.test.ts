@@ -1,0 +1,114 @@
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { loadConfig, parseConfig } from "../../src/config/config.ts";
+import { A, problemsOf } from "../support/yaml-config.ts";
+
+describe("everything that is wrong is reported at once, each with its path", () => {
+  test("values, missing and unknown keys, variables and flags together", () => {
+    const problems = problemsOf(
+      `
+server: { host: "", prot: 1 }
+data_dir: 5
+log_level: loud
+limits: { max_file_bytes: 0, max_line_byte: 4 }
+auth: { keys: [{ name: "a b", key: "${A}" }, { name: ci, key: "sha256:12" }] }
+upstreams:
+  - base_url: ftp://x
+    models: [{ name: a, upstrem_model: b }, ""]
+    timeout_seconds: 0
+engine: { drain_grace_seconds: -1 }
+nonsense: 1
+`,
+      {},
+      { port: "eighty" },
+    );
+    expect(problems.map((problem) => problem.slice(0, problem.indexOf(":")))).toEqual([
+      "auth.keys[0].key",
+      "port",
+      "server.host",
+      "server.prot",
+      "data_dir",
+      "log_level",
+      "limits.max_file_bytes",
+      "limits.max_line_byte",
+      "auth.keys[0].name",
+      "auth.keys[1].key",
+      "upstreams[0].name",
+      "upstreams[0].base_url",
+      "upstreams[0].models[0].upstrem_model",
+      "upstreams[0].models[1]",
+      "upstreams[0].timeout_seconds",
+      "engine.drain_grace_seconds",
+      "nonsense",
+    ]);
+    expect(problems).toContain("server.prot: unknown key, did you mean port?");
+    expect(problems).toContain("upstreams[0].name: required");
+    expect(problems).toContain('port: expected a number from 0 to 65535, got "eighty"');
+  });
+
+  test.each(["70000", "-1", "80.5", "8e3", " 80", "0x50"])("port %j is refused", (port) => {
+    expect(problemsOf("", {}, { port })).toHaveLength(1);
+  });
+
+  test("two upstreams, or two keys, of one name", () => {
+    expect(
+      problemsOf(`
+auth: { keys: [{ name: k, key: a }, { name: k, key: b }] }
+upstreams:
+  - { name: u, base_url: http://a, models: [m] }
+  - { name: v, base_url: http://b, models: [m] }
+  - { name: u, base_url: http://c, models: [m] }
+`),
+    ).toEqual(['upstreams: two of them are named "u"', 'auth.keys: two of them are named "k"']);
+  });
+
+  test("an empty list of keys, which would lock everybody out", () => {
+    expect(problemsOf("auth: { keys: [] }")).toHaveLength(1);
+    expect(problemsOf("auth: {}")).toEqual(["auth.keys: required"]);
+  });
+
+  test.each(["- a list", "text", "5"])("a file that is no mapping: %s", (yaml) => {
+    expect(problemsOf(yaml)[0]).toMatch(/^config: /);
+  });
+
+  test("a file that is not there", () => {
+    const path = join(tmpdir(), "batchd-nowhere.yaml");
+    const loaded = loadConfig({ config: path }, {});
+    expect(loaded).toMatchObject({
+      ok: false,
+      problems: [expect.stringContaining(`cannot read ${path}`) as string],
+    });
+  });
+
+  test("a file that is not YAML, or says one thing twice", () => {
+    expect(problemsOf("server: {").length).toBeGreaterThan(0);
+    expect(problemsOf("data_dir: a\ndata_dir: b")).toEqual([
+      expect.stringMatching(/\.yaml: Map keys must be unique at line 2, column 1$/) as string,
+    ]);
+  });
+});
+
+test("values that never were in a file are held to the same rules", () => {
+  expect(parseConfig({ server: { port: 0 } })).toMatchObject({ ok: true });
+  expect(parseConfig({ server: { prot: 0 } })).toEqual({
+    ok: false,
+    problems: ["server.prot: unknown key, did you mean port?"],
+  });
+});
+
+describe("a key that is not known comes with the one that was probably meant", () => {
+  test.each([
+    ["limts: {}", "limts: unknown key, did you mean limits?"],
+    ["server: { hots: a }", "server.hots: unknown key, did you mean host?"],
+    [
+      "upstreams: [{ name: a, base_url: http://a/v1, models: [m], maxConcurrency: 3 }]",
+      "upstreams[0].maxConcurrency: unknown key, did you mean max_concurrency?",
+    ],
+    [
+      "upstreams: [{ name: a, base_url: http://a/v1, models: [{ name: m, nam: m }] }]",
+      "upstreams[0].models[0].nam: unknown key, did you mean name?",
+    ],
+    ["server: { completely_else: a }", "server.completely_else: unknown key"],
+  ])("%s", (yaml, problem) => expect(problemsOf(yaml)).toContain(problem));
+});
