@@ -8,7 +8,7 @@
 import { randomUUID } from "node:crypto";
 import { CANCELLED, type Delivery, type DeliveryError } from "../batch/delivery.ts";
 import { type Clock, sleep } from "../clock.ts";
-import type { Location } from "../locations/location.ts";
+import { type Location, LocationError } from "../locations/location.ts";
 import { loop, Nudge } from "../loop.ts";
 import type { ClaimedDelivery, DeliveryEnd, DeliveryStore } from "../store/deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -251,8 +251,10 @@ export class DeliveryRunner {
       const place = await placeOf(asked, { clientBuckets, findLocation });
       await place.discard(progress, { signal: timeout.signal });
     } catch (error) {
-      const reason = error instanceof Error ? error.name : "unknown";
-      log.warn({ delivery: delivery.id, reason }, "delivery.not_discarded");
+      const reason = error instanceof LocationError ? error.message : nameOf(error);
+      // The operator can remove it by hand.
+      const left = JSON.parse(progress) as unknown;
+      log.warn({ ...fieldsOf(held.claimed), reason, left }, "delivery.not_discarded");
     } finally {
       cancel();
     }
@@ -263,8 +265,10 @@ export class DeliveryRunner {
 const causeOf = ({ delivery }: ClaimedDelivery, cause: unknown) => {
   if (cause === null) return {};
   if (delivery.s3 === null) return { err: cause };
-  return { reason: cause instanceof Error ? cause.name : "unknown" };
+  return { reason: nameOf(cause) };
 };
+
+const nameOf = (error: unknown) => (error instanceof Error ? error.name : "unknown");
 
 const STALLED: AttemptEnd = {
   kind: "failed",

@@ -27,6 +27,8 @@ export type LocationAccess = "read" | "write";
 export class Locations {
   readonly #redactor = new Redactor();
   #entries: ReadonlyMap<string, Entry> = new Map();
+  /** Those that the configuration no longer names. */
+  readonly #former = new Map<string, Location>();
 
   readonly #deps: LocationsDeps;
 
@@ -44,14 +46,18 @@ export class Locations {
     return isOpen && (config.access === "read-write" || config.access === access) ? location : null;
   }
 
-  /** Returns a location for removing what batchd itself has left there, also for projects that may not use it any more. */
+  /**
+   * Returns a location for removing what batchd itself has left there, also for projects that may not use it any more, and
+   * one that the configuration has had since the start of the process.
+   */
   findToClean(name: string): Location | null {
-    return this.#entries.get(name)?.location ?? null;
+    return this.#entries.get(name)?.location ?? this.#former.get(name) ?? null;
   }
 
   /** Deliveries under way go on with the former settings. */
   reconfigure(configured: readonly LocationConfig[]): void {
     this.#redactor.add(configured.flatMap(locationSecrets));
+    for (const [name, { location }] of this.#entries) this.#former.set(name, location);
     this.#entries = new Map(
       configured.map((config) => {
         const former = this.#entries.get(config.name);
@@ -95,7 +101,7 @@ async function openLocation(config: LocationConfig, deps: LocationsDeps): Promis
   switch (config.kind) {
     case "folder": {
       const { FolderLocation } = await import("./folder/folder.ts");
-      return new FolderLocation(config);
+      return new FolderLocation(config, deps);
     }
     case "s3": {
       const { openS3Location } = await import("./s3/open.ts");

@@ -101,3 +101,60 @@ test("what a killed process has left in a folder goes with its batch", async () 
   await cleanedUp(service, id);
   expect(readdirSync(share)).toEqual([]);
 });
+
+describe("of a location that is no longer in the configuration", () => {
+  const configFor = (dataDir: string, upstreamUrl: string, locations: readonly object[]) => ({
+    data_dir: dataDir,
+    upstreams: [{ name: "one", base_url: upstreamUrl, models: ["*"] }],
+    locations,
+    engine: { drain_grace_seconds: 0 },
+  });
+  const deliver = async ({ url }: TestService, batch: string) => {
+    const body = JSON.stringify({ location: "lake" });
+    const asked = await fetch(`${url}/v1/batches/${batch}/deliveries`, { method: "POST", body });
+    return ((await asked.json()) as { id: string }).id;
+  };
+  const cancel = ({ url }: TestService, batch: string, id: string) =>
+    fetch(`${url}/v1/batches/${batch}/deliveries/${id}/cancel`, { method: "POST" });
+
+  test.skipIf(!hasS3Server()).each(["a reload", "a restart"] as const)(
+    "half of a parcel is removed, or named to the operator, after %s",
+    async (what) => {
+      using folder = temporaryFolder("batchd-removed-");
+      await using upstream = await startUpstream();
+      await using bucket = await startS3Server();
+      await using proxy = await startStepProxy(bucket.url);
+      const { type: _, ...s3 } = bucket.storage({ endpoint: proxy.url });
+      const lake = { name: "lake", kind: "s3", access: "write", ...s3 };
+      const start = (locations: readonly object[]) => {
+        const config = configFor(folder.path, upstream.url, locations);
+        return startTestService({ dataDir: folder.path, config });
+      };
+      let id: string;
+      let delivery: string;
+      {
+        await using service = await start([lake]);
+        ({ id } = await service.run(chatLines(2)));
+        const half = proxy.stopAt({ method: "PUT", path: /run\.json/, at: "request" });
+        delivery = await deliver(service, id);
+        await half;
+        if (what === "a reload") {
+          service.reconfigure(configFor(folder.path, upstream.url, []));
+          await cancel(service, id, delivery);
+          await service.events.reached("delivery.cancelled", { delivery });
+          expect(filesBelow(bucket.bucketFolder)).toEqual([]);
+          return;
+        }
+      }
+      expect(filesBelow(bucket.bucketFolder)).toEqual(["output.jsonl"]);
+      await using service = await start([]);
+      await cancel(service, id, delivery);
+      await service.events.reached("delivery.not_discarded", { delivery });
+      const told = service.events.all.find(({ event }) => event === "delivery.not_discarded");
+      expect(told).toMatchObject({
+        ...{ location: "lake", batch: id, reason: "there is no location 'lake'" },
+        left: { bucket: "tests", made: [`${id}/output.jsonl`, `${id}/run.json`] },
+      });
+    },
+  );
+});
