@@ -9,6 +9,7 @@ import {
   renameSync,
   rmSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { chmod } from "node:fs/promises";
@@ -16,6 +17,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { afterAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import { FolderLocation } from "../../src/locations/folder/folder.ts";
 import { aCall, aFile, aParcel, pathOf, patternOf } from "../support/parcels.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
@@ -31,7 +33,8 @@ afterAll(() => {
   for (const root of roots) rmSync(root, { recursive: true, force: true });
 });
 
-const locationAt = (path: string) => new FolderLocation({ name: "share", path });
+const locationAt = (path: string) =>
+  new FolderLocation({ name: "share", path }, { clock: systemClock });
 
 function filesBelow(root: string): Map<string, Buffer> {
   const entries = existsSync(root)
@@ -182,15 +185,29 @@ describe("a folder location", () => {
     expect(openBelow(root)).toEqual([]);
   });
 
-  test("removes what a killed delivery of the batch has left, and nothing else", async () => {
+  test("removes what killed deliveries of the batch have left, and nothing else", async () => {
     const root = newRoot();
     const parcel = aParcel();
-    const dead = join(root, `.batchd-${parcel.batchId}-0123`);
-    mkdirSync(dead);
-    writeFileSync(join(dead, "output.jsonl"), "half");
-    mkdirSync(join(root, ".batchd-batch_other-4567"));
+    const { batchId, deliveryId } = parcel;
+    const beginning = `.batchd-${batchId}-`;
+    const dayOld = new Date(Date.now() - 25 * 60 * 60 * 1000);
+    const leave = (name: string, changedAt = new Date()) => {
+      mkdirSync(join(root, name));
+      writeFileSync(join(root, name, "output.jsonl"), "half");
+      utimesSync(join(root, name), changedAt, changedAt);
+    };
+    leave(`${beginning}${deliveryId}-0123`);
+    leave(`${beginning}delivery_forgotten-4567`, dayOld);
+    leave(`${beginning}delivery_live-89ab`);
+    leave(".batchd-batch_other-delivery_forgotten-cdef", dayOld);
     await locationAt(root).deliver(parcel, aCall());
-    expect(names(root)).toEqual([".batchd-batch_other-4567", parcel.batchId].sort());
+    expect(names(root)).toEqual(
+      [
+        ".batchd-batch_other-delivery_forgotten-cdef",
+        `${beginning}delivery_live-89ab`,
+        batchId,
+      ].sort(),
+    );
   });
 
   test("that is not there is unavailable, and is not made", async () => {

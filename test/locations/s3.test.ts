@@ -3,7 +3,9 @@ import { createServer } from "node:http";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import {
+  AbortMultipartUploadCommand,
   CreateMultipartUploadCommand,
+  DeleteObjectCommand,
   HeadObjectCommand,
   ListMultipartUploadsCommand,
   PutObjectCommand,
@@ -146,9 +148,46 @@ describe.runIf(hasS3Server())("a bucket", () => {
       const parcel = aParcel({ files: [large(), aFile("run.json", "{}")] });
       const Key = `${prefix}${parcel.batchId}/output.jsonl`;
       await client.send(new CreateMultipartUploadCommand({ Bucket: BUCKET, Key }));
+      for (const lost of [
+        { upload: { bucket: BUCKET, key: Key, uploadId: "gone" }, beginning: null },
+        { upload: null, beginning: Key },
+      ]) {
+        const progress = new Progress();
+        const saved = { bucket: BUCKET, deliveryId: "", made: [], manifest: "none", ...lost };
+        await progress.save(JSON.stringify(saved));
+        await openAt(prefix).deliver(parcel, aCall({ progress }));
+        expect(filesBelow(prefix + parcel.batchId).size).toBe(2);
+        await client.send(new DeleteObjectCommand({ Bucket: BUCKET, Key }));
+      }
+      expect(await unfinished(prefix)).toEqual([]);
+    });
+
+    test("is left alone by another delivery of its batch to the same place", async () => {
+      const prefix = newPrefix();
+      const file = large();
+      const broken = aBrokenFile(file, 20 * MIB, new Error("killed"));
+      const parcel = aParcel({ files: [broken, aFile("run.json", "{}")] });
+      for (const deliveryId of ["delivery_1", "delivery_2"]) {
+        const attempt = openAt(prefix).deliver({ ...parcel, deliveryId }, aCall());
+        await expect(attempt).rejects.toThrow("killed");
+      }
+      const key = `${parcel.batchId}/output.jsonl`;
+      expect(await unfinished(prefix)).toEqual([key, key]);
+    });
+
+    test("that somebody aborts begins anew with the next attempt", async () => {
+      await using proxy = await startS3Proxy(server.url);
+      const prefix = newPrefix();
+      const parcel = aParcel({ files: [large(), aFile("run.json", "{}")] });
       const progress = new Progress();
-      const upload = { bucket: BUCKET, key: Key, uploadId: "gone" };
-      await progress.save(JSON.stringify({ bucket: BUCKET, upload, made: [], manifest: "none" }));
+      proxy.trouble = { kind: "hold", method: "PUT", path: /partNumber=2/ };
+      const held = openAt(prefix, { endpoint: proxy.url }).deliver(parcel, aCall({ progress }));
+      held.catch(() => {});
+      await expect.poll(() => proxy.held.length).toBe(1);
+      const { key: Key, uploadId: UploadId } = JSON.parse(progress.saved!).upload;
+      await client.send(new AbortMultipartUploadCommand({ Bucket: BUCKET, Key, UploadId }));
+      proxy.trouble = null;
+      await expect(held).rejects.toMatchObject({ failure: "unavailable", isRetryable: true });
       await openAt(prefix).deliver(parcel, aCall({ progress }));
       expect(filesBelow(prefix + parcel.batchId).size).toBe(2);
       expect(await unfinished(prefix)).toEqual([]);

@@ -1,6 +1,6 @@
 import { buffer } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
-import type { Location } from "../../src/locations/location.ts";
+import type { Location, ParcelFile } from "../../src/locations/location.ts";
 import {
   aBrokenFile,
   aCall,
@@ -210,6 +210,61 @@ export function describeLocation(name: string, open: () => Promise<TestedLocatio
       for (const [i, { batchId }] of parcels.entries()) {
         expect(contents(await published(`${outermost}${batchId}`))).toEqual({ "run.json": `${i}` });
       }
+    });
+
+    /** A file that stops after its first piece until `goOn` is called. */
+    function aHeldFile(file: ParcelFile) {
+      const reached = Promise.withResolvers<void>();
+      const gate = Promise.withResolvers<void>();
+      async function* open(startByte?: number) {
+        for await (const piece of file.open(startByte)) {
+          yield piece;
+          reached.resolve();
+          await gate.promise;
+        }
+      }
+      return { file: { ...file, open }, reached: reached.promise, goOn: () => gate.resolve() };
+    }
+
+    test("arrives whole by two deliveries at a time, as two locations of one place allow", async () => {
+      const { location, published, outermost, largeBytes } = await open();
+      const bytes = patternOf(largeBytes / 2);
+      const files = [aFile("output.jsonl", bytes), aFile("run.json", "{}")];
+      const parcel = aParcel({ files });
+      const held = aHeldFile(aFile("output.jsonl", bytes));
+      const slow = location.deliver(
+        { ...parcel, files: [held.file, aFile("run.json", "{}")] },
+        aCall(),
+      );
+      slow.catch(() => {});
+      await held.reached;
+      await location.deliver({ ...parcel, deliveryId: "delivery_2" }, aCall());
+      held.goOn();
+      await slow;
+      const found = await published(`${outermost}${parcel.batchId}`);
+      expect([...found.keys()].sort()).toEqual(["output.jsonl", "run.json"]);
+      expect(found.get("output.jsonl")?.equals(bytes)).toBe(true);
+    });
+
+    test("loses nothing when another delivery of its batch to the same place is given up", async () => {
+      const { location, published, outermost, largeBytes } = await open();
+      const bytes = patternOf(largeBytes / 2);
+      const whole = [aFile("errors.jsonl", "e"), aFile("output.jsonl", bytes)];
+      const manifest = aFile("run.json", patternOf(300_000));
+      const broken = aBrokenFile(manifest, 100_000, new Error("killed"));
+      const parcel = aParcel({ files: [...whole, broken] });
+      const progress = new Progress();
+      await expect(location.deliver(parcel, aCall({ progress }))).rejects.toThrow("killed");
+      const held = aHeldFile(manifest);
+      const other = { ...parcel, deliveryId: "delivery_2", files: [...whole, held.file] };
+      const delivered = location.deliver(other, aCall());
+      delivered.catch(() => {});
+      await held.reached;
+      if (progress.saved !== null) await location.discard(progress.saved, aCall());
+      held.goOn();
+      await delivered;
+      const found = await published(`${outermost}${parcel.batchId}`);
+      expect([...found.keys()].sort()).toEqual(["errors.jsonl", "output.jsonl", "run.json"]);
     });
 
     test("cannot have a file or a batch whose name is a path", async () => {

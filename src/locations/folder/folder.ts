@@ -13,6 +13,7 @@ import { type FileHandle, realpath } from "node:fs/promises";
 import { join, relative, resolve, sep } from "node:path";
 import { randomHexId } from "../../batch/random-id.ts";
 import { orNull, writeStream } from "../../blobs/file-system.ts";
+import type { Clock } from "../../clock.ts";
 import {
   assertParcel,
   checkedBytes,
@@ -31,14 +32,20 @@ import { folderError } from "./folder-error.ts";
 import { OpenFolder } from "./open-folder.ts";
 
 const READ_BYTES = 512 * 1024;
+/** An attempt ends within hours, so what did not change for so long belongs to a dead one. */
+const FORGOTTEN_MS = 24 * 60 * 60 * 1000;
 
 export interface FolderSettings {
   readonly name: string;
   readonly path: string;
 }
 
+export interface FolderDeps {
+  readonly clock: Pick<Clock, "nowMs">;
+}
+
 /** What is saved of an attempt: the folder in which it makes its temporary one. */
-interface Begun extends Pick<Parcel, "batchId"> {
+interface Begun extends Pick<Parcel, "batchId" | "deliveryId"> {
   readonly above: readonly string[];
 }
 
@@ -46,10 +53,12 @@ export class FolderLocation implements Location {
   readonly kind = "folder";
   readonly name: string;
   readonly #root: string;
+  readonly #clock: FolderDeps["clock"];
 
-  constructor({ name, path }: FolderSettings) {
+  constructor({ name, path }: FolderSettings, { clock }: FolderDeps) {
     this.name = name;
     this.#root = resolve(path);
+    this.#clock = clock;
   }
 
   async open(path: LocationPath, { signal }: LocationCall): Promise<LocationFile> {
@@ -80,10 +89,11 @@ export class FolderLocation implements Location {
     return this.#translated(parts.join("/"), async () => {
       await using root = await this.#openRoot();
       await using parent = await makeAll(root, parts.slice(0, -1));
-      await removeLeftovers(parent, parcel);
+      await this.#removeLeftovers(parent, parcel);
       if (!(await isThere(parent, parcel, signal))) {
         // What a killed process leaves is known before it is there.
-        const begun: Begun = { above: parts.slice(0, -1), batchId: parcel.batchId };
+        const { batchId, deliveryId } = parcel;
+        const begun: Begun = { above: parts.slice(0, -1), batchId, deliveryId };
         await progress.save(JSON.stringify(begun));
         await publish(parent, parcel, signal);
       }
@@ -93,11 +103,21 @@ export class FolderLocation implements Location {
 
   /** A failed attempt has removed its own files, and a killed one has not. */
   discard(saved: string): Promise<void> {
-    const { above, batchId } = JSON.parse(saved) as Begun;
-    return this.#translated(batchId, async () => {
+    const { above, ...of } = JSON.parse(saved) as Begun;
+    return this.#translated(of.batchId, async () => {
       await using parent = await this.#enter(above);
-      if (parent !== null) await removeLeftovers(parent, { batchId });
+      if (parent !== null) await this.#removeLeftovers(parent, of);
     });
+  }
+
+  /** Removes temporary folders of dead attempts. Another delivery of the batch may be under way by another name of the folder. */
+  async #removeLeftovers(parent: OpenFolder, of: Omit<Begun, "above">): Promise<void> {
+    const forgottenMs = this.#clock.nowMs() - FORGOTTEN_MS;
+    for await (const { name } of parent.list()) {
+      if (!name.startsWith(temporaryBeginning(of))) continue;
+      const isOwn = name.startsWith(temporaryNameBeginning(of));
+      if (isOwn || (await parent.changedBefore(name, forgottenMs))) await parent.removeFolder(name);
+    }
   }
 
   /**
@@ -181,13 +201,8 @@ async function makeAll(root: OpenFolder, parts: readonly string[]): Promise<Open
 }
 
 const temporaryBeginning = ({ batchId }: Pick<Parcel, "batchId">) => `.batchd-${batchId}-`;
-
-/** One delivery of a batch runs at a time, so a temporary folder of this batch belongs to a dead one. */
-async function removeLeftovers(parent: OpenFolder, of: Pick<Parcel, "batchId">): Promise<void> {
-  for await (const { name } of parent.list()) {
-    if (name.startsWith(temporaryBeginning(of))) await parent.removeFolder(name);
-  }
-}
+const temporaryNameBeginning = (of: Pick<Parcel, "batchId" | "deliveryId">) =>
+  `${temporaryBeginning(of)}${of.deliveryId}-`;
 
 /** Whether the folder of the batch has all files of the parcel, with the same bytes. */
 async function isThere(
@@ -213,7 +228,7 @@ async function holds(folder: OpenFolder, expected: ParcelFile, signal: AbortSign
 }
 
 async function publish(parent: OpenFolder, parcel: Parcel, signal: AbortSignal): Promise<void> {
-  const temporary = temporaryBeginning(parcel) + randomHexId();
+  const temporary = temporaryNameBeginning(parcel) + randomHexId();
   try {
     await using folder = await parent.enterOrMake(temporary);
     for (const file of parcel.files) {

@@ -54,6 +54,12 @@ export class OpenFolder implements AsyncDisposable {
     return orNull(open(this.#pathOf(name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK), "ENOENT");
   }
 
+  /** Whether a folder in this one was last changed before a time; false if there is none. */
+  async changedBefore(name: string, timeMs: number): Promise<boolean> {
+    await using folder = await this.enter(name);
+    return folder !== null && (await folder.#handle.stat()).mtimeMs < timeMs;
+  }
+
   createFile(name: string): Promise<FileHandle> {
     return open(this.#pathOf(name), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, FILE_MODE);
   }

@@ -33,11 +33,11 @@ const OUTERMOST = "runs";
 const MAX_RACES = 5;
 const COMMIT_ID = /^[0-9a-f]{1,64}$/;
 
-/** What is saved of an attempt: the branch that it has made at the base. */
+/** What is saved of an attempt: its workspace, and the branch that it has made at the base. */
 interface Begun {
-  readonly branch: string;
-  readonly base: string;
   readonly workspace: string;
+  /** Null: the branch of an earlier delivery. */
+  readonly made: { readonly branch: string; readonly base: string } | null;
 }
 
 export class OxenLocation implements Location {
@@ -78,25 +78,30 @@ export class OxenLocation implements Location {
   }
 
   async discard(saved: string, { signal }: LocationCall): Promise<void> {
-    const begun = parseBegun(saved);
-    if (begun === null) return;
-    await this.#removeWorkspace(begun.workspace, signal);
-    const head = await this.#headOf(begun.branch, signal);
+    const { workspace, made } = parseBegun(saved);
+    await this.#removeWorkspace(workspace, signal);
+    if (made === null) return;
+    const head = await this.#headOf(made.branch, signal);
     // With a commit it has results, of this batch or a person.
-    if (head !== begun.base) return;
-    const path = ["branches", ...begun.branch.split("/")];
+    if (head !== made.base) return;
+    const path = ["branches", ...made.branch.split("/")];
     await this.#api.ask({ method: "DELETE", path, expected: [404] }, signal);
   }
 
   /** The name of a branch may be taken in the moment between look and creation. Then there is another one. */
   async #findOrMakeBranch(parcel: Parcel, base: string, { signal, progress }: DeliveryCall) {
-    let begun = parseBegun(progress.saved);
+    const workspace = workspaceOf(parcel);
+    const save = (made: Begun["made"]) => progress.save(JSON.stringify({ workspace, made }));
+    let made = progress.saved === null ? null : parseBegun(progress.saved).made;
     for (let race = 1; ; race++) {
-      const found = await this.#findBranch(parcel, begun, signal);
-      if (found.head !== null) return found;
+      const found = await this.#findBranch(parcel, made, signal);
+      if (found.head !== null) {
+        if (!found.isDelivered) await save(found.branch === made?.branch ? made : null);
+        return found;
+      }
       const { branch } = found;
-      begun = { branch, base, workspace: workspaceOf(parcel) };
-      await progress.save(JSON.stringify(begun));
+      made = { branch, base };
+      await save(made);
       const body = { new_name: branch, commit_id: base };
       try {
         await this.#api.ask({ method: "POST", path: ["branches"], body }, signal);
@@ -104,8 +109,8 @@ export class OxenLocation implements Location {
       } catch (error) {
         const isTaken = (await this.#headOf(branch, signal)) !== null;
         if (!isTaken || race === MAX_RACES) throw error;
-        begun = null;
-        await progress.save("{}");
+        made = null;
+        await save(made);
       }
     }
   }
@@ -145,7 +150,7 @@ export class OxenLocation implements Location {
   }
 
   /** Finds the results, or else the branch for them: one of an earlier attempt or delivery, or a name that is free. */
-  async #findBranch(parcel: Parcel, begun: Begun | null, signal: AbortSignal) {
+  async #findBranch(parcel: Parcel, made: Begun["made"], signal: AbortSignal) {
     let free: string | null = null;
     let own: { readonly branch: string; readonly head: string } | null = null;
     for (const branch of branchNames(parcel)) {
@@ -154,7 +159,7 @@ export class OxenLocation implements Location {
         free ??= branch;
         continue;
       }
-      const isBegun = begun?.branch === branch && begun.base === head;
+      const isBegun = made?.branch === branch && made.base === head;
       if (!isBegun && !(await this.#isOf(parcel, head, signal))) continue;
       if (await this.#holds(parcel, head, signal))
         return { branch, head, isDelivered: true } as const;
@@ -200,18 +205,14 @@ export class OxenLocation implements Location {
   }
 }
 
-const workspaceOf = ({ batchId }: Parcel) => `batchd-${batchId}`;
+/** Two deliveries of a batch, to two names of one repository, may be under way at a time. */
+const workspaceOf = ({ deliveryId }: Parcel) => `batchd-${deliveryId}`;
 
 const delivered = (branch: string, commit: string): Delivered => ({
   address: `branch ${branch} at ${commit}`,
 });
 
-function parseBegun(saved: string | null): Begun | null {
-  if (saved === null) return null;
-  const { branch, base, workspace } = JSON.parse(saved) as Partial<Begun>;
-  if (branch === undefined || base === undefined || workspace === undefined) return null;
-  return { branch, base, workspace };
-}
+const parseBegun = (saved: string) => JSON.parse(saved) as Begun;
 
 /** Returns the id of a commit in an answer. It becomes a part of addresses, so it must be nothing else. */
 function idIn(body: unknown, object: string, key: string): string {

@@ -1,6 +1,6 @@
 /**
  * What a delivery to a bucket remembers between its attempts: the upload in parts that is under way, and the objects that were
- * not there before it. An object is named before it is written, so a crash leaves none that nothing knows of.
+ * not there before it. Both are named before they are made, so a crash leaves none that nothing knows of.
  */
 import type { DeliveryProgress } from "../location.ts";
 
@@ -12,7 +12,10 @@ export interface SavedUpload {
 
 export interface SavedProgress {
   readonly bucket: string;
+  readonly deliveryId: string;
   readonly upload: SavedUpload | null;
+  /** The object whose upload was about to begin: its id may be lost. */
+  readonly beginning: string | null;
   /** The objects that the delivery has made, or was about to make. */
   readonly made: readonly string[];
   /** The object that makes the parcel complete. */
@@ -25,11 +28,14 @@ export class S3Progress {
   readonly #progress: DeliveryProgress;
   #saved: SavedProgress;
 
-  constructor(progress: DeliveryProgress, place: Pick<SavedProgress, "bucket" | "manifest">) {
+  constructor(
+    progress: DeliveryProgress,
+    place: Pick<SavedProgress, "bucket" | "deliveryId" | "manifest">,
+  ) {
     this.#progress = progress;
     const former = progress.saved === null ? null : parseSaved(progress.saved);
     const isHere = former?.bucket === place.bucket;
-    this.#saved = { upload: null, made: [], ...(isHere && former), ...place };
+    this.#saved = { upload: null, beginning: null, made: [], ...(isHere && former), ...place };
   }
 
   /** The upload of this object that an earlier attempt has begun; null if there is none. */
@@ -43,8 +49,17 @@ export class S3Progress {
     if (!made.includes(key)) await this.#save({ made: [...made, key] });
   }
 
+  /** Whether an attempt may have begun an upload of this object, and died before it was saved. */
+  mayHaveBegun(key: string): boolean {
+    return this.#saved.beginning === key;
+  }
+
+  async willBegin(key: string): Promise<void> {
+    await this.#save({ upload: null, beginning: key });
+  }
+
   async hasBegun(upload: SavedUpload): Promise<void> {
-    await this.#save({ upload });
+    await this.#save({ upload, beginning: null });
   }
 
   async #save(changed: Partial<SavedProgress>): Promise<void> {

@@ -4,7 +4,7 @@
  */
 
 import { truncate } from "../../batch/truncate.ts";
-import { isMissing, statusOf, unavailable } from "../../blobs/s3-client.ts";
+import { isMissing, isNoSuchUpload, statusOf, unavailable } from "../../blobs/s3-client.ts";
 import { printable } from "../../printable.ts";
 import { LocationError } from "../location.ts";
 
@@ -14,6 +14,9 @@ export function s3Error(error: unknown, what: string, signal: AbortSignal): unkn
   const cause = blobCause(error);
   if (cause instanceof LocationError || !(cause instanceof Error)) return cause;
   if (isMissing(cause)) return new LocationError("not_found", `there is no ${what}`, { cause });
+  if (isNoSuchUpload(cause)) {
+    return new LocationError("unavailable", `${what}: its upload was aborted`, { cause });
+  }
   const status = statusOf(cause);
   const { isRefusal } = unavailable(cause);
   const failure =

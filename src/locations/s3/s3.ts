@@ -4,6 +4,9 @@
  *
  * Each object carries the SHA-256 of its content as metadata. So a repeated delivery finds what is there. Where the server
  * confirms no checksum, the object is read again and compared.
+ *
+ * Two locations may be one place, so two deliveries of a batch may write there at a time. An object also carries the delivery
+ * that has made it, and no other one removes it.
  */
 import { createHash } from "node:crypto";
 import { DeleteObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
@@ -88,15 +91,23 @@ export class S3Location implements Location {
     const { bucket, prefix } = this.#options;
     const folder = `${prefix}${partsOf(parcel).join("/")}/`;
     const manifest = `${folder}${parcel.files.at(-1)?.name}`;
-    const saved = new S3Progress(progress, { bucket, manifest });
+    const { deliveryId } = parcel;
+    const saved = new S3Progress(progress, { bucket, deliveryId, manifest });
+    // Until then the other delivery may be given up, and remove what it has made.
+    const isFinished = ({ sender }: Target) =>
+      isMissingObject(sender, bucket, manifest).then(
+        (isMissing) => !isMissing,
+        () => false,
+      );
     for (const source of parcel.files.map(watched)) {
       const { file } = source;
-      const target = this.#target(folder + file.name, file, signal);
+      const target = this.#target(folder + file.name, { file, deliveryId, signal });
       try {
         signal.throwIfAborted();
         const found = await this.#find(target, file, signal);
-        if (found === "same") continue;
-        if (found === "missing") await saved.willMake(target.object.Key);
+        const isThere = found === "same" || (found === "of_other" && (await isFinished(target)));
+        if (isThere) continue;
+        if (found !== "other") await saved.willMake(target.object.Key);
         await this.#put(target, file, { signal, saved });
       } catch (error) {
         if (source.failure !== null) throw source.failure.reason;
@@ -109,12 +120,14 @@ export class S3Location implements Location {
   /** Removes what the delivery has made, unless the parcel is complete. What was there before it stays. */
   async discard(saved: string, { signal }: LocationCall): Promise<void> {
     const sender = this.#sender(signal);
-    const { bucket: Bucket, upload, made, manifest } = parseSaved(saved);
+    const { bucket: Bucket, deliveryId, upload, beginning, made, manifest } = parseSaved(saved);
     try {
       if (upload !== null) await abortUpload(sender, upload);
+      if (beginning !== null) await abortUnsaved(sender, { bucket: Bucket, key: beginning });
       if (!(await isMissingObject(sender, Bucket, manifest))) return;
       for (const Key of made) {
-        await abortUnsaved(sender, { bucket: Bucket, key: Key });
+        const found = await headOf(sender, { Bucket, Key });
+        if (found?.Metadata?.[MADE_BY] !== deliveryId) continue;
         await sender.send(new DeleteObjectCommand({ Bucket, Key }));
       }
     } catch (error) {
@@ -155,7 +168,8 @@ export class S3Location implements Location {
     const { ContentLength: bytes, Metadata: metadata, ChecksumSHA256: checksum } = found;
     if (bytes !== file.bytes || metadata?.["sha256"] !== file.sha256) return "other";
     const isSame = checksum !== undefined || (await this.#holds(target, file, signal));
-    return isSame ? "same" : "other";
+    if (!isSame) return "other";
+    return metadata[MADE_BY] === target.object.Metadata?.[MADE_BY] ? "same" : "of_other";
   }
 
   /** Reads the object again. */
@@ -180,10 +194,17 @@ export class S3Location implements Location {
     return bytes === file.bytes && hash.digest("hex") === file.sha256;
   }
 
-  #target(Key: string, file: ParcelFile, signal: AbortSignal): Target {
+  #target(
+    Key: string,
+    {
+      file,
+      deliveryId,
+      signal,
+    }: LocationCall & { readonly file: ParcelFile; readonly deliveryId: string },
+  ): Target {
     const { bucket: Bucket, encryption, sendsChecksums } = this.#options;
     const object = {
-      ...{ Bucket, Key, Metadata: { sha256: file.sha256 } },
+      ...{ Bucket, Key, Metadata: { sha256: file.sha256, [MADE_BY]: deliveryId } },
       ...(encryption !== undefined && { ServerSideEncryption: encryption.algorithm }),
       ...(encryption?.kmsKeyId !== undefined && { SSEKMSKeyId: encryption.kmsKeyId }),
     };
@@ -195,17 +216,23 @@ export class S3Location implements Location {
   }
 }
 
-/** What is at the place of a file: nothing, the file, or something else. It may be unknown which, and counts as else then. */
-type Found = "missing" | "same" | "other";
+/** The metadata that names the delivery which has written an object. */
+const MADE_BY = "batchd-delivery";
 
-const isMissingObject = (sender: S3Sender, Bucket: string, Key: string): Promise<boolean> =>
-  sender.send(new HeadObjectCommand({ Bucket, Key })).then(
-    () => false,
-    (error: unknown) => {
-      if (isMissing(error)) return true;
-      throw error;
-    },
-  );
+/**
+ * What is at the place of a file: nothing, the file, the file as another delivery has made it, or something else. It may be
+ * unknown which, and counts as else then.
+ */
+type Found = "missing" | "same" | "of_other" | "other";
+
+const headOf = (sender: S3Sender, object: { readonly Bucket: string; readonly Key: string }) =>
+  sender.send(new HeadObjectCommand(object)).catch((error: unknown) => {
+    if (isMissing(error)) return null;
+    throw error;
+  });
+
+const isMissingObject = async (sender: S3Sender, Bucket: string, Key: string): Promise<boolean> =>
+  (await headOf(sender, { Bucket, Key })) === null;
 
 /** A server that has answered with another status has not stored the object. */
 const mayBeStored = (error: unknown) =>

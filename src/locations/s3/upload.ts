@@ -118,7 +118,8 @@ class PartedUpload {
       const listed = await listParts(target, saved.uploadId);
       if (listed !== null) return new PartedUpload(target, saved.uploadId, listed);
     }
-    await abortUnsaved(sender, { bucket, key });
+    if (progress.mayHaveBegun(key)) await abortUnsaved(sender, { bucket, key });
+    await progress.willBegin(key);
     const algorithm = sendsChecksums ? { ChecksumAlgorithm: "SHA256" as const } : {};
     const begun = await sender.send(new CreateMultipartUploadCommand({ ...object, ...algorithm }));
     const uploadId = begun.UploadId ?? "";
@@ -200,8 +201,9 @@ async function listParts(target: Target, UploadId: string): Promise<Map<number, 
 }
 
 /**
- * Aborts uploads of this object that a crash has left between their beginning and the moment when they are saved. Only
- * one delivery of a batch writes there. The right to list uploads may be missing, and nothing depends on it.
+ * Aborts uploads of this object, one of which a crash has left between its beginning and the moment when it is saved. The
+ * right to list uploads may be missing, and nothing depends on it. Another delivery of the batch, to another name of the same
+ * place, may lose its upload. It begins anew then.
  */
 export async function abortUnsaved(
   sender: S3Sender,
