@@ -143,6 +143,7 @@ const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "locations/folder/": {
     may: [...LOCATION, "batch/random-id.ts", "blobs/file-system.ts"],
+    mayKnow: ["clock.ts"],
   },
   "webhooks/": {
     may: [...BASE, "loop.ts", "version.ts"],
