@@ -1,15 +1,17 @@
 /**
  * Batches are uploaded, retried, merged, sampled, deduplicated, paused, resumed, cancelled and bounded in the order of a seed,
- * while the server is killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
+ * while servers are killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
  */
-import { expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
+import { startPostgres } from "../support/postgres.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import type { ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 import { AnyOrder, costOf, type Known, type Line, type Shown } from "./any-order.ts";
 
 const seed = Number(process.env["BATCHD_ORDER_SEED"] ?? 7);
-const STEPS = Number(process.env["BATCHD_ORDER_STEPS"] ?? 30);
+const askedSteps = process.env["BATCHD_ORDER_STEPS"];
 
 type Lines = ReadonlyMap<number, Line>;
 
@@ -103,14 +105,36 @@ async function check(known: Known, world: AnyOrder, before: ReadonlyMap<Known, E
   return ended;
 }
 
-test("whatever is done to batches, and whenever the server is killed, each line has one row and all sums are those of the rows", async () => {
-  using folder = temporaryFolder("batchd-any-order-");
-  await using upstream = await startUpstream();
-  const world = new AnyOrder({ seed, folder: folder.path, upstream });
-  await world.start();
-  for (let step = 0; step < STEPS; step++) await world.step();
-  await world.finish();
-  const ended = new Map<Known, Ended>();
-  for (const known of world.batches) ended.set(known, await check(known, world, ended));
-  await world.end("SIGTERM");
+const postgres = await startPostgres("any order on two servers");
+const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
+afterAll(async () => {
+  await s3?.[Symbol.asyncDispose]();
+  await postgres?.[Symbol.asyncDispose]();
 });
+
+const ON_ONE_MACHINE = { serverCount: 1, steps: 30, open: async () => ({}) };
+const ON_TWO = {
+  serverCount: 2,
+  // What a killed server had waits for its lease to end.
+  steps: 12,
+  open: async () => ({
+    database_url: await postgres!.createDatabase(),
+    storage: s3!.storage({ prefix: "any-order/" }),
+  }),
+};
+
+test.for([ON_ONE_MACHINE, ...(s3 === null ? [] : [ON_TWO])])(
+  "whatever is done to batches, and whenever one of $serverCount servers is killed, each line has one row and all sums are those of the rows",
+  async ({ serverCount, steps, open }) => {
+    using folder = temporaryFolder("batchd-any-order-");
+    await using upstream = await startUpstream();
+    const places = await open();
+    const world = new AnyOrder({ seed, folder: folder.path, upstream, serverCount, places });
+    await world.start();
+    for (let step = 0; step < Number(askedSteps ?? steps); step++) await world.step();
+    await world.finish();
+    const ended = new Map<Known, Ended>();
+    for (const known of world.batches) ended.set(known, await check(known, world, ended));
+    await world.end();
+  },
+);

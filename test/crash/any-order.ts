@@ -1,4 +1,4 @@
-/** Batches of every kind on a server that is killed, and what is done to them in the order of a seed. */
+/** Batches of every kind on servers that are killed, and what is done to them in the order of a seed. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "vitest";
@@ -74,6 +74,15 @@ interface Parts {
   readonly seed: number;
   readonly folder: string;
   readonly upstream: TestUpstream;
+  /** The servers that share the work; one when it is left out. */
+  readonly serverCount?: number;
+  /** The places of their data; a folder when it is left out. */
+  readonly places?: Readonly<Record<string, unknown>>;
+}
+
+interface Server {
+  readonly batchd: BatchdProcess;
+  readonly url: string;
 }
 
 export class AnyOrder {
@@ -81,8 +90,7 @@ export class AnyOrder {
   readonly #parts: Parts;
   readonly #random: () => number;
   readonly #done: string[] = [];
-  #server: BatchdProcess | null = null;
-  #url = "";
+  #servers: Server[] = [];
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -90,22 +98,21 @@ export class AnyOrder {
   }
 
   async start(): Promise<void> {
-    const { folder, upstream } = this.#parts;
-    const path = join(folder, "batchd.yaml");
+    const { folder, upstream, places, serverCount = 1 } = this.#parts;
     const upstreams = ["a", "b"].map((model) => ({
       ...{ name: model, base_url: upstream.url, models: [model], max_concurrency: 5 },
     }));
     const config = {
-      ...{ data_dir: join(folder, "data"), prices: [PRICE], upstreams },
-      ...{ limits: { allow_mixed_models: true }, engine: { stop_grace_seconds: 0 } },
+      ...{ data_dir: join(folder, "data"), prices: [PRICE], upstreams, ...places },
+      ...{ limits: { allow_mixed_models: true } },
+      engine: { stop_grace_seconds: 0, lease_seconds: 3 },
     };
-    writeFileSync(path, JSON.stringify(config));
-    this.#server = new BatchdProcess(["serve", "--port", "0", "--config", path]);
-    this.#url = await this.#server.listening();
+    writeFileSync(this.#configPath, JSON.stringify(config));
+    this.#servers = await Promise.all(Array.from({ length: serverCount }, () => this.#open()));
   }
 
-  async end(signal: NodeJS.Signals): Promise<void> {
-    await this.#server?.kill(signal);
+  async end(): Promise<void> {
+    for (const { batchd } of this.#servers) await batchd.kill("SIGTERM");
   }
 
   /** Does the next thing, and lets the server work for a while. */
@@ -145,9 +152,27 @@ export class AnyOrder {
     return of[this.#below(of.length)] as T;
   }
 
+  get #configPath(): string {
+    return join(this.#parts.folder, "batchd.yaml");
+  }
+
+  async #open(): Promise<Server> {
+    const batchd = new BatchdProcess(["serve", "--port", "0", "--config", this.#configPath]);
+    return { batchd, url: await batchd.listening() };
+  }
+
+  /** Ends one of the servers, and starts another in its place. */
+  async #replace(signal: NodeJS.Signals): Promise<void> {
+    const server = this.#pick(this.#servers);
+    await server.batchd.kill(signal);
+    this.#servers[this.#servers.indexOf(server)] = await this.#open();
+  }
+
+  /** Asks any of the servers. */
   #ask(path: string, body?: object): Promise<Response> {
     const sent = body instanceof FormData ? body : JSON.stringify(body);
-    return fetch(`${this.#url}/v1/${path}`, body && { method: "POST", body: sent });
+    const { url } = this.#pick(this.#servers);
+    return fetch(`${url}/v1/${path}`, body && { method: "POST", body: sent });
   }
 
   async #act(): Promise<void> {
@@ -157,8 +182,7 @@ export class AnyOrder {
     const batch = this.#pick(this.batches.slice(-5));
     this.#done.push(`${action} ${batch.id}`);
     if (action === "kill" || action === "terminate") {
-      await this.end(action === "kill" ? "SIGKILL" : "SIGTERM");
-      await this.start();
+      await this.#replace(action === "kill" ? "SIGKILL" : "SIGTERM");
     } else if (action !== "budget") {
       await this.#ask(`batches/${batch.id}/${action}`, {});
     } else if (batch.highestBudget !== null) {
