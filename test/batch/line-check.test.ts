@@ -1,0 +1,181 @@
+import { describe, expect, test } from "vitest";
+import { LineChecker } from "../../src/batch/line-check.ts";
+import {
+  bytesOf,
+  CHAT,
+  chatChecker,
+  faultOf,
+  good,
+  RULES,
+  withBody,
+} from "../support/line-checker.ts";
+
+test("a good line has no fault", () => {
+  expect(faultOf(good)).toBeNull();
+  for (const stream of [false, null, 0, "", {}]) {
+    expect(faultOf(withBody({ ...good.body, stream })), JSON.stringify(stream)).toBeNull();
+  }
+  expect(faultOf(withBody({ ...good.body, stream: "true", max_tokens: -1 }))).toBeNull();
+  expect(faultOf({ extra: [1, { a: null }], ...good })).toBeNull();
+});
+
+describe("a line that is not one JSON object is invalid_json_line", () => {
+  const fault = {
+    code: "invalid_json_line",
+    message: "This line is not parseable as valid JSON.",
+    param: null,
+  };
+  test.each([
+    "not json",
+    "{",
+    `${JSON.stringify(good)} {}`,
+    `${JSON.stringify(good)},`,
+    "[]",
+    "null",
+    "17",
+    '"text"',
+    '{"custom_id":"a","body":{"model":"m",}}',
+  ])("%s", (line) => expect(faultOf(line)).toEqual(fault));
+});
+
+describe("a part with a wrong value is named", () => {
+  test.each([
+    [{ ...good, custom_id: 7 }, "invalid_type", "custom_id"],
+    [{ ...good, custom_id: null }, "invalid_type", "custom_id"],
+    [{ ...good, custom_id: "" }, "invalid_value", "custom_id"],
+    [{ ...good, method: "GET" }, "invalid_method", "method"],
+    [{ ...good, method: "post" }, "invalid_method", "method"],
+    [{ ...good, method: null }, "invalid_method", "method"],
+    [withBody("text"), "invalid_type", "body"],
+    [withBody([{ model: "m" }]), "invalid_type", "body"],
+    [withBody(null), "invalid_type", "body"],
+  ])("%j", (line, code, param) => {
+    const fault = faultOf(line);
+    expect(fault).toMatchObject({ code, param });
+    expect(fault?.message).toContain(`'${param}'`);
+  });
+
+  test.each([
+    "/v1/completions",
+    "/v1/chat/completions/",
+    "/completions",
+    "chat/completions",
+    "v1/chat/completions",
+    "/v2/chat/completions",
+    "https://api.openai.com/v1/chat/completions",
+    "",
+    null,
+    5,
+  ])("url %j", (url) => {
+    expect(faultOf({ ...good, url })).toEqual({
+      code: "invalid_url",
+      message: "The URL provided for this request does not match the batch endpoint.",
+      param: "url",
+    });
+  });
+});
+
+describe("a body that cannot run is refused", () => {
+  test.each([
+    { messages: [] },
+    { model: "", messages: [] },
+    { model: 4, messages: [] },
+    { nested: { model: "m" } },
+  ])("without a model: %j", (body) => {
+    expect(faultOf(withBody(body))).toEqual({
+      code: "invalid_request",
+      message: "Model parameter is required.",
+      param: "body.model",
+    });
+  });
+
+  test("for a model whose name is too long to be one", () => {
+    const fits = new LineChecker(CHAT, RULES);
+    expect(fits.findFault(bytesOf(withBody({ ...good.body, model: "m".repeat(1024) })))).toBeNull();
+    const fault = faultOf(withBody({ ...good.body, model: "m".repeat(1025) }));
+    expect(fault?.code).toBe("model_not_found");
+  });
+});
+
+test("a url may leave out /v1, as Azure's clients write it", () => {
+  expect(faultOf({ ...good, url: "/chat/completions" })).toBeNull();
+  expect(faultOf(JSON.stringify({ ...good, url: CHAT }).replaceAll("/", "\\/"))).toBeNull();
+});
+
+test("a message quotes no more than a bit of what the client wrote", () => {
+  const long = "x".repeat(1_000_000);
+  const longId = "x".repeat(65_000);
+  const checker = chatChecker();
+  const faultsOf = (line: unknown) => checker.findFault(bytesOf(line))?.message.length ?? 0;
+  expect(faultsOf({ ...good, custom_id: longId })).toBe(0);
+  for (const line of [
+    { ...good, custom_id: longId },
+    { ...good, custom_id: long },
+    { ...good, custom_id: "b", body: { ...good.body, model: long } },
+    { ...good, custom_id: "c", body: { ...good.body, model: "n".repeat(1_000) } },
+    { ...good, custom_id: "d", method: long },
+    { ...good, custom_id: "e", url: long },
+  ]) {
+    const length = faultsOf(line);
+    expect(length).toBeGreaterThan(0);
+    expect(length).toBeLessThan(500);
+  }
+});
+
+describe("inputs to embed", () => {
+  const count = (input: unknown) => {
+    const checker = new LineChecker("/v1/embeddings", RULES);
+    const body = { model: "m", input };
+    checker.findFault(bytesOf({ ...good, url: "/v1/embeddings", body }));
+    return checker.inputCount;
+  };
+
+  test.each<[unknown, number]>([
+    ["one text", 1],
+    ["", 1],
+    [["a"], 1],
+    [["a", "b,c", "[d"], 3],
+    [[1, 2, 3], 1],
+    [[[1, 2], [3], []], 3],
+    [[], 1],
+    [{ text: "a" }, 1],
+    [null, 1],
+    [undefined, 0],
+  ])("of %j are %i", (input, expected) => expect(count(input)).toBe(expected));
+
+  test("are counted whatever the spacing", () => {
+    const checker = new LineChecker("/v1/embeddings", RULES);
+    checker.findFault(
+      bytesOf(
+        '{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"input": [ "x" ,\t"y" ,[ ] ], "model":"m"}}',
+      ),
+    );
+    expect(checker.inputCount).toBe(3);
+  });
+
+  test("are counted over all lines, and for embeddings alone", () => {
+    const embeddings = new LineChecker("/v1/embeddings", RULES);
+    const chat = chatChecker();
+    for (const custom_id of ["a", "b", "c"]) {
+      const body = { model: "m", messages: [], input: ["x", "y"] };
+      embeddings.findFault(bytesOf({ ...good, custom_id, url: "/v1/embeddings", body }));
+      chat.findFault(bytesOf({ ...good, custom_id, body }));
+    }
+    expect([embeddings.inputCount, chat.inputCount]).toEqual([6, 0]);
+  });
+});
+
+describe("across the lines of a file", () => {
+  test("a custom_id that comes again is a duplicate, however it is spelled", () => {
+    const checker = chatChecker();
+    expect(checker.findFault(bytesOf(good))).toBeNull();
+    const spelled = JSON.stringify(good).replace('"a"', '"\\u0061"');
+    expect(checker.findFault(bytesOf(spelled))).toEqual({
+      code: "duplicate_custom_id",
+      message:
+        "The custom_id 'a' for this request is a duplicate of another request. The custom_id parameter must be unique for each request in a batch.",
+      param: "custom_id",
+    });
+    expect(checker.findFault(bytesOf({ ...good, custom_id: "A" }))).toBeNull();
+  });
+});
