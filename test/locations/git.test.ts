@@ -1,62 +1,25 @@
 import { spawnSync } from "node:child_process";
-import {
-  chmodSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { createServer } from "node:net";
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import { parseConfig } from "../../src/config/config.ts";
-import { type GitSurroundings, openGitLocation } from "../../src/locations/git/open.ts";
-import type { Location } from "../../src/locations/location.ts";
-import { TestRepository } from "../support/git-repository.ts";
-import { listening } from "../support/listening.ts";
+import { expectWhole, GitLocations, PATH } from "../support/git-locations.ts";
 import { aCall, aFile, aParcel, pathOf, patternOf } from "../support/parcels.ts";
 import { describeLocation } from "./suite.ts";
 
-const PATH = process.env["PATH"] ?? "";
-const workFolder = mkdtempSync(join(tmpdir(), "batchd-git-work-"));
-const repositories: TestRepository[] = [];
+const git = new GitLocations();
 const binFolders: string[] = [];
 afterAll(() => {
   for (const path of binFolders) rmSync(path, { recursive: true, force: true });
-  for (const repository of repositories) repository[Symbol.dispose]();
-  rmSync(workFolder, { recursive: true, force: true });
+  git[Symbol.dispose]();
 });
 
-function newRepository(options?: ConstructorParameters<typeof TestRepository>[0]): TestRepository {
-  const repository = new TestRepository(options);
-  repositories.push(repository);
-  return repository;
-}
-
-function locationAt(
-  repository: string,
-  more: object = {},
-  surroundings: Partial<GitSurroundings> = {},
-): Location {
-  const entry = { name: "evals", kind: "git", repository, access: "read-write", ...more };
-  const parsed = parseConfig({ locations: [entry] });
-  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
-  const [config] = parsed.config.locations;
-  if (config?.kind !== "git") throw new Error("not a repository");
-  const usual = { clock: systemClock, workFolder, environment: { PATH } };
-  return openGitLocation(config, { ...usual, ...surroundings });
-}
-
 describeLocation("git", async () => {
-  const repository = newRepository();
+  const repository = git.newRepository();
   return {
-    location: locationAt(repository.path),
+    location: git.locationAt(repository.path),
     put: async (path: string, bytes: Buffer) => void repository.commit({ [path]: bytes }),
     published: async (folder: string) => {
       const branches = repository.branches.filter((branch) => branch !== "main");
@@ -79,11 +42,6 @@ function notingGit(): { readonly path: string; readonly calls: () => string[] } 
   return { path, calls: () => readFileSync(log, "utf8").trimEnd().split("\n") };
 }
 
-/** Every object is there and whole. */
-function expectWhole(repository: TestRepository): void {
-  expect(repository.text("fsck", "--full", "--strict", "--no-dangling")).toBe("");
-}
-
 describe("a delivery to a git repository", () => {
   test("has time to hash a large pack once more, and gives signs of life while it is sent", async () => {
     const { path, calls } = notingGit();
@@ -96,7 +54,7 @@ describe("a delivery to a git repository", () => {
       },
     };
     const environment = { PATH: `${path}:${PATH}` };
-    const location = locationAt(newRepository().path, {}, { clock, environment });
+    const location = git.locationAt(git.newRepository().path, {}, { clock, environment });
     const files = [aFile("output.jsonl", patternOf(4_000_000)), aFile("run.json", "{}")];
     await location.deliver(aParcel({ files }), aCall());
     // Five minutes are the usual limit, and one second more is the time of 4 MB at 4 MB/s.
@@ -107,9 +65,9 @@ describe("a delivery to a git repository", () => {
   });
 
   test("is one commit on the base, with trailers, on a branch of its own", async () => {
-    const repository = newRepository();
+    const repository = git.newRepository();
     const base = repository.text("rev-parse", "main");
-    const location = locationAt(repository.path, {
+    const location = git.locationAt(repository.path, {
       author_name: "Evals Bot",
       author_email: "evals@example.com",
     });
@@ -136,16 +94,16 @@ describe("a delivery to a git repository", () => {
   });
 
   test("reaches a repository of this machine as a pack, which no process holds in memory", async () => {
-    const repository = newRepository();
+    const repository = git.newRepository();
     const files = [aFile("output.jsonl", patternOf(1_000_000)), aFile("run.json", "{}")];
-    await locationAt(repository.path).deliver(aParcel({ files }), aCall());
+    await git.locationAt(repository.path).deliver(aParcel({ files }), aCall());
     expect(repository.text("count-objects", "-v")).toContain("\npacks: 1\n");
     expectWhole(repository);
   });
 
   test("twice is one commit, also when the base has moved or has taken it over", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path);
+    const repository = git.newRepository();
+    const location = git.locationAt(repository.path);
     const parcel = aParcel({ title: "nightly" });
     const first = await location.deliver(parcel, aCall());
     repository.commit({ "other.txt": "later" });
@@ -158,8 +116,8 @@ describe("a delivery to a git repository", () => {
   });
 
   test("in another format is one more commit on the branch", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path);
+    const repository = git.newRepository();
+    const location = git.locationAt(repository.path);
     const parcel = aParcel({ title: "nightly" });
     await location.deliver(parcel, aCall());
     const files = [aFile("output.csv", "custom_id\n"), aFile("run.json", "{}")];
@@ -170,8 +128,8 @@ describe("a delivery to a git repository", () => {
   });
 
   test("leaves a branch alone that another batch or a person has, and has another name", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path);
+    const repository = git.newRepository();
+    const location = git.locationAt(repository.path);
     const person = repository.commit({ "mine.txt": "mine" }, "batch/nightly");
     const parcel = aParcel({ title: "nightly" });
     const first = await location.deliver(parcel, aCall());
@@ -182,8 +140,8 @@ describe("a delivery to a git repository", () => {
   });
 
   test("has another name where branches lie below its own, and none where a branch is named batch", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path);
+    const repository = git.newRepository();
+    const location = git.locationAt(repository.path);
     repository.commit({}, "batch/nightly/by-hand");
     const parcel = aParcel({ title: "nightly" });
     await location.deliver(parcel, aCall());
@@ -199,10 +157,10 @@ describe("a delivery to a git repository", () => {
   test.each(["runs", "120000:runs", "100755:team/tool.sh"])(
     "puts no folder in the place of a file or a link: %s",
     async (key) => {
-      const repository = newRepository();
+      const repository = git.newRepository();
       repository.commit({ [key]: "/etc" });
       const folder = key.includes("team") ? pathOf("team/tool.sh/a") : null;
-      const refused = locationAt(repository.path).deliver(aParcel({ folder }), aCall());
+      const refused = git.locationAt(repository.path).deliver(aParcel({ folder }), aCall());
       await expect(refused).rejects.toMatchObject({
         failure: "refused",
         message: expect.stringContaining("is not a folder"),
@@ -212,8 +170,8 @@ describe("a delivery to a git repository", () => {
   );
 
   test("at the same time as another one of its name lands beside it", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path);
+    const repository = git.newRepository();
+    const location = git.locationAt(repository.path);
     const parcels = Array.from({ length: 3 }, () => aParcel({ title: "the same" }));
     await Promise.all(parcels.map((parcel) => location.deliver(parcel, aCall())));
     expect(repository.branches.length).toBe(4);
@@ -227,8 +185,8 @@ describe("a delivery to a git repository", () => {
   });
 
   test("cannot smuggle a trailer, or an argument, in names of clients", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path);
+    const repository = git.newRepository();
+    const location = git.locationAt(repository.path);
     const parcel = aParcel({
       title: "--upload-pack=touch /tmp/x\nmain",
       message: {
@@ -251,12 +209,12 @@ describe("a delivery to a git repository", () => {
   });
 
   test("that the repository refuses says so, and changes nothing", async () => {
-    const repository = newRepository();
+    const repository = git.newRepository();
     const hook = join(repository.path, "hooks", "pre-receive");
     mkdirSync(join(repository.path, "hooks"), { recursive: true });
     writeFileSync(hook, "#!/bin/sh\necho 'results are frozen' >&2\nexit 1\n");
     chmodSync(hook, 0o755);
-    const refused = locationAt(repository.path).deliver(aParcel(), aCall());
+    const refused = git.locationAt(repository.path).deliver(aParcel(), aCall());
     await expect(refused).rejects.toMatchObject({
       ...{ name: "LocationError", failure: "refused", isRetryable: false },
       message: expect.stringMatching(/results are frozen.*pre-receive hook declined/),
@@ -267,8 +225,8 @@ describe("a delivery to a git repository", () => {
   });
 
   test("is refused for a file above max_file_bytes, before anything is sent", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path, { max_file_bytes: 1_000 });
+    const repository = git.newRepository();
+    const location = git.locationAt(repository.path, { max_file_bytes: 1_000 });
     const files = [aFile("output.jsonl", patternOf(1_001)), aFile("run.json", "{}")];
     await expect(location.deliver(aParcel({ files }), aCall())).rejects.toMatchObject({
       failure: "refused",
@@ -277,8 +235,8 @@ describe("a delivery to a git repository", () => {
   });
 
   test("goes to a repository with SHA-256 as well", async () => {
-    const repository = newRepository({ objectFormat: "sha256" });
-    const location = locationAt(repository.path);
+    const repository = git.newRepository({ objectFormat: "sha256" });
+    const location = git.locationAt(repository.path);
     const parcel = aParcel();
     await location.deliver(parcel, aCall());
     expect(repository.filesIn(`batch/${parcel.batchId}`, `runs/${parcel.batchId}`).size).toBe(3);
@@ -288,111 +246,13 @@ describe("a delivery to a git repository", () => {
   });
 
   test("needs its base branch and its repository", async () => {
-    const repository = newRepository();
-    const withoutBase = locationAt(repository.path, { base: "release" });
+    const repository = git.newRepository();
+    const withoutBase = git.locationAt(repository.path, { base: "release" });
     await expect(withoutBase.deliver(aParcel(), aCall())).rejects.toMatchObject({
       failure: "refused",
       message: "there is no branch release in evals",
     });
-    const missing = locationAt(`${repository.path}-missing`);
+    const missing = git.locationAt(`${repository.path}-missing`);
     await expect(missing.deliver(aParcel(), aCall())).rejects.toMatchObject({ failure: "refused" });
-  });
-});
-
-describe("a hostile base branch", () => {
-  test("runs no filter and no hook, and gives out nothing but regular files", async () => {
-    const repository = newRepository();
-    const proof = join(workFolder, "proof");
-    const submodule = '[submodule "x"]\n\tpath = x\n\turl = ext::sh -c touch% proof\n';
-    repository.commit({
-      ".gitattributes": "* filter=evil diff=evil merge=evil text working-tree-encoding=UTF-16\n",
-      ".gitmodules": submodule,
-      "in.jsonl": "line\r\n",
-      "120000:link": "/etc/passwd",
-    });
-    repository.git("config", "filter.evil.clean", `touch ${proof}`);
-    repository.git("config", "filter.evil.smudge", `touch ${proof}`);
-    repository.git("config", "filter.evil.required", "true");
-    repository.git("config", "core.fsmonitor", `touch ${proof}`);
-    repository.git("config", "uploadpack.packObjectsHook", `touch ${proof}`);
-    repository.git("config", "core.sshCommand", `touch ${proof}`);
-    const location = locationAt(repository.path);
-    const parcel = aParcel({ files: [aFile("output.jsonl", "a\r\n"), aFile("run.json", "{}")] });
-    await location.deliver(parcel, aCall());
-    await using file = await location.open(pathOf("in.jsonl"), aCall());
-    expect(file.revision).toBe(repository.text("rev-parse", "main"));
-    expect((await buffer(file.content)).toString()).toBe("line\r\n");
-    const published = repository.filesIn(`batch/${parcel.batchId}`, `runs/${parcel.batchId}`);
-    expect(published.get("output.jsonl")?.toString()).toBe("a\r\n");
-    const refused = location.open(pathOf("link"), aCall());
-    await expect(refused).rejects.toMatchObject({ failure: "refused" });
-    expect(existsSync(proof)).toBe(false);
-  });
-});
-
-describe("git", () => {
-  test("leaves nothing in the work folder, and the next process removes what a killed one left", async () => {
-    const repository = newRepository();
-    const location = locationAt(repository.path);
-    await location.deliver(aParcel(), aCall());
-    await (await location.open(pathOf("README.md"), aCall()))[Symbol.asyncDispose]();
-    await expect(location.open(pathOf("none"), aCall())).rejects.toThrow();
-    expect(readdirSync(workFolder)).toEqual([]);
-    const { pid: deadPid } = spawnSync("true");
-    const own = await import("node:os").then(({ hostname }) => hostname());
-    const begin = `batchd-git-${own.replaceAll(/[^A-Za-z0-9.]/g, "_")}-`;
-    mkdirSync(join(workFolder, `${begin}${deadPid}-abcdef`, "objects"), { recursive: true });
-    mkdirSync(join(workFolder, `${begin}1-abcdef`));
-    mkdirSync(join(workFolder, "another"));
-    await locationAt(repository.path).deliver(aParcel(), aCall());
-    expect(readdirSync(workFolder).sort()).toEqual(["another", `${begin}1-abcdef`]);
-    rmSync(join(workFolder, "another"), { recursive: true });
-    rmSync(join(workFolder, `${begin}1-abcdef`), { recursive: true });
-  });
-
-  test("that is not answered ends with the time limit, and names no address", async () => {
-    const port = await listening(createServer(() => {}));
-    const location = locationAt(`http://127.0.0.1:${port}/evals.git`, { timeout_seconds: "200ms" });
-    const failed = location.deliver(aParcel(), aCall());
-    await expect(failed).rejects.toMatchObject({ failure: "unavailable" });
-    await expect(failed).rejects.toThrow(expect.not.stringContaining("127.0.0.1"));
-    expect(readdirSync(workFolder)).toEqual([]);
-  });
-
-  test("sends the password to its host alone, in no argument, and follows no redirect with it", async () => {
-    const seen: string[] = [];
-    const { createServer: createHttp } = await import("node:http");
-    const thief = createHttp((asked, answer) => {
-      seen.push(`thief ${asked.headers.authorization}`);
-      answer.writeHead(404).end();
-    });
-    const thiefPort = await listening(thief);
-    const server = createHttp((asked, answer) => {
-      seen.push(`host ${asked.headers.authorization}`);
-      answer.writeHead(302, { location: `http://127.0.0.1:${thiefPort}${asked.url}` }).end();
-    });
-    const port = await listening(server);
-    const location = locationAt(`http://127.0.0.1:${port}/evals.git`, {
-      ...{ username: "batchd", password: "git-token-4711" },
-    });
-    const failed = location.deliver(aParcel(), aCall());
-    await expect(failed).rejects.toMatchObject({ name: "LocationError" });
-    await expect(failed).rejects.toThrow(expect.not.stringContaining("git-token-4711"));
-    const basic = Buffer.from("batchd:git-token-4711").toString("base64");
-    expect(new Set(seen)).toEqual(new Set([`host Basic ${basic}`]));
-  });
-
-  test("that is not installed is a failure that says so", async () => {
-    const parsed = parseConfig({
-      locations: [{ name: "evals", kind: "git", repository: "/srv/evals.git", access: "write" }],
-    });
-    if (!parsed.ok) throw new Error(parsed.problems.join());
-    const [config] = parsed.config.locations;
-    if (config?.kind !== "git") throw new Error("not a repository");
-    const deps = { clock: systemClock, workFolder, environment: { PATH: "/nonexistent" } };
-    const failed = openGitLocation(config, deps).deliver(aParcel(), aCall());
-    await expect(failed).rejects.toMatchObject({
-      ...{ name: "LocationError", message: expect.stringContaining("git could not be started") },
-    });
   });
 });
