@@ -100,6 +100,7 @@ const SLOW = [
   "test/upstream/capacity/**/*.test.ts",
   "test/upstream/exchange/client-timeouts.test.ts",
   "test/upstream/exchange/proxied-answer.test.ts",
+  "test/upstream/route-targets.test.ts",
   "test/upstream/route.test.ts",
   "test/upstream/shared-circuits.test.ts",
   "test/upstream/slot-lanes.test.ts",

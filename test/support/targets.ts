@@ -1,10 +1,11 @@
 /** Opens upstreams in this process on real model servers, for tests of the parts below the engine. */
 import { PassThrough } from "node:stream";
 import { onTestFinished } from "vitest";
+import type { Outcome } from "../../src/batch/outcome.ts";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
 import { createLog } from "../../src/telemetry/log.ts";
-import type { UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
+import type { Route, UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { unobserved } from "./unobserved.ts";
 import { startUpstream, type TestUpstream } from "./upstream.ts";
@@ -67,3 +68,15 @@ export const requestOf = (
   traceparent: null,
   ...changes,
 });
+
+/** The route of the model `m` to these targets. */
+export function openRoute(targets: UpstreamConfig[], random?: () => number, clock?: Clock) {
+  const { upstreams, logged } = openTargets(targets, random, clock);
+  return { route: upstreams.findRoute("m")!, logged };
+}
+
+export const send = (route: Route, prompt: string, changes: Partial<UpstreamRequest> = {}) =>
+  route.send(requestOf(prompt, changes), { stop: never, abort: never });
+
+export const statusOf = (outcome: Outcome) =>
+  "status" in outcome && outcome.kind !== "refused" ? outcome.status : outcome.kind;
