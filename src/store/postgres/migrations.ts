@@ -13,6 +13,11 @@ const TABLE = "batchd_migrations";
 const LOCK = "lock";
 /** The codes for a table that another connection has made meanwhile. */
 const MADE_MEANWHILE: readonly unknown[] = ["23505", "42P07", "42710"];
+/**
+ * Replicas that start together wait for each other, and go on with what the one before has committed. A limit for the statements
+ * of a service would end the making of an index at each start anew.
+ */
+const BEGIN = "begin isolation level read committed; set local statement_timeout = 0";
 /** Marks the name of a migration that the version before cannot live with: see CONTRIBUTING.md. */
 const CONTRACT = /^\d+_contract_/;
 
@@ -39,7 +44,7 @@ export async function migrate(options: MigrationOptions): Promise<Migrated> {
   await client.connect();
   try {
     await createTable(client);
-    await client.query("begin");
+    await client.query(BEGIN);
     const migrated = await migrateUnderLock(client, options);
     await client.query(migrated === "done" ? "commit" : "rollback");
     return migrated;
@@ -49,7 +54,12 @@ export async function migrate(options: MigrationOptions): Promise<Migrated> {
   }
 }
 
+/** Asks first, because a user who may not make tables could otherwise use none that are there. */
 async function createTable(client: InstanceType<typeof Client>): Promise<void> {
+  const { rows } = await client.query<{ isThere: boolean }>(
+    `select to_regclass('${TABLE}') is not null as "isThere"`,
+  );
+  if (rows[0]?.isThere === true) return;
   try {
     await client.query(
       `create table if not exists ${TABLE} (
@@ -86,12 +96,15 @@ interface Applied {
   readonly name: string;
 }
 
-/** Adds the names, which drizzle leaves out. Both lists have the order of the journal. */
+/**
+ * Adds the names, which drizzle leaves out. Both lists have the order of the journal. The tables belong into the schema that
+ * the connection writes to, but drizzle puts `public` before the tables that foreign keys refer to.
+ */
 function readMigrations(migrationsFolder: string) {
   const journal = readFileSync(join(migrationsFolder, "meta/_journal.json"), "utf8");
   const { entries } = JSON.parse(journal) as { entries: readonly { readonly tag: string }[] };
   return readMigrationFiles({ migrationsFolder }).map(({ hash, sql }, i) => ({
-    ...{ hash, sql },
+    ...{ hash, sql: sql.map((statement) => statement.replaceAll('"public".', "")) },
     name: entries[i]?.tag ?? "",
   }));
 }

@@ -1,0 +1,111 @@
+/** Databases whose administrator has set what batchd does not expect. */
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { startPostgres } from "../support/postgres.ts";
+import {
+  aSegment,
+  claimChunk,
+  NOW_MS,
+  PROJECT,
+  startBatch,
+  storeClock,
+} from "../support/store-builders.ts";
+
+const postgres = await startPostgres("the settings of administrators");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+async function openStore(url: string) {
+  const opened = await openPostgresStore({
+    ...{ url, poolSize: 4, listens: false, clock: systemClock, nowMs: () => storeClock.nowMs() },
+  });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  return { ...store, [Symbol.asyncDispose]: () => store.close() };
+}
+
+async function run(url: string, ...statements: readonly string[]): Promise<string[]> {
+  const client = new Client(url);
+  await client.connect();
+  const results: string[] = [];
+  for (const text of statements) results.push(JSON.stringify((await client.query(text)).rows));
+  await client.end();
+  return results;
+}
+
+const nameOf = (url: string) => new URL(url).pathname.slice(1);
+
+/** Runs a batch of some chunks, which are closed side by side. */
+async function runBatch(url: string): Promise<string | undefined> {
+  await using store = await openStore(url);
+  const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
+  const claimed = [await claimChunk(store), await claimChunk(store), await claimChunk(store)];
+  const closed = await Promise.all(
+    claimed.map(({ lease }) => store.closeChunkIfLeased(lease, aSegment({ completed: 1 }))),
+  );
+  expect(closed).toEqual([true, true, true]);
+  return (await store.findBatch({ project: PROJECT, id: batch.id }))?.status;
+}
+
+describe.skipIf(postgres === null)("a database", () => {
+  test.each(["serializable", "repeatable read"])(
+    "whose transactions are %s serves replicas that start together",
+    async (level) => {
+      const url = await postgres!.createDatabase();
+      await run(
+        url,
+        `alter database ${nameOf(url)} set default_transaction_isolation = '${level}'`,
+      );
+      const stores = await Promise.all(Array.from({ length: 4 }, () => openStore(url)));
+      await Promise.all(stores.map((store) => store.close()));
+      expect(await runBatch(url)).toBe("finalizing");
+    },
+  );
+
+  test("with another schema than `public` has all tables there", async () => {
+    const url = await postgres!.createDatabase();
+    const ours = `alter database ${nameOf(url)} set search_path = 'app'`;
+    await run(url, "create schema app", ours, "drop schema public");
+    expect(await runBatch(url)).toBe("finalizing");
+    const schemas = "select distinct schemaname from pg_tables where tablename like '%batch%'";
+    expect(await run(url, schemas)).toEqual(['[{"schemaname":"app"}]']);
+  });
+
+  test.each([
+    ["58030", "cannot write to its disk"],
+    ["25P04", "limits the time of transactions"],
+  ])("that says %s, since it %s, is away and refuses nothing", async (code) => {
+    const url = await postgres!.createDatabase();
+    await using store = await openStore(url);
+    await startBatch(store, ["llama"]);
+    const { lease } = await claimChunk(store);
+    await run(
+      url,
+      `create function fail() returns trigger language plpgsql as
+        $$ begin raise exception using errcode = '${code}'; end $$`,
+      "create trigger fails before update on chunks for each statement execute function fail()",
+    );
+    const closing = store.closeChunkIfLeased(lease, aSegment());
+    await expect(closing).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await run(url, "drop trigger fails on chunks");
+    expect(await store.closeChunkIfLeased(lease, aSegment())).toBe(true);
+  });
+
+  test("whose tables another user has made serves a user who may only read and change rows", async () => {
+    const url = await postgres!.createDatabase();
+    await (await openStore(url))[Symbol.asyncDispose]();
+    const user = `clerk_${NOW_MS}`;
+    await run(
+      url,
+      `create role ${user} login`,
+      `grant select, insert, update, delete on all tables in schema public to ${user}`,
+    );
+    const limited = new URL(url);
+    limited.username = user;
+    expect(await runBatch(limited.href)).toBe("finalizing");
+    await run(url, `drop owned by ${user}`, `drop role ${user}`);
+  });
+});
