@@ -168,9 +168,13 @@ function outcomeOf(error: unknown): S3Outcome {
   return status >= 400 && status < 500 ? "refused" : "failed";
 }
 
-/** Translates an error of the SDK into one of the port. */
+/**
+ * Translates an error of the SDK into one of the port. Only the service says `NoSuchKey`. A proxy before a service that is
+ * away may answer 404 too, and a blob must not be taken for lost then.
+ */
 export function blobError(cause: unknown, key: string): Error {
-  return isMissing(cause) ? new BlobNotFound(key, { cause }) : unavailable(cause);
+  const isGone = cause instanceof Error && cause.name === "NoSuchKey";
+  return isGone ? new BlobNotFound(key, { cause }) : unavailable(cause);
 }
 
 export function unavailable(cause: unknown): BlobsUnavailable {

@@ -5,8 +5,8 @@
  */
 import type { Readable } from "node:stream";
 import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
-import { BlobTooShort, type ByteRange } from "./blobs.ts";
-import { blobError, isOutOfRange, unavailable } from "./s3-client.ts";
+import { BlobNotFound, BlobTooShort, type ByteRange } from "./blobs.ts";
+import { blobError, isMissing, isOutOfRange, unavailable } from "./s3-client.ts";
 
 /** The most breaks without a byte between them. The SDK repeats a request only until its answer begins. */
 const MAX_BREAKS = 4;
@@ -91,6 +91,6 @@ function totalBytesIn(contentRange: string | undefined): number | undefined {
 
 async function assertExists({ client, bucket, path, key }: S3Object): Promise<void> {
   await client.send(new HeadObjectCommand({ Bucket: bucket, Key: path })).catch((error) => {
-    throw blobError(error, key);
+    throw isMissing(error) ? new BlobNotFound(key, { cause: error }) : unavailable(error);
   });
 }

@@ -69,6 +69,27 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect(made / (count / 1_000)).toBeLessThanOrEqual(10);
   });
 
+  test("a batch waits while a proxy answers in the place of the bucket that there is no such page", async () => {
+    await using upstream = await startUpstream();
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: "page/", endpoint: proxy.url });
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { storage, engine: { lease_seconds: 3 } },
+    });
+    const readsSoFar = () => proxy.requests.filter((each) => each.startsWith("GET")).length;
+    proxy.trouble = { kind: "page_not_found" };
+    const before = readsSoFar();
+    const { id, input_file_id: file } = await service.submit(chatLines(20));
+    await expect.poll(() => readsSoFar() - before).toBeGreaterThanOrEqual(1);
+    const download = await fetch(`${service.url}/v1/files/${file}/content`);
+    expect(download.status).toBe(503);
+    proxy.trouble = null;
+    const batch = await service.ended(id);
+    expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
+    expect(upstream.total).toBe(20);
+  });
+
   test("of a deleted batch nothing is left in the bucket", async () => {
     await using upstream = await startUpstream();
     const storage = server.storage({ prefix: "deleted/" });

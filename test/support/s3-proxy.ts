@@ -18,6 +18,8 @@ export type Trouble =
   | { readonly kind: "slow_down" }
   /** Breaks each connection once so many bytes of the answer have gone through. */
   | { readonly kind: "cut"; readonly afterBytes: number }
+  /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
+  | { readonly kind: "page_not_found" }
   /** Takes requests and never answers. */
   | { readonly kind: "silent" }
   /** Passes each request on after a while, as a bucket far away does. */
@@ -56,7 +58,9 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     const pass = () => forward(asked, answer, { serverUrl, trouble });
     if (trouble?.kind === "silent") asked.resume();
     else if (trouble?.kind === "slow_down") slowDown(asked, answer);
-    else if (trouble?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
+    else if (trouble?.kind === "page_not_found" && asked.method === "GET") {
+      answer.writeHead(404, { "content-type": "text/html" }).end("<html>404 Not Found</html>");
+    } else if (trouble?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
       asked.resume();
       answer.writeHead(501, { "content-type": "application/xml" }).end(NOT_IMPLEMENTED);
     } else if (isRefused(asked)) {
