@@ -84,6 +84,7 @@ const SLOW = [
   "test/memory.test.ts",
   "test/moving/**/*.test.ts",
   "test/operator-guides.test.ts",
+  "test/ports/postgres-transactions.test.ts",
   "test/ports/postgres.test.ts",
   "test/ports/s3.test.ts",
   "test/ports/sqlite.test.ts",
@@ -112,6 +113,7 @@ const SLOW = [
   "test/web/journeys.test.ts",
   "test/web/many-batches.test.ts",
   "test/web/other-sites.test.ts",
+  "test/web/sending-files.test.ts",
   "test/webhooks/webhooks.test.ts",
 ];
 
