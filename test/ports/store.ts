@@ -9,6 +9,7 @@ import { testBatches } from "./store-batches.ts";
 import { testChunks } from "./store-chunks.ts";
 import { testDeleting } from "./store-deleting.ts";
 import { testDeliveries } from "./store-deliveries.ts";
+import { testDeliveryClaims } from "./store-delivery-claims.ts";
 import { testFiles } from "./store-files.ts";
 import { testFinalizing } from "./store-finalizing.ts";
 import { testForecasts } from "./store-forecasts.ts";
@@ -45,6 +46,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: sources`, () => testSources(open));
   describe(`${name} store: deleting`, () => testDeleting(open));
   describe(`${name} store: deliveries`, () => testDeliveries(open));
+  describe(`${name} store: claims of deliveries`, () => testDeliveryClaims(open));
   describe(`${name} store: deliveries to webhooks`, () => testWebhookDeliveries(open));
   describe(`${name} store: run records`, () => testRuns(open));
   describe(`${name} store: uploads`, () => testUploads(open));
