@@ -1,14 +1,13 @@
 /** People at the web page, in a real browser, with a real server and running batches. */
 import { readFileSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playwright-core";
+import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { hasChromium, openChromium } from "../support/browser.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { hasChromium } from "../support/browser.ts";
+import { chatLine, type TestService } from "../support/service.ts";
+import type { TestUpstream } from "../support/upstream.ts";
+import { Visit } from "../support/visit.ts";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -24,53 +23,17 @@ const HOSTILE = [
 ];
 
 describe.skipIf(!hasChromium())("in a browser", () => {
-  let browser: Browser;
+  let visit: Visit;
   let upstream: TestUpstream;
   let service: TestService;
   let folder: string;
-  let context: BrowserContext | null = null;
-  const problems: string[] = [];
 
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), "batchd-web-"));
-    [browser, upstream] = await Promise.all([openChromium(), startUpstream()]);
-    const upstreams = [
-      { name: "gpu", base_url: upstream.url, models: ["test-model"] },
-      // Nothing listens at this port.
-      { name: "down", base_url: "http://127.0.0.1:9/v1", models: ["unreachable"] },
-    ];
-    const prices = [{ model: "*", currency: "USD", input: "0.50", output: "1.50" }];
-    service = await startTestService({ config: { upstreams, prices }, dataDir: folder });
+    visit = await Visit.start();
+    ({ upstream, service, folder } = visit);
   });
-  afterEach(async () => {
-    upstream.release();
-    await context?.close();
-    context = null;
-    // Nothing that the policy forbids was tried, and no script failed.
-    expect(problems.splice(0)).toEqual([]);
-  });
-  afterAll(async () => {
-    await browser.close();
-    await service.close();
-    await upstream.close();
-    await rm(folder, { recursive: true, force: true });
-  });
-
-  async function openPage(path: string, options: BrowserContextOptions = {}): Promise<Page> {
-    context ??= await browser.newContext(options);
-    // A busy machine may take long, and the limit of the test ends what hangs.
-    context.setDefaultTimeout(120_000);
-    const page = await context.newPage();
-    page.on("pageerror", ({ message }) => problems.push(message));
-    page.on("console", (message) => {
-      if (message.type() === "error") problems.push(message.text());
-    });
-    page.on("request", (request) => {
-      if (!request.url().startsWith(service.url)) problems.push(`asked ${request.url()}`);
-    });
-    await page.goto(service.url + path);
-    return page;
-  }
+  afterEach(async () => expect(await visit.leave()).toEqual([]));
+  afterAll(() => visit[Symbol.asyncDispose]());
 
   /** The faults that axe finds, as sentences. */
   async function axeFaults(page: Page): Promise<string[]> {
@@ -83,21 +46,11 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     return JSON.parse(String(result.value)) as string[];
   }
 
-  const held = async (count: number, custom = (n: number) => `held-${n}`) => {
-    upstream.hold();
-    const before = upstream.total;
-    const batch = await service.submit(
-      Array.from({ length: count }, (_, n) => chatLine(custom(n), `question ${n}`)),
-    );
-    await upstream.reached(before + count);
-    return batch;
-  };
-
   test("a batch can be watched, paused, resumed and cancelled without a reload", async () => {
-    const { id } = await held(3);
-    const list = await openPage("/");
+    const { id } = await visit.held(3);
+    const list = await visit.openPage("/");
     await list.locator(`#row-${id}`).getByText("in progress").waitFor();
-    const page = await openPage(`/batches/${id}`);
+    const page = await visit.openPage(`/batches/${id}`);
     await page.evaluate("window.mark = 1");
     await page.getByText("0 of 3 · 0%").waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
@@ -120,8 +73,8 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   });
 
   test("lines count up while they end, and the answers can be downloaded", async () => {
-    const { id } = await held(2);
-    const page = await openPage(`/batches/${id}`);
+    const { id } = await visit.held(2);
+    const page = await visit.openPage(`/batches/${id}`);
     await page.getByText("0 of 2 · 0%").waitFor();
     upstream.release();
     await page.getByText("2 of 2 · 100%").waitFor();
@@ -139,7 +92,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
 
   test("a batch is deleted only after a question, with the keyboard alone, and its input with it", async () => {
     const { id, input_file_id: input } = await service.run([chatLine("a", "b")]);
-    const page = await openPage(`/batches/${id}`);
+    const page = await visit.openPage(`/batches/${id}`);
     const remove = page.getByRole("button", { name: "Delete" });
     await remove.focus();
     await page.keyboard.press("Enter");
@@ -176,7 +129,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       metadata,
     });
     await service.ended(id);
-    const page = await openPage(`/batches/${id}`);
+    const page = await visit.openPage(`/batches/${id}`);
     const text = await page.locator("main").textContent();
     expect(text).toContain("<script>window.hacked = 1</script>");
     expect(text).toContain("user⟨U+202E⟩txt.exe");
@@ -192,132 +145,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     }
   });
 
-  test("a CSV file becomes a batch through a template, with a preview of three lines", async () => {
-    const page = await openPage("/new");
-    const buffer = Buffer.from('id,country\na,Peru\nb,"Chad, the"\nc,Laos\nd,Mali\n');
-    await page
-      .locator("input[type=file]")
-      .setInputFiles({ name: "c.csv", mimeType: "text/csv", buffer });
-    await page.getByText("4 rows.").waitFor();
-    await page.getByLabel("Prompt for each row").fill("Capital of {{country}} {{city}}?");
-    await page.getByText("There is no column {{city}}.").waitFor();
-    await page.getByLabel("Prompt for each row").fill("Capital of {{country}}?");
-    await page.getByLabel("Model").fill("test-model");
-    const lines = await page.locator("#lines pre").allTextContents();
-    expect(lines.map((line) => JSON.parse(line))).toEqual(
-      [
-        ["a", "Peru"],
-        ["b", "Chad, the"],
-        ["c", "Laos"],
-      ].map(([custom_id, country]) => ({
-        ...{ custom_id, method: "POST", url: "/v1/chat/completions" },
-        body: {
-          model: "test-model",
-          messages: [{ role: "user", content: `Capital of ${country}?` }],
-        },
-      })),
-    );
-    await page.getByLabel("Metadata").fill("team=search\nrun=7");
-    await page.getByLabel("Budget").fill("12.50");
-    await page.getByRole("button", { name: "Create batch" }).click();
-    await page.waitForURL(/batches\/batch_/);
-    const id = page.url().split("/").at(-1)!;
-    const ended = await service.ended(id);
-    const { output_file_id: output, metadata } = ended;
-    expect(metadata).toEqual({ team: "search", run: "7" });
-    expect(ended).toMatchObject({ x_batchd: { budget: "12.50" } });
-    expect((await service.rows(output)).map(({ custom_id }) => custom_id)).toEqual([
-      "a",
-      "b",
-      "c",
-      "d",
-    ]);
-  });
-
-  test("a JSONL file with faults is not sent, and the faults have line numbers", async () => {
-    const page = await openPage("/new");
-    const good = chatLine("a", "b");
-    const choose = (lines: readonly string[]) =>
-      page.locator("input[type=file]").setInputFiles({
-        ...{ name: "in.jsonl", mimeType: "", buffer: Buffer.from(lines.join("\n")) },
-      });
-    const { data } = await service.openai.files.list();
-    await choose([good, "{", good, JSON.stringify({ custom_id: "c" })]);
-    await page.getByText("Line 4: method must be POST.").waitFor();
-    expect(await page.locator(".faults li").allTextContents()).toEqual([
-      "Line 2: The line is not a JSON object.",
-      "Line 3: custom_id is the same as on a line before.",
-      "Line 4: method must be POST.",
-    ]);
-    await page.getByRole("button", { name: "Create batch" }).click();
-    await page.getByText("Choose a file first.").waitFor();
-    expect((await service.openai.files.list()).data).toEqual(data);
-    await choose([good]);
-    await page.getByText("1 lines, no fault found.").waitFor();
-    await page.getByRole("button", { name: "Create batch" }).click();
-    await page.waitForURL(/batches\/batch_/);
-    await service.ended(page.url().split("/").at(-1)!);
-  });
-
-  test("a file above 64 MB goes in parts, and a lost part goes again", async () => {
-    const page = await openPage("/files");
-    const path = join(folder, "large.jsonl");
-    const line = `${chatLine("a", "x".repeat(65_000))}\n`;
-    await writeFile(path, line.repeat(1_050));
-    await page.evaluate(`
-      const { send } = XMLHttpRequest.prototype;
-      window.sent = 0;
-      XMLHttpRequest.prototype.send = function (body) {
-        send.call(this, body);
-        if (window.sent++ === 1) this.abort();
-      };`);
-    await page.locator("input[type=file]").setInputFiles(path);
-    const row = page.locator("tr", { hasText: "large.jsonl" });
-    await row.waitFor();
-    const [file] = (await service.openai.files.list({ limit: 1 })).data;
-    expect([file?.filename, file?.bytes]).toEqual(["large.jsonl", line.length * 1_050]);
-    expect(await page.evaluate("window.sent")).toBe(6);
-    await row.getByRole("button", { name: "First lines" }).click();
-    await page.getByRole("dialog").getByText('"custom_id":"a"').waitFor();
-    await page.keyboard.press("Escape");
-    await row.getByRole("button", { name: "Delete" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-    await row.waitFor({ state: "detached" });
-  });
-
-  test("an upload goes on where it was after a reload", async () => {
-    const page = await openPage("/files");
-    const path = join(folder, "resumed.jsonl");
-    const line = `${chatLine("a", "x".repeat(65_000))}\n`;
-    await writeFile(path, line.repeat(1_050));
-    const parts: string[] = [];
-    page.on("request", (request) => {
-      const { pathname } = new URL(request.url());
-      if (request.method() === "POST" && /\/uploads\/?/.test(pathname)) parts.push(pathname);
-    });
-    const isPart = (url: URL) => url.pathname.endsWith("/parts");
-    // The second part never arrives.
-    let count = 0;
-    await page.route(isPart, (route) => (++count === 2 ? undefined : route.continue()));
-    await page.locator("input[type=file]").setInputFiles(path);
-    await expect.poll(() => count).toBe(2);
-    await page.unrouteAll();
-    await page.reload();
-    const sentBefore = parts.filter((each) => each.endsWith("/parts")).length;
-    await page.locator("input[type=file]").setInputFiles(path);
-    await page.locator("tr", { hasText: "resumed.jsonl" }).waitFor();
-    const [file] = (await service.openai.files.list({ limit: 1 })).data;
-    expect([file?.filename, file?.bytes]).toEqual(["resumed.jsonl", line.length * 1_050]);
-    // One upload, whose first part went once: five parts in all, and the one that was lost.
-    expect(parts.filter((each) => each.endsWith("/v1/uploads"))).toHaveLength(1);
-    expect(new Set(parts.filter((each) => each.endsWith("/parts")))).toHaveProperty("size", 1);
-    expect([sentBefore, parts.filter((each) => each.endsWith("/parts")).length]).toEqual([2, 6]);
-    await service.openai.files.delete(file?.id ?? "");
-  });
-
   test("the list keeps to its filters", async () => {
     const { id } = await service.run([chatLine("a", "b")]);
-    const page = await openPage("/");
+    const page = await visit.openPage("/");
     await page.locator(`#row-${id}`).waitFor();
     await page.getByLabel("Status").selectOption("failed");
     await page.getByRole("button", { name: "Filter" }).click();
@@ -332,7 +162,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   });
 
   test("a sample pauses its batch, and failed lines are run again in a batch with all results", async () => {
-    const page = await openPage("/new");
+    const page = await visit.openPage("/new");
     const lines = [chatLine("good", "b"), chatLine("bad", "[[status 400]]")];
     const buffer = Buffer.from(lines.join("\n"));
     await page
@@ -357,7 +187,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     upstream.hold();
     const texts = [...HOSTILE, "What is [[status 400]]"];
     const { id } = await service.submit(texts.map((text, n) => chatLine(`line-${n}`, text)));
-    const page = await openPage(`/batches/${id}`);
+    const page = await visit.openPage(`/batches/${id}`);
     const rows = page.locator("#lines-rows tr");
     await rows.filter({ hasText: "window.hacked" }).first().waitFor();
     await expect.poll(() => rows.count()).toBe(texts.length);
@@ -385,7 +215,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   });
 
   test("the upstreams are shown with their circuits, and a chart that follows them", async () => {
-    const page = await openPage("/upstreams");
+    const page = await visit.openPage("/upstreams");
     await page.locator("tr", { hasText: "down" }).getByText("open").waitFor();
     const { id } = await service.submit([chatLine("a", "b", { model: "unreachable" })]);
     await page.locator("tr", { hasText: "down" }).getByText("not asked").waitFor();
@@ -401,8 +231,8 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   });
 
   test("the course of a batch is drawn while it runs, with its figures as a table that stays open", async () => {
-    const { id } = await held(3);
-    const page = await openPage(`/batches/${id}`);
+    const { id } = await visit.held(3);
+    const page = await visit.openPage(`/batches/${id}`);
     const chart = page.getByRole("img", { name: /^Lines per second/ });
     await chart.locator("canvas").waitFor();
     const course = page.locator("section", { hasText: "Lines per second" });
@@ -423,7 +253,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
 
   test("the usage is a chart, a table and a CSV", async () => {
     await service.run([chatLine("a", "b")]);
-    const page = await openPage("/usage");
+    const page = await visit.openPage("/usage");
     await page.locator(".chart canvas").waitFor();
     await page.getByRole("checkbox", { name: "project" }).check();
     await page.getByRole("button", { name: "Show" }).click();
@@ -446,13 +276,13 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   ] as const)(
     "axe finds nothing in %s at %i px, and no page is wider",
     async (colorScheme, width) => {
-      const { id } = await held(2);
+      const { id } = await visit.held(2);
       const model = "a-very-long-name/of-a-model-".repeat(4);
       const { id: long } = await service.submit([chatLine("long", "Hi", { model })]);
       await service.openai.batches.create({
         ...{ input_file_id: "file-none", endpoint: "/v1/embeddings", completion_window: "24h" },
       });
-      const page = await openPage("/", { colorScheme, viewport: { width, height: 800 } });
+      const page = await visit.openPage("/", { colorScheme, viewport: { width, height: 800 } });
       const examined = ["/", `/batches/${id}`];
       for (const path of [...examined, `/batches/${long}`, "/files", "/upstreams", "/usage"]) {
         await page.goto(service.url + path);

@@ -1,0 +1,143 @@
+/** People who send files on the web page, in a real browser, with a real server. */
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium } from "../support/browser.ts";
+import { chatLine, type TestService } from "../support/service.ts";
+import { Visit } from "../support/visit.ts";
+
+describe.skipIf(!hasChromium())("in a browser", () => {
+  let visit: Visit;
+  let service: TestService;
+  let folder: string;
+
+  beforeAll(async () => {
+    visit = await Visit.start();
+    ({ service, folder } = visit);
+  });
+  afterEach(async () => expect(await visit.leave()).toEqual([]));
+  afterAll(() => visit[Symbol.asyncDispose]());
+
+  test("a CSV file becomes a batch through a template, with a preview of three lines", async () => {
+    const page = await visit.openPage("/new");
+    const buffer = Buffer.from('id,country\na,Peru\nb,"Chad, the"\nc,Laos\nd,Mali\n');
+    await page
+      .locator("input[type=file]")
+      .setInputFiles({ name: "c.csv", mimeType: "text/csv", buffer });
+    await page.getByText("4 rows.").waitFor();
+    await page.getByLabel("Prompt for each row").fill("Capital of {{country}} {{city}}?");
+    await page.getByText("There is no column {{city}}.").waitFor();
+    await page.getByLabel("Prompt for each row").fill("Capital of {{country}}?");
+    await page.getByLabel("Model").fill("test-model");
+    const lines = await page.locator("#lines pre").allTextContents();
+    expect(lines.map((line) => JSON.parse(line))).toEqual(
+      [
+        ["a", "Peru"],
+        ["b", "Chad, the"],
+        ["c", "Laos"],
+      ].map(([custom_id, country]) => ({
+        ...{ custom_id, method: "POST", url: "/v1/chat/completions" },
+        body: {
+          model: "test-model",
+          messages: [{ role: "user", content: `Capital of ${country}?` }],
+        },
+      })),
+    );
+    await page.getByLabel("Metadata").fill("team=search\nrun=7");
+    await page.getByLabel("Budget").fill("12.50");
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.waitForURL(/batches\/batch_/);
+    const id = page.url().split("/").at(-1)!;
+    const ended = await service.ended(id);
+    const { output_file_id: output, metadata } = ended;
+    expect(metadata).toEqual({ team: "search", run: "7" });
+    expect(ended).toMatchObject({ x_batchd: { budget: "12.50" } });
+    expect((await service.rows(output)).map(({ custom_id }) => custom_id)).toEqual([
+      "a",
+      "b",
+      "c",
+      "d",
+    ]);
+  });
+
+  test("a JSONL file with faults is not sent, and the faults have line numbers", async () => {
+    const page = await visit.openPage("/new");
+    const good = chatLine("a", "b");
+    const choose = (lines: readonly string[]) =>
+      page.locator("input[type=file]").setInputFiles({
+        ...{ name: "in.jsonl", mimeType: "", buffer: Buffer.from(lines.join("\n")) },
+      });
+    const { data } = await service.openai.files.list();
+    await choose([good, "{", good, JSON.stringify({ custom_id: "c" })]);
+    await page.getByText("Line 4: method must be POST.").waitFor();
+    expect(await page.locator(".faults li").allTextContents()).toEqual([
+      "Line 2: The line is not a JSON object.",
+      "Line 3: custom_id is the same as on a line before.",
+      "Line 4: method must be POST.",
+    ]);
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.getByText("Choose a file first.").waitFor();
+    expect((await service.openai.files.list()).data).toEqual(data);
+    await choose([good]);
+    await page.getByText("1 lines, no fault found.").waitFor();
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.waitForURL(/batches\/batch_/);
+    await service.ended(page.url().split("/").at(-1)!);
+  });
+
+  test("a file above 64 MB goes in parts, and a lost part goes again", async () => {
+    const page = await visit.openPage("/files");
+    const path = join(folder, "large.jsonl");
+    const line = `${chatLine("a", "x".repeat(65_000))}\n`;
+    await writeFile(path, line.repeat(1_050));
+    await page.evaluate(`
+      const { send } = XMLHttpRequest.prototype;
+      window.sent = 0;
+      XMLHttpRequest.prototype.send = function (body) {
+        send.call(this, body);
+        if (window.sent++ === 1) this.abort();
+      };`);
+    await page.locator("input[type=file]").setInputFiles(path);
+    const row = page.locator("tr", { hasText: "large.jsonl" });
+    await row.waitFor();
+    const [file] = (await service.openai.files.list({ limit: 1 })).data;
+    expect([file?.filename, file?.bytes]).toEqual(["large.jsonl", line.length * 1_050]);
+    expect(await page.evaluate("window.sent")).toBe(6);
+    await row.getByRole("button", { name: "First lines" }).click();
+    await page.getByRole("dialog").getByText('"custom_id":"a"').waitFor();
+    await page.keyboard.press("Escape");
+    await row.getByRole("button", { name: "Delete" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await row.waitFor({ state: "detached" });
+  });
+
+  test("an upload goes on where it was after a reload", async () => {
+    const page = await visit.openPage("/files");
+    const path = join(folder, "resumed.jsonl");
+    const line = `${chatLine("a", "x".repeat(65_000))}\n`;
+    await writeFile(path, line.repeat(1_050));
+    const parts: string[] = [];
+    page.on("request", (request) => {
+      const { pathname } = new URL(request.url());
+      if (request.method() === "POST" && /\/uploads\/?/.test(pathname)) parts.push(pathname);
+    });
+    const isPart = (url: URL) => url.pathname.endsWith("/parts");
+    // The second part never arrives.
+    let count = 0;
+    await page.route(isPart, (route) => (++count === 2 ? undefined : route.continue()));
+    await page.locator("input[type=file]").setInputFiles(path);
+    await expect.poll(() => count).toBe(2);
+    await page.unrouteAll();
+    await page.reload();
+    const sentBefore = parts.filter((each) => each.endsWith("/parts")).length;
+    await page.locator("input[type=file]").setInputFiles(path);
+    await page.locator("tr", { hasText: "resumed.jsonl" }).waitFor();
+    const [file] = (await service.openai.files.list({ limit: 1 })).data;
+    expect([file?.filename, file?.bytes]).toEqual(["resumed.jsonl", line.length * 1_050]);
+    // One upload, whose first part went once: five parts in all, and the one that was lost.
+    expect(parts.filter((each) => each.endsWith("/v1/uploads"))).toHaveLength(1);
+    expect(new Set(parts.filter((each) => each.endsWith("/parts")))).toHaveProperty("size", 1);
+    expect([sentBefore, parts.filter((each) => each.endsWith("/parts")).length]).toEqual([2, 6]);
+    await service.openai.files.delete(file?.id ?? "");
+  });
+});
