@@ -19,16 +19,20 @@ export interface Import {
 
 const TOP = fileURLToPath(new URL("../..", import.meta.url));
 
+const CODE = /\.(?:[cm]?[jt]s|tsx|css)$/;
+
+/** Reads the code at the top of the repository, and in these folders with what is below them. */
 export const readSources = (...folders: readonly string[]): SourceFile[] =>
-  folders.flatMap((folder) =>
-    readdirSync(join(TOP, folder), { recursive: true, encoding: "utf8" })
-      .filter((name) => name.endsWith(".ts") || name.endsWith(".tsx"))
-      .sort()
-      .map((name) => ({
-        path: `${folder}/${name}`,
-        text: readFileSync(join(TOP, folder, name), "utf8"),
-      })),
-  );
+  [
+    ...readdirSync(TOP),
+    ...folders.flatMap((folder) =>
+      readdirSync(join(TOP, folder), { recursive: true, encoding: "utf8" })
+        .sort()
+        .map((name) => `${folder}/${name}`),
+    ),
+  ]
+    .filter((path) => CODE.test(path))
+    .map((path) => ({ path, text: readFileSync(join(TOP, path), "utf8") }));
 
 /** Matches an import or export. Names, braces, commas and stars may stand between `import` and `from`. */
 const DECLARATION = /^(?:import|export)\s+(type\s+)?(?:[\w\s{},*$]*?\sfrom\s+)?"([^"]+)"/gm;
@@ -68,3 +72,9 @@ export const commentsOf = (text: string): string[] =>
   );
 
 export const lineCount = (text: string): number => text.trimEnd().split("\n").length;
+
+export const startsWithAny = (text: string, beginnings: readonly string[]) =>
+  beginnings.some((beginning) => text.startsWith(beginning));
+
+export const inSource = (path: string) => path.replace(/^src\//, "");
+export const isSource = ({ path }: SourceFile) => /^src\/.*\.tsx?$/.test(path);

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { LOG_EVENTS } from "../../src/telemetry/log-events.ts";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
-import { readSources } from "../support/source-tree.ts";
+import { isSource, readSources } from "../support/source-tree.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 test("what the log says of a line names its batch, its chunk, its number and the upstream's request", async () => {
@@ -35,7 +35,7 @@ test("a file and a batch can be traced back to the request that made them", asyn
 
 test("every event that is documented is one that the server logs", () => {
   const source = readSources("src")
-    .filter(({ path }) => path !== "src/telemetry/log-events.ts")
+    .filter((file) => isSource(file) && file.path !== "src/telemetry/log-events.ts")
     .map(({ text }) => text)
     .join("\n");
   const documented = Object.values(LOG_EVENTS).flatMap((events) => Object.keys(events));

@@ -1,0 +1,312 @@
+/** The tables of who may import what. `import-rules.ts` holds the tree to them. */
+
+export interface Allowed {
+  /**
+   * The beginnings of paths below `src/`; `store/*` means the files of that folder alone. A file may always import from
+   * its own folder.
+   */
+  readonly may: readonly string[];
+  /** The paths from which it may import types only. */
+  readonly mayKnow?: readonly string[];
+}
+
+/** The ports. Only `storage.ts` imports what is behind the first two. */
+export const STORE = "store/*";
+export const BLOBS = "blobs/blobs.ts";
+export const UPSTREAM = "upstream/upstream.ts";
+export const LOCATION = [
+  "locations/location.ts",
+  "locations/location-path.ts",
+  "locations/watched-file.ts",
+  "locations/commit-message.ts",
+];
+
+/** The files to which all parts report. */
+const TELEMETRY = [
+  "telemetry/audit-log.ts",
+  "telemetry/log.ts",
+  "telemetry/metrics.ts",
+  "telemetry/target-metrics.ts",
+  "telemetry/tracing.ts",
+];
+
+/** The files that every part with side effects may use. */
+const BASE = ["contract/", "batch/", "clock.ts", ...TELEMETRY, "resources/time-slice.ts"];
+
+/**
+ * The allowed imports, from bottom to top. The longest beginning of a file's path decides. HTTP must never import the
+ * engine, nor the engine HTTP. They share the store, and `runtime.ts` passes a nudge from one to the other.
+ */
+export const LAYERS: Readonly<Record<string, Allowed>> = {
+  "contract/": { may: [] },
+  "contract/openapi.ts": { may: ["version.ts"] },
+  "batch/": { may: ["contract/"] },
+  "formats/": { may: ["batch/", "contract/"] },
+  "version.ts": { may: [] },
+  "clock.ts": { may: [] },
+  "redactor.ts": { may: [] },
+  "closers.ts": { may: [] },
+  "errors.ts": { may: ["batch/truncate.ts"] },
+  "printable.ts": { may: [] },
+  "one-by-one.ts": { may: [] },
+  "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
+  "telemetry/": {
+    may: ["clock.ts", "printable.ts", "version.ts"],
+    mayKnow: ["batch/", "contract/"],
+  },
+  "telemetry/metrics.ts": {
+    may: ["version.ts"],
+    mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
+  },
+  "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", UPSTREAM] },
+  "loop.ts": { may: ["clock.ts", "telemetry/log.ts"] },
+  "config/": {
+    may: ["contract/", "telemetry/log.ts"],
+    mayKnow: ["batch/", "telemetry/metrics.ts"],
+  },
+  "config/projects.ts": { may: ["contract/", "batch/project.ts"] },
+  "config/pipeline.ts": { may: ["contract/", "batch/template.ts"] },
+  "config/config-watcher.ts": { may: ["clock.ts", "telemetry/log.ts", "loop.ts"] },
+  "store/": { may: [], mayKnow: ["batch/", "contract/"] },
+  // What the commits of both adapters decide alike.
+  "store/spending.ts": { may: ["batch/"] },
+  "store/projects.ts": { may: ["contract/project.ts"] },
+  "store/postgres/": {
+    may: [STORE, "batch/", "contract/", "one-by-one.ts"],
+    mayKnow: ["clock.ts"],
+  },
+  "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
+  "blobs/": { may: [] },
+  "blobs/s3.ts": { may: [], mayKnow: ["clock.ts"] },
+  "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
+  "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
+  "upstream/exchange/": {
+    may: [...BASE, "config/secrets.ts", "redactor.ts", "version.ts"],
+    mayKnow: ["config/upstreams.ts", UPSTREAM],
+  },
+  "upstream/capacity/": {
+    may: [...BASE, "upstream/capacity/"],
+    mayKnow: ["config/upstreams.ts", "resources/turn-budget.ts", "upstream/exchange/"],
+  },
+  "upstream/": {
+    may: [...BASE, "resources/turn-budget.ts", "version.ts", "upstream/"],
+    mayKnow: ["config/upstreams.ts"],
+  },
+  "engine/": {
+    may: [
+      ...[...BASE, STORE, BLOBS, "blobs/blob-intents.ts", UPSTREAM, "loop.ts", "engine/"],
+      "version.ts",
+    ],
+    mayKnow: ["resources/memory-budget.ts"],
+  },
+  "engine/dispatch/": {
+    may: BASE,
+    mayKnow: [STORE, UPSTREAM, "loop.ts"],
+  },
+  "locations/": {
+    may: [...LOCATION, "locations/", "config/secrets.ts", "redactor.ts"],
+    mayKnow: ["batch/", "clock.ts", "config/locations.ts"],
+  },
+  "locations/commit-message.ts": {
+    may: ["batch/truncate.ts", "locations/location.ts"],
+  },
+  "locations/git/": {
+    may: [...LOCATION, "batch/truncate.ts", "blobs/file-system.ts", "printable.ts"],
+    mayKnow: ["clock.ts", "config/locations.ts"],
+  },
+  "locations/oxen/": {
+    may: [...LOCATION, "batch/truncate.ts", "printable.ts"],
+    mayKnow: ["config/locations.ts"],
+  },
+  "locations/s3/": {
+    may: [
+      ...LOCATION,
+      "batch/truncate.ts",
+      "blobs/s3-client.ts",
+      "blobs/s3-reading.ts",
+      "printable.ts",
+    ],
+    mayKnow: ["clock.ts", "config/locations.ts"],
+  },
+  "locations/folder/": {
+    may: [...LOCATION, "batch/random-id.ts", "blobs/file-system.ts"],
+    mayKnow: ["clock.ts"],
+  },
+  "webhooks/": {
+    may: [...BASE, "loop.ts", "version.ts"],
+    mayKnow: [STORE, "config/schema.ts"],
+  },
+  "deliveries/": {
+    may: [
+      ...[...BASE, ...LOCATION, BLOBS, "formats/", "loop.ts", "webhooks/address-guard.ts"],
+      ...["deliveries/"],
+    ],
+    mayKnow: [STORE, "blobs/blob-intents.ts", "config/deliveries.ts", "locations/locations.ts"],
+  },
+  "api/": {
+    may: [
+      ...BASE,
+      STORE,
+      BLOBS,
+      "blobs/blob-intents.ts",
+      ...LOCATION,
+      "errors.ts",
+      "formats/",
+      "one-by-one.ts",
+      "loop.ts",
+    ],
+    mayKnow: [UPSTREAM, "locations/locations.ts", "resources/memory-budget.ts"],
+  },
+  "http/": {
+    may: [...BASE, "api/", "errors.ts"],
+    mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
+  },
+  "web/": {
+    may: ["contract/", "batch/", "clock.ts", "errors.ts", "version.ts", "api/key-text.ts", "http/"],
+    mayKnow: ["api/", "store/keys.ts", "telemetry/"],
+  },
+  "database.ts": {
+    may: ["store/", "blobs/file-system.ts"],
+    mayKnow: ["clock.ts", "config/schema.ts"],
+  },
+  "storage.ts": { may: ["blobs/", "store/", "database.ts"], mayKnow: ["clock.ts", "config/"] },
+  "moving/": { may: [STORE, BLOBS], mayKnow: ["clock.ts"] },
+  "migrate-to.ts": {
+    may: ["storage.ts", "database.ts", "moving/", "closers.ts"],
+    mayKnow: ["clock.ts", "config/schema.ts"],
+  },
+  "use-cases.ts": {
+    may: [
+      ...["api/", "config/prices.ts", "config/projects.ts", "database.ts", "deliveries/"],
+      "config/loopback.ts",
+      ...["config/config.ts", "locations/locations.ts", "storage.ts", "resources/memory-budget.ts"],
+    ],
+    mayKnow: [""],
+  },
+  "work.ts": { may: [""] },
+  "runtime.ts": { may: [""] },
+  "client/": {
+    may: [
+      ...["contract/", "batch/", "clock.ts", "config/", "formats/", "printable.ts", "version.ts"],
+      "standard-streams.ts",
+    ],
+  },
+  "run.ts": {
+    may: [
+      ...["batch/", "client/", "config/", "contract/", "http/present.ts", "runtime.ts"],
+      ...["clock.ts", "errors.ts", "standard-streams.ts", ...TELEMETRY],
+    ],
+  },
+  "cli-output.ts": { may: ["printable.ts"] },
+  "standard-streams.ts": { may: ["cli-output.ts"] },
+  "cli-serve.ts": {
+    may: [
+      ...["cli-output.ts", "runtime.ts", "config/", "redactor.ts"],
+      ...["clock.ts", "standard-streams.ts", "version.ts", ...TELEMETRY],
+    ],
+    mayKnow: ["work.ts"],
+  },
+  "cli.ts": {
+    may: [
+      "run.ts",
+      "cli-output.ts",
+      "cli-serve.ts",
+      "client/run-command.ts",
+      "client/commands.ts",
+      "client/completion.ts",
+      "client/file-checks.ts",
+      "client/file-commands.ts",
+      "client/pipeline-command.ts",
+      "administration.ts",
+      "administration-output.ts",
+      "cli-keys.ts",
+      "cli-manuals.ts",
+      "cli-projects.ts",
+      "runtime.ts",
+      "work.ts",
+      "migrate-to.ts",
+      "config/",
+      "contract/",
+      "clock.ts",
+      "version.ts",
+      ...TELEMETRY,
+      "errors.ts",
+      "printable.ts",
+      "redactor.ts",
+      "standard-streams.ts",
+    ],
+  },
+  "administration.ts": {
+    may: [
+      ...["api/", "blobs/blob-intents.ts", "engine/purging.ts", "use-cases.ts"],
+      ...["storage.ts", "database.ts", "closers.ts", "telemetry/log.ts"],
+    ],
+    mayKnow: ["clock.ts", "config/schema.ts"],
+  },
+  "administration-output.ts": {
+    may: ["cli-output.ts", "errors.ts"],
+    mayKnow: ["administration.ts", "config/overrides.ts"],
+  },
+  "cli-projects.ts": {
+    may: [
+      ...["administration-output.ts", "cli-output.ts", "client/terminal.ts", "clock.ts"],
+      ...["config/projects.ts", "contract/"],
+    ],
+    mayKnow: ["administration.ts", "config/overrides.ts"],
+  },
+  "cli-keys.ts": {
+    may: [
+      ...["administration-output.ts", "cli-output.ts", "client/terminal.ts", "contract/"],
+      ...["config/values.ts", "errors.ts"],
+    ],
+    mayKnow: ["administration.ts", "api/", "batch/", "config/overrides.ts", "store/*"],
+  },
+  "cli-manuals.ts": { may: ["client/help.ts"] },
+  "main.ts": { may: ["cli.ts"] },
+};
+
+/** The only places below `src/` that may import a package. No file may import a package that is not listed. */
+export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
+  hono: ["http/", "web/"],
+  idiomorph: ["web/assets/globals.d.ts"],
+  uplot: ["web/assets/globals.d.ts"],
+  "@hono/node-server": ["http/", "web/"],
+  "@fastify/busboy": ["http/"],
+  "hash-wasm": ["locations/oxen/upload.ts"],
+  undici: ["locations/oxen/", "upstream/exchange/undici.ts", "webhooks/sender.ts"],
+  standardwebhooks: ["webhooks/sender.ts"],
+  "ipaddr.js": ["webhooks/address-guard.ts"],
+  "@aws-sdk/client-s3": ["blobs/s3", "locations/s3/"],
+  "@aws-sdk/lib-storage": ["blobs/s3"],
+  "@aws-sdk/s3-request-presigner": ["blobs/s3"],
+  "drizzle-orm": ["store/sqlite/", "store/postgres/"],
+  "better-sqlite3": ["store/sqlite/"],
+  pg: ["store/postgres/"],
+  zod: ["contract/", "config/", "http/"],
+  "zod-openapi": ["contract/"],
+  "hyparquet-writer": ["formats/parquet.ts"],
+  yaml: ["config/file.ts", "contract/openapi.ts", "config/pipeline.ts"],
+  leven: ["config/problems.ts"],
+  pino: ["telemetry/log.ts"],
+  "prom-client": [
+    "telemetry/metrics.ts",
+    "telemetry/target-metrics.ts",
+    "telemetry/attempt-histogram.ts",
+  ],
+  "@opentelemetry/api": ["telemetry/tracing-otlp.ts"],
+  "@opentelemetry/exporter-trace-otlp-http": ["telemetry/tracing-otlp.ts"],
+  "@opentelemetry/exporter-trace-otlp-proto": ["telemetry/tracing-otlp.ts"],
+  "@opentelemetry/resources": ["telemetry/tracing-otlp.ts"],
+  "@opentelemetry/sdk-trace": ["telemetry/tracing-otlp.ts"],
+  commander: [
+    "administration-output.ts",
+    "cli.ts",
+    "cli-keys.ts",
+    "cli-manuals.ts",
+    "cli-projects.ts",
+    "client/",
+  ],
+  openai: ["client/"],
+  "@bomb.sh/tab": ["client/completion.ts"],
+  "cli-progress": ["client/progress.ts"],
+};
