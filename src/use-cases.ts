@@ -206,7 +206,8 @@ function newInteractive(parts: Parts): Interactive {
 export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const { store, blobs, upstreams, fleet, memory, audit } = parts;
   const { clock, log, metrics, configNow } = parts;
-  const batches = newBatches(parts, engine);
+  const inStore = { ...parts, clock: fleet.storeClock };
+  const batches = newBatches(inStore, engine);
   const results = newResults(batches, parts, engine);
   const limits = () => configNow().limits;
   const maxFileBytes = () => limits().max_file_bytes;
@@ -214,7 +215,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const nudge = () => engine.nudge();
   const rulesOf = rulesOfAll(parts);
   const costsFor = costsWith(parts);
-  const files = new Files({ ...parts, rulesOf, maxFileBytes, nudge });
+  const files = new Files({ ...inStore, rulesOf, maxFileBytes, nudge });
   return {
     files,
     tables: new Tables({ files }),
@@ -222,7 +223,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
       ...{ files, clock, locations: parts.locations, places: results.places },
     }),
     runs: new Runs({ store, batches, costsFor }),
-    uploads: new Uploads({ ...parts, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
+    uploads: new Uploads({ ...inStore, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
     batches,
     results,
     findCourse: courseFinder({ batches, store, nowMs: () => fleet.nowMs }),

@@ -244,9 +244,9 @@ const tooLarge = (maxFileBytes: number): Fault => ({ ...fileTooLarge(maxFileByte
 function inputFile(
   { inputFileId, project, source, traceparent }: Batch,
   blob: Pick<StoredFile, "blobKey" | "bytes" | "sha256">,
-  { clock, rulesOf }: DerivingDeps,
+  { fleet, rulesOf }: DerivingDeps,
 ): StoredFile {
-  const createdAtMs = clock.nowMs();
+  const createdAtMs = fleet.nowMs;
   const seconds = shorter(INPUT_LIFETIME_SECONDS, rulesOf(project).fileLifetimeSeconds);
   return {
     ...blob,

@@ -166,7 +166,7 @@ async function writeResults(
   run: Run,
   deps: FinalizerDeps,
 ): Promise<Results | null> {
-  const { store, blobs, clock } = deps;
+  const { store, blobs } = deps;
   const { batch, lease, ids } = toWrite;
   const output = new ResultWriter(blobs, ids.output);
   const error = new ResultWriter(blobs, ids.error);
@@ -206,7 +206,7 @@ async function writeResults(
       return null;
     }
     await writeKept(Number.POSITIVE_INFINITY);
-    const nowMs = clock.nowMs();
+    const { nowMs } = deps.fleet;
     const life = { nowMs, lifetimeSeconds: lifetimeOf(batch, deps.rulesOf) };
     const files = {
       output: await output.finish((blob) => resultFile(batch, "output", { ...blob, ...life })),

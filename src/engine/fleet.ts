@@ -14,6 +14,11 @@ export interface KnownPeer extends ReplicaReport {
 
 export class Fleet {
   readonly #clock: Clock;
+  /**
+   * The clock of this machine with the dates of the store. What the store ends at a date must begin by it: a batch or a file
+   * would have a longer or a shorter life on a machine whose clock is wrong.
+   */
+  readonly storeClock: Clock;
   #peers: readonly KnownPeer[] = [];
   #workers: readonly KnownPeer[] = [];
   #isHousekeeper = false;
@@ -23,6 +28,11 @@ export class Fleet {
 
   constructor(clock: Clock) {
     this.#clock = clock;
+    this.storeClock = {
+      nowMs: () => this.nowMs,
+      elapsedMs: () => clock.elapsedMs(),
+      after: (ms, fn) => clock.after(ms, fn),
+    };
   }
 
   /** The other replicas whose reports are known. */

@@ -44,7 +44,7 @@ export interface IntakeDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly upstreams: Upstreams;
-  readonly fleet: Pick<Fleet, "workers">;
+  readonly fleet: Pick<Fleet, "nowMs" | "workers">;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;

@@ -1,0 +1,68 @@
+/** What the store ends at a date begins by the clock of the store, whatever the clock of the machine says. A real PostgreSQL. */
+import { Client } from "pg";
+import { afterAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import { startPostgres } from "../support/postgres.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const postgres = await startPostgres("the dates of the store");
+afterAll(async () => {
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+const HOUR_MS = 3_600_000;
+
+/** Returns the date in the database, in seconds. */
+async function secondsIn(databaseUrl: string): Promise<number> {
+  const client = new Client({ connectionString: databaseUrl });
+  await client.connect();
+  try {
+    const { rows } = await client.query("select extract(epoch from clock_timestamp()) as now");
+    return Number(rows[0].now);
+  } finally {
+    await client.end();
+  }
+}
+
+describe.skipIf(postgres === null)("on a machine whose clock is two days", () => {
+  test.each([
+    { name: "behind", skewMs: -48 * HOUR_MS },
+    { name: "ahead", skewMs: 48 * HOUR_MS },
+  ])("$name, a batch has its whole window and its files their whole life", async ({ skewMs }) => {
+    await using upstream = await startUpstream();
+    const database_url = await postgres!.createDatabase();
+    await using service = await startTestService({
+      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+      config: {
+        database_url,
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      },
+    });
+    const before = await secondsIn(database_url);
+    const input = await service.openai.files.create({
+      file: new File([`${chatLines(2).join("\n")}\n`], "input.jsonl"),
+      purpose: "batch",
+      expires_after: { anchor: "created_at", seconds: 7_200 },
+    });
+    const { id } = await service.openai.batches.create({
+      ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      output_expires_after: { anchor: "created_at", seconds: 7_200 },
+    });
+    const batch = await service.ended(id);
+    const output = await service.openai.files.retrieve(batch.output_file_id ?? "none");
+    const after = await secondsIn(database_url);
+
+    expect(batch.status).toBe("completed");
+    for (const [object, seconds] of [
+      [input, 7_200],
+      [batch, 86_400],
+      [output, 7_200],
+    ] as const) {
+      // The dates are of some seconds ago, and cut to whole seconds.
+      expect(object.created_at).toBeGreaterThan(before - 10);
+      expect(object.created_at).toBeLessThan(after + 10);
+      expect(object.expires_at).toBe(object.created_at + seconds);
+    }
+  });
+});
