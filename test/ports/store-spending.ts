@@ -141,6 +141,29 @@ export function testSpending(open: OpenStore): void {
     expect(await reserve(store, next)).toMatchObject({ kind: "granted" });
   });
 
+  test("a worker whose reservation went to others has lost its lease, so that its answers do not count beside theirs", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { leases } = await chunksOf(store, "2", 3);
+    const [a, b] = leases as [ChunkLease, ChunkLease];
+    expect(await reserve(store, a)).toMatchObject({ kind: "granted" });
+    expect(await reserve(store, b)).toMatchObject({ kind: "granted" });
+    at(store, AFTER_LEASES_MS);
+    // Without another worker that asks, a late one loses nothing.
+    expect(await store.recordSegmentIfLeased(b, paid(1))).toBe(true);
+    const next = (await claimChunk(store, { model: "model-2" })).lease;
+    expect(await reserve(store, next)).toMatchObject({ kind: "granted" });
+
+    expect(await store.recordSegmentIfLeased(a, paid(1))).toBe(false);
+    const renewal = await store.renewLeases(
+      { batches: [], chunks: [a, next] },
+      { owner: "late", ttlMs: 30_000 },
+    );
+    expect(renewal.lostChunks).toEqual([a]);
+    expect(await store.recordSegmentIfLeased(next, paid(1))).toBe(true);
+    expect(await reserve(store, next)).toMatchObject({ kind: "exhausted" });
+  });
+
   test("projects do not use up the quotas of each other, and yesterday counts no more", async () => {
     await using opened = await open();
     const { store } = opened;

@@ -55,7 +55,8 @@ export class PostgresSpending {
       const held = await findHeld(db, lease);
       if (held === null) return { kind: "not_held" };
       // The reservations come first: a chunk that ends meanwhile counts twice then. In the other order it would not count.
-      const reserved = await reservedBy(db, project, now);
+      await takeLateLeases(db, { lease, project, now });
+      const reserved = await reservedBy(db, project);
       const isOfBatch = eq(modelUsage.batchId, lease.batchId);
       const bounds = boundsOf(lease, quotas, {
         ...held,
@@ -154,15 +155,36 @@ const sumsOf = (db: Db, isCounted: SQL | undefined): Promise<PricedSum[]> =>
     .where(isCounted)
     .groupBy(modelUsage.price);
 
-/** A reservation ends with the lease of its worker. */
-const isInForce = (now: SQL): SQL => sql`exists (
-  select 1 from chunks
-  where chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
-    and chunks.lease_epoch = reservations.epoch and chunks.lease_expires_at_ms > ${now})`;
+/**
+ * Ends the leases of other workers of the project that ran out. A worker that was away still holds such a lease, and could
+ * count what its lines took beside what others get of its reservation now. One that commits at this moment keeps its lease.
+ */
+async function takeLateLeases(
+  db: Db,
+  { lease, project, now }: { readonly lease: ChunkLease; readonly project: string; now: SQL },
+): Promise<void> {
+  const { batchId, chunkNumber } = lease;
+  await db.execute(sql`
+    with late as (
+      select chunks.batch_id, chunks.number from reservations
+      join chunks on ${isReserved} and chunks.lease_expires_at_ms <= ${now}
+      where reservations.project = ${project}
+        and not (chunks.batch_id = ${batchId} and chunks.number = ${chunkNumber})
+      for update of chunks skip locked)
+    update chunks set lease_owner = null, lease_expires_at_ms = null from late
+    where chunks.batch_id = late.batch_id and chunks.number = late.number`);
+}
 
-async function reservedBy(db: Db, project: string, now: SQL): Promise<ReservedRow[]> {
+/** A reservation ends with the lease of its worker. */
+const isReserved = sql.raw(
+  `chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
+    and chunks.lease_epoch = reservations.epoch and chunks.lease_owner is not null`,
+);
+const isInForce = sql`exists (select 1 from chunks where ${isReserved})`;
+
+async function reservedBy(db: Db, project: string): Promise<ReservedRow[]> {
   const isOfProject = eq(reservations.project, project);
-  await db.delete(reservations).where(and(isOfProject, sql`not ${isInForce(now)}`));
+  await db.delete(reservations).where(and(isOfProject, sql`not ${isInForce}`));
   return db.select().from(reservations).where(isOfProject);
 }
 

@@ -41,7 +41,7 @@ export class SqliteSpending {
         ...held,
         ...usedBy(this.#db, project, quotas, nowMs),
         ofBatch: held.budget === null ? [] : sumsOf(this.#db, ofBatch),
-        reserved: reservedBy(this.#db, project, nowMs),
+        reserved: reservedBy(this.#db, { lease, project, nowMs }),
       });
       const grant = grantOf(bounds, request);
       if (grant.kind === "exhausted") pause(this.#db, lease.batchId, grant, nowMs);
@@ -121,15 +121,31 @@ const sumsOf = (db: Db, isCounted: SQL | undefined): PricedSum[] =>
     .all();
 
 /** A reservation ends with the lease of its worker. */
-const isInForce = (nowMs: number): SQL => sql`exists (
-  select 1 from chunks
-  where chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
-    and chunks.lease_epoch = reservations.epoch and chunks.lease_expires_at_ms > ${nowMs})`;
+const isReserved = sql.raw(
+  `chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
+    and chunks.lease_epoch = reservations.epoch and chunks.lease_owner is not null`,
+);
+const isInForce = sql`exists (select 1 from chunks where ${isReserved})`;
 
-function reservedBy(db: Db, project: string, nowMs: number): ReservedRow[] {
+interface Decision {
+  readonly lease: ChunkLease;
+  readonly project: string;
+  readonly nowMs: number;
+}
+
+/**
+ * Ends the leases of others that ran out first. Such a lease is still held, and its holder could count what its lines took
+ * beside what others get of its reservation now.
+ */
+function reservedBy(db: Db, { lease, project, nowMs }: Decision): ReservedRow[] {
+  const { batchId, chunkNumber } = lease;
+  db.run(sql`
+    update chunks set lease_owner = null, lease_expires_at_ms = null from reservations
+    where ${isReserved} and chunks.lease_expires_at_ms <= ${nowMs} and reservations.project = ${project}
+      and not (chunks.batch_id = ${batchId} and chunks.number = ${chunkNumber})`);
   const isOfProject = eq(reservations.project, project);
   db.delete(reservations)
-    .where(and(isOfProject, sql`not ${isInForce(nowMs)}`))
+    .where(and(isOfProject, sql`not ${isInForce}`))
     .run();
   return db.select().from(reservations).where(isOfProject).all();
 }
