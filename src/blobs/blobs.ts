@@ -77,6 +77,9 @@ export interface Blobs {
   ping(): Promise<void>;
 }
 
+/** What a reader of blobs needs of the port. */
+export type BlobReader = Pick<Blobs, "maxReadsAhead" | "ping" | "read" | "readRange">;
+
 const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
 
 /** No part of a key begins with a dot, so an adapter may use such names for itself. */

@@ -7,7 +7,7 @@
  */
 import type { Chunk, InputExtent } from "../batch/batch.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";
 
@@ -18,7 +18,7 @@ const MAX_READ_BYTES = 4 * 1024 * 1024;
 
 /** Yields the lines of each extent, in order. Throws when a read fails. */
 export async function* readLines(
-  { blobs, key }: { readonly blobs: Blobs; readonly key: string },
+  { blobs, key }: { readonly blobs: BlobReader; readonly key: string },
   extents: readonly InputExtent[],
 ): AsyncGenerator<Iterable<SplitLine>> {
   for (const group of groupsOf(extents)) {
@@ -60,7 +60,7 @@ export interface LeftLine {
 }
 
 interface LeftSource {
-  readonly blobs: Blobs;
+  readonly blobs: BlobReader;
   readonly key: string;
   /** Whether an error that might pass counts as unreadable. */
   readonly isLastTry: boolean;

@@ -14,7 +14,7 @@ import {
   ResultFileDeleted,
 } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import type { Store } from "../store/store.ts";
 import { JournalOver, type JournalWindow, journalWindows } from "./journal-windows.ts";
 import { Merge, NO_SUCH_BLOB, type Row } from "./merge.ts";
@@ -31,7 +31,7 @@ export interface FinishedLinesDeps {
     | "findMergedResults"
     | "listJournalPage"
   >;
-  readonly blobs: Blobs;
+  readonly blobs: BlobReader;
 }
 
 /** The limit for the rows of one reader, of which there may be some. */
@@ -125,7 +125,7 @@ interface RowsOptions extends Pick<JournalQuery, "afterLine" | "endsAtGap" | "to
   readonly batch: Batch;
   /** Only the lines before a gap are found in the input. */
   readonly inputBlobKey: string | undefined;
-  readonly blobs: Blobs;
+  readonly blobs: BlobReader;
 }
 
 /** Merges one window after the other. */

@@ -5,13 +5,14 @@
  * lines are. A page that ends early says so, and the next one goes on behind the last line that was looked at. The marks
  * of the batch lead to a place shortly before any line of the input.
  */
+import type { Readable } from "node:stream";
 import type { Batch, LineMark, StoredFile } from "../batch/batch.ts";
 import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { type FinishedLine, ResultFileDeleted, type ResultKind } from "../batch/finished-line.ts";
 import { rowParts } from "../batch/outcome.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { isFinal } from "../batch/status.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader, ByteRange } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { type FinishedLinesDeps, finishedLines } from "./finished-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
@@ -20,7 +21,12 @@ import { inLineOrder } from "./result-rows.ts";
 /** The bytes of a page. A page has one line at least. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
 /** The bytes of inputs and rows that are read for one page, to the end of a line. */
-const MAX_READ_BYTES = 64 * 1024 * 1024;
+const MAX_READ_BYTES = 16 * 1024 * 1024;
+/**
+ * A read from the journal counts as so many bytes at least. Where a batch has many routes, little of each chunk can be kept in
+ * memory, so every row is a read of its own, and 16 MiB of small rows would take seconds.
+ */
+const READ_COST_BYTES = 8 * 1024;
 const NO_LIMIT = Number.MAX_SAFE_INTEGER;
 
 interface Row extends FinishedLine {
@@ -33,12 +39,13 @@ export async function readLinePage(
   query: LineQuery,
   deps: FinishedLinesDeps,
 ): Promise<LinePage> {
-  const page = new Page(query);
+  const blobs = new MeteredBlobs(deps.blobs);
+  const page = new Page(query, blobs);
   if (batch.inProgressAtMs === null) return page.end(false);
   const { source, project, lineMarks } = batch;
   const id = source?.merge?.inputFileId ?? batch.inputFileId;
   const file = await deps.store.findFile({ project, id });
-  const rows = rowsFor(batch, query, deps);
+  const rows = rowsFor(batch, query, { ...deps, blobs });
   await using input = file === null ? null : new InputWalk(file, lineMarks, deps.blobs);
   try {
     const isByRow = query.status === "failed" || query.status === "succeeded" || input === null;
@@ -135,14 +142,16 @@ async function waitingLine({ number, bytes }: SplitLine): Promise<BatchLine> {
 /** Gathers the lines of a page within its bounds. */
 class Page {
   readonly #query: LineQuery;
+  readonly #blobs: MeteredBlobs;
   readonly #lines: BatchLine[] = [];
   #bytes = 0;
   #readBytes = 0;
   /** The number of the last line that was looked at. */
   lastLine: number;
 
-  constructor(query: LineQuery) {
+  constructor(query: LineQuery, blobs: MeteredBlobs) {
     this.#query = query;
+    this.#blobs = blobs;
     this.lastLine = query.afterLine;
   }
 
@@ -163,11 +172,36 @@ class Page {
   hasRead(number: number, bytes: number): boolean {
     this.lastLine = number;
     this.#readBytes += bytes;
-    return this.#readBytes > MAX_READ_BYTES;
+    return this.#readBytes + this.#blobs.cost > MAX_READ_BYTES;
   }
 
   end(hasMore: boolean): LinePage {
     return { lines: this.#lines, hasMore, lastLine: this.lastLine };
+  }
+}
+
+/** Counts what the reads of ranges cost, in bytes. */
+class MeteredBlobs implements BlobReader {
+  readonly maxReadsAhead: number;
+  readonly #blobs: BlobReader;
+  cost = 0;
+
+  constructor(blobs: BlobReader) {
+    this.#blobs = blobs;
+    this.maxReadsAhead = blobs.maxReadsAhead;
+  }
+
+  read(key: string, range?: ByteRange): Readable {
+    return this.#blobs.read(key, range);
+  }
+
+  readRange(key: string, range: ByteRange): Promise<Buffer> {
+    this.cost += Math.max(range.end - range.start, READ_COST_BYTES);
+    return this.#blobs.readRange(key, range);
+  }
+
+  ping(): Promise<void> {
+    return this.#blobs.ping();
   }
 }
 
@@ -178,12 +212,12 @@ const textOf = (json: Buffer | null): string | null =>
 class InputWalk implements AsyncDisposable {
   readonly #file: StoredFile;
   readonly #marks: readonly LineMark[];
-  readonly #blobs: Blobs;
+  readonly #blobs: BlobReader;
   #lines: AsyncGenerator<SplitLine> | null = null;
   #current: SplitLine | null = null;
   #readBytes = 0;
 
-  constructor(file: StoredFile, marks: readonly LineMark[], blobs: Blobs) {
+  constructor(file: StoredFile, marks: readonly LineMark[], blobs: BlobReader) {
     this.#file = file;
     this.#marks = marks;
     this.#blobs = blobs;

@@ -13,7 +13,7 @@
  */
 import type { AnswerNames, Chunk, StopReason } from "../batch/batch.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { Segment } from "../store/chunks.ts";
 import type { ChunkJournal, IncompleteChunk } from "../store/finalizing.ts";
@@ -47,7 +47,7 @@ export interface Row {
 }
 
 export interface MergeOptions {
-  readonly blobs: Blobs;
+  readonly blobs: BlobReader;
   readonly inputBlobKey: string;
   readonly stopReason: StopReason | null;
   /**
@@ -208,11 +208,11 @@ interface IndexedRecord extends RecordExtent {
 
 /** The records of one chunk by line number. */
 class ChunkRecords {
-  readonly #blobs: Blobs;
+  readonly #blobs: BlobReader;
   readonly #maxAheadBytes: number;
   readonly #records = new Map<number, IndexedRecord>();
 
-  constructor(blobs: Blobs, maxAheadBytes: number) {
+  constructor(blobs: BlobReader, maxAheadBytes: number) {
     this.#blobs = blobs;
     this.#maxAheadBytes = maxAheadBytes;
   }

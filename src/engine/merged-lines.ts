@@ -7,7 +7,7 @@ import type { Batch } from "../batch/batch.ts";
 import type { FinishedLine, ResultKind } from "../batch/finished-line.ts";
 import { noAnswerLine } from "../batch/outcome.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
@@ -18,7 +18,7 @@ import { isLost } from "./segment.ts";
 
 interface MergedLinesDeps {
   readonly store: Pick<Store, "findMergedResults">;
-  readonly blobs: Blobs;
+  readonly blobs: BlobReader;
 }
 
 /** The kind of the rows that a merged batch takes over from its source; null when all lines run again. */

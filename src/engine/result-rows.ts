@@ -6,7 +6,7 @@ import type { StoredFile } from "../batch/batch.ts";
 import { type FinishedLine, NoLineNumbers } from "../batch/finished-line.ts";
 import { lineNumberOf } from "../batch/outcome.ts";
 import { LineSplitter } from "../batch/split.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 
 /** No row is longer than a journal record. */
@@ -18,7 +18,7 @@ const NEWLINE = Buffer.from("\n");
 /** Yields the rows of lines after `afterLine`. Throws {@link NoLineNumbers} for a file of an older version. */
 export async function* resultRows(
   file: StoredFile | null,
-  { blobs, afterLine }: { readonly blobs: Blobs; readonly afterLine: number },
+  { blobs, afterLine }: { readonly blobs: BlobReader; readonly afterLine: number },
 ): AsyncGenerator<FinishedLine> {
   if (file === null) return;
   const start = await startOf(file, { blobs, afterLine });
@@ -46,7 +46,7 @@ const WINDOW_BYTES = 64 * 1024;
 /** Finds the start of a row shortly before the first one after `afterLine`, by halves. */
 async function startOf(
   file: StoredFile,
-  { blobs, afterLine }: { readonly blobs: Blobs; readonly afterLine: number },
+  { blobs, afterLine }: { readonly blobs: BlobReader; readonly afterLine: number },
 ): Promise<number> {
   let [low, high] = [0, file.bytes];
   while (afterLine > 0 && high - low > SEARCHED_BYTES) {
@@ -62,7 +62,7 @@ async function startOf(
 async function firstRowAfter(
   offset: number,
   { blobKey, bytes }: StoredFile,
-  blobs: Blobs,
+  blobs: BlobReader,
 ): Promise<{ readonly start: number; readonly number: number } | null> {
   for (let from = offset; from < bytes; from += WINDOW_BYTES) {
     const end = Math.min(from + WINDOW_BYTES, bytes);

@@ -8,7 +8,7 @@
  */
 import { crc32 } from "node:zlib";
 import type { AnswerNames } from "../batch/batch.ts";
-import { BlobNotFound, type Blobs, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
+import { BlobNotFound, type BlobReader, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import { PIECE_BYTES, piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { Segment } from "../store/chunks.ts";
 
@@ -73,7 +73,7 @@ export async function crc32Of(parts: readonly Buffer[]): Promise<number> {
 }
 
 export interface SegmentReader {
-  readonly blobs: Blobs;
+  readonly blobs: BlobReader;
   /** Whether an error that might pass, such as EIO, counts as damage. After enough tries it will not pass. */
   readonly isLastTry: boolean;
 }
@@ -101,7 +101,7 @@ export async function readSegment(
 const damaged = (problem: string): SegmentReading => ({ ok: false, problem });
 
 /** Whether bytes that were stored will never come back. Throws when the whole storage is away. */
-export async function isLost(error: unknown, blobs: Blobs): Promise<boolean> {
+export async function isLost(error: unknown, blobs: BlobReader): Promise<boolean> {
   if (error instanceof BlobsUnavailable) throw error;
   if (error instanceof BlobTooShort) return true;
   if (!(error instanceof BlobNotFound)) return false;

@@ -163,3 +163,22 @@ describe("a bad query is refused", () => {
     expect([status, body]).toMatchObject([400, { error: { param, code } }]);
   });
 });
+
+test("a page without a wanted line ends after 16 MiB, and the pages behind it find every one", async () => {
+  const answers = 24;
+  upstream.forget();
+  const lines = Array.from({ length: answers }, (_, i) => chatLine(`long-${i}`, "[[big 800000]]"));
+  const { id } = await service.submit([...lines, chatLine("late", "[[hang]]")]);
+  await service.events.reached("line.recorded", { batch: id, count: answers });
+  const found: string[] = [];
+  let pages = 0;
+  for (let after = 0, more = true; more; pages++) {
+    const { data, has_more, last_line } = await page(id, `status=waiting&after_line=${after}`);
+    found.push(...data.map(({ custom_id }) => custom_id ?? ""));
+    if (has_more) expect(last_line).toBeGreaterThan(after);
+    [after, more] = [last_line, has_more];
+  }
+  expect(found).toEqual(["late"]);
+  expect(pages).toBeGreaterThan(1);
+  await service.openai.batches.cancel(id);
+});

@@ -27,6 +27,8 @@ const next = /** @type {HTMLButtonElement} */ (document.getElementById("lines-ne
 
 let afterLine = 0;
 let lastLine = 0;
+/** The number of calls of {@link show}. A new one ends those before. */
+let shows = 0;
 /** @type {ReturnType<typeof setTimeout> | null} */
 let again = null;
 
@@ -53,30 +55,43 @@ void show(0);
 
 /** @param {number} after */
 async function show(after) {
-  const params = new URLSearchParams({ limit: String(ROWS), after_line: String(after) });
+  const turn = ++shows;
+  const params = new URLSearchParams({ limit: String(ROWS) });
   const fields = new FormData(form);
   for (const name of ["status", "custom_id"]) {
     const value = String(fields.get(name) ?? "").trim();
     if (value !== "") params.set(name, value);
   }
-  const answer = await callApi("GET", `batches/${section.dataset["batch"]}/lines?${params}`);
-  if (!answer.ok) {
-    write("lines-state", answer.message);
-    return;
+  // The server looks at some lines only for one page, and a rare line may come many pages later.
+  for (let from = after; ; from = lastLine) {
+    params.set("after_line", String(from));
+    const answer = await callApi("GET", `batches/${section.dataset["batch"]}/lines?${params}`);
+    if (turn !== shows) return;
+    if (!answer.ok) {
+      write("lines-state", answer.message);
+      return;
+    }
+    afterLine = from;
+    lastLine = answer.value.last_line;
+    if (answer.value.data.length > 0 || !answer.value.has_more) {
+      showPage(answer.value);
+      return;
+    }
+    write("lines-state", `No such line up to line ${lastLine}; looking on.`);
   }
-  const { data, has_more: hasMore, last_line: last } = answer.value;
-  afterLine = after;
-  lastLine = last;
+}
+
+/** @param {{ data: readonly Line[], has_more: boolean }} page */
+function showPage({ data, has_more: hasMore }) {
   document.getElementById("lines-rows")?.replaceChildren(...data.map(rowOf));
-  first.hidden = after === 0;
+  first.hidden = afterLine === 0;
   next.hidden = !hasMore;
   write("lines-state", stateOf(data));
 }
 
 /** @param {readonly Line[]} data */
 function stateOf(data) {
-  if (data.length > 0) return `Lines ${data[0]?.line} to ${data.at(-1)?.line}`;
-  return next.hidden ? "No such line." : `No such line up to line ${lastLine}.`;
+  return data.length > 0 ? `Lines ${data[0]?.line} to ${data.at(-1)?.line}` : "No such line.";
 }
 
 /** @param {Line} line */
