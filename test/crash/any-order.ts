@@ -50,6 +50,7 @@ export interface Known {
   readonly lines: ReadonlyMap<number, Line>;
   /** The highest budget that it has had; null if it never had one. */
   highestBudget: number | null;
+  isDeleted: boolean;
 }
 
 const BASE = { endpoint: "/v1/chat/completions", completion_window: "24h" };
@@ -66,14 +67,16 @@ const TROUBLES = [
 const ACTIONS = [
   ...["upload", "upload", "upload", "retry", "retry", "terminate", "kill", "kill", "kill"],
   ...["pause", "pause", "pause", "resume", "resume", "resume", "resume", "cancel", "cancel"],
-  ...["budget", "budget"],
+  ...["budget", "budget", "delete", "delete"],
 ] as const;
-const FINAL = ["completed", "failed", "cancelled", "expired"];
+export const FINAL = ["completed", "failed", "cancelled", "expired"];
 
 interface Parts {
   readonly seed: number;
   readonly folder: string;
   readonly upstream: TestUpstream;
+  /** Remembers an ended batch before it is deleted; resolves to false when it must stay. */
+  readonly remember: (batch: Known) => Promise<boolean>;
   /** The servers that share the work; one when it is left out. */
   readonly serverCount?: number;
   /** The places of their data; a folder when it is left out. */
@@ -118,13 +121,15 @@ export class AnyOrder {
   /** Does the next thing, and lets the server work for a while. */
   async step(): Promise<void> {
     await this.#act();
-    for (let left = this.#below(60); left > 0; left--) await this.look(this.#pick(this.batches));
+    const present = this.#present;
+    if (present.length === 0) return;
+    for (let left = this.#below(60); left > 0; left--) await this.look(this.#pick(present));
   }
 
   /** Resumes what is paused, until all batches have ended. */
   async finish(): Promise<void> {
     // A batch that waits for another one comes after it.
-    for (const batch of this.batches) {
+    for (const batch of this.#present) {
       await expect.poll(() => this.#goOn(batch), { message: this.about(batch) }).toBe(true);
     }
   }
@@ -142,6 +147,10 @@ export class AnyOrder {
 
   about({ id }: Pick<Known, "id">): string {
     return `seed ${this.#parts.seed}, ${id}, after:\n${this.#done.join("\n")}`;
+  }
+
+  get #present(): readonly Known[] {
+    return this.batches.filter(({ isDeleted }) => !isDeleted);
   }
 
   #below(limit: number): number {
@@ -169,20 +178,22 @@ export class AnyOrder {
   }
 
   /** Asks any of the servers. */
-  #ask(path: string, body?: object): Promise<Response> {
+  #ask(path: string, body?: object, method = body && "POST"): Promise<Response> {
     const sent = body instanceof FormData ? body : JSON.stringify(body);
     const { url } = this.#pick(this.#servers);
-    return fetch(`${url}/v1/${path}`, body && { method: "POST", body: sent });
+    return fetch(`${url}/v1/${path}`, { method: method ?? "GET", body: sent ?? null });
   }
 
   async #act(): Promise<void> {
-    const action = this.batches.length === 0 ? "upload" : this.#pick(ACTIONS);
+    const action = this.#present.length === 0 ? "upload" : this.#pick(ACTIONS);
     if (action === "upload") return this.#upload();
     if (action === "retry") return this.#retry();
-    const batch = this.#pick(this.batches.slice(-5));
+    const batch = this.#pick(this.#present.slice(-5));
     this.#done.push(`${action} ${batch.id}`);
     if (action === "kill" || action === "terminate") {
       await this.#replace(action === "kill" ? "SIGKILL" : "SIGTERM");
+    } else if (action === "delete") {
+      await this.#delete(batch);
     } else if (action !== "budget") {
       await this.#ask(`batches/${batch.id}/${action}`, {});
     } else if (batch.highestBudget !== null) {
@@ -200,7 +211,7 @@ export class AnyOrder {
   }
 
   async #retry(): Promise<void> {
-    const source = this.#pick(this.batches);
+    const source = this.#pick(this.#present);
     const lines = this.#pick(["failed", "failed", "succeeded", "all"] as const);
     const merge = this.#below(3) > 0;
     const from = { batch: source.id, lines, merge };
@@ -223,7 +234,7 @@ export class AnyOrder {
     const { id } = (await response.json()) as Shown;
     this.#done.push(`${response.status} create ${id} ${JSON.stringify(x_batchd)}`);
     expect(response.ok || from !== undefined).toBe(true);
-    if (response.ok) this.batches.push({ id, ...known, highestBudget: budget });
+    if (response.ok) this.batches.push({ id, ...known, highestBudget: budget, isDeleted: false });
   }
 
   /** Makes lines of which some ask the same, with blank ones between them. */
@@ -243,6 +254,13 @@ export class AnyOrder {
       lines.set(texts.length, { customId, question });
     }
     return { texts, lines };
+  }
+
+  async #delete(batch: Known): Promise<void> {
+    if (!(await this.#parts.remember(batch))) return;
+    const { status } = await this.#ask(`batches/${batch.id}?files=input`, undefined, "DELETE");
+    expect(status, this.about(batch)).toBe(200);
+    batch.isDeleted = true;
   }
 
   async #setBudget(batch: Known, budget: number): Promise<void> {
