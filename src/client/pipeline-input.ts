@@ -1,13 +1,15 @@
 /**
  * Makes the input of the first step of a pipeline: rows of data become lines of a batch by its template. The file is written
  * beside nothing of the user's, and removed after the upload. A row, and what the template makes of it, has a bound, because
- * a template may name a large value a thousand times.
+ * a template may name a large value a thousand times. Values are copied as they are written: a number of JavaScript has no
+ * more than 53 bits, and ids of rows have 64.
  */
 import { createWriteStream } from "node:fs";
 import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { decodeString, type Extent, isStringAt } from "../batch/json.ts";
 import { JsonPaths } from "../batch/json-paths.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { escapeJson, fillTemplate, parseTemplate, type Template } from "../batch/template.ts";
@@ -49,16 +51,18 @@ async function* linesOf(
   template: Template,
   endpoint: string,
 ): AsyncGenerator<Buffer> {
-  const paths = new JsonPaths(template.placeholders.map(({ path }) => path));
+  const paths = new JsonPaths([...ID_PATHS, ...template.placeholders.map(({ path }) => path)]);
   const middle = Buffer.from(`,"method":"POST","url":${JSON.stringify(endpoint)},"body":`);
   for await (const { bytes, number } of rows) {
     if (bytes === null) throw tooLong(number, "has");
-    const row = parsedRow(bytes.toString(), number);
-    const json = Buffer.from(JSON.stringify(row));
-    const id = Buffer.from(JSON.stringify(customIdOf(row, number)));
+    const row = bytes.toString();
+    assertObject(row, number);
+    const json = Buffer.from(row);
     paths.begin(json);
     while (!paths.advance(json.length));
-    const found = paths.result();
+    const [customId, rowId, ...found] = paths.result();
+    const named = idIn(json, customId) ?? idIn(json, rowId) ?? `line-${number}`;
+    const id = Buffer.from(JSON.stringify(named));
     const values = template.placeholders.map(({ root }, i) => {
       if (root === "custom_id") return { bytes: id, extent: { start: 0, end: id.length } };
       const extent = found[i] ?? null;
@@ -84,19 +88,24 @@ const TAIL = Buffer.from("}\n");
 const tooLong = (number: number, has: string) =>
   new CommandFailure(`line ${number} of the data ${has} more than ${MAX_LINE_BYTES} bytes`);
 
-function parsedRow(row: string, number: number): object {
+function assertObject(row: string, number: number): void {
   try {
     const value: unknown = JSON.parse(row);
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) return;
   } catch {
     // The sentence below says it.
   }
   throw new CommandFailure(`line ${number} of the data is not a JSON object`);
 }
 
-/** The `custom_id` or the `id` of a row, else the number of its line. */
-function customIdOf(row: object, number: number): string {
-  const { custom_id: customId, id } = row as Record<string, unknown>;
-  const named = customId ?? id;
-  return typeof named === "string" || typeof named === "number" ? String(named) : `line-${number}`;
+/** The first of these that is a string or a number is the `custom_id` of the line. */
+const ID_PATHS = [["custom_id"], ["id"]] as const;
+const NUMBER = /^[-0-9]/;
+
+/** Returns a string or a number as text; null for another value. */
+function idIn(json: Buffer, extent: Extent | null | undefined): string | null {
+  if (extent === null || extent === undefined) return null;
+  if (isStringAt(json, extent.start)) return decodeString(json, extent);
+  const text = json.toString("latin1", extent.start, extent.end);
+  return NUMBER.test(text) ? text : null;
 }

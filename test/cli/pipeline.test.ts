@@ -108,6 +108,24 @@ test("a run that is killed goes on without a second batch, and a changed step ru
   expect([(await batches()).length, upstream.total]).toEqual([before + 3, sent + 6]);
 });
 
+test("long numbers and ids of the data arrive as they are written", async () => {
+  const template = { model: "test-model", messages: "{{input.messages}}", seed: "{{input.seed}}" };
+  const steps = [{ name: "ask", template }];
+  writeFileSync(join(folder, "numbers.yaml"), JSON.stringify({ name: "numbers", steps }));
+  const content = [{ role: "user", content: "hello" }];
+  const rowOf = (id: string) =>
+    `{"id": ${id}, "seed": 9007199254740993.10, "messages": ${JSON.stringify(content)}}\n`;
+  // Both are the same number for JavaScript.
+  const [one, other] = ["9007199254740992", "9007199254740993"];
+  writeFileSync(join(folder, "numbers.jsonl"), rowOf(one) + rowOf(other));
+  const ran = await batchd("pipeline", "run", "numbers.yaml", "numbers.jsonl");
+  expect(ran).toMatchObject({ code: 0 });
+  const { input_file_id } = await service.openai.batches.retrieve(ran.stdout.trim());
+  const input = await (await service.openai.files.content(input_file_id)).text();
+  expect([...input.matchAll(/"custom_id":"([^"]+)"/g)].map(([, id]) => id)).toEqual([one, other]);
+  expect(input.match(/"seed":9007199254740993\.10/g)).toHaveLength(2);
+});
+
 test("faults of the file and of the data are told before anything is sent, and a failed step ends the run", async () => {
   const before = (await batches()).length;
   const run = async (steps: string, data: string) => {
