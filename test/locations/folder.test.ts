@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
 import {
+  appendFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -169,6 +170,28 @@ describe("a folder location", () => {
     expect(spawnSync("mkfifo", [join(root, "pipe")]).status).toBe(0);
     const opened = locationAt(root).open(pathOf("pipe"), aCall());
     await expect(opened).rejects.toMatchObject({ failure: "refused" });
+  });
+
+  test.each([
+    ["grows", (path: string) => appendFileSync(path, "a line more\n")],
+    ["gets other bytes", (path: string) => writeFileSync(path, patternOf(999_999), { flag: "r+" })],
+  ] as const)("does not pass a file off as whole that %s while it is read", async (_, change) => {
+    const root = newRoot();
+    const path = join(root, "in.jsonl");
+    writeFileSync(path, patternOf(2_000_000));
+    utimesSync(path, new Date(0), new Date(0));
+    await using file = await locationAt(root).open(pathOf("in.jsonl"), aCall());
+    const read = async () => {
+      let isFirst = true;
+      for await (const _ of file.content) {
+        if (isFirst) change(path);
+        isFirst = false;
+      }
+    };
+    await expect(read()).rejects.toMatchObject({
+      failure: "unavailable",
+      message: expect.stringContaining("changed while it was read"),
+    });
   });
 
   test("closes every file and folder that it has opened", async () => {

@@ -224,6 +224,23 @@ describe("a delivery to a git repository", () => {
     expectWhole(repository);
   });
 
+  test("that a hook refuses ends at once, however long its words are and whatever they look like", async () => {
+    const repository = newRepository();
+    const hook = join(repository.path, "hooks", "pre-receive");
+    const pushes = join(repository.path, "pushes");
+    mkdirSync(join(repository.path, "hooks"), { recursive: true });
+    const words = "Connection timed out: please fetch first";
+    const much = `yes '${words}' | head -c 3000000 >&2`;
+    writeFileSync(hook, `#!/bin/sh\necho push >> '${pushes}'\n${much}\nexit 1\n`);
+    chmodSync(hook, 0o755);
+    const refused = locationAt(repository.path).deliver(aParcel(), aCall());
+    await expect(refused).rejects.toMatchObject({
+      ...{ failure: "refused", message: expect.stringContaining(words) },
+    });
+    expect(readFileSync(pushes, "utf8")).toBe("push\n");
+    expect(repository.branches).toEqual(["main"]);
+  });
+
   test("is refused for a file above max_file_bytes, before anything is sent", async () => {
     const repository = git.newRepository();
     const location = git.locationAt(repository.path, { max_file_bytes: 1_000 });

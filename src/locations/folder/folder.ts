@@ -9,6 +9,7 @@
  * (`open-folder.ts`). Only regular files are read: the open of a device can have effects of its own.
  */
 import { createHash } from "node:crypto";
+import type { Stats } from "node:fs";
 import { type FileHandle, realpath } from "node:fs/promises";
 import { join, relative, resolve, sep } from "node:path";
 import { randomHexId } from "../../batch/random-id.ts";
@@ -73,7 +74,7 @@ export class FolderLocation implements Location {
         if (!info.isFile()) {
           throw new LocationError("refused", `${path} in ${this.name} is not a regular file`);
         }
-        const content = readChunks(file, { path, bytes: info.size, signal });
+        const content = readUnchanged(file, { path, info, signal });
         const close = () => file.close();
         return { bytes: info.size, revision: null, content, [Symbol.asyncDispose]: close };
       } catch (error) {
@@ -174,6 +175,17 @@ interface Reading {
   readonly path: string;
   readonly bytes: number;
   readonly signal: AbortSignal;
+}
+
+/** Somebody may still write the file. What ends between two lines would look whole. */
+async function* readUnchanged(
+  file: FileHandle,
+  { path, info, signal }: Omit<Reading, "bytes"> & { readonly info: Stats },
+) {
+  yield* readChunks(file, { path, bytes: info.size, signal });
+  const { size, mtimeMs } = await file.stat();
+  if (size === info.size && mtimeMs === info.mtimeMs) return;
+  throw new LocationError("unavailable", `${path} changed while it was read`);
 }
 
 async function* readChunks(file: FileHandle, { path, bytes, signal }: Reading) {

@@ -229,7 +229,9 @@ const configOf = ({ address, isLocal, authorization }: RepositoryAddress) => ({
   }),
 });
 
+/** The words of a hook, which come from the other side, say nothing of that. */
 const hasMoved = (complaint: string) =>
+  !/hook declined/.test(complaint) &&
   /stale info|fetch first|non-fast-forward|reference already exists|cannot lock ref/.test(
     complaint,
   );
