@@ -225,7 +225,7 @@ describe("a delivery to a git repository", () => {
   });
 
   test("that a hook refuses ends at once, however long its words are and whatever they look like", async () => {
-    const repository = newRepository();
+    const repository = git.newRepository();
     const hook = join(repository.path, "hooks", "pre-receive");
     const pushes = join(repository.path, "pushes");
     mkdirSync(join(repository.path, "hooks"), { recursive: true });
@@ -233,7 +233,7 @@ describe("a delivery to a git repository", () => {
     const much = `yes '${words}' | head -c 3000000 >&2`;
     writeFileSync(hook, `#!/bin/sh\necho push >> '${pushes}'\n${much}\nexit 1\n`);
     chmodSync(hook, 0o755);
-    const refused = locationAt(repository.path).deliver(aParcel(), aCall());
+    const refused = git.locationAt(repository.path).deliver(aParcel(), aCall());
     await expect(refused).rejects.toMatchObject({
       ...{ failure: "refused", message: expect.stringContaining(words) },
     });
