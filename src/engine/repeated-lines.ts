@@ -1,0 +1,128 @@
+/**
+ * Reads the input of a batch beside the merge of its results, and says of each line which line has its body first. Which lines
+ * were sent is not stored, so this finds it out again. It must never fail because of a damaged input: it ends at the first
+ * bytes that are no line any more, because behind them the numbers of lines mean nothing. An error that may pass is thrown, as
+ * the step is tried again.
+ */
+import type { Batch } from "../batch/batch.ts";
+import type { EqualBodies } from "../batch/equal-bodies.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import { timeForMore } from "../resources/time-slice.ts";
+import type { SourceStore } from "../store/sources.ts";
+import { numbersInSource } from "./merged-lines.ts";
+import { parsedLine } from "./parsed-line.ts";
+import { isLost } from "./segment.ts";
+
+export interface RepeatedLinesDeps {
+  readonly store: Pick<SourceStore, "findMergedResults">;
+  readonly blobs: Blobs;
+  readonly inputBlobKey: string;
+  /** Whether an error that might pass counts as damage. */
+  readonly isLastTry: boolean;
+}
+
+/** A line of the input, which may repeat the body of one before it. */
+export interface RepeatedLine {
+  readonly number: number;
+  /** Null when it cannot be read any more. */
+  readonly customId: Buffer | null;
+  /** The number of the first line with its body; null for the first one. */
+  readonly first: number | null;
+}
+
+/** The lines of the input were checked when the batch was validated. */
+const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+
+/** The lines of the input, up to the end of what can be read of it. */
+export class RepeatedLines {
+  readonly #deps: RepeatedLinesDeps;
+  readonly #groups: AsyncGenerator<readonly RepeatedLine[]>;
+  #group: readonly RepeatedLine[] = [];
+  #at = 0;
+
+  constructor(batch: Batch, bodies: EqualBodies, deps: RepeatedLinesDeps) {
+    this.#groups = linesOf(batch, bodies, deps);
+    this.#deps = deps;
+  }
+
+  /** The next line; null at the end, and before {@link fill}. */
+  get head(): RepeatedLine | null {
+    return this.#group[this.#at] ?? null;
+  }
+
+  take(): void {
+    this.#at++;
+  }
+
+  /** Reads on when all lines that were read are taken. */
+  async fill(): Promise<void> {
+    while (this.head === null) {
+      const next = await this.#next();
+      if (next === null) return;
+      this.#group = next;
+      this.#at = 0;
+    }
+  }
+
+  async #next(): Promise<readonly RepeatedLine[] | null> {
+    const { blobs, isLastTry } = this.#deps;
+    try {
+      const next = await this.#groups.next();
+      return next.done === true ? null : next.value;
+    } catch (error) {
+      if (!(await isLost(error, blobs)) && !isLastTry) throw error;
+      return null;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#groups.return(undefined);
+  }
+}
+
+/**
+ * Yields the lines of the input in order, with the numbers that they have in the results, up to the first bytes that are no line
+ * any more.
+ */
+async function* linesOf(
+  batch: Batch,
+  bodies: EqualBodies,
+  deps: RepeatedLinesDeps,
+): AsyncGenerator<readonly RepeatedLine[]> {
+  const numbers = batch.source?.merge == null ? null : numbersInSource(batch, deps);
+  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
+  const read = async ({ bytes, number: ownNumber }: SplitLine): Promise<RepeatedLine | null> => {
+    const next = await numbers?.next();
+    const parsed = bytes === null ? null : await parsedLine(bytes);
+    if (bytes === null || !parsed?.body || parsed.customId === null || next?.done) return null;
+    const number = next === undefined ? ownNumber : next.value;
+    const { start, end } = parsed.customId;
+    const first = bodies.firstWith(bytes, parsed.body, number);
+    return { number, first, customId: bytes.subarray(start, end) };
+  };
+  const pieces = async function* () {
+    for await (const piece of deps.blobs.read(deps.inputBlobKey)) {
+      yield splitter.push(piece as Buffer);
+    }
+    yield splitter.end();
+  };
+  try {
+    for await (const lines of pieces()) {
+      const group: RepeatedLine[] = [];
+      for (const each of lines) {
+        const line = await read(each);
+        if (line !== null) group.push(line);
+        else {
+          yield group;
+          return;
+        }
+        const pause = timeForMore();
+        if (pause !== null) await pause;
+      }
+      yield group;
+    }
+  } finally {
+    await numbers?.return(undefined);
+  }
+}
