@@ -155,7 +155,7 @@ export default defineConfig(({ mode }) => {
       teardownTimeout: 30_000,
       // Shorter than the test, so that the failure says what did not come. The default is one second.
       expect: { poll: { timeout: 120_000 } },
-      // An error that nobody caught is a failure even when every assertion held.
+      // An error that was not caught is a failure even when every assertion held.
       dangerouslyIgnoreUnhandledErrors: false,
       allowOnly: false,
       coverage: {

@@ -109,11 +109,13 @@ const BREAKS: Record<
     ["test/engine/sending.test.ts", "", "sending.ts needs no entry"],
   ],
   "no folder hides behind an index.ts": [["src/engine/index.ts", "", "src/engine/index.ts"]],
-  "comments name their subject": [
+  "comments and names of tests name their subject": [
     ["src/http/x.ts", "/** Of the body, in bytes. */", "src/http/x.ts: Of"],
     ["src/http/y.ts", "/**\n * The length.\n * Of the body.\n */", "src/http/y.ts: Of"],
     ["src/api/x.ts", "const a = 1; // Whoever asks", "src/api/x.ts: Whoever"],
     ["src/batch/x.ts", "  // It has the size that of a line has.", "src/batch/x.ts: that of"],
+    ["test/x.test.ts", 'test("a slot goes to nobody", () => {});', "test/x.test.ts: nobody"],
+    ["test/y.test.ts", '  "whoever asks is told %s",', "test/y.test.ts: whoever"],
   ],
 };
 

@@ -98,7 +98,7 @@ function writeSegments(dataDir: string, batchId: string): void {
   for (let n = 1; n <= FEWER; n++) writeFileSync(join(folder, `0-1-${n}`), "");
 }
 
-/** Of which those segments are. */
+/** The batches of the segments. */
 const BATCHES = `
   insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms,
     in_progress_at_ms, finalizing_at_ms, completed_at_ms, has_chunks, total_count, completed_count)
@@ -138,7 +138,7 @@ test.each(ROWS)(
   },
 );
 
-/** Of a project that is deleted, and as many of another one. */
+/** Files and keys of a project that is deleted, and as many of another one. */
 const FILES_AND_KEYS = `
   ${numbersUpTo(200_000)}
   insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)

@@ -34,7 +34,7 @@ const start = () =>
     },
   });
 
-/** Pastes a block for a server. The command `batchd` is that of this checkout. */
+/** Pastes a block for a server. The command `batchd` comes from this checkout. */
 async function pasteFor(
   { url, dataDir }: { readonly url: string; readonly dataDir: string },
   block: string,

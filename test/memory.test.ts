@@ -14,7 +14,7 @@ import { chatLine, chatLines } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 
 const MEBIBYTE = 1024 * 1024;
-/** Of which half is for requests and a quarter for answers. */
+/** Half of it is for requests, and a quarter for answers. */
 const BUDGET_BYTES = 128 * MEBIBYTE;
 /** The process alone takes some 200 MB. A buffer that grows is there twice for a moment, and garbage is not collected at once. */
 const MAX_MEMORY_BYTES = 700 * MEBIBYTE;

@@ -1,4 +1,4 @@
-/** What the operator configured as a secret never reaches a tenant or the log, whoever echoes it. */
+/** What the operator configured as a secret never reaches a tenant or the log, also when a server echoes it. */
 import { randomInt } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -144,7 +144,7 @@ test("a key that is changed while the server runs is a secret from then on", asy
   );
 });
 
-test("the log of the process shows no secret, whoever writes it there", async () => {
+test("the log of the process shows no secret, whichever part writes it there", async () => {
   const dir = await mkdtemp(join(tmpdir(), "batchd-redactor-"));
   onTestFinished(() => rm(dir, { recursive: true, force: true }));
   const config = join(dir, "batchd.yaml");

@@ -26,7 +26,7 @@ const start = async (dataDir: string) => {
 
 const REFUSED = /another batchd is using the data folder/;
 
-/** What somebody may do to the lock of a running server. */
+/** What another process may do to the lock of a running server. */
 const ASSAULTS: Record<string, (lock: string) => void> = {
   removed: (lock) => rmSync(lock),
   replaced: (lock) => {

@@ -91,7 +91,7 @@ async function measureChanges(seconds: number): Promise<Figure[]> {
   return [
     utilisationOf(steady, {
       name: "dispatch_steady",
-      title: `Servers kept busy, of ${CAPACITY} nobody told it of`,
+      title: `Servers kept busy, of ${CAPACITY} that it was not told of`,
       hold: { atLeast: 0.9 },
     }),
     {

@@ -34,7 +34,7 @@ export async function measureRestart({ openBatchCount, startRounds }: Sizes): Pr
     },
     {
       name: "restart_extra",
-      title: "Of that, beyond a start with no data",
+      title: "The part beyond a start with no data",
       measured: median(openMs) - median(emptyMs),
       unit: "ms",
     },

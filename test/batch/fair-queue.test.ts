@@ -56,7 +56,7 @@ class Simulation {
   readonly queue = new FairQueue();
   readonly contending = new Map<Flow, Contending>();
   readonly #inIdeal = new Set<Contending>();
-  /** Until somebody comes or is done. */
+  /** Valid until a batch comes or is done. */
   #rates: [Contending, number][] | null = null;
   lineCount = 0;
 
@@ -141,7 +141,7 @@ const randomSize = (random: () => number) =>
   random() < 1 / 1_500 ? 50_000 : Math.floor(400 ** random());
 
 describe("thousands of random arrivals", () => {
-  /** Of batches of all sizes, at routes of several speeds: more than can be served at first, then nothing more. */
+  /** Batches of all sizes arrive, at routes of several speeds: more than can be served at first, then nothing more. */
   async function arrive(seed: number, look: (route: Simulation) => void) {
     const random = seededRandom(seed);
     const routes = [1, 2, 5].map((linesPerTick) => ({ linesPerTick, route: new Simulation() }));
@@ -165,7 +165,7 @@ describe("thousands of random arrivals", () => {
   }
 
   test.each(SEEDS)(
-    "nobody is starved: all stay close to the ideal, and end (seed %i)",
+    "no batch is starved: all stay close to the ideal, and end (seed %i)",
     async (seed) => {
       let worstLag = 0;
       let mostAtOnce = 0;

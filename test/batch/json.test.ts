@@ -232,7 +232,7 @@ describe("strings", () => {
     expect(find('"__proto__"')).toBe(-1);
   });
 
-  test("are decoded as far as somebody wants to see them", () => {
+  test("are decoded as far as the caller wants to see them", () => {
     const start = (text: string, maxBytes: number) =>
       decodeStart(Buffer.from(text), { start: 0, end: Buffer.byteLength(text) }, maxBytes);
     expect(start('"abc"', 10)).toBe("abc");

@@ -4,7 +4,7 @@ import { leavesModelOpen, modelOf, parseLine, textOf } from "../../src/batch/lin
 import { isReadBack, jsonText, objectText } from "../support/json-arbitraries.ts";
 import { bytesOf, withBody } from "../support/line-checker.ts";
 
-test("whoever sends a line finds the model that it was accepted with", () => {
+test("a line that is sent has the model that it was accepted with", () => {
   const asked = (body: object, defaultModel: string | null) => {
     const bytes = bytesOf(withBody(body));
     const line = parseLine(bytes)!;

@@ -5,7 +5,7 @@ import { divideSlots, slotCountOf } from "../../src/batch/slot-share.ts";
 const sumOf = (parts: readonly number[]) => parts.reduce((sum, part) => sum + part, 0);
 
 describe("slots that are divided", () => {
-  test("are all given away, and nobody who wants more has less than another", () => {
+  test("are all given away, and no replica that wants more has less than another", () => {
     fc.assert(
       fc.property(
         fc.nat(1_000),

@@ -144,7 +144,7 @@ describe("nothing is told", () => {
   });
 });
 
-describe("whoever asks is obeyed at once", () => {
+describe("a request to reload is obeyed at once", () => {
   test("though the file is what it was", async () => {
     await using watching = await Watching.start(path);
     await watching.looks(2);

@@ -153,7 +153,7 @@ describe("where traces go", () => {
   const traces = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http://traces/in" };
   const collector = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://collector:4318/" };
 
-  test("nowhere, unless somebody says so", () => {
+  test("nowhere, unless the configuration says so", () => {
     expect(endpointOf("", {})).toBeUndefined();
     expect(endpointOf("", { OTEL_EXPORTER_OTLP_ENDPOINT: "" })).toBeUndefined();
   });

@@ -1,6 +1,6 @@
 /**
  * `kill -9` together with what else goes wrong on a bad day: segments that are lost, altered or cut short while the server
- * is down, garbage to sweep, and a database that somebody else holds. Every start sweeps and sends again.
+ * is down, garbage to sweep, and a database that another process holds. Every start sweeps and sends again.
  */
 import { mkdir, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";

@@ -1,4 +1,4 @@
-/** How many requests a dispatcher keeps at a server whose capacity nobody told it. */
+/** How many requests a dispatcher keeps at a server whose capacity it was not told. */
 import { describe, expect, test } from "vitest";
 import { MINUTE_MS } from "../support/rate-limits.ts";
 import { meanPresent, utilisation } from "../support/station.ts";

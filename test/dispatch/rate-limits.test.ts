@@ -34,7 +34,7 @@ async function runAgainst(
   });
 }
 
-/** Of all that arrived after the first minute. */
+/** The share of the requests after the first minute that were refused. */
 function refusedShareOf({ minutes }: ModelServerStats): number {
   const later = minutes.slice(1);
   const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
@@ -127,7 +127,7 @@ async function runTwo(world: World, server: ModelServer): Promise<ModelServerSta
 }
 
 test.for(["seconds", "milliseconds"] as const)(
-  "nobody comes before the end of a pause that was asked for in %s",
+  "no request comes before the end of a pause that was asked for in %s",
   async (retryHint) => {
     await using world = new World();
     const server = await world.server({ serviceMs: 400, jitter: 0.5, retryHint });

@@ -123,7 +123,7 @@ test.for(["refuse", "reset", 502, 503] as const)(
     expect(outcomeCounts(outcomes)).toEqual({ "200": 300 });
     expect(new Set(linesAt(sound)).size).toBe(300);
     expect(sound.arrivals).toHaveLength(300);
-    // So many fail that nobody goes on trying.
+    // So many fail that no line is tried there any more.
     expect(broken.arrivals.length).toBeLessThan(100);
   },
 );

@@ -1,4 +1,4 @@
-/** Lines of batches that wait for the night, and requests that somebody waits for, which do not. */
+/** Lines of batches that wait for the night, and interactive requests, which do not. */
 import { expect, test } from "vitest";
 import { outcomeCounts, upstreamAt, World } from "../support/world.ts";
 
@@ -47,7 +47,7 @@ test("outside the window there are as many lines as the schedule says", async ()
   expect(server.stats().maxPresent).toBeLessThanOrEqual(8);
 });
 
-test("requests that somebody waits for are served at any time", async () => {
+test("interactive requests are served at any time", async () => {
   await using world = new World();
   const server = await world.server({ serviceMs: 1_000 });
   const dispatcher = world.dispatcher(upstreamAt(server, { schedule: nights }));
@@ -65,7 +65,7 @@ test("requests that somebody waits for are served at any time", async () => {
   expect(server.arrivals.map(({ line }) => line)).toEqual(["in the morning", "in the afternoon"]);
 });
 
-test("a request that somebody waits for goes out at once, however many lines there are", async () => {
+test("an interactive request goes out at once, however many lines there are", async () => {
   await using world = new World();
   const server = await world.server({ serviceMs: 2_000, jitter: 0.5 });
   const dispatcher = world.dispatcher(

@@ -15,7 +15,7 @@ const OPEN_LINES = [
 
 type Extended = OpenAI.Batch & { readonly x_batchd: Readonly<Record<string, unknown>> };
 
-/** Creates a batch as somebody does who has only the SDK: what it does not know goes into the body all the same. */
+/** Creates a batch as a client with the SDK alone does: what it does not know goes into the body all the same. */
 async function submit(
   service: TestService,
   lines: readonly string[],
@@ -65,7 +65,7 @@ describe("a line that leaves its model open asks for", () => {
     ]);
   });
 
-  test("that of the configuration, when its batch has none", async () => {
+  test("the model of the configuration, when its batch has none", async () => {
     await using upstream = await startUpstream();
     await using service = await startWith(upstream, { default_model: "configured" });
 

@@ -1,4 +1,4 @@
-/** A batch is ended once, by the replica that holds its lease; whoever else has written results removes them. */
+/** A batch is ended once, by the replica that holds its lease; another one that has written results removes them. */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";

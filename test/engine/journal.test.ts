@@ -135,7 +135,7 @@ test("answers that cannot be written hold back the lines behind them", async () 
   await upstream.reached(1);
   const unblock = await blockJournals(service.dataDir);
   upstream.release();
-  // The first is being written. Of those behind it more than 8 MiB have gathered with three.
+  // The first is being written. The three behind it have more than 8 MiB together.
   await service.events.reached("line.recorded", { batch: id, count: 4 });
   for (let n = 0; n < 5; n++) await ask(service);
   // One was on its way, and one had asked for its slot.

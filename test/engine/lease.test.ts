@@ -80,7 +80,7 @@ test("a replica that pauses is told at its next renewal that its lease is lost, 
   expect(upstream.total).toBe(8);
 });
 
-test("a lease that is renewed is nobody else's, however long the answers take", async () => {
+test("a lease that is renewed goes to no other replica, however long the answers take", async () => {
   await using upstream = await startUpstream();
   await using replicas = await startReplicas({ upstreamUrl: upstream.url });
   const { a, b } = replicas;

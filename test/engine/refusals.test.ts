@@ -288,7 +288,7 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
     return client.batches.create({ input_file_id, endpoint, completion_window: "24h" });
   }
 
-  test.each([401, 403, 404])("by %i holds up nobody else, and its lines end", async (status) => {
+  test.each([401, 403, 404])("by %i holds up no other one, and its lines end", async (status) => {
     await using upstream = await startUpstream({
       answers: ({ model }) => (model === "odd" ? odd(status) : GOOD),
     });
@@ -332,7 +332,7 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
   });
 });
 
-test("a line that is refused for good ends, although nobody is served any more when it is", async () => {
+test("a line that is refused for good ends, although no other line is served any more by then", async () => {
   await using upstream = await startUpstream({
     answers: ({ user }) => (user === "line-1" ? { status: 403, body: { oops: "no" } } : GOOD),
   });

@@ -90,7 +90,7 @@ describe.skipIf(postgres === null)("x_batchd", () => {
     await expect.poll(ratio).toBeLessThan(1.6);
   });
 
-  test("says why a batch waits, also at a server that has no upstream, and when nobody works at all", async () => {
+  test("says why a batch waits, also at a server that has no upstream, and when no replica works at all", async () => {
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
     const api = await fleet.api();
     const down = { base_url: "http://127.0.0.1:9/v1" };

@@ -137,7 +137,7 @@ test("deliveries to webhooks are counted, and a batch whose input is refused has
   expect(seen.value("batchd_batches_ended_total", { status: "failed" })).toBe(1);
 });
 
-test("requests are counted by the pattern of their route, whoever asks for what", async () => {
+test("requests are counted by the pattern of their route, for every client and path", async () => {
   await using api = await startTestApi({ keys: [{ name: "k", key: "secret", project: "p" }] });
   const authorization = { authorization: "Bearer secret" };
   for (const id of ["batch_1", "batch_2"]) {

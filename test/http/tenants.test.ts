@@ -160,7 +160,7 @@ let upstream: TestUpstream;
 let service: TestService;
 let foreign: Record<string, string>;
 let before: Record<string, string>;
-/** Of beta: an upload that waits for its completion. */
+/** An upload of beta that waits for its completion. */
 let ownUpload: string;
 
 beforeAll(async () => {

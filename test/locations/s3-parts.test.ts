@@ -95,7 +95,7 @@ describe.runIf(hasS3Server())("a bucket", () => {
       expect(await bucket.unfinished(prefix)).toEqual([key, key]);
     });
 
-    test("that somebody aborts begins anew with the next attempt", async () => {
+    test("that is aborted from outside begins anew with the next attempt", async () => {
       await using proxy = await startS3Proxy(bucket.url);
       const prefix = bucket.newPrefix();
       const parcel = aParcel({ files: [largeFile(), aFile("run.json", "{}")] });

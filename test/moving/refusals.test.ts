@@ -63,7 +63,7 @@ test("a folder that a server uses is neither copied nor copied to", async () => 
   await moveWell(dirs.args);
 });
 
-test("a source that nobody has used, and a target with data, are refused", async () => {
+test("a source that was never used, and a target with data, are refused", async () => {
   using dirs = folders();
   expect(await refusal(dirs.args)).toContain("no server has used");
   await filled(dirs.from, 1);

@@ -110,7 +110,7 @@ function testRepeating(): void {
 }
 
 function testTimeouts(): void {
-  test("a statement that nobody waits for any more ends on the server, too", async () => {
+  test("a statement that is not waited for any more ends on the server, too", async () => {
     const url = await postgres!.createDatabase();
     const limits = { max: 2, query_timeout: 300 };
     const db = new Database({ connectionString: url, ...limits }, systemClock);

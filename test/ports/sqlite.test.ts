@@ -126,7 +126,7 @@ describe("SQLite: opening", () => {
     ]);
   });
 
-  test("a key that was in progress is free again: nobody is left to answer it", async () => {
+  test("a key that was in progress is free again: no process is left to answer it", async () => {
     await using opened = await open();
     await opened.store.claimIdempotencyKey(PROJECT, "key-1", claimBy("before"));
     const store = await opened.reopen();
@@ -134,7 +134,7 @@ describe("SQLite: opening", () => {
     expect(state).toEqual({ kind: "new" });
   });
 
-  test("whoever opens the store alone gives up all intents: their writers are gone", async () => {
+  test("a process that opens the store alone gives up all intents: their writers are gone", async () => {
     await using opened = await open();
     await opened.store.declareBlobs(["files/a"], 1_000);
     const store = await opened.reopen();

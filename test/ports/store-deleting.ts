@@ -83,7 +83,7 @@ function testEnded(open: OpenStore): void {
     expect(await unused(store)).not.toContain(input.id);
   });
 
-  test("its rows go once, as a whole, and nobody else's", async () => {
+  test("its rows go once, as a whole, and no other rows", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await completedBatch(store);

@@ -204,7 +204,7 @@ function testDeletion(open: OpenStore): void {
     expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 
-  test("whoever validates a batch keeps its deleted input, through the start to the end", async () => {
+  test("a replica that validates a batch keeps its deleted input, through the start to the end", async () => {
     await using opened = await open();
     const { store } = opened;
     const { input, batch } = await insertBatch(store);

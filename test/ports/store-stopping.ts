@@ -71,7 +71,7 @@ function testCancel(open: OpenStore): void {
     expect(await finishBatch(at(store, SOON_MS), lease, NO_RESULT)).toBe(true);
   });
 
-  test("cancelling closes the chunks that nobody holds and leaves the others to their holders", async () => {
+  test("cancelling closes the chunks that no replica holds and leaves the others to their holders", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await startBatch(store, ["llama", "llama", "llama"]);

@@ -64,7 +64,7 @@ export function testValidation(open: OpenStore): void {
     const order: string[] = [];
     for (let i = 0; i < 6; i++) {
       const claimed = await store.claimBatchToValidate(claimBy("a"), order.at(-1));
-      order.push(claimed?.batch.project ?? "nobody");
+      order.push(claimed?.batch.project ?? "none");
     }
     expect(order).toEqual(["few", "many", "zoo", "few", "many", "many"]);
   });
@@ -107,7 +107,7 @@ export function testValidation(open: OpenStore): void {
     expect(tooLate).toMatchObject({ input: null });
   });
 
-  test("a batch with faults fails and is nobody's business any more", async () => {
+  test("a batch with faults fails and is claimed no more", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await insertBatch(store);

@@ -13,6 +13,7 @@ import {
   lineCount,
   type SourceFile,
   startsWithAny,
+  testNamesOf,
   withoutComments,
 } from "./source-tree.ts";
 import { untestedEngineFiles } from "./tests-by-name.ts";
@@ -45,21 +46,20 @@ const barrels = (files: readonly SourceFile[]) =>
     .filter((file) => isSource(file) && /\/index\.tsx?$/.test(file.path))
     .map((file) => file.path);
 
-/**
- * The rooms in which the rule holds. Tests are named after guarantees, and speak for themselves.
- */
-const PLAIN_ROOMS = ["bench/", "conformance/", "examples/", "scripts/", "src/", "test/support/"];
-
 /** Matches a sentence that begins with "Of", which hides its subject, and words that hide who or what is meant. */
 const HIDDEN_SUBJECT =
   /(?<=^|[.:;!?] )Of(?= )|\b(?:[Ww]hoever|[Nn]obody|[Tt]hat of|[Tt]he one which)\b/g;
 
+/** It quotes what breaks the rule. */
+const QUOTES = "test/architecture.test.ts";
+
+/** Reads comments, and the names of tests. */
 const hiddenSubjects = (files: readonly SourceFile[]) =>
   files
-    .filter(({ path }) => startsWithAny(path, PLAIN_ROOMS))
+    .filter(({ path }) => path !== QUOTES)
     .flatMap(({ path, text }) =>
-      commentsOf(text).flatMap((comment) =>
-        [...comment.matchAll(HIDDEN_SUBJECT)].map(([found]) => `${path}: ${found}`),
+      [...commentsOf(text), ...(path.startsWith("test/") ? testNamesOf(text) : [])].flatMap(
+        (words) => [...words.matchAll(HIDDEN_SUBJECT)].map(([found]) => `${path}: ${found}`),
       ),
     );
 
@@ -88,5 +88,5 @@ export const RULES = {
   "files stay short": longFiles,
   "each file of the engine has a test of its name": untestedEngineFiles,
   "no folder hides behind an index.ts": barrels,
-  "comments name their subject": hiddenSubjects,
+  "comments and names of tests name their subject": hiddenSubjects,
 } as const satisfies Record<string, (files: readonly SourceFile[]) => string[]>;

@@ -194,7 +194,7 @@ test.for(["refuse", "reset", 502, 503] as const)("goes down (%s) and comes up", 
   }),
 );
 
-test("serves nobody whose client has left", () =>
+test("serves no request whose client has left", () =>
   withServer({ capacity: 1, serviceMs: 1_000 }, async (caller) => {
     const { server } = caller;
     const body = JSON.stringify({ model: "m", user: "leaver", messages: [] });

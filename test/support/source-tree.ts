@@ -71,6 +71,10 @@ export const commentsOf = (text: string): string[] =>
       .trim(),
   );
 
+/** Returns the names of tests: texts that come first in a call, or alone on a line. */
+export const testNamesOf = (text: string): string[] =>
+  [...text.matchAll(/(?:\(|^\s*)(["`])((?:(?!\1).)+)\1,/gm)].map(([, , name = ""]) => name);
+
 export const lineCount = (text: string): number => text.trimEnd().split("\n").length;
 
 export const startsWithAny = (text: string, beginnings: readonly string[]) =>

@@ -104,7 +104,7 @@ test("spans go as protobuf, or as JSON where the configuration says so", async (
   }
 });
 
-test("a batch goes on with its client's trace and is linked to that of its file", async () => {
+test("a batch goes on with its client's trace and is linked to the trace of its file", async () => {
   await using upstream = await startUpstream();
   await using receiver = await startOtlpReceiver();
   await using service = await serviceFor(upstream, receiver);

@@ -68,14 +68,17 @@ describe("after an attempt", () => {
     answered(502),
     answered(504),
     { kind: "broken", detail: "connection reset" },
-  ])("$kind is the target's fault while it serves nobody else, and for three hours", (outcome) => {
-    const tally = { failures: 4, overloads: 7, sinceMs: NOW - 10_000_000 };
-    const decided = (changes: Partial<typeof moment>) =>
-      decideAfter(outcome, { tally, hasServedOthers: false, ...changes });
-    expect(decided({})).toMatchObject({ do: "retry", tally: { failures: 4, overloads: 8 } });
-    const later = { nowMs: NOW + 1_000_000, deadlineAtMs: NOW + 3_600_000 };
-    expect(decided(later)).toEqual({ do: "record", outcome });
-  });
+  ])(
+    "$kind is the target's fault while it serves no other request, and for three hours",
+    (outcome) => {
+      const tally = { failures: 4, overloads: 7, sinceMs: NOW - 10_000_000 };
+      const decided = (changes: Partial<typeof moment>) =>
+        decideAfter(outcome, { tally, hasServedOthers: false, ...changes });
+      expect(decided({})).toMatchObject({ do: "retry", tally: { failures: 4, overloads: 8 } });
+      const later = { nowMs: NOW + 1_000_000, deadlineAtMs: NOW + 3_600_000 };
+      expect(decided(later)).toEqual({ do: "record", outcome });
+    },
+  );
 
   test("a refusal of the operator's own key costs a line nothing until the target serves others", () => {
     const refused: Outcome = {

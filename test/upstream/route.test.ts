@@ -57,7 +57,7 @@ describe("a line", () => {
     expect(statusOf(await failing)).toBe(end);
   });
 
-  test("that is never answered in time ends after five tries, though nobody else is served", async () => {
+  test("that is never answered in time ends after five tries, though no other line is served", async () => {
     const upstream = await modelServer();
     const { route } = openRoute([targetAt(upstream, "a", { timeout_seconds: 0.1 })], () => 0.02);
     expect(statusOf(await send(route, "[[hang]]"))).toBe("timed_out");
@@ -96,7 +96,7 @@ describe("a line", () => {
   });
 });
 
-test("a line that asks for more tokens than there are, and is found wrong, holds up nobody", async () => {
+test("a line that asks for more tokens than there are, and is found wrong, holds up no other line", async () => {
   const upstream = await modelServer();
   const { route } = openRoute([targetAt(upstream, "a", { tokens_per_minute: 1_000 })]);
   const messages = [{ role: "user", content: "[[status 400]]" }];

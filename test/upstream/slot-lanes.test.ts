@@ -108,7 +108,7 @@ describe("while both lanes want every slot", () => {
     expect(lanes.target.limiter.inFlight).toEqual({ interactive: 1, batch: 3 });
   });
 
-  test("lines that may not go, as outside their hours, hold nobody up", async () => {
+  test("lines that may not go, as outside their hours, hold up no interactive request", async () => {
     const lanes = lanesWith(4, 0.25, 0);
     for (let i = 0; i < 40; i++) await lanes.release(0);
     expect(linesOf(lanes.order)).toBe(0);
@@ -144,7 +144,7 @@ describe("while both lanes want every slot", () => {
   });
 });
 
-test("whoever comes and goes: no slot stays free, no line waits for more than its share, and none goes before an interactive request for more", async () => {
+test("in any order of requests and ends: no slot stays free, no line waits for more than its share, and none goes before an interactive request for more", async () => {
   const move = fc.record({
     do: fc.constantFrom("interactive", "batch", "release", "release"),
     pick: fc.nat(),

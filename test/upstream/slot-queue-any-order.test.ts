@@ -50,7 +50,7 @@ class Simulation {
   );
   held: TestSlot[] = [];
   waiting: Waiting[] = [];
-  /** Grants while somebody who came earlier still waited for the same target. */
+  /** Grants while an earlier request still waited for the same target. */
   #overtakes = 0;
 
   async run({ ...step }: Step): Promise<void> {
@@ -96,7 +96,7 @@ class Simulation {
     }
   }
 
-  /** Gives every slot back until nobody waits. */
+  /** Gives every slot back until no request waits. */
   async finish(): Promise<void> {
     for (const gate of this.gates)
       gate.limiter.setLimits(Math.max(1, gate.limiter.limit), Math.max(1, gate.limiter.limit));

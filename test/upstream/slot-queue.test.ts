@@ -20,7 +20,7 @@ describe("a limiter", () => {
     expect([gate.taken, gate.free]).toEqual([1, 0]);
   });
 
-  test("hands a slot that comes back to whoever waits longest", async () => {
+  test("hands a slot that comes back to the request that has waited longest", async () => {
     const gate = new SlotTarget("a", 1);
     const held = acquire([gate]) as TestSlot;
     const order: string[] = [];
@@ -86,7 +86,7 @@ describe("a limiter", () => {
     expect(getEventListeners(stop.signal, "abort")).toHaveLength(1);
   });
 
-  test("lets waiters in when its limit rises, and nobody until it is under a lower one", async () => {
+  test("lets waiters in when its limit rises, and none until it is under a lower one", async () => {
     const gate = new SlotTarget("a", 2);
     const held = [acquire([gate]), acquire([gate])] as TestSlot[];
     let granted = 0;
@@ -112,7 +112,7 @@ describe("a gate", () => {
     readyAtMs: atMs,
   });
 
-  test("lets nobody through before its time, then everybody that has a slot, in order", async () => {
+  test("lets no request through before its time, then every one that has a slot, in order", async () => {
     const opensAtMs = clock.elapsedMs() + 60_000;
     const target = new SlotTarget("a", 2, { gate: gateUntil(() => opensAtMs) });
     const order: number[] = [];

@@ -129,7 +129,7 @@ test("an endpoint that never takes an event is tried for three days, then given 
   expect(receiver.seen).toHaveLength(atSeconds.length + 1);
 });
 
-test("an event that nobody took before a restart is delivered after it, once", async () => {
+test("an event that was not taken before a restart is delivered after it, once", async () => {
   const clock = new FakeClock();
   const down = await startReceiver();
   const { port, url } = down;

@@ -89,7 +89,7 @@ const demands = fc
   );
 
 describe("the end of every batch", () => {
-  test("is that of the ideal which the scheduler follows", async () => {
+  test("is its end in the ideal that the scheduler follows", async () => {
     await fc.assert(
       fc.asyncProperty(demands, async (list) => {
         const expected = simulate(list);
@@ -114,7 +114,7 @@ describe("the end of every batch", () => {
     expect(found).toMatchObject({ etaAtMs: NOW_MS + HOUR_MS + 100_000, isAtRisk: false });
   });
 
-  test("is that of its slowest route", async () => {
+  test("is the end of its slowest route", async () => {
     const work = [
       { model: "fast", lineCount: 500 },
       { model: "slow", lineCount: 500 },

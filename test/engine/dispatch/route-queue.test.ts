@@ -97,7 +97,7 @@ describe("the next chunk of a route", () => {
     expect(new Set(next)).toEqual(new Set([small, other]));
   });
 
-  test("goes to a project that has none although the memory is full, and to nobody else", async () => {
+  test("goes to a project that has none although the memory is full, and to no other one", async () => {
     const queue = new RouteQueue(aRoute());
     const [first, second, other] = [someWork(), someWork(), someWork({ project: "two" })];
     await queue.update([first, second, other], standing);
@@ -134,7 +134,7 @@ describe("the next chunk of a route", () => {
     expect(queue.next("free")).toBe(first);
   });
 
-  test("is for nobody once the list shows that there is none, or a claim found none", async () => {
+  test("is for no batch once the list shows that there is none, or a claim found none", async () => {
     const queue = new RouteQueue(aRoute());
     const [first, second] = [someWork(), someWork()];
     await queue.update([first, second], standing);

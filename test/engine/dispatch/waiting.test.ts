@@ -67,7 +67,7 @@ test.each(REFUSALS)(
     expect(waiting?.since).toBeGreaterThanOrEqual(startedAt);
     expect(waiting?.since).toBeLessThanOrEqual(Date.now() / 1000);
     if (reason !== "no_room") expect([at_risk, eta]).toEqual([true, null]);
-    // A probe may be on its way when somebody looks; the next look tells again.
+    // A probe may be on its way at one look; the next look tells again.
     const listed = async () => (await service.openai.batches.list()).data[0] as OpenAI.Batch;
     await expect.poll(async () => extensionOf(await listed()).waiting?.reason).toBe(reason);
 

@@ -73,7 +73,7 @@ test("while it is open nothing goes; then one probe at a time, less and less oft
   expect(breaker.circuit).toBe("open");
 });
 
-test("while a probe is under way nobody else goes", () => {
+test("while a probe is under way no other request goes", () => {
   const { breaker, attempt, pass, waitMs, late } = setUp();
   for (let i = 0; i < 5; i++) attempt("down");
   pass(500);
@@ -124,7 +124,7 @@ test.for(["down", "full", "refused"] as const)(
       return ms;
     });
     expect(backoffsMs).toEqual([500, 1_000, 2_000]);
-    // Whoever has no choice may go all the same.
+    // A request without another target may go all the same.
     expect([breaker.circuit, waitMs()]).toEqual(["closed", Number.NEGATIVE_INFINITY]);
   },
 );

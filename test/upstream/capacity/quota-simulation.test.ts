@@ -57,7 +57,7 @@ const sum = (tallies: readonly Tally[], key: keyof Tally) =>
   tallies.reduce((total, tally) => total + tally[key], 0);
 const refusedOf = (tallies: readonly Tally[]) => sum(tallies, "refused") / sum(tallies, "sent");
 
-/** Of what the upstream allows in so many minutes, by the limit that is nearest. */
+/** The share of what the upstream allows in so many minutes, by the limit that is nearest. */
 function achieved(tallies: readonly Tally[], { rpm, tpm }: Limits, minutes: number): number {
   return Math.max(
     sum(tallies, "taken") / minutes / rpm,

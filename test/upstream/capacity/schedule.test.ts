@@ -38,7 +38,7 @@ describe("work ends", () => {
     },
   );
 
-  test("as it began where there is always somebody at it", () => {
+  test("as it began where no hours are closed", () => {
     const always = scheduleOf("UTC", { from: "00:00", to: "24:00" });
     expect(always.endOfWork(utc("2026-03-04T12:00"), 50 * HOUR_MS)).toBe(utc("2026-03-06T14:00"));
   });

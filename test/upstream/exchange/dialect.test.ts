@@ -21,7 +21,7 @@ const requestOf = (request: Partial<UpstreamRequest> = {}): UpstreamRequest => (
   ...request,
 });
 
-/** Of a short body, which needs no time. */
+/** The exchange of a short body, which is ready at once. */
 const exchangeOf = (dialect: Dialect, request: UpstreamRequest, model: string | null = null) =>
   dialect.exchangeOf(request, model) as Exchange;
 

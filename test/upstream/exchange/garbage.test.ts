@@ -55,7 +55,7 @@ async function outcomeOf(given: typeof pieces, client = open()): Promise<Outcome
   return send(client, { body: BODY });
 }
 
-describe("interim answers nobody asked for do not touch the answer", () => {
+describe("interim answers that were not asked for do not touch the answer", () => {
   test.each<[string, typeof pieces]>([
     ["100 before it", [CONTINUE, GOOD]],
     ["100 with it", [CONTINUE + GOOD]],

@@ -179,7 +179,7 @@ describe("an upstream connection", () => {
 });
 
 describe("an answer that does not come whole", () => {
-  test("fails where it breaks off, and nobody has to listen", async () => {
+  test("fails where it breaks off, also without a listener", async () => {
     const setup = await Setup.start();
     const heard = await setup.begun();
     const failure = failureOf(heard.body);
@@ -206,7 +206,7 @@ describe("an answer that does not come whole", () => {
     }
   });
 
-  test("is unreachable when nobody listens", async () => {
+  test("is unreachable when no server listens", async () => {
     const client = clientOf("http://127.0.0.1:9/v1");
     onTestFinished(() => client.close());
     expect(await client.proxy(exchangeOf(client, { body }), never)).toMatchObject({

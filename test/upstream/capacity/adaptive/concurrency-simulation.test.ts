@@ -41,7 +41,7 @@ const SERVICE_NAMES = Object.keys(SERVICES) as ServiceName[];
 type Kind = Pick<SimulationOptions, "beyond" | "capacity"> &
   Partial<SimulationOptions> & { readonly seed?: number; readonly starts?: readonly number[] };
 
-/** Whoever begins with `starts` shares one upstream. */
+/** The clients, which begin at `starts`, share one upstream. */
 function simulate(service: ServiceName, { seed = 1, starts = [0], ...options }: Kind): Simulation {
   return new Simulation({
     clients: starts.map((startsAtMs) => ({ policy: new AdaptiveConcurrency(BOUNDS), startsAtMs })),
@@ -321,7 +321,7 @@ describe("two that share an upstream", () => {
         expect(sumOf(means)).toBeLessThan(3.3 * capacity);
       }
     }
-    // Whoever comes later takes the pace that it meets for normal.
+    // A client that comes later takes the latency that it meets for normal.
     const isTogether = starts[0] === starts[1];
     expect(sumOf(ratios) / ratios.length).toBeLessThan(isTogether ? 1.7 : 3);
   });

@@ -51,7 +51,7 @@ const spanMs = (atMs: readonly number[]) => atMs.at(-1)! - atMs[0]!;
 const requests = (count: number) => new Array<number>(count).fill(1);
 
 describe("without a limit", () => {
-  test("a request may always go, and nobody needs to ask", () => {
+  test("a request may always go, and no token is counted", () => {
     const quota = new Quota(NONE);
     expect([quota.isLimited, quota.needsTokens]).toEqual([false, false]);
     expect(spanMs(pass(quota, new Array(1_000).fill(1e6)))).toBe(0);
@@ -149,7 +149,7 @@ describe("tokens a minute", () => {
     expect(quota.readyAtMs(900, START_MS)).toBeGreaterThanOrEqual(START_MS + MINUTE_MS);
   });
 
-  test("each request settles what it has taken itself, whoever ends first, and once", () => {
+  test("each request settles what it has taken itself, in whatever order they end, and once", () => {
     const quota = new Quota({ requestsPerMinute: null, tokensPerMinute: 100_000 });
     const early = quota.take(1_000, START_MS);
     const late = quota.take(1_000, START_MS + 50_000);
@@ -212,7 +212,7 @@ describe("limits are learned from answers", () => {
   });
 });
 
-describe("when somebody else spends too", () => {
+describe("when another client spends too", () => {
   const spanAfter = (remaining: number, resetMs: number) => {
     const quota = new Quota({ requestsPerMinute: 600, tokensPerMinute: null });
     told(quota, hintsOf({ requests: { limit: 600, remaining, resetMs } }));
@@ -246,7 +246,7 @@ describe("when somebody else spends too", () => {
   });
 });
 
-test("whoever sleeps until the instant finds it kept, whatever was sent and answered before", () => {
+test("a request that sleeps until its instant may go then, whatever was sent and answered before", () => {
   const step = fc.record({
     waitMs: fc.integer({ min: 0, max: 20_000 }),
     estimatedTokens: fc.integer({ min: 0, max: 3_000 }),
