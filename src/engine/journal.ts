@@ -1,3 +1,11 @@
+/**
+ * The journal of one run of a chunk: gathers finished lines and makes them durable in groups.
+ *
+ * A line is safe only once it is here: its record is in a segment, a blob that is written first, and one commit under the
+ * lease then adds the row of the segment and its counts to the batch (ADR 2). A write that fails is repeated until
+ * the lease is lost, the store refuses it for good, or the run gives up. The records that wait are bounded in bytes. Nothing
+ * may be written once the lease is known to be lost, and no line counts as answered before its commit.
+ */
 import type { Blobs, WriteHints } from "../blobs/blobs.ts";
 import { type Cancel, type Clock, sleep } from "../clock.ts";
 import type { SegmentEntry } from "../store/chunks.ts";

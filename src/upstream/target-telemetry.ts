@@ -1,3 +1,7 @@
+/**
+ * Writes the metrics and traces of the attempts at one target. It is on the hot path and must make no object without
+ * traces.
+ */
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Answered, Outcome } from "../batch/outcome.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
@@ -17,10 +21,6 @@ export interface TargetTelemetryOptions {
   readonly tracing: Tracing;
 }
 
-/**
- * Writes the metrics and traces of the attempts at one target. It is on the hot path and must make no object without
- * traces.
- */
 export class TargetTelemetry {
   readonly #name: string;
   readonly #metrics: TargetMetrics;
