@@ -6,6 +6,7 @@ import { beforeEach, describe } from "vitest";
 import { NOW_MS, storeClock } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 import { testBatches } from "./store-batches.ts";
+import { testChunkClaims } from "./store-chunk-claims.ts";
 import { testChunks } from "./store-chunks.ts";
 import { testDeleting } from "./store-deleting.ts";
 import { testDeliveries } from "./store-deliveries.ts";
@@ -38,6 +39,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: batches`, () => testBatches(open));
   describe(`${name} store: validation`, () => testValidation(open));
   describe(`${name} store: chunks`, () => testChunks(open));
+  describe(`${name} store: claims of chunks`, () => testChunkClaims(open));
   describe(`${name} store: leases`, () => testLeases(open));
   describe(`${name} store: stopping`, () => testStopping(open));
   describe(`${name} store: pausing`, () => testPausing(open));
