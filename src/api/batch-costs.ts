@@ -46,7 +46,9 @@ function costFrom(
   const { completed, failed, total } = batch.counts;
   // The usage was read after the counts, and may be further.
   const doneCount = Math.max(1, completed + failed);
-  const totalCount = isFinal(batch.status) ? doneCount : total;
+  // Lines that are not sent cost nothing, and have their rows only at the end.
+  const sentCount = total - (batch.deduplicated?.lineCount ?? 0);
+  const totalCount = isFinal(batch.status) ? doneCount : sentCount;
   return { currency, soFar, projected: projectCost(soFar, { doneCount, totalCount }) };
 }
 

@@ -49,7 +49,7 @@ const ask = (name: string, path: string, init: RequestInit = {}) =>
 const json = async (name: string, path: string, init: RequestInit = {}) =>
   (await ask(name, path, init)).json();
 
-async function submit(name: string, lines: readonly string[]): Promise<string> {
+async function submit(name: string, lines: readonly string[], fields = {}): Promise<string> {
   const form = new FormData();
   form.set("purpose", "batch");
   form.set("file", new Blob([`${lines.join("\n")}\n`]), "input.jsonl");
@@ -58,6 +58,7 @@ async function submit(name: string, lines: readonly string[]): Promise<string> {
   const { id } = (await uploaded.json()) as { id: string };
   const body = JSON.stringify({
     ...{ input_file_id: id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    ...fields,
   });
   return ((await json(name, "/v1/batches", { method: "POST", body })) as BatchObject).id;
 }
@@ -101,6 +102,21 @@ describe("a batch", () => {
     await expect
       .poll(costNow)
       .toEqual({ currency: "EUR", so_far: COST_OF_TWO, projected: "0.040168" });
+    await ask("alpha", `/v1/batches/${id}/cancel`, { method: "POST" });
+  });
+
+  test("projects nothing for lines that are answered with those of others", async () => {
+    const [one, two] = twoLines() as [string, string];
+    const again = ["again-1", "again-2"].map((id) => one.replace('"line-1"', `"${id}"`));
+    const hanging = chatLines(3, () => "[[hang]]").slice(2);
+    const id = await submit("alpha", [one, two, ...again, ...hanging], {
+      x_batchd: { dedupe: true },
+    });
+    const costNow = async () =>
+      ((await json("alpha", `/v1/batches/${id}`)) as BatchObject).x_batchd.cost;
+    await expect
+      .poll(costNow)
+      .toEqual({ currency: "EUR", so_far: COST_OF_TWO, projected: "0.030126" });
     await ask("alpha", `/v1/batches/${id}/cancel`, { method: "POST" });
   });
 
