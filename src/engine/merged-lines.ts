@@ -72,7 +72,7 @@ export async function* numbersInSource(
   for await (const { number } of inLineOrder(rowsOf("output"), rowsOf("error"))) yield number;
 }
 
-interface KeptRowsDeps extends MergedLinesDeps {
+export interface KeptRowsDeps extends MergedLinesDeps {
   readonly store: Pick<Store, "findFile" | "findMergedResults">;
   /** Whether an error that might pass counts as damage. */
   readonly isLastTry: boolean;
@@ -82,6 +82,7 @@ interface KeptRowsDeps extends MergedLinesDeps {
 interface KeptRow extends FinishedLine {
   /** The file of the row. A line whose answer is lost has its row in the error file. */
   readonly kind: ResultKind;
+  readonly isLost: boolean;
 }
 
 /**
@@ -97,7 +98,7 @@ async function* rowsOrLosses(
   try {
     for await (const line of keptRows(batch, 0, deps)) {
       last = line.number;
-      yield { ...line, kind };
+      yield { ...line, kind, isLost: false };
     }
     return;
   } catch (error) {
@@ -110,7 +111,7 @@ async function* rowsOrLosses(
         { lineNumber, customId: await customIdOf(bytes) },
         SOURCE_ANSWER_LOST,
       );
-      yield { number: lineNumber, kind: "error", row };
+      yield { number: lineNumber, kind: "error", row, isLost: true };
     }
   } catch (error) {
     await noteDamage(error, deps);
@@ -140,6 +141,49 @@ async function* numberedLines(
   yield* splitter.end();
 }
 
+/**
+ * The numbers of the lines that run again, read in step with them. Where the results of the source cannot be read any more, each
+ * line is looked for in the numbered input.
+ */
+export class NumbersInSource {
+  readonly #batch: Batch;
+  readonly #deps: KeptRowsDeps;
+  readonly #numbers: AsyncGenerator<number>;
+  /** Null while the results can be read. */
+  #lines: AsyncGenerator<SplitLine> | null = null;
+  #last = 0;
+
+  constructor(batch: Batch, deps: KeptRowsDeps) {
+    this.#batch = batch;
+    this.#deps = deps;
+    this.#numbers = numbersInSource(batch, deps);
+  }
+
+  /** Resolves to the number of the next line; null when it cannot be known. */
+  async next(line: Buffer): Promise<number | null> {
+    try {
+      const next = this.#lines === null ? await this.#numbers.next() : null;
+      if (next?.done === true) return null;
+      this.#last = next === null ? this.#last : next.value;
+      if (next !== null) return next.value;
+    } catch (error) {
+      await noteDamage(error, this.#deps);
+    }
+    this.#lines ??= numberedLines(this.#batch, this.#deps);
+    for (;;) {
+      const next = await this.#lines.next();
+      if (next.done === true) return null;
+      const { number, bytes } = next.value;
+      if (number > this.#last && bytes?.equals(line) === true) return number;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#numbers.return(undefined);
+    await this.#lines?.return(undefined);
+  }
+}
+
 /** The rows of the lines that do not run again, read in step with those of the others. */
 export class KeptRows {
   readonly #rows: AsyncGenerator<KeptRow>;
@@ -166,7 +210,7 @@ export class KeptRows {
       if (this.#next.number > number) return;
       const kept = this.#next;
       this.#next = null;
-      if (kept.number < number) yield kept;
+      if (kept.number < number || !kept.isLost) yield kept;
     }
   }
 

@@ -9,17 +9,13 @@ import type { EqualBodies } from "../batch/equal-bodies.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
-import type { SourceStore } from "../store/sources.ts";
-import { numbersInSource } from "./merged-lines.ts";
+import { type KeptRowsDeps, NumbersInSource } from "./merged-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";
 
-export interface RepeatedLinesDeps {
-  readonly store: Pick<SourceStore, "findMergedResults">;
+export interface RepeatedLinesDeps extends KeptRowsDeps {
   readonly blobs: Blobs;
   readonly inputBlobKey: string;
-  /** Whether an error that might pass counts as damage. */
-  readonly isLastTry: boolean;
 }
 
 /** A line of the input, which may repeat the body of one before it. */
@@ -90,13 +86,13 @@ async function* linesOf(
   bodies: EqualBodies,
   deps: RepeatedLinesDeps,
 ): AsyncGenerator<readonly RepeatedLine[]> {
-  const numbers = batch.source?.merge == null ? null : numbersInSource(batch, deps);
+  const numbers = batch.source?.merge == null ? null : new NumbersInSource(batch, deps);
   const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
   const read = async ({ bytes, number: ownNumber }: SplitLine): Promise<RepeatedLine | null> => {
-    const next = await numbers?.next();
     const parsed = bytes === null ? null : await parsedLine(bytes);
-    if (bytes === null || !parsed?.body || parsed.customId === null || next?.done) return null;
-    const number = next === undefined ? ownNumber : next.value;
+    if (bytes === null || !parsed?.body || parsed.customId === null) return null;
+    const number = numbers === null ? ownNumber : await numbers.next(bytes);
+    if (number === null) return null;
     const { start, end } = parsed.customId;
     const first = bodies.firstWith(bytes, parsed.body, number);
     return { number, first, customId: bytes.subarray(start, end) };
@@ -123,6 +119,6 @@ async function* linesOf(
       yield group;
     }
   } finally {
-    await numbers?.return(undefined);
+    await numbers?.close();
   }
 }

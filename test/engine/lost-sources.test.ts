@@ -85,3 +85,42 @@ test.each(Object.entries(LOSSES))(
     expect(rows.map((row) => row.custom_id)).toEqual(idsOf(all));
   },
 );
+
+test.each([
+  { lost: ["error"], keptCode: null },
+  { lost: ["output", "error"], keptCode: "answer_lost" },
+])(
+  "a merged retry that sends equal bodies once has a row for each line when the $lost file of its source is lost",
+  async ({ lost, keptCode }) => {
+    await using upstream = await startUpstream();
+    await using service = await startTestService({ upstreamUrl: upstream.url });
+    // The bodies of lines 3 and 6 are equal, so they fail once each, and then the line for both succeeds.
+    const equal = (n: number) => chatLine(`line-${n}`, "[[status 400 x2]]", { user: "equal" });
+    const first = await service.run(
+      lines.map((line, i) => (i === 2 || i === 5 ? equal(i + 1) : line)),
+    );
+    upstream.hold();
+    const from = { batch: first.id, lines: "failed", merge: true };
+    const { id } = (await derive(service, {}, { x_batchd: { from, dedupe: true } })).batch;
+    await upstream.reached(upstream.total + 2);
+    const files = { output: first.output_file_id, error: first.error_file_id };
+    for (const each of lost) {
+      const fileId = files[each as keyof typeof files] ?? "none";
+      await rm(join(service.dataDir, "blobs/files", fileId));
+    }
+    upstream.release();
+    const batch = await service.ended(id);
+
+    const found = new Map<string, string | null>();
+    for (const fileId of [batch.output_file_id, batch.error_file_id]) {
+      const rows = await service.rows(fileId);
+      for (const row of rows) found.set(row.custom_id, row.error?.code ?? null);
+    }
+    expect([...found.keys()].toSorted()).toEqual(idsOf(all).toSorted());
+    for (const n of all) expect(found.get(`line-${n}`)).toBe(n % 3 === 0 ? null : keptCode);
+    const output = await service.rows(batch.output_file_id);
+    expect(output.map((row) => row.custom_id)).toEqual(
+      idsOf(all.filter((n) => n === 3 || n === 6 || (n % 3 !== 0 && keptCode === null))),
+    );
+  },
+);
