@@ -3,19 +3,13 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
+import { xxhash128 } from "hash-wasm";
 import { afterAll, describe, expect, test } from "vitest";
 import { OxenLocation, type OxenSettings } from "../../src/locations/oxen/oxen.ts";
+import { OxenApi } from "../../src/locations/oxen/oxen-api.ts";
 import { listening } from "../support/listening.ts";
 import { OxenServer } from "../support/oxen-server.ts";
-import {
-  aBrokenFile,
-  aCall,
-  aFile,
-  aParcel,
-  Progress,
-  pathOf,
-  patternOf,
-} from "../support/parcels.ts";
+import { aBrokenFile, aCall, aFile, aParcel, Progress, patternOf } from "../support/parcels.ts";
 import { describeLocation } from "./suite.ts";
 
 const servers: OxenServer[] = [];
@@ -209,33 +203,52 @@ describe("an Oxen server", () => {
 const REAL_URL = process.env["BATCHD_TEST_OXEN_URL"];
 const REAL_TOKEN = process.env["BATCHD_TEST_OXEN_TOKEN"];
 
-describe.runIf(REAL_URL !== undefined)("a real Oxen server", () => {
-  test("takes a small and a large file in one commit, once, and gives them back", async () => {
-    const name = `batchd-${randomUUID()}`;
-    const url = REAL_URL ?? "";
-    const headers = {
+/** A new repository on the real server. */
+async function openReal() {
+  const repository = `tests/batchd-${randomUUID()}`;
+  const settings = { url: REAL_URL ?? "", repository, token: REAL_TOKEN ?? null };
+  const signal = new AbortController().signal;
+  const user = { name: "test", email: "test@localhost" };
+  const made = await fetch(`${settings.url}/api/repos`, {
+    method: "POST",
+    headers: {
       "content-type": "application/json",
       ...(REAL_TOKEN !== undefined && { authorization: `Bearer ${REAL_TOKEN}` }),
-    };
-    const ask = (path: string, method: string, body: object) =>
-      fetch(`${url}/api/repos${path}`, { method, headers, body: JSON.stringify(body) });
-    const user = { name: "test", email: "test@localhost" };
-    expect((await ask("", "POST", { namespace: "tests", name, user, description: "" })).ok).toBe(
-      true,
-    );
-    const workspace = { workspace_id: "first", branch_name: "main" };
-    expect((await ask(`/tests/${name}/workspaces`, "PUT", workspace)).ok).toBe(true);
-    const location = locationAt({ url, repository: `tests/${name}`, token: REAL_TOKEN ?? null });
-    const bytes = patternOf(20_000_004);
-    const files = [aFile("output.jsonl", bytes), aFile("run.json", "{}")];
-    const parcel = aParcel({ title: "nightly", files });
-    const first = await location.deliver(parcel, aCall());
-    expect(await location.deliver(parcel, aCall())).toEqual(first);
-    const onBranch = locationAt({
-      ...{ url, repository: `tests/${name}`, token: REAL_TOKEN ?? null, base: "batch/nightly" },
-    });
-    const path = pathOf(`runs/${parcel.batchId}/output.jsonl`);
-    await using file = await onBranch.open(path, aCall());
-    expect((await buffer(file.content)).equals(bytes)).toBe(true);
+    },
+    body: JSON.stringify({ namespace: "tests", name: repository.slice(6), user, description: "" }),
   });
-});
+  expect(made.ok).toBe(true);
+  const api = new OxenApi({ ...settings, timeoutMs: 30_000 });
+  const put = async (path: string, bytes: Buffer) => {
+    const id = `put-${randomUUID()}`;
+    const hash = await xxhash128(bytes);
+    const [file_name = "", ...above] = path.split("/").toReversed();
+    const entry = { hash, file_name, dst_dir: above.toReversed().join("/"), num_chunks: 1 };
+    const workspace = { workspace_id: id, branch_name: "main" };
+    await api.ask({ method: "PUT", path: ["workspaces"], body: workspace }, signal);
+    const chunk = { path: ["versions", hash, "chunks"], query: { offset: "0" }, body: bytes };
+    await api.ask({ method: "PUT", ...chunk }, signal);
+    const complete = { files: [entry], workspace_id: id };
+    await api.ask({ method: "POST", path: ["versions", hash, "complete"], body: complete }, signal);
+    const message = { message: "a person was here", author: user.name, email: user.email };
+    const merge = ["workspaces", id, "merge", "main"];
+    await api.ask({ method: "POST", path: merge, body: message }, signal);
+  };
+  await put("README.md", Buffer.from("base\n"));
+  const published = async (folder: string) => {
+    const { body } = await api.ask({ method: "GET", path: ["branches"] }, signal);
+    const found = new Map<string, Buffer>();
+    for (const { name } of (body as { branches: { name: string }[] }).branches) {
+      if (name === "main" || found.size > 0) continue;
+      for (const file of ["output.jsonl", "output.csv", "errors.jsonl", "run.json"]) {
+        const opened = await api.open(name, `${folder}/${file}`, signal);
+        if (opened !== null) found.set(file, await buffer(opened.body));
+      }
+    }
+    return found;
+  };
+  const location = locationAt(settings);
+  return { location, put, published, largeBytes: 20_000_004, outermost: "runs/" };
+}
+
+if (REAL_URL !== undefined) describeLocation("a real oxen", openReal);

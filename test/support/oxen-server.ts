@@ -88,7 +88,9 @@ export class OxenServer {
     const { method = "", url = "", headers } = incoming;
     const { pathname, searchParams: query } = new URL(url, "http://oxen");
     const prefix = "/api/repos/ns/data/";
-    const path = pathname.slice(prefix.length).split("/").map(decodeURIComponent).join("/");
+    const parts = pathname.slice(prefix.length).split("/");
+    const isUpload = parts[0] === "workspaces" && parts[2] === "files";
+    const path = parts.map(isUpload ? decodedAsUpload : decodeURIComponent).join("/");
     this.requests.push(`${method} ${path}`);
     this.authorizations.add(headers.authorization);
     const body = await buffer(incoming);
@@ -226,3 +228,7 @@ export class OxenServer {
     return reply(200, { ...FOUND, commit });
   }
 }
+
+/** The real server leaves these signs of an upload's address as they are spelled. */
+const decodedAsUpload = (part: string) =>
+  decodeURIComponent(part.replaceAll(/%(?=25|2B|2F)/gi, "%25"));

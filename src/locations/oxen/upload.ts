@@ -17,8 +17,12 @@ export interface Workspace {
 
 const CHUNK_BYTES = 8 * 1024 * 1024;
 
+/** The server takes such a sign in an address as it is spelled there, `%2B`. A file in chunks has its folder in a body. */
+const MISREAD = /[%+]/;
+
 export async function upload(workspace: Workspace, file: ParcelFile): Promise<void> {
-  if (file.bytes <= CHUNK_BYTES) await uploadWhole(workspace, file);
+  const isReadable = !workspace.folder.some((part) => MISREAD.test(part));
+  if (file.bytes <= CHUNK_BYTES && isReadable) await uploadWhole(workspace, file);
   else await uploadInChunks(workspace, file);
 }
 
@@ -58,6 +62,7 @@ async function hashOf(file: ParcelFile, signal: AbortSignal): Promise<string> {
 async function* chunksOf(content: AsyncIterable<Buffer>) {
   let gathered: Buffer[] = [];
   let bytes = 0;
+  let isEmpty = true;
   for await (const piece of content) {
     for (let at = 0; at < piece.length; ) {
       const part = piece.subarray(at, at + CHUNK_BYTES - bytes);
@@ -66,9 +71,11 @@ async function* chunksOf(content: AsyncIterable<Buffer>) {
       at += part.length;
       if (bytes < CHUNK_BYTES) continue;
       yield Buffer.concat(gathered);
+      isEmpty = false;
       gathered = [];
       bytes = 0;
     }
   }
-  if (bytes > 0) yield Buffer.concat(gathered);
+  // A file without a byte has one chunk, too.
+  if (bytes > 0 || isEmpty) yield Buffer.concat(gathered);
 }
