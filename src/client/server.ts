@@ -16,7 +16,7 @@ import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 /** The tries after the first one of a request. The SDK waits between them, and repeats 408, 409, 429 and 5xx. */
 const MAX_RETRIES = 2;
 /** An answer may take long to begin: an upload is checked, and a long poll waits. */
-const TIMEOUT_MS = 600_000;
+export const TIMEOUT_MS = 600_000;
 
 export class Server {
   readonly url: string;

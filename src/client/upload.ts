@@ -8,7 +8,7 @@ import { APIError } from "openai";
 import type { FilePurpose } from "../contract/file.ts";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
 import type { InputFile } from "./input.ts";
-import type { Server } from "./server.ts";
+import { type Server, TIMEOUT_MS } from "./server.ts";
 import { canMove, note } from "./terminal.ts";
 import { bytes } from "./words.ts";
 
@@ -21,6 +21,12 @@ export interface ShownFile {
   readonly created_at: number;
   readonly expires_at?: number | null | undefined;
 }
+
+/** A slow line sends as much in a second. What takes longer is given up, and tried again. */
+const SLOWEST_BYTES_PER_SECOND = 16_000;
+
+const timeoutFor = ({ size }: Blob) =>
+  TIMEOUT_MS + Math.ceil(size / SLOWEST_BYTES_PER_SECOND) * 1000;
 
 interface Uploading {
   readonly purpose: string;
@@ -42,7 +48,10 @@ export async function uploadFile(
   const file = new File([content], basename(input.name));
   // A server that knows the purpose first unpacks by the first bytes of the file, whatever its name is.
   const form = { purpose: purpose as "batch", file };
-  return (await server.openai.files.create(form, { signal })) as ShownFile;
+  return (await server.openai.files.create(form, {
+    signal,
+    timeout: timeoutFor(content),
+  })) as ShownFile;
 }
 
 interface Content {
@@ -72,7 +81,8 @@ async function uploadInParts(
     for (let start = 0; start < content.size; start += PART_MAX_BYTES) {
       const end = Math.min(start + PART_MAX_BYTES, content.size);
       const data = new File([content.slice(start, end)], "part");
-      part_ids.push((await openai.uploads.parts.create(upload.id, { data }, { signal })).id);
+      const options = { signal, timeout: timeoutFor(data) };
+      part_ids.push((await openai.uploads.parts.create(upload.id, { data }, options)).id);
       if (canMove()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
     }
     const completed = await openai.uploads.complete(upload.id, { part_ids }, { signal });
