@@ -30,6 +30,7 @@ const OWN = [
   "upload.js",
   "new-batch.js",
   "input-check.js",
+  "csv.js",
   "template.js",
   "keys.js",
   "charts.js",

@@ -33,6 +33,7 @@ export interface Frame {
   /** The way to the root of the server, so that a proxy may add a prefix to every path. */
   readonly root: string;
   readonly visit: Visit;
+  readonly nowMs: number;
   /** The path of the events that keep the page up to date; null for a page that stands still. */
   readonly livePath: string | null;
   /** Scripts besides those of every page. */
@@ -41,9 +42,9 @@ export interface Frame {
 }
 
 export const layout = (frame: Frame, main: Html): Html => {
-  const { title, root, visit, livePath, scripts, styles } = frame;
+  const { title, root, visit, nowMs, livePath, scripts, styles } = frame;
   return html`<!doctype html>
-<html lang="en" data-root="${root}" data-token="${visit.token}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
+<html lang="en" data-root="${root}" data-token="${visit.token}" data-now="${nowMs}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
 <head>
 ${head(title, root, [...styles, ...STYLES])}
 <script src="${root}${assetPath("idiomorph.js")}" defer></script>

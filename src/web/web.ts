@@ -68,7 +68,8 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     const root = rootOf(pathOf(c.req.url));
     const visit = await visitOf(c, sessions);
     if (visit === null) return answerSignIn(c, { root, next: path + query, isRefused: false });
-    const answer = await page.view(askedBy(c, visit, { api, root, isPoll: false }));
+    const asked = askedBy(c, visit, { api, root, isPoll: false });
+    const answer = await page.view(asked);
     const view = answer.ok ? answer.value : refusalView(answer);
     const isLive = answer.ok && page.pollMs !== null && !view.isOver;
     const livePath = isLive ? `web/live/${path}${query}` : null;
@@ -78,6 +79,7 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
       path,
       root,
       visit,
+      nowMs: asked.nowMs,
       livePath,
       ...{ scripts: page.scripts ?? [], styles: page.styles ?? [] },
     };
@@ -97,8 +99,7 @@ function mountEvents(
   app.get(`/web/live${page.path === "/" ? "" : page.path}`, async (c) => {
     const visit = await visitOf(c, sessions);
     if (visit === null) return c.text("Sign in first.", 401);
-    if (!(await isAllowed(c, sessions)))
-      return c.text("This is for the pages of this server.", 403);
+    if (!(await isAllowed(c, sessions))) return c.text(NOT_OWN, 403);
     const path = c.req.path.slice("/web/live".length) || "/";
     const asked = askedBy(c, visit, { api, root: rootOf(path), isPoll: true });
     const rights = rightsOf(visit.caller);
@@ -138,13 +139,15 @@ function mountPassage(app: Hono<AppEnv>, api: Api, sessions: Sessions): void {
   app.on(["GET", "POST", "DELETE"], "/web/v1/*", async (c) => {
     const visit = await visitOf(c, sessions);
     if (visit === null) return c.text("Sign in first.", 401);
-    if (!(await isAllowed(c, sessions)))
-      return c.text("This is for the pages of this server.", 403);
+    if (!(await isAllowed(c, sessions))) return c.text(NOT_OWN, 403);
     protectData(c);
     const { pathname, search } = new URL(c.req.url);
     return api.pass(c, pathname.slice(pathname.indexOf("/v1/")) + search, visit.caller);
   });
 }
+
+/** A page of this server gets it after its person has signed in anew in another tab. */
+const NOT_OWN = "This is for the pages of this server. If it is one of them, load it again.";
 
 const asksForHtml = (c: AppContext) => c.req.header("accept")?.includes("text/html") === true;
 

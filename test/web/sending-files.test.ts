@@ -79,7 +79,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByText("Choose a file first.").waitFor();
     expect((await service.openai.files.list()).data).toEqual(data);
     await choose([good]);
-    await page.getByText("1 lines, no fault found.").waitFor();
+    await page.getByText("1 line, no fault found.").waitFor();
     await page.getByRole("button", { name: "Create batch" }).click();
     await page.waitForURL(/batches\/batch_/);
     await service.ended(page.url().split("/").at(-1)!);

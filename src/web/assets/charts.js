@@ -1,4 +1,5 @@
 /** Draws charts with uPlot. Their colours are those of the page. */
+import { serverNowMs } from "./times.js";
 
 const HEIGHT = 200;
 /** Ten minutes of a page that is brought up to date every two seconds. */
@@ -69,7 +70,7 @@ function read(source, data) {
 function addPoint(points, id) {
   const values = document.getElementById(id)?.dataset["values"];
   if (values === undefined) return;
-  const row = [Date.now() / 1000, ...JSON.parse(values)];
+  const row = [serverNowMs() / 1000, ...JSON.parse(values)];
   points.forEach((series, at) => {
     series.push(row[at]);
     if (series.length > MAX_POINTS) series.shift();
@@ -132,7 +133,7 @@ const SHORTEST_SECONDS = 60;
  * @returns {[number, number]}
  */
 function sinceOpened(min, max) {
-  const to = max ?? Date.now() / 1000;
+  const to = max ?? serverNowMs() / 1000;
   return [Math.min(min ?? to, to - SHORTEST_SECONDS), to];
 }
 

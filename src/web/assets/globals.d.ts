@@ -3,17 +3,13 @@ declare const Idiomorph: typeof import("idiomorph").Idiomorph;
 declare const uPlot: typeof import("uplot");
 
 interface PapaResult {
-  readonly data: Record<string, string>[];
+  readonly data: string[][];
   readonly errors: readonly { readonly row?: number; readonly message: string }[];
-  readonly meta: { readonly fields?: string[] };
+  readonly meta: { readonly delimiter: string };
 }
-declare const Papa: {
-  parse(
-    file: File,
-    options: {
-      readonly header: true;
-      readonly skipEmptyLines: "greedy";
-      readonly complete: (result: PapaResult) => void;
-    },
-  ): void;
-};
+interface PapaOptions {
+  readonly delimiter?: string;
+  readonly preview?: number;
+  readonly skipEmptyLines?: "greedy";
+}
+declare const Papa: { parse(text: string, options: PapaOptions): PapaResult };

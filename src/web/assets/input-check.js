@@ -4,6 +4,7 @@
  */
 
 const MAX_FAULTS = 10;
+const BYTE_ORDER_MARK = "It begins with a byte order mark. Save the file as UTF-8 without one.";
 
 /**
  * @typedef {object} Checked
@@ -21,11 +22,21 @@ export async function checkLines(file) {
   const checked = { lineCount: 0, faults: [], url: null };
   /** @type {Set<string>} */
   const ids = new Set();
-  for await (const text of linesOf(file)) {
-    checked.lineCount++;
-    const message = faultOf(text, ids, checked);
-    if (message !== null) checked.faults.push({ line: checked.lineCount, message });
-    if (checked.faults.length >= MAX_FAULTS) break;
+  let line = 0;
+  try {
+    for await (const text of linesOf(file)) {
+      line++;
+      // The server passes over lines without a character, too.
+      if (text.trim() === "") continue;
+      checked.lineCount++;
+      const message = faultOf(text, ids, checked);
+      if (message !== null) checked.faults.push({ line, message });
+      if (checked.faults.length >= MAX_FAULTS) return checked;
+    }
+  } catch {
+    // Where the decoder is ahead of the lines, the place is not exact.
+    checked.faults.push({ line: line + 1, message: "The file is not UTF-8 from about here on." });
+    return checked;
   }
   if (checked.lineCount === 0) checked.faults.push({ line: 1, message: "The file is empty." });
   return checked;
@@ -38,7 +49,7 @@ export async function checkLines(file) {
  * @returns {string | null}
  */
 function faultOf(text, ids, checked) {
-  if (text.trim() === "") return "The line is empty.";
+  if (text.startsWith("\ufeff")) return BYTE_ORDER_MARK;
   const line = parsed(text);
   if (typeof line !== "object" || line === null) return "The line is not a JSON object.";
   const { custom_id: id, method, url, body } = line;
@@ -62,6 +73,9 @@ function parsed(text) {
   }
 }
 
+/** A byte order mark, or what is not UTF-8, is a fault for the server. */
+const UTF8 = { fatal: true, ignoreBOM: true };
+
 /**
  * Reads a file line by line, without its last empty one.
  *
@@ -69,7 +83,7 @@ function parsed(text) {
  */
 async function* linesOf(file) {
   let rest = "";
-  const reader = file.stream().pipeThrough(new TextDecoderStream()).getReader();
+  const reader = file.stream().pipeThrough(new TextDecoderStream("utf-8", UTF8)).getReader();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) break;

@@ -1,5 +1,6 @@
 /** The form for a new key, which is shown once. */
 import { callApi } from "./actions.js";
+import { serverNowMs } from "./times.js";
 
 const DAY_SECONDS = 86_400;
 
@@ -18,7 +19,7 @@ async function create() {
     name: fields.get("name"),
     project: fields.get("project"),
     scopes: fields.getAll("scopes"),
-    ...(days > 0 && { expires_at: Math.floor(Date.now() / 1000) + days * DAY_SECONDS }),
+    ...(days > 0 && { expires_at: Math.floor(serverNowMs() / 1000) + days * DAY_SECONDS }),
   };
   const answer = await callApi("POST", "admin/keys", JSON.stringify(request));
   write("fault", answer.ok ? "" : answer.message);

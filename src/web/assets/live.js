@@ -48,8 +48,8 @@ class Connection {
     source.addEventListener("over", () => this.#end());
     source.addEventListener("reload", () => location.reload());
     source.addEventListener("error", () => {
-      clearTimeout(this.#lost);
-      this.#lost = setTimeout(() => this.#say("lost", "Not live"), LOST_AFTER_MS);
+      // Each try that fails is an error. The wait counts from the first one.
+      this.#lost ??= setTimeout(() => this.#say("lost", "Not live"), LOST_AFTER_MS);
       // A refusal ends the source for good; a lost connection does not.
       if (source.readyState === EventSource.CLOSED)
         setTimeout(() => this.#again(source), LOST_AFTER_MS);
@@ -70,9 +70,14 @@ class Connection {
   }
 
   #close() {
-    clearTimeout(this.#lost);
+    this.#found();
     this.#source?.close();
     this.#source = null;
+  }
+
+  #found() {
+    clearTimeout(this.#lost);
+    this.#lost = undefined;
   }
 
   /**
@@ -80,7 +85,7 @@ class Connection {
    * @param {string} text
    */
   #say(state, text) {
-    clearTimeout(this.#lost);
+    this.#found();
     this.sign.dataset["state"] = state;
     this.sign.textContent = text;
   }

@@ -1,5 +1,6 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
 import { callApi } from "./actions.js";
+import { readTable } from "./csv.js";
 import { checkLines } from "./input-check.js";
 import { lineOf, unknownColumns } from "./template.js";
 import { takeDrops, uploadIn } from "./upload.js";
@@ -41,45 +42,50 @@ async function take(file) {
   showFault("");
   if (file === undefined) return;
   find("#checked").textContent = `Checking ${file.name} …`;
-  if (/\.csv$/i.test(file.name) || file.type === "text/csv") await takeRows(file);
-  else await takeLines(file);
+  const isTable = /\.csv$/i.test(file.name) || file.type === "text/csv";
+  const show = await (isTable ? takenRows(file) : takenLines(file));
+  // Another file may have been chosen meanwhile.
+  if (picker instanceof HTMLInputElement && picker.files?.[0] === file) show();
 }
 
 /** @param {File} file */
-async function takeLines(file) {
+async function takenLines(file) {
   const { lineCount, faults, url } = await checkLines(file);
-  if (faults.length > 0) {
-    showFaults(faults);
-    return;
-  }
-  input = { kind: "lines", file };
-  const endpoint = /** @type {HTMLSelectElement} */ (find("select[name=endpoint]"));
-  if ([...endpoint.options].some(({ value }) => value === url)) endpoint.value = url ?? "";
-  find("#checked").textContent = `${lineCount.toLocaleString("en")} lines, no fault found.`;
+  return () => {
+    if (faults.length > 0) {
+      showFaults(faults);
+      return;
+    }
+    input = { kind: "lines", file };
+    const endpoint = /** @type {HTMLSelectElement} */ (find("select[name=endpoint]"));
+    if ([...endpoint.options].some(({ value }) => value === url)) endpoint.value = url ?? "";
+    find("#checked").textContent = `${counted(lineCount, "line")}, no fault found.`;
+  };
 }
 
 /** @param {File} file */
-async function takeRows(file) {
-  /** @type {PapaResult} */
-  const { data, errors, meta } = await new Promise((resolve) => {
-    Papa.parse(file, { header: true, skipEmptyLines: "greedy", complete: resolve });
-  });
-  // The line of the header is the first one.
-  const faults = errors.map(({ row, message }) => ({ line: (row ?? 0) + 2, message }));
-  const columns = meta.fields ?? [];
-  if (data.length === 0) faults.push({ line: 1, message: "There is no row below the header." });
-  if (faults.length > 0) {
-    showFaults(faults.slice(0, 10));
-    return;
-  }
-  input = { kind: "rows", file, columns, rows: data };
-  find("#checked").textContent = `${data.length.toLocaleString("en")} rows.`;
-  find("#columns").textContent = `Columns: ${columns.map((name) => `{{${name}}}`).join(" ")}`;
-  const prompt = /** @type {HTMLTextAreaElement} */ (find("#prompt"));
-  if (prompt.value === "") prompt.value = columns.length === 0 ? "" : `{{${columns.at(-1)}}}`;
-  find("#template").hidden = false;
-  showLines();
+async function takenRows(file) {
+  const { columns, rows, faults } = await readTable(file);
+  return () => {
+    if (faults.length > 0) {
+      showFaults(faults);
+      return;
+    }
+    input = { kind: "rows", file, columns, rows };
+    find("#checked").textContent = `${counted(rows.length, "row")}.`;
+    find("#columns").textContent = `Columns: ${columns.map((name) => `{{${name}}}`).join(" ")}`;
+    const prompt = /** @type {HTMLTextAreaElement} */ (find("#prompt"));
+    if (prompt.value === "") prompt.value = columns.length === 0 ? "" : `{{${columns.at(-1)}}}`;
+    find("#template").hidden = false;
+    showLines();
+  };
 }
+
+/**
+ * @param {number} count
+ * @param {string} what
+ */
+const counted = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
 
 /** @param {{ line: number, message: string }[]} faults */
 function showFaults(faults) {
@@ -132,7 +138,8 @@ async function create() {
   const button = /** @type {HTMLButtonElement} */ (find("#create"));
   button.disabled = true;
   const answer = await send();
-  button.disabled = false;
+  // A second press before the next page is there would make a second batch.
+  button.disabled = answer.ok;
   if (!answer.ok) showFault(answer.message);
   else location.assign(`${document.documentElement.dataset["root"]}batches/${answer.value.id}`);
 }
@@ -140,6 +147,8 @@ async function create() {
 /** @returns {string | null} */
 function problemOf() {
   if (input === null && fieldOf("known") === "") return "Choose a file first.";
+  const pairless = metadataLines().find((line) => line.indexOf("=") < 1);
+  if (pairless !== undefined) return `Write metadata as key=value, not as ${visible(pairless)}.`;
   if (input?.kind !== "rows") return null;
   const { prompt, model } = template();
   if (prompt.trim() === "") return "Write a prompt for each row.";
@@ -165,15 +174,18 @@ function inputFile() {
   return new File(lines, input.file.name.replace(/\.csv$/i, ".jsonl"));
 }
 
+const metadataLines = () =>
+  fieldOf("metadata")
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line !== "");
+
 /** @param {string} fileId */
 function batchRequest(fileId) {
-  const pairs = fieldOf("metadata")
-    .split("\n")
-    .filter((line) => line.includes("="))
-    .map((line) => [
-      line.slice(0, line.indexOf("=")).trim(),
-      line.slice(line.indexOf("=") + 1).trim(),
-    ]);
+  const pairs = metadataLines().map((line) => [
+    line.slice(0, line.indexOf("=")).trim(),
+    line.slice(line.indexOf("=") + 1).trim(),
+  ]);
   const model = fieldOf("model");
   const sample = Number(fieldOf("sample"));
   const budget = fieldOf("budget").trim();

@@ -27,17 +27,24 @@ const filled = (prompt, row) => prompt.replaceAll(PLACEHOLDER, (_, name) => row[
 /**
  * @param {Row} row
  * @param {number} number
+ */
+export function customIdOf(row, number) {
+  const column = ID_COLUMNS.find((name) => row[name] !== undefined && row[name] !== "");
+  return column === undefined ? `row-${number}` : String(row[column]);
+}
+
+/**
+ * @param {Row} row
+ * @param {number} number
  * @param {Template} template
  */
 export function lineOf(row, number, { endpoint, model, prompt, system }) {
-  const column = ID_COLUMNS.find((name) => row[name] !== undefined && row[name] !== "");
-  const customId = column === undefined ? `row-${number}` : String(row[column]);
   const text = filled(prompt, row);
   const body = {
     ...(model !== "" && { model }),
     ...contentFor(endpoint, text, filled(system, row)),
   };
-  return { custom_id: customId, method: "POST", url: endpoint, body };
+  return { custom_id: customIdOf(row, number), method: "POST", url: endpoint, body };
 }
 
 /**

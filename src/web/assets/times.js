@@ -12,6 +12,12 @@ const UNITS = [
   ["second", 1],
 ];
 
+/** How far the clock of the server is ahead of the one of this machine, which may be wrong. */
+const AHEAD_MS = Number(document.documentElement.dataset["now"]) - Date.now();
+
+/** The time of the server, from which all times of the page are. */
+export const serverNowMs = () => Date.now() + AHEAD_MS;
+
 /** @param {number} seconds */
 function relative(seconds) {
   if (Math.abs(seconds) < 5) return "now";
@@ -27,7 +33,7 @@ function relative(seconds) {
  * @param {ParentNode} root
  */
 export function writeTimes(root) {
-  const nowMs = Date.now();
+  const nowMs = serverNowMs();
   for (const element of root.querySelectorAll("time")) {
     const atMs = Date.parse(element.dateTime);
     const exact = EXACT.format(atMs);

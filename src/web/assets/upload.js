@@ -5,6 +5,7 @@
 import { callApi } from "./actions.js";
 
 /** @typedef {import("./actions.js").Answer} Answer */
+/** @typedef {{ ok: true, value: any } | { ok: false, message: string, isPassing: boolean }} Sent whether another try may do */
 /** @typedef {(sentBytes: number, note?: string) => void} OnProgress */
 
 const IN_PARTS_FROM_BYTES = 64 * 1024 * 1024;
@@ -40,7 +41,7 @@ function whole(file, onProgress) {
  * @param {string} path
  * @param {FormData} form
  * @param {OnProgress} onProgress
- * @returns {Promise<Answer>}
+ * @returns {Promise<Sent>}
  */
 function send(path, form, onProgress) {
   const { root = "./", token = "" } = document.documentElement.dataset;
@@ -50,7 +51,7 @@ function send(path, form, onProgress) {
   request.responseType = "json";
   request.upload.addEventListener("progress", ({ loaded }) => onProgress(loaded));
   return new Promise((resolve) => {
-    const fail = () => resolve({ ok: false, message: "The connection was lost." });
+    const fail = () => resolve({ ok: false, message: "The connection was lost.", isPassing: true });
     request.addEventListener("error", fail);
     request.addEventListener("abort", fail);
     request.addEventListener("load", () => {
@@ -60,6 +61,7 @@ function send(path, form, onProgress) {
         resolve({
           ok: false,
           message: response?.error?.message ?? `The server answered ${status}.`,
+          isPassing: status === 429 || status >= 500,
         });
     });
     request.send(form);
@@ -87,8 +89,12 @@ async function inParts(file, onProgress) {
     const sent = await sendPart(file.slice(start, start + PART_BYTES), begun.id, (bytes, note) =>
       onProgress(start + Math.min(bytes, PART_BYTES), note),
     );
-    if (!sent.ok)
-      return { ok: false, message: `${sent.message} Choose the same file again to go on.` };
+    if (!sent.ok) {
+      // An upload that the server refuses to go on with, or does not know any more, begins anew.
+      if (!sent.isPassing) localStorage.removeItem(place);
+      const next = sent.isPassing ? "to go on" : "to begin anew";
+      return { ok: false, message: `${sent.message} Choose the same file again ${next}.` };
+    }
     begun.partIds.push(sent.value.id);
     localStorage.setItem(place, JSON.stringify(begun));
   }
@@ -140,8 +146,8 @@ async function sendPart(part, id, onProgress) {
     const form = new FormData();
     form.set("data", part);
     const answer = await send(`uploads/${id}/parts`, form, onProgress);
-    if (answer.ok || attempt === ATTEMPTS) return answer;
-    onProgress(0, "The connection was lost. Trying again …");
+    if (answer.ok || !answer.isPassing || attempt === ATTEMPTS) return answer;
+    onProgress(0, `${answer.message} Trying again …`);
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * attempt));
   }
 }

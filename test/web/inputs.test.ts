@@ -1,0 +1,116 @@
+/** Files as people have them, chosen on the page for a new batch, in a real browser. */
+import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium, openChromium } from "../support/browser.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+describe.skipIf(!hasChromium())("a file that is chosen", () => {
+  let browser: Browser;
+  let upstream: TestUpstream;
+  let service: TestService;
+  let page: Page;
+  beforeAll(async () => {
+    [browser, upstream] = await Promise.all([openChromium(), startUpstream()]);
+    service = await startTestService({ upstreamUrl: upstream.url });
+    page = await (await browser.newContext()).newPage();
+  });
+  afterAll(async () => {
+    await browser.close();
+    await service.close();
+    await upstream.close();
+  });
+
+  /** Chooses a file, and returns what the page says about it. */
+  async function chosen(name: string, content: string | Buffer): Promise<string> {
+    await page.goto(`${service.url}/new`);
+    const buffer = Buffer.from(content);
+    await page.locator("input[type=file]").setInputFiles({ name, mimeType: "", buffer });
+    const checked = page.locator("#checked:not(:empty)").filter({ hasNotText: "Checking" });
+    return (await checked.textContent()) ?? "";
+  }
+
+  async function contents(): Promise<string[]> {
+    const lines = await page.locator("#lines pre").allTextContents();
+    return lines.map((line) => JSON.parse(line).body.messages[0].content as string);
+  }
+
+  test.each([
+    ["one column", "country\nPeru\nChad\n", ["Peru", "Chad"]],
+    ["spaces behind the commas of its header", "id, country\n1,Peru\n", ["Peru"]],
+    ["semicolons, and commas in its values", "id;country\n1;Peru, South\n\n", ["Peru, South"]],
+    ["a byte order mark", "\ufeffcountry\nPeru\n", ["Peru"]],
+    ["UTF-16", Buffer.from("\ufeffid,country\n1,Côte\n", "utf16le"), ["Côte"]],
+    ["an empty column, and empty lines", "id,,country\n1,,Peru\n\n , ,\n2,,Chad", ["Peru", "Chad"]],
+  ])("may be a CSV with %s", async (_, content, values) => {
+    expect(await chosen("c.csv", content)).toBe(values.length === 1 ? "1 row." : "2 rows.");
+    expect(await contents()).toEqual(values);
+    expect(await page.locator("#fault").textContent()).toBe("");
+  });
+
+  test.each([
+    [
+      Buffer.from("id,c\n1,Côte\n", "latin1"),
+      "faults:Line 1: The file is neither UTF-8 nor UTF-16, so",
+    ],
+    ['id,c\n1,a\n2,"b"c"\n3,d\n', "Line 3: Trailing quote on quoted field is malformed."],
+    ['id,c\n1,"a\nb"\n2,c,d\n', "Line 4: Columns: 2 in the header, 3 in this row."],
+    ["id,c\n1,a\n\n2\n", "Line 4: Columns: 2 in the header, 1 in this row."],
+    ["id,c\n1,a\n1,b\n", "Line 3: The id 1 is the same as on a line before."],
+    ["id,id\n1,a\n", "Line 1: Two columns have the name id."],
+    ["", "Line 1: There is no row below the header."],
+  ])("as CSV is not sent with faults, each with its line (%#)", async (content, fault) => {
+    expect(await chosen("c.csv", content)).toContain(fault);
+  });
+
+  test("as JSONL is taken as the server takes it", async () => {
+    const line = chatLine("a", "Peru");
+    expect(await chosen("a.jsonl", `${line}\n\n  \n`)).toBe("1 line, no fault found.");
+    const mark = await chosen("a.jsonl", `\ufeff${line}`);
+    expect(mark).toMatch(/faults:Line 1: It begins with a byte order mark/);
+    const latin = Buffer.from(`${line}\n${chatLine("b", "Côte")}`, "latin1");
+    expect(await chosen("a.jsonl", latin)).toMatch(/faults:Line 1: The file is not UTF-8/);
+  });
+
+  test("is the one that is sent, although the check of another one took longer", async () => {
+    await page.goto(`${service.url}/new`);
+    const picker = page.locator("input[type=file]");
+    const many = Array.from({ length: 60_000 }, (_, at) => chatLine(`l-${at}`, "Hi")).join("\n");
+    const file = (name: string, text: string) => ({
+      ...{ name, mimeType: "", buffer: Buffer.from(text) },
+    });
+    await picker.setInputFiles(file("slow.jsonl", many));
+    await picker.setInputFiles(file("c.csv", "country\nPeru\n"));
+    await page.getByText("1 row.").waitFor();
+    await page.getByLabel("Model").fill("test-model");
+    await page.getByLabel("Metadata").fill("team: search");
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.getByText("Write metadata as key=value, not as team: search.").waitFor();
+    await page.getByLabel("Metadata").fill("team=search");
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.waitForURL(/batches\/batch_/);
+    const { request_counts: counts } = await service.ended(page.url().split("/").at(-1)!);
+    expect(counts).toMatchObject({ total: 1, completed: 1 });
+  });
+
+  test("in parts begins anew when the server does not know the upload any more", async () => {
+    await page.goto(`${service.url}/files`);
+    const folder = await mkdtemp(join(tmpdir(), "batchd-inputs-"));
+    const path = join(folder, "large.jsonl");
+    await writeFile(path, `${chatLine("a", "x".repeat(1_000_000))}\n`.repeat(68));
+    const { size, mtimeMs } = await stat(path);
+    // Another person began it in this browser, with a key of another project.
+    const place = `batchd upload large.jsonl ${size} ${Math.floor(mtimeMs)}`;
+    const begun = { id: "upload_unknown", partIds: ["part_1"], startedAtMs: Date.now() };
+    await page.evaluate(`localStorage.setItem("${place}", '${JSON.stringify(begun)}')`);
+    const picker = page.locator("input[type=file]");
+    await picker.setInputFiles(path);
+    await page.locator(".upload-text").getByText("Choose the same file again to begin").waitFor();
+    await picker.setInputFiles(path);
+    await page.getByText("large.jsonl is uploaded.").waitFor();
+    await rm(folder, { recursive: true, force: true });
+  });
+});

@@ -1,0 +1,73 @@
+/** What an open page says while its server is away, and where the clock of its machine is wrong. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import OpenAI from "openai";
+import type { Browser } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium, openChromium } from "../support/browser.ts";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLine } from "../support/service.ts";
+
+const HOUR_MS = 3_600_000;
+
+describe.skipIf(!hasChromium())("an open page", () => {
+  let browser: Browser;
+  let folder: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "batchd-open-"));
+    browser = await openChromium();
+  });
+  afterAll(async () => {
+    await browser.close();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  /** Nothing listens at the upstream, so a batch waits. */
+  const serve = (port: string) =>
+    new BatchdProcess([
+      ...["serve", "--port", port, "--data-dir", folder, "--upstream", "http://127.0.0.1:9/v1"],
+    ]);
+
+  test("says that it is not live while its server is away, and goes on with the next start", async () => {
+    await using first = serve("0");
+    const url = await first.listening();
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(url);
+    const sign = page.locator("#live");
+    await sign.getByText("Live", { exact: true }).waitFor();
+    await first.kill();
+    await sign.getByText("Not live").waitFor();
+    await using second = serve(new URL(url).port);
+    await second.listening();
+    await sign.getByText("Live", { exact: true }).waitFor();
+    const { id } = await submit(url);
+    await page.locator(`a[href$="${id}"]`).first().waitFor();
+  });
+
+  test.each([-HOUR_MS, HOUR_MS])(
+    "tells the time until something by the clock of the server (%i ms)",
+    async (aheadMs) => {
+      await using server = serve("0");
+      const url = await server.listening();
+      const { id } = await submit(url);
+      const page = await (await browser.newContext()).newPage();
+      await page.clock.setFixedTime(Date.now() + aheadMs);
+      await page.goto(`${url}/batches/${id}`);
+      const ends = page.locator("#progress dt", { hasText: "Window ends" }).locator("+ dd");
+      await ends.getByText("in 23 hours").waitFor();
+      expect(await page.locator("#notices time").first().textContent()).toMatch(/second|now/);
+    },
+  );
+
+  async function submit(url: string) {
+    const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none" });
+    const content = new File([chatLine("a", "Hi")], "a.jsonl");
+    const file = await openai.files.create({ file: content, purpose: "batch" });
+    return openai.batches.create({
+      input_file_id: file.id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
+  }
+});
