@@ -14,6 +14,7 @@ import { measureFirstRequest } from "./figures/first-request.ts";
 import { measureFleet } from "./figures/fleet.ts";
 import { measureInFlight } from "./figures/in-flight.ts";
 import { measureLargeFiles } from "./figures/large-files.ts";
+import { measurePages } from "./figures/pages.ts";
 import { measurePlaces } from "./figures/places.ts";
 import { measureResent } from "./figures/resent.ts";
 import { measureRestart } from "./figures/restart.ts";
@@ -28,6 +29,7 @@ import { closeStages } from "./stage.ts";
 const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>> = {
   throughput: measureThroughput,
   steady: measureSteady,
+  pages: measurePages,
   resent: measureResent,
   "large-files": measureLargeFiles,
   validation: measureValidation,

@@ -6,6 +6,9 @@ export interface Sizes {
   readonly throughputStarts: number;
   /** The share of the lines that `steady` sends. */
   readonly steadyShare: number;
+  /** The lines of a batch whose page is open. */
+  readonly pagesLineCount: number;
+  readonly pagesRounds: number;
   readonly resentLineCount: number;
   readonly resentRounds: number;
   /** The number of lines of {@link LARGE_LINE_BYTES} each, in and out. */
@@ -38,6 +41,8 @@ export const FULL: Sizes = {
   smallLineCount: 50_000,
   throughputStarts: 3,
   steadyShare: 1,
+  pagesLineCount: 20_000,
+  pagesRounds: 3,
   resentLineCount: 20_000,
   resentRounds: 3,
   largeLineCount: 50_000,
@@ -61,6 +66,8 @@ export const QUICK: Sizes = {
   smallLineCount: 6_000,
   throughputStarts: 1,
   steadyShare: 0.2,
+  pagesLineCount: 4_000,
+  pagesRounds: 1,
   resentLineCount: 4_000,
   resentRounds: 1,
   largeLineCount: 5_000,
