@@ -35,6 +35,8 @@ export interface ChaosOptions {
   readonly postgres: TestPostgres;
   readonly s3: S3Server;
   readonly say: (text: string) => void;
+  /** Rejects when the run is to end before its time. */
+  readonly interrupted?: Promise<never>;
   /** The folder for the logs of the servers. */
   readonly logsDir?: string;
   /** The main file of an older version. Its servers begin, and are replaced one by one in the place of all other trouble. */
@@ -89,7 +91,11 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
           },
           onProgress,
         );
-  const [ended] = await Promise.all([submitAll(clients, sizes, progress), trouble]);
+  const running = Promise.all([submitAll(clients, sizes, progress), trouble]);
+  const [ended] = await Promise.race([
+    running,
+    ...(options.interrupted ? [options.interrupted] : []),
+  ]);
   say(`all ${ended.length} batches are final`);
   const verdict = { clients, sizes, places };
   const faults = [

@@ -15,6 +15,13 @@ import { runChaos } from "./chaos.ts";
 import { FULL, SMALL, UPGRADE } from "./sizes.ts";
 import { checkOut } from "./upgrade.ts";
 
+/** Rejects at Ctrl-C, so that everything that was started ends as it does after the run. */
+const interrupted = new Promise<never>((_, reject) => {
+  for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => reject(INTERRUPTED));
+});
+interrupted.catch(() => {});
+const INTERRUPTED = new Error("interrupted");
+
 const { values } = parseArgs({
   options: {
     from: { type: "string" },
@@ -46,7 +53,7 @@ async function main(): Promise<void> {
   };
   say(older === null ? `seed ${seed}` : `from ${values.from}`);
   const report = await runChaos({
-    ...{ seed, postgres, s3, say, sizes: sizes() },
+    ...{ seed, postgres, s3, say, interrupted, sizes: sizes() },
     ...(values.logs !== undefined && { logsDir: values.logs }),
     ...(older !== null && { olderScript: older.script }),
   });
@@ -54,4 +61,8 @@ async function main(): Promise<void> {
   if (report.faults.length > 0) process.exitCode = 1;
 }
 
-await main();
+await main().catch((error: unknown) => {
+  if (error !== INTERRUPTED) throw error;
+  // Clients and trouble of the run have nothing left to talk to.
+  process.exit(130);
+});
