@@ -56,7 +56,8 @@ export class BodyRewriting implements Reading<Buffer> {
   readonly #forcedCount: number;
   readonly #scan = new JsonScan(1, (member) => this.#take(member));
   #body: Buffer = Buffer.alloc(0);
-  #edits: Edit[] = [];
+  /** The edits of each field, because the repetitions of one must leave those of another alone. */
+  #edits: Edit[][] = [];
   #seen: boolean[] = [];
   /** The place for another member, and whether the object is empty so far. */
   #end = { at: 0, isEmpty: true };
@@ -101,14 +102,16 @@ export class BodyRewriting implements Reading<Buffer> {
       this.#seen[index] = true;
       const { text } = this.#fields[index] as Field;
       const isForced = index < this.#forcedCount;
-      if (isForced && !isSame(body, start, end, text)) this.#edit({ start, end, text });
+      if (isForced && !isSame(body, start, end, text)) this.#edit(index, { start, end, text });
     }
     this.#end = { at: end, isEmpty: false };
   }
 
-  #edit(edit: Edit): void {
-    this.#edits.push(edit);
-    if (this.#edits.length === 2 * MAX_EDITS) this.#edits.splice(0, MAX_EDITS);
+  #edit(index: number, edit: Edit): void {
+    const edits = this.#edits[index] ?? [];
+    this.#edits[index] = edits;
+    edits.push(edit);
+    if (edits.length === 2 * MAX_EDITS) edits.splice(0, MAX_EDITS);
   }
 
   #allEdits(): readonly Edit[] {
@@ -116,7 +119,8 @@ export class BodyRewriting implements Reading<Buffer> {
     const missing = fields.filter((field, i) => {
       return !this.#seen[i] && indexOfName(fields, field.name) === i;
     });
-    return missing.length === 0 ? this.#edits : [...this.#edits, appending(missing, this.#end)];
+    const edits = this.#edits.flat().sort((a, b) => a.start - b.start);
+    return missing.length === 0 ? edits : [...edits, appending(missing, this.#end)];
   }
 }
 

@@ -80,6 +80,13 @@ describe("extra fields", () => {
       '{"user":"batch", "user" : "batch","priority":-1}',
     );
   });
+
+  test("wherever they stand, however often another forced field is repeated", () => {
+    const body = `{"store":true,${'"model":"m",'.repeat(5_000)}"p":1}`;
+    const rewritten = rewrite(body, { model: "u", extra: fields({ store: false }) });
+    expect(rewritten.startsWith('{"store":false,"model":')).toBe(true);
+    expect(JSON.parse(rewritten)).toEqual({ store: false, model: "u", p: 1 });
+  });
 });
 
 describe("a body stays the same buffer", () => {

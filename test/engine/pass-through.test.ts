@@ -41,3 +41,20 @@ test("an alias replaces the model name and nothing else", async () => {
 
   expect(upstream.seen[0]!.body).toBe(FRAGILE_BODY.replace('"test-model"', '"org/real \\"one\\""'));
 });
+
+test("a field that the operator forces holds, however often a line repeats another one", async () => {
+  await using upstream = await startUpstream();
+  const models = [{ name: "test-model", upstream_model: "real" }];
+  const forced = { base_url: upstream.url, models, extra_body: { store: false } };
+  await using service = await startTestService({
+    config: { upstreams: [{ name: "gpu", ...forced }] },
+  });
+  const body = `{"store":true,${'"model":"test-model",'.repeat(5_000)}"messages":[]}`;
+
+  await service.run([
+    `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`,
+  ]);
+
+  const sent = JSON.parse(upstream.seen[0]!.body);
+  expect(sent).toMatchObject({ store: false, model: "real" });
+});
