@@ -8,7 +8,9 @@ import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
 import { Database } from "../../src/store/postgres/database.ts";
 import {
   aFile,
+  anAnnouncement,
   aReceipt,
+  aResult,
   claimBy,
   claimChunk,
   claimToFinalize,
@@ -19,7 +21,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import { connect, isWaitedFor, PostgresStores, query } from "./opened-postgres.ts";
+import { connect, isWaitedFor, openStore, PostgresStores, query } from "./opened-postgres.ts";
 
 const postgres = await PostgresStores.start("the tests of the transactions of PostgreSQL");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
@@ -199,7 +201,34 @@ function testBudgets(): void {
   });
 }
 
+function testWebhookClaims(): void {
+  test("claims of deliveries to a webhook whose commits overlap take no more than may be under way", async () => {
+    const url = await postgres!.createDatabase();
+    await using store = await openStore(url);
+    await finalizingBatch(store);
+    const announcements = Array.from({ length: 6 }, () => anAnnouncement());
+    await finishBatch(store, await claimToFinalize(store), aResult({ announcements }));
+    await query(
+      url,
+      `create function wait() returns trigger language plpgsql as
+         $$ begin perform pg_advisory_xact_lock_shared(42); return null; end $$;
+       create constraint trigger wait after update on deliveries deferrable initially deferred
+         for each row execute function wait()`,
+    );
+    await using admin = await connect(url);
+    await admin.query("select pg_advisory_lock(42)");
+    const claims = Array.from({ length: 4 }, (_, n) =>
+      store.claimWebhookDeliveries({ ...claimBy(`sender-${n}`), limit: 1, maxPerWebhook: 2 }),
+    );
+    const waiting = "select distinct pid from pg_locks where not granted";
+    await expect.poll(async () => (await admin.query(waiting)).rowCount).toBe(claims.length);
+    await admin.query("select pg_advisory_unlock(42)");
+    expect((await Promise.all(claims)).flat()).toHaveLength(2);
+  });
+}
+
 describe.skipIf(postgres === null)("on PostgreSQL", () => {
+  describe("webhooks", testWebhookClaims);
   describe("repeating", testRepeating);
   describe("timeouts", testTimeouts);
   describe("intents", testIntents);

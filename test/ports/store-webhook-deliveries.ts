@@ -211,6 +211,24 @@ function testClaims(open: OpenStore): void {
     expect(keys(await claim("other"))).toEqual([slow[2]!.webhookId]);
   });
 
+  test("of many senders that claim at once, no more get deliveries to a webhook than may be under way", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const announcements = Array.from({ length: 20 }, () => anAnnouncement());
+    await completedBatch(store, announcements);
+    const claimAtOnce = async () => {
+      const claims = await Promise.all(
+        Array.from({ length: 12 }, (_, i) =>
+          store.claimWebhookDeliveries({ ...claimBy(`sender-${i}`), limit: 1, maxPerWebhook: 2 }),
+        ),
+      );
+      return claims.flat();
+    };
+    const first = await claimAtOnce();
+    expect(first).toHaveLength(2);
+    expect(await claimAtOnce()).toEqual([]);
+  });
+
   test("a delivery is claimable again exactly when its lease has run out, with its attempts counted", async () => {
     await using opened = await open();
     const { store } = opened;

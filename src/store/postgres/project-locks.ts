@@ -25,6 +25,12 @@ export const lockLists = (db: Db, project: string): Promise<void> => lock(db, "l
 export const lockSpending = (db: Db, project: string): Promise<void> =>
   lock(db, "spending", project);
 
+/**
+ * Makes the claims of deliveries to webhooks wait for each other, until the commit. They share a row with the lists of some
+ * projects, which is safe while no holder waits for another row.
+ */
+export const lockWebhooks = (db: Db): Promise<void> => lock(db, "lists", "webhooks");
+
 async function lock(db: Db, kind: keyof typeof KINDS, project: string): Promise<void> {
   const number = KINDS[kind] * ROWS_PER_KIND + (crc32(project) % ROWS_PER_KIND);
   const rows = await db

@@ -7,6 +7,7 @@ import type { Announcement, HeldWebhookDelivery, WebhookDelivery } from "../webh
 import type { Database, Db } from "./database.ts";
 import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
 import { type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
+import { lockWebhooks } from "./project-locks.ts";
 import { webhookDeliveries } from "./schema.ts";
 
 type WebhookDeliveryClaim = Bid & {
@@ -48,33 +49,39 @@ export class PostgresWebhookDeliveries {
     this.#db = db;
   }
 
+  /**
+   * Two claims at the same moment could both take the last place at a webhook. So a claim that may find something first waits
+   * for the others, and a statement that begins afterwards sees what they took.
+   */
   async claim({
     limit,
     maxPerWebhook,
     ...claim
   }: WebhookDeliveryClaim): Promise<WebhookDelivery[]> {
     const { now } = claim;
-    const claimed = await this.#db.change((db) =>
-      db
+    const claimable = sql`
+      select sequence from deliveries
+      where next_attempt_at_ms <= ${now} and ${isFree(now)}
+        and webhook not in (
+          select webhook from deliveries where not ${isFree(now)}
+          group by webhook having count(*) >= ${maxPerWebhook})
+      order by next_attempt_at_ms, sequence limit ${limit}`;
+    const look = await this.#db.read((db) => db.execute(claimable));
+    if (look.rows.length === 0) return [];
+    const claimed = await this.#db.transaction(async (db) => {
+      await lockWebhooks(db);
+      return db
         .update(webhookDeliveries)
         .set({ ...heldBy(claim), attemptCount: sql`attempt_count + 1` })
-        .where(
-          sql`sequence in (
-            select sequence from deliveries
-            where next_attempt_at_ms <= ${now} and ${isFree(now)}
-              and webhook not in (
-                select webhook from deliveries where not ${isFree(now)}
-                group by webhook having count(*) >= ${maxPerWebhook})
-            order by next_attempt_at_ms, sequence limit ${limit} for update skip locked)`,
-        )
+        .where(sql`sequence in (${claimable} for update skip locked)`)
         .returning({
           ...getTableColumns(webhookDeliveries),
           project: ofItsBatch<string>("project"),
           totalCount: countOfItsBatch("total_count"),
           completedCount: countOfItsBatch("completed_count"),
           failedCount: countOfItsBatch("failed_count"),
-        }),
-    );
+        });
+    });
     // PostgreSQL returns updated rows in any order.
     return claimed
       .toSorted((a, b) => a.nextAttemptAtMs - b.nextAttemptAtMs || a.sequence - b.sequence)
