@@ -41,12 +41,17 @@ export function time(seconds: number, style: "relative" | "exact" = "exact"): Ht
 export const formatMoney = (amount: string, currency: string): string =>
   `${trimmedAmount(amount)} ${currency}`;
 
-/** Leaves four digits after the point to small amounts and two to others. */
+const SMALL = new Intl.NumberFormat("en-US", {
+  minimumSignificantDigits: 3,
+  maximumSignificantDigits: 3,
+});
+
+/** Leaves three digits that count to amounts below 1, and two after the point to others. */
 function trimmedAmount(amount: string): string {
   const value = Number(amount);
-  if (value === 0) return "0.00";
-  return value < 1 ? value.toPrecision(3).replace(/^0\.0*$/, "0") : value.toFixed(2);
+  return value > 0 && value < 1 ? SMALL.format(value) : value.toFixed(2);
 }
+
 const UNITS = ["B", "kB", "MB", "GB", "TB"] as const;
 
 export function formatBytes(bytes: number): string {

@@ -46,7 +46,7 @@ const NOT_ALLOWED = {
 
 const inputCard = (): Html => html`<section class="card drop" aria-labelledby="input-title">
 <h2 id="input-title">Input</h2>
-${uploadFields(".jsonl,.csv,.txt", "JSONL, or CSV with a header row")}
+${uploadFields(".jsonl,.csv,.txt,.gz,.zst", "JSONL, also packed, or CSV with a header row")}
 <div id="checked" role="status"></div>
 <div id="template" class="template" hidden>
 <label for="prompt">Prompt for each row, with <code>{{column}}</code> in the place of values</label>

@@ -81,7 +81,8 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
       visit,
       nowMs: asked.nowMs,
       livePath,
-      ...{ scripts: page.scripts ?? [], styles: page.styles ?? [] },
+      // The scripts of a page need its elements, which an error does not have.
+      ...{ scripts: (answer.ok && page.scripts) || [], styles: page.styles ?? [] },
     };
     return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
   });

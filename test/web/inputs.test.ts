@@ -2,6 +2,7 @@
 import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { gzipSync, zstdCompressSync } from "node:zlib";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium, openChromium } from "../support/browser.ts";
@@ -64,6 +65,47 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     ["", "Line 1: There is no row below the header."],
   ])("as CSV is not sent with faults, each with its line (%#)", async (content, fault) => {
     expect(await chosen("c.csv", content)).toContain(fault);
+  });
+
+  test("may be packed, which the server unpacks and checks", async () => {
+    const line = `${chatLine("packed", "Peru")}\n`;
+    const says = "A packed file. The server unpacks it and checks its lines.";
+    expect(await chosen("b.jsonl.gz", gzipSync(line))).toContain(says);
+    expect(await chosen("a.jsonl.zst", zstdCompressSync(line))).toContain(says);
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.waitForURL(/batches\/batch_/);
+    const { request_counts: counts } = await service.ended(page.url().split("/").at(-1)!);
+    expect(counts).toMatchObject({ total: 1, completed: 1 });
+    expect(await chosen("c.csv.gz", gzipSync("id\n1\n"))).toContain("Unpack it first");
+  });
+
+  test("becomes one batch, however often its button is pressed", async () => {
+    const before = (await service.openai.batches.list()).data.length;
+    await chosen("a.jsonl", chatLine("once", "Peru"));
+    await page.getByRole("button", { name: "Create batch" }).dblclick();
+    await page.getByLabel("Model").press("Enter");
+    await page.waitForURL(/batches\/batch_/);
+    await page.goBack();
+    await page.goForward();
+    expect((await service.openai.batches.list()).data).toHaveLength(before + 1);
+  });
+
+  test("as CSV may have a column that no prompt can name", async () => {
+    expect(await chosen("c.csv", "text,a {b}\nPeru,1\n")).toBe("1 row.");
+    expect(await contents()).toEqual(["Peru"]);
+    const columns = page.getByText(
+      "A prompt cannot use columns with braces in their names: a {b}.",
+    );
+    await columns.waitFor();
+  });
+
+  test("widens no page by long names, on a phone", async () => {
+    const long = "very".repeat(60);
+    await page.setViewportSize({ width: 360, height: 720 });
+    for (const content of [`id,${long}\n1,a\n`, `id,c\n${long},a\n${long},b\n`]) {
+      await chosen(`${long}.csv`, content);
+      expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(360);
+    }
   });
 
   test("as JSONL is taken as the server takes it", async () => {

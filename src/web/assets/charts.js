@@ -4,6 +4,8 @@ import { serverNowMs } from "./times.js";
 const HEIGHT = 200;
 /** Ten minutes of a page that is brought up to date every two seconds. */
 const MAX_POINTS = 300;
+/** A date with its time needs as much below a narrow chart. */
+const LABEL_SPACE = 76;
 const TONES = ["--accent", "--wait"];
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -114,7 +116,7 @@ function draw(place, data) {
         },
       },
       axes: [
-        isHistogram ? { ...axis, ...bucketAxis(data) } : axis,
+        isHistogram ? { ...axis, ...bucketAxis(data) } : { ...axis, space: LABEL_SPACE },
         { ...axis, size: 60, values: (_, ticks) => ticks.map(compact) },
       ],
       series: [isHistogram ? bucketSeries(data) : {}, ...series],
@@ -133,7 +135,9 @@ const SHORTEST_SECONDS = 60;
  * @returns {[number, number]}
  */
 function sinceOpened(min, max) {
-  const to = max ?? serverNowMs() / 1000;
+  const now = serverNowMs() / 1000;
+  // Around a single point uPlot asks for an end years ahead.
+  const to = Math.min(max ?? now, now);
   return [Math.min(min ?? to, to - SHORTEST_SECONDS), to];
 }
 

@@ -73,6 +73,19 @@ function parsed(text) {
   }
 }
 
+const GZIP = "31,139";
+const ZSTANDARD = "40,181,47,253";
+
+/**
+ * Tells as the server does whether a file is packed: by its first bytes.
+ *
+ * @param {Blob} file
+ */
+export async function isPacked(file) {
+  const start = new Uint8Array(await file.slice(0, 4).arrayBuffer());
+  return `${start.slice(0, 2)}` === GZIP || `${start}` === ZSTANDARD;
+}
+
 /** A byte order mark, or what is not UTF-8, is a fault for the server. */
 const UTF8 = { fatal: true, ignoreBOM: true };
 
@@ -87,7 +100,9 @@ async function* linesOf(file) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) break;
-    const lines = (rest + value).split("\n");
+    const [first = "", ...more] = value.split("\n");
+    // What is left of a long line is not looked through again with each part.
+    const lines = [rest + first, ...more];
     rest = lines.pop() ?? "";
     yield* lines;
   }

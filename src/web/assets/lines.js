@@ -91,7 +91,10 @@ function showPage({ data, has_more: hasMore }) {
 
 /** @param {readonly Line[]} data */
 function stateOf(data) {
-  return data.length > 0 ? `Lines ${data[0]?.line} to ${data.at(-1)?.line}` : "No such line.";
+  if (data.length > 0) return `Lines ${data[0]?.line} to ${data.at(-1)?.line}`;
+  return [...new FormData(form).values()].some((value) => value !== "")
+    ? "No such line."
+    : "No lines.";
 }
 
 /** @param {Line} line */

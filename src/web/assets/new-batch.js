@@ -1,12 +1,14 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
 import { callApi } from "./actions.js";
 import { readTable } from "./csv.js";
-import { checkLines } from "./input-check.js";
-import { lineOf, unknownColumns } from "./template.js";
+import { checkLines, isPacked } from "./input-check.js";
+import { canBeNamed, lineOf, unknownColumns } from "./template.js";
 import { takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
 const PREVIEW_LINES = 3;
+const PACKED_TABLE =
+  "The file is packed. Unpack it first: a CSV becomes lines on this page, and only lines may be packed.";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("new"));
 
@@ -42,10 +44,29 @@ async function take(file) {
   showFault("");
   if (file === undefined) return;
   find("#checked").textContent = `Checking ${file.name} …`;
-  const isTable = /\.csv$/i.test(file.name) || file.type === "text/csv";
-  const show = await (isTable ? takenRows(file) : takenLines(file));
+  const show = await taken(file);
   // Another file may have been chosen meanwhile.
   if (picker instanceof HTMLInputElement && picker.files?.[0] === file) show();
+}
+
+/** @param {File} file */
+async function taken(file) {
+  if (await isPacked(file)) return takenPacked(file);
+  const isTable = /\.csv$/i.test(file.name) || file.type === "text/csv";
+  return isTable ? takenRows(file) : takenLines(file);
+}
+
+/** @param {File} file */
+function takenPacked(file) {
+  return () => {
+    if (/\.csv\.\w+$/i.test(file.name)) {
+      showFaults([{ line: 1, message: PACKED_TABLE }]);
+      return;
+    }
+    input = { kind: "lines", file };
+    find("#checked").textContent =
+      "A packed file. The server unpacks it and checks its lines. Choose their endpoint below.";
+  };
 }
 
 /** @param {File} file */
@@ -73,12 +94,25 @@ async function takenRows(file) {
     }
     input = { kind: "rows", file, columns, rows };
     find("#checked").textContent = `${counted(rows.length, "row")}.`;
-    find("#columns").textContent = `Columns: ${columns.map((name) => `{{${name}}}`).join(" ")}`;
+    const usable = columns.filter(canBeNamed);
+    find("#columns").textContent = columnsNote(usable, columns);
     const prompt = /** @type {HTMLTextAreaElement} */ (find("#prompt"));
-    if (prompt.value === "") prompt.value = columns.length === 0 ? "" : `{{${columns.at(-1)}}}`;
+    if (prompt.value === "") prompt.value = usable.length === 0 ? "" : `{{${usable.at(-1)}}}`;
     find("#template").hidden = false;
     showLines();
   };
+}
+
+/**
+ * @param {readonly string[]} usable
+ * @param {readonly string[]} all
+ */
+function columnsNote(usable, all) {
+  const named = `Columns: ${usable.map((name) => `{{${name}}}`).join(" ")}`;
+  const others = all.filter((name) => !usable.includes(name)).join(", ");
+  return others === ""
+    ? named
+    : `${named}. A prompt cannot use columns with braces in their names: ${others}. Rename them in the file.`;
 }
 
 /**

@@ -4,6 +4,13 @@ const PLACEHOLDER = /\{\{\s*([^{}]+?)\s*\}\}/g;
 /** Columns whose values tell rows apart, if they are there. */
 const ID_COLUMNS = ["custom_id", "id"];
 
+/**
+ * Whether a placeholder can name a column.
+ *
+ * @param {string} column
+ */
+export const canBeNamed = (column) => !/[{}]/.test(column);
+
 /** @typedef {Record<string, string>} Row */
 /** @typedef {{ endpoint: string, model: string, prompt: string, system: string }} Template */
 

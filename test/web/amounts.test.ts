@@ -1,0 +1,21 @@
+/** Amounts of money on the pages. */
+import { expect, test } from "vitest";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+test.each([
+  ["0.002", "0.00000000600 USD"],
+  ["0.3", "0.000000900 USD"],
+  ["1000000", "3.00 USD"],
+])("at a price of %s for a million tokens are plain decimals", async (input, amount) => {
+  await using upstream = await startUpstream();
+  const prices = [{ model: "*", currency: "USD", input, output: "0" }];
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { upstreams: [{ name: "u", base_url: upstream.url, models: ["*"] }], prices },
+  });
+  const { id, usage } = await service.run(chatLines(1));
+  expect(usage?.input_tokens).toBe(3);
+  const page = await fetch(`${service.url}/batches/${id}`, { headers: { accept: "text/html" } });
+  expect(await page.text()).toContain(`<dd class="">${amount}</dd>`);
+});
