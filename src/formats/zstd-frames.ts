@@ -20,7 +20,6 @@ type State = "magic" | "skippable" | "descriptor" | "block";
 export class ZstdFrames {
   /** The frames so far, without those that can be skipped. */
   count = 0;
-  #state: State = "magic";
   /** The bytes of the header that is being read. */
   readonly #head = Buffer.alloc(4);
   #headBytes = 0;
@@ -31,52 +30,52 @@ export class ZstdFrames {
   /** The header after the bytes to pass. */
   #next: State = "magic";
 
-  /** Yields the bytes of frames, no piece across the end of a frame. */
+  /**
+   * Yields the bytes of frames, no piece across the end of a frame. A chunk may have 20,000 blocks of nothing, so a block
+   * costs no piece of its own.
+   */
   *push(chunk: Buffer): Generator<Buffer> {
-    let gathered: Buffer[] = [];
-    for (const part of this.#partsOf(chunk)) {
-      gathered.push(part);
+    let from = 0;
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#passBytes > 0) {
+        const end = Math.min(chunk.length, at + this.#passBytes);
+        this.#passBytes -= end - at;
+        at = end;
+      } else {
+        const state = this.#next;
+        const wanted = WANTED[state];
+        while (this.#headBytes < wanted && at < chunk.length) {
+          this.#head[this.#headBytes++] = chunk[at++] as number;
+        }
+        if (this.#headBytes < wanted) break;
+        this.#headBytes = 0;
+        this.#read(state);
+        if (state === "magic") {
+          // Only now it is known whether its bytes are part of the output.
+          if (!this.#isSkipping) yield Buffer.from(this.#head);
+          from = at;
+        }
+      }
       if (!this.#isBetweenFrames) continue;
-      yield Buffer.concat(gathered);
-      gathered = [];
+      if (!this.#isSkipping) yield chunk.subarray(from, at);
+      from = at;
     }
-    if (gathered.length > 0) yield Buffer.concat(gathered);
+    const isInFrame = this.#next !== "magic" || this.#passBytes > 0;
+    if (isInFrame && !this.#isSkipping && from < at) yield chunk.subarray(from, at);
   }
 
   get #isBetweenFrames(): boolean {
     return this.#next === "magic" && this.#passBytes === 0 && this.#headBytes === 0;
   }
 
-  *#partsOf(chunk: Buffer): Generator<Buffer> {
-    let at = 0;
-    while (at < chunk.length) {
-      if (this.#passBytes > 0) {
-        const end = Math.min(chunk.length, at + this.#passBytes);
-        this.#passBytes -= end - at;
-        if (!this.#isSkipping) yield chunk.subarray(at, end);
-        at = end;
-        continue;
-      }
-      this.#state = this.#next;
-      const wanted = WANTED[this.#state];
-      const end = Math.min(chunk.length, at + wanted - this.#headBytes);
-      chunk.copy(this.#head, this.#headBytes, at, end);
-      this.#headBytes += end - at;
-      at = end;
-      if (this.#headBytes < wanted) return;
-      this.#headBytes = 0;
-      this.#read();
-      if (!this.#isSkipping) yield Buffer.from(this.#head.subarray(0, wanted));
-    }
-  }
-
   end(): void {
     if (!this.#isBetweenFrames) throw new NotZstd("unexpected end of file");
   }
 
-  #read(): void {
+  #read(state: State): void {
     const head = this.#head;
-    switch (this.#state) {
+    switch (state) {
       case "magic": {
         const magic = head.readUInt32LE();
         this.#isSkipping = (magic & 0xfffffff0) === SKIPPABLE;
