@@ -1,5 +1,5 @@
 /** Which files of a batch the input of another one is made of, and whether it can be. */
-import type { Batch, BatchSource, FileId, UntrustedId } from "./batch.ts";
+import type { Batch, BatchSource, FileId, MergedFiles, UntrustedId } from "./batch.ts";
 import { parseTemplate } from "./template.ts";
 
 /** What a batch takes from its source. */
@@ -13,12 +13,23 @@ export interface SourceFiles<File> {
 }
 
 /** Returns the file that numbers the lines of a batch. */
-export const numberedInputOf = ({ source, inputFileId }: Batch): UntrustedId<"file"> =>
+const numberedInputOf = ({ source, inputFileId }: Batch): UntrustedId<"file"> =>
   source?.merge?.inputFileId ?? inputFileId;
 
 /** Whether any line of an ended batch ran. When none did, all of them count as failed. */
 export const hasResults = ({ outputFileId, errorFileId }: Batch): boolean =>
   outputFileId !== null || errorFileId !== null;
+
+/**
+ * Returns the files that a merged batch is merged with; null for none. A source that ended before it ran passes on those that it was
+ * to be merged with itself, where the same lines run again: without them the results would look whole and lack the other lines.
+ */
+export function mergedFilesOf(source: Batch, { isMerged, lines }: Derivation): MergedFiles | null {
+  if (!isMerged) return null;
+  if (!hasResults(source)) return source.source?.lines === lines ? source.source.merge : null;
+  const { outputFileId, errorFileId } = source;
+  return { inputFileId: numberedInputOf(source), outputFileId, errorFileId };
+}
 
 /** Whether a stored template takes anything from the answers. */
 export function readsOutput(template: string | null): boolean {
@@ -52,6 +63,9 @@ export function sourceProblem<File>(
 ): string | null {
   const { id, status } = source;
   if (status === "failed") return `Cannot run lines of a batch with status '${status}' again.`;
+  if (source.isInputPending) {
+    return `The batch '${id}' ended before its input was made. Name '${source.source?.batchId}', which it was to be made of, in its place.`;
+  }
   if (found.input === null) {
     return `The input file of the batch '${id}' was deleted. Upload its lines again.`;
   }

@@ -8,8 +8,8 @@
 import type { Batch, Fault, FileId, StoredFile } from "../batch/batch.ts";
 import {
   hasResults,
+  mergedFilesOf,
   noSuchLines,
-  numberedInputOf,
   readsOutput,
   type SourceFiles,
   sourceFileIds,
@@ -180,7 +180,11 @@ async function make(
     const input = { file: written, quotas, ...inherited(making.source, batch) };
     const end = await store.publishInputIfLeased(lease, input);
     if (end === "stored") return written;
-    if (end === "gone") refused = unusable(`A file of '${making.source.id}' was deleted.`);
+    if (end === "gone") {
+      refused = unusable(
+        `The batch '${making.source.id}', or a file that the results are to be merged with, was deleted.`,
+      );
+    }
     return null;
   });
   return made === null ? refused : { bytes: made.bytes };
@@ -191,15 +195,11 @@ function inherited(
   source: Batch,
   { source: derivation, defaultModel }: Batch,
 ): Pick<DerivedInput, "merge" | "lineMarks" | "defaultModel"> {
-  const isMerged = derivation?.isMerged === true && hasResults(source);
-  const { outputFileId, errorFileId } = source;
-  const merge = isMerged
-    ? { inputFileId: numberedInputOf(source), outputFileId, errorFileId }
-    : null;
+  const merge = derivation === null ? null : mergedFilesOf(source, derivation);
   const ofSource = derivation?.template === null ? source.defaultModel : null;
   return {
     merge,
-    lineMarks: isMerged ? source.lineMarks : [],
+    lineMarks: merge === null ? [] : source.lineMarks,
     defaultModel: defaultModel ?? ofSource,
   };
 }

@@ -43,7 +43,8 @@ function linesOf({ from, lines }: Known, ended: ReadonlyMap<Known, Ended>) {
   const isChosen = (number: number) =>
     from.lines === "all" || failed.has(number) === (from.lines === "failed");
   const chosen = [...(hasResults ? source.all : source.own)].filter(([n]) => isChosen(n));
-  if (from.merge && hasResults) return { own: new Map(chosen), all: source.all };
+  const isPassedOn = from.source.from?.merge === true && from.source.from.lines === from.lines;
+  if (from.merge && (hasResults || isPassedOn)) return { own: new Map(chosen), all: source.all };
   const own = new Map(chosen.map(([, line], i) => [i + 1, line]));
   return { own, all: own };
 }

@@ -79,6 +79,11 @@ test("a waiting batch holds up no other, can be cancelled and deleted, and its w
   clock.advance(25 * 60 * 60 * 1_000);
   await service.ended(expired ?? "");
   expect((await look(service, expired ?? "")).status).toBe("expired");
+  const late = await derive(service, { batch: expired, lines: "all" });
+  expect(late.status).toBe(409);
+  expect(late.batch.error?.message).toBe(
+    `The batch '${expired}' ended before its input was made. Name '${id}', which it was to be made of, in its place.`,
+  );
   upstream.release();
   for (const { batch } of [waiting[3], last].filter((each) => each !== undefined)) {
     expect((await service.ended(batch.id)).status).toBe("expired");

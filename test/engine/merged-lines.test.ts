@@ -205,7 +205,7 @@ test("an Idempotency-Key makes one retry, and the quotas of the project hold", a
   ]);
 });
 
-test("a merged retry that is cancelled before it starts has no results, and its lines can run again", async () => {
+test("a merged retry that is cancelled before it starts has no results, and its retry has all lines", async () => {
   await using upstream = await startUpstream();
   const gated: GatedBlobs[] = [];
   await using service = await startTestService({
@@ -235,5 +235,6 @@ test("a merged retry that is cancelled before it starts has no results, and its 
   const again = await create(service, { ...from, batch: id });
   const batch = await service.ended(again.body.id);
   const rows = await service.rows(batch.output_file_id);
-  expect(rows.map((row) => row.custom_id)).toEqual(idsOf([3, 6]));
+  expect(rows.map((row) => row.custom_id)).toEqual(idsOf([1, 2, 3, 4, 5, 6]));
+  expect(batch.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });
 });
