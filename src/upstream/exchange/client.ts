@@ -12,7 +12,7 @@ import type { UpstreamConfig } from "../../config/upstreams.ts";
 import type { Proxied } from "../upstream.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
-import { skippingContinue } from "./interim.ts";
+import { skippingInterim } from "./interim.ts";
 import { ProxiedAnswer, type Unproxied } from "./proxied-answer.ts";
 import type { Timeouts } from "./timeout-timer.ts";
 import {
@@ -156,7 +156,7 @@ function connect(config: UpstreamConfig): Dispatcher {
     headersTimeout: 0,
     bodyTimeout: 0,
   };
-  const connector = skippingContinue(buildConnector(tls));
+  const connector = skippingInterim(buildConnector(tls));
   return config.proxy === undefined
     ? new Pool(new URL(config.base_url).origin, { ...limits, connect: connector })
     : connectThrough(new URL(config.proxy), { tls, limits });
@@ -176,7 +176,7 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
     // The agent's own default opens a connection for each request, and waits minutes for an answer of the proxy.
     factory: (to, options: PoolOptions) => {
       const { connect } = options;
-      const skipping = typeof connect === "function" ? { connect: skippingContinue(connect) } : {};
+      const skipping = typeof connect === "function" ? { connect: skippingInterim(connect) } : {};
       return new Pool(to, { ...options, ...limits, ...skipping });
     },
     clientFactory: (to, options) => new Pool(to, { ...options, headersTimeout: tls.timeout }),

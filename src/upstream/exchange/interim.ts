@@ -1,30 +1,34 @@
 /**
- * Takes `100 Continue` out of the bytes that a connection reads.
+ * Takes interim answers, such as `100 Continue`, out of the bytes that a connection reads.
  *
- * Requests go out without `expect`, but some servers and proxies send this answer all the same. HTTP allows it (RFC
- * 9110, 15.2), and undici drops the connection when it comes. undici skips other interim answers by itself. Only the
- * bytes between a request and the head of its answer may be changed: the same words within a body belong to the body.
+ * Requests go out without `expect`, but some servers and proxies send 100 all the same. HTTP allows it (RFC 9110, 15.2),
+ * and undici drops the connection when it comes. undici skips the others by itself, but 100 may come behind one of them,
+ * such as the 103 of a proxy. Only the bytes between a request and the head of its answer may be changed: the same words
+ * within a body belong to the body.
  */
 import type { Socket } from "node:net";
 import type { Connector } from "./undici.ts";
 
-const CONTINUE = /^HTTP\/1\.[01] 100[ \r]/;
-const CONTINUE_CHARACTERS = "HTTP/1.1 100 ".length;
+/** 101 changes the protocol, so it is final. */
+const INTERIM = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/;
+const INTERIM_CHARACTERS = "HTTP/1.1 100 ".length;
+/** What every interim answer begins with. */
+const STARTS = ["HTTP/1.1 1", "HTTP/1.0 1"];
 /** The parser judges a longer head. */
 const MAX_HEAD_BYTES = 8 * 1024;
 const HEAD_END = "\r\n\r\n";
 const NOTHING = Buffer.alloc(0);
 
-export const skippingContinue =
+export const skippingInterim =
   (connect: Connector): Connector =>
   (options, callback) =>
     connect(options, (...result) => {
       const [error, socket] = result;
-      if (error === null && socket !== null) skipContinueOn(socket);
+      if (error === null && socket !== null) skipInterimOn(socket);
       callback(...result);
     });
 
-function skipContinueOn(socket: Socket): void {
+function skipInterimOn(socket: Socket): void {
   const read = socket.read.bind(socket);
   const write = socket.write.bind(socket);
   let awaitsHead = false;
@@ -37,7 +41,7 @@ function skipContinueOn(socket: Socket): void {
     const chunk = read(size) as Buffer | null;
     if (!awaitsHead || chunk === null) return chunk;
     const bytes = held.length === 0 ? chunk : Buffer.concat([held, chunk]);
-    const rest = afterContinue(bytes);
+    const rest = afterInterim(bytes);
     held = rest ?? bytes;
     if (rest === null || rest.length === 0) return null;
     awaitsHead = false;
@@ -47,12 +51,12 @@ function skipContinueOn(socket: Socket): void {
 }
 
 /** Returns null while the bytes may still become one. */
-function afterContinue(bytes: Buffer): Buffer | null {
+function afterInterim(bytes: Buffer): Buffer | null {
   let rest = bytes;
   while (rest.length > 0) {
-    const start = rest.toString("latin1", 0, CONTINUE_CHARACTERS);
-    if (start.length < CONTINUE_CHARACTERS) return mayBecome(start) ? null : rest;
-    if (!CONTINUE.test(start)) return rest;
+    const start = rest.toString("latin1", 0, INTERIM_CHARACTERS);
+    if (start.length < INTERIM_CHARACTERS) return mayBecome(start) ? null : rest;
+    if (!INTERIM.test(start)) return rest;
     const end = rest.indexOf(HEAD_END);
     if (end === -1) return rest.length > MAX_HEAD_BYTES ? rest : null;
     rest = rest.subarray(end + HEAD_END.length);
@@ -61,4 +65,4 @@ function afterContinue(bytes: Buffer): Buffer | null {
 }
 
 const mayBecome = (start: string) =>
-  "HTTP/1.1 100 ".startsWith(start) || "HTTP/1.0 100 ".startsWith(start);
+  STARTS.some((begin) => begin.startsWith(start.slice(0, begin.length)));

@@ -66,6 +66,11 @@ describe("interim answers that were not asked for do not touch the answer", () =
       ["HTTP/1.1 102 Processing\r\n\r\n", "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", GOOD],
     ],
     ["all of them", [`${CONTINUE}HTTP/1.1 103 Early Hints\r\n\r\n`, GOOD]],
+    ["100 behind 103", ["HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", CONTINUE, GOOD]],
+    [
+      "100 with 103, in pieces",
+      ["HTTP/1.1 1", `03 Early Hints\r\n\r\n${CONTINUE.slice(0, 9)}`, CONTINUE.slice(9) + GOOD],
+    ],
     ["a head in pieces", ["H", "TTP/1.1 2", GOOD.slice(10)]],
   ])("%s", async (_name, given) => {
     const client = open();
