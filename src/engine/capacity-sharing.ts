@@ -7,6 +7,7 @@
  * that cannot renew sends nothing more once its part has run out, because others may have it by then. A line must never
  * wait for the store here.
  */
+import type { SlotNeed } from "../batch/slot-share.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
 import type { Store } from "../store/store.ts";
@@ -83,11 +84,8 @@ export class CapacitySharing {
     // A replica that was cut off for long must know which work it has lost before it may send again.
     await this.#options.renewLeasesIfLate();
     const startedAtMs = clock.elapsedMs();
-    // A process may be able to use less than the configured limit, which all of them divide.
-    const needs = upstreams
-      .listNeeds()
-      .map((need) => ({ ...need, limit: this.#options.limitOf(need.target) ?? need.limit }));
-    const report = this.#options.report();
+    const needs = upstreams.listNeeds().map((need) => ({ ...need, limit: this.#limitOf(need) }));
+    const report = this.#report();
     const replica = {
       ...{ owner, ttlMs: PART_TTL_MS },
       report: encodeReport(report),
@@ -108,5 +106,27 @@ export class CapacitySharing {
       this.#disagreement.look([...own, ...fleet.workers]);
     }
     return false;
+  }
+
+  /**
+   * Returns the limit that all replicas divide. Where they differ, the smallest holds: a replica with a smaller one than the
+   * others would find more slots held than it knows of, and never get one.
+   */
+  #limitOf({ target, limit }: Pick<SlotNeed, "target" | "limit">): number {
+    const own = this.#options.limitOf(target) ?? limit;
+    const others = this.#options.fleet.peers.flatMap(({ targets }) =>
+      targets.flatMap((each) => (each.name === target ? (each.limit ?? []) : [])),
+    );
+    return Math.min(own, ...others);
+  }
+
+  /** Adds the configured limits, because a process may be able to use less than them itself. */
+  #report(): ReplicaReport {
+    const report = this.#options.report();
+    const targets = report.targets.map((target) => {
+      const limit = this.#options.limitOf(target.name);
+      return limit === null ? target : { ...target, limit };
+    });
+    return { ...report, targets };
   }
 }

@@ -11,7 +11,7 @@ import type { TargetReport } from "../upstream/upstream.ts";
 /** A replica that runs batches. */
 export interface Configured {
   readonly owner: string;
-  readonly targets: readonly Pick<TargetReport, "name" | "settings">[];
+  readonly targets: readonly Pick<TargetReport, "name" | "settings" | "limit">[];
 }
 
 export class Disagreement {
@@ -39,15 +39,16 @@ export class Disagreement {
 export function differences(replicas: readonly Configured[]): string[] {
   const names = new Set(replicas.flatMap(({ targets }) => targets.map(({ name }) => name)));
   return [...names].sort().flatMap((name) => {
-    const settings = new Map(
-      replicas.map(({ owner, targets }) => [
-        owner,
-        targets.find((target) => target.name === name)?.settings,
-      ]),
-    );
-    const lacking = [...settings].filter(([, each]) => each === undefined).map(([owner]) => owner);
-    if (lacking.length > 0) return [`${name} is missing at ${lacking.sort().join(", ")}`];
-    const isSame = new Set(settings.values()).size === 1;
-    return isSame ? [] : [`${name} differs between ${[...settings.keys()].sort().join(", ")}`];
+    const found = replicas.map(({ owner, targets }) => ({
+      owner,
+      target: targets.find((target) => target.name === name),
+    }));
+    const owners = (of: typeof found) => of.map(({ owner }) => owner).sort();
+    const lacking = owners(found.filter(({ target }) => target === undefined));
+    if (lacking.length > 0) return [`${name} is missing at ${lacking.join(", ")}`];
+    const settings = new Set(found.map(({ target }) => target?.settings));
+    const limits = new Set(found.flatMap(({ target }) => target?.limit ?? []));
+    const isSame = settings.size === 1 && limits.size < 2;
+    return isSame ? [] : [`${name} differs between ${owners(found).join(", ")}`];
   });
 }

@@ -222,7 +222,10 @@ export interface TargetReport {
   readonly listed: readonly string[];
   /** A hash of the settings that must be the same at every replica. */
   readonly settings: string;
+  /** The requests that the replica can have in flight itself. */
   readonly maxConcurrency: number;
+  /** The configured limit for all replicas together. Replicas of an older version report none. */
+  readonly limit?: number;
   readonly schedule: ScheduleConfig | null;
   /** The time until it may take lines; null when that is never. */
   readonly opensInMs: number | null;

@@ -4,6 +4,7 @@ import { Disagreement, differences } from "../../src/engine/disagreement.ts";
 import { Events } from "../support/events.ts";
 import { Fleet, type Member, submitLines } from "../support/fleet.ts";
 import { startPostgres } from "../support/postgres.ts";
+import { Scrape } from "../support/prometheus.ts";
 import { chatLine } from "../support/service.ts";
 
 const postgres = await startPostgres("workers with different upstreams");
@@ -30,8 +31,8 @@ describe("replicas", () => {
   const at = (owner: string, ...targets: string[]) => ({
     owner,
     targets: targets.map((each) => {
-      const [name = "", settings = ""] = each.split("=");
-      return { name, settings };
+      const [name = "", settings = "", limit] = each.split(/[=<]/);
+      return { name, settings, ...(limit !== undefined && { limit: Number(limit) }) };
     }),
   });
 
@@ -42,6 +43,11 @@ describe("replicas", () => {
       "cpu is missing at two",
       "gpu differs between one, two",
     ]);
+    expect(differences([at("one", "gpu=1<8"), at("two", "gpu=1<4")])).toEqual([
+      "gpu differs between one, two",
+    ]);
+    // A replica of an older version reports no limit.
+    expect(differences([at("one", "gpu=1<8"), at("two", "gpu=1")])).toEqual([]);
   });
 
   test("are reported once, when they differ in two looks in a row, and when they agree again", () => {
@@ -85,5 +91,27 @@ describe.skipIf(postgres === null)("workers that serve different models", () => 
     const warnings = logs.join("").match(/^.*replicas\.disagree.*$/gm) ?? [];
     expect(warnings).toHaveLength(1);
     expect(warnings[0]).toMatch(/one is missing at .*two is missing at /);
+  });
+
+  test("share the smallest of their limits of an upstream, so that each of them works", async () => {
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const api = await fleet.api();
+    const fields = { min_concurrency: 4, interactive_reserve: 0 };
+    const wide = await fleet.worker({
+      fields: { ...fields, models: ["small"], max_concurrency: 64 },
+    });
+    const narrow = await fleet.worker({
+      fields: { ...fields, models: ["large"], max_concurrency: 4 },
+    });
+    const limitAt = async ({ url }: Member) =>
+      new Scrape(await (await fetch(`${url}/metrics`)).text()).value(
+        "batchd_upstream_concurrency_limit",
+        { target: "model" },
+      );
+    await expect.poll(async () => (await limitAt(wide)) + (await limitAt(narrow))).toBe(4);
+    await expect.poll(async () => (await modelsAt(api)).toSorted()).toEqual(["large", "small"]);
+    expect(await ended(api, await submitLines(api, linesFor("large")))).toMatchObject({
+      ...{ status: "completed", completed: 40 },
+    });
   });
 });
