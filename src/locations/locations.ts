@@ -2,8 +2,10 @@
  * The locations of the configuration in force, and who may use them. An adapter is loaded when its location is first
  * used, because some bring large libraries with them.
  */
+import { truncate } from "../batch/truncate.ts";
 import type { LocationConfig } from "../config/locations.ts";
 import { locationSecrets } from "../config/secrets.ts";
+import { printable } from "../printable.ts";
 import { Redactor } from "../redactor.ts";
 import type { GitSurroundings } from "./git/open.ts";
 import {
@@ -75,9 +77,9 @@ export class Locations {
 
   /** Returns the bucket of a client, which names it and brings its credentials. Addresses pass the check. */
   ofClient(bucket: ClientBucket, check: AddressCheck): Location {
-    const { secretAccessKey, sessionToken } = bucket;
+    const { accessKeyId, secretAccessKey, sessionToken } = bucket;
     const redactor = new Redactor([
-      secretAccessKey,
+      ...[accessKeyId, secretAccessKey],
       ...(sessionToken === null ? [] : [sessionToken]),
     ]);
     const id = { name: `s3://${bucket.bucket}`, kind: "s3" } as const;
@@ -118,7 +120,13 @@ async function openLocation(config: LocationConfig, deps: LocationsDeps): Promis
   }
 }
 
-/** Opens its location at the first use, and redacts the messages of all its failures. */
+/** The longest message of a failure. A path of a client fits. */
+const MAX_MESSAGE = 1_200;
+
+/**
+ * Opens its location at the first use, and redacts the messages of all its failures, which may quote the other side. They are
+ * shortened last, because a cut through a secret would keep it from being found.
+ */
 class LazyLocation implements Location {
   readonly name: string;
   readonly kind: LocationKind;
@@ -174,6 +182,7 @@ class LazyLocation implements Location {
 
   #redacted(error: unknown): unknown {
     if (!(error instanceof LocationError)) return error;
-    return new LocationError(error.failure, this.#redact(error.message), { cause: error.cause });
+    const message = printable(truncate(this.#redact(error.message), MAX_MESSAGE));
+    return new LocationError(error.failure, message, { cause: error.cause });
   }
 }

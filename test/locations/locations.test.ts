@@ -1,4 +1,7 @@
+import { randomBytes } from "node:crypto";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { LookupFunction } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
@@ -6,9 +9,15 @@ import { afterAll, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { Locations } from "../../src/locations/locations.ts";
+import { listening } from "../support/listening.ts";
 import { aCall, aParcel, pathOf } from "../support/parcels.ts";
 
 const DEPS = { clock: systemClock, workFolder: tmpdir(), environment: {} };
+
+const lookup: LookupFunction = (_, options, callback) =>
+  options.all === true
+    ? callback(null, [{ address: "127.0.0.1", family: 4 }])
+    : callback(null, "127.0.0.1", 4);
 
 const roots: string[] = [];
 function newRoot(): string {
@@ -68,4 +77,52 @@ test("a location reads and delivers with the settings in force, and is the same 
   writeFileSync(join(after.path, "in"), "lines");
   await using file = await current!.open(pathOf("in"), aCall());
   expect((await buffer(file.content)).toString()).toBe("lines");
+});
+
+test("a failure quotes the other side without a part of a secret, wherever its words are cut", async () => {
+  let words = "";
+  const echo = createServer((asked, answer) => {
+    asked.resume();
+    const isOxen = asked.url?.startsWith("/api/") ?? false;
+    const xml = `<Error><Code>AccessDenied</Code><Message>${words}</Message></Error>`;
+    if (asked.method === "HEAD") answer.writeHead(404).end();
+    else answer.writeHead(403).end(isOxen ? JSON.stringify({ status_message: words }) : xml);
+  });
+  const endpoint = `http://127.0.0.1:${await listening(echo)}`;
+  const [id, secret, token] = ["AKIA", "secret", "token"].map(
+    // Session tokens of AWS are as long.
+    (name) => `${name}${randomBytes(name === "token" ? 400 : 20).toString("hex")}`,
+  ) as [string, string, string];
+  const bucket = { bucket: "b", prefix: "", region: "us-east-1", endpoint, forcePathStyle: true };
+  const credentials = { accessKeyId: id, secretAccessKey: secret, sessionToken: token };
+  const server = { access: "write", region: "us-east-1", endpoint, force_path_style: true };
+  const locations = new Locations(
+    configured([
+      { name: "data", kind: "oxen", url: endpoint, repository: "n/r", access: "write", token },
+      {
+        ...{ ...server, name: "lake", kind: "s3", bucket: "b", session_token: token },
+        ...{ access_key_id: id, secret_access_key: secret },
+      },
+    ]),
+    DEPS,
+  );
+  const places = [
+    locations.find("default", "data", "write")!,
+    locations.find("default", "lake", "write")!,
+    locations.ofClient({ ...bucket, ...credentials }, { refusalOf: () => null, lookup }),
+  ];
+  for (const [i, place] of places.entries()) {
+    const secrets = [[token], [secret, token], [id, secret, token]][i]!;
+    for (const hidden of secrets) {
+      for (const padding of [0, 150, 1_100]) {
+        words = `${"x".repeat(padding)} you sent ${hidden}`;
+        const failure = await place.deliver(aParcel(), aCall()).catch((error: unknown) => error);
+        expect(failure).toMatchObject({ name: "LocationError", failure: "forbidden" });
+        const { message } = failure as Error;
+        expect(message).toContain("you sent [");
+        expect(message).not.toContain(hidden.slice(0, 8));
+        expect(message.length).toBeLessThan(1_300);
+      }
+    }
+  }
 });

@@ -271,7 +271,7 @@ describe.runIf(hasS3Server())("a bucket", () => {
       });
       const endpoint = `http://127.0.0.1:${await listening(endless)}`;
       const failed = deliver({ endpoint });
-      await expect(failed).rejects.toThrow("the answer is too long");
+      await expect(failed).rejects.toThrow(/the answer is too long$/);
       expect(sentBytes).toBeLessThan(64 * MIB);
     });
   });

@@ -104,28 +104,25 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: [STORE, UPSTREAM, "loop.ts"],
   },
   "locations/": {
-    may: [...LOCATION, "locations/", "config/secrets.ts", "redactor.ts"],
+    may: [
+      ...[...LOCATION, "locations/", "batch/truncate.ts", "config/secrets.ts"],
+      ...["printable.ts", "redactor.ts"],
+    ],
     mayKnow: ["batch/", "clock.ts", "config/locations.ts"],
   },
   "locations/commit-message.ts": {
     may: ["batch/truncate.ts", "locations/location.ts"],
   },
   "locations/git/": {
-    may: [...LOCATION, "batch/truncate.ts", "blobs/file-system.ts", "printable.ts"],
+    may: [...LOCATION, "blobs/file-system.ts"],
     mayKnow: ["clock.ts", "config/locations.ts"],
   },
   "locations/oxen/": {
-    may: [...LOCATION, "batch/truncate.ts", "printable.ts"],
+    may: LOCATION,
     mayKnow: ["config/locations.ts"],
   },
   "locations/s3/": {
-    may: [
-      ...LOCATION,
-      "batch/truncate.ts",
-      "blobs/s3-client.ts",
-      "blobs/s3-reading.ts",
-      "printable.ts",
-    ],
+    may: [...LOCATION, "blobs/s3-client.ts", "blobs/s3-reading.ts"],
     mayKnow: ["clock.ts", "config/locations.ts"],
   },
   "locations/folder/": {

@@ -2,8 +2,6 @@
  * Translates what git says into failures of the port. Clients read the message, so the address of the repository is not in
  * it. What the other side says (`remote: …`) is.
  */
-import { truncate } from "../../batch/truncate.ts";
-import { printable } from "../../printable.ts";
 import { LocationError, type LocationFailure } from "../location.ts";
 import { GitFailed } from "./git-process.ts";
 
@@ -37,8 +35,7 @@ export function gitError(error: unknown, what: string, address: string): unknown
     .split(/[\r\n]+/)
     .filter((line) => TELLING.test(line) && !PROGRESS.test(line));
   const words = withoutAddress((lines.join(" ") || complaint).replaceAll(/\s+/g, " "), address);
-  const text = printable(truncate(words.trim(), 400));
-  return new LocationError(failure, `${what}: git says: ${text}`, { cause: error });
+  return new LocationError(failure, `${what}: git says: ${words.trim()}`, { cause: error });
 }
 
 function withoutAddress(text: string, address: string): string {

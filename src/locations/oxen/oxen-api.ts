@@ -3,8 +3,6 @@
  * them. An answer that is gathered has a bound.
  */
 import { Agent, FormData } from "undici";
-import { truncate } from "../../batch/truncate.ts";
-import { printable } from "../../printable.ts";
 import { LocationError, type LocationFailure } from "../location.ts";
 
 export interface OxenAddress {
@@ -134,8 +132,7 @@ function refusal(status: number, body: unknown): LocationError {
     unknown
   >;
   const words = [message, description].filter((each) => typeof each === "string").join(": ");
-  const text = printable(truncate(`the Oxen server answers ${status} ${words}`.trim()));
-  return new LocationError(failureOf(status), text);
+  return new LocationError(failureOf(status), `the Oxen server answers ${status} ${words}`.trim());
 }
 
 function failureOf(status: number): LocationFailure {

@@ -1,11 +1,8 @@
 /**
- * Translates errors of the SDK into those of the port. The texts of a server pass, within bounds. Addresses do not,
- * because clients read the messages.
+ * Translates errors of the SDK into those of the port. The texts of a server pass. Addresses do not, because clients read the
+ * messages.
  */
-
-import { truncate } from "../../batch/truncate.ts";
 import { isMissing, isNoSuchUpload, statusOf, unavailable } from "../../blobs/s3-client.ts";
-import { printable } from "../../printable.ts";
 import { LocationError } from "../location.ts";
 
 /** `what` names the object in the words of clients. An aborted call throws the reason of its signal. */
@@ -28,14 +25,18 @@ export function s3Error(error: unknown, what: string, signal: AbortSignal): unkn
 const blobCause = (error: unknown) =>
   error instanceof Error && /^Blobs?[A-Z]/.test(error.name) ? (error.cause ?? error) : error;
 
+/** What the SDK tells its programmers of an answer that is no XML. */
+const SDK_HINT = /\s*Deserialization error: .*$/s;
+
 function textOf(cause: Error, status: number | undefined): string {
   if (cause.name === "CredentialsProviderError") return "batchd has no credentials for the bucket";
   if (cause.message === "Region is missing") return "batchd has no region for the bucket";
   // An answer without a body, as that to a HEAD, has no text.
   if (status !== undefined) {
-    const { name, message } = cause;
+    const { name } = cause;
+    const message = cause.message.replace(SDK_HINT, "");
     const words = message.includes(name) ? message : `${name} ${message}`.trim();
-    return printable(truncate(`the server answers ${status}: ${words}`));
+    return `the server answers ${status}: ${words}`;
   }
   if (cause.name === "AddressRefused") return "the server is not at a public address";
   const { code } = cause as NodeJS.ErrnoException;
