@@ -184,6 +184,50 @@ describe("a delivery to a git repository", () => {
     expectWhole(repository);
   });
 
+  test("lands on the new head of a base that is moved by force while it is prepared", async () => {
+    const repository = git.newRepository();
+    const parcel = aParcel();
+    const [output, ...others] = parcel.files;
+    let isMoved = false;
+    const moving = {
+      ...output!,
+      async *open(startByte?: number) {
+        if (!isMoved) {
+          const other = repository.text("commit-tree", "main^{tree}", "-m", "history rewritten");
+          repository.git("update-ref", "refs/heads/main", other);
+          repository.git("gc", "--quiet", "--prune=now");
+        }
+        isMoved = true;
+        yield* output!.open(startByte);
+      },
+    };
+    const location = git.locationAt(repository.path);
+    await location.deliver({ ...parcel, files: [moving, ...others] }, aCall());
+    const branch = `batch/${parcel.batchId}`;
+    expect(repository.text("rev-parse", `${branch}^`)).toBe(repository.text("rev-parse", "main"));
+    expect(repository.filesIn(branch, `runs/${parcel.batchId}`).size).toBe(3);
+    expectWhole(repository);
+  });
+
+  test("has the bytes of the results whatever the attributes of the repository ask for", async () => {
+    const repository = git.newRepository();
+    const attributes =
+      "* text=auto eol=crlf\n*.jsonl filter=lfs diff=lfs -text\nrun.json export-ignore ident working-tree-encoding=UTF-16\n";
+    repository.commit({ ".gitattributes": attributes, "runs/.gitattributes": attributes });
+    writeFileSync(join(repository.path, "info", "attributes"), attributes);
+    for (const setting of ["core.autocrlf", "receive.denyNonFastForwards", "receive.fsckObjects"]) {
+      repository.git("config", setting, "true");
+    }
+    const [output, record] = ['{"a":1}\r\n{"b":"$Id$"}\n', '{\r\n"x": "$Id$"}\n'] as const;
+    const files = [aFile("output.jsonl", output), aFile("run.json", record)];
+    const parcel = aParcel({ files });
+    await git.locationAt(repository.path).deliver(parcel, aCall());
+    const found = repository.filesIn(`batch/${parcel.batchId}`, `runs/${parcel.batchId}`);
+    expect(found.get("output.jsonl")?.toString()).toBe(output);
+    expect(found.get("run.json")?.toString()).toBe(record);
+    expectWhole(repository);
+  });
+
   test("cannot smuggle a trailer, or an argument, in names of clients", async () => {
     const repository = git.newRepository();
     const location = git.locationAt(repository.path);

@@ -8,6 +8,8 @@ import { GitFailed } from "./git-process.ts";
 const FAILURES: readonly (readonly [RegExp, LocationFailure])[] = [
   // The words of a hook may look like any of the others.
   [/hook declined/, "refused"],
+  // The base branch was moved by force or removed meanwhile, and its former commits are gone.
+  [/not our ref/, "unavailable"],
   [/dubious ownership/, "forbidden"],
   [/Authentication failed|Permission denied|could not read (?:Username|Password)/i, "forbidden"],
   [/returned error: 40[13]|insufficient permission|Host key verification failed/i, "forbidden"],

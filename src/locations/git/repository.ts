@@ -140,7 +140,7 @@ export class Repository {
 
   /**
    * Moves a branch of the remote repository from `expected` to a commit; null: makes it. Returns false if the branch is
-   * elsewhere by now.
+   * elsewhere by now, or the base branch.
    */
   async publish(branch: string, commit: string, expected: string | null): Promise<boolean> {
     const ref = `refs/heads/${branch}`;
@@ -229,10 +229,13 @@ const configOf = ({ address, isLocal, authorization }: RepositoryAddress) => ({
   }),
 });
 
-/** The words of a hook, which come from the other side, say nothing of that. */
+/**
+ * The words of a hook, which come from the other side, say nothing of that. A shallow update is one from a commit of the base
+ * branch that the other side does not have any more.
+ */
 const hasMoved = (complaint: string) =>
   !/hook declined/.test(complaint) &&
-  /stale info|fetch first|non-fast-forward|reference already exists|cannot lock ref/.test(
+  /stale info|fetch first|non-fast-forward|reference already exists|cannot lock ref|shallow update/.test(
     complaint,
   );
 
