@@ -98,3 +98,29 @@ test("a client that reads nothing of its answer takes little memory, and loses i
   unsubscribe("http.server.request.start", onRequest);
   for (const client of clients) client.destroy();
 });
+
+test("pages of long lines that clients are slow to read have a bound in memory", async () => {
+  await using small = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { limits: { memory_bytes: 32 * 1024 * 1024 } },
+  });
+  const [short] = chatLines(1);
+  const long = (short as string).replace(
+    '"custom_id"',
+    `"note":"${"x".repeat(12_000_000)}","custom_id"`,
+  );
+  const batch = await small.run([long]);
+  const url = `${small.url}/v1/batches/${batch.id}/lines`;
+  const unread = await fetch(url);
+  expect(unread.status).toBe(200);
+
+  const refused = await fetch(url);
+
+  expect(refused.status).toBe(503);
+  expect(refused.headers.get("retry-after")).toBe("5");
+  await refused.body?.cancel();
+  await unread.body?.cancel();
+  await expect
+    .poll(async () => (await fetch(url)).text(), { timeout: 30_000 })
+    .toContain('"last_line":1}');
+});
