@@ -13,7 +13,8 @@ import { count, duration, rate } from "./words.ts";
 const PLAIN_EVERY_MS = 10_000;
 /** The rate is measured over this time. */
 const RATE_OVER_MS = 30_000;
-const BAR_COLUMNS = 24;
+/** The bar gives way to the text beside it in a narrow terminal. */
+const BAR_COLUMNS = { most: 24, least: 4 };
 
 export const openView = (clock: Clock): View =>
   canMove() ? new BarView(clock) : new PlainView(clock);
@@ -85,6 +86,22 @@ class Bars extends MultiBar {
   }
 }
 
+interface Texts {
+  readonly counts: string;
+  readonly details: string;
+}
+
+/** Returns the bar with its text, cut to the width that the terminal has now. */
+function frame(share: number, { counts, details }: Texts): string {
+  const columns = process.stderr.columns;
+  const text = ` ${Math.floor(share * 100)}%  ${counts}  ${details}`.trimEnd();
+  const { most, least } = BAR_COLUMNS;
+  const size = Math.max(least, Math.min(most, columns - text.length));
+  const done = Math.round(size * share);
+  const line = `${"\u2588".repeat(done)}${"\u2591".repeat(size - done)}${text}`;
+  return line.length <= columns ? line : `${line.slice(0, columns - 1)}…`;
+}
+
 class BarView implements View {
   readonly #clock: Clock;
   readonly #meter: RateMeter;
@@ -133,8 +150,7 @@ class BarView implements View {
     this.#bars ??= new Bars(
       {
         ...Presets.shades_classic,
-        format: "{bar} {percentage}%  {counts}  {details}",
-        barsize: BAR_COLUMNS,
+        format: (_, { progress }, payload) => frame(progress, payload as Texts),
         hideCursor: true,
         linewrap: false,
         stream: process.stderr,

@@ -49,6 +49,14 @@ test("a bar shows a batch from its first line to its end", async () => {
   );
 });
 
+test("a narrow terminal shows the whole text beside a shorter bar", async () => {
+  const { id } = await service.submit([...chatLines(9), chatLine("bad", "[[status 400]]")]);
+  await service.ended(id);
+  const session = new TerminalSession(["watch", id], { BATCHD_URL: service.url }, 40);
+  expect(await session.exitCode).toBe(3);
+  expect(session.screen).toMatch(/^█{4,16} 100% {2}10\/10 {2}1 failed {2}[\d.]+ USD$/m);
+});
+
 test("Ctrl-C gives the cursor back and says how to go on", async () => {
   const { id } = await service.submit([chatLine("held", "[[hang]]")]);
   const session = open(["watch", id]);

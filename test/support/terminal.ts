@@ -20,15 +20,21 @@ export class TerminalSession {
   /** Everything that was written, escape sequences included. */
   written = "";
   readonly exitCode: Promise<number>;
-  readonly #terminal = new Terminal({ ...SIZE, allowProposedApi: true });
+  readonly #terminal: Terminal;
   readonly #pty: IPty;
   readonly #waiting: (() => void)[] = [];
   #hasEnded = false;
 
-  constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  constructor(
+    args: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+    cols: number = SIZE.cols,
+  ) {
     const terminal = { TERM: "xterm-256color", NODE_COMPILE_CACHE: COMPILE_CACHE };
     const given = { ...WITHOUT_COLOUR_RULES, ...terminal, ...env };
-    const options = { ...SIZE, env: given as Record<string, string> };
+    const size = { ...SIZE, cols };
+    const options = { ...size, env: given as Record<string, string> };
+    this.#terminal = new Terminal({ ...size, allowProposedApi: true });
     this.#pty = spawn(process.execPath, [MAIN, ...args], options);
     this.#pty.onData((text) => {
       this.written += text;

@@ -2,7 +2,7 @@
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium, openChromium } from "../support/browser.ts";
-import { startTestService, type TestService } from "../support/service.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
 
 const OPERATOR = "key-of-the-operator";
 
@@ -76,5 +76,21 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.goto(`${service.url}/usage`);
     await page.getByRole("button", { name: "Sign in" }).waitFor();
     expect(await page.context().cookies()).toEqual([]);
+  });
+
+  test("an upload after a sign-out in another tab leads to the sign-in page, and back", async () => {
+    const page = await signedIn(OPERATOR, "/new");
+    const buffer = Buffer.from(chatLine("a", "b"));
+    const file = { name: "a.jsonl", mimeType: "", buffer };
+    await page.locator("input[type=file]").setInputFiles(file);
+    await page.getByText("1 line, no fault found.").waitFor();
+    const other = await page.context().newPage();
+    await other.goto(`${service.url}/files`);
+    await other.getByRole("button", { name: "Sign out" }).click();
+    await other.getByLabel("API key").waitFor();
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.getByLabel("API key").fill(OPERATOR);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("heading", { name: "New batch" }).waitFor();
   });
 });

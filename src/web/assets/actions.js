@@ -36,11 +36,24 @@ export async function callApi(method, path, body = null) {
   );
   if (response === null) return { ok: false, message: "The server does not answer." };
   const text = await response.text();
-  const value = parsed(text);
-  if (response.ok) return { ok: true, value };
+  if (response.ok) return { ok: true, value: parsed(text) };
+  return { ok: false, message: refusalOf(response.status, text) };
+}
+
+/**
+ * Returns what an answer says that is no success.
+ *
+ * @param {number} status
+ * @param {string} text
+ * @returns {string}
+ */
+export function refusalOf(status, text) {
   // The session has ended: the page that is loaded now asks to sign in.
-  if (response.status === 401) location.reload();
-  return { ok: false, message: value?.error?.message ?? text.slice(0, 300) };
+  if (status === 401) location.reload();
+  const message = parsed(text)?.error?.message;
+  if (typeof message === "string") return message;
+  const isPage = text.trim() === "" || text.trimStart().startsWith("<");
+  return isPage ? `The server answered ${status}. Try again later.` : text.slice(0, 300);
 }
 
 /** @param {string} text */

@@ -2,7 +2,7 @@
  * Uploads a file with its progress. A large one goes in parts by the Uploads API. After a broken connection, or a reload of
  * the page, the same file goes on with the first part that is missing.
  */
-import { callApi } from "./actions.js";
+import { callApi, refusalOf } from "./actions.js";
 
 /** @typedef {import("./actions.js").Answer} Answer */
 /** @typedef {{ ok: true, value: any } | { ok: false, message: string, isPassing: boolean }} Sent whether another try may do */
@@ -48,21 +48,19 @@ function send(path, form, onProgress) {
   const request = new XMLHttpRequest();
   request.open("POST", `${root}web/v1/${path}`);
   request.setRequestHeader("x-batchd-token", token);
-  request.responseType = "json";
   request.upload.addEventListener("progress", ({ loaded }) => onProgress(loaded));
   return new Promise((resolve) => {
     const fail = () => resolve({ ok: false, message: "The connection was lost.", isPassing: true });
     request.addEventListener("error", fail);
     request.addEventListener("abort", fail);
     request.addEventListener("load", () => {
-      const { status, response } = request;
-      if (status < 300) resolve({ ok: true, value: response });
-      else
-        resolve({
-          ok: false,
-          message: response?.error?.message ?? `The server answered ${status}.`,
-          isPassing: status === 429 || status >= 500,
-        });
+      const { status, responseText } = request;
+      if (status < 300) {
+        resolve({ ok: true, value: JSON.parse(responseText) });
+        return;
+      }
+      const message = refusalOf(status, responseText);
+      resolve({ ok: false, message, isPassing: status === 429 || status >= 500 });
     });
     request.send(form);
   });
