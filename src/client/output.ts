@@ -2,7 +2,7 @@
  * Writes results to a file or to standard output. A file is complete or not there: the bytes go to a temporary name
  * beside it, are synced, and get its name at the end.
  */
-import { createWriteStream } from "node:fs";
+import { createWriteStream, fstatSync } from "node:fs";
 import { access, constants, open, realpath, rename, rm, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { type Readable, Transform, type Writable } from "node:stream";
@@ -32,9 +32,19 @@ export async function assertWritable(path: string | undefined, input?: string): 
   });
 }
 
-async function isSameFile(path: string, other: string): Promise<boolean> {
-  const [one, two] = await Promise.all([path, other].map((each) => stat(each).catch(() => null)));
+async function isSameFile(path: string, input: string): Promise<boolean> {
+  const one = await stat(path).catch(() => null);
+  const two = input === "-" ? standardInput() : await stat(input).catch(() => null);
   return Boolean(one?.isFile() && one.dev === two?.dev && one.ino === two?.ino);
+}
+
+/** Standard input may be a file, as in `batchd submit - < input.jsonl`. */
+function standardInput() {
+  try {
+    return fstatSync(process.stdin.fd);
+  } catch {
+    return null;
+  }
 }
 
 /** Returns the name beside `path` for the lines that failed: `answers.errors.jsonl` for `answers.jsonl`. */

@@ -1,7 +1,9 @@
 /** `batchd run`: a whole batch in one process, without a server, and again after a crash. */
+import { spawnSync } from "node:child_process";
 import {
   existsSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -11,7 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { BatchdProcess } from "../support/process.ts";
+import { BatchdProcess, MAIN } from "../support/process.ts";
 import { chatLine, chatLines } from "../support/service.ts";
 import { TerminalSession } from "../support/terminal.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -114,6 +116,11 @@ test("an output that would replace the input is refused, whatever it is called",
         code: 1,
         stderr: expect.stringMatching(/^batchd: \S+ is the input; name another file .* -o\n$/),
       });
+      const stdio = [openSync(input, "r"), "pipe", "pipe"] as const;
+      const piped = spawnSync(process.execPath, [MAIN, ...args.with(1, "-")], {
+        ...{ stdio: [...stdio], env: { ...process.env, ...ENV }, timeout: 30_000 },
+      });
+      expect(piped.stderr.toString()).toBe(stderr);
     }
   }
   expect(readFileSync(input, "utf8")).toBe(content);
