@@ -29,7 +29,7 @@ import { Journal, type JournalLimits } from "./journal.ts";
 import type { Pricing } from "./pricing.ts";
 import { readSegment } from "./segment.ts";
 import { type ChunkRun, Sending } from "./sending.ts";
-import { type MeterDeps, meterFor } from "./spending-meter.ts";
+import { isBounded, type MeterDeps, meterFor } from "./spending-meter.ts";
 
 export interface ChunkRunnerDeps extends MeterDeps {
   readonly store: Store;
@@ -99,7 +99,13 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
   const { blobs } = deps;
   const { claimed, run } = chunkRun;
   const meter = meterFor({ claimed, run, flush: () => parts.journal.flush() }, deps);
-  const sending = new Sending(chunkRun, { ...parts, ...deps, meter });
+  // A quota may come while the chunk runs. The chunk is claimed anew then, with a meter.
+  const endForMeter = () => {
+    if (meter !== null || !isBounded(claimed.batch, deps)) return false;
+    run.end("reroute", null, deps.clock);
+    return true;
+  };
+  const sending = new Sending(chunkRun, { ...parts, ...deps, meter, endForMeter });
   let recordedCount = 0;
   try {
     const { answered, isGivenUp } = await readJournal(chunkRun, deps);

@@ -47,6 +47,8 @@ interface SendingParts {
   readonly commonFailures: CommonFailures;
   /** Null where nothing bounds what the lines use. */
   readonly meter: SpendingMeter | null;
+  /** Ends the run, and returns true, when it needs a meter and has none. */
+  readonly endForMeter: () => boolean;
   readonly clock: Pick<Clock, "elapsedMs">;
   readonly fleet: Pick<Fleet, "localDateOf">;
 }
@@ -63,6 +65,7 @@ export class Sending {
   readonly #commonFailures: CommonFailures;
   readonly #memory: MemoryBudget;
   readonly #meter: SpendingMeter | null;
+  readonly #endForMeter: () => boolean;
   readonly #clock: Pick<Clock, "elapsedMs">;
   readonly #fleet: Pick<Fleet, "localDateOf">;
   /** The request kind of most of its lines: a chunk may hold lines for several names of one route. */
@@ -84,6 +87,7 @@ export class Sending {
     this.#commonFailures = commonFailures;
     this.#memory = memory;
     this.#meter = meter;
+    this.#endForMeter = parts.endForMeter;
     this.#clock = clock;
     this.#fleet = fleet;
     const { batch, chunk } = chunkRun.claimed;
@@ -100,7 +104,7 @@ export class Sending {
         // Answers that cannot be written hold back the lines behind them.
         if (this.#journalFull !== null) await this.#journalFull;
         for (let held = this.#held(); held !== null; held = this.#held()) await held;
-        if (run.stop.aborted) return false;
+        if (run.stop.aborted || this.#endForMeter()) return false;
         const reading = this.#read(line);
         const ready = reading instanceof Promise ? await reading : reading;
         if (ready !== null) {

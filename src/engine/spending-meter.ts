@@ -6,6 +6,7 @@
  * Near a limit a line may have to wait until others take less than their estimates. The batch is paused only when its
  * next line would not fit even then.
  */
+import type { Batch } from "../batch/batch.ts";
 import { costOf, type Price, type PriceRule, priceFor } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
 import {
@@ -46,11 +47,14 @@ interface Metered {
 }
 
 /** Returns null where nothing bounds what the lines of the chunk use. */
-export function meterFor(metered: Metered, deps: MeterDeps): SpendingMeter | null {
-  const { batch } = metered.claimed;
-  const isBounded = batch.budget !== null || boundsSpending(deps.rulesOf(batch.project).quotas);
-  return isBounded ? new SpendingMeter(metered, deps) : null;
-}
+export const meterFor = (metered: Metered, deps: MeterDeps): SpendingMeter | null =>
+  isBounded(metered.claimed.batch, deps) ? new SpendingMeter(metered, deps) : null;
+
+/** Whether something bounds what the lines of a batch use. The quotas of its project may come at any moment. */
+export const isBounded = (
+  { budget, project }: Pick<Batch, "budget" | "project">,
+  { rulesOf }: Pick<MeterDeps, "rulesOf">,
+): boolean => budget !== null || boundsSpending(rulesOf(project).quotas);
 
 export class SpendingMeter {
   readonly #metered: Metered;

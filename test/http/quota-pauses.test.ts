@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { ask, configWith, create, post, upload } from "../support/projects.ts";
-import { chatLine, startTestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 /** Two hours before the end of a day, of a month and of a year. */
@@ -96,4 +96,21 @@ test("a batch that a quota has paused goes on when the quota of the project is r
   expect((await put({ cost_per_month: "100" })).status).toBe(200);
   await passUntil(clock, events.reached("batch.completed", { batch }));
   expect((await batchAt(url, batch)).request_counts.completed).toBe(LINES);
+});
+
+test("a quota that comes while a batch runs holds from its next line on", async () => {
+  await using upstream = await startUpstream();
+  const upstreams = [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 4 }];
+  await using service = await startTestService({ config: { upstreams } });
+  upstream.hold();
+  const { id } = await service.submit(chatLines(600));
+  await upstream.reached(4);
+  const projects = [{ name: "default", quotas: { tokens_per_day: 1 } }];
+  service.reconfigure({ upstreams, projects });
+  upstream.release();
+  await service.events.reached("batch.paused", { batch: id, reason: "tokens_per_day" });
+  // Each chunk may have had a line in the queue for a slot.
+  expect(upstream.total).toBeLessThanOrEqual(8);
+  service.reconfigure({ upstreams });
+  expect((await service.ended(id)).request_counts?.completed).toBe(600);
 });
