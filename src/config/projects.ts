@@ -96,6 +96,13 @@ export function projectRules(
   projects: readonly ProjectConfig[],
   project: string,
 ): ProjectRules | null {
-  const found = projects.find((each) => each.name === project);
-  return found === undefined ? null : rulesFrom(found);
+  let rules = rulesByName.get(projects);
+  if (rules === undefined) {
+    rules = new Map(projects.map((each) => [each.name, rulesFrom(each)]));
+    rulesByName.set(projects, rules);
+  }
+  return rules.get(project) ?? null;
 }
+
+/** The rules of each configuration, by project: they are asked for with each line of a batch. */
+const rulesByName = new WeakMap<readonly ProjectConfig[], ReadonlyMap<string, ProjectRules>>();
