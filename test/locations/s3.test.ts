@@ -274,5 +274,16 @@ describe.runIf(hasS3Server())("a bucket", () => {
       await expect(failed).rejects.toThrow(/the answer is too long$/);
       expect(sentBytes).toBeLessThan(64 * MIB);
     });
+
+    test("of a server whose message is nearly all blank cost no more than others", async () => {
+      const blank = " ".repeat(512 * 1024);
+      const server = createServer((asked, answer) => {
+        asked.resume();
+        const text = `<Error><Code>Odd</Code><Message>a${blank}b</Message></Error>`;
+        answer.writeHead(400, { "content-type": "application/xml" }).end(text);
+      });
+      const endpoint = `http://127.0.0.1:${await listening(server)}`;
+      await expect(deliver({ endpoint })).rejects.toThrow(/the server answers 400/);
+    });
   });
 });

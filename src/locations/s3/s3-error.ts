@@ -26,7 +26,7 @@ const blobCause = (error: unknown) =>
   error instanceof Error && /^Blobs?[A-Z]/.test(error.name) ? (error.cause ?? error) : error;
 
 /** What the SDK tells its programmers of an answer that is no XML. */
-const SDK_HINT = /\s*Deserialization error: .*$/s;
+const SDK_HINT = "Deserialization error: ";
 
 function textOf(cause: Error, status: number | undefined): string {
   if (cause.name === "CredentialsProviderError") return "batchd has no credentials for the bucket";
@@ -34,7 +34,7 @@ function textOf(cause: Error, status: number | undefined): string {
   // An answer without a body, as that to a HEAD, has no text.
   if (status !== undefined) {
     const { name } = cause;
-    const message = cause.message.replace(SDK_HINT, "");
+    const [message = ""] = cause.message.split(SDK_HINT, 1);
     const words = message.includes(name) ? message : `${name} ${message}`.trim();
     return `the server answers ${status}: ${words}`;
   }
