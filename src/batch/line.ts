@@ -46,24 +46,56 @@ type BodyParts = Pick<
   "model" | "stream" | "messages" | "input" | "inputCommaCount" | "members" | keyof AllowedAnswer
 >;
 type Draft<Parts> = { -readonly [Part in keyof Parts]: Parts[Part] };
+type BodyDraft = Draft<BodyParts> & { members: number[] };
 
-const emptyBody = (): Draft<BodyParts> & { members: number[] } => ({
+// Each line makes these objects. To spread one into another would take a fifth of the time of validation.
+const emptyBody = (): BodyDraft => ({
   model: null,
   stream: null,
   messages: null,
   input: null,
   inputCommaCount: 0,
   members: [],
-  ...NOTHING_SAID,
+  choiceCount: NOTHING_SAID.choiceCount,
+  maxTokens: NOTHING_SAID.maxTokens,
 });
+
+const emptyLine = (): Draft<ParsedLine> => ({
+  customId: null,
+  method: null,
+  url: null,
+  body: null,
+  model: null,
+  stream: null,
+  messages: null,
+  input: null,
+  inputCommaCount: 0,
+  members: NO_MEMBERS,
+  choiceCount: NOTHING_SAID.choiceCount,
+  maxTokens: NOTHING_SAID.maxTokens,
+});
+
+const NO_MEMBERS: readonly number[] = [];
+
+function setBody(line: Draft<ParsedLine>, body: Extent, parts: BodyParts): void {
+  line.body = body;
+  line.model = parts.model;
+  line.stream = parts.stream;
+  line.messages = parts.messages;
+  line.input = parts.input;
+  line.inputCommaCount = parts.inputCommaCount;
+  line.members = parts.members;
+  line.choiceCount = parts.choiceCount;
+  line.maxTokens = parts.maxTokens;
+}
 
 /** Parses one line after the other. The constructor makes the callback of the scan once, not once a line. */
 export class LineReading implements Reading<ParsedLine | null> {
   readonly #scan = new JsonScan(2, (member) => this.#take(member));
   #bytes: Buffer = Buffer.alloc(0);
-  #line: Draft<Omit<ParsedLine, keyof BodyParts>> & BodyParts = emptyLine();
+  #line = emptyLine();
   /** The extents in the unfinished member of the line, which may turn out to be the body. */
-  #parts: ReturnType<typeof emptyBody> | null = null;
+  #parts: BodyDraft | null = null;
 
   begin(bytes: Buffer): void {
     this.#bytes = bytes;
@@ -96,9 +128,7 @@ export class LineReading implements Reading<ParsedLine | null> {
     else if (key === 1) this.#line.method = { start, end };
     else if (key === 2) this.#line.url = { start, end };
     // The last of two bodies counts, so nothing of the first one may remain.
-    else if (key === 3) {
-      this.#line = { ...this.#line, ...(parts ?? emptyBody()), body: { start, end } };
-    }
+    else if (key === 3) setBody(this.#line, { start, end }, parts ?? emptyBody());
   }
 
   #takeOfBody(member: Member): void {
@@ -117,8 +147,6 @@ export class LineReading implements Reading<ParsedLine | null> {
     }
   }
 }
-
-const emptyLine = () => ({ customId: null, method: null, url: null, body: null, ...emptyBody() });
 
 const reader = new LineReading();
 
