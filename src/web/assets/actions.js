@@ -41,14 +41,13 @@ export async function callApi(method, path, body = null) {
 }
 
 /**
- * Returns what an answer says that is no success.
+ * Returns what an answer says that is no success. Where the session has ended, it loads the page anew, which asks to sign in.
  *
  * @param {number} status
  * @param {string} text
  * @returns {string}
  */
 export function refusalOf(status, text) {
-  // The session has ended: the page that is loaded now asks to sign in.
   if (status === 401) location.reload();
   const message = parsed(text)?.error?.message;
   if (typeof message === "string") return message;
