@@ -7,7 +7,6 @@ import type { Batch } from "../batch/batch.ts";
 import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
 import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
-import { NO_SPENDING, type Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import type { Clock } from "../clock.ts";
@@ -125,7 +124,7 @@ export class Sending {
 
   /** Says whether the line may go out beside all that was used and is under way. Most lines make no promise. */
   #admit(line: ReadyLine, meter: SpendingMeter): true | Promise<boolean> {
-    const admitted = meter.admit(line.estimate);
+    const admitted = meter.admit(line.request);
     return admitted === true || this.#admitLater(line, admitted);
   }
 
@@ -199,7 +198,6 @@ export class Sending {
       room,
       span,
       request,
-      estimate: this.#meter?.estimate(request) ?? NO_SPENDING,
       route: routeOf(request.model),
     };
   }
@@ -221,7 +219,7 @@ export class Sending {
     } finally {
       if (!isKept) {
         room.release();
-        this.#meter?.settle(line.estimate);
+        this.#meter?.settle(line.request);
       }
       if (--this.#underWayCount === 0) this.#resolveSettled?.();
     }
@@ -246,7 +244,7 @@ export class Sending {
     this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
     const failure = succeeded ? undefined : failureOf(outcome);
     const meter = this.#meter;
-    const onDurable = meter === null ? undefined : () => meter.settle(line.estimate);
+    const onDurable = meter === null ? undefined : () => meter.settle(line.request);
     const record = { lineNumber, succeeded, failure, row, room, answer, latencyMs, onDurable };
     this.#journalFull = this.#journal.append(record);
     return this.#journalFull;
@@ -272,8 +270,6 @@ interface ReadyLine {
   readonly room: Room;
   readonly span: Span;
   readonly request: UpstreamRequest;
-  /** What the line may use, where that is bounded. */
-  readonly estimate: Spending;
   /** The current route; null when no target serves the model any more. */
   readonly route: Route | null;
 }

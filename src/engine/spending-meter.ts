@@ -56,13 +56,17 @@ export const isBounded = (
   { rulesOf }: Pick<MeterDeps, "rulesOf">,
 ): boolean => budget !== null || boundsSpending(rulesOf(project).quotas);
 
+type EstimatedRequest = Pick<UpstreamRequest, "model" | "body" | "answerTokens">;
+
 export class SpendingMeter {
   readonly #metered: Metered;
   readonly #deps: MeterDeps;
   readonly #prices = new Map<string, Price | null>();
   /** The list that the prices are from. */
   #rules: readonly PriceRule[] = [];
-  /** What the lines may use whose records are not durable yet. */
+  /** What each line may use whose record is not durable yet. */
+  readonly #underWay = new Map<EstimatedRequest, Spending>();
+  /** The sum of these. */
   #inFlight: Spending = NO_SPENDING;
   /** What the store has reserved for the chunk. */
   #reserved: Spending = NO_SPENDING;
@@ -74,52 +78,49 @@ export class SpendingMeter {
     this.#leftCount = metered.claimed.chunk.lineCount;
   }
 
-  estimate(request: Pick<UpstreamRequest, "model" | "body" | "answerTokens">): Spending {
-    const { model, body, answerTokens: outputTokens } = request;
-    const inputTokens = estimateInputTokens(body.length);
-    const price = this.#priceOf(model);
-    const use = { requestCount: 1, inputTokens, cachedTokens: 0, outputTokens };
-    return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
-  }
-
   /** Lets a line go out. Returns a promise only where the store has to be asked: false when the run ends first. */
-  admit(needed: Spending): true | Promise<boolean> {
-    const inFlight = addSpending(this.#inFlight, needed);
-    if (!isWithin(inFlight, this.#reserved)) return this.#ask(needed);
-    this.#take(needed);
+  admit(line: EstimatedRequest): true | Promise<boolean> {
+    this.#followPrices();
+    const needed = this.#estimate(line);
+    if (!isWithin(addSpending(this.#inFlight, needed), this.#reserved)) return this.#ask(line);
+    this.#take(line, needed);
     return true;
   }
 
   /**
-   * A line is not under way any more: its record is durable, or there is none. Its part of the reservation is used up, because
-   * the store counts what the line really took.
+   * An admitted line is not under way any more: its record is durable, or there is none. Its part of the reservation is
+   * used up, because the store counts what the line really took.
    */
-  settle(estimate: Spending): void {
+  settle(line: EstimatedRequest): void {
+    const estimate = this.#underWay.get(line) ?? NO_SPENDING;
+    this.#underWay.delete(line);
     this.#inFlight = subtractSpending(this.#inFlight, estimate);
     this.#reserved = subtractSpending(this.#reserved, estimate);
   }
 
-  #take(needed: Spending): void {
-    this.#inFlight = addSpending(this.#inFlight, needed);
+  #take(line: EstimatedRequest, estimate: Spending): void {
+    this.#underWay.set(line, estimate);
+    this.#inFlight = addSpending(this.#inFlight, estimate);
     if (this.#leftCount > 1) this.#leftCount--;
   }
 
-  async #ask(needed: Spending): Promise<boolean> {
+  async #ask(line: EstimatedRequest): Promise<boolean> {
     const { claimed, run, flush } = this.#metered;
     const { clock, store, leases, rulesOf, log } = this.#deps;
     const { project, id } = claimed.batch;
     const { quotas } = rulesOf(project);
-    const wanted = times(needed, this.#leftCount);
     for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
       // A reservation ends with its lease: after a pause of the machine, what other chunks have reserved would be granted again.
       await leases.renewIfLate();
-      const inFlight = this.#inFlight;
-      const request = { project, quotas, inFlight, needed, wanted };
+      this.#followPrices();
+      const needed = this.#estimate(line);
+      const wanted = times(needed, this.#leftCount);
+      const request = { project, quotas, inFlight: this.#inFlight, needed, wanted };
       const result = await store.reserveIfLeased(claimed.lease, request);
       if (result.kind === "granted") {
         // Lines may have been settled meanwhile. What was reserved for them is not left for others.
         this.#reserved = addSpending(this.#inFlight, result.granted);
-        this.#take(needed);
+        this.#take(line, needed);
         return true;
       }
       this.#reserved = this.#inFlight;
@@ -137,14 +138,32 @@ export class SpendingMeter {
     return false;
   }
 
-  #priceOf(model: string): Price | null {
+  /**
+   * A chunk may run for hours, and its answers are counted at the prices of then, those of the lines under way too.
+   */
+  #followPrices(): void {
     const rules = this.#deps.prices();
-    // A chunk may run for hours, and its answers are counted at the prices of then.
-    if (rules !== this.#rules) this.#prices.clear();
+    if (rules === this.#rules) return;
     this.#rules = rules;
+    this.#prices.clear();
+    for (const [line, before] of this.#underWay) {
+      const estimate = this.#estimate(line);
+      this.#underWay.set(line, estimate);
+      this.#inFlight = addSpending(subtractSpending(this.#inFlight, before), estimate);
+    }
+  }
+
+  #estimate({ model, body, answerTokens: outputTokens }: EstimatedRequest): Spending {
+    const inputTokens = estimateInputTokens(body.length);
+    const price = this.#priceOf(model);
+    const use = { requestCount: 1, inputTokens, cachedTokens: 0, outputTokens };
+    return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
+  }
+
+  #priceOf(model: string): Price | null {
     const known = this.#prices.get(model);
     if (known !== undefined) return known;
-    const price = priceFor(rules, model);
+    const price = priceFor(this.#rules, model);
     this.#prices.set(model, price);
     return price;
   }

@@ -178,7 +178,7 @@ test("a lower budget ends what was reserved under the higher one", async () => {
   });
 });
 
-test("a price that is raised while a batch runs counts from its next line on", async () => {
+test("a price that is raised while a batch runs counts for the lines under way too", async () => {
   await using upstream = await startUpstream();
   const only = { name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 4 };
   const costing = (per_request: string) => ({
@@ -186,11 +186,20 @@ test("a price that is raised while a batch runs counts from its next line on", a
     prices: [{ model: "test-*", per_request, currency: "EUR" }],
   });
   await using service = await startTestService({ config: costing("0.001") });
-  upstream.hold();
+  const raised = Promise.withResolvers<void>();
+  const later = Promise.withResolvers<void>();
+  upstream.answers = async ({ body }) => {
+    if (/"line-[2-4]"/.test(body)) await later.promise;
+    else await raised.promise;
+    return { body: { choices: [] } };
+  };
   const batch = await submit(service.url, linesOf(500), { budget: "2000" });
   await upstream.reached(4);
   service.reconfigure(costing("10"));
-  upstream.release();
+  raised.resolve();
+  // Three lines that went out at the lower price are under way until the others have used the budget up.
+  await upstream.reached(200);
+  later.resolve();
   const ends = ["batch.paused", "batch.completed"];
   await Promise.race(ends.map((name) => seenBy([service], name, batch)));
   expect((await batchAt(service.url, batch)).x_batchd.cost?.so_far).toBe("2000");
