@@ -1,5 +1,6 @@
 /** The first batch of README.md, as its reader makes it: two commands, then the browser, and no JSON. */
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,10 +18,14 @@ async function start(command: string, changes: Readonly<Record<string, string>>)
     return text.replace(from, to);
   }, command);
   const child = spawn("bash", ["-c", `exec ${line}`], { cwd: ROOT, detached: true });
-  const end = () => child.pid !== undefined && process.kill(-child.pid, "SIGTERM");
+  const closed = once(child, "close");
+  const end = async () => {
+    if (child.pid !== undefined) process.kill(-child.pid, "SIGTERM");
+    await closed;
+  };
   for await (const printed of createInterface(child.stdout)) {
     const url = /http:\/\/[\d.]+:\d+/.exec(printed)?.[0];
-    if (url !== undefined) return { url, [Symbol.dispose]: end };
+    if (url !== undefined) return { url, [Symbol.asyncDispose]: end };
   }
   throw new Error(`${line} printed no address`);
 }
@@ -38,8 +43,8 @@ test.skipIf(!hasChromium())(
     ].slice(1);
     const dataDir = await mkdtemp(join(tmpdir(), "batchd-first-"));
     try {
-      using demo = await start(model, { "--port 9000": "--port 0" });
-      using server = await start(serve, {
+      await using demo = await start(model, { "--port 9000": "--port 0" });
+      await using server = await start(serve, {
         "http://127.0.0.1:9000": `${demo.url}`,
         "npm start --": `npm start --silent -- --port 0 --data-dir ${dataDir}`,
       });
