@@ -66,6 +66,11 @@ export function sourceProblem<File>(
   if (source.isInputPending) {
     return `The batch '${id}' ended before its input was made. Name '${source.source?.batchId}', which it was to be made of, in its place.`;
   }
+  // The files that an unstarted source was to be merged with lack the rows of its own lines, which only the same lines fill in.
+  const former = derivation.isMerged && !hasResults(source) ? source.source : null;
+  if (former?.isMerged && former.lines !== "all" && former.lines !== derivation.lines) {
+    return `The batch '${id}' ended before its lines ran, so its results can be merged for '${former.lines}' alone. Name '${former.batchId}', which it was made of, in its place.`;
+  }
   if (found.input === null) {
     return `The input file of the batch '${id}' was deleted. Upload its lines again.`;
   }

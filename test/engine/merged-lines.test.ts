@@ -232,6 +232,12 @@ test("a merged retry that is cancelled before it starts has no results, and its 
   expect(cancelled.status).toBe("cancelled");
   // Rows of the first batch alone would look like the rows of all lines.
   expect([cancelled.output_file_id ?? null, cancelled.error_file_id ?? null]).toEqual([null, null]);
+  // Rows of the lines that were to run again would look like the rows of all lines, too.
+  const all = await create(service, { ...from, batch: id, lines: "all" });
+  expect([all.status, all.body.error?.message]).toEqual([
+    409,
+    expect.stringContaining(`Name '${first.id}', which it was made of, in its place.`),
+  ]);
   const again = await create(service, { ...from, batch: id });
   const batch = await service.ended(again.body.id);
   const rows = await service.rows(batch.output_file_id);
