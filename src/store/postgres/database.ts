@@ -17,6 +17,7 @@ import {
   isForbidden,
   isPassing,
   isRolledBack,
+  isStandby,
   isTimeout,
   isUnavailable,
   unwrapped,
@@ -158,7 +159,7 @@ export class Database {
       const cause = unwrapped(thrown);
       const wasAnswered = isRolledBack(cause);
       if (client !== undefined && isTimeout(cause)) cancelStatement(client);
-      client?.release(!wasAnswered);
+      client?.release(!wasAnswered || isStandby(cause));
       return { ok: false, cause, changedNothing: wasAnswered || !isCommitting };
     }
   }

@@ -42,6 +42,9 @@ export const isRolledBack = (cause: unknown): boolean =>
 export const isTimeout = (cause: unknown): boolean =>
   cause instanceof Error && !isAnswer(cause) && cause.message === "Query read timeout";
 
+/** Recognizes a server that takes no writes. Another one may have taken its place, which only a new connection reaches. */
+export const isStandby = (cause: unknown): boolean => isAnswer(cause) && codeOf(cause) === "25006";
+
 export const isUnavailable = (cause: unknown): boolean =>
   hasNoConnection(cause) || (isAnswer(cause) && (isInTheWay(cause) || AWAY.test(codeOf(cause))));
 
