@@ -5,6 +5,7 @@ import { request as httpRequest } from "node:http";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import OpenAI from "openai";
+import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { endLeases } from "../support/end-leases.ts";
 import { PASSWORD, startPostgres } from "../support/postgres.ts";
@@ -207,6 +208,35 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     await Promise.race([first, second, early].map(({ server }) => server.batchEnded(id)));
     await checkOutput(early.openai, id);
     for (const { server } of [first, early, second]) await server.kill("SIGTERM");
+  });
+
+  test("a server that is stopped while it brings the database up to date keeps no other from its start", async () => {
+    using folder = temporaryFolder("batchd-postgres-stopped-");
+    const databaseUrl = await postgres!.createDatabase();
+    const setting = { dataDir: join(folder.path, "data"), databaseUrl };
+    await (await start(setting)).server.kill("SIGTERM");
+    const [admin, watcher] = [new Client(databaseUrl), new Client(databaseUrl)];
+    await Promise.all([admin.connect(), watcher.connect()]);
+    await admin.query("begin; select from batchd_migrations where hash = 'lock' for update");
+    const stopped = new BatchdProcess(["serve", "--port", "0", "--data-dir", setting.dataDir], {
+      BATCHD_DATABASE_URL: databaseUrl,
+    });
+    const countOf = async (condition: string) => {
+      const { rowCount } = await watcher.query(
+        `select from pg_stat_activity where datname = current_database() and ${condition}`,
+      );
+      return rowCount;
+    };
+    await expect.poll(() => countOf("wait_event_type = 'Lock'")).toBe(1);
+    stopped.signal("SIGSTOP");
+    await admin.query("commit");
+    await admin.end();
+    await expect.poll(() => countOf("state = 'idle in transaction'")).toBe(1);
+    const { server } = await start(setting);
+    stopped.signal("SIGCONT");
+    expect((await stopped.exited()).stderr).toContain("cannot open the database on PostgreSQL");
+    await server.kill("SIGTERM");
+    await watcher.end();
   });
 
   test("a database that is away at the start is reported without its password, and so it is by check", async () => {

@@ -18,7 +18,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import { connect, openStore, PostgresStores, query } from "./opened-postgres.ts";
+import { connect, isWaitedFor, openStore, PostgresStores, query } from "./opened-postgres.ts";
 import { describeStore } from "./store.ts";
 
 const postgres = await PostgresStores.start("the tests of the PostgreSQL store");
@@ -71,6 +71,22 @@ function testOpening(): void {
     expect(await upgraded.findBatch(later)).toEqual(later);
     await using again = await openStore(url);
     expect(await again.findBatch(later)).toEqual(later);
+  });
+
+  test("a change of a table that waits for a backup keeps no replica from its work, and is made after the backup", async () => {
+    using folder = aFolder();
+    const migrationsDir = migrationsOfNextVersion(folder.path, "9999_mood");
+    const url = await postgres!.createDatabase();
+    await using older = await openStore(url);
+    const { batch } = await insertBatch(older);
+    await using backup = await connect(url);
+    await backup.query("begin; select from batches");
+    const upgrading = openStore(url, { migrationsDir });
+    await isWaitedFor(backup);
+    expect(await older.findBatch(batch)).toEqual(batch);
+    await backup.query("commit");
+    await using upgraded = await upgrading;
+    expect(await upgraded.findBatch(batch)).toEqual(batch);
   });
 
   test("a version that does not know of a contraction refuses to start", async () => {

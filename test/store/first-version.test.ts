@@ -149,6 +149,7 @@ test.skipIf(postgres === null)(
     await migrate({
       connection: { connectionString: oldUrl },
       migrationsDir: firstMigration("postgres", folder.path),
+      clock: systemClock,
     });
     const before = await open(newUrl);
     const ids = await fill(before);

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import type { Clock } from "../../clock.ts";
 import { Client, DatabaseError, type PoolConfig, readMigrationFiles } from "./drizzle.ts";
 
 /** `src/` and `dist/` both stand beside `migrations/`, so one path serves a checkout and a package. */
@@ -15,17 +16,30 @@ const LOCK = "lock";
 const MADE_MEANWHILE: readonly unknown[] = ["23505", "42P07", "42710"];
 /**
  * Replicas that start together wait for each other, and go on with what the one before has committed. A limit for the statements
- * of a service would end the making of an index at each start anew.
+ * of a service would end the making of an index at each start anew. A process may stop here (SIGSTOP, a partition), and its
+ * locks must end.
  */
-const BEGIN = "begin isolation level read committed; set local statement_timeout = 0";
+const BEGIN =
+  "begin isolation level read committed; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = '15s'";
+/**
+ * A change of a table waits for all transactions that have read it, such as a backup, and every other replica waits behind it.
+ * So it waits for a moment only, lets the others go on, and is tried again.
+ */
+const LIMIT_LOCKS = "set local lock_timeout = '2s'";
+const LOCK_TIMEOUT = "55P03";
+const ATTEMPTS = 20;
+const PAUSE_MS = 3_000;
 /** Marks the name of a migration that the version before cannot live with: see CONTRIBUTING.md. */
 const CONTRACT = /^\d+_contract_/;
 
-export type Migrated = "done" | "newer";
+/** What became of a database: it is up to date, a newer version has changed it, or others keep a table from being changed. */
+export type Migrated = "done" | "newer" | "locked";
 
 interface MigrationOptions {
   readonly connection: PoolConfig;
   readonly migrationsDir: string;
+  /** Times the pauses between attempts. */
+  readonly clock: Pick<Clock, "after">;
 }
 
 /**
@@ -37,6 +51,14 @@ interface MigrationOptions {
  * not understand the rows then, and the database stays as it is.
  */
 export async function migrate(options: MigrationOptions): Promise<Migrated> {
+  for (let n = 1; ; n++) {
+    const migrated = await migrateOnce(options);
+    if (migrated !== "locked" || n === ATTEMPTS) return migrated;
+    await new Promise<void>((resolve) => void options.clock.after(PAUSE_MS, resolve));
+  }
+}
+
+async function migrateOnce(options: MigrationOptions): Promise<Migrated> {
   // The connections of the pool limit the time of a statement, and another replica may take long.
   const client = new Client(options.connection);
   // The statement reports the end of its connection.
@@ -48,6 +70,9 @@ export async function migrate(options: MigrationOptions): Promise<Migrated> {
     const migrated = await migrateUnderLock(client, options);
     await client.query(migrated === "done" ? "commit" : "rollback");
     return migrated;
+  } catch (cause) {
+    if (cause instanceof DatabaseError && cause.code === LOCK_TIMEOUT) return "locked";
+    throw cause;
   } finally {
     // The end of the connection rolls back everything that was not committed.
     await client.end().catch(() => {});
@@ -78,6 +103,7 @@ async function migrateUnderLock(
     `insert into ${TABLE} (hash, name) values ($1, $1) on conflict (hash) do update set name = $1`,
     [LOCK],
   );
+  await client.query(LIMIT_LOCKS);
   const { rows } = await client.query<Applied>(`select hash, name from ${TABLE}`);
   const applied = new Set(rows.map(({ hash }) => hash));
   const known = readMigrations(migrationsDir);

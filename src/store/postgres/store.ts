@@ -81,12 +81,16 @@ export type OpenResult =
 const NEWER =
   "the database was changed by a newer version of batchd; start that version, or restore a copy from before the upgrade";
 
+const LOCKED =
+  "the tables of the database could not be brought up to date within two minutes, because other transactions use them, such as a backup; start again when they have ended";
+
 /** Connects to the database and brings its tables up to date. Refuses a database that a newer version has changed. */
 export async function openPostgresStore(options: PostgresOptions): Promise<OpenResult> {
   const { migrationsDir = MIGRATIONS_DIR, clock, nowMs, onStatements } = options;
   const connection = connectionOf(options);
-  const migrated = await migrate({ connection, migrationsDir });
+  const migrated = await migrate({ connection, migrationsDir, clock });
   if (migrated === "newer") return { ok: false, problem: NEWER };
+  if (migrated === "locked") return { ok: false, problem: LOCKED };
   const db = new Database(connection, clock, onStatements);
   await db.findWhetherItNotifies();
   const installation = new Installation(db);
