@@ -31,7 +31,7 @@ export const FAULT_CODES = {
     "The batch has a budget, and a line asks for a model without a price (`prices`), so its cost is not known.",
   file_too_large: "The file is larger than the server takes (`limits.max_file_bytes`).",
   source_unusable:
-    "The batch whose lines were to be run (`x_batchd.from`) has failed, was deleted or has no such lines, or a file of it was deleted; the message says which.",
+    "The batch whose lines were to be run (`x_batchd.from`) has failed, was deleted or has no such lines, or a file of it was deleted or cannot be read any more; the message says which.",
   template_value_missing:
     "The template of the batch names a part that the line or its answer does not have; the line is counted in the input that was to be made.",
   storage_limit_exceeded:

@@ -26,8 +26,10 @@ export async function convert(
   { blobs, signal }: { readonly blobs: Blobs; readonly signal: AbortSignal },
 ): Promise<ParcelFile> {
   const hash = createHash("sha256");
+  // Without the range, the rows that a shorter blob has lost would be left out in silence.
+  const whole = { start: 0, end: file.bytes };
   async function* hashed() {
-    for await (const piece of converted(blobs.read(file.blobKey), format)) {
+    for await (const piece of converted(blobs.read(file.blobKey, whole), format)) {
       signal.throwIfAborted();
       hash.update(piece);
       yield piece;

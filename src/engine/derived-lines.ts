@@ -52,9 +52,11 @@ export async function* linesOfSource(
   }
 }
 
-async function* linesIn({ blobKey }: StoredFile, blobs: Blobs): AsyncGenerator<SplitLine> {
+async function* linesIn({ blobKey, bytes }: StoredFile, blobs: Blobs): AsyncGenerator<SplitLine> {
   const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
-  for await (const piece of blobs.read(blobKey) as AsyncIterable<Buffer>) {
+  // Without the range, the lines that a shorter blob has lost would be left out in silence.
+  const whole = { start: 0, end: bytes };
+  for await (const piece of blobs.read(blobKey, whole) as AsyncIterable<Buffer>) {
     for (const line of splitter.push(piece)) yield line;
     const pause = timeForMore();
     if (pause !== null) await pause;

@@ -20,7 +20,6 @@ import { NoLineNumbers } from "../batch/finished-line.ts";
 import { shorter } from "../batch/project.ts";
 import { parseTemplate } from "../batch/template.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
-import { BlobNotFound } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { BatchToDerive, DerivedInput } from "../store/sources.ts";
@@ -32,6 +31,7 @@ import { LineFiller } from "./filled-line.ts";
 import { MAX_FAULTS } from "./input-reading.ts";
 import { failBatch, type IntakeDeps } from "./intake.ts";
 import { ResultWriter, resultBlobKey } from "./result-writer.ts";
+import { isLost } from "./segment.ts";
 import type { Work } from "./side-by-side.ts";
 
 export interface DerivingDeps extends IntakeDeps {
@@ -113,19 +113,26 @@ async function derive(
   try {
     return await make(claimed, { source, files: { ...files, input }, stop }, deps);
   } catch (error) {
-    const known = problemOf(error, source);
+    const known = await problemOf(error, source, deps);
     if (known === null) throw error;
     return known;
   }
 }
 
-function problemOf(error: unknown, { id }: Batch): Faults | null {
+/** Returns null for an error that may pass. */
+async function problemOf(
+  error: unknown,
+  { id }: Batch,
+  { blobs }: DerivingDeps,
+): Promise<Faults | null> {
   if (error instanceof NoLineNumbers) {
     return unusable(
       `The result files of the batch '${id}' were written by an older version, which did not number its lines.`,
     );
   }
-  if (error instanceof BlobNotFound) return unusable(`A file of the batch '${id}' was deleted.`);
+  if (await isLost(error, blobs)) {
+    return unusable(`A file of the batch '${id}' was deleted, or cannot be read any more.`);
+  }
   if (!(error instanceof QuotaExceeded)) return null;
   const { quota, limit } = error;
   const message = `The project has no room for the input that was made of lines of '${id}': ${quota} is ${limit.toLocaleString("en-US")}.`;

@@ -1,5 +1,5 @@
 /** A merged retry whose source loses a result file on the disk before the retry ends: it has all that is left. */
-import { readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { readFile, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { derive } from "../support/derived.ts";
@@ -124,3 +124,42 @@ test.each([
     );
   },
 );
+
+test.each([
+  { lines: "all", merge: false },
+  { lines: "failed", merge: false },
+  { lines: "failed", merge: true },
+  { lines: "succeeded", merge: false },
+])(
+  "a batch of $lines lines, merged: $merge, of an input that has lost its end fails, and leaves no line out",
+  async (from) => {
+    await using upstream = await startUpstream();
+    await using service = await startTestService({ upstreamUrl: upstream.url });
+    const first = await service.run(lines);
+    const path = join(service.dataDir, "blobs/files", first.input_file_id);
+    await truncate(path, (await readFile(path, "utf8")).indexOf(lines[4] ?? ""));
+    const { id } = (await derive(service, { ...from, batch: first.id })).batch;
+    const { status, errors } = await service.ended(id);
+    expect([status, errors?.data?.map(({ code }) => code)]).toEqual([
+      "failed",
+      ["source_unusable"],
+    ]);
+    expect(errors?.data?.[0]?.message).toContain(first.id);
+  },
+);
+
+test("a batch waits for the lines of its source while the storage is away", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url, clock });
+  const first = await service.run(lines);
+  const [blobs, away] = [join(service.dataDir, "blobs"), join(service.dataDir, "away")];
+  await rename(blobs, away);
+  const { id } = (await derive(service, { batch: first.id, lines: "all" })).batch;
+  await service.events.reached("loop.pass_failed", { loop: "derive" });
+  await rename(away, blobs);
+  const end = service.ended(id);
+  await clock.asleep(1, clock.nowMs());
+  clock.advance(31_000);
+  expect(await end).toMatchObject({ status: "completed", request_counts: { total: 10 } });
+});
