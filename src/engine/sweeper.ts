@@ -1,6 +1,6 @@
 /**
  * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, parts of ended uploads, old
- * idempotency keys, and garbage. Garbage is a blob without a row that can never get one. Each step deletes the blob
+ * idempotency keys and tombstones, and garbage. Garbage is a blob without a row that can never get one. Each step deletes the blob
  * first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is logged
  * and left for the next sweep; it holds up no other.
  *
@@ -35,6 +35,7 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 /** Clears one page of finished data; returns true when there may be more. */
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
+  await deps.store.forgetTombstones();
   const counts = [
     await deps.store.settleOverlookedDeliveries(PAGE),
     await sweepDeleted(deps),

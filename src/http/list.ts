@@ -3,7 +3,6 @@
  * megabytes of metadata. A truncated page has `has_more`, so clients continue from its last object. The rows are read a
  * few at a time and written in slices, so that other requests are served in between.
  */
-import { PublicError } from "../errors.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
 import type { Page } from "../store/page.ts";
 import type { AppContext } from "./context.ts";
@@ -48,17 +47,7 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
   for (;;) {
     const limit = Math.min(ROWS_PER_READ, query.limit - items.length);
     const after = ids.at(-1) ?? query.after;
-    const page = await read({ ...query, limit, after }).catch((error: unknown) => {
-      if (items.length > 0 && error instanceof PublicError) return null;
-      throw error;
-    });
-    if (page === null) {
-      // The object that was read last has been deleted since. It belongs on no page, so the page continues from the one
-      // before it.
-      ids.pop();
-      items.pop();
-      continue;
-    }
+    const page = await read({ ...query, limit, after });
     for (const item of page.data) {
       const json = toAsciiJson(present(item));
       bytes += json.length;

@@ -84,7 +84,7 @@ export interface BatchStore {
    */
   insertBatch(batch: Batch, insertion?: BatchInsertion): Promise<void>;
   findBatch(batch: ScopedId<"batch">): Promise<Batch | null>;
-  /** Returns null when `after` names no batch of the project. */
+  /** Returns null when `after` names no batch that the project has, or had a day ago. */
   listBatches(query: BatchQuery): Promise<Page<Batch> | null>;
   countOpenWork(): Promise<OpenWork>;
   /** Lists every batch that is to be validated or has lines still to be sent, without the paused ones. */

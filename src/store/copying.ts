@@ -22,6 +22,7 @@ export const COPIED_TABLES = [
   "batchDeliveries",
   "batchRuns",
   "idempotencyKeys",
+  "tombstones",
   "apiKeys",
   "keyRequirement",
   "projects",

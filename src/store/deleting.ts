@@ -15,4 +15,6 @@ export interface DeletingStore {
   listDeletedBatches(limit: number): Promise<BatchId[]>;
   /** Removes all rows of a batch that {@link listDeletedBatches} has listed, and whose journal was deleted. */
   forgetBatch(batchId: BatchId): Promise<void>;
+  /** Drops the tombstones of all lists that are older than 24 hours: see `tombstones.ts`. */
+  forgetTombstones(): Promise<void>;
 }

@@ -22,7 +22,7 @@ export interface FileStore {
    */
   insertFileIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean>;
   findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
-  /** Lists files that have not expired. Returns null when `after` names no file of the project. */
+  /** Lists files that have not expired. Returns null when `after` names no file that the project has, or had a day ago. */
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;
   /** Deletes the file for clients at once; its bytes stay while an open batch reads them. */
   deleteFileIfPresent(file: ScopedId<"file">): Promise<boolean>;

@@ -34,7 +34,7 @@ export interface ProjectStore {
   /** Makes a project, or gives one that exists other rules. Returns false while its data is being deleted. */
   putProjectUnlessDeleted(project: Omit<StoredProject, "deletedAtMs">): Promise<boolean>;
   findProject(name: string): Promise<StoredProject | null>;
-  /** Lists projects, newest first. Returns null when `after` names none. */
+  /** Lists projects, newest first. Returns null when `after` names none of now or of the last day. */
   listProjects(query: ProjectQuery): Promise<Page<StoredProject> | null>;
   /** Lists all projects. */
   findProjects(): Promise<StoredProject[]>;

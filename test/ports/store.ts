@@ -28,6 +28,7 @@ import { testRuns } from "./store-runs.ts";
 import { testSources } from "./store-sources.ts";
 import { testSpending } from "./store-spending.ts";
 import { testStopping } from "./store-stopping.ts";
+import { testTombstones } from "./store-tombstones.ts";
 import { testUploads } from "./store-uploads.ts";
 import { testUsage } from "./store-usage.ts";
 import { testValidation } from "./store-validation.ts";
@@ -47,6 +48,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(`${name} store: journals`, () => testJournals(open));
   describe(`${name} store: sources`, () => testSources(open));
   describe(`${name} store: deleting`, () => testDeleting(open));
+  describe(`${name} store: places of removed rows`, () => testTombstones(open));
   describe(`${name} store: deliveries`, () => testDeliveries(open));
   describe(`${name} store: claims of deliveries`, () => testDeliveryClaims(open));
   describe(`${name} store: deliveries to webhooks`, () => testWebhookDeliveries(open));

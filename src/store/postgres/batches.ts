@@ -23,8 +23,9 @@ import { HIDDEN_FROM_OLDER } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./project-locks.ts";
 import { batches } from "./schema.ts";
-import { isBatchOfProject, isScopedBatch } from "./scope.ts";
+import { isScopedBatch } from "./scope.ts";
 import { assertMayCreate } from "./spending.ts";
+import { placeOf } from "./tombstones.ts";
 
 async function assertRoom(db: Db, project: string, limit: number | null): Promise<void> {
   if (limit === null) return;
@@ -157,13 +158,9 @@ export class PostgresBatches {
     return this.#db.read(async (db) => {
       let before = Number.MAX_SAFE_INTEGER;
       if (after !== null) {
-        // A deleted batch still marks a place: scripts delete each batch of a page, then ask for the next page.
-        const [cursor] = await db
-          .select({ sequence: batches.sequence })
-          .from(batches)
-          .where(isBatchOfProject({ project, id: after }));
-        if (cursor === undefined) return null;
-        before = cursor.sequence;
+        const place = await placeOf(db, "batches", { project, id: after });
+        if (place === null) return null;
+        before = place;
       }
       const ofProject = eq(batches.project, project);
       if (filter === undefined) {

@@ -17,6 +17,7 @@ import {
   files,
   idempotencyKeys,
   installation,
+  tombstones,
   uploadParts,
   uploads,
 } from "./file-schema.ts";
@@ -45,6 +46,7 @@ const TABLES = {
   batchDeliveries,
   batchRuns,
   idempotencyKeys,
+  tombstones,
   apiKeys,
   keyRequirement,
   projects,

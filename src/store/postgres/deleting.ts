@@ -15,6 +15,7 @@ import { sendNudge } from "./nudges.ts";
 import { batches, chunks, reservations, segments, webhookDeliveries } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 import { cancel } from "./stopping.ts";
+import { forgetTombstones, leaveTombstones } from "./tombstones.ts";
 
 const isOver = sql`${isDeleted}
   and not exists (select 1 from chunks where batch_id = batches.id and ${isOpenChunk})
@@ -78,8 +79,13 @@ export class PostgresDeleting {
       await deleteResults(db, row, now);
       await db.delete(webhookDeliveries).where(eq(webhookDeliveries.batchId, batchId));
       await db.delete(batchDeliveries).where(eq(batchDeliveries.batchId, batchId));
+      await leaveTombstones(db, "batches", eq(batches.id, batchId), now);
       await db.delete(batches).where(eq(batches.id, batchId));
     });
+  }
+
+  forgetTombstones(now: SQL): Promise<void> {
+    return forgetTombstones(this.#db, now);
   }
 }
 

@@ -1,10 +1,12 @@
 /**
- * The tables around files: uploads, the intents of blobs, and the keys of requests that the client may repeat.
+ * The tables around files: uploads, the intents of blobs, the places of removed rows, and the keys of requests that the client
+ * may repeat.
  * `schema.ts` has the rules of all tables.
  */
 import type { FileId, PartId, UploadId } from "../../batch/batch.ts";
 import type { CopiedFrom } from "../../batch/run-summary.ts";
 import type { FilePurpose } from "../../contract/file.ts";
+import type { ListWithTombstones } from "../tombstones.ts";
 import type { UploadStatus } from "../uploads.ts";
 import { big, holder, leaseHasOwnerAndExpiry, sequence, text } from "./columns.ts";
 import {
@@ -12,6 +14,7 @@ import {
   isDeleted,
   isFileThatMayExpire,
   isKeyInProgress,
+  isKnownList,
   isKnownUploadStatus,
   isListed,
   isPendingUpload,
@@ -110,6 +113,25 @@ export const blobIntents = pgTable(
   (intent) => [
     unique("blob_intents_blob_key").on(intent.blobKey),
     index("blob_intents_by_expiry").on(intent.expiresAtMs),
+  ],
+);
+
+/** The places of removed rows in their lists: see `../tombstones.ts`. */
+export const tombstones = pgTable(
+  "tombstones",
+  {
+    sequence: sequence(),
+    list: text("list").$type<ListWithTombstones>().notNull(),
+    project: text("project").notNull(),
+    id: text("id").notNull(),
+    /** The number that the row had. */
+    place: big("place").notNull(),
+    createdAtMs: big("created_at_ms").notNull(),
+  },
+  (tombstone) => [
+    unique("tombstones_id").on(tombstone.project, tombstone.list, tombstone.id),
+    index("tombstones_by_age").on(tombstone.createdAtMs),
+    check("tombstone_list_is_known", isKnownList),
   ],
 );
 

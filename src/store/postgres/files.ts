@@ -24,6 +24,7 @@ import { consumeIntent } from "./intents.ts";
 import { isHeld } from "./leases.ts";
 import { lockLists } from "./project-locks.ts";
 import { isFile } from "./scope.ts";
+import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 const EXPIRY_PAGE = 500;
 
@@ -130,8 +131,12 @@ export class PostgresFiles {
     return rows.map(fileFromRow);
   }
 
-  async forget(id: FileId): Promise<void> {
-    await this.#db.change((db) => db.delete(files).where(and(eq(files.id, id), isDeleted)));
+  forget(id: FileId, now: SQL): Promise<void> {
+    const isMeant = and(eq(files.id, id), isDeleted);
+    return this.#db.transaction(async (db) => {
+      await leaveTombstones(db, "files", isMeant, now);
+      await db.delete(files).where(isMeant);
+    });
   }
 }
 
@@ -157,18 +162,13 @@ export async function storedBy(db: Db, project: string): Promise<StoredSums> {
   return { files: Number(sums?.files), bytes: Number(sums?.bytes) };
 }
 
-/** A deleted file still marks a place until it is forgotten: scripts delete each file of a page, then ask for the next. */
+/** Returns the condition for files after the cursor, which may be a deleted file. */
 async function positionAfter(
   db: Db,
   { project, order }: FileQuery,
   after: UntrustedId<"file">,
 ): Promise<SQL | null> {
-  const [cursor] = await db
-    .select({ sequence: files.sequence })
-    .from(files)
-    .where(isFile({ project, id: after }));
-  if (cursor === undefined) return null;
-  return order === "asc"
-    ? gt(files.sequence, cursor.sequence)
-    : lt(files.sequence, cursor.sequence);
+  const place = await placeOf(db, "files", { project, id: after });
+  if (place === null) return null;
+  return order === "asc" ? gt(files.sequence, place) : lt(files.sequence, place);
 }

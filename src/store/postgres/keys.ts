@@ -3,11 +3,13 @@ import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
+import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
 import type { Database } from "./database.ts";
 import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./project-locks.ts";
+import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 /** The list of all keys, in the place of a project. No project can have this name. */
 const ALL_KEYS = ":keys";
@@ -43,12 +45,9 @@ export class PostgresKeys {
     return this.#db.read(async (db) => {
       let start: SQL | undefined;
       if (after !== null) {
-        const [cursor] = await db
-          .select({ sequence: apiKeys.sequence })
-          .from(apiKeys)
-          .where(isKey(after));
-        if (cursor === undefined) return null;
-        start = lt(apiKeys.sequence, cursor.sequence);
+        const place = await placeOf(db, "keys", { project: OF_INSTALLATION, id: after });
+        if (place === null) return null;
+        start = lt(apiKeys.sequence, place);
       }
       const rows = await db
         .select()
@@ -60,8 +59,9 @@ export class PostgresKeys {
     });
   }
 
-  deleteIfPresent(id: UntrustedId<"key">): Promise<StoredKey | null> {
+  deleteIfPresent(id: UntrustedId<"key">, now: SQL): Promise<StoredKey | null> {
     return this.#db.transaction(async (db) => {
+      await leaveTombstones(db, "keys", isKey(id), now);
       const [row] = await db.delete(apiKeys).where(isKey(id)).returning();
       if (row === undefined) return null;
       await sendNudge(db, "keys_changed");

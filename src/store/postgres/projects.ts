@@ -1,14 +1,16 @@
 /** Projects that were made at run time, and the deletion of all data of a project. */
 import type { Page } from "../page.ts";
 import { DEFAULT_RULES, DELETION_MS, type ProjectQuery, type StoredProject } from "../projects.ts";
+import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
 import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { PostgresDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
-import { files, idempotencyKeys, uploads } from "./file-schema.ts";
+import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
 import { sendNudge } from "./nudges.ts";
 import { batches, forecasts, modelUsage, reservations } from "./schema.ts";
+import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 const PAGE_BATCHES = 50;
 /** One statement changes so many rows. */
@@ -22,6 +24,7 @@ type Purged =
   | typeof modelUsage
   | typeof requestCounts
   | typeof reservations
+  | typeof tombstones
   | typeof uploads;
 
 const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
@@ -66,12 +69,9 @@ export class PostgresProjects {
     return this.#db.read(async (db) => {
       let start: SQL | undefined;
       if (after !== null) {
-        const [cursor] = await db
-          .select({ sequence: projects.sequence })
-          .from(projects)
-          .where(sql`${projects.name} = ${sql.param(after, projects.name)}`);
-        if (cursor === undefined) return null;
-        start = lt(projects.sequence, cursor.sequence);
+        const place = await placeOf(db, "projects", { project: OF_INSTALLATION, id: after });
+        if (place === null) return null;
+        start = lt(projects.sequence, place);
       }
       const rows = await db
         .select()
@@ -106,6 +106,7 @@ export class PostgresProjects {
           target: projects.name,
           set: { rules: DEFAULT_RULES, deletedAtMs: now, changedAtMs: now },
         });
+      await leaveTombstones(db, "keys", eq(apiKeys.project, name), now);
       await db.delete(apiKeys).where(eq(apiKeys.project, name));
       await sendNudge(db, "keys_changed");
       return true;
@@ -133,14 +134,17 @@ export class PostgresProjects {
     const left = await this.#db.read((db) => countLeft(db, name));
     if (left > 0) return left;
     // Nothing adds to them once the last batch is gone.
-    for (const table of [modelUsage, reservations]) {
+    for (const table of [modelUsage, reservations, tombstones]) {
       await this.#delete(table, eq(table.project, name));
     }
     return this.#db.transaction(async (db) => {
       const added = await countLeft(db, name);
       const isOver = sql`deleted_at_ms <= ${now} - ${DELETION_MS}::bigint`;
-      if (added === 0) await db.delete(projects).where(and(eq(projects.name, name), isOver));
-      return added;
+      if (added > 0) return added;
+      const isDue = and(eq(projects.name, name), isOver);
+      await leaveTombstones(db, "projects", isDue, now);
+      await db.delete(projects).where(isDue);
+      return 0;
     });
   }
 

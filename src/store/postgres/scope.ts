@@ -20,11 +20,8 @@ export const isFile = ({ project, id }: ScopedId<"file">) =>
 export const isUpload = ({ project, id }: ScopedId<"upload">) =>
   and(eq(uploads.project, project), isId(uploads.id, id));
 
-/** Matches a deleted batch too. */
-export const isBatchOfProject = ({ project, id }: ScopedId<"batch">) =>
-  and(eq(batches.project, project), isId(batches.id, id));
-
-export const isScopedBatch = (batch: ScopedId<"batch">) => and(isBatchOfProject(batch), isListed);
+export const isScopedBatch = ({ project, id }: ScopedId<"batch">) =>
+  and(eq(batches.project, project), isId(batches.id, id), isListed);
 
 /** Matches the input file of a batch, whose client named the file. */
 export const isInputOf = ({ project, inputFileId }: { project: string; inputFileId: string }) =>

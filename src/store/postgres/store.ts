@@ -144,7 +144,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     deleteFileIfPresent: (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: () => files.deleteExpired(now()),
     listUnusedFiles: (limit) => files.listUnused(limit),
-    forgetFile: (id) => files.forget(id),
+    forgetFile: (id) => files.forget(id, now()),
 
     insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: (upload) => uploads.find(upload),
@@ -241,7 +241,7 @@ const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: No
   ({
     insertKeyUnlessDeleted: (key) => keys.insertUnlessDeleted(key),
     listKeys: (query) => keys.list(query),
-    deleteKeyIfPresent: (id) => keys.deleteIfPresent(id),
+    deleteKeyIfPresent: (id) => keys.deleteIfPresent(id, now()),
     findKeysInForce: (mark) => keys.findInForce(mark, now()),
     recordKeyUses: (ids) => keys.recordUses(ids, now()),
     agreeOnSigningKey: (purpose, fresh) => keys.agreeOnSigningKey(purpose, fresh),
@@ -335,6 +335,7 @@ const deletingMethods = (deleting: PostgresDeleting, now: Now) =>
     deleteBatchIfPresent: (batch, options) => deleting.deleteIfPresent(batch, options, now()),
     listDeletedBatches: (limit) => deleting.listDeleted(limit),
     forgetBatch: (batchId) => deleting.forget(batchId, now()),
+    forgetTombstones: () => deleting.forgetTombstones(now()),
   }) satisfies DeletingStore;
 
 const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidying, now: Now) =>

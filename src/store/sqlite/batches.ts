@@ -22,17 +22,12 @@ import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import { batches } from "./schema.ts";
-import { isBatchOfProject, isScopedBatch } from "./scope.ts";
+import { isScopedBatch } from "./scope.ts";
 import { assertMayCreate } from "./spending.ts";
+import { placeOf } from "./tombstones.ts";
 
 const prepareStatements = (db: Db) => ({
   find: db.select().from(batches).where(isScopedBatch).prepare(),
-  // A deleted batch still marks a place: scripts delete each batch of a page, then ask for the next page.
-  findPlace: db
-    .select({ sequence: batches.sequence })
-    .from(batches)
-    .where(isBatchOfProject)
-    .prepare(),
   findStep: db
     .select({ sequence: batches.sequence })
     .from(batches)
@@ -145,9 +140,9 @@ export class SqliteBatches {
   async list({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
     let before = Number.MAX_SAFE_INTEGER;
     if (after !== null) {
-      const cursor = this.#statements.findPlace.get({ project, id: after });
-      if (cursor === undefined) return null;
-      before = cursor.sequence;
+      const place = placeOf(this.#db, "batches", { project, id: after });
+      if (place === null) return null;
+      before = place;
     }
     const ofProject = eq(batches.project, project);
     if (filter === undefined) {

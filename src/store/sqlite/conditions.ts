@@ -9,6 +9,7 @@ import { FINAL_STATUSES, isFinal, statusesBefore } from "../../batch/status.ts";
 import { BATCH_STATUSES, type BatchStatus } from "../../contract/batch.ts";
 import { KEPT_DELIVERY_STATUSES, type KeptDeliveryStatus } from "../../contract/delivery.ts";
 import { UPLOAD_STATUSES } from "../../contract/upload.ts";
+import { LISTS_WITH_TOMBSTONES } from "../tombstones.ts";
 import type { UploadStatus } from "../uploads.ts";
 import { type SQL, sql } from "./drizzle.ts";
 
@@ -88,3 +89,4 @@ export const isKnownDeliveryStatus = deliveryStatusIn(...KEPT_DELIVERY_STATUSES)
 export const deliveredHasAddress = sql`(${deliveryStatusIn("delivered")}) = (address is not null)`;
 export const failedDeliveryHasError = sql`not (${deliveryStatusIn("failed")}) or error is not null`;
 export const keyIsInProgressOrAnswered = sql`(${isKeyInProgress}) = (lease_owner is not null) and (answer is null) = (fingerprint is null)`;
+export const isKnownList = sql`list in ${listed(LISTS_WITH_TOMBSTONES)}`;

@@ -18,6 +18,7 @@ import {
   files,
   idempotencyKeys,
   installation,
+  tombstones,
   uploadParts,
   uploads,
 } from "./file-schema.ts";
@@ -44,6 +45,7 @@ const TABLES = {
   batchDeliveries,
   batchRuns,
   idempotencyKeys,
+  tombstones,
   apiKeys,
   keyRequirement,
   projects,

@@ -16,6 +16,7 @@ import { batches, webhookDeliveries } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 import type { SqliteStopping } from "./stopping.ts";
 import type { SqliteTidying } from "./tidying.ts";
+import { forgetTombstones, leaveTombstones } from "./tombstones.ts";
 
 const isOver = sql`${isDeleted}
   and not exists (select 1 from chunks where batch_id = batches.id and ${isOpenChunk})
@@ -108,8 +109,13 @@ export class SqliteDeleting {
       this.#deleteResults(row, nowMs);
       this.#statements.forgetWebhookDeliveries.run({ batchId });
       this.#statements.forgetDeliveries.run({ batchId });
+      leaveTombstones(this.#db, "batches", eq(batches.id, batchId), nowMs);
       this.#statements.forgetBatch.run({ batchId });
     });
+  }
+
+  forgetTombstones(nowMs: number): Promise<void> {
+    return forgetTombstones(this.#db, nowMs);
   }
 
   #deleteResults(row: Row, nowMs: number): void {

@@ -22,6 +22,7 @@ import { files } from "./file-schema.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { isFile } from "./scope.ts";
+import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 /** One statement deletes so many files: some 5 ms. */
 const EXPIRY_PAGE = 500;
@@ -97,20 +98,11 @@ export class SqliteFiles {
     };
   }
 
-  /**
-   * Returns the condition for files after the cursor. A deleted file still marks a place until it is forgotten:
-   * scripts delete each file of a page, then ask for the next page.
-   */
+  /** Returns the condition for files after the cursor, which may be a deleted file. */
   #positionAfter({ project, order }: FileQuery, after: UntrustedId<"file">): SQL | null {
-    const cursor = this.#db
-      .select({ sequence: files.sequence })
-      .from(files)
-      .where(isFile({ project, id: after }))
-      .get();
-    if (cursor === undefined) return null;
-    return order === "asc"
-      ? gt(files.sequence, cursor.sequence)
-      : lt(files.sequence, cursor.sequence);
+    const place = placeOf(this.#db, "files", { project, id: after });
+    if (place === null) return null;
+    return order === "asc" ? gt(files.sequence, place) : lt(files.sequence, place);
   }
 
   deleteIfPresent(file: ScopedId<"file">, nowMs: number): boolean {
@@ -160,10 +152,11 @@ export class SqliteFiles {
       .map(fileFromRow);
   }
 
-  forget(id: FileId): void {
-    this.#db
-      .delete(files)
-      .where(and(eq(files.id, id), isDeleted))
-      .run();
+  forget(id: FileId, nowMs: number): void {
+    const isMeant = and(eq(files.id, id), isDeleted);
+    write(this.#db, () => {
+      leaveTombstones(this.#db, "files", isMeant, nowMs);
+      this.#db.delete(files).where(isMeant).run();
+    });
   }
 }

@@ -3,9 +3,11 @@ import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
 import type { Page } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
+import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${id}`;
 const isInForce = (nowMs: number) =>
@@ -37,13 +39,9 @@ export class SqliteKeys {
   list({ limit, after }: KeyQuery): Page<StoredKey> | null {
     let start: SQL | undefined;
     if (after !== null) {
-      const cursor = this.#db
-        .select({ sequence: apiKeys.sequence })
-        .from(apiKeys)
-        .where(isKey(after))
-        .get();
-      if (cursor === undefined) return null;
-      start = lt(apiKeys.sequence, cursor.sequence);
+      const place = placeOf(this.#db, "keys", { project: OF_INSTALLATION, id: after });
+      if (place === null) return null;
+      start = lt(apiKeys.sequence, place);
     }
     const rows = this.#db
       .select()
@@ -55,9 +53,12 @@ export class SqliteKeys {
     return { data: rows.slice(0, limit).map(keyFromRow), hasMore: rows.length > limit };
   }
 
-  deleteIfPresent(id: UntrustedId<"key">): StoredKey | null {
-    const row = this.#db.delete(apiKeys).where(isKey(id)).returning().get();
-    return row === undefined ? null : keyFromRow(row);
+  deleteIfPresent(id: UntrustedId<"key">, nowMs: number): StoredKey | null {
+    return write(this.#db, () => {
+      leaveTombstones(this.#db, "keys", isKey(id), nowMs);
+      const row = this.#db.delete(apiKeys).where(isKey(id)).returning().get();
+      return row === undefined ? null : keyFromRow(row);
+    });
   }
 
   /** A key is never changed, and numbers are never used again, so count and last number tell every change. */

@@ -2,13 +2,15 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Page } from "../page.ts";
 import { DEFAULT_RULES, DELETION_MS, type ProjectQuery, type StoredProject } from "../projects.ts";
+import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
 import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import type { SqliteDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
-import { files, idempotencyKeys, uploads } from "./file-schema.ts";
+import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
 import { batches, modelUsage, reservations } from "./schema.ts";
+import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 /** One call deletes so many batches, each in a commit. */
 const PAGE_BATCHES = 50;
@@ -22,6 +24,7 @@ type Purged =
   | typeof idempotencyKeys
   | typeof modelUsage
   | typeof reservations
+  | typeof tombstones
   | typeof uploads;
 
 const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
@@ -63,9 +66,9 @@ export class SqliteProjects {
   list({ limit, after }: ProjectQuery): Page<StoredProject> | null {
     let start: SQL | undefined;
     if (after !== null) {
-      const cursor = this.#db.select().from(projects).where(eq(projects.name, after)).get();
-      if (cursor === undefined) return null;
-      start = lt(projects.sequence, cursor.sequence);
+      const place = placeOf(this.#db, "projects", { project: OF_INSTALLATION, id: after });
+      if (place === null) return null;
+      start = lt(projects.sequence, place);
     }
     const rows = this.#db
       .select()
@@ -95,6 +98,7 @@ export class SqliteProjects {
         .values({ name, createdAtMs: nowMs, ...mark })
         .onConflictDoUpdate({ target: projects.name, set: mark })
         .run();
+      leaveTombstones(this.#db, "keys", eq(apiKeys.project, name), nowMs);
       this.#db.delete(apiKeys).where(eq(apiKeys.project, name)).run();
       return true;
     });
@@ -129,7 +133,7 @@ export class SqliteProjects {
     const left = (await this.#forgetUploads(name)) + this.#countLeft(name);
     if (left > 0) return left;
     // Nothing adds to them once the last batch is gone.
-    for (const table of [modelUsage, reservations]) await this.#delete(table, name);
+    for (const table of [modelUsage, reservations, tombstones]) await this.#delete(table, name);
     return this.#endDeletion(name, nowMs);
   }
 
@@ -146,10 +150,7 @@ export class SqliteProjects {
     }
   }
 
-  #delete(
-    table: typeof idempotencyKeys | typeof modelUsage | typeof reservations,
-    name: string,
-  ): Promise<void> {
+  #delete(table: Exclude<Purged, typeof files | typeof uploads>, name: string): Promise<void> {
     return inPages(table, eq(table.project, name), (page) =>
       this.#db.delete(table).where(page).run(),
     );
@@ -187,7 +188,9 @@ export class SqliteProjects {
       const left = this.#countLeft(name);
       const isOver = sql`deleted_at_ms <= ${nowMs - DELETION_MS}`;
       const isDue = and(eq(projects.name, name), isOver);
-      if (left > 0 || this.#db.delete(projects).where(isDue).run().changes === 0) return left;
+      if (left > 0) return left;
+      leaveTombstones(this.#db, "projects", isDue, nowMs);
+      if (this.#db.delete(projects).where(isDue).run().changes === 0) return 0;
       this.#uploadsReadTo.delete(name);
       return 0;
     });

@@ -16,14 +16,12 @@ export const isFile = ({ project, id }: ScopedId<"file">) =>
 export const isUpload = ({ project, id }: ScopedId<"upload">) =>
   and(eq(uploads.project, project), sql`${uploads.id} = ${id}`);
 
-/** The condition serves statements that run with a `ScopedId<"batch">`, also of a deleted batch. */
-export const isBatchOfProject = and(
+/** The condition serves statements that run with a `ScopedId<"batch">`. */
+export const isScopedBatch = and(
   eq(batches.project, placeholder("project")),
   eq(batches.id, placeholder("id")),
+  isListed,
 );
-
-/** The condition serves statements that run with a `ScopedId<"batch">`. */
-export const isScopedBatch = and(isBatchOfProject, isListed);
 
 /**
  * The condition finds the input file of a batch, whose client named it. It serves statements that run with the row of

@@ -210,7 +210,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: async () => files.deleteExpired(now()),
     listUnusedFiles: async (limit) => files.listUnused(limit),
-    forgetFile: async (id) => files.forget(id),
+    forgetFile: async (id) => files.forget(id, now()),
   }) satisfies FileStore;
 const idempotencyMethods = (idempotency: SqliteIdempotency, now: Now) =>
   ({
@@ -243,7 +243,7 @@ const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =
   ({
     insertKeyUnlessDeleted: async (key) => keys.insertUnlessDeleted(key),
     listKeys: async (query) => keys.list(query),
-    deleteKeyIfPresent: async (id) => keys.deleteIfPresent(id),
+    deleteKeyIfPresent: async (id) => keys.deleteIfPresent(id, now()),
     findKeysInForce: async (mark) => keys.findInForce(mark, now()),
     recordKeyUses: async (ids) => keys.recordUses(ids, now()),
     agreeOnSigningKey: async (purpose, fresh) => keys.agreeOnSigningKey(purpose, fresh),
@@ -353,6 +353,7 @@ const deletingMethods = (deleting: SqliteDeleting, now: Now) =>
     deleteBatchIfPresent: async (batch, options) => deleting.deleteIfPresent(batch, options, now()),
     listDeletedBatches: async (limit) => deleting.listDeleted(limit),
     forgetBatch: (batchId) => deleting.forget(batchId, now()),
+    forgetTombstones: () => deleting.forgetTombstones(now()),
   }) satisfies DeletingStore;
 
 const finalizingMethods = (finalizing: SqliteFinalizing, tidying: SqliteTidying, now: Now) =>
