@@ -19,7 +19,7 @@ import { explained, interruption } from "./client/interruption.ts";
 import { assertWritable } from "./client/output.ts";
 import { jsonView, openView } from "./client/progress.ts";
 import { writeBoth, writeRows } from "./client/results.ts";
-import type { ShownBatch } from "./client/shown-batch.ts";
+import { type ShownBatch, whyItWaits } from "./client/shown-batch.ts";
 import { complain, note, sayJson } from "./client/terminal.ts";
 import { sayEnd } from "./client/wait.ts";
 import { systemClock } from "./clock.ts";
@@ -135,13 +135,26 @@ function configFor(flags: RunFlags, dataDir: string): Config {
 }
 
 function upstreamOf(url: string, { concurrency }: RunFlags) {
-  const key = findUpstreamKey(url);
+  const { apiKey } = findUpstreamKey(url);
   return {
     ...{ name: "upstream", base_url: url, models: ["*"] },
-    ...(key !== null && { api_key: key }),
+    ...(apiKey !== null && { api_key: apiKey }),
     ...(concurrency !== undefined && { max_concurrency: concurrency }),
   };
 }
+
+/** Returns why a run waits. Its user has chosen the key that a model server refuses, and has to know where it is from. */
+const whyRunWaits =
+  ({ upstream, config }: RunFlags) =>
+  (batch: ShownBatch): string | null => {
+    const why = whyItWaits(batch);
+    if (batch.x_batchd?.waiting?.reason !== "refused_credentials") return why;
+    if (upstream === undefined) return `${why}. The keys of its upstreams are in ${config}`;
+    const { apiKey, keyVariable } = findUpstreamKey(upstream);
+    return apiKey === null
+      ? `${why}. It got no key: set ${keyVariable} to one`
+      : `${why}. It got the key in ${keyVariable}`;
+  };
 
 interface Job {
   readonly input: InputFile;
@@ -168,7 +181,7 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
     read: () => readBatch(workshop, id),
     // Nothing is between the command and its own data.
     passing: () => null,
-    view: json ? jsonView(sayJson) : openView(systemClock),
+    view: json ? jsonView(sayJson) : openView(systemClock, whyRunWaits(job.flags)),
     ...{ clock: systemClock, signal },
   });
   if (batch === null) {

@@ -16,8 +16,10 @@ const RATE_OVER_MS = 30_000;
 /** The bar gives way to the text beside it in a narrow terminal. */
 const BAR_COLUMNS = { most: 24, least: 4 };
 
-export const openView = (clock: Clock): View =>
-  canMove() ? new BarView(clock) : new PlainView(clock);
+type WhyItWaits = (batch: ShownBatch) => string | null;
+
+export const openView = (clock: Clock, why: WhyItWaits = whyItWaits): View =>
+  canMove() ? new BarView(clock, why) : new PlainView(clock, why);
 
 /** A view for machines: it shows nothing but each state that differs from the one before. */
 export const jsonView = (write: (batch: ShownBatch) => void): View => {
@@ -74,10 +76,8 @@ function detailsOf(batch: ShownBatch, linesPerSecond: number | null, nowMs: numb
 }
 
 /** The news of a batch: a text that changes when its status does, or the reason why it waits. */
-const newsOf = (batch: ShownBatch): string => {
-  const why = whyItWaits(batch);
-  return `${printable(batch.id)} ${statusText(batch, process.stderr)}${why === null ? "" : `, ${printable(why)}`}`;
-};
+const newsOf = (batch: ShownBatch, why: string | null): string =>
+  `${printable(batch.id)} ${statusText(batch, process.stderr)}${why === null ? "" : `, ${printable(why)}`}`;
 
 /** Draws nothing while a terminal is stopped (Ctrl-S), as the frames would pile up in memory. */
 class Bars extends MultiBar {
@@ -104,19 +104,21 @@ function frame(share: number, { counts, details }: Texts): string {
 
 class BarView implements View {
   readonly #clock: Clock;
+  readonly #why: WhyItWaits;
   readonly #meter: RateMeter;
   #news = "";
   #trouble = "";
   #bars: Bars | null = null;
   #bar: SingleBar | null = null;
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, why: WhyItWaits) {
     this.#clock = clock;
+    this.#why = why;
     this.#meter = new RateMeter(clock);
   }
 
   show(batch: ShownBatch): void {
-    const news = newsOf(batch);
+    const news = newsOf(batch, this.#why(batch));
     if (news !== this.#news || this.#trouble !== "") this.#log(news);
     this.#news = news;
     this.#trouble = "";
@@ -172,20 +174,22 @@ class BarView implements View {
 
 class PlainView implements View {
   readonly #clock: Clock;
+  readonly #why: WhyItWaits;
   readonly #meter: RateMeter;
   #news = "";
   #progress = "";
   #writtenAtMs = Number.NEGATIVE_INFINITY;
   #trouble = "";
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, why: WhyItWaits) {
     this.#clock = clock;
+    this.#why = why;
     this.#meter = new RateMeter(clock);
   }
 
   show(batch: ShownBatch): void {
     const linesPerSecond = this.#meter.measure(batch);
-    const news = newsOf(batch);
+    const news = newsOf(batch, this.#why(batch));
     const progress = progressOf(batch);
     const isNews = news !== this.#news || this.#trouble !== "";
     const isDue = this.#clock.elapsedMs() - this.#writtenAtMs >= PLAIN_EVERY_MS;

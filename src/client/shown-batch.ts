@@ -16,7 +16,7 @@ export const isOfBatchd = (batch: ShownBatch): boolean => batch.x_batchd !== und
 const WAITING: Readonly<Record<string, string>> = {
   no_room: "all requests that the model servers take at once are under way",
   upstream_down: "the model server does not answer",
-  refused_credentials: "the model server refuses the server's key",
+  refused_credentials: "the model server refuses the key that is configured for it",
   out_of_quota: "the server's account at the model server has no credit or quota left",
   wrong_address: "the address of the model server seems to be wrong",
   not_served: "no model server serves the model any more",
@@ -101,7 +101,9 @@ export const failureLines = ({ x_batchd: more }: ShownBatch): string[] =>
     .slice(0, SHOWN_AT_MOST)
     .map(({ lines: failed, status_code: status, code }) => {
       // Some servers repeat the status as the code.
-      const reasons = new Set([status, code].flatMap((each) => (each === null ? [] : `${each}`)));
+      const reasons = new Set(
+        [status, code].flatMap((each) => ((each ?? null) === null ? [] : `${each}`)),
+      );
       return `  ${lines(failed)} failed: ${[...reasons].join(" ") || "for other reasons"}`;
     });
 
@@ -109,7 +111,7 @@ export const failureLines = ({ x_batchd: more }: ShownBatch): string[] =>
 export function faultLines({ errors }: ShownBatch): string[] {
   const faults = errors?.data ?? [];
   const shown = faults.slice(0, SHOWN_AT_MOST).map(({ line, message, code }) => {
-    const at = line === null ? "input file" : `line ${line}`;
+    const at = (line ?? null) === null ? "input file" : `line ${line}`;
     return `  ${at}: ${message} (${code})`;
   });
   const hidden = faults.length - shown.length;

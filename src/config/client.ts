@@ -47,14 +47,15 @@ export function findServer(flags: ServerFlags, env: Environment = process.env): 
   return { ok: true, server: { url: apiAddress(url), ...keyFor(url, env, own) } };
 }
 
-/** Returns the key for the upstream of a command that sends its requests itself; null for one without a key. */
-export const findUpstreamKey = (
+/** Returns the key for the upstream of a command that sends its requests itself; `apiKey` is null for one without a key. */
+export function findUpstreamKey(
   upstream: string,
   env: Environment = process.env,
-): string | null => {
+): Pick<ServerSettings, "apiKey" | "keyVariable"> {
+  const own = "BATCHD_UPSTREAM_API_KEY";
   const url = URL.parse(upstream);
-  return url === null ? null : keyFor(url, env, "BATCHD_UPSTREAM_API_KEY").apiKey;
-};
+  return url === null ? { apiKey: null, keyVariable: own } : keyFor(url, env, own);
+}
 
 /** Returns whether the user wants no colours and nothing that moves. */
 export const isDumbTerminal = (env: Environment = process.env): boolean => env["TERM"] === "dumb";

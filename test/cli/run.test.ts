@@ -152,6 +152,30 @@ test("faults of the input end it with 4 and their lines; a missing upstream is n
   expect(without.stderr).toMatch(/^batchd: no model server is named: --upstream http:.*\n$/);
 });
 
+test("a run whose key is refused says where the key is from", async () => {
+  const { input, output } = given("refused", [chatLine("a", "Hi")]);
+  const refusedWith = async (args: readonly string[], env: Readonly<Record<string, string>>) => {
+    const session = new TerminalSession(args, env, 400);
+    await session.shows(/refuses the key that is configured for it .*\. .*\S/);
+    session.type("\u0003");
+    await session.exitCode;
+    return session.screen;
+  };
+  const wrong = { BATCHD_UPSTREAM_API_KEY: "sk-wrong" };
+  expect(await refusedWith(argsOf(input, output), wrong)).toMatch(
+    /It got the key in BATCHD_UPSTREAM_API_KEY$/m,
+  );
+  expect(await refusedWith(argsOf(input, output), {})).toMatch(
+    /It got no key: set BATCHD_UPSTREAM_API_KEY to one$/m,
+  );
+  const config = join(folder, "refused.yaml");
+  const entry = { name: "gpu", base_url: upstream.url, api_key: "sk-wrong", models: ["*"] };
+  writeFileSync(config, JSON.stringify({ upstreams: [entry] }));
+  const args = ["run", input, "-o", output, "--config", config];
+  expect(await refusedWith(args, {})).toContain(`The keys of its upstreams are in ${config}`);
+  rmSync(join(folder, ".refused.out.jsonl.batchd"), { recursive: true });
+});
+
 test("pipes on both sides carry lines in and answers out, and nothing else", async () => {
   const { input } = given("piped", chatLines(3));
   const env = { ...ENV, STDIN_FROM: input };
