@@ -48,7 +48,7 @@ export async function deliver(
 const hasEnded = ({ status }: DeliveryObject) => status === "delivered" || status === "failed";
 
 const sentenceOf = ({ id, status, address }: DeliveryObject): string =>
-  printable(address === null ? `${id} is ${status}` : `${id} is at ${address}`);
+  printable(address ? `${id} is at ${address}` : `${id} is ${status}`);
 
 export async function listDeliveries(
   id: string,

@@ -6,7 +6,10 @@ import { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import { APIError } from "openai";
 import { type Clock, sleep } from "../clock.ts";
+import { CommandFailure } from "./failure.ts";
 import { isPassing, type Server } from "./server.ts";
+import { complain } from "./terminal.ts";
+import { bytes, duration } from "./words.ts";
 
 /** The tries in a row that bring no byte. */
 const MAX_TRIES = 8;
@@ -36,16 +39,21 @@ async function* pieces(
       }
       return;
     } catch (error) {
-      if (signal.aborted || !isBroken(error) || ++tries >= MAX_TRIES) throw error;
+      const problem = isPassing(error) ? server.explain(error) : null;
+      if (signal.aborted || problem === null) throw error;
+      if (++tries >= MAX_TRIES)
+        throw new CommandFailure(endless(problem, fileId, received), { cause: error });
       const waitMs = Math.min(TRY_AGAIN_MS.first * 2 ** tries, TRY_AGAIN_MS.last);
+      complain(
+        `${problem}; ${fileId} goes on after ${bytes(received)} in ${duration(waitMs / 1000)}`,
+      );
       await sleep(clock, waitMs, signal);
     }
   }
 }
 
-/** A body that breaks off is a TypeError of `fetch`, whose cause is an error of the socket. */
-const isBroken = (error: unknown): boolean =>
-  isPassing(error) || (error instanceof TypeError && error.cause instanceof Error);
+const endless = (problem: string, fileId: string, received: number) =>
+  `${problem}; ${MAX_TRIES} tries in a row have brought nothing more of ${fileId} than ${bytes(received)}`;
 
 async function* restOf(
   { openai }: Server,
@@ -58,9 +66,9 @@ async function* restOf(
   // A server that does not know ranges sends all of it again.
   let skip = response.status === 206 ? 0 : start;
   for await (const piece of Readable.fromWeb(response.body as ReadableStream<Uint8Array>)) {
-    const bytes = bufferOf(piece as Uint8Array);
-    if (skip < bytes.length) yield bytes.subarray(skip);
-    skip = Math.max(0, skip - bytes.length);
+    const part = bufferOf(piece as Uint8Array);
+    if (skip < part.length) yield part.subarray(skip);
+    skip = Math.max(0, skip - part.length);
   }
 }
 

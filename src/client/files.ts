@@ -40,9 +40,12 @@ export async function listFiles(
   return EXIT.done;
 }
 
+const sizeOf = (file: ShownFile): string =>
+  typeof file.bytes === "number" ? bytes(file.bytes) : "-";
+
 const rowOf = (file: ShownFile): string[] => [
-  ...[file.id, bytes(file.bytes), file.purpose],
-  ...[date(file.created_at), date(file.expires_at), file.filename],
+  ...[file.id, sizeOf(file), file.purpose ?? "-"],
+  ...[date(file.created_at), date(file.expires_at), file.filename ?? "-"],
 ];
 
 export async function showFile(id: string, { json }: JsonFlag, { server }: Session) {
@@ -53,8 +56,8 @@ export async function showFile(id: string, { json }: JsonFlag, { server }: Sessi
 }
 
 function sayFile(file: ShownFile): void {
-  const rows = { id: file.id, name: file.filename, size: bytes(file.bytes) };
-  const more = { purpose: file.purpose, created: date(file.created_at) };
+  const rows = { id: file.id, name: file.filename ?? "-", size: sizeOf(file) };
+  const more = { purpose: file.purpose ?? "-", created: date(file.created_at) };
   for (const [label, text] of Object.entries({
     ...rows,
     ...more,

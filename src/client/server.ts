@@ -9,6 +9,7 @@ import type { APIPromise } from "openai/core/api-promise";
 import { truncate } from "../batch/truncate.ts";
 import type { ServerSettings } from "../config/client.ts";
 import { version } from "../version.ts";
+import { assertOfApi } from "./answer.ts";
 import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";
 import { CommandFailure } from "./failure.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
@@ -17,6 +18,8 @@ import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 const MAX_RETRIES = 2;
 /** An answer may take long to begin: an upload is checked, and a long poll waits. */
 export const TIMEOUT_MS = 600_000;
+/** A refusal of batchd is shorter. */
+const MESSAGE_MAX_CHARACTERS = 2_000;
 
 export class Server {
   readonly url: string;
@@ -100,6 +103,7 @@ export class Server {
     if (error instanceof APIConnectionError) {
       return `cannot reach ${this.url} (${reasonOf(error)}). Is the server running? --url or BATCHD_URL names another one`;
     }
+    if (isBrokenOff(error)) return `${this.url} broke off its answer (${reasonOf(error)})`;
     if (!(error instanceof APIError)) return null;
     const elsewhere = isRedirect(error) ? error.headers?.get("location") : null;
     if (elsewhere) {
@@ -140,18 +144,6 @@ interface ListPage<T> {
 const repeats = (url: string) =>
   `${url} sends the same page of its list again and again: it does not know the parameter 'after', so only the first page can be read`;
 
-/** Every answer is an object with an id, or a list; a server may answer a deletion with nothing. */
-function assertOfApi(answer: unknown, headers: Headers): void {
-  if (answer === null || answer instanceof Response) return;
-  if (typeof answer === "string") {
-    throw new NotTheApi(`${headers.get("content-type") ?? "a text"} and not with JSON`);
-  }
-  const { id, data } = (answer ?? {}) as { id?: unknown; data?: unknown };
-  if (typeof id !== "string" && !Array.isArray(data)) {
-    throw new NotTheApi("JSON that has neither an id nor a list");
-  }
-}
-
 class InterruptibleClient extends OpenAI {
   readonly #signal: AbortSignal;
 
@@ -162,8 +154,8 @@ class InterruptibleClient extends OpenAI {
 
   /** The SDK hands on whatever a server answers: a page as a text, and JSON of any shape. */
   override request<T>(...args: Parameters<OpenAI["request"]>): APIPromise<T> {
-    return super.request<T>(...args)._thenUnwrap((answer, { response }) => {
-      assertOfApi(answer, response.headers);
+    return super.request<T>(...args)._thenUnwrap((answer, { response, options }) => {
+      assertOfApi(answer, options.path, response.headers);
       return answer;
     });
   }
@@ -190,7 +182,7 @@ const isUnknownRoute = (error: unknown) =>
  */
 function messageOf({ error, message, status }: APIError): string {
   const told = (error as { message?: unknown } | undefined)?.message;
-  if (typeof told === "string" && told !== "") return told;
+  if (typeof told === "string" && told !== "") return truncate(told, MESSAGE_MAX_CHARACTERS);
   return truncate(message.replaceAll(/\s+/g, " ")) || `status ${status}`;
 }
 
@@ -201,9 +193,14 @@ function reasonOf(error: Error): string {
   return cause.cause instanceof Error ? reasonOf(cause) : (code ?? cause.message);
 }
 
+/** A body that breaks off is a TypeError of `fetch`, whose cause is an error of the socket. */
+const isBrokenOff = (error: unknown): error is TypeError =>
+  error instanceof TypeError && error.cause instanceof Error;
+
 /** Returns whether the same request may succeed later: a server that starts again, or a network that comes back. */
 export const isPassing = (error: unknown): boolean =>
   error instanceof APIConnectionError ||
+  isBrokenOff(error) ||
   (error instanceof APIError &&
     error.status !== undefined &&
     (error.status >= 500 || [408, 425, 429].includes(error.status)));

@@ -5,20 +5,19 @@
 import { openAsBlob } from "node:fs";
 import { basename } from "node:path";
 import { APIError } from "openai";
-import type { FilePurpose } from "../contract/file.ts";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
 import type { InputFile } from "./input.ts";
 import { type Server, TIMEOUT_MS } from "./server.ts";
 import { canMove, note } from "./terminal.ts";
 import { bytes } from "./words.ts";
 
-/** The file as a server shows it. */
+/** The file as a server shows it, which may leave out all but the id. */
 export interface ShownFile {
   readonly id: string;
-  readonly filename: string;
-  readonly bytes: number;
-  readonly purpose: FilePurpose;
-  readonly created_at: number;
+  readonly filename?: string | null | undefined;
+  readonly bytes?: number | null | undefined;
+  readonly purpose?: string | null | undefined;
+  readonly created_at?: number | null | undefined;
   readonly expires_at?: number | null | undefined;
 }
 

@@ -108,7 +108,9 @@ describe("over a bad network", () => {
     });
     plain.brokenDownloads = 2;
     const output = join(folder, "copy.jsonl");
-    expect((await at(plain, "files", "download", id, "-o", output)).code).toBe(0);
+    const { code, stderr } = await at(plain, "files", "download", id, "-o", output);
+    expect(code).toBe(0);
+    expect(stderr.match(/broke off its answer .*; file-\w+ goes on after/g)).toHaveLength(2);
     expect(readFileSync(output)).toEqual(readFileSync(input));
     expect(plain.ranges).toEqual([undefined, ...plain.ranges.slice(1)]);
     expect(plain.ranges.slice(1).every((range) => /^bytes=\d+-$/.test(range ?? ""))).toBe(true);
@@ -200,6 +202,42 @@ describe("a server without OpenAI's API", () => {
     expect(stderr).toMatch(
       /^batchd: URL answers with JSON that .* Is it a server with OpenAI's API/,
     );
+  });
+
+  const batch = { id: "batch_1", status: "in_progress", created_at: "yesterday" };
+  const counts = { total: "9", completed: null, failed: [] };
+  const extension = { failures: [null], waiting: { reason: 7 }, paused: true, cost: "a lot" };
+  const misshapen = { ...batch, request_counts: counts, errors: { data: [null] }, model: {} };
+
+  test.each([
+    ["show batch_1", misshapen, /^batch_1 {2}in_progress\nprogress +no lines yet\n/],
+    ["show batch_1", { ...batch, x_batchd: extension }, /^batch_1 {2}in_progress\n/],
+    ["list", { data: [{ ...misshapen, x_batchd: extension }] }, /^batch_1 +in_progress/m],
+    ["files list", { data: [{ id: "file-1", bytes: "2", filename: {} }] }, /^file-1 +-/m],
+    ["files show file-1", { id: "file-1", purpose: [] }, /^id +file-1\n/],
+    ["deliveries batch_1", { data: [{ ...batch, error: "no" }] }, /^batch_1 /m],
+  ])("%s shows what is readable of %j", async (command, answer, shown) => {
+    const listener: RequestListener = (_, response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      response.end(JSON.stringify(answer));
+    };
+    const url = `http://127.0.0.1:${await listening(createHttpServer(listener))}/v1`;
+    const env = { BATCHD_URL: url };
+    const { code, stdout, stderr } = await new BatchdProcess(command.split(" "), env).exited();
+    expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
+    expect(stdout).toMatch(shown);
+  });
+
+  test.each(["show batch_1", "list"])("%s refuses a batch without a status", async (command) => {
+    const answer = { id: "batch_1", data: [{ id: "batch_1", status: {} }] };
+    const stderr = await run(
+      (_, response) => {
+        response.writeHead(200, { "content-type": "application/json" });
+        response.end(JSON.stringify(answer));
+      },
+      ...command.split(" "),
+    );
+    expect(stderr).toMatch(/^batchd: URL answers with a batch without a status\. /);
   });
 
   test("a page that comes with an error is shortened", async () => {

@@ -1,0 +1,42 @@
+/**
+ * Checks what a server answers before a command reads it. An answer without an id or a list is none of the API. A member
+ * of another type than the API gives it is taken out: a command shows the rest, as from a server that leaves the member
+ * out. Members that no command reads stay as they are.
+ */
+import { ReadMembers } from "../contract/read-members.ts";
+import { NotTheApi } from "./bounded-fetch.ts";
+
+type Members = Record<string, unknown>;
+
+const isObject = (value: unknown): value is Members =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** Every answer is an object with an id, or a list of such; a server may answer a deletion with nothing. */
+export function assertOfApi(answer: unknown, path: string, headers: Headers): void {
+  if (answer === null || answer instanceof Response) return;
+  if (typeof answer === "string") {
+    throw new NotTheApi(`${headers.get("content-type") ?? "a text"} and not with JSON`);
+  }
+  const { id, data } = isObject(answer) ? answer : {};
+  const isList = typeof id !== "string" && Array.isArray(data);
+  for (const each of isList ? data : [answer]) {
+    if (!isObject(each) || typeof each["id"] !== "string") {
+      throw new NotTheApi("JSON that has neither an id nor a list");
+    }
+    if (path.startsWith("/batches") && !isDeleted(each) && typeof each["status"] !== "string") {
+      throw new NotTheApi("a batch without a status");
+    }
+    removeMisshapen(each);
+  }
+}
+
+const isDeleted = ({ deleted }: Members): boolean => deleted === true;
+
+function removeMisshapen(members: Members): void {
+  for (const { path } of ReadMembers.safeParse(members).error?.issues ?? []) {
+    const [name, inner] = path.map(String);
+    const extension = members["x_batchd"];
+    if (name === "x_batchd" && inner !== undefined && isObject(extension)) delete extension[inner];
+    else delete members[name ?? ""];
+  }
+}
