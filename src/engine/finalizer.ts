@@ -214,6 +214,9 @@ async function writeResults(
     };
     return {
       ...files,
+      unusedBlobKeys: (["output", "error"] as const).flatMap((kind) =>
+        files[kind] === null ? [resultBlobKey(ids[kind])] : [],
+      ),
       counts,
       summary: await summaries.finish(batch, files, deps),
       failures: failures.groups,

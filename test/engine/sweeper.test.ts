@@ -40,6 +40,15 @@ async function sweepAfter(ms: number, service: TestService, clock: FakeClock): P
   await service.events.reached("orphan.removed", { blob: `parts/${stray}` });
 }
 
+test("a batch without failed lines leaves no blob behind that looks abandoned", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  expect((await service.run(chatLines(1))).status).toBe("completed");
+  const database = new Database(join(service.dataDir, "batchd.sqlite"), { readonly: true });
+  expect(database.prepare("select blob_key from blob_intents").all()).toEqual([]);
+  database.close();
+});
+
 test("answers whose row has to wait for hours are still there when the database is free again", async () => {
   await using held = await startHeldBatch(3);
   const { clock, upstream, service, id } = held;

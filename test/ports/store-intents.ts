@@ -13,6 +13,7 @@ import {
   claimChunk,
   claimToFinalize,
   finalizingBatch,
+  finishBatch,
   insertBatch,
   NOW_MS,
   PROJECT,
@@ -83,6 +84,20 @@ export function testIntents(open: OpenStore): void {
     expect(await store.insertFileIfDeclared(file)).toBe(true);
     expect(await store.revokeIntentIfDeclared(file.blobKey)).toBe(false);
     expect(await store.findGarbage([file.blobKey])).toEqual([]);
+  });
+
+  test("the end of a batch also ends the intent of a result file that has no lines", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await finalizingBatch(store);
+    const lease = await claimToFinalize(store);
+    const output = aFile();
+    await store.declareBlobs(["files/unused"], 10);
+    const result = aResult({ output, unusedBlobKeys: ["files/unused"] });
+    expect(await finishBatch(store, lease, result)).toBe(true);
+    for (const key of [output.blobKey, "files/unused"]) {
+      expect(await store.revokeIntentIfDeclared(key)).toBe(false);
+    }
   });
 }
 

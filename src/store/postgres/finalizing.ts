@@ -14,7 +14,7 @@ import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
-import { consumeIntent, haveIntents } from "./intents.ts";
+import { endIntents, haveIntents } from "./intents.ts";
 import { PostgresJournals } from "./journals.ts";
 import {
   arrayOf,
@@ -122,7 +122,8 @@ export class PostgresFinalizing {
       failedCount: counts.failed,
     };
     return this.#db.transaction(async (db) => {
-      const blobKeys = published.map(({ blobKey }) => blobKey);
+      const { unusedBlobKeys = [] } = result;
+      const blobKeys = [...published.map(({ blobKey }) => blobKey), ...unusedBlobKeys];
       if (!(await haveIntents(db, blobKeys))) return false;
       const final = await findEnd(db, lease, { unstopped: "completed", now });
       if (final === null) return false;
@@ -132,7 +133,7 @@ export class PostgresFinalizing {
         ...{ final, announcements, now },
         changed: { ...changed, ...grouped },
       });
-      for (const blobKey of blobKeys) await consumeIntent(db, blobKey);
+      await endIntents(db, blobKeys);
       for (const file of published) await insertFile(db, file);
       if (result.summary !== undefined) await keepResultSummary(db, lease.batchId, result.summary);
       return true;

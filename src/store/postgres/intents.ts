@@ -27,6 +27,12 @@ export async function haveIntents(db: Db, blobKeys: readonly string[]): Promise<
   return found.length === blobKeys.length;
 }
 
+/** Takes part in the commit that writes the rows, after {@link haveIntents}. */
+export async function endIntents(db: Db, blobKeys: readonly string[]): Promise<void> {
+  if (blobKeys.length === 0) return;
+  await db.delete(blobIntents).where(inArray(blobIntents.blobKey, [...blobKeys]));
+}
+
 export class PostgresIntents {
   readonly #db: Database;
 

@@ -174,6 +174,7 @@ export class SqliteFinalizing {
         this.#intents.consume(file.blobKey);
         this.#db.insert(files).values(file).run();
       }
+      for (const blobKey of result.unusedBlobKeys ?? []) this.#intents.consume(blobKey);
       if (result.summary !== undefined) keepResultSummary(this.#db, batchId, result.summary);
       return true;
     });
