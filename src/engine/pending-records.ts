@@ -7,7 +7,7 @@ import { type AnswerNames, NO_USAGE, type Usage } from "../batch/batch.ts";
 import { addFailures, type FailureGroup, type LineFailure } from "../batch/failures.ts";
 import { latencyBucket, noLatencies } from "../batch/latency.ts";
 import { addAnswer } from "../batch/model-usage.ts";
-import { type Consumption, NO_CONSUMPTION } from "../batch/price.ts";
+import { type Consumption, NO_CONSUMPTION, type Price } from "../batch/price.ts";
 import { addUsage } from "../batch/usage.ts";
 import type { Room } from "../resources/memory-budget.ts";
 import { RecordBytes } from "./record-bytes.ts";
@@ -34,6 +34,7 @@ export interface JournalRecord {
 export interface PaidAnswer {
   /** The model as the client named it. */
   readonly model: string;
+  readonly price: Price | null;
   readonly usage: Usage;
   readonly names: AnswerNames | undefined;
 }
@@ -48,8 +49,8 @@ export class PendingRecords {
   failures: readonly FailureGroup[] = [];
   latencyCounts: number[] | null = null;
   readonly #bytes = new RecordBytes();
-  /** What the answers took, by model. */
-  readonly consumption = new Map<string, Consumption>();
+  /** What the answers took, by price and model. */
+  readonly consumption = new Map<Price | null, Map<string, Consumption>>();
 
   get bytes(): number {
     return this.#bytes.length;
@@ -91,9 +92,13 @@ export class PendingRecords {
     this.latencyCounts[bucket] = (this.latencyCounts[bucket] ?? 0) + 1;
   }
 
-  #countAnswer({ model, usage }: PaidAnswer): void {
+  #countAnswer({ model, price, usage }: PaidAnswer): void {
     this.usage = addUsage(this.usage, usage);
-    const sum = this.consumption.get(model) ?? NO_CONSUMPTION;
-    this.consumption.set(model, addAnswer(sum, usage));
+    let sums = this.consumption.get(price);
+    if (sums === undefined) {
+      sums = new Map();
+      this.consumption.set(price, sums);
+    }
+    sums.set(model, addAnswer(sums.get(model) ?? NO_CONSUMPTION, usage));
   }
 }

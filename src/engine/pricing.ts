@@ -10,6 +10,7 @@ import {
   addConsumption,
   type Consumption,
   NO_CONSUMPTION,
+  type Price,
   type PriceRule,
   priceFor,
   priceKey,
@@ -19,29 +20,47 @@ const MAX_NAMES = 100;
 const MAX_NAME_LENGTH = 256;
 const OTHER = "other";
 
+interface LookedUp {
+  readonly rules: readonly PriceRule[];
+  readonly model: string;
+  readonly price: Price | null;
+}
+
 export class Pricing {
   readonly #prices: () => readonly PriceRule[];
   readonly #names = new Map<string, Set<string>>();
 
-  /** `prices` returns those that are configured now. */
+  /** The price that was looked up last: most lines ask for the model of the line before. */
+  #last: LookedUp | null = null;
+
+  /** `prices` returns those that are configured now: the same list until there are others. */
   constructor(prices: () => readonly PriceRule[]) {
     this.#prices = prices;
   }
 
-  /** Counts what answers took, by the model that the client named. */
+  /** Returns the price of a line that goes out now. */
+  priceOf(model: string): Price | null {
+    const rules = this.#prices();
+    if (this.#last?.rules !== rules || this.#last.model !== model) {
+      this.#last = { rules, model, price: priceFor(rules, model) };
+    }
+    return this.#last.price;
+  }
+
+  /** Counts what answers took, by their price and the model that the client named. */
   count(
-    sums: ReadonlyMap<string, Consumption>,
+    paid: ReadonlyMap<Price | null, ReadonlyMap<string, Consumption>>,
     { project, atMs }: { readonly project: string; readonly atMs: number },
   ): ModelUsage[] {
     const day = dayOf(atMs);
-    const rules = this.#prices();
     const entries = new Map<string, ModelUsage>();
-    for (const [model, sum] of sums) {
-      const name = this.#nameOf(model, project);
-      const price = priceFor(rules, model);
-      const key = `${priceKey(price)} ${name}`;
-      const total = addConsumption(entries.get(key) ?? NO_CONSUMPTION, sum);
-      entries.set(key, { model: name, day, price, ...total });
+    for (const [price, sums] of paid) {
+      for (const [model, sum] of sums) {
+        const name = this.#nameOf(model, project);
+        const key = `${priceKey(price)} ${name}`;
+        const total = addConsumption(entries.get(key) ?? NO_CONSUMPTION, sum);
+        entries.set(key, { model: name, day, price, ...total });
+      }
     }
     return [...entries.values()];
   }

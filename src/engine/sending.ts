@@ -7,6 +7,8 @@ import type { Batch } from "../batch/batch.ts";
 import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
 import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
+import type { Price } from "../batch/price.ts";
+import { NO_SPENDING, type Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import type { Clock } from "../clock.ts";
@@ -22,7 +24,8 @@ import type { Fleet } from "./fleet.ts";
 import type { Journal } from "./journal.ts";
 import type { Run } from "./lease.ts";
 import { parsedLine } from "./parsed-line.ts";
-import type { SpendingMeter } from "./spending-meter.ts";
+import type { Pricing } from "./pricing.ts";
+import { estimateOf, type SpendingMeter } from "./spending-meter.ts";
 
 export interface ChunkRun {
   readonly claimed: ClaimedChunk;
@@ -44,6 +47,7 @@ interface SendingParts {
   readonly log: Log;
   readonly memory: MemoryBudget;
   readonly commonFailures: CommonFailures;
+  readonly pricing: Pick<Pricing, "priceOf">;
   /** Null where nothing bounds what the lines use. */
   readonly meter: SpendingMeter | null;
   /** Ends the run, and returns true, when it needs a meter and has none. */
@@ -63,6 +67,7 @@ export class Sending {
   readonly #log: Log;
   readonly #commonFailures: CommonFailures;
   readonly #memory: MemoryBudget;
+  readonly #pricing: Pick<Pricing, "priceOf">;
   readonly #meter: SpendingMeter | null;
   readonly #endForMeter: () => boolean;
   readonly #clock: Pick<Clock, "elapsedMs">;
@@ -85,6 +90,7 @@ export class Sending {
     this.#log = log;
     this.#commonFailures = commonFailures;
     this.#memory = memory;
+    this.#pricing = parts.pricing;
     this.#meter = meter;
     this.#endForMeter = parts.endForMeter;
     this.#clock = clock;
@@ -124,7 +130,7 @@ export class Sending {
 
   /** Says whether the line may go out beside all that was used and is under way. Most lines make no promise. */
   #admit(line: ReadyLine, meter: SpendingMeter): true | Promise<boolean> {
-    const admitted = meter.admit(line.request);
+    const admitted = meter.admit(line.estimate);
     return admitted === true || this.#admitLater(line, admitted);
   }
 
@@ -192,12 +198,15 @@ export class Sending {
     const deadlineAtMs = this.#fleet.localDateOf(claimed.batch.expiresAtMs);
     const sent = { bytes, parsed, traceparent, room, deadlineAtMs };
     const request = requestOf(sent, claimed.batch);
+    const price = this.#pricing.priceOf(request.model);
     return {
       lineNumber: line.number,
       customId,
       room,
       span,
       request,
+      price,
+      estimate: this.#meter === null ? NO_SPENDING : estimateOf(request, price),
       route: routeOf(request.model),
     };
   }
@@ -219,7 +228,7 @@ export class Sending {
     } finally {
       if (!isKept) {
         room.release();
-        this.#meter?.settle(line.request);
+        this.#meter?.settle(line.estimate);
       }
       if (--this.#underWayCount === 0) this.#resolveSettled?.();
     }
@@ -227,13 +236,13 @@ export class Sending {
 
   /** Records the outcome. The journal has the room of the answer from then on. */
   #record(line: ReadyLine, outcome: FinalOutcome, latencyMs: number): Promise<void> | null {
-    const { lineNumber, room, request } = line;
+    const { lineNumber, room, request, price } = line;
     const succeeded = isSuccess(outcome);
     this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(line, outcome);
     const isPaid = succeeded && outcome.kind === "answered";
     const answer = isPaid
-      ? { model: request.model, usage: outcome.usage, names: outcome.names }
+      ? { model: request.model, price, usage: outcome.usage, names: outcome.names }
       : null;
     const { lease } = this.#chunkRun.claimed;
     this.recordedCount++;
@@ -244,7 +253,7 @@ export class Sending {
     this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
     const failure = succeeded ? undefined : failureOf(outcome);
     const meter = this.#meter;
-    const onDurable = meter === null ? undefined : () => meter.settle(line.request);
+    const onDurable = meter === null ? undefined : () => meter.settle(line.estimate);
     const record = { lineNumber, succeeded, failure, row, room, answer, latencyMs, onDurable };
     this.#journalFull = this.#journal.append(record);
     return this.#journalFull;
@@ -270,6 +279,13 @@ interface ReadyLine {
   readonly room: Room;
   readonly span: Span;
   readonly request: UpstreamRequest;
+  /**
+   * The price of its answer, whenever that comes. At a price of then, lines under way would take more than was reserved for
+   * them once a price is raised.
+   */
+  readonly price: Price | null;
+  /** What the line may use, where that is bounded. */
+  readonly estimate: Spending;
   /** The current route; null when no target serves the model any more. */
   readonly route: Route | null;
 }

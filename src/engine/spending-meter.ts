@@ -7,7 +7,7 @@
  * next line would not fit even then.
  */
 import type { Batch } from "../batch/batch.ts";
-import { costOf, type Price, type PriceRule, priceFor } from "../batch/price.ts";
+import { costOf, type Price } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
 import {
   addSpending,
@@ -33,8 +33,6 @@ export interface MeterDeps {
   readonly store: Pick<Store, "reserveIfLeased">;
   readonly leases: Pick<Leases, "renewIfLate">;
   readonly rulesOf: RulesOf;
-  /** Returns the prices that are configured now: the same list until there are others. */
-  readonly prices: () => readonly PriceRule[];
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -56,17 +54,20 @@ export const isBounded = (
   { rulesOf }: Pick<MeterDeps, "rulesOf">,
 ): boolean => budget !== null || boundsSpending(rulesOf(project).quotas);
 
-type EstimatedRequest = Pick<UpstreamRequest, "model" | "body" | "answerTokens">;
+/** Returns what a line may use that goes out at this price. */
+export function estimateOf(
+  { body, answerTokens: outputTokens }: Pick<UpstreamRequest, "body" | "answerTokens">,
+  price: Price | null,
+): Spending {
+  const inputTokens = estimateInputTokens(body.length);
+  const use = { requestCount: 1, inputTokens, cachedTokens: 0, outputTokens };
+  return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
+}
 
 export class SpendingMeter {
   readonly #metered: Metered;
   readonly #deps: MeterDeps;
-  readonly #prices = new Map<string, Price | null>();
-  /** The list that the prices are from. */
-  #rules: readonly PriceRule[] = [];
-  /** What each line may use whose record is not durable yet. */
-  readonly #underWay = new Map<EstimatedRequest, Spending>();
-  /** The sum of these. */
+  /** What the lines may use whose records are not durable yet. */
   #inFlight: Spending = NO_SPENDING;
   /** What the store has reserved for the chunk. */
   #reserved: Spending = NO_SPENDING;
@@ -79,48 +80,43 @@ export class SpendingMeter {
   }
 
   /** Lets a line go out. Returns a promise only where the store has to be asked: false when the run ends first. */
-  admit(line: EstimatedRequest): true | Promise<boolean> {
-    this.#followPrices();
-    const needed = this.#estimate(line);
-    if (!isWithin(addSpending(this.#inFlight, needed), this.#reserved)) return this.#ask(line);
-    this.#take(line, needed);
+  admit(needed: Spending): true | Promise<boolean> {
+    const inFlight = addSpending(this.#inFlight, needed);
+    if (!isWithin(inFlight, this.#reserved)) return this.#ask(needed);
+    this.#take(needed);
     return true;
   }
 
   /**
-   * An admitted line is not under way any more: its record is durable, or there is none. Its part of the reservation is
-   * used up, because the store counts what the line really took.
+   * A line is not under way any more: its record is durable, or there is none. Its part of the reservation is used up, because
+   * the store counts what the line really took.
    */
-  settle(line: EstimatedRequest): void {
-    const estimate = this.#underWay.get(line) ?? NO_SPENDING;
-    this.#underWay.delete(line);
+  settle(estimate: Spending): void {
     this.#inFlight = subtractSpending(this.#inFlight, estimate);
     this.#reserved = subtractSpending(this.#reserved, estimate);
   }
 
-  #take(line: EstimatedRequest, estimate: Spending): void {
-    this.#underWay.set(line, estimate);
-    this.#inFlight = addSpending(this.#inFlight, estimate);
+  #take(needed: Spending): void {
+    this.#inFlight = addSpending(this.#inFlight, needed);
     if (this.#leftCount > 1) this.#leftCount--;
   }
 
-  async #ask(line: EstimatedRequest): Promise<boolean> {
+  async #ask(needed: Spending): Promise<boolean> {
     const { claimed, run, flush } = this.#metered;
     const { clock, store, leases, rulesOf, log } = this.#deps;
     const { project, id } = claimed.batch;
     const { quotas } = rulesOf(project);
+    const wanted = times(needed, this.#leftCount);
     for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
       // A reservation ends with its lease: after a pause of the machine, what other chunks have reserved would be granted again.
       await leases.renewIfLate();
-      this.#followPrices();
-      const needed = this.#estimate(line);
-      const wanted = times(needed, this.#leftCount);
-      const request = { project, quotas, inFlight: this.#inFlight, needed, wanted };
+      const inFlight = this.#inFlight;
+      const request = { project, quotas, inFlight, needed, wanted };
       const result = await store.reserveIfLeased(claimed.lease, request);
       if (result.kind === "granted") {
         // Lines may have been settled meanwhile. What was reserved for them is not left for others.
         this.#reserved = addSpending(this.#inFlight, result.granted);
-        this.#take(line, needed);
+        this.#take(needed);
         return true;
       }
       this.#reserved = this.#inFlight;
@@ -136,36 +132,6 @@ export class SpendingMeter {
       await sleep(clock, Math.min(pauseMs, LONGEST_PAUSE_MS), run.stop);
     }
     return false;
-  }
-
-  /**
-   * A chunk may run for hours, and its answers are counted at the prices of then, those of the lines under way too.
-   */
-  #followPrices(): void {
-    const rules = this.#deps.prices();
-    if (rules === this.#rules) return;
-    this.#rules = rules;
-    this.#prices.clear();
-    for (const [line, before] of this.#underWay) {
-      const estimate = this.#estimate(line);
-      this.#underWay.set(line, estimate);
-      this.#inFlight = addSpending(subtractSpending(this.#inFlight, before), estimate);
-    }
-  }
-
-  #estimate({ model, body, answerTokens: outputTokens }: EstimatedRequest): Spending {
-    const inputTokens = estimateInputTokens(body.length);
-    const price = this.#priceOf(model);
-    const use = { requestCount: 1, inputTokens, cachedTokens: 0, outputTokens };
-    return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
-  }
-
-  #priceOf(model: string): Price | null {
-    const known = this.#prices.get(model);
-    if (known !== undefined) return known;
-    const price = priceFor(this.#rules, model);
-    this.#prices.set(model, price);
-    return price;
   }
 }
 

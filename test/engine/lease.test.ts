@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
-import { priceRules } from "../../src/config/prices.ts";
+import { amountOf } from "../../src/batch/price.ts";
 import { UNLIMITED } from "../../src/config/projects.ts";
 import { Leases } from "../../src/engine/lease.ts";
 import { meterFor } from "../../src/engine/spending-meter.ts";
@@ -271,28 +271,23 @@ test("a claim after a pause comes after the renewal, even when the claim is the 
 test("after a pause of the machine, what a chunk has reserved is not granted to another", async () => {
   await using bench = await leasesBench({ budget: "10" });
   const { leases, clock, store, claim } = bench;
-  const rules = priceRules([
-    { model: "*", currency: "EUR", per: 1, input: "0", output: "1", per_request: "0" },
-  ]);
   const deps = {
     store,
     leases,
     clock,
     log: new Events().log,
-    prices: () => rules,
     rulesOf: () => UNLIMITED,
   };
   const meterOf = async (route: string) => {
     const claimed = (await claim(route))!;
     const run = leases.holdChunk(claimed.lease, claimed.batch.budget);
     const meter = meterFor({ claimed, run, flush: async () => {} }, deps)!;
-    const line = { model: "a", body: Buffer.alloc(0) };
-    return { run, admit: (answerTokens: number) => meter.admit({ ...line, answerTokens }) };
+    return { run, admit: (cost: string) => meter.admit({ tokens: 1, cost: amountOf(cost) }) };
   };
   const [one, other] = [await meterOf("a"), await meterOf("b")];
-  expect(await one.admit(9)).toBe(true);
+  expect(await one.admit("9")).toBe(true);
   clock.advance(60 * 60 * 1000);
-  const admitted = other.admit(2);
+  const admitted = other.admit("2");
   other.run.end("drain", null, clock);
   expect(await admitted).toBe(false);
 });

@@ -35,7 +35,7 @@ test("a flush has the bytes of its records in their order, and counts them as th
       const expected: Buffer[] = [];
       for (const { lineNumber, row, names } of records) {
         const bytes = row.reduce((sum, { length }) => sum + length, 0);
-        const answer = { model: "m", usage: NO_USAGE, names };
+        const answer = { model: "m", price: null, usage: NO_USAGE, names };
         pending.add({ lineNumber, succeeded: true, row, answer });
         expected.push(Buffer.from(recordHeader({ lineNumber, succeeded: true, names }, bytes)));
         expected.push(...row);

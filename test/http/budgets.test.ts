@@ -178,31 +178,33 @@ test("a lower budget ends what was reserved under the higher one", async () => {
   });
 });
 
-test("a price that is raised while a batch runs counts for the lines under way too", async () => {
+test("a price that is raised while batches run counts for the lines that go out from then on", async () => {
   await using upstream = await startUpstream();
-  const only = { name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 4 };
-  const costing = (per_request: string) => ({
-    upstreams: [only],
-    prices: [{ model: "test-*", per_request, currency: "EUR" }],
-  });
+  const rules = { quotas: { cost_per_month: "1999" } };
+  const costing = (per_request: string) =>
+    configWith(rules, {
+      upstreams: [{ name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 8 }],
+      prices: [{ model: "test-*", per_request, currency: "EUR" }],
+    });
   await using service = await startTestService({ config: costing("0.001") });
-  const raised = Promise.withResolvers<void>();
   const later = Promise.withResolvers<void>();
-  upstream.answers = async ({ body }) => {
-    if (/"line-[2-4]"/.test(body)) await later.promise;
-    else await raised.promise;
+  upstream.answers = async () => {
+    if (upstream.total <= 3) await later.promise;
     return { body: { choices: [] } };
   };
-  const batch = await submit(service.url, linesOf(500), { budget: "2000" });
-  await upstream.reached(4);
+  const early = await submit(service.url, linesOf(3));
+  await upstream.reached(3);
   service.reconfigure(costing("10"));
-  raised.resolve();
-  // Three lines that went out at the lower price are under way until the others have used the budget up.
-  await upstream.reached(200);
+  // The lines that went out at the lower price are under way until the others have used up what is left.
+  const raised = await submit(service.url, linesOf(300));
+  await seenBy([service], "batch.paused", raised);
   later.resolve();
-  const ends = ["batch.paused", "batch.completed"];
-  await Promise.race(ends.map((name) => seenBy([service], name, batch)));
-  expect((await batchAt(service.url, batch)).x_batchd.cost?.so_far).toBe("2000");
+  await seenBy([service], "batch.completed", early);
+  const [first, second] = [await batchAt(service.url, early), await batchAt(service.url, raised)];
+  expect(first.x_batchd.cost?.so_far).toBe("0.003");
+  expect(second.x_batchd).toMatchObject({
+    ...{ cost: { so_far: "1990" }, paused: { reason: "cost_per_month" } },
+  });
 });
 
 test("long prompts count the answer that they allow", async () => {
