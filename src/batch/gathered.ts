@@ -29,7 +29,8 @@ export class Gathered {
 
   /** Returns all bytes as one buffer and empties this object. */
   take(): Buffer {
-    const all = this.#bytes.subarray(0, this.#length);
+    const isWhole = this.#length === this.#bytes.length;
+    const all = isWhole ? this.#bytes : this.#bytes.subarray(0, this.#length);
     this.#bytes = NOTHING;
     this.#length = 0;
     return all;

@@ -54,6 +54,7 @@ const NOTHING = 6;
 const IN_STRING = 7;
 const IN_KEY = 8;
 
+const SPACE = 0x20;
 const isKey = (next: number) => next === KEY || next === FIRST_KEY;
 const isValue = (next: number) => next === VALUE || next === FIRST_ELEMENT;
 const mayClose = (next: number) =>
@@ -110,9 +111,13 @@ export class JsonScan implements Member {
     let level = this.#level;
     const stop = Math.min(end, at + byteCount);
     for (;;) {
-      if (next < IN_STRING) at = skipSpace(bytes, at, stop);
       if (at >= stop) break;
-      const byte = bytes[at] as number;
+      let byte = bytes[at] as number;
+      if (byte <= SPACE && next < IN_STRING) {
+        at = skipSpace(bytes, at, stop);
+        if (at >= stop) break;
+        byte = bytes[at] as number;
+      }
       if (next >= IN_STRING || (byte === QUOTE && next < COLON_NEXT)) {
         if (next < IN_STRING) {
           if (level <= reportDepth) this.#note(level, next, at);
@@ -123,7 +128,10 @@ export class JsonScan implements Member {
         if (at < 0) break;
         if (next === IN_KEY) {
           if (level <= reportDepth) this.#keyEnds[level] = at;
-          next = COLON_NEXT;
+          if (at < stop && bytes[at] === COLON) {
+            at++;
+            next = VALUE;
+          } else next = COLON_NEXT;
           continue;
         }
       } else if (next === COLON_NEXT && byte === COLON) {

@@ -17,7 +17,8 @@ const MAX_NUMBER_BYTES = 64 * 1024;
 
 const isSpace = (byte: number) =>
   byte <= 0x20 && (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09);
-const isDigit = (byte: number | undefined) => byte !== undefined && byte >= 0x30 && byte <= 0x39;
+export const isDigit = (byte: number | undefined) =>
+  byte !== undefined && byte >= 0x30 && byte <= 0x39;
 const isHex = (byte: number | undefined) =>
   byte !== undefined &&
   (isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66));

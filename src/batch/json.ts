@@ -83,8 +83,8 @@ function escapedUnit(bytes: Buffer, at: number): number {
 }
 
 export function hasEscape(bytes: Buffer, start: number, end: number): boolean {
-  const at = bytes.subarray(start, end).indexOf(BACKSLASH);
-  return at !== NOT_FOUND;
+  for (let at = start; at < end; at++) if (bytes[at] === BACKSLASH) return true;
+  return false;
 }
 
 export const isObjectAt = (bytes: Uint8Array, at: number) => bytes[at] === OPEN_OBJECT;

@@ -7,6 +7,7 @@
  */
 import { indexOfKey, quoted } from "./json.ts";
 import type { Member } from "./json-scan.ts";
+import { isDigit } from "./json-tokens.ts";
 
 /** The usual ratio for English text and the JSON around it. */
 const BYTES_PER_TOKEN = 4;
@@ -20,7 +21,6 @@ const KEYS = quoted(["n", "max_completion_tokens", "max_tokens", "max_output_tok
 const CHOICES = 0;
 const NOT_FOUND = -1;
 const DIGIT_0 = 0x30;
-const DIGIT_9 = 0x39;
 /** A longer number has no limit in mind. A line has room for one of many megabytes, which would take long to read. */
 const MAX_COUNT_BYTES = 32;
 
@@ -57,9 +57,18 @@ export const estimateInputTokens = (bodyBytes: number): number =>
 
 /** Returns the number at the extent; null for a value that is no count. */
 function countAt(body: Buffer, start: number, end: number): number | null {
-  const first = body[start] as number;
-  if (first < DIGIT_0 || first > DIGIT_9) return null;
-  if (end - start > MAX_COUNT_BYTES) return Number.POSITIVE_INFINITY;
+  if (end - start > MAX_COUNT_BYTES) return isDigit(body[start]) ? Number.POSITIVE_INFINITY : null;
+  let count = 0;
+  for (let at = start; at < end; at++) {
+    const byte = body[at] as number;
+    if (!isDigit(byte)) return at === start ? null : decimalAt(body, start, end);
+    count = 10 * count + byte - DIGIT_0;
+  }
+  return count >= 1 ? count : null;
+}
+
+/** Returns the whole part of a number with a fraction or an exponent, as few clients write it. */
+function decimalAt(body: Buffer, start: number, end: number): number | null {
   const count = Math.floor(Number(body.toString("latin1", start, end)));
   return count >= 1 ? count : null;
 }
