@@ -17,14 +17,25 @@ const FIRST_ROOM = 1024;
 const FIRST_ROOM_BYTES = 16 * 1024;
 /** Each process draws its own seed, so that no client can prepare ids that all collide in the table. */
 const HASH_SEED = randomBytes(4).readInt32LE();
+/** An odd number with about as many ones as zeros: 2^32 divided by the golden ratio. */
+const FACTOR = 0x9e3779b1;
 
-/** The FNV-1a hash. */
-function hashOf(bytes: Uint8Array, start: number, end: number): number {
-  let hash = HASH_SEED;
+/**
+ * Hashes an id. Each byte is multiplied as in FNV-1a, and then the high bits go into the low ones. Without that second step
+ * the low six bits of the seed would decide alone which ids collide: a client could prepare 64 files, and one of them would
+ * hold up the event loop for seconds.
+ */
+export function hashOf(
+  bytes: Uint8Array,
+  { start, end }: Extent,
+  seed: number = HASH_SEED,
+): number {
+  let hash = seed;
   for (let at = start; at < end; at++) {
-    hash = Math.imul(hash ^ (bytes[at] as number), 0x01000193);
+    hash = Math.imul(hash ^ (bytes[at] as number), FACTOR);
+    hash ^= hash >>> 15;
   }
-  return hash ^ (hash >>> 15);
+  return hash;
 }
 
 export class CustomIds {
@@ -54,7 +65,7 @@ export class CustomIds {
   }
 
   #add(bytes: Buffer, start: number, end: number): boolean {
-    const hash = hashOf(bytes, start, end);
+    const hash = hashOf(bytes, { start, end });
     const mask = this.#places.length - 1;
     let place = hash & mask;
     for (;;) {

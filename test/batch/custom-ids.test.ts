@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { CustomIds } from "../../src/batch/custom-ids.ts";
+import { CustomIds, hashOf } from "../../src/batch/custom-ids.ts";
 import { stringText } from "../support/json-arbitraries.ts";
 
 const add = (ids: CustomIds, spelling: string) => {
@@ -43,4 +43,28 @@ test("tens of thousands of ids, long ones among them, are all found again", () =
   const numbers = Array.from({ length: 20_000 }, (_, i) => i);
   expect(numbers.filter((i) => !add(ids, idOf(i)))).toEqual([]);
   expect(numbers.filter((i) => add(ids, idOf(i)))).toEqual([]);
+});
+
+test("ids that collide under one seed do not collide under others that begin or end like it", () => {
+  const seed = 0x2545f491;
+  const hash = (id: string, under: number) => {
+    const bytes = Buffer.from(id);
+    return hashOf(bytes, { start: 0, end: bytes.length }, under);
+  };
+  // Characters whose bits differ in the low places only, as a client would choose them.
+  const characters = "#$%&'()*+,-./0123456789:;<=>?";
+  const idOf = (n: number) =>
+    Array.from({ length: 5 }, (_, i) => characters[Math.floor(n / 29 ** i) % 29]).join("");
+  const found = new Map<number, string>();
+  const pairs: [string, string][] = [];
+  for (let n = 0; pairs.length < 4; n += 7) {
+    const id = idOf(n);
+    const other = found.get(hash(id, seed));
+    if (other !== undefined) pairs.push([other, id]);
+    found.set(hash(id, seed), id);
+  }
+  for (const [one, other] of pairs) {
+    const seeds = Array.from({ length: 32 }, (_, bit) => seed ^ (1 << bit));
+    expect(seeds.filter((each) => hash(one, each) === hash(other, each))).toEqual([]);
+  }
 });
