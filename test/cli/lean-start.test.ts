@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { BatchdProcess, START } from "../support/process.ts";
+import { BatchdProcess, SOURCES, START } from "../support/process.ts";
 
 /** Writes, when the process ends, the address of each module that it has loaded, those inside Node included. */
 const LIST_MODULES = `data:text/javascript,${encodeURIComponent(`
@@ -21,13 +21,13 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true }));
 
 /** The modules of a server that starts, listens and is stopped. */
-async function modulesOfAStart(script?: string): Promise<string> {
+async function modulesOfAStart(script = SOURCES): Promise<string> {
   const list = join(folder, "modules");
   const env = {
     NODE_OPTIONS: `--import=${LIST_MODULES}`,
     MODULE_LIST: list,
-    // A start without the script is to strip the types itself.
-    ...(script === undefined && { NODE_DISABLE_COMPILE_CACHE: "1" }),
+    // A start of the sources is to strip the types itself.
+    ...(script === SOURCES && { NODE_DISABLE_COMPILE_CACHE: "1" }),
   };
   const args = ["serve", "--port", "0", "--data-dir", join(folder, "data")];
   await using batchd = new BatchdProcess(

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI, { toFile } from "openai";
 import { beforeAll, describe, expect, test } from "vitest";
-import { BatchdProcess } from "../support/process.ts";
+import { BatchdProcess, SOURCES } from "../support/process.ts";
 import { type Commit, Disk, readSteps } from "../support/recorder/disk.ts";
 import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -58,6 +58,7 @@ beforeAll(async () => {
   await using server = new BatchdProcess(
     ["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url],
     { NODE_OPTIONS: `--import ${PRELOAD}`, DISK_RECORD: recordPath },
+    SOURCES,
   );
   await storeOneOfEachKind(server);
   await server.kill("SIGTERM");

@@ -4,8 +4,8 @@
  * processes.
  *
  * No module may behave differently. Nothing is left out, and each one keeps its own address in `import.meta.url`, by which it
- * finds the migrations, the pages and its threads. The tests of `npm start`, of the package and of the modules that a start
- * loads use the real thing, as does every test that loads code into the process before batchd (`process.ts`).
+ * finds the migrations, the pages and its threads. The tests of `npm start`, of the package, of the modules that a start
+ * loads and of the order of syncs use the real thing.
  */
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";

@@ -8,7 +8,8 @@ import { fileURLToPath } from "node:url";
 import { killAtTestEnd } from "./leftovers.ts";
 import { named } from "./waits.ts";
 
-const SOURCES = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+/** A test that looks at the modules that are loaded starts these. */
+export const SOURCES = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 const BUNDLE = process.env["BATCHD_TEST_BUNDLE"];
 /** The sources, or a bundle of them where the run has made one (`bundle.ts`). */
 export const MAIN = BUNDLE ?? SOURCES;
@@ -55,8 +56,7 @@ export class BatchdProcess implements AsyncDisposable {
   constructor(
     args: readonly string[],
     env: Readonly<Record<string, string>> = {},
-    // What is loaded before batchd may have to find its modules one by one.
-    script: string = env["NODE_OPTIONS"] === undefined ? MAIN : SOURCES,
+    script: string = MAIN,
   ) {
     const command = [process.execPath, script, ...args];
     const line = `${limitOf(env)}exec ${tracerOf(env)}"$0" "$@"${inputOf(env)}`;
