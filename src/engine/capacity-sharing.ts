@@ -47,10 +47,13 @@ export class CapacitySharing {
   readonly #disagreement: Disagreement;
   #looping: Promise<void> = Promise.resolve();
   #cancelRunOut: Cancel = () => {};
+  /** Wait for the end of a renewal that has not begun. */
+  #waiting: (() => void)[] = [];
 
   constructor(options: CapacitySharingOptions) {
     this.#options = options;
     this.#disagreement = new Disagreement(options.log);
+    options.fleet.renewsBy(() => this.#renewNow());
   }
 
   /** Resolves when the process has its first part, so that it sends nothing before. */
@@ -62,7 +65,7 @@ export class CapacitySharing {
     await this.#renew().catch(() => {});
     this.#looping = loop({
       ...{ name: "shares", everyMs: RENEW_EVERY_MS, nudge: this.#nudge, drain: this.#end.signal },
-      ...{ clock, log, runOnce: () => this.#renew() },
+      ...{ clock, log, runOnce: () => this.#runOnce() },
     });
   }
 
@@ -75,11 +78,31 @@ export class CapacitySharing {
   async close(): Promise<void> {
     this.#end.abort();
     await this.#looping;
+    for (const resolve of this.#waiting.splice(0)) resolve();
     this.#cancelRunOut();
     await this.#options.store.releaseReplica(this.#options.owner).catch(() => {});
   }
 
-  async #renew(): Promise<false> {
+  /** Has the loop renew, so that two renewals never overlap. Resolves also when it fails. */
+  async #renewNow(): Promise<void> {
+    if (this.#end.signal.aborted) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.push(resolve);
+    this.nudge();
+    await promise;
+  }
+
+  async #runOnce(): Promise<false> {
+    const waiting = this.#waiting.splice(0);
+    try {
+      await this.#renew();
+    } finally {
+      for (const resolve of waiting) resolve();
+    }
+    return false;
+  }
+
+  async #renew(): Promise<void> {
     const { store, upstreams, clock, owner, fleet } = this.#options;
     // A replica that was cut off for long must know which work it has lost before it may send again.
     await this.#options.renewLeasesIfLate();
@@ -105,7 +128,6 @@ export class CapacitySharing {
       const own = report.isWorker ? [{ owner, ...report }] : [];
       this.#disagreement.look([...own, ...fleet.workers]);
     }
-    return false;
   }
 
   /**

@@ -25,6 +25,7 @@ export class Fleet {
   /** The clock of the store, less the clock of this machine. */
   #storeAheadMs = 0;
   #onDuty: () => void = () => {};
+  #renew: () => Promise<void> = async () => {};
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -63,6 +64,16 @@ export class Fleet {
   /** Sets the listener for the moment at which the housekeeping becomes the duty of this process. */
   onDuty(listener: () => void): void {
     this.#onDuty = listener;
+  }
+
+  /** Sets the way to renew at once. */
+  renewsBy(renew: () => Promise<void>): void {
+    this.#renew = renew;
+  }
+
+  /** Resolves once the others are known as they are now, or cannot be known. */
+  refresh(): Promise<void> {
+    return this.#renew();
   }
 
   renewed({ peers, isHousekeeper, nowMs }: Omit<RenewedReplica, "shares">): void {

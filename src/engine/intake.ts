@@ -44,7 +44,7 @@ export interface IntakeDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly upstreams: Upstreams;
-  readonly fleet: Pick<Fleet, "nowMs" | "workers">;
+  readonly fleet: Pick<Fleet, "nowMs" | "workers" | "refresh">;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -81,13 +81,21 @@ async function validate(
   stop: AbortSignal,
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
-  const verdict = await judge(claimed, stop, deps);
+  let verdict = await judge(claimed, stop, deps);
+  if (verdict !== null && lacksModel(verdict)) {
+    // Another replica may have begun to serve the model since its last report.
+    await deps.fleet.refresh();
+    if (deps.fleet.workers.length > 0) verdict = await judge(claimed, stop, deps);
+  }
   if (verdict !== null) await record(claimed, verdict, deps);
   else if (await deps.store.releaseBatchIfLeased(claimed.lease)) {
     deps.metrics.leaseChanged("batch", "released");
   }
   return verdict;
 }
+
+const lacksModel = (verdict: Verdict): boolean =>
+  !verdict.ok && verdict.faults.some(({ code }) => code === "model_not_found");
 
 function describe(verdict: Verdict | null): Attributes {
   if (verdict === null) return {};
