@@ -23,8 +23,9 @@ beforeAll(async () => {
   upstream.forget();
   counting = await startUpstream({
     answers: ({ user }) => ({
+      ...(user === "echo" && { status: 422 }),
       headers: { "content-type": "application/json" },
-      body: user === "much" ? MUCH_USAGE : '{"usage":{"total_tokens":1}}',
+      body: BODIES[user ?? ""] ?? '{"usage":{"total_tokens":1}}',
     }),
   });
   counting.forget();
@@ -41,6 +42,11 @@ const MUCH_USAGE = (() => {
   const short = '"usage":{"total_tokens":7}';
   return `{${`${long},`.repeat(250)}${`${short},`.repeat(500_000)}${short}}`;
 })();
+
+/** Servers that check requests with pydantic answer with all of the input that they refuse. */
+const ECHO = `{"detail":[{"type":"list_type","input":{${'"a":[{},{}],'.repeat(2_500_000)}"b":1}}]}`;
+
+const BODIES: Readonly<Record<string, string>> = { much: MUCH_USAGE, echo: ECHO };
 
 const line = (customId: string, body: string, url = "/v1/chat/completions") =>
   `{"custom_id":"${customId}","method":"POST","url":"${url}","body":${body}}\n`;
@@ -140,6 +146,14 @@ const ATTACKS: readonly Attack[] = [
       const { request_counts, usage } = await run(watched, line("a", body));
       expect(request_counts?.completed).toBe(1);
       expect(usage?.total_tokens).toBe(7);
+    },
+  },
+  {
+    name: "refusals of 30 MB that repeat the request",
+    attack: async (watched) => {
+      const body = '{"model":"counted","messages":[],"user":"echo"}';
+      const { request_counts } = await run(watched, line("a", body) + line("b", body));
+      expect(request_counts?.failed).toBe(2);
     },
   },
   {

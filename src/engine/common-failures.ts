@@ -5,6 +5,7 @@
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
+import { errorIn } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess } from "../batch/outcome.ts";
 import type { Log } from "../telemetry/log.ts";
 
@@ -84,21 +85,12 @@ function failureOf(outcome: FinalOutcome): CommonFailure {
   const known = { lineCount: 1, statusCode: null, code: null, message: null };
   if (outcome.kind === "refused") return { ...known, code: "upstream_refused" };
   if (!("body" in outcome)) return { ...known, code: outcome.kind };
-  return { ...known, statusCode: outcome.status, ...errorIn(outcome.body) };
+  return { ...known, statusCode: outcome.status, ...errorOf(outcome.body) };
 }
 
-/** Reads the `error` of an envelope, or the same fields at the top of the body. */
-function errorIn(body: Buffer): Pick<CommonFailure, "code" | "message"> {
-  try {
-    const { error, ...top } = JSON.parse(body.toString()) as Record<string, unknown>;
-    const { code, message } = (typeof error === "object" && error !== null ? error : top) as {
-      readonly code?: unknown;
-      readonly message?: unknown;
-    };
-    return { code: shortText(code), message: shortText(message) };
-  } catch {
-    return { code: null, message: null };
-  }
+function errorOf(body: Buffer): Pick<CommonFailure, "code" | "message"> {
+  const { code, message } = errorIn(body) ?? {};
+  return { code: shortText(code), message: shortText(message) };
 }
 
 const shortText = (value: unknown) =>
