@@ -36,6 +36,8 @@ const RETRY_BASE_MS = 5_000;
 const RETRY_CAP_MS = 3_600_000;
 const RETRY_FOR_MS = 72 * 3_600_000;
 
+const NOT_CONFIGURED = "no webhook of this name is configured for the project";
+
 export interface WebhooksOptions {
   readonly store: WebhookDeliveryStore;
   readonly config: WebhooksConfig;
@@ -149,7 +151,8 @@ export class Webhooks {
       (each) => each.name === delivery.webhook && isFor(each, delivery),
     );
     if (endpoint === undefined) {
-      await this.#giveUp(delivery, "no webhook of this name is configured for the project");
+      // Another replica may have it, or the next configuration of this one.
+      await this.#retryOrGiveUp(delivery, NOT_CONFIGURED);
       return;
     }
     if (!wants(endpoint, delivery)) {

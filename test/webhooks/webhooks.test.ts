@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
 import { type ReceivedEvent, startReceiver } from "../support/receiver.ts";
+import { startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -170,7 +171,7 @@ test("a delivery that a stop interrupts goes out at the next start, under the sa
   expect(ids).toEqual([ids[0], ids[0]]);
 });
 
-test("deliveries to an endpoint that was taken out of the configuration are given up", async () => {
+test("deliveries to an endpoint that was taken out of the configuration are given up after three days", async () => {
   const clock = new FakeClock();
   await using receiver = await startReceiver();
   receiver.reactAlways({ status: 500 });
@@ -181,8 +182,25 @@ test("deliveries to an endpoint that was taken out of the configuration are give
 
   clock.advance(5_000);
   await using after = await startTestService({ clock, dataDir: before.dataDir });
-  await after.events.reached("webhook.given_up", { batch: id, webhook: "w1" });
+  const reason = "no webhook of this name is configured for the project";
+  await after.events.reached("webhook.attempt_failed", { batch: id, attempt: 2, reason });
+  clock.advance(3 * DAY_MS);
+  await after.events.reached("webhook.given_up", { batch: id, webhook: "w1", reason });
   expect(receiver.seen).toHaveLength(1);
+});
+
+test("an event is not lost to a replica that does not know its endpoint", async () => {
+  await using receiver = await startReceiver();
+  await using replicas = await startReplicas({ config: webhooks({ url: receiver.url }) });
+  const { a, b } = replicas;
+  b.service.reconfigure({});
+  receiver.reactNext({ status: 503 });
+  const { id } = await submitToFail(a.service);
+  await a.service.events.reached("webhook.attempt_failed", { batch: id, attempt: 1 });
+  b.clock.advance(5_000);
+  await b.service.events.reached("webhook.attempt_failed", { batch: id, attempt: 2 });
+  a.clock.advance(15_000);
+  await a.service.events.reached("webhook.delivered", { batch: id, attempt: 3 });
 });
 
 test("an endpoint is told only of the events that it asks for", async () => {
@@ -246,14 +264,17 @@ test("an endpoint that is given to another project is not told of batches that e
   search.reactAlways({ status: 500 });
   const keys = [{ name: "one", key: "test", project: "search" }];
   const configWith = (endpoint: EndpointValues) => ({ ...webhooks(endpoint), auth: { keys } });
+  const clock = new FakeClock();
   await using service = await startTestService({
+    clock,
     config: configWith({ url: search.url, project: "search" }),
   });
   const { id } = await submitToFail(service);
   await service.events.reached("webhook.attempt_failed", { batch: id });
   service.reconfigure(configWith({ url: other.url, project: "other" }));
-  const ends = ["webhook.given_up", "webhook.delivered"];
-  await Promise.race(ends.map((end) => service.events.reached(end, { batch: id })));
+  clock.advance(5_000);
+  const ends = ["webhook.attempt_failed", "webhook.delivered"];
+  await Promise.race(ends.map((end) => service.events.reached(end, { batch: id, attempt: 2 })));
   expect(other.seen).toEqual([]);
 });
 
