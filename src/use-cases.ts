@@ -253,7 +253,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     memory,
     metrics,
-    clock,
+    clock: fleet.storeClock,
     log,
     takeSnapshot: async () => ({
       heldBytes: Object.fromEntries(

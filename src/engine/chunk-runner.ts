@@ -42,7 +42,7 @@ export interface ChunkRunnerDeps extends MeterDeps {
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
   readonly commonFailures: CommonFailures;
-  readonly fleet: Pick<Fleet, "localDateOf">;
+  readonly fleet: Pick<Fleet, "localDateOf" | "storeClock">;
 }
 
 export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promise<void> {
@@ -62,6 +62,8 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
   const { store, metrics } = deps;
   const journal = new Journal({
     ...deps,
+    // An answer counts on the day that the quotas of the store go by.
+    clock: deps.fleet.storeClock,
     limits: deps.journalLimits,
     lease: claimed.lease,
     labels: { model: claimed.chunk.model, project: claimed.batch.project },

@@ -65,4 +65,33 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
       expect(object.expires_at).toBe(object.created_at + seconds);
     }
   });
+
+  test.each([
+    { name: "behind", skewMs: -48 * HOUR_MS },
+    { name: "ahead", skewMs: 48 * HOUR_MS },
+  ])(
+    "$name, an answer counts on the day of the store, and tokens_per_day holds",
+    async ({ skewMs }) => {
+      await using upstream = await startUpstream();
+      const database_url = await postgres!.createDatabase();
+      await using service = await startTestService({
+        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+        config: {
+          database_url,
+          upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 1 }],
+          projects: [{ name: "default", quotas: { tokens_per_day: 1_000 } }],
+        },
+      });
+      const { id } = await service.submit(chatLines(200));
+      const ends = ["batch.paused", "batch.completed"];
+      await Promise.race(ends.map((name) => service.events.reached(name, { batch: id })));
+
+      const day = new Date((await secondsIn(database_url)) * 1_000).toISOString().slice(0, 10);
+      const used = await fetch(`${service.url}/v1/usage?group_by=day`);
+      const { data } = (await used.json()) as { data: { day: string; requests: number }[] };
+      const { request_counts } = await service.openai.batches.retrieve(id);
+      expect(request_counts?.completed).toBeLessThan(200);
+      expect(data).toMatchObject([{ day, requests: request_counts?.completed }]);
+    },
+  );
 });
