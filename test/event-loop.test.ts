@@ -224,3 +224,21 @@ test.each(ATTACKS)("no turn of the event loop is long under $name", AGAIN, async
   await attack(watched);
   expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
 });
+
+test(
+  "no turn of the event loop is long under names that a long list of models does not have",
+  AGAIN,
+  async () => {
+    const modelNames = Array.from({ length: 20_000 }, (_, i) => `vendor/model-${i}`);
+    await using listing = await startUpstream({ modelNames });
+    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [
+      { name: "l", base_url: listing.url, models: ["*"], check_models: true },
+    ]);
+    const lines = Array.from({ length: 1_000 }, (_, i) =>
+      line(`${i}`, `{"model":"other-${i}","messages":[]}`),
+    );
+    const { errors } = await run(watched, lines.join(""));
+    expect(errors?.data?.[0]?.code).toBe("model_not_found");
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);

@@ -104,9 +104,14 @@ function namesIn(list: unknown): { ids: string[]; aliases: string[] } {
  */
 const canonical = (name: string) => name.replace(/^models\//, "").replace(/:latest$/, "");
 
+/** The names of each list in one spelling: a file may ask for 50,000 names, and a list may have as many. */
+const spelled = new WeakMap<ModelListing, ReadonlySet<string>>();
+
 /** Whether a target with this list takes a name. A target without a list, or with an empty one, may take any. */
 export function mayServe(listing: ModelListing, upstreamName: string): boolean {
   if (listing.kind !== "listed" || listing.ids.length === 0) return true;
-  const wanted = canonical(upstreamName);
-  return [...listing.ids, ...listing.aliases].some((name) => canonical(name) === wanted);
+  const { ids, aliases } = listing;
+  const names = spelled.get(listing) ?? new Set([...ids, ...aliases].map(canonical));
+  spelled.set(listing, names);
+  return names.has(canonical(upstreamName));
 }
