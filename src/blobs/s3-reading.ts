@@ -36,6 +36,7 @@ export async function* readObject(object: S3Object, range: ByteRange): AsyncGene
         breakCount = 0;
         yield chunk as Buffer;
       }
+      if (at < found.end) throw new Error("the answer ended before its last byte");
     } catch (error) {
       if (++breakCount === MAX_BREAKS) throw unavailable(error);
     }

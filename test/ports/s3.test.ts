@@ -179,6 +179,20 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
     await expect(buffer(blobs.read("cut"))).rejects.toBeInstanceOf(BlobsUnavailable);
   });
 
+  test("an answer that ends too early is no whole one, and no reason to ask for ever", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const blobs = openBlobs({ endpoint: proxy.url });
+    const bytes = numbered(3_000_000);
+    await blobs.putBytes("short", [bytes]);
+    proxy.trouble = { kind: "short", afterBytes: 700_000 };
+    const part = await blobs.readRange("short", { start: 1_000, end: 2_900_000 });
+    expect(part.equals(bytes.subarray(1_000, 2_900_000))).toBe(true);
+    proxy.trouble = { kind: "short", afterBytes: 0 };
+    const range = { start: 0, end: 10 };
+    await expect(blobs.readRange("short", range)).rejects.toBeInstanceOf(BlobsUnavailable);
+    await expect(buffer(blobs.read("short"))).rejects.toBeInstanceOf(BlobsUnavailable);
+  });
+
   test("a request is repeated while the bucket asks to slow down for a moment", async () => {
     await using proxy = await startS3Proxy(server.url);
     const blobs = openBlobs({ endpoint: proxy.url });

@@ -18,6 +18,8 @@ export type Trouble =
   | { readonly kind: "slow_down" }
   /** Breaks each connection once so many bytes of the answer have gone through. */
   | { readonly kind: "cut"; readonly afterBytes: number }
+  /** Ends each answer to a read after so many bytes, as if it were whole. */
+  | { readonly kind: "short"; readonly afterBytes: number }
   /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
   | { readonly kind: "page_not_found" }
   /** Takes requests and never answers. */
@@ -133,24 +135,34 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
       got.resume().once("end", () => answer.destroy());
       return;
     }
-    answer.writeHead(got.statusCode ?? 502, got.headers);
     const { trouble } = forwarding;
-    if (trouble?.kind === "cut") void cut(got, answer, trouble.afterBytes);
-    else got.pipe(answer);
+    const isShort = trouble?.kind === "short" && method === "GET";
+    if (isShort) delete got.headers["content-length"];
+    answer.writeHead(got.statusCode ?? 502, got.headers);
+    if (trouble?.kind === "cut" || isShort) {
+      void cut(got, answer, { afterBytes: trouble.afterBytes, ends: isShort });
+    } else got.pipe(answer);
   });
   sent.on("error", () => answer.destroy());
   asked.on("error", () => sent.destroy());
   asked.pipe(sent);
 }
 
-async function cut(got: IncomingMessage, answer: ServerResponse, afterBytes: number) {
+interface Cut {
+  readonly afterBytes: number;
+  /** Whether the answer ends in order. */
+  readonly ends: boolean;
+}
+
+async function cut(got: IncomingMessage, answer: ServerResponse, { afterBytes, ends }: Cut) {
   let passedBytes = 0;
   for await (const chunk of got as AsyncIterable<Buffer>) {
     const piece = chunk.subarray(0, afterBytes - passedBytes);
     passedBytes += piece.length;
     await new Promise((written) => answer.write(piece, written));
     if (passedBytes < afterBytes) continue;
-    answer.destroy();
+    if (ends) answer.end();
+    else answer.destroy();
     return;
   }
   answer.end();
