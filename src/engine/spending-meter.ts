@@ -19,7 +19,7 @@ import {
 import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
-import { boundsSpending } from "../store/spending.ts";
+import { boundsSpending, type SpendingQuotas } from "../store/spending.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { UpstreamRequest } from "../upstream/upstream.ts";
@@ -71,18 +71,23 @@ export class SpendingMeter {
   #inFlight: Spending = NO_SPENDING;
   /** What the store has reserved for the chunk. */
   #reserved: Spending = NO_SPENDING;
+  /** The quotas of the project under which that was reserved. */
+  #quotas: SpendingQuotas;
   #leftCount: number;
 
   constructor(metered: Metered, deps: MeterDeps) {
     this.#metered = metered;
     this.#deps = deps;
     this.#leftCount = metered.claimed.chunk.lineCount;
+    this.#quotas = this.#currentQuotas();
   }
 
   /** Lets a line go out. Returns a promise only where the store has to be asked: false when the run ends first. */
   admit(needed: Spending): true | Promise<boolean> {
     const inFlight = addSpending(this.#inFlight, needed);
-    if (!isWithin(inFlight, this.#reserved)) return this.#ask(needed);
+    const isReserved = isWithin(inFlight, this.#reserved);
+    // Other quotas may allow less than was reserved.
+    if (!isReserved || !areEqual(this.#currentQuotas(), this.#quotas)) return this.#ask(needed);
     this.#take(needed);
     return true;
   }
@@ -103,15 +108,15 @@ export class SpendingMeter {
 
   async #ask(needed: Spending): Promise<boolean> {
     const { claimed, run, flush } = this.#metered;
-    const { clock, store, leases, rulesOf, log } = this.#deps;
+    const { clock, store, leases, log } = this.#deps;
     const { project, id } = claimed.batch;
-    const { quotas } = rulesOf(project);
     const wanted = times(needed, this.#leftCount);
     for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
       // A reservation ends with its lease: after a pause of the machine, what other chunks have reserved would be granted again.
       await leases.renewIfLate();
-      const inFlight = this.#inFlight;
-      const request = { project, quotas, inFlight, needed, wanted };
+      this.#quotas = this.#currentQuotas();
+      const held = { project, quotas: this.#quotas, inFlight: this.#inFlight };
+      const request = { ...held, needed, wanted };
       const result = await store.reserveIfLeased(claimed.lease, request);
       if (result.kind === "granted") {
         // Lines may have been settled meanwhile. What was reserved for them is not left for others.
@@ -133,7 +138,14 @@ export class SpendingMeter {
     }
     return false;
   }
+
+  #currentQuotas(): SpendingQuotas {
+    return this.#deps.rulesOf(this.#metered.claimed.batch.project).quotas;
+  }
 }
+
+const areEqual = (a: SpendingQuotas, b: SpendingQuotas): boolean =>
+  a.tokensPerDay === b.tokensPerDay && a.costPerMonth === b.costPerMonth;
 
 const times = ({ tokens, cost }: Spending, count: number): Spending => ({
   tokens: tokens * count,

@@ -98,19 +98,27 @@ test("a batch that a quota has paused goes on when the quota of the project is r
   expect((await batchAt(url, batch)).request_counts.completed).toBe(LINES);
 });
 
-test("a quota that comes while a batch runs holds from its next line on", async () => {
+test.each([
+  ["comes", undefined],
+  ["is lowered", { tokens_per_day: 1_000_000 }],
+  ["comes beside another one", { cost_per_month: "1000000" }],
+])("a quota that %s while a batch runs holds from its next line on", async (_, before) => {
   await using upstream = await startUpstream();
   const upstreams = [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 4 }];
-  await using service = await startTestService({ config: { upstreams } });
+  const configWithQuotas = (quotas: object = {}) => ({
+    ...{ upstreams, projects: [{ name: "default", quotas }] },
+  });
+  await using service = await startTestService({ config: configWithQuotas(before) });
   upstream.hold();
   const { id } = await service.submit(chatLines(600));
   await upstream.reached(4);
-  const projects = [{ name: "default", quotas: { tokens_per_day: 1 } }];
-  service.reconfigure({ upstreams, projects });
+  service.reconfigure(configWithQuotas({ ...before, tokens_per_day: 1 }));
   upstream.release();
-  await service.events.reached("batch.paused", { batch: id, reason: "tokens_per_day" });
+  const ends = ["batch.paused", "batch.completed"];
+  await Promise.race(ends.map((name) => service.events.reached(name, { batch: id })));
   // Each chunk may have had a line in the queue for a slot.
   expect(upstream.total).toBeLessThanOrEqual(8);
+  expect((await batchAt(service.url, id)).x_batchd.paused?.reason).toBe("tokens_per_day");
   service.reconfigure({ upstreams });
   expect((await service.ended(id)).request_counts?.completed).toBe(600);
 });
