@@ -1,8 +1,9 @@
-/** A delivery of results that a disk has damaged: it fails, and no place ever gets a part of them. */
-import { readdirSync, readFileSync, truncateSync } from "node:fs";
+/** A delivery of results that a disk has damaged, or that are away: no place ever gets a part of them. */
+import { readdirSync, readFileSync, renameSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -29,5 +30,35 @@ test.each(["jsonl", "csv", "parquet"])(
     const ended = (await service.openai.get(`${deliveries}/${made.id}`)) as DeliveryObject;
     expect(ended).toMatchObject({ status: "failed", error: { code: "results_lost" } });
     expect(readdirSync(folder.path)).toEqual([]);
+  },
+);
+
+test.each(["jsonl", "csv"])(
+  "results on a disk that is not mounted wait for it as %s",
+  async (format) => {
+    using folder = temporaryFolder("batchd-share-");
+    const clock = new FakeClock();
+    await using upstream = await startUpstream();
+    await using service = await startTestService({
+      ...{ upstreamUrl: upstream.url, clock },
+      config: {
+        locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
+      },
+    });
+    const { id } = await service.run(chatLines(3));
+    const [blobs, away] = [join(service.dataDir, "blobs"), join(service.dataDir, "away")];
+    renameSync(blobs, away);
+    const deliveries = `/batches/${id}/deliveries`;
+    const body = { location: "share", format };
+    const made = (await service.openai.post(deliveries, { body })) as DeliveryObject;
+    const tries = ["delivery.given_up", "delivery.attempt_failed"] as const;
+    await Promise.race(tries.map((end) => service.events.reached(end, { delivery: made.id })));
+    expect(await service.openai.get(`${deliveries}/${made.id}`)).toMatchObject({
+      status: "pending",
+    });
+    renameSync(away, blobs);
+    clock.advance(60_000);
+    await service.events.reached("delivery.delivered", { delivery: made.id });
+    expect(readdirSync(folder.path)).toEqual([id]);
   },
 );
