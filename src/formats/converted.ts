@@ -21,13 +21,29 @@ export async function* converted(
   format: TableFormat,
 ): AsyncGenerator<Buffer> {
   const thread = new Worker(THREAD, { workerData: { format }, resourceLimits: MEMORY });
+  const end = endOf(thread);
   try {
-    for await (const piece of gathered(source)) yield* await answerOf(thread, piece);
-    yield* await answerOf(thread, null);
+    for await (const piece of gathered(source)) yield* await answerOf(thread, end, piece);
+    yield* await answerOf(thread, end, null);
   } finally {
     await thread.terminate();
   }
 }
+
+interface ThreadEnd {
+  /** The reason for which the thread has ended; null while it runs. */
+  reason: Error | null;
+}
+
+/** The thread may end while no answer is awaited, and an error without a listener would end the process. */
+function endOf(thread: Worker): ThreadEnd {
+  const end: ThreadEnd = { reason: null };
+  const note = (reason: Error) => (end.reason ??= reason);
+  thread.once("error", note).once("exit", (code) => note(endedEarly(code)));
+  return end;
+}
+
+const endedEarly = (code: number) => new Error(`the conversion ended early (${code})`);
 
 async function* gathered(source: AsyncIterable<Buffer>): AsyncGenerator<Uint8Array> {
   let pieces: Buffer[] = [];
@@ -54,9 +70,14 @@ function joined(pieces: readonly Buffer[], bytes: number): Uint8Array<ArrayBuffe
   return all;
 }
 
-async function answerOf(thread: Worker, piece: Uint8Array | null): Promise<readonly Buffer[]> {
+async function answerOf(
+  thread: Worker,
+  end: ThreadEnd,
+  piece: Uint8Array | null,
+): Promise<readonly Buffer[]> {
+  if (end.reason !== null) throw end.reason;
   const { promise, resolve, reject } = Promise.withResolvers<readonly Uint8Array<ArrayBuffer>[]>();
-  const ended = (code: number) => reject(new Error(`the conversion ended early (${code})`));
+  const ended = (code: number) => reject(endedEarly(code));
   thread.once("message", resolve).once("error", reject).once("exit", ended);
   try {
     thread.postMessage(piece, piece === null ? [] : [piece.buffer as ArrayBuffer]);
