@@ -189,7 +189,7 @@ const newResults = (batches: Batches, { clock }: Parts, engine: Engine): Results
   new Results({
     clock,
     batches,
-    finishedLines: (batch, query) => engine.finishedLines(batch, query),
+    passedLines: (batch, query) => engine.passedLines(batch, query),
   });
 
 function newInteractive(parts: Parts): Interactive {

@@ -51,7 +51,7 @@ auth: { keys: [{ name: a, key: key-of-a, project: a }, { name: b, key: key-of-b,
 const clientOf = (url: string, key: string) =>
   new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
 
-async function run(client: OpenAI, server: BatchdProcess, lines: readonly string[]) {
+async function submit(client: OpenAI, lines: readonly string[]): Promise<string> {
   const file = new File([`${lines.join("\n")}\n`], "i.jsonl");
   const input = await client.files.create({ file, purpose: "batch" });
   const { id } = await client.batches.create({
@@ -59,6 +59,11 @@ async function run(client: OpenAI, server: BatchdProcess, lines: readonly string
     endpoint: "/v1/chat/completions",
     completion_window: "24h",
   });
+  return id;
+}
+
+async function run(client: OpenAI, server: BatchdProcess, lines: readonly string[]) {
+  const id = await submit(client, lines);
   await server.batchEnded(id);
   return client.batches.retrieve(id);
 }
@@ -143,5 +148,51 @@ describe("the memory is bounded, and others are served,", () => {
       }),
     );
     expect(await Promise.all(requests)).toEqual([200, 200, 200]);
+  });
+});
+
+/** A client that reads the beginning of an answer, and then no more. */
+async function stalledReader(url: string, path: string, accept: string): Promise<Socket> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  socket.on("error", () => {});
+  const head = [`GET ${path} HTTP/1.1`, `host: ${hostname}`, `accept: ${accept}`];
+  socket.write(`${head.join("\r\n")}\r\nauthorization: Bearer key-of-a\r\n\r\n`);
+  let text = "";
+  while (!text.includes('"custom_id"')) {
+    const [piece] = (await once(socket, "data")) as [Buffer];
+    text += piece.toString("latin1");
+  }
+  socket.pause();
+  return socket;
+}
+
+describe("clients that stop reading long rows hold no row", () => {
+  const LONG = "[[big 60000000]]";
+  const READERS = 8;
+
+  test("of a batch that runs, nor of one that has ended", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const client = clientOf(url, "key-of-a");
+    const lines = [1, 2, 3].map((i) => chatLine(`line-${i}`, LONG));
+    const ended = await run(client, server, lines);
+    const running = await submit(client, [...lines, chatLine("line-4", "[[hang]]")]);
+    const completed = async () =>
+      (await client.batches.retrieve(running)).request_counts?.completed;
+    await expect.poll(completed, { timeout: 60_000 }).toBe(3);
+    const kinds = [ended.id, running].flatMap((id) =>
+      ["application/jsonl", "text/event-stream"].map((accept) => ({ id, accept })),
+    );
+    for (const { id, accept } of kinds) {
+      const path = `/v1/batches/${id}/output`;
+      const peakBytes = await server.peakMemoryBytes(async () => {
+        const readers = await Promise.all(
+          Array.from({ length: READERS }, () => stalledReader(url, path, accept)),
+        );
+        await Promise.all(readers.map((reader) => once(reader.destroy(), "close")));
+      });
+      expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+    }
   });
 });

@@ -4,9 +4,9 @@
  */
 import type { Batch, ScopedId } from "../batch/batch.ts";
 import {
-  type FinishedLine,
   type FinishedLinesQuery,
   NoLineNumbers,
+  type PassedLine,
   ResultFileDeleted,
 } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
@@ -34,7 +34,7 @@ export interface ResultsQuery extends FinishedLinesQuery {
 
 export interface ResultsDeps {
   /** Yields the lines that have ended so far, in the order of the input. */
-  readonly finishedLines: (batch: Batch, query: FinishedLinesQuery) => AsyncGenerator<FinishedLine>;
+  readonly passedLines: (batch: Batch, query: FinishedLinesQuery) => AsyncGenerator<PassedLine>;
   readonly batches: Pick<Batches, "find">;
   readonly clock: Clock;
 }
@@ -42,12 +42,13 @@ export interface ResultsDeps {
 export interface ResultsReading extends AsyncDisposable {
   /** The batch as it was when its lines were read. */
   readonly batch: Batch;
+  /** The rows, of which a long one comes in pieces. */
   readonly rows: AsyncGenerator<Buffer>;
 }
 
 /** What a follower is sent. */
 export type ResultsEvent =
-  | { readonly kind: "line"; readonly number: number; readonly row: Buffer }
+  | { readonly kind: "line"; readonly number: number; readonly row: AsyncIterable<Buffer> }
   /** Nothing has happened for a while. */
   | { readonly kind: "silence" }
   /** The batch is final, and all its lines were sent; the status is null when the batch or its result file was deleted. */
@@ -141,7 +142,7 @@ export class Results {
     query: FinishedLinesQuery,
     stop: AbortSignal,
   ): AsyncGenerator<ResultsEvent> {
-    const { batches, finishedLines } = this.#deps;
+    const { batches, passedLines } = this.#deps;
     let last = query.afterLine;
     // A batch may have millions of lines between two of the wanted kind, and each pass would read them all again.
     let readTo = last;
@@ -151,7 +152,7 @@ export class Results {
         yield { kind: "end", status: null };
         return;
       }
-      for await (const { number, row } of finishedLines(batch, {
+      for await (const line of passedLines(batch, {
         ...query,
         // A line whose answer was lost may have run again since, so the file is read behind the last line that was sent.
         afterLine: isFinal(batch.status) ? last : Math.max(last, readTo),
@@ -160,8 +161,8 @@ export class Results {
           readTo = line - 1;
         },
       })) {
-        last = number;
-        yield { kind: "line", number, row: withNumber(row, number) };
+        last = line.number;
+        yield { kind: "line", number: last, row: withNumber(line) };
         if (stop.aborted) return;
       }
       if (isFinal(batch.status)) {
@@ -190,11 +191,11 @@ export class Results {
   }
 
   async #firstLines(first: Batch, query: ResultsQuery, disconnected: AbortSignal) {
-    const { batches, clock, finishedLines } = this.#deps;
+    const { batches, clock, passedLines } = this.#deps;
     const stop = AbortSignal.any([disconnected, this.#closing.signal]);
     const endsAtMs = clock.elapsedMs() + query.waitMs;
     for (let batch = first; ; ) {
-      const lines = finishedLines(batch, query);
+      const lines = passedLines(batch, query);
       const begin = await lines.next();
       const waitMs = endsAtMs - clock.elapsedMs();
       const isOver = isFinal(batch.status) || waitMs <= 0 || stop.aborted;
@@ -232,25 +233,30 @@ function nullIfDeleted(error: unknown): null {
 }
 
 async function* rowsOf(
-  begin: readonly FinishedLine[],
-  lines: AsyncGenerator<FinishedLine>,
+  begin: readonly PassedLine[],
+  lines: AsyncGenerator<PassedLine>,
   limit: number | null,
 ): AsyncGenerator<Buffer> {
   let count = 0;
-  for (const { number, row } of begin) {
-    yield withNumber(row, number);
+  for (const line of begin) {
+    yield* withNumber(line);
     if (++count === limit) return;
   }
-  for await (const { number, row } of lines) {
-    yield withNumber(row, number);
+  for await (const line of lines) {
+    yield* withNumber(line);
     if (++count === limit) return;
   }
 }
 
 /** Adds the number of the line to a row, as its last field. */
-function withNumber(row: Buffer, number: number): Buffer {
-  const body = row.subarray(0, row.lastIndexOf("}"));
-  return Buffer.concat([body, Buffer.from(`,"x_batchd":{"line":${number}}}\n`)]);
+async function* withNumber({ number, row }: PassedLine): AsyncGenerator<Buffer> {
+  const end = Buffer.from(`,"x_batchd":{"line":${number}}}\n`);
+  if (Buffer.isBuffer(row)) {
+    yield Buffer.concat([row.subarray(0, row.lastIndexOf("}")), end]);
+    return;
+  }
+  yield* row;
+  yield end;
 }
 
 /** Turns what a reader of results meets into an answer for the client. */

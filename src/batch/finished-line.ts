@@ -9,6 +9,13 @@ export interface FinishedLine {
   readonly row: Buffer;
 }
 
+/** A line whose row is passed on. A long row comes in pieces, because a slow client would keep it in memory for minutes. */
+export interface PassedLine {
+  readonly number: number;
+  /** The row, newline included; or the pieces of a long one, without its last brace and newline. */
+  readonly row: Buffer | AsyncIterable<Buffer>;
+}
+
 export interface FinishedLinesQuery {
   readonly kind: ResultKind;
   /** The line after which the reader begins, from 0. */

@@ -3,7 +3,8 @@
  * from its journal, as the finalizer reads it, but without the lines that have no record yet. An ended batch is read
  * from its result file, whose journal may be gone.
  *
- * The reader must hold little memory, however long the batch is: one chunk of each route, or one row of a file. The
+ * The reader must hold little memory, however long the batch and its rows are: the small rows of one chunk of each route, or one
+ * small row of a file. The
  * batch may end while its journal is read, and the sweeper then removes the segments. The reader notices, and goes on
  * in the result file behind the last line.
  */
@@ -11,6 +12,7 @@ import type { Batch } from "../batch/batch.ts";
 import {
   type FinishedLine,
   type FinishedLinesQuery,
+  type PassedLine,
   ResultFileDeleted,
 } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
@@ -19,7 +21,14 @@ import type { Store } from "../store/store.ts";
 import { JournalOver, type JournalWindow, journalWindows } from "./journal-windows.ts";
 import { Merge, NO_SUCH_BLOB, type Row } from "./merge.ts";
 import { keptKind, readableKeptRows } from "./merged-lines.ts";
-import { inLineOrder, resultRows } from "./result-rows.ts";
+import {
+  inLineOrder,
+  type PlacedLine,
+  placedRows,
+  ROW_END,
+  type RowPlace,
+  wholeLine,
+} from "./result-rows.ts";
 
 export interface FinishedLinesDeps {
   readonly store: Pick<
@@ -37,21 +46,56 @@ export interface FinishedLinesDeps {
 /** The limit for the rows of one reader, of which there may be some. */
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
 
+/** The longest row that a reader keeps in memory while its client reads. */
+const MAX_PASSED_ROW_BYTES = 256 * 1024;
+const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+
 /**
  * Yields the finished lines of `kind`. Ends at once for a batch that was deleted. Throws {@link ResultFileDeleted} for an ended
  * batch without its file.
  */
 export async function* finishedLines(
   batch: Batch,
-  { kind, afterLine, ...options }: FinishedLinesQuery,
+  query: FinishedLinesQuery,
   deps: FinishedLinesDeps,
 ): AsyncGenerator<FinishedLine> {
+  for await (const line of placedLines(batch, { ...query, maxRowBytes: NO_LIMIT }, deps)) {
+    yield await wholeLine(line, deps.blobs);
+  }
+}
+
+/** Yields the lines as {@link finishedLines} does, for a client that may be slow: no long row is held in memory. */
+export async function* passedLines(
+  batch: Batch,
+  query: FinishedLinesQuery,
+  deps: FinishedLinesDeps,
+): AsyncGenerator<PassedLine> {
+  const placed = placedLines(batch, { ...query, maxRowBytes: MAX_PASSED_ROW_BYTES }, deps);
+  for await (const { number, row } of placed) {
+    yield { number, row: Buffer.isBuffer(row) ? row : piecesAt(row, deps.blobs) };
+  }
+}
+
+/** Opens the blob with the first piece. */
+async function* piecesAt({ blobKey, start, end }: RowPlace, blobs: BlobReader) {
+  yield* blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>;
+}
+
+interface PlacedLinesQuery extends FinishedLinesQuery {
+  readonly maxRowBytes: number;
+}
+
+async function* placedLines(
+  batch: Batch,
+  { kind, afterLine, ...options }: PlacedLinesQuery,
+  deps: FinishedLinesDeps,
+): AsyncGenerator<PlacedLine> {
   let last = afterLine;
   let current: Batch | null = batch;
   // A second loss is damage, and not the end of the batch: the lines will be sent again.
   for (let isRetry = false; current !== null; isRetry = true) {
     const source = isFinal(current.status)
-      ? linesOfFile(current, { kind, afterLine: last }, deps)
+      ? linesOfFile(current, { kind, afterLine: last, ...options }, deps)
       : linesSoFar(current, { kind, afterLine: last, ...options, toleratesLoss: isRetry }, deps);
     try {
       for await (const line of source) {
@@ -69,7 +113,7 @@ export async function* finishedLines(
 
 class SegmentLost extends Error {}
 
-interface JournalQuery extends FinishedLinesQuery {
+interface JournalQuery extends PlacedLinesQuery {
   readonly toleratesLoss: boolean;
 }
 
@@ -83,12 +127,12 @@ async function* linesSoFar(
   batch: Batch,
   query: JournalQuery,
   deps: FinishedLinesDeps,
-): AsyncGenerator<FinishedLine> {
+): AsyncGenerator<PlacedLine> {
   if (batch.inProgressAtMs === null) return;
   const gap = { line: Number.POSITIVE_INFINITY };
   const own = linesOfJournal(batch, { ...query, gap }, deps);
   const isMixed = keptKind(batch) === query.kind;
-  const lines = isMixed ? inLineOrder(own, readableKeptRows(batch, query.afterLine, deps)) : own;
+  const lines = isMixed ? inLineOrder(own, readableKeptRows(batch, query, deps)) : own;
   for await (const line of lines) {
     if (line.number > gap.line) break;
     yield line;
@@ -98,9 +142,10 @@ async function* linesSoFar(
 
 async function* linesOfJournal(
   batch: Batch,
-  { kind, afterLine, endsAtGap = false, toleratesLoss, gap }: JournalQuery & { readonly gap: Gap },
+  { kind, gap, ...query }: JournalQuery & { readonly gap: Gap },
   { store, blobs }: FinishedLinesDeps,
-): AsyncGenerator<FinishedLine> {
+): AsyncGenerator<PlacedLine> {
+  const { afterLine, endsAtGap = false } = query;
   const wanted = kind === "output" ? "completed" : "failed";
   const firstOpenLine = endsAtGap ? firstDuplicateAfter(batch, afterLine) : null;
   if (firstOpenLine !== null) gap.line = firstOpenLine;
@@ -108,7 +153,7 @@ async function* linesOfJournal(
   // Only a reader of all records sees a gap.
   const part = endsAtGap ? "all" : wanted;
   const windows = journalWindows(batch, { afterLine, part, store });
-  const rows = rowsIn(windows, { batch, inputBlobKey, afterLine, endsAtGap, toleratesLoss, blobs });
+  const rows = rowsIn(windows, { ...query, batch, inputBlobKey, blobs });
   for await (const group of rows) {
     for (const row of group) {
       const isOpen = firstOpenLine !== null && row.lineNumber > firstOpenLine;
@@ -116,12 +161,18 @@ async function* linesOfJournal(
         gap.line = Math.min(gap.line, row.lineNumber);
         return;
       }
-      if (row.kind === wanted) yield { number: row.lineNumber, row: row.bytes };
+      if (row.kind === wanted) yield placedLine(row);
     }
   }
 }
 
-interface RowsOptions extends Pick<JournalQuery, "afterLine" | "endsAtGap" | "toleratesLoss"> {
+function placedLine({ lineNumber: number, bytes, place, isLeft }: Row): PlacedLine {
+  if (isLeft !== true || place === undefined) return { number, row: bytes };
+  return { number, row: { ...place, end: place.end - ROW_END.length } };
+}
+
+interface RowsOptions
+  extends Pick<JournalQuery, "afterLine" | "endsAtGap" | "maxRowBytes" | "toleratesLoss"> {
   readonly batch: Batch;
   /** Only the lines before a gap are found in the input. */
   readonly inputBlobKey: string | undefined;
@@ -136,6 +187,7 @@ async function* rowsIn(
     inputBlobKey = NO_SUCH_BLOB,
     afterLine,
     endsAtGap = false,
+    maxRowBytes,
     toleratesLoss,
     blobs,
   }: RowsOptions,
@@ -148,6 +200,7 @@ async function* rowsIn(
     left: endsAtGap ? "end" : "omitted",
     isLastTry: false,
     maxKeptBytes: MAX_KEPT_BYTES,
+    maxRowBytes,
     onDamaged: () => {
       isLost = true;
     },
@@ -177,11 +230,11 @@ function firstDuplicateAfter({ deduplicated }: Batch, afterLine: number): number
 
 async function* linesOfFile(
   batch: Batch,
-  { kind, afterLine }: Pick<FinishedLinesQuery, "kind" | "afterLine">,
+  { kind, afterLine, maxRowBytes }: PlacedLinesQuery,
   { store, blobs }: FinishedLinesDeps,
-): AsyncGenerator<FinishedLine> {
+): AsyncGenerator<PlacedLine> {
   const id = kind === "output" ? batch.outputFileId : batch.errorFileId;
   const file = id === null ? null : await store.findFile({ project: batch.project, id });
   if (id !== null && file === null) throw new ResultFileDeleted();
-  yield* resultRows(file, { blobs, afterLine });
+  yield* placedRows(file, { blobs, afterLine, maxRowBytes });
 }

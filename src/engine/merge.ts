@@ -42,6 +42,8 @@ export interface Row {
   readonly isDuplicate?: true;
   /** The names in the journal; null or left out where it has none, or where the row is not from it. */
   readonly names?: AnswerNames | null;
+  /** Whether the bytes were left where they are, because the row is longer than `maxRowBytes`. */
+  readonly isLeft?: true;
   /** The place in the journal; left out for a line without a record. */
   readonly place?: { readonly blobKey: string; readonly start: number; readonly end: number };
 }
@@ -57,6 +59,8 @@ export interface MergeOptions {
   readonly left: "sent_again" | "rows" | "omitted" | "end";
   /** The limit for the rows of a chunk that are kept in memory. */
   readonly maxKeptBytes?: number;
+  /** The longest row that is read; left out where all are. */
+  readonly maxRowBytes?: number;
   /** Whether an error that might pass counts as damage. */
   readonly isLastTry: boolean;
   readonly onDamaged: (damage: { chunk: number; blob: string; problem: string }) => void;
@@ -102,11 +106,12 @@ export class Merge {
   /** Reads the segments in the order in which the lines of their chunks begin, which is roughly the order of their use. */
   #readAhead(journals: readonly ChunkJournal[]): ReadAhead<Segment, SegmentReading> {
     const { blobs, isLastTry } = this.#options;
+    const maxKeptBytes = this.#maxKeptBytes;
     const segments = journals.flatMap((journal) => journal.segments);
     return new ReadAhead(segments, {
       limits: { maxCount: blobs.maxReadsAhead, maxBytes: MAX_AHEAD_BYTES },
       bytesOf: ({ bytes }) => bytes,
-      read: (segment) => readSegment(segment, { blobs, isLastTry }),
+      read: (segment) => readSegment(segment, { blobs, isLastTry, maxKeptBytes }),
     });
   }
 
@@ -115,8 +120,25 @@ export class Merge {
     readings: ReadAhead<Segment, SegmentReading>,
     fromLine: number,
   ): AsyncGenerator<readonly Row[]> {
-    const { blobs, onDamaged, left, stopReason } = this.#options;
-    const records = new ChunkRecords(blobs, this.#maxAheadBytes);
+    const { left, stopReason } = this.#options;
+    const journal = { chunk, segments };
+    const { records, lostBlobKeys } = await this.#readRecords(journal, readings);
+    const isIncomplete = records.count < chunk.lineCount;
+    if (isIncomplete && (stopReason === null || lostBlobKeys.length > 0)) {
+      this.incomplete.push({ chunkNumber: chunk.number, lostBlobKeys });
+    }
+    if (!isIncomplete || left === "omitted") yield* records.rows(fromLine);
+    else if (left === "end") yield* this.#rowsToGap(chunk, records);
+    else if (left === "rows") yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
+  }
+
+  /** Reads the segments. This generator must not do it: while it waits for a slow reader, it would hold the last segment. */
+  async #readRecords(
+    { chunk, segments }: ChunkJournal,
+    readings: ReadAhead<Segment, SegmentReading>,
+  ) {
+    const { onDamaged } = this.#options;
+    const records = new ChunkRecords(this.#options, this.#maxAheadBytes);
     const lostBlobKeys: string[] = [];
     const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
     const isKept = totalBytes <= this.#maxKeptBytes;
@@ -128,13 +150,7 @@ export class Merge {
         onDamaged({ chunk: chunk.number, blob: segment.blobKey, problem: reading.problem });
       }
     }
-    const isIncomplete = records.count < chunk.lineCount;
-    if (isIncomplete && (stopReason === null || lostBlobKeys.length > 0)) {
-      this.incomplete.push({ chunkNumber: chunk.number, lostBlobKeys });
-    }
-    if (!isIncomplete || left === "omitted") yield* records.rows(fromLine);
-    else if (left === "end") yield* this.#rowsToGap(chunk, records);
-    else if (left === "rows") yield* this.#rowsWithLeft(chunk, records, lostBlobKeys.length > 0);
+    return { records, lostBlobKeys };
   }
 
   /** Yields the rows before the first line without a record, and an empty one for that line. */
@@ -149,7 +165,7 @@ export class Merge {
     for await (const rows of records.rows(1)) {
       yield rows.filter(({ lineNumber }) => lineNumber < gap);
     }
-    yield [{ lineNumber: gap, kind: "not_run", bytes: Buffer.alloc(0) }];
+    yield [{ lineNumber: gap, kind: "not_run", bytes: NOTHING }];
   }
 
   /**
@@ -209,23 +225,28 @@ interface IndexedRecord extends RecordExtent {
 /** The records of one chunk by line number. */
 class ChunkRecords {
   readonly #blobs: BlobReader;
+  readonly #maxRowBytes: number;
   readonly #maxAheadBytes: number;
   readonly #records = new Map<number, IndexedRecord>();
 
-  constructor(blobs: BlobReader, maxAheadBytes: number) {
+  constructor(
+    { blobs, maxRowBytes = Number.MAX_SAFE_INTEGER }: MergeOptions,
+    maxAheadBytes: number,
+  ) {
     this.#blobs = blobs;
+    this.#maxRowBytes = maxRowBytes;
     this.#maxAheadBytes = maxAheadBytes;
   }
 
   /** Adds records; the first record of a line wins. */
   add(
     segment: Segment,
-    { bytes, records }: { readonly bytes: Buffer; readonly records: readonly RecordExtent[] },
+    { bytes, records }: Pick<SegmentReading & { ok: true }, "bytes" | "records">,
     isKept: boolean,
   ): void {
     for (const record of records) {
       if (this.#records.has(record.lineNumber)) continue;
-      const kept = isKept ? bytes.subarray(record.start, record.end) : null;
+      const kept = isKept ? (bytes?.subarray(record.start, record.end) ?? null) : null;
       this.#records.set(record.lineNumber, { ...record, segment, bytes: kept });
     }
   }
@@ -251,7 +272,7 @@ class ChunkRecords {
     });
     for (const record of records) {
       if (record.bytes === null) yield [await rows.take(record)];
-      else kept.push(rowOf(record, record.bytes));
+      else kept.push(this.#isLeft(record) ? leftIn(record) : rowOf(record, record.bytes));
     }
     if (kept.length > 0) yield kept;
   }
@@ -262,12 +283,20 @@ class ChunkRecords {
     return this.#read(record);
   }
 
+  #isLeft({ start, end }: IndexedRecord): boolean {
+    return end - start > this.#maxRowBytes;
+  }
+
   async #read(record: IndexedRecord): Promise<Row> {
     const { segment, start, end } = record;
+    if (this.#isLeft(record)) return leftIn(record);
     const bytes = record.bytes ?? (await this.#blobs.readRange(segment.blobKey, { start, end }));
     return rowOf(record, bytes);
   }
 }
+
+const NOTHING = Buffer.alloc(0);
+const leftIn = (record: IndexedRecord): Row => ({ ...rowOf(record, NOTHING), isLeft: true });
 
 const rowOf = (
   { lineNumber, succeeded, names, segment: { blobKey }, start, end }: IndexedRecord,

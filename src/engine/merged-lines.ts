@@ -13,7 +13,7 @@ import { timeForMore } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
 import { customIdOf } from "./chunk-input.ts";
 import { SOURCE_ANSWER_LOST } from "./failure.ts";
-import { inLineOrder, resultRows } from "./result-rows.ts";
+import { inLineOrder, type PlacedLine, placedRows, resultRows, wholeLine } from "./result-rows.ts";
 import { isLost } from "./segment.ts";
 
 interface MergedLinesDeps {
@@ -38,23 +38,29 @@ export const keptKind = ({ source, inProgressAtMs }: Batch): ResultKind | null =
 /** Yields the rows that the batch takes over from its source, in order. */
 async function* keptRows(
   batch: Batch,
-  afterLine: number,
+  query: KeptRowsQuery,
   { store, blobs }: MergedLinesDeps,
-): AsyncGenerator<FinishedLine> {
+): AsyncGenerator<PlacedLine> {
   const kind = keptKind(batch);
   if (kind === null) return;
   const results = await store.findMergedResults(batch);
-  yield* resultRows(results[kind], { blobs, afterLine });
+  yield* placedRows(results[kind], { ...query, blobs });
+}
+
+interface KeptRowsQuery {
+  readonly afterLine: number;
+  /** Longer rows come as their places. */
+  readonly maxRowBytes: number;
 }
 
 /** Yields the rows as {@link keptRows} does, up to the first that cannot be read any more. */
 export async function* readableKeptRows(
   batch: Batch,
-  afterLine: number,
+  query: KeptRowsQuery,
   deps: MergedLinesDeps,
-): AsyncGenerator<FinishedLine> {
+): AsyncGenerator<PlacedLine> {
   try {
-    yield* keptRows(batch, afterLine, deps);
+    yield* keptRows(batch, query, deps);
   } catch (error) {
     if (!(await isLost(error, deps.blobs))) throw error;
   }
@@ -96,9 +102,10 @@ async function* rowsOrLosses(
 ): AsyncGenerator<KeptRow> {
   let last = 0;
   try {
-    for await (const line of keptRows(batch, 0, deps)) {
+    const query = { afterLine: 0, maxRowBytes: Number.MAX_SAFE_INTEGER };
+    for await (const line of keptRows(batch, query, deps)) {
       last = line.number;
-      yield { ...line, kind, isLost: false };
+      yield { ...(await wholeLine(line, deps.blobs)), kind, isLost: false };
     }
     return;
   } catch (error) {

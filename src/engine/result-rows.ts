@@ -9,30 +9,69 @@ import { LineSplitter } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 
+/** The place of a row in a blob, without its last brace and newline. */
+export interface RowPlace {
+  readonly blobKey: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+export interface PlacedLine {
+  readonly number: number;
+  /** The row, newline included; for a row that is longer than asked for, its place. */
+  readonly row: Buffer | RowPlace;
+}
+
 /** No row is longer than a journal record. */
 const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+export const ROW_END = Buffer.from("}\n");
 /** The beginning of a row, with the number of its line. */
 const ROW_HEAD_BYTES = 64;
 const NEWLINE = Buffer.from("\n");
 
+interface RowsQuery {
+  readonly blobs: BlobReader;
+  readonly afterLine: number;
+}
+
 /** Yields the rows of lines after `afterLine`. Throws {@link NoLineNumbers} for a file of an older version. */
 export async function* resultRows(
   file: StoredFile | null,
-  { blobs, afterLine }: { readonly blobs: BlobReader; readonly afterLine: number },
+  query: RowsQuery,
 ): AsyncGenerator<FinishedLine> {
+  const placed = placedRows(file, { ...query, maxRowBytes: NO_LIMIT });
+  for await (const line of placed) yield await wholeLine(line, query.blobs);
+}
+
+export async function wholeLine(
+  { number, row }: PlacedLine,
+  blobs: BlobReader,
+): Promise<FinishedLine> {
+  if (Buffer.isBuffer(row)) return { number, row };
+  return { number, row: Buffer.concat([await blobs.readRange(row.blobKey, row), ROW_END]) };
+}
+
+/** Yields the rows as {@link resultRows} does, and only the places of those with more than `maxRowBytes`. */
+export async function* placedRows(
+  file: StoredFile | null,
+  { blobs, afterLine, maxRowBytes }: RowsQuery & { readonly maxRowBytes: number },
+): AsyncGenerator<PlacedLine> {
   if (file === null) return;
+  const { blobKey } = file;
   const start = await startOf(file, { blobs, afterLine });
-  const splitter = new LineSplitter(NO_LIMIT, { start, firstLine: 1 });
+  const splitter = new LineSplitter(maxRowBytes, { start, firstLine: 1 });
   let last = 0;
   const bytes = { start, end: file.bytes };
-  for await (const piece of blobs.read(file.blobKey, bytes) as AsyncIterable<Buffer>) {
-    for (const { bytes: row } of splitter.push(piece)) {
-      if (row === null) continue;
-      const number = lineNumberOf(row);
+  for await (const piece of blobs.read(blobKey, bytes) as AsyncIterable<Buffer>) {
+    for (const { bytes: row, start, end } of splitter.push(piece)) {
+      const head = row ?? (await blobs.readRange(blobKey, { start, end: start + ROW_HEAD_BYTES }));
+      const number = lineNumberOf(head);
       // Where an input was damaged, two lines may have the same number.
       if (number === null || number < last) throw new NoLineNumbers();
       last = number;
-      if (number > afterLine) yield { number, row: Buffer.concat([row, NEWLINE]) };
+      if (number <= afterLine) continue;
+      const place = { blobKey, start, end: end - ROW_END.length };
+      yield { number, row: row === null ? place : Buffer.concat([row, NEWLINE]) };
     }
     const pause = timeForMore();
     if (pause !== null) await pause;

@@ -23,7 +23,12 @@ export interface RecordExtent {
 }
 
 export type SegmentReading =
-  | { readonly ok: true; readonly bytes: Buffer; readonly records: readonly RecordExtent[] }
+  | {
+      readonly ok: true;
+      /** Null for a segment that is longer than asked for. */
+      readonly bytes: Buffer | null;
+      readonly records: readonly RecordExtent[];
+    }
   /** The segment will never be readable: `problem` is for the log. */
   | { readonly ok: false; readonly problem: string };
 
@@ -76,6 +81,8 @@ export interface SegmentReader {
   readonly blobs: BlobReader;
   /** Whether an error that might pass, such as EIO, counts as damage. After enough tries it will not pass. */
   readonly isLastTry: boolean;
+  /** The bytes of a longer segment are not kept, because it may hold several answers of 60 MB; left out where all are. */
+  readonly maxKeptBytes?: number;
 }
 
 /** Reads a segment and checks it. Throws on errors that may pass. */
@@ -85,6 +92,7 @@ export async function readSegment(
 ): Promise<SegmentReading> {
   const { blobKey, bytes, crc32: expected } = segment;
   try {
+    if (bytes > (reader.maxKeptBytes ?? bytes)) return await readThrough(segment, reader.blobs);
     const found = await reader.blobs.readRange(blobKey, { start: 0, end: bytes });
     if (expected !== null && (await crc32Of([found])) !== expected) {
       return damaged("its checksum is another one");
@@ -96,6 +104,28 @@ export async function readSegment(
     if (!(await isLost(error, reader.blobs)) && !reader.isLastTry) throw error;
     return damaged((error as Error).message);
   }
+}
+
+/** Reads and checks a segment piece by piece. */
+async function readThrough(
+  { blobKey, bytes, crc32: expected }: Segment,
+  blobs: BlobReader,
+): Promise<SegmentReading> {
+  const finder = new RecordFinder(bytes);
+  let sum = 0;
+  for await (const piece of blobs.read(blobKey, {
+    start: 0,
+    end: bytes,
+  }) as AsyncIterable<Buffer>) {
+    sum = crc32(piece, sum);
+    finder.push(piece);
+    await timeForMore();
+  }
+  if (expected !== null && sum !== expected) return damaged("its checksum is another one");
+  const records = finder.end();
+  return records === null
+    ? damaged("it is not a run of records")
+    : { ok: true, bytes: null, records };
 }
 
 const damaged = (problem: string): SegmentReading => ({ ok: false, problem });
@@ -110,29 +140,72 @@ export async function isLost(error: unknown, blobs: BlobReader): Promise<boolean
 }
 
 const NEWLINE = 0x0a;
+const NOTHING: Buffer = Buffer.alloc(0);
 const HEADER = /^(\d+) ([oe]) (\d+)(?: (\[.*\]))?$/s;
 
+/** No header is longer: the names in it are bounded. Bytes that are not records may have no newline. */
+const MAX_HEADER_BYTES = 1024 * 1024;
+
 /** Returns the records in the order in which they were written; null when the bytes are not records. */
-function recordsIn(segment: Buffer): RecordExtent[] | null {
-  const records: RecordExtent[] = [];
-  let at = 0;
-  while (at < segment.length) {
-    const headerEnd = segment.indexOf(NEWLINE, at);
-    if (headerEnd === -1) return null;
-    const header = HEADER.exec(segment.toString("utf8", at, headerEnd));
-    if (header === null) return null;
+function recordsIn(segment: Buffer): readonly RecordExtent[] | null {
+  const finder = new RecordFinder(segment.length);
+  finder.push(segment);
+  return finder.end();
+}
+
+/** Finds the records in the pieces of a segment. */
+class RecordFinder {
+  readonly #segmentBytes: number;
+  readonly #records: RecordExtent[] = [];
+  #isSound = true;
+  /** The offset of the next piece. */
+  #at = 0;
+  /** The end of the last record. */
+  #end = 0;
+  /** The beginning of a header that goes on in the next piece. */
+  #header = NOTHING;
+
+  constructor(segmentBytes: number) {
+    this.#segmentBytes = segmentBytes;
+  }
+
+  push(piece: Buffer): void {
+    let from = Math.max(0, this.#end - this.#at);
+    while (this.#isSound && from < piece.length) {
+      const newline = piece.indexOf(NEWLINE, from);
+      const part = piece.subarray(from, newline === -1 ? piece.length : newline);
+      const header = this.#header.length === 0 ? part : Buffer.concat([this.#header, part]);
+      this.#header = newline === -1 ? header : NOTHING;
+      if (newline === -1) {
+        this.#isSound = header.length <= MAX_HEADER_BYTES;
+        break;
+      }
+      this.#isSound = this.#add(header.toString(), this.#at + newline + 1);
+      from = this.#end - this.#at;
+    }
+    this.#at += piece.length;
+  }
+
+  end(): readonly RecordExtent[] | null {
+    const isWhole = this.#header.length === 0 && this.#end === this.#segmentBytes;
+    return this.#isSound && isWhole ? this.#records : null;
+  }
+
+  /** Adds the record behind a header. Returns false when it cannot be one. */
+  #add(text: string, start: number): boolean {
+    const header = HEADER.exec(text);
+    if (header === null) return false;
     const [, lineNumber, kind, bytes, names] = header;
-    const start = headerEnd + 1;
     const end = start + Number(bytes);
-    if (!Number.isSafeInteger(end) || end > segment.length) return null;
-    records.push({
+    if (!Number.isSafeInteger(end) || end > this.#segmentBytes) return false;
+    this.#records.push({
       lineNumber: Number(lineNumber),
       succeeded: kind === "o",
       start,
       end,
       names: names === undefined ? null : namesIn(names),
     });
-    at = end;
+    this.#end = end;
+    return true;
   }
-  return records;
 }

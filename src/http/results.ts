@@ -89,19 +89,23 @@ async function* eventTexts(
   yield Buffer.from("retry: 1000\n\n");
   let count = 0;
   for await (const event of events) {
-    yield eventText(event, id);
+    yield* eventText(event, id);
     if (event.kind === "line" && ++count === limit) return;
   }
 }
 
-function eventText(event: ResultsEvent, id: string): Buffer {
+async function* eventText(event: ResultsEvent, id: string): AsyncGenerator<Buffer> {
   switch (event.kind) {
     case "line":
-      return Buffer.concat([Buffer.from(`id: ${event.number}\ndata: `), event.row, NEWLINE]);
+      yield Buffer.from(`id: ${event.number}\ndata: `);
+      yield* event.row;
+      yield NEWLINE;
+      return;
     case "silence":
-      return Buffer.from(": still here\n\n");
+      yield Buffer.from(": still here\n\n");
+      return;
     case "end":
-      return Buffer.from(
+      yield Buffer.from(
         `event: end\ndata: ${JSON.stringify({ id, status: event.status ?? "deleted" })}\n\n`,
       );
   }

@@ -87,6 +87,33 @@ test("lines of several models are in the order of the input, also behind a line 
   }
 });
 
+test("long rows are read as they are in the result file, while the batch runs and after its end", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { engine: { stop_grace_seconds: 0 } },
+  });
+  const prompts = ["[[big 700000]]", "fine", "[[big 300000]]", "[[big 5000000]]", "fine"];
+  const lines = prompts.map((prompt, i) => chatLine(`line-${i + 1}`, prompt));
+  const { id } = await service.submit([...lines, chatLine("line-6", "[[hang]]")]);
+  const completed = async () =>
+    (await service.openai.batches.retrieve(id)).request_counts?.completed;
+  await expect.poll(completed).toBe(5);
+  const early = await read(service, id, "output");
+  expect(numbersOf(early.rows)).toEqual([1, 2, 3, 4, 5]);
+
+  await service.openai.batches.cancel(id);
+  const { output_file_id } = await service.ended(id);
+  expect(asInFile(early.rows)).toBe(await service.text(output_file_id));
+  const late = await read(service, id, "output");
+  expect(late.text === early.text).toBe(true);
+  expect(numbersOf((await read(service, id, "output?after_line=3")).rows)).toEqual([4, 5]);
+  const headers = { accept: "text/event-stream" };
+  const events = await (await fetch(`${service.url}/v1/batches/${id}/output`, { headers })).text();
+  const data = [...events.matchAll(/^data: (\{"id":"batch_req.*)$/gm)].map(([, row]) => `${row}\n`);
+  expect(data.join("") === early.text).toBe(true);
+});
+
 test("another replica reads the lines as soon as they are durable", async () => {
   await using upstream = await startUpstream();
   await using replicas = await startReplicas({ upstreamUrl: upstream.url });

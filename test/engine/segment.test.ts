@@ -1,9 +1,10 @@
 /** A segment gives back all that was written, or nothing. */
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { AnswerNames } from "../../src/batch/batch.ts";
-import type { Blobs } from "../../src/blobs/blobs.ts";
+import type { BlobReader, Blobs } from "../../src/blobs/blobs.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { crc32Of, readSegment, recordHeader } from "../../src/engine/segment.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -37,8 +38,28 @@ async function reading(blobs: Blobs, records: readonly Written[], stored = parts
   await blobs.putBytes(KEY, stored);
   const parts = partsOf(records);
   const segment = { blobKey: KEY, bytes: bytesOf(parts), crc32: await crc32Of(parts) };
-  return readSegment(segment, { blobs, isLastTry: false });
+  const reader = { isLastTry: false, blobs: inPieces(blobs) };
+  const inPassing = await readSegment(segment, { ...reader, maxKeptBytes: 0 });
+  const whole = await readSegment(segment, reader);
+  if (segment.bytes > 0) expect(inPassing).toEqual(whole.ok ? { ...whole, bytes: null } : whole);
+  return whole;
 }
+
+/** Reads a few bytes at a time, so that every header is cut somewhere. */
+const inPieces = (blobs: Blobs): BlobReader => ({
+  maxReadsAhead: blobs.maxReadsAhead,
+  readRange: (key, range) => blobs.readRange(key, range),
+  ping: () => blobs.ping(),
+  read: (key, range) =>
+    Readable.from(
+      (async function* () {
+        for await (const piece of blobs.read(key, range) as AsyncIterable<Buffer>) {
+          for (let at = 0; at < piece.length; at += 3) yield piece.subarray(at, at + 3);
+        }
+      })(),
+      { objectMode: false },
+    ),
+});
 
 const name = fc.option(fc.oneof(fc.string({ unit: "binary" }), fc.constant('["\n \u2028\ud800')));
 const record = fc.record({
@@ -55,7 +76,7 @@ test("whatever the rows and the names are, they come back as they were written, 
     const read = await reading(bench.blobs, records);
     if (!read.ok) throw new Error(read.problem);
     const found = read.records.map(({ lineNumber, succeeded, names, start, end }) => {
-      const row = read.bytes.toString("utf8", start, end);
+      const row = read.bytes?.toString("utf8", start, end);
       return { lineNumber, succeeded, row, names: names ?? undefined };
     });
     expect(found).toEqual(records);

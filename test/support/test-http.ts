@@ -30,7 +30,7 @@ import { type Clock, systemClock } from "../../src/clock.ts";
 import { UNLIMITED } from "../../src/config/projects.ts";
 import type { KeyConfig } from "../../src/config/schema.ts";
 import { DEFAULT_SCOPES } from "../../src/contract/scope.ts";
-import { finishedLines } from "../../src/engine/finished-lines.ts";
+import { finishedLines, passedLines } from "../../src/engine/finished-lines.ts";
 import { readLinePage } from "../../src/engine/line-page.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";
@@ -140,7 +140,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const results = new Results({
     clock,
     batches,
-    finishedLines: (batch, query) => finishedLines(batch, query, { store, blobs }),
+    passedLines: (batch, query) => passedLines(batch, query, { store, blobs }),
   });
   const app = createApp({
     files,
