@@ -22,6 +22,26 @@ test("answers come back as the upstream wrote them, on one line", async () => {
   expect(text.split("\n")).toHaveLength(2);
 });
 
+test("an answer with a byte order mark is taken without it, as clients of OpenAI do", async () => {
+  await using upstream = await startUpstream({
+    answers: ({ user }) => ({
+      ...(user === "bad" && { status: 400 }),
+      headers: { "content-type": "application/json; charset=utf-8" },
+      body: `\ufeff{"error":{"code":"marked"},"id":1,"pad":"${"x".repeat(user === "long" ? 300_000 : 0)}"}`,
+    }),
+  });
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const lines = ["short", "long", "bad"].map((user) => chatLine(user, "Hi", { user }));
+
+  const batch = await service.run(lines);
+
+  expect(batch.request_counts).toEqual({ total: 3, completed: 2, failed: 1 });
+  const text = await service.text(batch.output_file_id);
+  expect(text.match(/"body":\{"error":/g)).toHaveLength(2);
+  const [failed] = await service.rows(batch.error_file_id);
+  expect(failed?.response?.body).toMatchObject({ error: { code: "marked" }, id: 1 });
+});
+
 test("an alias replaces the model name and nothing else", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({

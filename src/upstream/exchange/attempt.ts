@@ -5,6 +5,7 @@
  * This is the hot path: each attempt makes one object that undici calls back, one timer and one promise.
  */
 import type { AnswerFacts } from "../../batch/answer-facts.ts";
+import { beginsWithMark } from "../../batch/first-line.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../resources/time-slice.ts";
@@ -45,6 +46,13 @@ interface AttemptOptions {
 }
 
 const NOTHING = Buffer.alloc(0);
+/** The first byte of a byte order mark. Most answers end the look at it here. */
+const MARK_START = 0xef;
+const MARK_BYTES = 3;
+
+/** Some servers put the mark before their JSON. A parser may ignore it (RFC 8259, section 8.1), and those of clients do. */
+const withoutMark = (body: Buffer): Buffer =>
+  body[0] === MARK_START && beginsWithMark(body) ? body.subarray(MARK_BYTES) : body;
 
 export const ATTEMPT_ENDED = new Error("the attempt has ended");
 
@@ -120,7 +128,7 @@ export class Attempt implements Interruptible, Impatient {
     // The answer is complete, so no timeout may pass any more.
     this.#timeout.stop();
     const { redactor } = this.#rules;
-    const raw = this.#body?.take() ?? NOTHING;
+    const raw = withoutMark(this.#body?.take() ?? NOTHING);
     const body = isLong(raw) ? raw : redactor.bytes(raw);
     const facts = factsOf(body, redactor);
     if (facts instanceof Promise) {
