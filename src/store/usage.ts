@@ -35,7 +35,7 @@ export interface UsageCursor {
 
 /** The part of the {@link Store} port for usage. It outlives the batches. */
 export interface UsageStore {
-  /** Sums up each of these batches by price. Answers without a price are left out. */
+  /** Sums up each of these batches by price, the one that was used first before the others. Answers without a price are left out. */
   findPricedUsage(batchIds: readonly BatchId[]): Promise<PricedUsage[]>;
   /** Lists what was used, some thousand rows at a time: a caller sums them up as it wants. */
   listUsage(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage>;

@@ -89,6 +89,27 @@ describe.each([
     },
   );
 
+  test.skipIf(!canRun)(
+    "a batch shows its cost in its first currency when another one is configured while it runs",
+    async () => {
+      await using servers = await start();
+      const { urls, services, places } = servers;
+      const [url] = urls as [string];
+      const batch = await submit(url, linesOf(2), { sample: 1 });
+      const isPaused = async () => (await batchAt(url, batch)).x_batchd.paused !== null;
+      await expect.poll(isPaused, { timeout: 20_000 }).toBe(true);
+      const changed = prices.map((price) => ({ ...price, currency: "AUD" }));
+      for (const service of services) {
+        service.reconfigure(configWith({}, { prices: changed, ...places }));
+      }
+      await ask(url, `batches/${batch}/resume`, { method: "POST" });
+      await seenBy(services, "batch.completed", batch);
+      const { request_counts, x_batchd } = await batchAt(url, batch);
+      expect(request_counts.completed).toBe(2);
+      expect(x_batchd.cost).toEqual({ currency: "EUR", so_far: "1", projected: "1" });
+    },
+  );
+
   test.skipIf(!canRun).each([
     ["cost_per_month", { cost_per_month: "25" }, { cost_per_month: "1000" }],
     ["tokens_per_day", { tokens_per_day: TOKENS }, { tokens_per_day: 1_000_000 }],

@@ -32,7 +32,8 @@ export class PostgresModelUsage {
         })
         .from(modelUsage)
         .where(and(inArray(modelUsage.batchId, [...batchIds]), ne(modelUsage.price, "")))
-        .groupBy(modelUsage.batchId, modelUsage.price),
+        .groupBy(modelUsage.batchId, modelUsage.price)
+        .orderBy(sql`min(${modelUsage.sequence})`),
     );
     return rows.flatMap(({ price: key, ...usage }) => {
       const price = parsePrice(key);

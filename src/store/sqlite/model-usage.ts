@@ -86,6 +86,7 @@ export class SqliteModelUsage {
       .from(modelUsage)
       .where(and(inArray(modelUsage.batchId, [...batchIds]), ne(modelUsage.price, "")))
       .groupBy(modelUsage.batchId, modelUsage.price)
+      .orderBy(sql`min(${modelUsage.sequence})`)
       .all()
       .flatMap(({ price: key, ...usage }) => {
         const price = parsePrice(key);
