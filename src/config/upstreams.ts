@@ -216,6 +216,12 @@ export const UpstreamEntry = z
       description: "Time from the request to the beginning of its answer.",
       left_out: "`timeout_seconds`",
     }),
+    keep_alive: z
+      .boolean()
+      .default(true)
+      .describe(
+        "Whether a connection carries one request after the other. `false` is for a server or a proxy that sometimes answers twice; it costs a connection for each request.",
+      ),
     idle_timeout_seconds: seconds.optional().meta({
       description: "Time between two pieces of an answer.",
       left_out: "`timeout_seconds`",

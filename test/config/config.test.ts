@@ -14,6 +14,7 @@ const UPSTREAM_DEFAULTS = {
   headers: {},
   extra_body: {},
   defaults: {},
+  keep_alive: true,
   connect_timeout_seconds: 10,
   timeout_seconds: 600,
 };

@@ -35,6 +35,7 @@ test("an upstream that says nothing of it is OpenAI's in style, reached directly
     headers: {},
     extra_body: {},
     defaults: {},
+    keep_alive: true,
     connect_timeout_seconds: 10,
     timeout_seconds: 600,
     batch_share: 0.25,

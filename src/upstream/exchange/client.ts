@@ -149,7 +149,8 @@ function connect(config: UpstreamConfig): Dispatcher {
   const limits = {
     // There is one connection more than slots: a request for the models must not wait behind lines.
     connections: config.max_concurrency + 1,
-    pipelining: 1,
+    // With 0 undici closes a connection after its first answer.
+    pipelining: config.keep_alive ? 1 : 0,
     allowH2: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
     // The timer of the attempt covers the whole answer.

@@ -97,6 +97,39 @@ describe("interim answers that were not asked for do not touch the answer", () =
   });
 });
 
+describe("an answer that was not asked for is not the answer to the next request", () => {
+  const answerWith = (body: string) => `HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n${body}`;
+  const bodiesOf = async (client: ReturnType<typeof open>, given: readonly (typeof pieces)[]) => {
+    const bodies: string[] = [];
+    for (const each of given) {
+      const outcome = await outcomeOf(each, client);
+      bodies.push(outcome.kind === "answered" ? outcome.body.toString() : outcome.kind);
+    }
+    return bodies;
+  };
+
+  test("when it comes behind the first one", async () => {
+    const client = open();
+    const given = [[answerWith('"1"') + answerWith('"0"')], [answerWith('"2"')]];
+    expect(await bodiesOf(client, given)).toEqual(['"1"', '"2"']);
+  });
+
+  test("when it comes once the next request was sent, without keep_alive", async () => {
+    const client = open({ keep_alive: false });
+    const answerAgain = (socket: Socket) => {
+      let requestCount = 0;
+      socket.on("data", () => {
+        if (++requestCount > 1) socket.write(answerWith('"0"'));
+      });
+    };
+    server.prependListener("connection", answerAgain);
+    onTestFinished(() => void server.off("connection", answerAgain));
+    const bodies = ['"1"', '"2"', '"3"'];
+    const given = bodies.map((body) => [answerWith(body)]);
+    expect(await bodiesOf(client, given)).toEqual(bodies);
+  });
+});
+
 describe("is no answer, in words of ours", () => {
   test.each<[string, typeof pieces, string]>([
     ["status 099", ["HTTP/1.1 099 Odd\r\ncontent-length: 2\r\n\r\n{}"], "the answer is not HTTP"],
