@@ -73,6 +73,14 @@ async function slowUpload(url: string) {
   };
 }
 
+/** Counts the connections to the database for which the condition holds. `watcher` must be in no transaction. */
+async function connectionsIn(watcher: Client, condition: string): Promise<number | null> {
+  const { rowCount } = await watcher.query(
+    `select from pg_stat_activity where datname = current_database() and ${condition}`,
+  );
+  return rowCount;
+}
+
 /** Every line has one row, with the answer to that line. */
 async function checkOutput(openai: OpenAI, id: string): Promise<void> {
   const batch = await openai.batches.retrieve(id);
@@ -221,21 +229,42 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     const stopped = new BatchdProcess(["serve", "--port", "0", "--data-dir", setting.dataDir], {
       BATCHD_DATABASE_URL: databaseUrl,
     });
-    const countOf = async (condition: string) => {
-      const { rowCount } = await watcher.query(
-        `select from pg_stat_activity where datname = current_database() and ${condition}`,
-      );
-      return rowCount;
-    };
-    await expect.poll(() => countOf("wait_event_type = 'Lock'")).toBe(1);
+    await expect.poll(() => connectionsIn(watcher, "wait_event_type = 'Lock'")).toBe(1);
     stopped.signal("SIGSTOP");
     await admin.query("commit");
     await admin.end();
-    await expect.poll(() => countOf("state = 'idle in transaction'")).toBe(1);
+    await expect.poll(() => connectionsIn(watcher, "state = 'idle in transaction'")).toBe(1);
     const { server } = await start(setting);
     stopped.signal("SIGCONT");
     expect((await stopped.exited()).stderr).toContain("cannot open the database on PostgreSQL");
     await server.kill("SIGTERM");
+    await watcher.end();
+  });
+
+  test("the rows that a stopped server has locked are free again after a while", async () => {
+    using folder = temporaryFolder("batchd-postgres-locks-");
+    const databaseUrl = await postgres!.createDatabase();
+    const setting = { dataDir: join(folder.path, "data"), databaseUrl };
+    const [stopped, other] = await Promise.all([start(setting), start(setting)]);
+    const [admin, watcher] = [new Client(databaseUrl), new Client(databaseUrl)];
+    await Promise.all([admin.connect(), watcher.connect()]);
+    await admin.query(`
+      create function wait() returns trigger language plpgsql as
+        $$ begin perform pg_advisory_xact_lock_shared(42); return null; end $$;
+      create trigger wait after insert on files for each row execute function wait();
+      select pg_advisory_lock(42)`);
+    const upload = ({ openai }: Pick<typeof other, "openai">) =>
+      openai.files.create({ file: new File(["{}\n"], "input.jsonl"), purpose: "batch" });
+    const lost = upload(stopped).catch(({ status }: { status: number }) => status);
+    await expect.poll(() => connectionsIn(watcher, "wait_event = 'advisory'")).toBe(1);
+    stopped.server.signal("SIGSTOP");
+    await admin.end();
+    await expect.poll(() => connectionsIn(watcher, "state = 'idle in transaction'")).toBe(1);
+    const { id } = await upload(other);
+    stopped.server.signal("SIGCONT");
+    expect(await lost).toBe(503);
+    expect((await stopped.openai.files.list()).data.map((file) => file.id)).toEqual([id]);
+    for (const { server } of [stopped, other]) await server.kill("SIGTERM");
     await watcher.end();
   });
 
