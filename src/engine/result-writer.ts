@@ -77,7 +77,10 @@ export class ResultWriter {
   async #put(bytes: Buffer): Promise<void> {
     this.#hash.update(bytes);
     const stream = this.#open();
-    if (!stream.write(bytes)) await Promise.race([once(stream, "drain"), this.#stored]);
+    if (stream.write(bytes)) return;
+    // The stream ends with an error of its own when it is not read to its end. The store knows why.
+    const drained = once(stream, "drain").catch(() => this.#stored);
+    await Promise.race([drained, this.#stored]);
   }
 
   #open(): PassThrough {
