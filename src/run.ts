@@ -32,6 +32,7 @@ import type { ResultFormat } from "./contract/results.ts";
 import { completionWindowMs } from "./contract/window.ts";
 import { PublicError } from "./errors.ts";
 import { NO_DETAILS, presentBatch } from "./http/present.ts";
+import { RunTrouble } from "./run-trouble.ts";
 import { openWorkshop, type Workshop } from "./runtime.ts";
 import { neverWaitForTerminals } from "./standard-streams.ts";
 import { createLog } from "./telemetry/log.ts";
@@ -69,10 +70,11 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   assertNotDone(flags, dataDir);
   const endpoint = flags.endpoint ?? (await endpointFor(input, file));
   const config = configFor(flags, dataDir);
-  const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
-  const opened = await openWorkshop({ config, ...surroundings });
+  const trouble = new RunTrouble();
+  const log = createLog("error", trouble);
+  const opened = await openWorkshop({ config, clock: systemClock, log, metrics: new Metrics() });
   if (!opened.ok) throw new CommandFailure(opened.problem);
-  const job = { input, sha256, dataDir, endpoint, config, flags };
+  const job = { input, sha256, dataDir, endpoint, config, flags, trouble };
   const ended = await workAndClose(opened.workshop, job, signal);
   if (ended === null) return EXIT.interrupted;
   // The results are in the place that the user has named.
@@ -163,6 +165,7 @@ interface Job {
   readonly endpoint: BatchEndpoint;
   readonly config: Config;
   readonly flags: RunFlags;
+  readonly trouble: RunTrouble;
 }
 
 async function workAndClose(workshop: Workshop, job: Job, signal: AbortSignal) {
@@ -177,12 +180,13 @@ async function workAndClose(workshop: Workshop, job: Job, signal: AbortSignal) {
 async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
   const { id } = (await begunBatch(workshop, job)) ?? (await beginBatch(workshop, job));
   const { json } = job.flags;
+  const view = json ? jsonView(sayJson) : openView(systemClock, whyRunWaits(job.flags));
+  job.trouble.showAt((problem) => view.showTrouble(problem));
   const batch = await follow({
     read: () => readBatch(workshop, id),
     // Nothing is between the command and its own data.
     passing: () => null,
-    view: json ? jsonView(sayJson) : openView(systemClock, whyRunWaits(job.flags)),
-    ...{ clock: systemClock, signal },
+    ...{ view, clock: systemClock, signal },
   });
   if (batch === null) {
     note("\nRequests in flight may end; Ctrl-C once more does not wait for them.");

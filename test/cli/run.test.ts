@@ -12,9 +12,10 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { BatchdProcess, MAIN } from "../support/process.ts";
 import { chatLine, chatLines } from "../support/service.ts";
+import { mountSmallDisk } from "../support/small-disk.ts";
 import { TerminalSession } from "../support/terminal.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -174,6 +175,32 @@ test("a run whose key is refused says where the key is from", async () => {
   const args = ["run", input, "-o", output, "--config", config];
   expect(await refusedWith(args, {})).toContain(`The keys of its upstreams are in ${config}`);
   rmSync(join(folder, ".refused.out.jsonl.batchd"), { recursive: true });
+});
+
+test("a full disk is said, and the run goes on when there is room", async (context) => {
+  const path = join(folder, "small");
+  const disk = mountSmallDisk(path, 65_536);
+  if (disk === null) return context.skip();
+  onTestFinished(() => disk[Symbol.dispose]());
+  const { input } = given(
+    "full",
+    chatLines(3, () => "[[big 1000000]]"),
+  );
+  const output = join(path, "answers.jsonl");
+  const resize = (bytes: number) =>
+    spawnSync("mount", ["-o", `remount,size=${bytes}`, path]).status;
+  const early = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  expect(early.code).toBe(1);
+  expect(early.stderr).toMatch(/^batchd: cannot open the data in .*the disk is full.*\n$/);
+
+  expect(resize(3_000_000)).toBe(0);
+  await using running = new BatchdProcess(argsOf(input, output), ENV);
+  await running.loggedLike(/ENOSPC.*; trying again|disk is full; trying again/);
+  expect(resize(30_000_000)).toBe(0);
+  const { code, stderr } = await running.exited();
+  expect(stderr).not.toMatch(/unclean|Error:/);
+  expect(code).toBe(0);
+  expect(idsIn(output)).toHaveLength(3);
 });
 
 test("pipes on both sides carry lines in and answers out, and nothing else", async () => {

@@ -191,9 +191,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "run.ts": {
     may: [
       ...["batch/", "client/", "config/", "contract/", "http/present.ts", "runtime.ts"],
-      ...["clock.ts", "errors.ts", "standard-streams.ts", ...TELEMETRY],
+      ...["clock.ts", "errors.ts", "run-trouble.ts", "standard-streams.ts", ...TELEMETRY],
     ],
   },
+  "run-trouble.ts": { may: [] },
   "cli-output.ts": { may: ["printable.ts"] },
   "standard-streams.ts": { may: ["cli-output.ts"] },
   "cli-serve.ts": {

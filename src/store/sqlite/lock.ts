@@ -47,7 +47,7 @@ export function lockDataDir(dir: string, databasePath: string): (() => void) | n
     setOwner(databasePath, owner);
     held.add(lock);
     return () => {
-      if (ownerOf(databasePath) === owner) setOwner(databasePath, NO_OWNER);
+      signOff(databasePath, owner);
       held.delete(lock);
       lock.close();
     };
@@ -84,6 +84,15 @@ function setOwner(path: string, owner: number): void {
     restrictDatabase(path);
     database.pragma(`user_version = ${owner}`);
   });
+}
+
+/** Leaves the sign of an orderly end. A full disk takes none, and the next owner looks as after a crash. */
+function signOff(path: string, owner: number): void {
+  try {
+    if (ownerOf(path) === owner) setOwner(path, NO_OWNER);
+  } catch (error) {
+    if (!(error instanceof Database.SqliteError)) throw error;
+  }
 }
 
 /** Whether no former owner of the database can be alive, for the holder of the lock file `owner`. */

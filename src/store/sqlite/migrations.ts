@@ -19,9 +19,19 @@ export function migrateIfKnown(db: Db, migrationsDir: string): boolean {
     readMigrationFiles({ migrationsFolder: migrationsDir }).map(({ hash }) => hash),
   );
   if (appliedHashes(db).some((hash) => !known.has(hash))) return false;
-  migrate(db, { migrationsFolder: migrationsDir, migrationsTable: TABLE });
+  try {
+    migrate(db, { migrationsFolder: migrationsDir, migrationsTable: TABLE });
+  } catch (cause) {
+    throw isRolledBackAlready(cause) ? new Error(ENDED_BY_SQLITE, { cause }) : cause;
+  }
   return true;
 }
+
+const ENDED_BY_SQLITE = "SQLite has undone the migration: the disk is full, or it fails";
+
+/** SQLite itself ends a transaction on a full disk. The migrator then fails to end it, and loses the first error. */
+const isRolledBackAlready = (error: unknown): boolean =>
+  error instanceof Error && /no transaction is active/.test(String(error.cause));
 
 /** Whether the database has exactly the migrations of this version. */
 export function isUpToDate(db: Db, migrationsDir: string): boolean {
