@@ -249,7 +249,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     listReplicas: () => engine.replicas(),
     reach: reachOf(configNow()),
     projects: parts.projects,
-    keys: new Keys({ store, clock, log, refresh: () => access.refresh() }),
+    keys: new Keys({ store, clock: fleet.storeClock, log, refresh: () => access.refresh() }),
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     memory,
     metrics,

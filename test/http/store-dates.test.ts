@@ -94,4 +94,23 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
       expect(data).toMatchObject([{ day, requests: request_counts?.completed }]);
     },
   );
+
+  test("ahead, a key is made that ends before the date of the machine", async () => {
+    const admin = { name: "operator", key: "key-admin", scopes: ["admin"] };
+    await using service = await startTestService({
+      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + 48 * HOUR_MS },
+      config: { database_url: await postgres!.createDatabase(), auth: { keys: [admin] } },
+    });
+    const expires_at = Math.floor(Date.now() / 1_000) + 3_600;
+    const made = await fetch(`${service.url}/v1/admin/keys`, {
+      method: "POST",
+      headers: { authorization: "Bearer key-admin" },
+      body: JSON.stringify({ name: "brief", project: "search", expires_at }),
+    });
+    expect(made.status).toBe(200);
+    const { key, created_at } = (await made.json()) as { key: string; created_at: number };
+    expect(created_at).toBeLessThan(expires_at);
+    const headers = { authorization: `Bearer ${key}` };
+    expect((await fetch(`${service.url}/v1/files`, { headers })).status).toBe(200);
+  });
 });
