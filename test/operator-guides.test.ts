@@ -12,7 +12,7 @@ import { afterAll, expect, test } from "vitest";
 import { listening } from "./support/listening.ts";
 import { type Connector, MlCommons } from "./support/ml-commons.ts";
 import { blocksOf, paste, putCommand } from "./support/paste.ts";
-import { startPostgres } from "./support/postgres.ts";
+import { sharePostgres } from "./support/postgres.ts";
 import { BatchdProcess, START } from "./support/process.ts";
 import { hasS3Server, S3_KEYS, startS3Server } from "./support/s3-server.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
@@ -21,7 +21,7 @@ import { startUpstream } from "./support/upstream.ts";
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const EXAMPLES = join(ROOT, "examples/opensearch");
 
-const postgres = await startPostgres("the commands of docs/storage.md");
+const postgres = await sharePostgres("the commands of docs/storage.md");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

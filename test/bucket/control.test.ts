@@ -1,6 +1,6 @@
 /** A sample, a retry and the pages of lines, on PostgreSQL and a bucket. */
 import { describe, expect, test } from "vitest";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -12,7 +12,7 @@ interface Shown {
 
 describe.runIf(hasS3Server())("with PostgreSQL and a bucket", () => {
   test("a batch pauses after its sample, runs to its end, and is merged with the retry of its failed lines", async () => {
-    await using postgres = await startPostgres("a batch on PostgreSQL and a bucket");
+    await using postgres = await sharePostgres("a batch on PostgreSQL and a bucket");
     if (postgres === null) return;
     await using server = await startS3Server();
     await using upstream = await startUpstream();

@@ -3,7 +3,7 @@
  * a seed, while servers are killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
  */
 import { afterAll, expect, test } from "vitest";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import type { ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -106,7 +106,7 @@ async function check(known: Known, world: AnyOrder, before: ReadonlyMap<Known, E
   return ended;
 }
 
-const postgres = await startPostgres("any order on two servers");
+const postgres = await sharePostgres("any order on two servers");
 const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
 afterAll(async () => {
   await s3?.[Symbol.asyncDispose]();

@@ -8,7 +8,7 @@ import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { endLeases } from "../support/end-leases.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines } from "../support/service.ts";
@@ -17,7 +17,7 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const LINES = 400;
 
-const postgres = await startPostgres("control on PostgreSQL");
+const postgres = await sharePostgres("control on PostgreSQL");
 const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
 afterAll(async () => {
   await s3?.[Symbol.asyncDispose]();

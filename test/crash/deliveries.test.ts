@@ -7,7 +7,7 @@ import OpenAI from "openai";
 import { afterAll, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { endLeases } from "../support/end-leases.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -16,7 +16,7 @@ import { startUpstream } from "../support/upstream.ts";
 const LINES = 800;
 const KILLS = 4;
 
-const postgres = await startPostgres("deliveries on PostgreSQL");
+const postgres = await sharePostgres("deliveries on PostgreSQL");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");

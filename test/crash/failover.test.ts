@@ -2,14 +2,14 @@
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 
 const LINES = 600;
 const ANSWERED = 200;
 /** A call is tried more often than a process has connections, so that one call may find all of them useless. */
 const POOL_SIZE = 2;
 
-const postgres = await startPostgres("servers on a database that takes no writes");
+const postgres = await sharePostgres("servers on a database that takes no writes");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 async function run(databaseUrl: string, ...statements: string[]): Promise<void> {

@@ -9,7 +9,7 @@ import {
   submit,
   type Worker,
 } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
@@ -18,7 +18,7 @@ const LINES = 1_500;
 /** The lines that a worker gets answers for before it is disturbed: more than one chunk. */
 const ANSWERED = 300;
 
-const postgres = await startPostgres("the fleet on PostgreSQL");
+const postgres = await sharePostgres("the fleet on PostgreSQL");
 const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
 afterAll(async () => {
   await s3?.[Symbol.asyncDispose]();

@@ -8,7 +8,7 @@ import OpenAI from "openai";
 import { afterAll, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { endLeases } from "../support/end-leases.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
@@ -30,7 +30,7 @@ function killAt(n: number): number {
   return Math.floor(n * share + Math.random() * share);
 }
 
-const postgres = await startPostgres("kills on PostgreSQL and a bucket");
+const postgres = await sharePostgres("kills on PostgreSQL and a bucket");
 const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
 afterAll(async () => {
   await s3?.[Symbol.asyncDispose]();

@@ -9,7 +9,7 @@ import {
   submit,
   type Worker,
 } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 import { named } from "../support/waits.ts";
@@ -23,7 +23,7 @@ const STATEMENT_MS = 10_000;
 const LONG_LEASE_SECONDS = 10;
 const SHIFT_MS = 5 * 60_000;
 
-const postgres = await startPostgres("servers that are cut off from PostgreSQL");
+const postgres = await sharePostgres("servers that are cut off from PostgreSQL");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 const eventually = (what: string, value: () => Promise<unknown>) =>

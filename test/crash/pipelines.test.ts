@@ -10,7 +10,7 @@ import { Client } from "pg";
 import { afterAll, expect, test } from "vitest";
 import { chatTemplate, derive } from "../support/derived.ts";
 import { Fleet } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
@@ -26,7 +26,7 @@ const lines = Array.from({ length: LINES }, (_, n) =>
   chatLine(`line-${n}`, asked(n), { user: "same" }),
 );
 
-const postgres = await startPostgres("a chain of batches on PostgreSQL");
+const postgres = await sharePostgres("a chain of batches on PostgreSQL");
 const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
 afterAll(async () => {
   await s3?.[Symbol.asyncDispose]();

@@ -3,11 +3,11 @@ import { Client } from "pg";
 import { afterAll, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { Fleet, type Member, submitLines } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
-const postgres = await startPostgres("quotas of servers without their database");
+const postgres = await sharePostgres("quotas of servers without their database");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

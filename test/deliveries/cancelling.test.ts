@@ -5,14 +5,14 @@ import { afterAll, describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { TestRepository } from "../support/git-repository.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startStepProxy } from "../support/step-proxy.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await startPostgres("deliveries that are cancelled");
+const postgres = await sharePostgres("deliveries that are cancelled");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 /** A clock on which nothing happens that comes once a minute or less often: only a nudge makes such work begin. */

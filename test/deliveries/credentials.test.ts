@@ -10,14 +10,14 @@ import { AddressGuard, type Resolve } from "../../src/webhooks/address-guard.ts"
 import { moveWell } from "../support/move.ts";
 import { startOtlpReceiver } from "../support/otlp-receiver.ts";
 import { aCall, aParcel } from "../support/parcels.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const CANARY = "canary-0b5e1f-that-nothing-may-show";
 
-const postgres = await startPostgres("credentials of deliveries");
+const postgres = await sharePostgres("credentials of deliveries");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 const bucketAt = (endpoint: string) => ({

@@ -1,12 +1,12 @@
 /** Workers that share one upstream, each a process, on one PostgreSQL. */
 import { afterAll, describe, expect, test } from "vitest";
 import { answeredLines, Fleet, numbersTo, submit, type Worker } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 
 const LIMIT = 8;
 
-const postgres = await startPostgres("the shares of replicas");
+const postgres = await sharePostgres("the shares of replicas");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

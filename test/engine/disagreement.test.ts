@@ -3,11 +3,11 @@ import { afterAll, describe, expect, test } from "vitest";
 import { Disagreement, differences } from "../../src/engine/disagreement.ts";
 import { Events } from "../support/events.ts";
 import { Fleet, type Member, submitLines } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLine } from "../support/service.ts";
 
-const postgres = await startPostgres("workers with different upstreams");
+const postgres = await sharePostgres("workers with different upstreams");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -3,10 +3,10 @@ import OpenAI from "openai";
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { Fleet, type Member, submitLines } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 
-const postgres = await startPostgres("the fair shares of projects");
+const postgres = await sharePostgres("the fair shares of projects");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

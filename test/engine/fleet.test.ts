@@ -2,12 +2,12 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { Fleet, type Member, submit } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await startPostgres("the fleet's housekeeping");
+const postgres = await sharePostgres("the fleet's housekeeping");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -3,12 +3,12 @@ import { afterAll, describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { decodeReport, encodeReport } from "../../src/engine/replica-report.ts";
 import { Fleet, type Member, submit } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 
 const MEASURED_SECONDS = 5;
 
-const postgres = await startPostgres("the reports of replicas");
+const postgres = await sharePostgres("the reports of replicas");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -1,7 +1,7 @@
 /** Budgets of batches, and the quotas of tokens per day and cost per month, by the front door. */
 import { afterAll, describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import {
   ask,
   configWith,
@@ -16,7 +16,7 @@ import {
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await startPostgres("budgets and quotas of what answers take");
+const postgres = await sharePostgres("budgets and quotas of what answers take");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

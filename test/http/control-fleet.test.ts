@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "../../src/clock.ts";
 import { openStorage } from "../../src/storage.ts";
 import type { StoreNudge } from "../../src/store/nudges.ts";
 import type { Store } from "../../src/store/store.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import {
   chatLines,
   type ServiceOptions,
@@ -15,7 +15,7 @@ import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 import { named } from "../support/waits.ts";
 
-const postgres = await startPostgres("control over a fleet");
+const postgres = await sharePostgres("control over a fleet");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

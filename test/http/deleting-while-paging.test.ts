@@ -1,10 +1,10 @@
 /** A script deletes each object of a page, and then asks for the page behind the last of them. */
 import { afterAll, describe, expect, test } from "vitest";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
-const postgres = await startPostgres("deleting while paging");
+const postgres = await sharePostgres("deleting while paging");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

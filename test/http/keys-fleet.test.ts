@@ -1,12 +1,12 @@
 /** Keys on two servers of one PostgreSQL: what one is told holds for both, also without nudges. */
 import { afterAll, describe, expect, test } from "vitest";
 import { Fleet, type Member } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 
 const ADMIN = "key-of-the-operator";
 
-const postgres = await startPostgres("keys on several servers");
+const postgres = await sharePostgres("keys on several servers");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

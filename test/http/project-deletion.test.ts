@@ -8,7 +8,7 @@ import Database from "better-sqlite3";
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { DELETION_MS } from "../../src/store/projects.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { ask, clientOf, post, upload } from "../support/projects.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
@@ -20,7 +20,7 @@ const admin = "key-admin";
 /** Stands in every text that a client of the doomed project writes. */
 const MARK = "needle-7f3a";
 
-const postgres = await startPostgres("projects on several servers");
+const postgres = await sharePostgres("projects on several servers");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -1,6 +1,6 @@
 /** Quotas of what is under way: exact under 200 requests at once, on one server with SQLite and on two with PostgreSQL. */
 import { afterAll, describe, expect, test } from "vitest";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import {
   type Answer,
   ask,
@@ -18,7 +18,7 @@ import {
 /** The estimate is a token for four bytes of the body. */
 const TOKENS_OF_LINE = Math.ceil(JSON.stringify(JSON.parse(LINE).body).length / 4);
 
-const postgres = await startPostgres("quotas of what is under way");
+const postgres = await sharePostgres("quotas of what is under way");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -1,7 +1,7 @@
 /** Quotas of projects: exact under 200 requests at once, on one server with SQLite and on two with PostgreSQL. */
 import { afterAll, describe, expect, test } from "vitest";
 import { Fleet } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import {
   type Answer,
   ask,
@@ -16,7 +16,7 @@ import {
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-const postgres = await startPostgres("quotas on several servers");
+const postgres = await sharePostgres("quotas on several servers");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

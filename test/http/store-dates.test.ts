@@ -2,11 +2,11 @@
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await startPostgres("the dates of the store");
+const postgres = await sharePostgres("the dates of the store");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

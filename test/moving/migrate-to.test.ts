@@ -9,7 +9,7 @@ import OpenAI from "openai";
 import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { moveWell, startMove } from "../support/move.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
@@ -20,7 +20,7 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const LINES = 600;
 
-const postgres = await startPostgres("moving to PostgreSQL");
+const postgres = await sharePostgres("moving to PostgreSQL");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -5,12 +5,12 @@ import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { afterAll, describe, expect, test } from "vitest";
 import { move, moveWell } from "../support/move.ts";
-import { PASSWORD, startPostgres } from "../support/postgres.ts";
+import { PASSWORD, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
-const postgres = await startPostgres("moves from and to a PostgreSQL in use");
+const postgres = await sharePostgres("moves from and to a PostgreSQL in use");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

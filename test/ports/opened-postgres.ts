@@ -4,7 +4,7 @@ import { expect } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore, type PostgresOptions } from "../../src/store/postgres/store.ts";
 import type { Store } from "../../src/store/store.ts";
-import { startPostgres, type TestPostgres } from "../support/postgres.ts";
+import { sharePostgres, type TestPostgres } from "../support/postgres.ts";
 import { storeClock } from "../support/store-builders.ts";
 import type { OpenedStore } from "./opened-store.ts";
 
@@ -48,7 +48,7 @@ export class PostgresStores implements AsyncDisposable {
 
   /** Returns null when there is no PostgreSQL. */
   static async start(leftOut: string): Promise<PostgresStores | null> {
-    const postgres = await startPostgres(leftOut);
+    const postgres = await sharePostgres(leftOut);
     return postgres && new PostgresStores(postgres);
   }
 

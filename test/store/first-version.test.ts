@@ -14,7 +14,7 @@ import { openDatabase } from "../../src/store/sqlite/database.ts";
 import { migrateIfKnown } from "../../src/store/sqlite/migrations.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import {
   aFile,
   anAnnouncement,
@@ -32,7 +32,7 @@ import {
   temporaryFolder,
 } from "../support/store-builders.ts";
 
-const postgres = await startPostgres("a database of the first version");
+const postgres = await sharePostgres("a database of the first version");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 type Row = Readonly<Record<string, unknown>>;

@@ -10,13 +10,13 @@ import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Fleet } from "../support/fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await startPostgres("the nudges of PostgreSQL");
+const postgres = await sharePostgres("the nudges of PostgreSQL");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

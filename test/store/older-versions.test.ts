@@ -8,7 +8,7 @@ import type { BatchId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import type { Store } from "../../src/store/store.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import {
   aBatch,
   aPlan,
@@ -20,7 +20,7 @@ import {
   PROJECT,
 } from "../support/store-builders.ts";
 
-const postgres = await startPostgres("claims of older versions");
+const postgres = await sharePostgres("claims of older versions");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 /** The conditions of the claims for validation and for the end of a batch, before there were derived inputs and duplicates. */

@@ -2,9 +2,9 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { answeredLines, Fleet, numbersTo, submit } from "../support/fleet.ts";
 import { hasPgBouncer, startPgBouncer } from "../support/pgbouncer.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 
-const postgres = hasPgBouncer() ? await startPostgres("the tests behind PgBouncer") : null;
+const postgres = hasPgBouncer() ? await sharePostgres("the tests behind PgBouncer") : null;
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -3,7 +3,7 @@ import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import {
   aSegment,
   claimChunk,
@@ -13,7 +13,7 @@ import {
   storeClock,
 } from "../support/store-builders.ts";
 
-const postgres = await startPostgres("the settings of administrators");
+const postgres = await sharePostgres("the settings of administrators");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

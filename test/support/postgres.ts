@@ -28,8 +28,15 @@ type Stop = "fast" | "immediate";
 export interface TestPostgres extends AsyncDisposable {
   /** Makes an empty database, and returns its URL. */
   createDatabase(): Promise<string>;
-  /** Serves tests of a database that goes away; null for a server that the tests did not start. */
-  readonly server: { stop(how?: Stop): Promise<void>; start(): Promise<void> } | null;
+  /** Serves tests of a database that goes away; null for a server that is not theirs alone. */
+  readonly server: OwnServer | null;
+}
+
+interface OwnServer {
+  readonly url: string;
+  readonly folder: string;
+  stop(how?: Stop): Promise<void>;
+  start(): Promise<void>;
 }
 
 export interface PostgresServerOptions {
@@ -37,6 +44,31 @@ export interface PostgresServerOptions {
   readonly settings?: readonly string[];
   /** Receives the lines that the server logs once it accepts connections. */
   readonly onLog?: (line: string) => void;
+}
+
+let shared: Promise<TestPostgres | null> | null = null;
+
+/**
+ * Returns databases on the one server of this process, which test files use one after the other. A server of its own costs a
+ * file a second, so it starts one only to stop it, or to give it settings.
+ */
+export async function sharePostgres(leftOut: string): Promise<TestPostgres | null> {
+  shared ??= startPostgres(leftOut).then((started) => {
+    if (started?.server) endWithProcess(started.server);
+    return started;
+  });
+  const postgres = await shared;
+  return postgres?.server ? databasesOn(postgres.server.url, null) : postgres;
+}
+
+/** Vitest ends the process of the tests by a signal, so that no handler runs. Its end closes the input of the shell. */
+function endWithProcess({ folder }: OwnServer): void {
+  const pid = '"$0/data/postmaster.pid"';
+  const end = `kill -QUIT $(head -n 1 ${pid}); while [ -e ${pid} ]; do sleep 0.1; done; rm -rf "$0"`;
+  spawn("sh", ["-c", `cat; ${end}`, folder], {
+    detached: true,
+    stdio: ["pipe", "ignore", "ignore"],
+  });
 }
 
 /** Returns null, and says so on standard error, when there is none. In CI that is a failure. */
@@ -158,7 +190,7 @@ async function startServer(
     };
     await start();
     const url = `postgres://postgres:${PASSWORD}@127.0.0.1:${port}/postgres`;
-    const databases = databasesOn(url, { start, stop });
+    const databases = databasesOn(url, { url, folder, start, stop });
     return {
       ...databases,
       [Symbol.asyncDispose]: async () => {

@@ -4,13 +4,13 @@ import { CircuitBreaker } from "../../src/upstream/capacity/breaker.ts";
 import { type CircuitView, partIn, takePart } from "../../src/upstream/shared-circuits.ts";
 import { Fleet, submit, type Worker } from "../support/fleet.ts";
 import { GOOD, refusal } from "../support/given.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const TURN_MS = 10_000;
 
-const postgres = await startPostgres("the circuits of replicas");
+const postgres = await sharePostgres("the circuits of replicas");
 afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });

@@ -1,11 +1,11 @@
 /** The web page of a fleet: any of its servers shows all of it, and a person signs in once. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { UpstreamList, UpstreamObject } from "../../src/contract/upstream.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { type ProjectServers, startProjectServers } from "../support/projects.ts";
 
 const OPERATOR = "key-of-the-operator";
-const postgres = await startPostgres("the web page of a fleet");
+const postgres = await sharePostgres("the web page of a fleet");
 const as = (key: string) => ({ authorization: `Bearer ${key}` });
 
 describe.skipIf(postgres === null)("on two servers", () => {
