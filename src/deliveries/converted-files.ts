@@ -6,6 +6,7 @@
 import { createHash } from "node:crypto";
 import type { StoredFile } from "../batch/batch.ts";
 import type { Blobs } from "../blobs/blobs.ts";
+import { Semaphore } from "../blobs/semaphore.ts";
 import type { TableFormat } from "../contract/results.ts";
 import { converted } from "../formats/converted.ts";
 import type { ParcelFile } from "../locations/location.ts";
@@ -21,10 +22,22 @@ export interface Conversion {
   readonly name: string;
 }
 
-export async function convert(
+interface ConversionDeps {
+  readonly blobs: Blobs;
+  readonly signal: AbortSignal;
+}
+
+/** The conversions at once, of all deliveries together: each has a thread and takes some 150 MB. The others wait. */
+const conversions = new Semaphore(2);
+
+export const convert = (conversion: Conversion, deps: ConversionDeps): Promise<ParcelFile> =>
+  conversions.run(() => convertNow(conversion, deps));
+
+async function convertNow(
   { file, format, blobKey, name }: Conversion,
-  { blobs, signal }: { readonly blobs: Blobs; readonly signal: AbortSignal },
+  { blobs, signal }: ConversionDeps,
 ): Promise<ParcelFile> {
+  signal.throwIfAborted();
   const hash = createHash("sha256");
   // Without the range, the rows that a shorter blob has lost would be left out in silence.
   const whole = { start: 0, end: file.bytes };

@@ -136,7 +136,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "deliveries/": {
     may: [
       ...[...BASE, ...LOCATION, BLOBS, "formats/", "loop.ts", "webhooks/address-guard.ts"],
-      ...["deliveries/"],
+      ...["deliveries/", "blobs/semaphore.ts"],
     ],
     mayKnow: [STORE, "blobs/blob-intents.ts", "config/deliveries.ts", "locations/locations.ts"],
   },
