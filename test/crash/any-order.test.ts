@@ -1,6 +1,6 @@
 /**
  * Batches are uploaded, retried, merged, sampled, deduplicated, paused, resumed, cancelled, bounded and deleted in the order of
- * a seed, while servers are killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
+ * a seed, while prices change and servers are killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
  */
 import { afterAll, expect, test } from "vitest";
 import { sharePostgres } from "../support/postgres.ts";
@@ -8,7 +8,7 @@ import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import type { ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
-import { AnyOrder, costOf, FINAL, type Known, type Line, type Shown } from "./any-order.ts";
+import { AnyOrder, FINAL, type Known, type Line, requestsOf, type Shown } from "./any-order.ts";
 
 const seed = Number(process.env["BATCHD_ORDER_SEED"] ?? 7);
 const askedSteps = process.env["BATCHD_ORDER_STEPS"];
@@ -49,6 +49,8 @@ function linesOf({ from, lines }: Known, ended: ReadonlyMap<Known, Ended>) {
   return { own, all: own };
 }
 
+const paidFor = ({ x_batchd }: Shown) => requestsOf(x_batchd.cost?.so_far ?? "0");
+
 function expectRows({ output, errors, all }: Ended, about: string): void {
   for (const file of [output, errors]) {
     const numbers = file.map(numberOf);
@@ -84,7 +86,7 @@ function expectSums({ shown, output, errors, own }: Ended, about: string): numbe
   }
   const tokens = [...paid.values()].reduce((sum, row) => sum + tokensOf(row), 0);
   expect(usage.total_tokens, about).toBe(tokens);
-  expect(x_batchd.cost?.so_far ?? "0", about).toBe(costOf(paid.size));
+  expect(paidFor(shown), about).toBe(paid.size);
   return paid.size;
 }
 
@@ -145,6 +147,8 @@ test.for([ON_ONE_MACHINE, ...(s3 === null ? [] : [ON_TWO])])(
     for (let step = 0; step < Number(askedSteps ?? steps); step++) await world.step();
     await world.finish();
     for (const known of world.batches) expect(await remember(known), world.about(known)).toBe(true);
+    const paid = [...ended.values()].reduce((sum, { shown }) => sum + paidFor(shown), 0);
+    expect(requestsOf(await world.cost())).toBe(paid);
     await world.end();
   },
 );

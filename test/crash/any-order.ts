@@ -1,5 +1,5 @@
 /** Batches of every kind on servers that are killed, and what is done to them in the order of a seed. */
-import { writeFileSync } from "node:fs";
+import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "vitest";
 import { BatchdProcess } from "../support/process.ts";
@@ -7,11 +7,15 @@ import { seededRandom } from "../support/seeded-random.ts";
 import { chatLine, type ResultRow } from "../support/service.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 
-/** As many digits as a price may have. */
-const PRICE = { model: "*", per_request: "1.000000000001", currency: "EUR" };
-/** What so many requests cost. */
-export const costOf = (count: number) =>
-  `${count}.${`${count}`.padStart(12, "0")}`.replace(/\.?0+$/, "");
+/** As many digits as a price may have. The one price counts its requests in the last six of them, the other in the first. */
+const PRICES = ["1.000000000001", "1.000001"];
+/** Returns the number of requests that cost so much, whichever of the prices each of them had. */
+export function requestsOf(cost: string): number {
+  const [whole = "", fraction = ""] = cost.split(".");
+  const digits = fraction.padEnd(12, "0");
+  expect(Number(digits.slice(0, 6)) + Number(digits.slice(6)), cost).toBe(Number(whole));
+  return Number(whole);
+}
 
 export interface Shown {
   readonly id: string;
@@ -67,7 +71,7 @@ const TROUBLES = [
 const ACTIONS = [
   ...["upload", "upload", "upload", "retry", "retry", "terminate", "kill", "kill", "kill"],
   ...["pause", "pause", "pause", "resume", "resume", "resume", "resume", "cancel", "cancel"],
-  ...["budget", "budget", "delete", "delete"],
+  ...["budget", "budget", "delete", "delete", "price", "price"],
 ] as const;
 export const FINAL = ["completed", "failed", "cancelled", "expired"];
 
@@ -83,6 +87,10 @@ interface Parts {
   readonly places?: Readonly<Record<string, unknown>>;
 }
 
+interface Report {
+  readonly data: readonly { readonly cost: { readonly amount: string } }[];
+}
+
 interface Server {
   readonly batchd: BatchdProcess;
   readonly url: string;
@@ -93,6 +101,7 @@ export class AnyOrder {
   readonly #parts: Parts;
   readonly #random: () => number;
   readonly #done: string[] = [];
+  #priceNumber = 0;
   #servers: Server[] = [];
 
   constructor(parts: Parts) {
@@ -101,17 +110,27 @@ export class AnyOrder {
   }
 
   async start(): Promise<void> {
-    const { folder, upstream, places, serverCount = 1 } = this.#parts;
+    this.#configure();
+    const { serverCount = 1 } = this.#parts;
+    this.#servers = await Promise.all(Array.from({ length: serverCount }, () => this.#open()));
+  }
+
+  /** A server that starts, or looks for a change, finds one of the configurations as a whole. */
+  #configure(): void {
+    const { folder, upstream, places } = this.#parts;
     const upstreams = ["a", "b"].map((model) => ({
       ...{ name: model, base_url: upstream.url, models: [model], max_concurrency: 5 },
     }));
+    const per_request = PRICES[this.#priceNumber++ % PRICES.length];
+    const prices = [{ model: "*", per_request, currency: "EUR" }];
     const config = {
-      ...{ data_dir: join(folder, "data"), prices: [PRICE], upstreams, ...places },
+      ...{ data_dir: join(folder, "data"), prices, upstreams, ...places },
       ...{ limits: { allow_mixed_models: true } },
       engine: { stop_grace_seconds: 0, lease_seconds: 3 },
     };
-    writeFileSync(this.#configPath, JSON.stringify(config));
-    this.#servers = await Promise.all(Array.from({ length: serverCount }, () => this.#open()));
+    const path = `${this.#configPath}.new`;
+    writeFileSync(path, JSON.stringify(config));
+    renameSync(path, this.#configPath);
   }
 
   async end(): Promise<void> {
@@ -136,6 +155,12 @@ export class AnyOrder {
 
   async look({ id }: Pick<Known, "id">): Promise<Shown> {
     return (await this.#ask(`batches/${id}`)).json() as Promise<Shown>;
+  }
+
+  /** What all batches cost, also those that are deleted. */
+  async cost(): Promise<string> {
+    const report = await (await this.#ask("usage?group_by=project")).json();
+    return (report as Report).data[0]?.cost.amount ?? "0";
   }
 
   async rows(fileId: string | null): Promise<ResultRow[]> {
@@ -194,6 +219,8 @@ export class AnyOrder {
       await this.#replace(action === "kill" ? "SIGKILL" : "SIGTERM");
     } else if (action === "delete") {
       await this.#delete(batch);
+    } else if (action === "price") {
+      this.#configure();
     } else if (action !== "budget") {
       await this.#ask(`batches/${batch.id}/${action}`, {});
     } else if (batch.highestBudget !== null) {
