@@ -8,7 +8,6 @@ import { assertTemplate, type DerivedBatches, type SourceRequest } from "../api/
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
-import { isFinal } from "../batch/status.ts";
 import { BATCH_PAGE } from "../contract/batch-list.ts";
 import { CreateBatch, PRIORITIES, UpdateBatch } from "../contract/create-batch.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
@@ -49,11 +48,10 @@ interface DetailedBatch extends BatchDetails {
 export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   const { batches, idempotency, forecastsFor, costsFor, retriesOf } = deps;
   const withDetails = async (found: readonly Batch[]): Promise<DetailedBatch[]> => {
-    // Lines of a batch can run again only once it has ended, so clients that poll for the end cost no look.
-    const ids = found.filter(({ status }) => isFinal(status)).map(({ id }) => id);
+    const ids = found.map(({ id }) => id);
     const [forecasts, costs, retries] = await Promise.all([
       ...([forecastsFor(found), costsFor(found)] as const),
-      ids.length === 0 ? [] : retriesOf(ids),
+      retriesOf(ids),
     ]);
     return found.map((batch) => {
       const { id } = batch;

@@ -39,6 +39,8 @@ test("a chain of batches waits for each source, and every line keeps its id and 
   await expect(service.openai.files.retrieve(second.batch.input_file_id)).rejects.toThrow(
     "No such",
   );
+  // Also while they wait, and their sources run.
+  expect((await look(service, first.id)).x_batchd.retried_by).toEqual([second.batch.id]);
   upstream.release();
 
   const ended = await service.ended(embedding.id);

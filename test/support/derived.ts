@@ -8,6 +8,7 @@ export type DerivedBatch = OpenAI.Batch & {
     readonly waiting: { readonly reason: string; readonly since: number } | null;
     readonly deduplicated: number | null;
     readonly paused: object | null;
+    readonly retried_by: readonly string[];
   };
   readonly error?: { readonly message: string; readonly param: string | null };
 };
