@@ -229,8 +229,8 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     findCourse: courseFinder({ batches, store, nowMs: () => fleet.nowMs }),
     batchLines: new BatchLines({
       ...{ batches, places: results.places },
-      readLinePage: (batch, query) => engine.readLinePage(batch, query),
-      finishedLines: (batch, query) => engine.finishedLines(batch, query),
+      readLinePage: (...asked) => engine.readLinePage(...asked),
+      passedLines: (batch, query) => engine.passedLines(batch, query),
     }),
     derivedBatches: new DerivedBatches({ store, batches }),
     deliveries: newDeliveryCases(parts, batches),

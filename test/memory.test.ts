@@ -196,3 +196,28 @@ describe("clients that stop reading long rows hold no row", () => {
     }
   });
 });
+
+describe("clients that look at long lines at the same time hold no more than the budget", () => {
+  const CLIENTS = 8;
+  const LONG = "[[status 400]] [[big 60000000]]";
+
+  test.each(["lines", "lines?status=failed", "failures"])("%s", async (page) => {
+    const { server, url } = await start();
+    await using _server = server;
+    const lines = [1, 2].map((i) => chatLine(`line-${i}`, LONG));
+    const { id } = await run(clientOf(url, "key-of-a"), server, lines);
+    const ask = async () => {
+      const headers = { authorization: "Bearer key-of-a" };
+      const response = await fetch(`${url}/v1/batches/${id}/${page}`, { headers });
+      for await (const _ of response.body ?? []);
+      return response.status;
+    };
+    const statuses: number[] = [];
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      statuses.push(...(await Promise.all(Array.from({ length: CLIENTS }, ask))));
+    });
+    expect(statuses).toContain(200);
+    expect(statuses.every((status) => status === 200 || status === 503)).toBe(true);
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  });
+});

@@ -3,11 +3,13 @@ import type { Batch, ScopedId } from "../batch/batch.ts";
 import type { FailureExample, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { type FailureGroup, isSameFailure, OTHER, shownFailures } from "../batch/failures.ts";
 import {
-  type FinishedLine,
   type FinishedLinesQuery,
+  type PassedLine,
   ResultFileDeleted,
 } from "../batch/finished-line.ts";
-import { failureIn } from "../batch/row-failure.ts";
+import { failureIn, failureInHead, ROW_HEAD_BYTES, type RowFailure } from "../batch/row-failure.ts";
+import { PublicError } from "../errors.ts";
+import type { Room } from "../resources/memory-budget.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { Batches } from "./batches.ts";
 import type { Places } from "./places.ts";
@@ -17,12 +19,18 @@ import { publicError } from "./results.ts";
 const MAX_EXAMPLES = 3;
 /** The bytes of rows that are read for examples, to the end of a row. */
 const MAX_READ_BYTES = 64 * 1024 * 1024;
+const RETRY_AFTER_MS = 5_000;
 
 export interface BatchLinesDeps {
   readonly batches: Pick<Batches, "find">;
   readonly places: Places;
-  readonly readLinePage: (batch: Batch, query: LineQuery) => Promise<LinePage>;
-  readonly finishedLines: (batch: Batch, query: FinishedLinesQuery) => AsyncGenerator<FinishedLine>;
+  /** Calls `reserve` with the length of bytes before it reads them to keep them. */
+  readonly readLinePage: (
+    batch: Batch,
+    query: LineQuery,
+    reserve: (bytes: number) => void,
+  ) => Promise<LinePage>;
+  readonly passedLines: (batch: Batch, query: FinishedLinesQuery) => AsyncGenerator<PassedLine>;
 }
 
 interface LinesReading extends AsyncDisposable {
@@ -40,13 +48,18 @@ export class BatchLines {
     this.#deps = deps;
   }
 
-  /** Reads a page. It keeps its place until it is disposed of, because its bytes are in memory until they are sent. */
-  async open(asked: ScopedId<"batch">, query: LineQuery): Promise<LinesReading> {
+  /**
+   * Reads a page into the memory of `room`. It keeps its place until it is disposed of, because its bytes are in memory until
+   * they are sent. A page of one long line may have 100 MB.
+   */
+  async open(asked: ScopedId<"batch">, query: LineQuery, room: Room): Promise<LinesReading> {
     const { batches, places, readLinePage } = this.#deps;
     const batch = await batches.find(asked);
     const place = places.take(asked.project);
     try {
-      const page = await readLinePage(batch, query);
+      const page = await readLinePage(batch, query, (bytes) => {
+        if (room.add(bytes) !== null) throw noRoom();
+      });
       return {
         page,
         async [Symbol.asyncDispose]() {
@@ -61,7 +74,7 @@ export class BatchLines {
 
   /** Returns the groups of failed lines with the first lines of each. */
   async failures(asked: ScopedId<"batch">): Promise<readonly FailureExamples[]> {
-    const { batches, places, finishedLines } = this.#deps;
+    const { batches, places, passedLines } = this.#deps;
     const batch = await batches.find(asked);
     const groups = shownFailures(batch).map((group) => ({
       ...group,
@@ -73,12 +86,12 @@ export class BatchLines {
       group.examples.length < Math.min(MAX_EXAMPLES, group.count);
     let readBytes = 0;
     try {
-      for await (const { number, row } of finishedLines(batch, { kind: "error", afterLine: 0 })) {
-        const { failure, customId, message } = failureIn(row);
+      for await (const line of passedLines(batch, { kind: "error", afterLine: 0 })) {
+        const { failure, customId, message } = await failureOf(line);
         const group = groups.find((each) => isSameFailure(each, failure)) ?? other;
         if (group !== undefined && wanted(group))
-          group.examples.push({ line: number, customId, message });
-        readBytes += row.length;
+          group.examples.push({ line: line.number, customId, message });
+        readBytes += line.bytes;
         if (readBytes > MAX_READ_BYTES || !groups.some(wanted)) break;
         await timeForMore();
       }
@@ -89,3 +102,23 @@ export class BatchLines {
     return groups;
   }
 }
+
+/** Reads only the beginning of a long row. */
+async function failureOf({ row }: PassedLine): Promise<RowFailure> {
+  if (Buffer.isBuffer(row)) return failureIn(row);
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of row) {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes >= ROW_HEAD_BYTES) break;
+  }
+  return failureInHead(Buffer.concat(pieces));
+}
+
+const noRoom = () =>
+  new PublicError(
+    "unavailable",
+    "The server holds as many lines in memory as it may. Please try again in some seconds.",
+    { retryAfterMs: RETRY_AFTER_MS },
+  );

@@ -12,6 +12,8 @@ export interface FinishedLine {
 /** A line whose row is passed on. A long row comes in pieces, because a slow client would keep it in memory for minutes. */
 export interface PassedLine {
   readonly number: number;
+  /** The length of the row, newline included. */
+  readonly bytes: number;
   /** The row, newline included; or the pieces of a long one, without its last brace and newline. */
   readonly row: Buffer | AsyncIterable<Buffer>;
 }

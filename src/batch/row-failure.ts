@@ -4,7 +4,7 @@ import { codeIn, errorIn, MAX_PARSED_BYTES } from "./line-failure.ts";
 import { rowParts } from "./outcome.ts";
 import { truncate } from "./truncate.ts";
 
-interface RowFailure {
+export interface RowFailure {
   readonly failure: LineFailure;
   readonly customId: string | null;
   readonly message: string | null;
@@ -18,6 +18,17 @@ const NOTHING: RowFailure = {
 const RESPONSE_HEAD = /^\{"status_code":(\d+),"request_id":"(?:[^"\\]|\\.)*","body":/;
 /** The head of a response with the longest id that an upstream may give it. */
 const HEAD_BYTES = 16 * 1024;
+
+/**
+ * The beginning of a row that tells all that {@link failureIn} finds, when the row is longer: the custom id, the head of the
+ * response, and more of the body than is ever parsed.
+ */
+export const ROW_HEAD_BYTES = 192 * 1024;
+const ROW_TAIL = Buffer.from('},"error":null}\n');
+
+/** Finds the same in the beginning of a row that is longer than {@link ROW_HEAD_BYTES}. */
+export const failureInHead = (head: Buffer): RowFailure =>
+  failureIn(Buffer.concat([head, ROW_TAIL]));
 
 export function failureIn(row: Buffer): RowFailure {
   const parts = rowParts(row);

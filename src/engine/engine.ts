@@ -6,7 +6,7 @@
 
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { LinePage, LineQuery } from "../batch/batch-line.ts";
-import type { FinishedLine, FinishedLinesQuery, PassedLine } from "../batch/finished-line.ts";
+import type { FinishedLinesQuery, PassedLine } from "../batch/finished-line.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import type { PriceRule } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
@@ -26,7 +26,7 @@ import { claimToDerive } from "./deriving.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
 import { claimToFinalize } from "./finalizer.ts";
-import { finishedLines, passedLines } from "./finished-lines.ts";
+import { passedLines } from "./finished-lines.ts";
 import type { Fleet } from "./fleet.ts";
 import { FleetView, type ReplicaTargets } from "./fleet-view.ts";
 import { type Housekeeping, startHousekeeping } from "./housekeeping.ts";
@@ -232,19 +232,21 @@ export class Engine {
     this.#scheduler.recheck();
   }
 
-  /** Yields the lines of a batch that have ended so far, in the order of the input. */
-  finishedLines(batch: Batch, query: FinishedLinesQuery): AsyncGenerator<FinishedLine> {
-    return finishedLines(batch, query, this.#options);
-  }
-
-  /** Yields the lines as {@link finishedLines} does, for a client that may be slow: long rows come in pieces. */
+  /** Yields the lines of a batch that have ended so far, in the order of the input. Long rows come in pieces. */
   passedLines(batch: Batch, query: FinishedLinesQuery): AsyncGenerator<PassedLine> {
     return passedLines(batch, query, this.#options);
   }
 
-  /** Reads a page of the lines of a batch, each with its question and its answer. */
-  readLinePage(batch: Batch, query: LineQuery): Promise<LinePage> {
-    return readLinePage(batch, query, this.#options);
+  /**
+   * Reads a page of the lines of a batch, each with its question and its answer. Calls `reserve` with the length of bytes
+   * before it reads them to keep them.
+   */
+  readLinePage(
+    batch: Batch,
+    query: LineQuery,
+    reserve: (bytes: number) => void,
+  ): Promise<LinePage> {
+    return readLinePage(batch, query, { ...this.#options, reserve });
   }
 
   /** Whether answers can be kept. Lines must not be sent while they cannot. */

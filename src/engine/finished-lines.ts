@@ -10,7 +10,6 @@
  */
 import type { Batch } from "../batch/batch.ts";
 import {
-  type FinishedLine,
   type FinishedLinesQuery,
   type PassedLine,
   ResultFileDeleted,
@@ -27,7 +26,7 @@ import {
   placedRows,
   ROW_END,
   type RowPlace,
-  wholeLine,
+  rowBytes,
 } from "./result-rows.ts";
 
 export interface FinishedLinesDeps {
@@ -47,24 +46,9 @@ export interface FinishedLinesDeps {
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
 
 /** The longest row that a reader keeps in memory while its client reads. */
-const MAX_PASSED_ROW_BYTES = 256 * 1024;
-const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+export const MAX_PASSED_ROW_BYTES = 256 * 1024;
 
-/**
- * Yields the finished lines of `kind`. Ends at once for a batch that was deleted. Throws {@link ResultFileDeleted} for an ended
- * batch without its file.
- */
-export async function* finishedLines(
-  batch: Batch,
-  query: FinishedLinesQuery,
-  deps: FinishedLinesDeps,
-): AsyncGenerator<FinishedLine> {
-  for await (const line of placedLines(batch, { ...query, maxRowBytes: NO_LIMIT }, deps)) {
-    yield await wholeLine(line, deps.blobs);
-  }
-}
-
-/** Yields the lines as {@link finishedLines} does, for a client that may be slow: no long row is held in memory. */
+/** Yields the finished lines as {@link placedLines} does, for a client that may be slow: no long row is held in memory. */
 export async function* passedLines(
   batch: Batch,
   query: FinishedLinesQuery,
@@ -72,7 +56,8 @@ export async function* passedLines(
 ): AsyncGenerator<PassedLine> {
   const placed = placedLines(batch, { ...query, maxRowBytes: MAX_PASSED_ROW_BYTES }, deps);
   for await (const { number, row } of placed) {
-    yield { number, row: Buffer.isBuffer(row) ? row : piecesAt(row, deps.blobs) };
+    const passed = Buffer.isBuffer(row) ? row : piecesAt(row, deps.blobs);
+    yield { number, bytes: rowBytes(row), row: passed };
   }
 }
 
@@ -85,7 +70,11 @@ interface PlacedLinesQuery extends FinishedLinesQuery {
   readonly maxRowBytes: number;
 }
 
-async function* placedLines(
+/**
+ * Yields the finished lines of `kind`, and only the places of rows with more than `maxRowBytes`. Ends at once for a batch
+ * that was deleted. Throws {@link ResultFileDeleted} for an ended batch without its file.
+ */
+export async function* placedLines(
   batch: Batch,
   { kind, afterLine, ...options }: PlacedLinesQuery,
   deps: FinishedLinesDeps,

@@ -3,20 +3,22 @@
  *
  * A page is bounded in lines, in bytes and in what is read for it, however large the batch and however rare the wanted
  * lines are. A page that ends early says so, and the next one goes on behind the last line that was looked at. The marks
- * of the batch lead to a place shortly before any line of the input.
+ * of the batch lead to a place shortly before any line of the input. Its memory is reserved before it is read: a row may have
+ * 64 MB, and a line of the input 256 MB.
  */
 import type { Readable } from "node:stream";
 import type { Batch, LineMark, StoredFile } from "../batch/batch.ts";
 import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
-import { type FinishedLine, ResultFileDeleted, type ResultKind } from "../batch/finished-line.ts";
+import { ResultFileDeleted, type ResultKind } from "../batch/finished-line.ts";
+import { skipSpace } from "../batch/json-tokens.ts";
 import { rowParts } from "../batch/outcome.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { isFinal } from "../batch/status.ts";
 import type { BlobReader, ByteRange } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
-import { type FinishedLinesDeps, finishedLines } from "./finished-lines.ts";
+import { type FinishedLinesDeps, MAX_PASSED_ROW_BYTES, placedLines } from "./finished-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
-import { inLineOrder } from "./result-rows.ts";
+import { inLineOrder, type PlacedLine, rowBytes, wholeLine } from "./result-rows.ts";
 
 /** The bytes of a page. A page has one line at least. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
@@ -27,20 +29,26 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
  * memory, so every row is a read of its own, and 16 MiB of small rows would take seconds.
  */
 const READ_COST_BYTES = 8 * 1024;
-const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+/** Longer lines and rows are found by their places first. */
+const MAX_GATHERED_BYTES = MAX_PASSED_ROW_BYTES;
 
-interface Row extends FinishedLine {
+interface Row extends PlacedLine {
   readonly kind: ResultKind;
+}
+
+export interface LinePageDeps extends FinishedLinesDeps {
+  /** Is called with the length of bytes before they are kept, and throws when there is no room for them. */
+  readonly reserve: (bytes: number) => void;
 }
 
 /** A batch that has not started has no lines yet. */
 export async function readLinePage(
   batch: Batch,
   query: LineQuery,
-  deps: FinishedLinesDeps,
+  deps: LinePageDeps,
 ): Promise<LinePage> {
   const blobs = new MeteredBlobs(deps.blobs);
-  const page = new Page(query, blobs);
+  const page = new Page(query, { blobs, reserve: deps.reserve });
   if (batch.inProgressAtMs === null) return page.end(false);
   const { source, project, lineMarks } = batch;
   const id = source?.merge?.inputFileId ?? batch.inputFileId;
@@ -50,8 +58,8 @@ export async function readLinePage(
   try {
     const isByRow = query.status === "failed" || query.status === "succeeded" || input === null;
     const hasMore = isByRow
-      ? await addRows(page, rows, input)
-      : await addLines(page, { rows, input, isFinal: isFinal(batch.status) });
+      ? await addRows(page, { rows, input, blobs: deps.blobs })
+      : await addLines(page, { rows, input, isFinal: isFinal(batch.status), blobs: deps.blobs });
     return page.end(hasMore);
   } finally {
     await rows.return(undefined);
@@ -66,8 +74,8 @@ function rowsFor(
 ): AsyncGenerator<Row> {
   async function* rowsOf(kind: ResultKind): AsyncGenerator<Row> {
     try {
-      for await (const line of finishedLines(batch, { kind, afterLine }, deps))
-        yield { ...line, kind };
+      const rows = { kind, afterLine, maxRowBytes: MAX_GATHERED_BYTES };
+      for await (const line of placedLines(batch, rows, deps)) yield { ...line, kind };
     } catch (error) {
       // The lines of the other file are still to be seen.
       if (!(error instanceof ResultFileDeleted)) throw error;
@@ -78,17 +86,24 @@ function rowsFor(
   return inLineOrder(rowsOf("output"), rowsOf("error"));
 }
 
+interface Walk {
+  readonly rows: AsyncGenerator<Row>;
+  readonly input: InputWalk;
+  readonly blobs: BlobReader;
+}
+
 /** Adds the lines that have a row. Resolves to whether there may be more. */
 async function addRows(
   page: Page,
-  rows: AsyncGenerator<Row>,
-  input: InputWalk | null,
+  { rows, input, blobs }: Omit<Walk, "input"> & { readonly input: InputWalk | null },
 ): Promise<boolean> {
   for await (const row of rows) {
-    const line = await input?.findFrom(row.number);
-    const request = line?.number === row.number ? line.bytes : null;
-    if (!page.add(answeredLine(row, request))) return true;
-    if (page.hasRead(row.number, row.row.length + (input?.takeReadBytes() ?? 0))) return true;
+    const next = (await input?.findFrom(row.number)) ?? null;
+    const line = next?.number === row.number ? next : null;
+    if (!page.makeRoomFor(line, row)) return true;
+    const request = line === null ? null : ((await input?.bytesOf(line)) ?? null);
+    if (!page.add(await answeredLine(row, { request, blobs }))) return true;
+    if (page.hasRead(row.number, rowBytes(row.row) + (input?.takeReadBytes() ?? 0))) return true;
     await timeForMore();
   }
   return false;
@@ -97,11 +112,7 @@ async function addRows(
 /** Adds every line of the input, with its row where it has one. Resolves to whether there may be more. */
 async function addLines(
   page: Page,
-  {
-    rows,
-    input,
-    isFinal,
-  }: { readonly rows: AsyncGenerator<Row>; readonly input: InputWalk; readonly isFinal: boolean },
+  { rows, input, isFinal, blobs }: Walk & { readonly isFinal: boolean },
 ): Promise<boolean> {
   let next = await rows.next();
   for (;;) {
@@ -109,20 +120,34 @@ async function addLines(
     if (line === null) return false;
     while (next.done !== true && next.value.number < line.number) next = await rows.next();
     const row = next.done !== true && next.value.number === line.number ? next.value : null;
-    const found = row === null ? await waitingLine(line) : answeredLine(row, line.bytes);
     // A line of an ended batch always has a row, unless its file was deleted.
-    const isShown = row !== null || !isFinal;
-    if (isShown && !page.add(found)) return true;
-    if (page.hasRead(line.number, (row?.row.length ?? 0) + input.takeReadBytes())) return true;
+    const isShown = row === null ? !isFinal : page.wants(row.kind);
+    if (isShown) {
+      if (!page.makeRoomFor(line, row)) return true;
+      const request = await input.bytesOf(line);
+      const found =
+        row === null
+          ? await waitingLine(line.number, request)
+          : await answeredLine(row, { request, blobs });
+      if (found !== null && !page.add(found)) return true;
+    }
+    const readBytes = (row === null ? 0 : rowBytes(row.row)) + input.takeReadBytes();
+    if (page.hasRead(line.number, readBytes)) return true;
     await timeForMore();
   }
 }
 
-function answeredLine({ number, row, kind }: Row, request: Buffer | null): BatchLine {
+const STATUS = { output: "succeeded", error: "failed" } as const;
+
+async function answeredLine(
+  { kind, ...placed }: Row,
+  { request, blobs }: { readonly request: Buffer | null; readonly blobs: BlobReader },
+): Promise<BatchLine> {
+  const { number, row } = await wholeLine(placed, blobs);
   const parts = rowParts(row);
   return {
     number,
-    status: kind === "output" ? "succeeded" : "failed",
+    status: STATUS[kind],
     customId: parts?.customId ?? null,
     request,
     response: parts?.response ?? null,
@@ -130,11 +155,12 @@ function answeredLine({ number, row, kind }: Row, request: Buffer | null): Batch
   };
 }
 
-async function waitingLine({ number, bytes }: SplitLine): Promise<BatchLine> {
-  const parsed = bytes === null ? null : await parsedLine(bytes);
+/** Resolves to null for a blank line. */
+async function waitingLine(number: number, bytes: Buffer): Promise<BatchLine | null> {
+  if (skipSpace(bytes, 0, bytes.length) === bytes.length) return null;
+  const parsed = await parsedLine(bytes);
   const extent = parsed?.customId ?? null;
-  const customId =
-    bytes === null || extent === null ? null : bytes.subarray(extent.start, extent.end);
+  const customId = extent === null ? null : bytes.subarray(extent.start, extent.end);
   const request = parsed === null ? null : bytes;
   return { number, status: "waiting", customId, request, response: null, error: null };
 }
@@ -144,25 +170,53 @@ class Page {
   readonly #query: LineQuery;
   readonly #blobs: MeteredBlobs;
   readonly #lines: BatchLine[] = [];
+  readonly #reserve: (bytes: number) => void;
   #bytes = 0;
+  #reservedBytes = 0;
   #readBytes = 0;
   /** The number of the last line that was looked at. */
   lastLine: number;
 
-  constructor(query: LineQuery, blobs: MeteredBlobs) {
+  constructor(
+    query: LineQuery,
+    { blobs, reserve }: Pick<LinePageDeps, "reserve"> & { readonly blobs: MeteredBlobs },
+  ) {
     this.#query = query;
     this.#blobs = blobs;
+    this.#reserve = reserve;
     this.lastLine = query.afterLine;
+  }
+
+  /** Returns whether lines with rows of a kind are wanted. */
+  wants(kind: ResultKind): boolean {
+    const { status } = this.#query;
+    return status === null || status === STATUS[kind];
+  }
+
+  /** Reserves memory for a line before it is read. Returns false for a long line that does not fit in the page. */
+  makeRoomFor(line: SplitLine | null, row: Row | null): boolean {
+    const bytes =
+      (line === null ? 0 : line.end - line.start) + (row === null ? 0 : rowBytes(row.row));
+    if (bytes > MAX_GATHERED_BYTES && this.#lines.length > 0 && !this.#fits(bytes)) return false;
+    const lackingBytes = this.#bytes + bytes - this.#reservedBytes;
+    if (lackingBytes > 0) {
+      this.#reservedBytes += lackingBytes;
+      this.#reserve(lackingBytes);
+    }
+    return true;
+  }
+
+  #fits(bytes: number): boolean {
+    return this.#lines.length < this.#query.limit && this.#bytes + bytes <= MAX_PAGE_BYTES;
   }
 
   /** Adds a line if it is wanted. Returns false when there is no room for it. */
   add(line: BatchLine): boolean {
-    const { limit, status, customId } = this.#query;
+    const { status, customId } = this.#query;
     if (status !== null && line.status !== status) return true;
     if (customId !== null && textOf(line.customId) !== customId) return true;
     const bytes = (line.request?.length ?? 0) + (line.response?.length ?? 0);
-    const isFull = this.#lines.length === limit || this.#bytes + bytes > MAX_PAGE_BYTES;
-    if (isFull && this.#lines.length > 0) return false;
+    if (this.#lines.length > 0 && !this.#fits(bytes)) return false;
     this.#lines.push(line);
     this.#bytes += bytes;
     return true;
@@ -240,6 +294,13 @@ class InputWalk implements AsyncDisposable {
     }
   }
 
+  /** Returns the bytes of a line without its newline. */
+  async bytesOf({ bytes, start, end }: SplitLine): Promise<Buffer> {
+    if (bytes !== null) return bytes;
+    const read = await this.#blobs.readRange(this.#file.blobKey, { start, end });
+    return read.at(-1) === NEWLINE ? read.subarray(0, -1) : read;
+  }
+
   /** Returns the bytes that were read since the last call. */
   takeReadBytes(): number {
     const bytes = this.#readBytes;
@@ -248,7 +309,7 @@ class InputWalk implements AsyncDisposable {
   }
 
   async *#linesFrom([firstLine, start]: LineMark): AsyncGenerator<SplitLine> {
-    const splitter = new LineSplitter(NO_LIMIT, { start, firstLine });
+    const splitter = new LineSplitter(MAX_GATHERED_BYTES, { start, firstLine });
     const { blobKey, bytes: end } = this.#file;
     for await (const piece of this.#blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>) {
       yield* splitter.push(piece);
@@ -263,3 +324,4 @@ class InputWalk implements AsyncDisposable {
 }
 
 const FIRST_MARK: LineMark = [1, 0];
+const NEWLINE = 0x0a;

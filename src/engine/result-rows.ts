@@ -43,6 +43,10 @@ export async function* resultRows(
   for await (const line of placed) yield await wholeLine(line, query.blobs);
 }
 
+/** Returns the length of the row, newline included. */
+export const rowBytes = (row: PlacedLine["row"]): number =>
+  Buffer.isBuffer(row) ? row.length : row.end - row.start + ROW_END.length;
+
 export async function wholeLine(
   { number, row }: PlacedLine,
   blobs: BlobReader,

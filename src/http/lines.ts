@@ -6,7 +6,6 @@ import type { BatchLines } from "../api/batch-lines.ts";
 import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { CUSTOM_ID_MAX_LENGTH, LINE_PAGE, LINE_STATUSES } from "../contract/lines.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
-import { PublicError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
 import { chosen, shortText } from "./batch-filter.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
@@ -24,9 +23,7 @@ export function mountLines(app: Routes, { batchLines, log }: LineRoutesDeps): vo
   app.get("/v1/batches/:id/lines", async (c) => {
     const query = lineQuery(c);
     using room = roomFor(c);
-    await using reading = await batchLines.open(scopedIdOf(c), query);
-    // A page of one long line may have 100 MB, which stay in memory until a slow client has read them.
-    if (room.add(bytesOf(reading.page)) !== null) throw noRoom();
+    await using reading = await batchLines.open(scopedIdOf(c), query, room);
     if (c.req.method === "HEAD") return c.body(null, 200, JSON_TYPE);
     const { outgoing } = c.env;
     outgoing.writeHead(200, { ...JSON_TYPE, ...trackingHeaders(c) });
@@ -67,21 +64,6 @@ function lineQuery(c: AppContext): LineQuery {
   };
 }
 
-const bytesOf = ({ lines }: LinePage): number =>
-  lines.reduce(
-    (sum, { request, response, error }) =>
-      sum + (request?.length ?? 0) + (response?.length ?? 0) + (error?.length ?? 0),
-    0,
-  );
-
-const noRoom = () =>
-  new PublicError(
-    "unavailable",
-    "The server holds as many lines in memory as it may. Please try again in some seconds.",
-    { retryAfterMs: RETRY_AFTER_MS },
-  );
-
-const RETRY_AFTER_MS = 5_000;
 const NULL = Buffer.from("null");
 
 /** Yields the answer in pieces: a line may be long, and its bytes are passed on as they were written. */

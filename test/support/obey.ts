@@ -64,8 +64,8 @@ function bodyOf(d: Directives, request: ModelRequest): { type: string; body: Buf
       return as("application/json", text.slice(0, text.length / 2));
     }
     case "json":
-      if (d.status !== 200) return json(errorEnvelope(d.status));
       if (d.bigBytes > 0) return as("application/json", answerOfSize(request, d.bigBytes));
+      if (d.status !== 200) return json(errorEnvelope(d.status));
       if (answer !== null) return json(answer);
       d.status = 404;
       return json({ detail: "Not Found" });

@@ -30,7 +30,7 @@ import { type Clock, systemClock } from "../../src/clock.ts";
 import { UNLIMITED } from "../../src/config/projects.ts";
 import type { KeyConfig } from "../../src/config/schema.ts";
 import { DEFAULT_SCOPES } from "../../src/contract/scope.ts";
-import { finishedLines, passedLines } from "../../src/engine/finished-lines.ts";
+import { passedLines } from "../../src/engine/finished-lines.ts";
 import { readLinePage } from "../../src/engine/line-page.ts";
 import { createApp } from "../../src/http/app.ts";
 import { listen } from "../../src/http/server.ts";
@@ -159,8 +159,9 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     findCourse: courseFinder({ batches, store, nowMs: () => clock.nowMs() }),
     batchLines: new BatchLines({
       ...{ batches, places: results.places },
-      readLinePage: (batch, query) => readLinePage(batch, query, { store, blobs }),
-      finishedLines: (batch, query) => finishedLines(batch, query, { store, blobs }),
+      readLinePage: (batch, query, reserve) =>
+        readLinePage(batch, query, { store, blobs, reserve }),
+      passedLines: (batch, query) => passedLines(batch, query, { store, blobs }),
     }),
     derivedBatches: new DerivedBatches({ store, batches }),
     deliveries: new Deliveries({
