@@ -42,6 +42,7 @@ export const CATALOGUE = {
     "An object, most often `metadata`, has more pairs than allowed.",
   ),
   array_too_long: invalid(400, "array_above_max_length", "A list has more elements than allowed."),
+  empty_array: invalid(400, "empty_array", "A list is empty that must not be."),
   string_too_long: invalid(
     400,
     "string_above_max_length",

@@ -73,6 +73,7 @@ function faultOf(issue: z.core.$ZodIssue): PublicError {
         ? stringTooLong(path, issue.input, Number(issue.maximum))
         : integerTooLarge(path, Number(issue.input), Number(issue.maximum));
     case "too_small":
+      if (Array.isArray(issue.input)) return emptyArray(path);
       return typeof issue.input === "string"
         ? emptyString(path)
         : integerTooSmall(path, Number(issue.input), Number(issue.minimum));
@@ -153,6 +154,13 @@ const arrayTooLong = (path: string, length: number, maxLength: number) =>
   new PublicError(
     "array_too_long",
     `Invalid '${truncate(path)}': array too long. Expected an array with maximum length ${maxLength}, but got an array with length ${length} instead.`,
+    { param: path },
+  );
+
+const emptyArray = (path: string) =>
+  new PublicError(
+    "empty_array",
+    `Invalid '${path}': empty array. Expected an array with minimum length 1, but got an empty array instead.`,
     { param: path },
   );
 

@@ -47,5 +47,10 @@ test("a project that is made at run time is held to its rules, and the configura
   ]) {
     expect([body, (await put(url, body)).status]).toEqual([body, 400]);
   }
+  expect((await put(url, { name: "a", models: [] })).body.error).toEqual({
+    message:
+      "Invalid 'models': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+    ...{ type: "invalid_request_error", param: "models", code: "empty_array" },
+  });
   expect((await post(url, "admin/projects", { name: "a" })).status).toBe(403);
 });
