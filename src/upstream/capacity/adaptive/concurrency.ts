@@ -9,7 +9,7 @@
  * | Phase | What is tried | Then |
  * |---|---|---|
  * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough more work; else, if a second round agrees, the limit that is enough |
- * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right; then climb and probe the latency in turns |
+ * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right, and seconds in the end; then climb and probe the latency in turns |
  * | probe latency | a fifth less | the limit that is enough, if the lower one finishes nearly as much, beyond the noise; else back |
  *
  * **Enough** is throughput × the latency at the lower of the two limits, which is bandwidth × base delay.
@@ -68,6 +68,11 @@ const DOWN = 1 / (1 + STEP);
 const MAX_SLOWDOWN = 2.5;
 /** The rounds before the next experiment; twice as many each time the limit was right. */
 const PATIENCE = { min: 2, max: 16 };
+/**
+ * The time between two experiments once the limit proved right several times. A fast target goes through many rounds in it,
+ * and each experiment costs it work.
+ */
+const CALM_MS = 2_000;
 /** After so many probes in a row that make slow answers no faster, slow answers count as normal. */
 const MAX_PROBES_IN_VAIN = 4;
 /** The limit keeps this part when it is refused without a climb. */
@@ -94,6 +99,7 @@ export class AdaptiveConcurrency {
   #step = START_LIMIT;
   #patience = PATIENCE.min;
   #roundsHeld = 0;
+  #heldSinceMs = 0;
   #isProbeNext = false;
   #probesInVain = 0;
   /** A climb that gained too little and is measured again, because one round may have been a bad one. */
@@ -217,6 +223,7 @@ export class AdaptiveConcurrency {
     this.#patience = isRight ? Math.min(PATIENCE.max, 2 * this.#patience) : PATIENCE.min;
     this.#phase = "hold";
     this.#roundsHeld = 0;
+    this.#heldSinceMs = this.#nowMs ?? 0;
     this.#doubted = null;
     this.#move(limit, reason);
     this.#step = this.#refusals.isAt(this.#limit)
@@ -234,7 +241,14 @@ export class AdaptiveConcurrency {
       held = { ...level, unitMs: this.#held.unitMs * Math.exp(gain * change) };
     }
     this.#held = held;
-    if (++this.#roundsHeld < this.#patience || !this.#experiment(held, canGrow)) this.#beginRound();
+    this.#roundsHeld++;
+    if (!this.#isExperimentDue() || !this.#experiment(held, canGrow)) this.#beginRound();
+  }
+
+  #isExperimentDue(): boolean {
+    if (this.#roundsHeld < this.#patience) return false;
+    const heldMs = (this.#nowMs ?? 0) - this.#heldSinceMs;
+    return this.#patience < PATIENCE.max || heldMs >= CALM_MS;
   }
 
   #experiment(held: Level, canGrow: boolean): boolean {

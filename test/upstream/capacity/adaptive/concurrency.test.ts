@@ -169,6 +169,19 @@ describe("the limit", () => {
     expect(simulation.measure(5 * SECOND).clients[0]?.mean).toBeGreaterThan(240);
   });
 
+  test("costs a fast server next to nothing once it has proved right", () => {
+    const random = seededRandom(1);
+    const policy = new AdaptiveConcurrency({ min: 1, max: 64 });
+    const simulation = new Simulation({
+      clients: [{ policy }],
+      beyond: "waits",
+      capacity: () => 1_000,
+      service: () => ({ ms: 18 + 4 * random(), work: 1 }),
+    });
+    simulation.measure(5 * SECOND);
+    expect(simulation.measure(20 * SECOND).clients[0]?.mean).toBeGreaterThan(63.5);
+  });
+
   test("lets a single fast server have enough", () => {
     const policy = new AdaptiveConcurrency({ min: 1, max: 256 });
     const simulation = new Simulation({
