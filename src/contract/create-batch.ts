@@ -8,7 +8,7 @@ import { SOURCE_LINES } from "./batch-extension.ts";
 import { CreateDelivery, MAX_DELIVERIES_AT_CREATION } from "./delivery.ts";
 import { ExpiresAfter } from "./expires-after.ts";
 import { InputPlace } from "./input-place.ts";
-import { JsonObject } from "./json-object.ts";
+import { JsonObject, TextsObject } from "./json-object.ts";
 import { Decimal } from "./price.ts";
 import { boundedText, ID_MAX_LENGTH } from "./text.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "./window.ts";
@@ -104,10 +104,9 @@ const CreateBatchExtension = z
   })
   .meta({ id: "CreateBatchExtension" });
 
-const Metadata = z
-  .record(z.string(), z.string())
-  .nullable()
-  .describe("At most 16 pairs; keys of at most 64, values of at most 512 characters.");
+const Metadata = TextsObject.nullable().describe(
+  "At most 16 pairs; keys of at most 64, values of at most 512 characters.",
+);
 
 export const CreateBatch = z
   .strictObject({

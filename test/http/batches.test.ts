@@ -42,6 +42,12 @@ describe("a new batch", () => {
     expect(api.nudges()).toBe(nudges + 1);
   });
 
+  test("metadata keep each key, whatever its name", async () => {
+    const metadata = JSON.parse('{"__proto__":"a","constructor":"b"}') as object;
+    const { status, body } = await create({ metadata });
+    expect([status, JSON.stringify(body.metadata)]).toEqual([200, JSON.stringify(metadata)]);
+  });
+
   test("takes null for what is optional", async () => {
     const { status, body } = await create({ metadata: null, output_expires_after: null });
     expect([status, body.metadata]).toEqual([200, null]);
