@@ -7,7 +7,7 @@ import { chmod } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { type Blobs, BlobsUnavailable } from "./blobs/blobs.ts";
-import { openDiskBlobs } from "./blobs/disk.ts";
+import { openDiskBlobs, wasOpened } from "./blobs/disk.ts";
 import { FOLDER_MODE, hasFiles, isOpenToOthers, makeFolder } from "./blobs/file-system.ts";
 import type { OnS3Request, S3Options } from "./blobs/s3-client.ts";
 import type { Config } from "./config/schema.ts";
@@ -98,6 +98,10 @@ async function open(dir: string, places: Places, deps: StorageDeps) {
   if (deps.purpose === "serve" && isUnfinishedCopy(await opened.copying.readInstallation())) {
     return { ok: false, problem: UNFINISHED } as const;
   }
+  if (deps.purpose === "serve" && (await hasLostFiles(opened.copying, place))) {
+    const problem = `${database.name} knows files, but ${place.path} is empty: mount the disk or restore the files that belong there, or begin anew with an empty database`;
+    return { ok: false, problem } as const;
+  }
   return { ...opened, blobs: await place.open() };
 }
 
@@ -110,6 +114,8 @@ interface BlobPlace {
   /** Says what an operator can change to begin anew. */
   readonly howToBeginAnew: string;
   isEmpty(): Promise<boolean>;
+  /** Whether a server has opened it before; true where a place cannot be missing by itself. */
+  wasUsed(): boolean;
   open(): Promise<Blobs>;
 }
 
@@ -120,6 +126,7 @@ function folderIn(dir: string, isShared: boolean): BlobPlace {
     path,
     howToBeginAnew: "remove that folder",
     isEmpty: async () => !hasFiles(path),
+    wasUsed: () => wasOpened(path),
     open: () => openDiskBlobs(path, { isShared }),
   };
 }
@@ -138,6 +145,7 @@ async function bucketOf(
     path,
     howToBeginAnew: "choose another storage.prefix",
     isEmpty: () => blobs.isEmpty(),
+    wasUsed: () => true,
     open: async () => blobs,
   };
 }
@@ -162,6 +170,19 @@ async function misplacement(
   if (foundAgain.ok && !foundAgain.isNew && foundAgain.place === place.name) return null;
   if (purpose === "copy to") return `there are files in ${place.path}, which must be empty`;
   return `${database.name} is missing, but there are files in ${place.path}: restore the database, or ${place.howToBeginAnew} to begin anew`;
+}
+
+/** The rows to look at: those of files that were deleted are soon gone. */
+const LOOKED_AT = 100;
+
+/**
+ * Whether the place of known files is one that no server has used, as where a disk is not mounted. A server would take
+ * all of them for lost, and end every batch without them.
+ */
+async function hasLostFiles(copying: CopyStore, place: BlobPlace): Promise<boolean> {
+  if (place.wasUsed() || !(await place.isEmpty())) return false;
+  const rows = await copying.readRows("files", 0, LOOKED_AT);
+  return rows.some(({ deletedAtMs }) => deletedAtMs === null);
 }
 
 /**

@@ -2,6 +2,7 @@
 import {
   chmodSync,
   cpSync,
+  mkdirSync,
   readdirSync,
   renameSync,
   rmSync,
@@ -83,6 +84,50 @@ test("blobs whose database is missing are not taken for garbage", async () => {
     /batchd\.sqlite is missing, but there are files in/,
   );
   expect(readdirSync(join(service.dataDir, "blobs/files"))).toEqual([kept]);
+});
+
+test.each([
+  ["missing", () => {}],
+  ["an empty mount point", (blobs: string) => mkdirSync(blobs)],
+] as const)(
+  "a server whose folder of files is %s does not start, and the batch goes on when the files are back",
+  async (_, leave) => {
+    await using upstream = await startUpstream();
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { engine: { drain_grace_seconds: 0 } },
+    });
+    upstream.hold();
+    const { id } = await service.submit(chatLines(3));
+    await upstream.reached(3);
+    await service.close();
+    upstream.release();
+    const [blobs, away] = [join(service.dataDir, "blobs"), join(service.dataDir, "away")];
+    renameSync(blobs, away);
+    leave(blobs);
+    const restart = () => startTestService({ dataDir: service.dataDir, upstreamUrl: upstream.url });
+
+    await expect(restart()).rejects.toThrow(
+      /batchd\.sqlite knows files, but \S+blobs is empty: mount the disk/,
+    );
+
+    rmSync(blobs, { recursive: true, force: true });
+    renameSync(away, blobs);
+    await using again = await restart();
+    expect(await again.ended(id)).toMatchObject({
+      status: "completed",
+      request_counts: { total: 3, completed: 3, failed: 0 },
+    });
+  },
+);
+
+test("a server whose files were all deleted starts", async () => {
+  await using service = await startTestService();
+  await service.openai.files.delete(await service.upload(chatLines(1)));
+  await service.close();
+  rmSync(join(service.dataDir, "blobs"), { recursive: true });
+  await using again = await startTestService({ dataDir: service.dataDir });
+  expect((await again.openai.files.list()).data).toEqual([]);
 });
 
 /** Paths that other users can do something with. */

@@ -10,6 +10,7 @@
  * names whose keys are garbage.
  */
 import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
 import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { dirname, join, resolve, sep } from "node:path";
 import { Readable } from "node:stream";
@@ -52,6 +53,9 @@ export interface DiskOptions {
   /** Whether other processes write to the folder at the same time. */
   readonly isShared: boolean;
 }
+
+/** Whether {@link openDiskBlobs} has had the folder. An empty mount point is another one. */
+export const wasOpened = (root: string): boolean => existsSync(join(root, TEMPORARY));
 
 /** Opens the folder, and creates a missing one. */
 export async function openDiskBlobs(
