@@ -121,6 +121,29 @@ test.each([
   },
 );
 
+test("while the folder of files is away, a client is asked to wait, not told that its file is gone", async () => {
+  await using service = await startTestService();
+  const id = await service.upload(chatLines(1));
+  const [blobs, away] = [join(service.dataDir, "blobs"), join(service.dataDir, "away")];
+  const download = () => fetch(`${service.url}/v1/files/${id}/content`);
+  const upload = () => {
+    const body = new FormData();
+    body.set("purpose", "batch");
+    body.set("file", new File([chatLines(1).join("\n")], "input.jsonl"));
+    return fetch(`${service.url}/v1/files`, { method: "POST", body });
+  };
+  const statuses = async () => [(await download()).status, (await upload()).status];
+
+  renameSync(blobs, away);
+  expect(await statuses()).toEqual([503, 503]);
+  mkdirSync(blobs);
+  expect(await statuses()).toEqual([503, 503]);
+
+  rmSync(blobs, { recursive: true });
+  renameSync(away, blobs);
+  expect(await statuses()).toEqual([200, 200]);
+});
+
 test("a server whose files were all deleted starts", async () => {
   await using service = await startTestService();
   await service.openai.files.delete(await service.upload(chatLines(1)));

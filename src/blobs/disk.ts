@@ -21,6 +21,7 @@ import {
   BlobNotFound,
   type BlobPart,
   type Blobs,
+  BlobsUnavailable,
   BlobTooShort,
   type ByteRange,
   type FindGarbage,
@@ -46,6 +47,7 @@ const READ_BYTES = 512 * 1024;
 const TEMPORARY = ".tmp";
 /** A write costs some syncs, which take milliseconds. */
 const WRITE_HINTS: WriteHints = { minIntervalMs: 80, fullBytes: 1024 * 1024 };
+const WHOLE: ByteRange = { start: 0, end: Number.POSITIVE_INFINITY };
 const DELETED_AT_ONCE = 32;
 const LOOKUP_PAGE = 500;
 
@@ -110,12 +112,12 @@ export class DiskBlobs implements Blobs {
 
   read(key: string, range?: ByteRange): Readable {
     // The first read opens the file and the stream closes it, so an unread stream holds no descriptor.
-    const chunks = readChunks(key, this.#pathOf(key), range);
+    const chunks = readChunks(() => this.#open(key), { key, range });
     return Readable.from(chunks, { objectMode: false, highWaterMark: READ_BYTES });
   }
 
   async readRange(key: string, { start, end }: ByteRange): Promise<Buffer> {
-    await using file = await openBlob(key, this.#pathOf(key));
+    await using file = await this.#open(key);
     const buffer = Buffer.allocUnsafe(end - start);
     const { bytesRead } = await file.read(buffer, 0, buffer.length, start);
     if (bytesRead < buffer.length) throw new BlobTooShort(key, end);
@@ -182,11 +184,28 @@ export class DiskBlobs implements Blobs {
     }
   }
 
+  async #open(key: string): Promise<FileHandle> {
+    const file = await orNull(open(this.#pathOf(key), "r"), "ENOENT", "ENOTDIR");
+    if (file !== null) return file;
+    throw wasOpened(this.#root) ? new BlobNotFound(key) : this.#away();
+  }
+
+  async #create(temporary: string): Promise<FileHandle> {
+    const file = await orNull(open(temporary, "wx", FILE_MODE), "ENOENT", "ENOTDIR");
+    if (file === null) throw this.#away();
+    return file;
+  }
+
+  /** The error for a folder that is not there, such as a disk that is not mounted. */
+  #away(): BlobsUnavailable {
+    return new BlobsUnavailable(`the folder ${this.#root} is away`, { isRefusal: false });
+  }
+
   async #publish(key: string, write: (file: FileHandle) => Promise<void>): Promise<void> {
     const path = this.#pathOf(key);
     const temporary = join(this.#root, temporaryFor(key));
     try {
-      await using file = await open(temporary, "wx", FILE_MODE);
+      await using file = await this.#create(temporary);
       await write(file);
       await file.sync();
       await moveInto(temporary, path);
@@ -234,18 +253,11 @@ const temporaryFor = (key: string): string =>
 
 const keyOfTemporary = (name: string): string => name.split(SEPARATOR).slice(0, -1).join("/");
 
-async function openBlob(key: string, path: string): Promise<FileHandle> {
-  const file = await orNull(open(path, "r"), "ENOENT", "ENOTDIR");
-  if (file === null) throw new BlobNotFound(key);
-  return file;
-}
-
 async function* readChunks(
-  key: string,
-  path: string,
-  range: ByteRange = { start: 0, end: Number.POSITIVE_INFINITY },
+  openFile: () => Promise<FileHandle>,
+  { key, range = WHOLE }: { readonly key: string; readonly range: ByteRange | undefined },
 ): AsyncGenerator<Buffer> {
-  await using file = await openBlob(key, path);
+  await using file = await openFile();
   let at = range.start;
   while (at < range.end) {
     const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, range.end - at));
