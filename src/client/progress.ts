@@ -6,7 +6,7 @@ import { MultiBar, Presets, type SingleBar } from "cli-progress";
 import type { Clock } from "../clock.ts";
 import type { View } from "./follow.ts";
 import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
-import { canMove, note, printable } from "./terminal.ts";
+import { canMove, note, onStops, printable } from "./terminal.ts";
 import { count, duration, rate } from "./words.ts";
 
 /** A line of plain progress comes at most this often, apart from changes of the status. */
@@ -79,8 +79,25 @@ function detailsOf(batch: ShownBatch, linesPerSecond: number | null, nowMs: numb
 const newsOf = (batch: ShownBatch, why: string | null): string =>
   `${printable(batch.id)} ${statusText(batch, process.stderr)}${why === null ? "" : `, ${printable(why)}`}`;
 
+/** The cursor shown and lines wrapped, as a shell wants them, and neither, as the library has them. */
+const SHELL_TERMINAL = "\u001b[?25h\u001b[?7h";
+const BAR_TERMINAL = "\u001b[?25l\u001b[?7l";
+
 /** Draws nothing while a terminal is stopped (Ctrl-S), as the frames would pile up in memory. */
 class Bars extends MultiBar {
+  readonly #endStops = onStops({
+    leave: () => process.stderr.write(SHELL_TERMINAL),
+    enter: () => {
+      process.stderr.write(BAR_TERMINAL);
+      this.update();
+    },
+  });
+
+  override stop(): void {
+    this.#endStops();
+    super.stop();
+  }
+
   override update(): void {
     if (!process.stderr.writableNeedDrain) super.update();
   }
@@ -159,6 +176,8 @@ class BarView implements View {
         // The command handles signals itself.
         gracefulExit: false,
         emptyOnZero: true,
+        // A line above the bar, or a shell after Ctrl-Z, has taken its place.
+        forceRedraw: true,
       },
       Presets.shades_classic,
     );

@@ -33,6 +33,34 @@ export const isOutputTerminal = (): boolean => process.stdout.isTTY === true;
 /** Returns whether a progress bar can move on standard error. */
 export const canMove = (): boolean => process.stderr.isTTY === true && !isDumbTerminal();
 
+interface Stops {
+  /** Gives the terminal back. */
+  readonly leave: () => void;
+  /** Takes the terminal again. */
+  readonly enter: () => void;
+}
+
+/** Calls these before Ctrl-Z stops the process and when it goes on. Returns a function that ends this. */
+export function onStops({ leave, enter }: Stops): () => void {
+  const stop = () => {
+    leave();
+    // Without a listener the signal stops the process.
+    process.off("SIGTSTP", stop);
+    process.kill(process.pid, "SIGTSTP");
+  };
+  const goOn = () => {
+    process.off("SIGTSTP", stop);
+    process.on("SIGTSTP", stop);
+    enter();
+  };
+  process.on("SIGTSTP", stop);
+  process.on("SIGCONT", goOn);
+  return () => {
+    process.off("SIGTSTP", stop);
+    process.off("SIGCONT", goOn);
+  };
+}
+
 /** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
 export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   const all = [head, ...rows].map((row) => row.map(printable));

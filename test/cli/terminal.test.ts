@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { COMMAND } from "../support/process.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { TerminalSession } from "../support/terminal.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -76,6 +77,31 @@ test("Ctrl-C gives the cursor back and says how to go on", async () => {
   deleting.type("y\r");
   expect(await deleting.exitCode).toBe(0);
   expect(deleting.screen).toContain(`deleted ${id}`);
+});
+
+test("Ctrl-Z gives the cursor to the shell until the command goes on", async () => {
+  upstream.hold();
+  const { id } = await service.submit(chatLines(1));
+  const env = { BATCHD_URL: service.url, PS1: "shell> " };
+  const session = new TerminalSession([], env, 100, ["/bin/sh", "-i"]);
+  await session.shows(/shell>$/);
+  session.type(`${COMMAND} watch ${id}\r`);
+  await session.shows(/░ 0% {2}0\/1/);
+  session.type("\u001a");
+  await session.shows(/Stopped[\s\S]*shell>$/);
+  expect(session.written.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(
+    session.written.lastIndexOf(HIDE_CURSOR),
+  );
+  const stoppedAt = session.written.length;
+  session.type("fg\r");
+  await session.shows(/shell> [\s\S]*░ 0% {2}0\/1[\s\S]*shell> fg[\s\S]*░ 0% {2}0\/1/);
+  upstream.release();
+  await session.shows(/completed: 1 of 1 lines?[\s\S]*shell>$/);
+  session.type("exit\r");
+  await session.exitCode;
+  const goneOn = session.written.slice(stoppedAt);
+  expect(goneOn).toContain(HIDE_CURSOR);
+  expect(goneOn.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(goneOn.lastIndexOf(HIDE_CURSOR));
 });
 
 test("an answer that would command the terminal is shown and not obeyed", async () => {

@@ -29,13 +29,14 @@ export class TerminalSession {
     args: readonly string[],
     env: Readonly<Record<string, string>> = {},
     cols: number = SIZE.cols,
+    [file, ...more]: readonly [string, ...string[]] = [process.execPath, MAIN],
   ) {
     const terminal = { TERM: "xterm-256color", NODE_COMPILE_CACHE: COMPILE_CACHE };
     const given = { ...WITHOUT_COLOUR_RULES, ...terminal, ...env };
     const size = { ...SIZE, cols };
     const options = { ...size, env: given as Record<string, string> };
     this.#terminal = new Terminal({ ...size, allowProposedApi: true });
-    this.#pty = spawn(process.execPath, [MAIN, ...args], options);
+    this.#pty = spawn(file, [...more, ...args], options);
     this.#pty.onData((text) => {
       this.written += text;
       this.#terminal.write(text, () => this.#check());
