@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { systemClock } from "../../src/clock.ts";
 import { rowFromBatch } from "../../src/store/rows.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
@@ -30,6 +31,7 @@ async function fill(dataDir: string): Promise<string> {
   const rows = batches.map((batch, at) => ({ ...rowFromBatch(batch), sequence: at + 1 }));
   await copying.insertRows("batches", rows);
   await store.close();
+  await openDiskBlobs(join(dataDir, "blobs"));
   return batches[0]!.id;
 }
 
