@@ -1,6 +1,6 @@
 /** One attempt at a delivery: opens the place, makes the parcel and hands it over. */
 import type { Delivery, DeliveryError } from "../batch/delivery.ts";
-import { BlobNotFound, type Blobs, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
+import { BlobNotFound, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import { type Location, LocationError } from "../locations/location.ts";
 import type { ClaimedDelivery } from "../store/deliveries.ts";
 import type { ClientBuckets } from "./client-buckets.ts";
@@ -44,7 +44,7 @@ export async function attempt(
     return { kind: "delivered", address };
   } catch (cause) {
     if (signal.aborted) throw signal.reason;
-    return failureOf(await lossOrAbsence(cause, deps.blobs));
+    return failureOf(cause);
   }
 }
 
@@ -70,16 +70,6 @@ export async function placeOf(
   // It may come back with the next configuration, and another server may have it.
   if (found === null) throw new LocationError("unavailable", `there is no location '${name}'`);
   return found;
-}
-
-/** A blob is missing too while the whole storage is away, such as a disk that is not mounted. */
-async function lossOrAbsence(cause: unknown, blobs: Pick<Blobs, "ping">): Promise<unknown> {
-  if (!(cause instanceof BlobNotFound)) return cause;
-  return blobs.ping().then(
-    () => cause,
-    (away: unknown) =>
-      new BlobsUnavailable("the storage is away", { cause: away, isRefusal: false }),
-  );
 }
 
 function failureOf(cause: unknown): AttemptEnd {

@@ -3,10 +3,9 @@
  * from its journal, as the finalizer reads it, but without the lines that have no record yet. An ended batch is read
  * from its result file, whose journal may be gone.
  *
- * The reader must hold little memory, however long the batch and its rows are: the small rows of one chunk of each route, or one
- * small row of a file. The
- * batch may end while its journal is read, and the sweeper then removes the segments. The reader notices, and goes on
- * in the result file behind the last line.
+ * The reader must hold little memory, however long the batch and its rows are: the small rows of one chunk of each route,
+ * or one small row of a file. The batch may end while its journal is read, and the sweeper then removes the segments. The
+ * reader notices, and goes on in the result file behind the last line.
  */
 import type { Batch } from "../batch/batch.ts";
 import {
