@@ -7,16 +7,17 @@
  * 64 MB, and a line of the input 256 MB.
  */
 import type { Readable } from "node:stream";
-import type { Batch, LineMark, StoredFile } from "../batch/batch.ts";
+import type { Batch } from "../batch/batch.ts";
 import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { ResultFileDeleted, type ResultKind } from "../batch/finished-line.ts";
 import { skipSpace } from "../batch/json-tokens.ts";
 import { rowParts } from "../batch/outcome.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { SplitLine } from "../batch/split.ts";
 import { isFinal } from "../batch/status.ts";
 import type { BlobReader, ByteRange } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { type FinishedLinesDeps, MAX_PASSED_ROW_BYTES, placedLines } from "./finished-lines.ts";
+import { InputWalk } from "./input-walk.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { inLineOrder, type PlacedLine, rowBytes, wholeLine } from "./result-rows.ts";
 
@@ -29,8 +30,6 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
  * memory, so every row is a read of its own, and 16 MiB of small rows would take seconds.
  */
 const READ_COST_BYTES = 8 * 1024;
-/** Longer lines and rows are found by their places first. */
-const MAX_GATHERED_BYTES = MAX_PASSED_ROW_BYTES;
 
 interface Row extends PlacedLine {
   readonly kind: ResultKind;
@@ -74,7 +73,7 @@ function rowsFor(
 ): AsyncGenerator<Row> {
   async function* rowsOf(kind: ResultKind): AsyncGenerator<Row> {
     try {
-      const rows = { kind, afterLine, maxRowBytes: MAX_GATHERED_BYTES };
+      const rows = { kind, afterLine, maxRowBytes: MAX_PASSED_ROW_BYTES };
       for await (const line of placedLines(batch, rows, deps)) yield { ...line, kind };
     } catch (error) {
       // The lines of the other file are still to be seen.
@@ -197,7 +196,7 @@ class Page {
   makeRoomFor(line: SplitLine | null, row: Row | null): boolean {
     const bytes =
       (line === null ? 0 : line.end - line.start) + (row === null ? 0 : rowBytes(row.row));
-    if (bytes > MAX_GATHERED_BYTES && this.#lines.length > 0 && !this.#fits(bytes)) return false;
+    if (bytes > MAX_PASSED_ROW_BYTES && this.#lines.length > 0 && !this.#fits(bytes)) return false;
     const lackingBytes = this.#bytes + bytes - this.#reservedBytes;
     if (lackingBytes > 0) {
       this.#reservedBytes += lackingBytes;
@@ -261,67 +260,3 @@ class MeteredBlobs implements BlobReader {
 
 const textOf = (json: Buffer | null): string | null =>
   json === null ? null : (JSON.parse(json.toString()) as string | null);
-
-/** Walks over the lines of an input, forward. It jumps over lines where the marks allow it. */
-class InputWalk implements AsyncDisposable {
-  readonly #file: StoredFile;
-  readonly #marks: readonly LineMark[];
-  readonly #blobs: BlobReader;
-  #lines: AsyncGenerator<SplitLine> | null = null;
-  #current: SplitLine | null = null;
-  #readBytes = 0;
-
-  constructor(file: StoredFile, marks: readonly LineMark[], blobs: BlobReader) {
-    this.#file = file;
-    this.#marks = marks;
-    this.#blobs = blobs;
-  }
-
-  /** Finds the line `number`, or the next one that is not blank; null at the end. */
-  async findFrom(number: number): Promise<SplitLine | null> {
-    if (this.#current !== null && this.#current.number >= number) return this.#current;
-    const mark = this.#marks.findLast(([marked]) => marked <= number) ?? FIRST_MARK;
-    if (this.#lines === null || mark[0] > (this.#current?.number ?? 0)) {
-      await this.#lines?.return(undefined);
-      this.#lines = this.#linesFrom(mark);
-    }
-    for (;;) {
-      const next = await this.#lines.next();
-      if (next.done === true) return null;
-      this.#current = next.value;
-      this.#readBytes += next.value.end - next.value.start;
-      if (next.value.number >= number) return next.value;
-    }
-  }
-
-  /** Returns the bytes of a line without its newline. */
-  async bytesOf({ bytes, start, end }: SplitLine): Promise<Buffer> {
-    if (bytes !== null) return bytes;
-    const read = await this.#blobs.readRange(this.#file.blobKey, { start, end });
-    return read.at(-1) === NEWLINE ? read.subarray(0, -1) : read;
-  }
-
-  /** Returns the bytes that were read since the last call. */
-  takeReadBytes(): number {
-    const bytes = this.#readBytes;
-    this.#readBytes = 0;
-    return bytes;
-  }
-
-  async *#linesFrom([firstLine, start]: LineMark): AsyncGenerator<SplitLine> {
-    const splitter = new LineSplitter(MAX_GATHERED_BYTES, { start, firstLine });
-    const { blobKey, bytes: end } = this.#file;
-    for await (const piece of this.#blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>) {
-      yield* splitter.push(piece);
-      await timeForMore();
-    }
-    yield* splitter.end();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#lines?.return(undefined);
-  }
-}
-
-const FIRST_MARK: LineMark = [1, 0];
-const NEWLINE = 0x0a;

@@ -25,51 +25,53 @@ async function secondsIn(databaseUrl: string): Promise<number> {
   }
 }
 
+const SKEWS = [
+  { name: "behind", skewMs: -48 * HOUR_MS },
+  { name: "ahead", skewMs: 48 * HOUR_MS },
+];
+
 describe.skipIf(postgres === null)("on a machine whose clock is two days", () => {
-  test.each([
-    { name: "behind", skewMs: -48 * HOUR_MS },
-    { name: "ahead", skewMs: 48 * HOUR_MS },
-  ])("$name, a batch has its whole window and its files their whole life", async ({ skewMs }) => {
-    await using upstream = await startUpstream();
-    const database_url = await postgres!.createDatabase();
-    await using service = await startTestService({
-      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
-      config: {
-        database_url,
-        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
-      },
-    });
-    const before = await secondsIn(database_url);
-    const input = await service.openai.files.create({
-      file: new File([`${chatLines(2).join("\n")}\n`], "input.jsonl"),
-      purpose: "batch",
-      expires_after: { anchor: "created_at", seconds: 7_200 },
-    });
-    const { id } = await service.openai.batches.create({
-      ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
-      output_expires_after: { anchor: "created_at", seconds: 7_200 },
-    });
-    const batch = await service.ended(id);
-    const output = await service.openai.files.retrieve(batch.output_file_id ?? "none");
-    const after = await secondsIn(database_url);
+  test.each(SKEWS)(
+    "$name, a batch has its whole window and its files their whole life",
+    async ({ skewMs }) => {
+      await using upstream = await startUpstream();
+      const database_url = await postgres!.createDatabase();
+      await using service = await startTestService({
+        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+        config: {
+          database_url,
+          upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+        },
+      });
+      const before = await secondsIn(database_url);
+      const input = await service.openai.files.create({
+        file: new File([`${chatLines(2).join("\n")}\n`], "input.jsonl"),
+        purpose: "batch",
+        expires_after: { anchor: "created_at", seconds: 7_200 },
+      });
+      const { id } = await service.openai.batches.create({
+        ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+        output_expires_after: { anchor: "created_at", seconds: 7_200 },
+      });
+      const batch = await service.ended(id);
+      const output = await service.openai.files.retrieve(batch.output_file_id ?? "none");
+      const after = await secondsIn(database_url);
 
-    expect(batch.status).toBe("completed");
-    for (const [object, seconds] of [
-      [input, 7_200],
-      [batch, 86_400],
-      [output, 7_200],
-    ] as const) {
-      // The dates are of some seconds ago, and cut to whole seconds.
-      expect(object.created_at).toBeGreaterThan(before - 10);
-      expect(object.created_at).toBeLessThan(after + 10);
-      expect(object.expires_at).toBe(object.created_at + seconds);
-    }
-  });
+      expect(batch.status).toBe("completed");
+      for (const [object, seconds] of [
+        [input, 7_200],
+        [batch, 86_400],
+        [output, 7_200],
+      ] as const) {
+        // The dates are of some seconds ago, and cut to whole seconds.
+        expect(object.created_at).toBeGreaterThan(before - 10);
+        expect(object.created_at).toBeLessThan(after + 10);
+        expect(object.expires_at).toBe(object.created_at + seconds);
+      }
+    },
+  );
 
-  test.each([
-    { name: "behind", skewMs: -48 * HOUR_MS },
-    { name: "ahead", skewMs: 48 * HOUR_MS },
-  ])(
+  test.each(SKEWS)(
     "$name, an answer counts on the day of the store, and tokens_per_day holds",
     async ({ skewMs }) => {
       await using upstream = await startUpstream();

@@ -23,6 +23,7 @@ const HELD_BY: Readonly<Record<string, string>> = {
   // One replica removes, ends windows and forecasts; another one follows it.
   "housekeeping.ts": "test/engine/fleet.test.ts",
   "input-reading.ts": "test/engine/validation-extremes.test.ts",
+  "input-walk.ts": "test/engine/line-page.test.ts",
   "journal-windows.ts": "test/store/statements.test.ts",
   // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
