@@ -276,7 +276,7 @@ describe.runIf(hasS3Server())("a bucket", () => {
     });
 
     test("of a server whose message is nearly all blank cost no more than others", async () => {
-      const blank = " ".repeat(512 * 1024);
+      const blank = " ".repeat(60 * 1024);
       const server = createServer((asked, answer) => {
         asked.resume();
         const text = `<Error><Code>Odd</Code><Message>a${blank}b</Message></Error>`;
@@ -284,6 +284,33 @@ describe.runIf(hasS3Server())("a bucket", () => {
       });
       const endpoint = `http://127.0.0.1:${await listening(server)}`;
       await expect(deliver({ endpoint })).rejects.toThrow(/the server answers 400/);
+    });
+
+    test("of a server that makes its answers hard to parse do not keep others waiting", async () => {
+      const bomb = "<!DOCTYPE>".repeat(100_000);
+      const answers = [bomb, bomb.slice(0, 60_000), `<a>${"x<b/>".repeat(200_000)}</a>`];
+      for (const text of answers) {
+        const server = createServer((asked, answer) => {
+          asked.resume();
+          if (asked.method === "HEAD") return answer.writeHead(404).end();
+          return answer.writeHead(400, { "content-type": "application/xml" }).end(text);
+        });
+        const endpoint = `http://127.0.0.1:${await listening(server)}`;
+        const failed = deliver({ endpoint });
+        await expect(failed).rejects.toThrow(/the answer is (?:too long|not one of a bucket)$/);
+      }
+    });
+
+    test("of a server that shows the page of a proxy say which status it has", async () => {
+      const server = createServer((asked, answer) => {
+        asked.resume();
+        if (asked.method === "HEAD") return answer.writeHead(404).end();
+        const page = "<!DOCTYPE html><html><body>Not here<br></body></html>";
+        return answer.writeHead(403, { "content-type": "text/html" }).end(page);
+      });
+      const endpoint = `http://127.0.0.1:${await listening(server)}`;
+      const forbidden = { failure: "forbidden", message: expect.stringContaining("answers 403") };
+      await expect(deliver({ endpoint })).rejects.toMatchObject(forbidden);
     });
   });
 });

@@ -26,10 +26,12 @@ import type { S3Sender } from "./sender.ts";
 const MIB = 1024 * 1024;
 const MIN_PART_BYTES = 8 * MIB;
 const MAX_PARTS = 10_000;
-/** The most pages of a list of parts. A page has up to 1,000, and some servers make smaller ones. */
-const MAX_PAGES = 100;
+/** The most parts of a page of their list: the answer has a bound. */
+const PAGE_PARTS = 100;
+/** The most pages of a list of parts. Some servers make smaller ones. */
+const MAX_PAGES = 200;
 /** The most unfinished uploads of an object that are aborted. A crash leaves one. */
-const MAX_UNSAVED = 100;
+const MAX_UNSAVED = 20;
 /** The longest tag or checksum that is kept. */
 const MAX_TAG = 128;
 
@@ -183,7 +185,8 @@ async function listParts(target: Target, UploadId: string): Promise<Map<number, 
   let marker: { PartNumberMarker?: string } = {};
   try {
     for (let page = 0; page < MAX_PAGES; page++) {
-      const command = new ListPartsCommand({ Bucket, Key, UploadId, ...marker });
+      const page = { MaxParts: PAGE_PARTS, ...marker };
+      const command = new ListPartsCommand({ Bucket, Key, UploadId, ...page });
       const listed = await target.sender.send(command);
       for (const part of listed.Parts ?? []) {
         const { PartNumber: number = 0 } = part;
