@@ -6,6 +6,7 @@ import type { MiddlewareHandler } from "hono";
 import type { Access, Caller } from "../api/access.ts";
 import { every } from "../clock.ts";
 import { PublicError } from "../errors.ts";
+import { whenClosed } from "./connection.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 
 const BEARER = /^bearer +(\S.*)$/i;
@@ -55,7 +56,7 @@ export function readerOf(c: AppContext, callers: Callers): AbortSignal {
   const end = every(c.get("clock"), LOOK_EVERY_MS, () => {
     if (!callers.isGood(c.get("caller"))) over.abort();
   });
-  outgoing.once("close", () => {
+  whenClosed(outgoing, () => {
     end();
     if (!outgoing.writableFinished) over.abort();
   });

@@ -39,6 +39,8 @@ export async function answerContent(
     // The client sees a broken connection, and is most often the one that closed it. So a warning is enough.
     log.warn({ file: file.id, requestId: c.get("requestId"), err }, "download.broken");
   });
+  // A connection that has closed before refuses its source, and leaves it open.
+  content.destroy();
   return RESPONSE_ALREADY_SENT;
 }
 

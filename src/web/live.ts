@@ -13,6 +13,7 @@
 import type { ServerResponse } from "node:http";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import { type Clock, sleep } from "../clock.ts";
+import { whenClosed } from "../http/connection.ts";
 import type { AppContext } from "../http/context.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Answer } from "./api.ts";
@@ -119,7 +120,7 @@ export class Live {
     poll.listeners.add(listener);
     // The page may be older than the latest poll.
     if (poll.latest !== null) this.#send(listener, "parts", everythingIn(poll.latest));
-    outgoing.once("close", () => this.#remove(poll, listener));
+    whenClosed(outgoing, () => this.#remove(poll, listener));
   }
 
   #remove(poll: Poll, listener: Listener): void {

@@ -1,4 +1,7 @@
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
+import type { ServerResponse } from "node:http";
+import type { Readable } from "node:stream";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { contentDisposition, parseRange } from "../../src/http/download.ts";
 import { openCount } from "../support/open-files.ts";
@@ -113,6 +116,34 @@ describe("a download", () => {
     connection.socket.destroy();
     await expect.poll(() => openCount(large)).toBe(0);
     expect((await download()).status).toBe(200);
+  });
+
+  test("releases the file when the client is gone before it is open", async () => {
+    await using own = await startTestApi();
+    const early = await uploadInput(own, LARGE);
+    const answers: ServerResponse[] = [];
+    const onRequest = (message: unknown) =>
+      answers.push((message as { readonly response: ServerResponse }).response);
+    subscribe("http.server.request.start", onRequest);
+    const connection = await RawConnection.open(own.url);
+    const read = own.blobs.read.bind(own.blobs);
+    const contents: Readable[] = [];
+    own.blobs.read = (...asked) => {
+      const content = read(...asked);
+      contents.push(content);
+      return content;
+    };
+    const find = own.store.findFile.bind(own.store);
+    own.store.findFile = async (asked) => {
+      const gone = Promise.all(answers.map((answer) => once(answer, "close")));
+      connection.socket.destroy();
+      await gone;
+      return find(asked);
+    };
+    connection.send(`GET /v1/files/${early}/content HTTP/1.1\r\nHost: x\r\n\r\n`);
+    await expect.poll(() => own.log.join()).toContain("download.broken");
+    unsubscribe("http.server.request.start", onRequest);
+    await expect.poll(() => contents.map(({ closed }) => closed)).toEqual([true]);
   });
 
   test("of a file whose bytes are gone is a 404 and not half an answer", async () => {
