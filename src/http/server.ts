@@ -20,9 +20,11 @@ import { getRequestListener } from "@hono/node-server";
 import { type Clock, every } from "../clock.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import type { App } from "./app.ts";
+import { whenClosed } from "./connection.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { newRequestId } from "./track.ts";
+import { inTurn } from "./turns.ts";
 
 /** The time for idle connections, above the poll intervals of clients and the 60 seconds of common load balancers. */
 const KEEP_ALIVE_MS = 75_000;
@@ -159,12 +161,12 @@ function requestListener(
     autoCleanupIncoming: false,
     errorHandler: answerUnroutable,
   });
-  return (incoming, outgoing) => {
+  return inTurn((incoming, outgoing) => {
     answers.set(incoming.socket, outgoing);
-    outgoing.once("close", () => onAnswered(incoming));
+    whenClosed(outgoing, () => onAnswered(incoming));
     if (lacksHost(incoming)) answerHostless(outgoing);
     else void answer(incoming, outgoing);
-  };
+  });
 }
 
 /** HTTP/1.1 requires a `Host`. HTTP/1.0, which some health checks use, does not. */
