@@ -8,6 +8,8 @@ import type { Asked } from "./page.ts";
 import { hasEnded } from "./status.ts";
 
 interface Action {
+  /** Keeps the button what it is where others come and go: what a person is about to press never becomes another one. */
+  readonly id?: string;
   readonly label: string;
   readonly method: "POST" | "DELETE";
   /** The path below `/v1/`. */
@@ -27,13 +29,13 @@ interface Choice {
   readonly path: string;
 }
 
-export const actionButton = ({ label, method, path, body, ask, next, tone }: Action): Html =>
-  html`<button type="button" class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${JSON.stringify(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}>${label}</button>`;
+export const actionButton = ({ id, label, method, path, body, ask, next, tone }: Action): Html =>
+  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${JSON.stringify(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}>${label}</button>`;
 
 export function batchActions({ root, caller }: Asked, batch: BatchObject): Html {
   const downloads = downloadLinks(root, batch);
   const mayWrite = caller.scopes.includes("write");
-  return html`<div class="actions" role="group" aria-label="Actions">${downloads}${mayWrite ? changes(batch).map(actionButton) : ""}</div>`;
+  return html`<div class="actions" role="group" aria-label="Actions" tabindex="-1">${downloads}${mayWrite ? changes(batch).map(actionButton) : ""}</div>`;
 }
 
 function changes(batch: BatchObject): Action[] {
@@ -41,13 +43,16 @@ function changes(batch: BatchObject): Action[] {
   const actions: Action[] = [];
   const isOpen = !hasEnded(batch);
   if (batch.x_batchd.paused !== null) {
-    actions.push({ label: "Resume", method: "POST", path: `${path}/resume`, tone: "primary" });
+    actions.push({
+      ...{ id: "act-pause", label: "Resume", method: "POST", path: `${path}/resume` },
+      tone: "primary",
+    });
   } else if (isOpen && batch.finalizing_at == null && batch.cancelling_at == null) {
-    actions.push({ label: "Pause", method: "POST", path: `${path}/pause` });
+    actions.push({ id: "act-pause", label: "Pause", method: "POST", path: `${path}/pause` });
   }
   if (isOpen && batch.cancelling_at == null) {
     actions.push({
-      ...{ label: "Cancel", method: "POST", path: `${path}/cancel` },
+      ...{ id: "act-cancel", label: "Cancel", method: "POST", path: `${path}/cancel` },
       ask: {
         title: "Cancel this batch?",
         detail: "Lines that have no answer yet are not sent. The answers so far are kept.",
@@ -67,14 +72,15 @@ function rerunOf(batch: BatchObject): Action | null {
   const from = { batch: batch.id, lines: "failed", merge: true };
   const { endpoint, completion_window } = batch;
   return {
-    ...{ label: "Run failed lines again", method: "POST", path: "batches", next: "made" },
+    ...{ id: "act-rerun", label: "Run failed lines again", method: "POST", path: "batches" },
+    next: "made",
     body: { endpoint, completion_window, x_batchd: { from } },
     tone: "primary",
   };
 }
 
 const deletion = (path: string, isOpen: boolean): Action => ({
-  ...{ label: "Delete", method: "DELETE", path, next: "", tone: "danger" },
+  ...{ id: "act-delete", label: "Delete", method: "DELETE", path, next: "", tone: "danger" },
   ask: {
     title: "Delete this batch?",
     detail: `Its results are deleted with it, and cannot be brought back.${isOpen ? " It still runs: it is cancelled first." : ""}`,

@@ -109,7 +109,7 @@ function progressPart(batch: BatchObject): Part {
   return {
     id: "progress",
     html: html`<section id="progress" class="card" aria-labelledby="progress-title">
-<div class="row"><h2 id="progress-title">Progress</h2><span class="big">${progressText(counts)}</span></div>
+<div class="row"><h2 id="progress-title">Progress</h2><span class="big">${progressText(batch)}</span></div>
 ${progressBar(counts, "Progress of the batch")}
 <dl class="figures">
 ${figure("Answered", formatCount(counts.completed))}

@@ -80,7 +80,7 @@ const row = ({ root }: Asked, batch: BatchObject, inputName: string | null): Htm
   return html`<tr id="row-${id}">
 <th scope="row"><a class="id" href="${root}batches/${id}">${shortId(id)}</a> <span class="dim under">${note(batch, inputName)}</span></th>
 <td>${statusPill(batch)}${own.at_risk && !hasEnded(batch) ? html` <span class="pill bad">at risk</span>` : ""}</td>
-<td class="bar-column">${progressBar(counts, `Progress of ${id}`)}<span class="under">${progressText(counts)}${counts.failed > 0 ? html` <span class="fault">${formatCompact(counts.failed)} failed</span>` : ""}</span></td>
+<td class="bar-column">${progressBar(counts, `Progress of ${id}`)}<span class="under">${progressText(batch)}${counts.failed > 0 ? html` <span class="fault">${formatCompact(counts.failed)} failed</span>` : ""}</span></td>
 <td class="wide model">${batch.model === null ? html`<span class="dim">–</span>` : untrusted(batch.model, 60)}<span class="dim under">${batch.endpoint.replace("/v1/", "")}</span></td>
 <td class="wide number">${formatCompact(batch.usage.total_tokens)}</td>
 <td class="wide number">${own.cost === null ? html`<span class="dim">–</span>` : formatMoney(own.cost.so_far, own.cost.currency)}</td>

@@ -2,6 +2,7 @@
 import type { BatchObject } from "../contract/batch.ts";
 import { formatCount, formatPercent } from "./format.ts";
 import { type Html, html } from "./html.ts";
+import { hasEnded } from "./status.ts";
 
 type Counts = BatchObject["request_counts"];
 
@@ -17,7 +18,8 @@ export function progressBar({ total, completed, failed }: Counts, label: string)
 }
 
 /** Returns the counts as a phrase, such as `12,000 of 50,000 · 24%`. */
-export const progressText = ({ total, completed, failed }: Counts): string =>
-  total === 0
-    ? "no lines yet"
-    : `${formatCount(completed + failed)} of ${formatCount(total)} · ${formatPercent(completed + failed, total)}`;
+export const progressText = (batch: BatchObject): string => {
+  const { total, completed, failed } = batch.request_counts;
+  if (total === 0) return hasEnded(batch) ? "no lines" : "no lines yet";
+  return `${formatCount(completed + failed)} of ${formatCount(total)} · ${formatPercent(completed + failed, total)}`;
+};

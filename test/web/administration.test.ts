@@ -66,6 +66,34 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await guest.getByRole("button", { name: "Sign in" }).waitFor();
   });
 
+  /** Shows another tab and then this one again. Resolves once the page has taken its present state from the server. */
+  const lookedAway = (page: Page) =>
+    page.evaluate(`new Promise((resolve) => {
+      document.addEventListener("batchd:parts", ({ detail }) => {
+        if (detail.includes("heading")) resolve();
+      });
+      for (const value of [true, false]) {
+        Object.defineProperty(document, "hidden", { value, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }
+    })`);
+
+  test("what a person has typed, and the key that is shown once, outlast a look at another tab", async () => {
+    const page = await signedIn(OPERATOR, "/keys");
+    await page.getByText("Live").waitFor();
+    const project = page.getByRole("textbox", { name: "Project" });
+    await project.fill("search");
+    await page.getByRole("checkbox", { name: "admin" }).check();
+    await page.getByLabel("Name").fill("kept");
+    await lookedAway(page);
+    expect(await page.getByRole("checkbox", { name: "admin" }).isChecked()).toBe(true);
+    expect(await project.inputValue()).toBe("search");
+    await page.getByRole("button", { name: "Create key" }).click();
+    await page.locator("#made-key", { hasText: "sk-batchd-" }).waitFor();
+    await lookedAway(page);
+    expect(await page.locator("#made-key").textContent()).toMatch(/^sk-batchd-/);
+  });
+
   test("a person who signs out is at the sign-in page, on every page", async () => {
     const page = await signedIn(OPERATOR, "/files");
     await page.getByRole("button", { name: "Sign out" }).click();

@@ -66,6 +66,13 @@ test("no page has them as anything but text", async () => {
   expect(page).toContain("&lt;script&gt;window.hacked=1&lt;/script&gt;");
 });
 
+test("a page that cannot be is no failure of the server", async () => {
+  const statuses = ["/batches/none", "/?status=none", "/batches/batch_none"].map(
+    async (path) => (await open(path)).status,
+  );
+  expect(await Promise.all(statuses)).toEqual([400, 400, 404]);
+});
+
 test("events have them escaped, in one line of JSON", async () => {
   for (const path of ["", `/batches/${batchId}`, "/files", "/upstreams"]) {
     const answer = await open(`/web/live${path}`);

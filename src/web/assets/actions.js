@@ -66,17 +66,31 @@ function parsed(text) {
 
 /** @param {HTMLButtonElement} button */
 async function act(button) {
-  const { method = "POST", path = "", body = null, next } = button.dataset;
+  const { method = "POST", path = "", body = null, next, choicePath = path } = button.dataset;
+  const label = button.textContent;
   const decision = await ask(button);
   if (!decision.isYes) return;
-  button.disabled = true;
-  const chosen = decision.isChosen ? (button.dataset["choicePath"] ?? path) : path;
-  const answer = await callApi(method, chosen, body);
-  button.disabled = false;
+  const answer = await callWith(button, method, decision.isChosen ? choicePath : path, body);
   if (!answer.ok) note(answer.message, "bad");
   else if (next === "made") location.assign(`${root}batches/${answer.value.id}`);
   else if (next !== undefined) location.assign(root + next);
-  else note(`${button.textContent}: done.`, "good");
+  else note(`${label}: done.`, "good");
+}
+
+/**
+ * Calls the API once, however often the button is pressed meanwhile.
+ *
+ * @param {HTMLButtonElement} button
+ * @param {Parameters<typeof callApi>} call
+ */
+async function callWith(button, ...call) {
+  button.disabled = true;
+  const answer = await callApi(...call);
+  // A second press before the next page is there would make a second batch.
+  button.disabled = answer.ok && button.dataset["next"] !== undefined;
+  // A disabled button cannot keep the focus.
+  if (document.activeElement === document.body) button.focus();
+  return answer;
 }
 
 /**

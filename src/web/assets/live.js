@@ -6,6 +6,8 @@ import { writeTimes } from "./times.js";
 
 /** The announcement of a lost connection waits this long, because most come back at once. */
 const LOST_AFTER_MS = 4_000;
+/** What is not in the text of the server: what a script has drawn or is asking, and what a person has typed or chosen. */
+const OWN = ".chart, .kept, form, dialog";
 
 export function startLive() {
   const path = document.documentElement.dataset["live"];
@@ -96,16 +98,28 @@ function apply(parts) {
   for (const [id, text] of Object.entries(parts)) {
     const element = document.getElementById(id);
     if (element === null) continue;
+    const focused = element.contains(document.activeElement) ? document.activeElement : null;
+    const around = ancestorsOf(focused);
     Idiomorph.morph(element, text, {
-      ...{ morphStyle: "outerHTML", ignoreActiveValue: true },
-      // What a script has drawn is not in the text.
+      morphStyle: "outerHTML",
       callbacks: {
-        beforeNodeMorphed: (old) => !(old instanceof Element && old.matches(".chart, .kept")),
+        beforeNodeMorphed: (old) => !(old instanceof Element && old.matches(OWN)),
         // What a person has opened stays open.
         beforeAttributeUpdated: (name) => name !== "open",
       },
     });
     writeTimes(document.getElementById(id) ?? document);
+    // What had the focus is gone: its neighbours are where a person goes on.
+    if (focused?.isConnected === false)
+      around.find((each) => each.isConnected && each.hasAttribute("tabindex"))?.focus();
   }
   document.dispatchEvent(new CustomEvent("batchd:parts", { detail: Object.keys(parts) }));
+}
+
+/** @param {Element | null} element */
+function ancestorsOf(element) {
+  /** @type {HTMLElement[]} */
+  const found = [];
+  for (let each = element?.parentElement; each; each = each.parentElement) found.push(each);
+  return found;
 }

@@ -1,0 +1,73 @@
+/** The page with the keyboard alone: where the focus is, and what a key that is pressed next does. */
+import type { Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium } from "../support/browser.ts";
+import { chatLine } from "../support/service.ts";
+import { Visit } from "../support/visit.ts";
+
+describe.skipIf(!hasChromium())("with the keyboard", () => {
+  let visit: Visit;
+  beforeAll(async () => {
+    visit = await Visit.start();
+  });
+  afterEach(async () => expect(await visit.leave()).toEqual([]));
+  afterAll(() => visit[Symbol.asyncDispose]());
+
+  const focused = (page: Page) =>
+    page.evaluate(
+      "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent",
+    );
+
+  const button = (page: Page, name: string) => page.getByRole("button", { name, exact: true });
+
+  test("a batch is paused and resumed with the same key", async () => {
+    const { id } = await visit.held(2);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("Live").waitFor();
+    await button(page, "Pause").focus();
+    for (const next of ["Resume", "Pause"]) {
+      await page.keyboard.press("Enter");
+      await button(page, next).waitFor();
+      await expect.poll(() => focused(page)).toBe(next);
+    }
+    await button(page, "Cancel").focus();
+    await page.keyboard.press("Enter");
+    await expect.poll(() => focused(page)).toBe("Keep");
+    await page.keyboard.press("Escape");
+    await expect.poll(() => focused(page)).toBe("Cancel");
+  });
+
+  test("a button never becomes another one before it is pressed", async () => {
+    visit.upstream.hold();
+    const before = visit.upstream.total;
+    const lines = [chatLine("good", "Hello"), chatLine("bad", "[[status 400]]")];
+    const { id } = await visit.service.submit(lines);
+    await visit.upstream.reached(before + 2);
+    const page = await visit.openPage(`/batches/${id}`);
+    await button(page, "Pause").focus();
+    visit.upstream.release();
+    await button(page, "Run failed lines again").waitFor();
+    expect(await focused(page)).toBe("Actions");
+  });
+
+  test("a second press before the next page is there does nothing", async () => {
+    const { openai } = visit.service;
+    const { id } = await visit.service.run([chatLine("bad", "[[status 400]]")]);
+    const page = await visit.openPage(`/batches/${id}`);
+    const asked = Promise.withResolvers<void>();
+    const slow = Promise.withResolvers<void>();
+    await page.route("**/batches/*", async (route) => {
+      asked.resolve();
+      await slow.promise;
+      await route.continue();
+    });
+    const count = (await openai.batches.list()).data.length;
+    await button(page, "Run failed lines again").focus();
+    await page.keyboard.press("Enter");
+    await asked.promise;
+    await page.keyboard.press("Enter");
+    slow.resolve();
+    await page.waitForURL((url) => !url.pathname.endsWith(id));
+    expect((await openai.batches.list()).data.length).toBe(count + 1);
+  });
+});
