@@ -79,6 +79,16 @@ function rerunOf(batch: BatchObject): Action | null {
   };
 }
 
+/** Gives a batch that has come to the end of its budget another one, and resumes it. */
+export function budgetForm({ caller }: Asked, { id, x_batchd: own }: BatchObject): Html | string {
+  if (own.paused?.reason !== "budget" || !caller.scopes.includes("write")) return "";
+  const path = `batches/${id}`;
+  return html`<form id="raise" class="filters" data-path="${path}" data-then="${path}/resume">
+<label>Budget <input name="budget" value="${own.budget}" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" required autocomplete="off"></label>
+<span class="buttons"><button>Set and resume</button></span>
+</form>`;
+}
+
 const deletion = (path: string, isOpen: boolean): Action => ({
   ...{ id: "act-delete", label: "Delete", method: "DELETE", path, next: "", tone: "danger" },
   ask: {

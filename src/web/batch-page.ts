@@ -2,7 +2,7 @@
 import type { BatchObject } from "../contract/batch.ts";
 import type { PauseReason } from "../contract/batch-extension.ts";
 import type { BatchProgressObject } from "../contract/progress.ts";
-import { batchActions } from "./batch-actions.ts";
+import { batchActions, budgetForm } from "./batch-actions.ts";
 import { chartsPart } from "./batch-charts.ts";
 import { failuresPart, faultsPart } from "./batch-failures.ts";
 import { linesPart } from "./batch-lines.ts";
@@ -30,7 +30,7 @@ export const batchPage: Page = {
     const batch = answer.value;
     const parts = [
       heading(asked, batch),
-      noticePart(batch),
+      noticePart(asked, batch),
       progressPart(batch),
       ...[faultsPart(batch), failuresPart(batch), chartsPart(progress.value)],
       factsPart(asked, batch),
@@ -53,14 +53,14 @@ ${batchActions(asked, batch)}
 const isAtRisk = (batch: BatchObject) => batch.x_batchd.at_risk && !hasEnded(batch);
 
 /** Why the batch does not go on, or may not be done in time. Empty for a batch that is all right. */
-function noticePart(batch: BatchObject): Part {
+function noticePart(asked: Asked, batch: BatchObject): Part {
   const { paused, waiting, common_failure: common } = batch.x_batchd;
   const notices: Html[] = [];
   if (paused !== null) {
     notices.push(
       notice(
         "Paused",
-        html`${PAUSES[paused.reason]} No new line goes out since ${time(paused.since, "relative")}. Its window goes on: it ends ${time(batch.expires_at, "relative")}.`,
+        html`${PAUSES[paused.reason]} No new line goes out since ${time(paused.since, "relative")}. Its window goes on: it ends ${time(batch.expires_at, "relative")}.${budgetForm(asked, batch)}`,
       ),
     );
   }
@@ -147,6 +147,7 @@ ${figure("Endpoint", html`<code>${batch.endpoint}</code>`)}
 ${figure("Input tokens", html`${formatCount(usage.input_tokens)}${cached > 0 ? html` <span class="dim">${formatCompact(cached)} cached</span>` : ""}`)}
 ${figure("Output tokens", html`${formatCount(usage.output_tokens)}${reasoning > 0 ? html` <span class="dim">${formatCompact(reasoning)} reasoning</span>` : ""}`)}
 ${cost(own.cost)}
+${own.budget === null ? "" : figure("Budget", formatMoney(own.budget, own.cost?.currency ?? ""))}
 ${figure("Priority", String(own.priority))}
 ${figure("Window", batch.completion_window)}
 ${figure("Input", fileLink(root, batch.input_file_id))}

@@ -183,6 +183,21 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await page.getByRole("button", { name: "Run failed lines again" }).count()).toBe(0);
   });
 
+  test("a batch at its budget gets another one, and goes on", async () => {
+    const input_file_id = await service.upload([chatLine("a", "Hello")]);
+    const { id } = await service.openai.batches.create({
+      ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      ...{ x_batchd: { budget: "0.0000001" } },
+    });
+    const page = await visit.openPage(`/batches/${id}`);
+    const field = page.getByRole("textbox", { name: "Budget" });
+    await field.fill("5");
+    await field.press("Enter");
+    await page.getByText("1 of 1 · 100%").waitFor();
+    await page.getByText("5.00 USD").waitFor();
+    await field.waitFor({ state: "detached" });
+  });
+
   test("lines are shown with question and answer while a batch runs, as text, and as JSON at a click", async () => {
     upstream.hold();
     const texts = [...HOSTILE, "What is [[status 400]]"];

@@ -13,6 +13,12 @@ export function startActions() {
     if (button.dataset["copy"] !== undefined) void copy(button, button.dataset["copy"]);
     if (button.dataset["path"] !== undefined) void act(button);
   });
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement) || form.dataset["path"] === undefined) return;
+    event.preventDefault();
+    void sendForm(form);
+  });
 }
 
 /**
@@ -75,6 +81,20 @@ async function act(button) {
   else if (next === "made") location.assign(`${root}batches/${answer.value.id}`);
   else if (next !== undefined) location.assign(root + next);
   else note(`${label}: done.`, "good");
+}
+
+/**
+ * Sends the fields of a form as JSON, and then calls the path that comes after it.
+ *
+ * @param {HTMLFormElement} form
+ */
+async function sendForm(form) {
+  const { path = "", then = "" } = form.dataset;
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
+  const body = JSON.stringify(Object.fromEntries(new FormData(form)));
+  const sent = await callWith(button, "POST", path, body);
+  const answer = sent.ok ? await callWith(button, "POST", then) : sent;
+  note(answer.ok ? `${button.textContent}: done.` : answer.message, answer.ok ? "good" : "bad");
 }
 
 /**
