@@ -5,7 +5,16 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { accessSync, chmodSync, chownSync, constants, cpSync, mkdtempSync, rmSync } from "node:fs";
+import {
+  accessSync,
+  chmodSync,
+  chownSync,
+  constants,
+  cpSync,
+  mkdtempSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { arch, platform, tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
@@ -37,6 +46,12 @@ interface OwnServer {
   readonly folder: string;
   stop(how?: Stop): Promise<void>;
   start(): Promise<void>;
+  /** Starts a standby that has everything up to now and gets nothing more. It restarts this server. */
+  startStandby(): Promise<Standby>;
+}
+
+export interface Standby extends AsyncDisposable {
+  readonly port: number;
 }
 
 export interface PostgresServerOptions {
@@ -183,14 +198,24 @@ async function startServer(
       });
     };
     const stop = async (how: Stop = "fast") => {
-      if (child === null || child.exitCode !== null || child.signalCode !== null) return;
-      const exited = once(child, "exit");
-      child.kill(how === "fast" ? "SIGINT" : "SIGQUIT");
-      await exited;
+      if (child !== null) await ended(child, how === "fast" ? "SIGINT" : "SIGQUIT");
+    };
+    const startStandby = async (): Promise<Standby> => {
+      const place = { user, data: join(folder, "standby"), folder, port: await freePort() };
+      await stop();
+      execFileSync("cp", ["-r", data, place.data], { ...user, cwd: folder });
+      await start();
+      writeFileSync(join(place.data, "standby.signal"), "");
+      const standby = await startChild(join(binaries, "postgres"), { ...options, ...place });
+      const end = async () => {
+        await ended(standby, "SIGQUIT");
+        rmSync(place.data, { recursive: true });
+      };
+      return { port: place.port, [Symbol.asyncDispose]: end };
     };
     await start();
     const url = `postgres://postgres:${PASSWORD}@127.0.0.1:${port}/postgres`;
-    const databases = databasesOn(url, { url, folder, start, stop });
+    const databases = databasesOn(url, { url, folder, start, stop, startStandby });
     return {
       ...databases,
       [Symbol.asyncDispose]: async () => {
@@ -202,6 +227,13 @@ async function startServer(
     remove();
     throw cause;
   }
+}
+
+async function ended(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, "exit");
+  child.kill(signal);
+  await exited;
 }
 
 interface ChildOptions extends PostgresServerOptions {
@@ -231,7 +263,7 @@ async function startChild(
   const said: string[] = [];
   for await (const line of createInterface({ input: child.stderr })) {
     said.push(line);
-    if (line.includes("ready to accept connections")) {
+    if (/ready to accept (?:read-only )?connections/.test(line)) {
       createInterface({ input: child.stderr }).on("line", onLog);
       return child;
     }

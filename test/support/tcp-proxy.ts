@@ -11,7 +11,7 @@ type Network =
 
 export class TcpProxy {
   port = 0;
-  readonly #target: { readonly host: string; readonly port: number };
+  #target: { readonly host: string; readonly port: number };
   readonly #pairs = new Set<readonly [Socket, Socket]>();
   #network: Network = "well";
 
@@ -32,6 +32,11 @@ export class TcpProxy {
     const url = new URL(databaseUrl);
     url.port = String(this.port);
     return url.href;
+  }
+
+  /** Leads new connections to another port of the host. */
+  leadTo(port: number): void {
+    this.#target = { ...this.#target, port };
   }
 
   set network(network: Network) {

@@ -20,6 +20,7 @@ import {
   isStandby,
   isTimeout,
   isUnavailable,
+  StandbyFound,
   unwrapped,
 } from "./driver-errors.ts";
 import {
@@ -74,6 +75,7 @@ export class Database {
     this.#pool = new Pool({
       query_timeout: STATEMENT_TIMEOUT_MS,
       ...config,
+      verify: (client, done) => void this.#refuseStandby(client).then(() => done(), done),
     });
     // An unhandled error of an idle connection would end the process. The next statement finds the connection closed.
     this.#pool.on("error", () => {});
@@ -162,6 +164,15 @@ export class Database {
       client?.release(!wasAnswered || isStandby(cause));
       return { ok: false, cause, changedNothing: wasAnswered || !isCommitting };
     }
+  }
+
+  /** A standby may be behind: results would lack lines, and the blobs of new files would be taken for garbage. */
+  async #refuseStandby(client: PoolClient): Promise<void> {
+    this.#onStatements(1);
+    const { rows } = await client.query<{ is_standby: boolean | null }>(
+      "select current_setting('in_hot_standby', true) = 'on' as is_standby",
+    );
+    if (rows[0]?.is_standby === true) throw new StandbyFound();
   }
 
   async #send(client: PoolClient, text: string, statementCount = 1): Promise<void> {

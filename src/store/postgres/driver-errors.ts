@@ -17,6 +17,15 @@ const NETWORK =
 const NO_CONNECTION =
   /^(?:Connection terminated|timeout expired|timeout exceeded|Query read timeout|Client has encountered a connection error|Client was closed)/;
 
+/** The error for a new connection that leads to a standby. */
+export class StandbyFound extends Error {
+  override readonly name = "StandbyFound";
+
+  constructor() {
+    super("the server of the connection is a standby");
+  }
+}
+
 /** Drizzle wraps every error of the driver, in a text that has the values of the statement. */
 export const unwrapped = (thrown: unknown): unknown =>
   thrown instanceof DrizzleQueryError && thrown.cause !== undefined ? thrown.cause : thrown;
@@ -46,7 +55,9 @@ export const isTimeout = (cause: unknown): boolean =>
 export const isStandby = (cause: unknown): boolean => isAnswer(cause) && codeOf(cause) === "25006";
 
 export const isUnavailable = (cause: unknown): boolean =>
-  hasNoConnection(cause) || (isAnswer(cause) && (isInTheWay(cause) || AWAY.test(codeOf(cause))));
+  hasNoConnection(cause) ||
+  cause instanceof StandbyFound ||
+  (isAnswer(cause) && (isInTheWay(cause) || AWAY.test(codeOf(cause))));
 
 const isInTheWay = (cause: unknown): boolean => IN_THE_WAY.test(codeOf(cause));
 

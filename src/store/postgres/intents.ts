@@ -81,7 +81,8 @@ export class PostgresIntents {
 
   /**
    * One statement asks everything, because it sees one moment of the database. The conditions of a lease are the same as
-   * in `isHeldChunk`: a write that they refuse now, they will refuse for ever.
+   * in `isHeldChunk`: a write that they refuse now, they will refuse for ever. A standby, which a pooler may lead to, knows
+   * no garbage: it may be behind.
    */
   async findGarbage(blobKeys: readonly string[]): Promise<string[]> {
     const leases = blobKeys.map(leaseOfSegment);
@@ -102,7 +103,8 @@ export class PostgresIntents {
             "bigint",
           )}
         ) with ordinality as asked(key, batch_id, number, epoch, position)
-        where not exists (select 1 from files where blob_key = key)
+        where current_setting('in_hot_standby', true) is distinct from 'on'
+          and not exists (select 1 from files where blob_key = key)
           and not exists (select 1 from segments where blob_key = key)
           and not exists (select 1 from upload_parts where blob_key = key)
           and not exists (select 1 from blob_intents where blob_key = key)
