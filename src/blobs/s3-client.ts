@@ -1,4 +1,6 @@
 /** Configures the S3 client of the SDK: signatures, timeouts, retries. Translates its errors into those of the port. */
+import { Agent } from "node:http";
+import { Agent as TlsAgent } from "node:https";
 import type { LookupFunction } from "node:net";
 import { HeadObjectCommand, S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
 import { BlobNotFound, BlobsUnavailable } from "./blobs.ts";
@@ -73,9 +75,12 @@ export function openS3Client(options: S3ClientOptions, onRequest: OnS3Request): 
     requestHandler: {
       connectionTimeout: Math.min(CONNECT_TIMEOUT_MS, timeoutMs),
       socketTimeout: timeoutMs,
-      httpAgent: agent,
-      httpsAgent: agent,
+      // Given options alone, the SDK sends large bodies over an agent of its own, which does not have our `lookup`.
+      httpAgent: new Agent(agent),
+      httpsAgent: new TlsAgent(agent),
     },
+    // With an agent of ours the SDK does not wait for the answer to it.
+    expectContinueHeader: false,
     ...(region !== undefined && { region }),
     ...(endpoint !== undefined && { endpoint }),
     ...(credentials !== undefined && { credentials: credentialsOf(credentials) }),

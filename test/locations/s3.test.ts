@@ -1,4 +1,5 @@
 import { createServer } from "node:http";
+import { createServer as createNetServer } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { HeadObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -166,7 +167,13 @@ describe.runIf(hasS3Server())("a bucket", () => {
     const withName = () => bucket.url.replace("127.0.0.1", "bucket.example");
 
     test("gets the results, at the addresses that the check finds", async () => {
-      const parcel = aParcel();
+      // The SDK has a way of its own for requests above 2 MiB.
+      const files = [
+        largeFile(),
+        aFile("errors.jsonl", patternOf(3 * MIB)),
+        aFile("run.json", "{}"),
+      ];
+      const parcel = aParcel({ files });
       const { address } = await openFor(withName(), {}).deliver(parcel, aCall());
       expect(bucket.filesBelow(address.slice(`s3://${BUCKET}/`.length, -1)).size).toBe(3);
     });
@@ -299,6 +306,20 @@ describe.runIf(hasS3Server())("a bucket", () => {
         const failed = deliver({ endpoint });
         await expect(failed).rejects.toThrow(/the answer is (?:too long|not one of a bucket)$/);
       }
+    });
+
+    test("of a server that floods them with interim answers end at once", async () => {
+      const flood = "HTTP/1.1 102 Processing\r\n\r\n".repeat(1_000);
+      const server = createNetServer((socket) => {
+        const send = () => {
+          while (!socket.destroyed && socket.write(flood));
+        };
+        socket.on("error", () => {}).on("drain", send);
+        send();
+      });
+      const endpoint = `http://127.0.0.1:${await listening(server)}`;
+      const unavailable = { failure: "unavailable", isRetryable: true };
+      await expect(deliver({ endpoint })).rejects.toMatchObject(unavailable);
     });
 
     test("of a server that shows the page of a proxy say which status it has", async () => {

@@ -2,6 +2,8 @@
  * Bounds the answers of a server that is not ours. The SDK gathers every answer but the content of an object in memory, and
  * parses it in one go. An answer without end would fill the memory, and a long one would stop everything else meanwhile.
  */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { ClientRequest } from "node:http";
 import { pipeline, Readable, Transform, type TransformCallback } from "node:stream";
 import type { S3Client } from "@aws-sdk/client-s3";
 
@@ -13,7 +15,14 @@ const MAX_ANSWER_BYTES = 64 * 1024;
  */
 const DOCTYPE = /<!doctype/gi;
 
+/** The most answers before the answer (1xx). A flood of them is parsed as fast as it comes, and nothing else runs meanwhile. */
+const MAX_INTERIM_ANSWERS = 16;
+const REQUEST_CREATED = "http.client.request.created";
+
 export function boundAnswers({ middlewareStack }: S3Client): void {
+  // The SDK does not show its requests. Once is enough for all clients.
+  unsubscribe(REQUEST_CREATED, boundInterimAnswers);
+  subscribe(REQUEST_CREATED, boundInterimAnswers);
   middlewareStack.add(
     (next, { commandName }) =>
       async (args) => {
@@ -26,6 +35,15 @@ export function boundAnswers({ middlewareStack }: S3Client): void {
     // The lowest step is next to the connection, below the one that reads the answer.
     { name: "boundAnswers", step: "deserialize", priority: "low" },
   );
+}
+
+function boundInterimAnswers(message: unknown): void {
+  const { request } = message as { readonly request: ClientRequest };
+  let count = 0;
+  request.on("information", () => {
+    count++;
+    if (count > MAX_INTERIM_ANSWERS) request.destroy(new Error("too many interim answers"));
+  });
 }
 
 function bounded(body: Readable): Readable {
