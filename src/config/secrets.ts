@@ -32,10 +32,17 @@ export function upstreamSecrets(config: UpstreamConfig): string[] {
 /** The keys of a location whose values are secrets. */
 const LOCATION_SECRETS = ["secret_access_key", "session_token", "password", "token"];
 
-export const locationSecrets = (config: LocationConfig): string[] =>
-  Object.entries(config).flatMap(([key, value]) =>
+export function locationSecrets(config: LocationConfig): string[] {
+  const secrets = Object.entries(config).flatMap(([key, value]) =>
     LOCATION_SECRETS.includes(key) && typeof value === "string" ? [value] : [],
   );
+  if (config.kind !== "git" || config.password === undefined) return secrets;
+  return [...secrets, basicPair(`${config.username}`, config.password)];
+}
+
+/** The form in which a password is sent, and in which a server may repeat it. */
+const basicPair = (username: string, password: string) =>
+  Buffer.from(`${username}:${password}`).toString("base64");
 
 /** Returns the secrets of the whole configuration. A key that is given as a hash cannot leak. */
 export const configSecrets = (config: Config): string[] =>
@@ -65,8 +72,8 @@ function secretsInUrl({ username, password, searchParams }: URL): string[] {
   const parameters = [...searchParams].filter(([name]) => SECRET_NAME.test(name));
   const secrets = parameters.map(([, value]) => value);
   if (password !== "") {
-    const pair = `${decoded(username)}:${decoded(password)}`;
-    secrets.push(password, decoded(password), Buffer.from(pair).toString("base64"));
+    const pair = basicPair(decoded(username), decoded(password));
+    secrets.push(password, decoded(password), pair);
   }
   return secrets;
 }

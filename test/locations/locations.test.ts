@@ -126,3 +126,19 @@ test("a failure quotes the other side without a part of a secret, wherever its w
     }
   }
 });
+
+test("a failure has no credentials, also when a git server repeats them as they were sent", async () => {
+  let sent = "";
+  const echo = createServer((asked, answer) => {
+    sent = asked.headers.authorization ?? "";
+    answer.writeHead(403, { "content-type": "text/plain" }).end(`you sent ${sent}\n`);
+  });
+  const repository = `http://127.0.0.1:${await listening(echo)}/evals.git`;
+  const user = { username: "batchd", password: "git-token-4711" };
+  const entry = { name: "evals", kind: "git", repository, access: "write", ...user };
+  const locations = new Locations(configured([entry]), DEPS);
+  const place = locations.find("default", "evals", "write")!;
+  const failure = await place.deliver(aParcel(), aCall()).catch((error: unknown) => error);
+  expect((failure as Error).message).toContain("you sent Basic [redacted]");
+  expect(sent).toBe(`Basic ${Buffer.from("batchd:git-token-4711").toString("base64")}`);
+});
