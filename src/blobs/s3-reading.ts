@@ -2,11 +2,14 @@
  * Reads an object, or a range of it, as a stream, with no more in memory than the connection holds. If the connection
  * breaks, or the server closes it because the reader is slow, the reader asks for the remaining bytes over another one.
  * That is safe because blobs never change. Another object is only read while it has the tag with which the reader began.
+ * A server that hardly sends anything is given up like one that is away, so that no read holds its caller for ever.
  */
 import type { Readable } from "node:stream";
 import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
-import { BlobNotFound, BlobTooShort, type ByteRange } from "./blobs.ts";
+import type { Clock } from "../clock.ts";
+import { BlobNotFound, BlobsUnavailable, BlobTooShort, type ByteRange } from "./blobs.ts";
 import { blobError, isMissing, isOutOfRange, unavailable } from "./s3-client.ts";
+import { ReadingRate } from "./s3-rate.ts";
 
 /** The most breaks without a byte between them. The SDK repeats a request only until its answer begins. */
 const MAX_BREAKS = 4;
@@ -21,26 +24,46 @@ export interface S3Object {
   /** The tag of the only content to read, if the object may change. */
   readonly etag?: string | undefined;
   readonly signal?: AbortSignal | undefined;
+  readonly clock: Pick<Clock, "elapsedMs">;
 }
 
 export async function* readObject(object: S3Object, range: ByteRange): AsyncGenerator<Buffer> {
   if (range.start === range.end) await assertExists(object);
+  const rate = new ReadingRate(object.clock);
   let at = range.start;
   let breakCount = 0;
   while (at < range.end) {
-    const found = await open(object, { start: at, end: range.end });
+    const found = await rate.during(open(object, { start: at, end: range.end }));
     if (found === null) return;
     try {
-      for await (const chunk of found.body) {
-        at += (chunk as Buffer).length;
+      for await (const chunk of arriving(found.body, rate)) {
+        at += chunk.length;
         breakCount = 0;
-        yield chunk as Buffer;
+        yield chunk;
       }
       if (at < found.end) throw new Error("the answer ended before its last byte");
     } catch (error) {
-      if (++breakCount === MAX_BREAKS) throw unavailable(error);
+      if (error instanceof BlobsUnavailable || ++breakCount === MAX_BREAKS)
+        throw unavailable(error);
     }
     if (at >= found.end) return;
+  }
+}
+
+/** The stream is read by hand, because the time between two chunks is partly the one of the reader. */
+async function* arriving(body: Readable, rate: ReadingRate): AsyncGenerator<Buffer> {
+  const chunks = body[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
+  try {
+    for (;;) {
+      const { done, value: chunk } = await rate.during(chunks.next());
+      if (done === true) return;
+      if (rate.isTooSlowAfter(chunk.length)) {
+        throw new BlobsUnavailable("S3: the server sends too slowly", { isRefusal: false });
+      }
+      yield chunk;
+    }
+  } finally {
+    await chunks.return?.();
   }
 }
 

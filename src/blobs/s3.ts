@@ -77,7 +77,7 @@ export class S3Blobs implements Blobs {
   readonly #plainClient: S3Client;
   readonly #connections = new Semaphore(SHORT_CONNECTIONS);
   readonly #joinConnections = new Semaphore(JOIN_CONNECTIONS);
-  readonly #clock: Pick<Clock, "after">;
+  readonly #clock: Pick<Clock, "after" | "elapsedMs">;
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #partBytes: number;
@@ -90,7 +90,11 @@ export class S3Blobs implements Blobs {
     readonly SSEKMSKeyId?: string;
   };
 
-  constructor(options: S3Options, clock: Pick<Clock, "after">, onRequest: OnS3Request = () => {}) {
+  constructor(
+    options: S3Options,
+    clock: Pick<Clock, "after" | "elapsedMs">,
+    onRequest: OnS3Request = () => {},
+  ) {
     this.#clock = clock;
     const { bucket, prefix, partBytes, encryption } = options;
     this.#client = openS3Client(options, onRequest);
@@ -241,7 +245,7 @@ export class S3Blobs implements Blobs {
 
   async *#chunksOf(key: string, range: ByteRange): AsyncGenerator<Buffer> {
     const { Bucket: bucket, Key: path } = this.#object(key);
-    yield* readObject({ client: this.#client, bucket, path, key }, range);
+    yield* readObject({ client: this.#client, bucket, path, key, clock: this.#clock }, range);
   }
 
   async *#pagesOf(prefix: string): AsyncGenerator<BlobInfo[]> {

@@ -90,6 +90,43 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect(upstream.total).toBe(20);
   });
 
+  test("a bucket that sends a byte each second holds no validation and no download for ever", async () => {
+    await using upstream = await startUpstream();
+    await using proxy = await startS3Proxy(server.url);
+    const clock = new FakeClock();
+    const storage = server.storage({ prefix: "trickle/", endpoint: proxy.url });
+    await using service = await startTestService({
+      ...{ upstreamUrl: upstream.url, clock },
+      config: { storage },
+    });
+    const endedAfterLeases = async (id: string) => {
+      const status = async () => {
+        clock.advance(10_000);
+        return (await service.openai.batches.retrieve(id)).status;
+      };
+      await expect.poll(status).toBe("completed");
+      return service.openai.batches.retrieve(id);
+    };
+    const file = await service.upload(chatLines(20));
+    let sentBytes = 0;
+    const beforeByte = () => {
+      sentBytes++;
+      clock.advance(1_000);
+    };
+    proxy.trouble = { kind: "trickle", beforeByte };
+    const download = await fetch(`${service.url}/v1/files/${file}/content`);
+    await expect(download.text()).rejects.toThrow();
+    const created = await service.openai.batches.create({
+      ...{ input_file_id: file, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    });
+    await service.events.reached("loop.pass_failed", { loop: "intake" });
+    proxy.trouble = null;
+    const batch = await endedAfterLeases(created.id);
+    expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
+    expect(upstream.total).toBe(20);
+    expect(sentBytes).toBeLessThan(200);
+  });
+
   test("of a deleted batch nothing is left in the bucket", async () => {
     await using upstream = await startUpstream();
     const storage = server.storage({ prefix: "deleted/" });

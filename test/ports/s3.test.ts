@@ -10,7 +10,9 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { BlobsUnavailable } from "../../src/blobs/blobs.ts";
 import { S3Blobs } from "../../src/blobs/s3.ts";
 import type { S3Options } from "../../src/blobs/s3-client.ts";
+import { readObject } from "../../src/blobs/s3-reading.ts";
 import { systemClock } from "../../src/clock.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, S3_KEYS, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { describeBlobs } from "./blobs.ts";
@@ -84,6 +86,22 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
   describeBlobs("S3 without checksums or a prefix of one name", async () =>
     openBlobs({ sendsChecksums: false, prefix: `a/b.c/${newPrefix()}` }),
   );
+
+  test("a reader that takes an hour between two pieces gets the whole blob", async () => {
+    const prefix = newPrefix();
+    const blobs = openBlobs({ prefix });
+    const bytes = numbered(2_000_000);
+    await blobs.putBytes("files/a", [bytes]);
+    using client = openClient();
+    const clock = new FakeClock();
+    const object = { client, bucket: "tests", path: `${prefix}files/a`, key: "files/a", clock };
+    const pieces: Buffer[] = [];
+    for await (const piece of readObject(object, { start: 0, end: Number.POSITIVE_INFINITY })) {
+      pieces.push(piece);
+      clock.advance(3_600_000);
+    }
+    expect(Buffer.concat(pieces).equals(bytes)).toBe(true);
+  });
 
   test("deployments with prefixes of their own do not see or delete each other's blobs", async () => {
     const [one, other] = [openBlobs({ prefix: "one/" }), openBlobs({ prefix: "one/two/" })];

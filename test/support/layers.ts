@@ -59,7 +59,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
   },
   "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", UPSTREAM] },
-  "loop.ts": { may: ["clock.ts", "telemetry/log.ts"] },
+  "loop.ts": { may: ["clock.ts", "store/failures.ts", "telemetry/log.ts"] },
   "config/": {
     may: ["contract/", "telemetry/log.ts"],
     mayKnow: ["batch/", "telemetry/metrics.ts"],
@@ -77,7 +77,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
   "blobs/": { may: [] },
-  "blobs/s3.ts": { may: [], mayKnow: ["clock.ts"] },
+  "blobs/s3": { may: [], mayKnow: ["clock.ts"] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {

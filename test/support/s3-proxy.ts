@@ -20,6 +20,8 @@ export type Trouble =
   | { readonly kind: "cut"; readonly afterBytes: number }
   /** Ends each answer to a read after so many bytes, as if it were whole. */
   | { readonly kind: "short"; readonly afterBytes: number }
+  /** Sends the content of objects a byte at a time, each after `beforeByte`. */
+  | { readonly kind: "trickle"; readonly beforeByte: () => void }
   /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
   | { readonly kind: "page_not_found" }
   /** Takes requests and never answers. */
@@ -141,6 +143,8 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
     answer.writeHead(got.statusCode ?? 502, got.headers);
     if (trouble?.kind === "cut" || isShort) {
       void cut(got, answer, { afterBytes: trouble.afterBytes, ends: isShort });
+    } else if (trouble?.kind === "trickle" && method === "GET") {
+      void trickle(got, answer, trouble.beforeByte);
     } else got.pipe(answer);
   });
   sent.on("error", () => answer.destroy());
@@ -164,6 +168,19 @@ async function cut(got: IncomingMessage, answer: ServerResponse, { afterBytes, e
     if (ends) answer.end();
     else answer.destroy();
     return;
+  }
+  answer.end();
+}
+
+async function trickle(got: IncomingMessage, answer: ServerResponse, beforeByte: () => void) {
+  for await (const chunk of got as AsyncIterable<Buffer>) {
+    for (const byte of chunk) {
+      if (answer.destroyed) return;
+      beforeByte();
+      await new Promise((written) => answer.write(Buffer.of(byte), written));
+      // The reader takes each byte by itself, as from a slow server.
+      await new Promise(setImmediate);
+    }
   }
   answer.end();
 }

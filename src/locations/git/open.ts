@@ -11,7 +11,7 @@ import { WorkFolders } from "./work-folders.ts";
 type GitConfig = Extract<LocationConfig, { kind: "git" }>;
 
 export interface GitSurroundings {
-  readonly clock: Pick<Clock, "after" | "nowMs">;
+  readonly clock: Pick<Clock, "after" | "elapsedMs" | "nowMs">;
   /** Where repositories are while they are in use. It needs room for the files of a delivery. */
   readonly workFolder: string;
   /** The variables of the environment that git and ssh get. */

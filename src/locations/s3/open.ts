@@ -7,7 +7,10 @@ import { S3Location } from "./s3.ts";
 
 type S3Config = Extract<LocationConfig, { kind: "s3" }>;
 
-export function openS3Location(config: S3Config, clock: Pick<Clock, "after">): Location {
+export function openS3Location(
+  config: S3Config,
+  clock: Pick<Clock, "after" | "elapsedMs">,
+): Location {
   const { name, bucket, prefix, region, endpoint, force_path_style: forcePathStyle } = config;
   const { access_key_id: accessKeyId, secret_access_key: secretAccessKey } = config;
   const { server_side_encryption: algorithm, kms_key_id: kmsKeyId } = config;
@@ -51,7 +54,10 @@ const CLIENT_TIMEOUT_MS = 30_000;
 /** Throws a {@link LocationError} for an address that the client may not name. */
 export function openClientBucket(
   client: ClientBucket,
-  { check, clock }: { readonly check: AddressCheck; readonly clock: Pick<Clock, "after"> },
+  {
+    check,
+    clock,
+  }: { readonly check: AddressCheck; readonly clock: Pick<Clock, "after" | "elapsedMs"> },
 ): Location {
   const { bucket, prefix, region, forcePathStyle, sessionToken } = client;
   if (!REGION.test(region)) throw new LocationError("refused", "region is not the name of one");

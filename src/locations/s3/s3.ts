@@ -45,7 +45,7 @@ export interface S3LocationOptions extends S3ClientOptions {
   /** Empty, or a path that ends in `/`. */
   readonly prefix: string;
   readonly encryption?: S3Encryption | undefined;
-  readonly clock: Pick<Clock, "after">;
+  readonly clock: Pick<Clock, "after" | "elapsedMs">;
 }
 
 export class S3Location implements Location {
@@ -71,7 +71,8 @@ export class S3Location implements Location {
         throw s3Error(error, what, signal);
       });
     const { ContentLength: bytes = null, ETag: etag, VersionId: version } = found;
-    const object = { client: this.#client, bucket, path: key, key: path, etag, signal };
+    const { clock } = this.#options;
+    const object = { client: this.#client, bucket, path: key, key: path, etag, signal, clock };
     return {
       bytes,
       revision: version ?? etag?.replaceAll('"', "") ?? null,
@@ -184,7 +185,8 @@ export class S3Location implements Location {
     const { Bucket: bucket, Key: key } = target.object;
     const hash = createHash("sha256");
     let bytes = 0;
-    const object = { client: this.#client, bucket, path: key, key: file.name, signal };
+    const { clock } = this.#options;
+    const object = { client: this.#client, bucket, path: key, key: file.name, signal, clock };
     for await (const chunk of readObject(object, { start: 0, end: Number.POSITIVE_INFINITY })) {
       signal.throwIfAborted();
       hash.update(chunk);
