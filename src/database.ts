@@ -10,6 +10,7 @@ import { FILE_MODE, hasFiles } from "./blobs/file-system.ts";
 import type { Clock } from "./clock.ts";
 import type { Config } from "./config/schema.ts";
 import type { CopyStore } from "./store/copying.ts";
+import type { OnDamaged } from "./store/sqlite/damage.ts";
 import { lockDataDir } from "./store/sqlite/lock.ts";
 import { hasTables, openSqliteStore } from "./store/sqlite/store.ts";
 import type { Store } from "./store/store.ts";
@@ -36,6 +37,8 @@ export interface DatabaseDeps {
   readonly closers: Closing;
   /** What this process does with the database; it serves it unless this says otherwise. */
   readonly purpose?: Purpose;
+  /** The callback for the first sign that the file of a SQLite database is damaged. */
+  readonly onDamaged?: OnDamaged;
   /** The callback for statements that go to a PostgreSQL server. */
   readonly onStatements?: (count: number) => void;
 }
@@ -72,7 +75,7 @@ type Places = Pick<Config, "database" | "database_url">;
 const MARK_TRIES = 20;
 const MARK_PAUSE_MS = 100;
 
-const SQLITE_FILE = "batchd.sqlite";
+export const SQLITE_FILE = "batchd.sqlite";
 /** The file that names the place of the blobs. It belongs to a SQLite database. */
 const PLACE_FILE = "batchd.storage";
 /** The file in a folder with blobs that names their database on PostgreSQL. */
@@ -126,7 +129,7 @@ export function databaseIn(
 
 const readOrNull = (path: string) => (existsSync(path) ? readFileSync(path, "utf8").trim() : null);
 
-function sqliteIn(dir: string, { clock, closers }: DatabaseDeps): Database {
+function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Database {
   const path = join(dir, SQLITE_FILE);
   const placePath = join(dir, PLACE_FILE);
   return {
@@ -149,7 +152,7 @@ function sqliteIn(dir: string, { clock, closers }: DatabaseDeps): Database {
         return { ok: false, problem };
       }
       closers.add("lock", async () => unlock());
-      const opened = await openSqliteStore({ path, clock });
+      const opened = await openSqliteStore({ path, clock, ...(onDamaged && { onDamaged }) });
       if (!opened.ok) return opened;
       closers.add("store", () => opened.store.close());
       // A power cut may empty a file that is written anew, so it is written only when it has to change.

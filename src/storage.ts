@@ -19,8 +19,10 @@ import {
   databaseIn,
   FOLDER_PLACE,
   type Refusal,
+  SQLITE_FILE,
 } from "./database.ts";
 import { type CopyStore, isUnfinishedCopy } from "./store/copying.ts";
+import { damageOf } from "./store/sqlite/damage.ts";
 import type { Store } from "./store/store.ts";
 
 export type OpenedStorage =
@@ -71,6 +73,8 @@ async function openFor(deps: StorageDeps, places: Places) {
   try {
     return await open(dir, places, deps);
   } catch (cause) {
+    const damage = damageOf(join(dir, SQLITE_FILE), cause);
+    if (damage !== null) return { ok: false, problem: damage.message } as const;
     const problem = `cannot open the data in ${dir}: ${(cause as Error).message}`;
     return { ok: false, problem } as const;
   }

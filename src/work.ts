@@ -151,12 +151,13 @@ function openParts(
 const auditFileOf = ({ audit }: Config) => (audit === undefined ? undefined : (audit.file ?? null));
 
 function openPlaces(
-  { config, clock, metrics, openStorage: open = openStorage }: RuntimeOptions,
+  { config, clock, log, metrics, openStorage: open = openStorage }: RuntimeOptions,
   closers: Closers,
 ) {
   return open(config, {
     ...{ clock, closers },
     onS3Request: metrics.s3Requested.bind(metrics),
+    onDamaged: (damage) => log.error({ problem: damage.message }, "database.damaged"),
     onStatements: metrics.statementsSent.bind(metrics),
   });
 }

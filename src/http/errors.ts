@@ -15,6 +15,9 @@ const NO_STORAGE_RETRY_MS = 5_000;
 const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
 /** The code of a database on another machine that is away. */
 const AWAY_CODES = ["STORE_UNAVAILABLE"];
+/** The code of a database file that the operator has to restore. */
+const DAMAGED_CODES = ["STORE_DAMAGED"];
+const DAMAGED_RETRY_MS = 60_000;
 const AWAY_RETRY_MS = 2_000;
 
 export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelope => {
@@ -86,6 +89,13 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
       "unavailable",
       "The server cannot reach its database at the moment. Please try again.",
       { cause: thrown, retryAfterMs: AWAY_RETRY_MS },
+    );
+  }
+  if (hasCode(thrown, DAMAGED_CODES)) {
+    return new PublicError(
+      "unavailable",
+      "The database of the server is damaged, and its operator has to restore it.",
+      { cause: thrown, retryAfterMs: DAMAGED_RETRY_MS },
     );
   }
   if (hasCode(thrown, BUSY_CODES)) {

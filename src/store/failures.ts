@@ -1,6 +1,6 @@
 /**
- * The errors of a store on another machine. An adapter throws them instead of the errors of its driver, so that callers
- * need not know the codes of each database.
+ * The errors that callers of a store tell apart. An adapter throws them instead of the errors of its driver, so that
+ * callers need not know the codes of each database.
  */
 
 /** The database is away, overloaded, or in the middle of a failover: the same call may succeed later. */
@@ -20,5 +20,21 @@ export class StoreRefusal extends Error {
 
   constructor(cause: unknown) {
     super("a rule of the database forbids the change", { cause });
+  }
+}
+
+/** Whether the operator was told of the cause when it was found, so that no repetition has anything to say. */
+export const isDamaged = (thrown: unknown): boolean => thrown instanceof StoreDamaged;
+
+/** The file of the database is damaged: no call can be trusted until the operator has restored it. */
+export class StoreDamaged extends Error {
+  override readonly name = "StoreDamaged";
+  readonly code = "STORE_DAMAGED";
+
+  constructor(path: string, cause: Error) {
+    super(
+      `the database ${path} is damaged (${cause.message}): stop the server and restore it from a backup, see docs/operating.md`,
+      { cause },
+    );
   }
 }

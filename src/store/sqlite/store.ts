@@ -30,6 +30,7 @@ import type { WebhookDeliveryStore } from "../webhook-deliveries.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
 import { SqliteCopying } from "./copying.ts";
+import { type OnDamaged, watchForDamage } from "./damage.ts";
 import { type Db, openDatabase, write } from "./database.ts";
 import { SqliteDeleting } from "./deleting.ts";
 import { SqliteDeliveries } from "./deliveries.ts";
@@ -68,6 +69,8 @@ export interface SqliteOptions {
   readonly isBesideServer?: boolean;
   /** Says what time it is for everything in the store. */
   readonly clock: Pick<Clock, "nowMs">;
+  /** The callback for the first sign that the file is damaged. */
+  readonly onDamaged?: OnDamaged;
 }
 
 export type OpenResult =
@@ -83,6 +86,7 @@ const OTHER_VERSION =
  */
 export async function openSqliteStore(options: SqliteOptions): Promise<OpenResult> {
   const { path, migrationsDir = MIGRATIONS_DIR, isBesideServer = false, clock } = options;
+  const { onDamaged = () => {} } = options;
   const db = openDatabase(path);
   try {
     if (isBesideServer && !isUpToDate(db, migrationsDir)) {
@@ -92,7 +96,7 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
     if (isBesideServer || migrateIfKnown(db, migrationsDir)) {
       if (!isBesideServer) new SqliteLeases(db).takeAllBack();
       const copying = new SqliteCopying(db, () => clock.nowMs());
-      return { ok: true, store: composeStore(db, clock), copying };
+      return { ok: true, store: watchForDamage(db, composeStore(db, clock), onDamaged), copying };
     }
   } catch (error) {
     db.$client.close();

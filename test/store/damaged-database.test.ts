@@ -1,0 +1,76 @@
+/** A SQLite file with a damaged page, as a failing disk leaves it. */
+import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { expect, test } from "vitest";
+import { BatchdProcess } from "../support/process.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+/** Damages the first page of a table while no server runs. Returns a function that mends it. */
+function damageTable(dataDir: string, table: string): () => void {
+  const path = join(dataDir, "batchd.sqlite");
+  const database = new Database(path);
+  database.pragma("wal_checkpoint(TRUNCATE)");
+  const pageBytes = database.pragma("page_size", { simple: true }) as number;
+  const root = database
+    .prepare<[string], { rootpage: number }>("select rootpage from sqlite_schema where name = ?")
+    .get(table);
+  database.close();
+  if (root === undefined) throw new Error(`there is no table ${table}`);
+  const start = (root.rootpage - 1) * pageBytes;
+  const page = readFileSync(path).subarray(start, start + pageBytes);
+  const overwrite = (bytes: Uint8Array) => {
+    const file = openSync(path, "r+");
+    writeSync(file, bytes, 0, bytes.length, start);
+    closeSync(file);
+  };
+  overwrite(Buffer.alloc(pageBytes, 0xa5));
+  return () => overwrite(page);
+}
+
+test("a damaged page ends all writes and says once what to do, and no line is lost once it is mended", async () => {
+  await using upstream = await startUpstream();
+  using folder = temporaryFolder("batchd-damage-");
+  const options = {
+    dataDir: folder.path,
+    config: {
+      upstreams: [{ name: "u", base_url: upstream.url, models: ["*"] }],
+      engine: { drain_grace_seconds: 1 },
+    },
+  };
+  await (await startTestService(options)).close();
+  const mend = damageTable(folder.path, "segments");
+  const service = await startTestService(options);
+  const { id } = await service.submit(chatLines(20));
+  await service.events.reached("database.damaged");
+  expect((await fetch(`${service.url}/ready`)).status).toBe(503);
+  const refused = await fetch(`${service.url}/v1/batches/${id}/cancel`, { method: "POST" });
+  expect(refused.status).toBe(503);
+  expect(await refused.text()).toContain("its operator has to restore it");
+  expect((await service.openai.batches.retrieve(id)).status).toBe("in_progress");
+  await service.close();
+  expect(service.events.count("database.damaged")).toBe(1);
+  expect(service.events.count("loop.pass_failed")).toBe(0);
+  const [said] = service.events.all.filter(({ event }) => event === "database.damaged");
+  expect(said?.["problem"]).toContain("restore it from a backup");
+
+  mend();
+  await using after = await startTestService(options);
+  const batch = await after.ended(id);
+  expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
+  expect(await after.rows(batch.output_file_id)).toHaveLength(20);
+});
+
+test("a start on a damaged database is refused in one line", async () => {
+  using folder = temporaryFolder("batchd-damage-");
+  await writeFile(join(folder.path, "batchd.sqlite"), "x".repeat(8_192));
+  await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", folder.path]);
+  const { code, stderr } = await server.exited();
+  expect(code).toBe(1);
+  expect(stderr.trim().split("\n")).toEqual([
+    expect.stringMatching(/the database .*batchd\.sqlite is damaged .* restore it from a backup/),
+  ]);
+});
