@@ -1,5 +1,5 @@
 /**
- * Runs the program `git`. Arguments never pass a shell. Nothing that a user, the system or a repository configures can
+ * Runs the program `git`. No shell reads its arguments. Nothing that a user, the system or a repository configures can
  * make it run another program here: it has a home of its own, no hooks, filters, credential helpers and prompts.
  *
  * A run that gives no sign of life for the time limit is killed, together with the programs that it has started.
@@ -12,6 +12,13 @@ import type { Clock } from "../../clock.ts";
 /** Lists of branches and trees are short, because git is asked for those in use alone. */
 const MAX_OUTPUT_BYTES = 1024 * 1024;
 const MAX_COMPLAINT_BYTES = 16 * 1024;
+/** git holds a list of branches as a whole, and a server may send one without end. The contents of files are streamed. */
+const MAX_MEMORY_KIB = 1024 * 1024;
+/** The limit holds for the helpers of git, too. The shell becomes git. Arguments are words that it does not read. */
+const LIMITED = `ulimit -d ${MAX_MEMORY_KIB} 2>/dev/null; exec git "$@"`;
+/** The code of a shell that does not find the program. */
+const NOT_FOUND = 127;
+const NOT_STARTED = "git could not be started: no folder of the PATH has it";
 /** 4 MB/s, the speed of a slow disk that is shared. */
 const SILENT_BYTES_PER_MS = 4_000;
 
@@ -117,6 +124,7 @@ export class Git {
       // A source that fails has ended git, so its failure comes first.
       const failure = await fed;
       if (failure !== null) throw failure.reason;
+      if (code === NOT_FOUND) throw new GitFailed(run.args, NOT_STARTED);
       if (code !== 0) throw new GitFailed(run.args, watch.complaint, watch.isSilent);
     } finally {
       run.signal.removeEventListener("abort", abort);
@@ -132,7 +140,7 @@ export class Git {
       [`GIT_CONFIG_KEY_${i}`, key],
       [`GIT_CONFIG_VALUE_${i}`, value],
     ]);
-    return spawn("git", args, {
+    return spawn("/bin/sh", ["-c", LIMITED, "git", ...args], {
       cwd: folder,
       // With a group of its own, its helpers end with it.
       detached: true,
