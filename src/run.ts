@@ -158,6 +158,22 @@ const whyRunWaits =
       : `${why}. It got the key in ${keyVariable}`;
   };
 
+/** What no time mends: the model server does not take what its user has given on the command line. */
+const IN_VAIN: readonly (string | undefined)[] = ["refused_credentials", "wrong_address"];
+
+/**
+ * Ends a run at the only model server of which it has no answer yet, because its user has to correct the key or the
+ * address. After an answer they were right, and what is wrong may pass.
+ */
+function endInVain(batch: ShownBatch, { flags }: Job, answeredBefore: number): void {
+  const { request_counts: counts, x_batchd: own } = batch;
+  if (flags.upstream === undefined || !IN_VAIN.includes(own?.waiting?.reason)) return;
+  if ((counts?.completed ?? 0) + (counts?.failed ?? 0) > answeredBefore) return;
+  throw new CommandFailure(
+    `nothing is answered, ${whyRunWaits(flags)(batch)}. Correct it and run the same command again`,
+  );
+}
+
 interface Job {
   readonly input: InputFile;
   readonly sha256: string;
@@ -178,12 +194,16 @@ async function workAndClose(workshop: Workshop, job: Job, signal: AbortSignal) {
 
 /** Resolves to the batch after its results are written; null after Ctrl-C. */
 async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
-  const { id } = (await begunBatch(workshop, job)) ?? (await beginBatch(workshop, job));
+  const { id, counts } = (await begunBatch(workshop, job)) ?? (await beginBatch(workshop, job));
   const { json } = job.flags;
   const view = json ? jsonView(sayJson) : openView(systemClock, whyRunWaits(job.flags));
   job.trouble.showAt((problem) => view.showTrouble(problem));
   const batch = await follow({
-    read: () => readBatch(workshop, id),
+    read: async () => {
+      const batch = await readBatch(workshop, id);
+      endInVain(batch, job, counts.completed + counts.failed);
+      return batch;
+    },
     // Nothing is between the command and its own data.
     passing: () => null,
     ...{ view, clock: systemClock, signal },

@@ -153,28 +153,37 @@ test("faults of the input end it with 4 and their lines; a missing upstream is n
   expect(without.stderr).toMatch(/^batchd: no model server is named: --upstream http:.*\n$/);
 });
 
-test("a run whose key is refused says where the key is from", async () => {
+test("a run whose key or address is wrong from the start ends, and says where the key is from", async () => {
   const { input, output } = given("refused", [chatLine("a", "Hi")]);
-  const refusedWith = async (args: readonly string[], env: Readonly<Record<string, string>>) => {
-    const session = new TerminalSession(args, env, 400);
-    await session.shows(/refuses the key that is configured for it .*\. .*\S/);
-    session.type("\u0003");
-    await session.exitCode;
-    return session.screen;
+  const ended = async (args: readonly string[], env: Readonly<Record<string, string>> = {}) => {
+    const { code, stderr } = await new BatchdProcess(args, env).exited();
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^batchd: nothing is answered, .*run the same command again$/m);
+    return stderr;
   };
   const wrong = { BATCHD_UPSTREAM_API_KEY: "sk-wrong" };
-  expect(await refusedWith(argsOf(input, output), wrong)).toMatch(
-    /It got the key in BATCHD_UPSTREAM_API_KEY$/m,
+  expect(await ended(argsOf(input, output), wrong)).toContain(
+    "It got the key in BATCHD_UPSTREAM_API_KEY.",
   );
-  expect(await refusedWith(argsOf(input, output), {})).toMatch(
-    /It got no key: set BATCHD_UPSTREAM_API_KEY to one$/m,
+  expect(await ended(argsOf(input, output))).toContain(
+    "It got no key: set BATCHD_UPSTREAM_API_KEY to one.",
   );
+  const away = argsOf(input, output).map((each) => each.replace(/\/v1$/, "/nowhere"));
+  expect(await ended(away, ENV)).toMatch(/the address of the model server seems to be wrong/);
+  expect((await new BatchdProcess(argsOf(input, output), ENV).exited()).code).toBe(0);
+});
+
+test("a run with the upstreams of a file waits while they refuse their keys, and names it", async () => {
+  const { input, output } = given("waiting", [chatLine("a", "Hi")]);
   const config = join(folder, "refused.yaml");
   const entry = { name: "gpu", base_url: upstream.url, api_key: "sk-wrong", models: ["*"] };
   writeFileSync(config, JSON.stringify({ upstreams: [entry] }));
-  const args = ["run", input, "-o", output, "--config", config];
-  expect(await refusedWith(args, {})).toContain(`The keys of its upstreams are in ${config}`);
-  rmSync(join(folder, ".refused.out.jsonl.batchd"), { recursive: true });
+  const session = new TerminalSession(["run", input, "-o", output, "--config", config], {}, 400);
+  await session.shows(/refuses the key that is configured for it .*\. .*\S/);
+  session.type("\u0003");
+  await session.exitCode;
+  expect(session.screen).toContain(`The keys of its upstreams are in ${config}`);
+  rmSync(join(folder, ".waiting.out.jsonl.batchd"), { recursive: true });
 });
 
 test("a full disk is said, and the run goes on when there is room", async (context) => {
