@@ -6,7 +6,7 @@ import { MultiBar, Presets, type SingleBar } from "cli-progress";
 import type { Clock } from "../clock.ts";
 import type { View } from "./follow.ts";
 import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
-import { canMove, note, onStops, printable } from "./terminal.ts";
+import { canMove, isInForeground, note, onStops, printable } from "./terminal.ts";
 import { count, duration, rate } from "./words.ts";
 
 /** A line of plain progress comes at most this often, apart from changes of the status. */
@@ -83,11 +83,14 @@ const newsOf = (batch: ShownBatch, why: string | null): string =>
 const SHELL_TERMINAL = "\u001b[?25h\u001b[?7h";
 const BAR_TERMINAL = "\u001b[?25l\u001b[?7l";
 
-/** Draws nothing while a terminal is stopped (Ctrl-S), as the frames would pile up in memory. */
+/**
+ * Draws nothing in the background, and nothing while a terminal is stopped (Ctrl-S), as the frames would pile up in memory.
+ */
 class Bars extends MultiBar {
   readonly #endStops = onStops({
     leave: () => process.stderr.write(SHELL_TERMINAL),
     enter: () => {
+      if (!isInForeground()) return;
       process.stderr.write(BAR_TERMINAL);
       this.update();
     },
@@ -95,11 +98,11 @@ class Bars extends MultiBar {
 
   override stop(): void {
     this.#endStops();
-    super.stop();
+    if (isInForeground()) super.stop();
   }
 
   override update(): void {
-    if (!process.stderr.writableNeedDrain) super.update();
+    if (!process.stderr.writableNeedDrain && isInForeground()) super.update();
   }
 }
 
@@ -140,7 +143,7 @@ class BarView implements View {
     this.#news = news;
     this.#trouble = "";
     const total = batch.request_counts?.total ?? 0;
-    if (total === 0) return;
+    if (total === 0 || !isInForeground()) return;
     const failed = batch.request_counts?.failed ?? 0;
     const details = detailsOf(batch, this.#meter.measure(batch), this.#clock.nowMs());
     if (failed > 0) details.unshift(`${count(failed)} failed`);
@@ -186,7 +189,7 @@ class BarView implements View {
 
   /** Writes a line above the bar. */
   #log(line: string): void {
-    if (this.#bars === null) note(line);
+    if (this.#bars === null || !isInForeground()) note(line);
     else this.#bars.log(`${line}\n`);
   }
 }

@@ -2,6 +2,7 @@
  * Writes to people. Names of files, ids, answers and messages of a server are hostile text: a terminal would obey the
  * escape sequences in them. So everything that these functions write to a terminal passes `printable`.
  */
+import { readFileSync } from "node:fs";
 import { styleText } from "node:util";
 import { isDumbTerminal } from "../config/client.ts";
 import { printable, printableLines } from "../printable.ts";
@@ -33,6 +34,22 @@ export const isOutputTerminal = (): boolean => process.stdout.isTTY === true;
 /** Returns whether a progress bar can move on standard error. */
 export const canMove = (): boolean => process.stderr.isTTY === true && !isDumbTerminal();
 
+/**
+ * Returns whether the terminal is this command's to draw on, and does not belong to a shell while it goes on in the background. Only
+ * Linux tells.
+ */
+export function isInForeground(): boolean {
+  try {
+    const status = readFileSync("/proc/self/stat", "utf8");
+    // The name of the command, in parentheses, may have spaces.
+    const fields = status.slice(status.lastIndexOf(")") + 2).split(" ");
+    const [, , group, , , foregroundGroup] = fields;
+    return group === foregroundGroup;
+  } catch {
+    return true;
+  }
+}
+
 interface Stops {
   /** Gives the terminal back. */
   readonly leave: () => void;
@@ -61,10 +78,14 @@ export function onStops({ leave, enter }: Stops): () => void {
   };
 }
 
+/** A longer cell makes its own row wider, and not all others. */
+const COLUMN_MOST = 40;
+
 /** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
 export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   const all = [head, ...rows].map((row) => row.map(printable));
-  const widths = head.map((_, i) => Math.max(...all.map((row) => row[i]?.length ?? 0)));
+  const widthOf = (cell = "") => (cell.length > COLUMN_MOST ? 0 : cell.length);
+  const widths = head.map((_, i) => Math.max(...all.map((row) => widthOf(row[i]))));
   for (const [at, row] of all.entries()) {
     const line = row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0)));
     const text = line.join("  ").trimEnd();

@@ -228,6 +228,19 @@ describe("a server without OpenAI's API", () => {
     expect(stdout).toMatch(shown);
   });
 
+  test("a long id makes its own row of a list wider, and not all others", async () => {
+    const long = `batch_${"x".repeat(300)}`;
+    const data = [long, "batch_1", "batch_22"].map((id) => ({ id, status: "completed" }));
+    const url = `http://127.0.0.1:${await listening(
+      createHttpServer((_, response) => {
+        response.writeHead(200, { "content-type": "application/json" });
+        response.end(JSON.stringify({ object: "list", data, has_more: false }));
+      }),
+    )}/v1`;
+    const { stdout } = await new BatchdProcess(["list"], { BATCHD_URL: url }).exited();
+    expect(stdout).toMatch(/^ID {8}STATUS.*\nbatch_x{300} {2}completed.*\nbatch_1 {3}completed/);
+  });
+
   test.each(["show batch_1", "list"])("%s refuses a batch without a status", async (command) => {
     const answer = { id: "batch_1", data: [{ id: "batch_1", status: {} }] };
     const stderr = await run(
