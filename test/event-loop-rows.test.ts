@@ -212,3 +212,54 @@ test("no turn of the event loop is long with 30,000 batches open, or expiring", 
   await expect.poll(() => db.prepare(ended).pluck().get()).toBeGreaterThan(100);
   expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
 });
+
+const MONTH = new Date().toISOString().slice(0, 7);
+/** What 100,000 batches of a project took this month, as a server of the version before has recorded it. */
+const USED_THIS_MONTH = `
+  drop table usage_sums;
+  delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);
+  ${numbersUpTo(100_000)}
+  insert into model_usage (batch_id, project, model, day, price, request_count, input_tokens, output_tokens)
+  select 'batch_' || n, 'default', 'm', '${MONTH}-' || substr('0' || (1 + n % 28), -2),
+    '["EUR","1000000","1","1","1","0"]', 1, 1, 1 from numbers`;
+
+test(
+  "no turn of the event loop is long for a project with a budget and 100,000 batches in the month",
+  AGAIN,
+  async () => {
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    await cp(migrated, dataDir, { recursive: true });
+    {
+      using db = openRows(dataDir);
+      db.exec(USED_THIS_MONTH);
+    }
+    await using watched = await startWatched(
+      dataDir,
+      [{ name: "u", base_url: upstream.url, models: ["*"] }],
+      {
+        prices: [{ model: "*", currency: "EUR", input: "1", output: "1" }],
+        projects: [{ name: "default", quotas: { cost_per_month: "1000" } }],
+      },
+    );
+    const lines = Array.from({ length: 2_000 }, (_, n) => `${chatLine(`${n}`, "Hello")}\n`);
+    const { id } = await watched.openai.files.create({
+      file: new File(lines, "i.jsonl"),
+      purpose: "batch",
+    });
+    const batch = await watched.openai.batches.create({
+      ...{ input_file_id: id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    });
+    const status = async () => (await watched.openai.batches.retrieve(batch.id)).status;
+    await expect.poll(status).toBe("completed");
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+    using db = openRows(dataDir);
+    const sumsOf = (table: string) =>
+      db
+        .prepare(
+          `select day, price, sum(request_count), sum(input_tokens), sum(output_tokens)
+        from ${table} group by day, price order by day, price`,
+        )
+        .all();
+    expect(sumsOf("usage_sums")).toEqual(sumsOf("model_usage"));
+  },
+);

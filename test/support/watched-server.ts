@@ -21,13 +21,14 @@ export interface WatchedServer extends AsyncDisposable {
 export async function startWatched(
   dataDir: string,
   upstreams: readonly object[],
+  settings: object = {},
 ): Promise<WatchedServer> {
   const file = `${dataDir}.turns`;
   await writeFile(file, "");
   const config = `${dataDir}.yaml`;
   const limits = { max_requests_per_batch: 1_000_000, allow_mixed_models: true };
   // JSON is YAML too.
-  await writeFile(config, JSON.stringify({ limits, upstreams }));
+  await writeFile(config, JSON.stringify({ limits, upstreams, ...settings }));
   const args = ["serve", "--port", "0", "--config", config, "--data-dir", dataDir];
   const env = { TURN_WATCH_FILE: file, NODE_OPTIONS: `--import ${TURN_WATCH}` };
   const server = new BatchdProcess(args, env);

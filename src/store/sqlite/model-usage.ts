@@ -5,7 +5,7 @@ import { parsePrice } from "../../batch/price.ts";
 import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
 import type { Db } from "./database.ts";
 import { and, asc, eq, inArray, lte, ne, placeholder, type SQL, sql } from "./drizzle.ts";
-import { batches, modelUsage } from "./schema.ts";
+import { batches, modelUsage, usageSums } from "./schema.ts";
 
 /** A page takes some 5 ms. */
 const PAGE_ROWS = 2_000;
@@ -13,6 +13,23 @@ const PAGE_ROWS = 2_000;
 const COUNTS = ["request_count", "input_tokens", "cached_tokens", "output_tokens"] as const;
 const total = (column: (typeof COUNTS)[number]) =>
   sql<number>`sum(${sql.identifier(column)})`.mapWith(Number);
+
+const ENTRY = {
+  project: placeholder("project"),
+  day: placeholder("day"),
+  price: placeholder("price"),
+  requestCount: placeholder("request_count"),
+  inputTokens: placeholder("input_tokens"),
+  cachedTokens: placeholder("cached_tokens"),
+  outputTokens: placeholder("output_tokens"),
+};
+
+const ADDED = {
+  requestCount: sql`request_count + excluded.request_count`,
+  inputTokens: sql`input_tokens + excluded.input_tokens`,
+  cachedTokens: sql`cached_tokens + excluded.cached_tokens`,
+  outputTokens: sql`output_tokens + excluded.output_tokens`,
+};
 
 const prepareStatements = (db: Db) => ({
   findProject: db
@@ -22,25 +39,18 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
   add: db
     .insert(modelUsage)
-    .values({
-      batchId: placeholder("batchId"),
-      project: placeholder("project"),
-      model: placeholder("model"),
-      day: placeholder("day"),
-      price: placeholder("price"),
-      requestCount: placeholder("request_count"),
-      inputTokens: placeholder("input_tokens"),
-      cachedTokens: placeholder("cached_tokens"),
-      outputTokens: placeholder("output_tokens"),
-    })
+    .values({ batchId: placeholder("batchId"), model: placeholder("model"), ...ENTRY })
     .onConflictDoUpdate({
       target: [modelUsage.batchId, modelUsage.model, modelUsage.day, modelUsage.price],
-      set: {
-        requestCount: sql`request_count + excluded.request_count`,
-        inputTokens: sql`input_tokens + excluded.input_tokens`,
-        cachedTokens: sql`cached_tokens + excluded.cached_tokens`,
-        outputTokens: sql`output_tokens + excluded.output_tokens`,
-      },
+      set: ADDED,
+    })
+    .prepare(),
+  addToSums: db
+    .insert(usageSums)
+    .values(ENTRY)
+    .onConflictDoUpdate({
+      target: [usageSums.project, usageSums.day, usageSums.price],
+      set: ADDED,
     })
     .prepare(),
 });
@@ -57,7 +67,10 @@ export class SqliteModelUsage {
   add(batchId: BatchId, entries: readonly StoredModelUsage[]): void {
     if (entries.length === 0) return;
     const project = this.#statements.findProject.get({ batchId })?.project;
-    for (const entry of entries) this.#statements.add.run({ batchId, project, ...entry });
+    for (const entry of entries) {
+      this.#statements.add.run({ batchId, project, ...entry });
+      this.#statements.addToSums.run({ project, ...entry });
+    }
   }
 
   subtract(batchId: BatchId, entries: readonly StoredModelUsage[]): void {

@@ -9,7 +9,7 @@ import { type Db, write } from "./database.ts";
 import type { SqliteDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
-import { batches, modelUsage, reservations } from "./schema.ts";
+import { batches, modelUsage, reservations, usageSums } from "./schema.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 /** One call deletes so many batches, each in a commit. */
@@ -25,6 +25,7 @@ type Purged =
   | typeof modelUsage
   | typeof reservations
   | typeof tombstones
+  | typeof usageSums
   | typeof uploads;
 
 const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
@@ -133,7 +134,8 @@ export class SqliteProjects {
     const left = (await this.#forgetUploads(name)) + this.#countLeft(name);
     if (left > 0) return left;
     // Nothing adds to them once the last batch is gone.
-    for (const table of [modelUsage, reservations, tombstones]) await this.#delete(table, name);
+    for (const table of [modelUsage, usageSums, reservations, tombstones])
+      await this.#delete(table, name);
     return this.#endDeletion(name, nowMs);
   }
 

@@ -273,6 +273,25 @@ export const modelUsage = sqliteTable(
 );
 
 /**
+ * The sums of `model_usage` by project, day and price, kept in the same commits. Each reservation of a project with a quota
+ * asks for them, and a month of `model_usage` may have 100,000 rows.
+ */
+export const usageSums = sqliteTable(
+  "usage_sums",
+  {
+    sequence: sequence(),
+    project: text("project").notNull(),
+    day: text("day").notNull(),
+    price: text("price").notNull(),
+    requestCount: count("request_count"),
+    inputTokens: count("input_tokens"),
+    cachedTokens: count("cached_tokens"),
+    outputTokens: count("output_tokens"),
+  },
+  (sums) => [uniqueIndex("usage_sums_key").on(sums.project, sums.day, sums.price)],
+);
+
+/**
  * What the lines under way in a chunk may use, where their batch has a budget or their project a quota. A row counts while
  * its epoch holds the chunk.
  */

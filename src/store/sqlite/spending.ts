@@ -17,9 +17,10 @@ import { isPausedByQuota, mayExpire, maySend } from "./conditions.ts";
 import { type Db, writeUnsynced } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { isHeldChunk } from "./leases.ts";
-import { batches, chunks, modelUsage, reservations } from "./schema.ts";
+import { batches, chunks, modelUsage, reservations, usageSums } from "./schema.ts";
 
-const sum = (column: typeof modelUsage.inputTokens) => sql<number>`sum(${column})`;
+const sum = (column: typeof modelUsage.inputTokens | typeof usageSums.inputTokens) =>
+  sql<number>`sum(${column})`;
 
 export class SqliteSpending {
   readonly #db: Db;
@@ -40,7 +41,7 @@ export class SqliteSpending {
       const bounds = boundsOf(lease, quotas, {
         ...held,
         ...usedBy(this.#db, project, quotas, nowMs),
-        ofBatch: held.budget === null ? [] : sumsOf(this.#db, ofBatch),
+        ofBatch: held.budget === null ? [] : sumsOf(this.#db, modelUsage, ofBatch),
         reserved: reservedBy(this.#db, { lease, project, nowMs }),
       });
       const grant = grantOf(bounds, request);
@@ -90,34 +91,37 @@ const findHeld = (db: Db, lease: ChunkLease) =>
 function usedBy(db: Db, project: string, quotas: SpendingQuotas, nowMs: number) {
   const today = dayOf(nowMs);
   const month = monthOf(today);
-  const isOfMonth = sql`day between ${`${month}-01`} and ${`${month}-31`}`;
+  const isOfMonth = sql`project = ${project} and day between ${`${month}-01`} and ${`${month}-31`}`;
   const { tokensPerDay, costPerMonth } = quotas;
   return {
     tokensToday: tokensPerDay === null ? 0 : tokensOf(db, project, today),
-    ofMonth:
-      costPerMonth === null ? [] : sumsOf(db, and(eq(modelUsage.project, project), isOfMonth)),
+    ofMonth: costPerMonth === null ? [] : sumsOf(db, usageSums, isOfMonth),
   };
 }
 
 const tokensOf = (db: Db, project: string, day: string): number =>
   db
     .select({ tokens: sql<number>`coalesce(sum(input_tokens + output_tokens), 0)` })
-    .from(modelUsage)
-    .where(and(eq(modelUsage.project, project), eq(modelUsage.day, day)))
+    .from(usageSums)
+    .where(and(eq(usageSums.project, project), eq(usageSums.day, day)))
     .get()?.tokens ?? 0;
 
-const sumsOf = (db: Db, isCounted: SQL | undefined): PricedSum[] =>
+const sumsOf = (
+  db: Db,
+  table: typeof modelUsage | typeof usageSums,
+  isCounted: SQL | undefined,
+): PricedSum[] =>
   db
     .select({
-      price: modelUsage.price,
-      requestCount: sum(modelUsage.requestCount),
-      inputTokens: sum(modelUsage.inputTokens),
-      cachedTokens: sum(modelUsage.cachedTokens),
-      outputTokens: sum(modelUsage.outputTokens),
+      price: table.price,
+      requestCount: sum(table.requestCount),
+      inputTokens: sum(table.inputTokens),
+      cachedTokens: sum(table.cachedTokens),
+      outputTokens: sum(table.outputTokens),
     })
-    .from(modelUsage)
+    .from(table)
     .where(isCounted)
-    .groupBy(modelUsage.price)
+    .groupBy(table.price)
     .all();
 
 /** A reservation ends with the lease of its worker. */
