@@ -7,6 +7,7 @@ import type { Store } from "../../src/store/store.ts";
 import {
   aBatch,
   aFile,
+  anUpload,
   insertFile,
   NOW_MS,
   PROJECT,
@@ -16,6 +17,11 @@ import type { OpenStore } from "./opened-store.ts";
 
 const rulesWith = (quotas: object) => ProjectSettings.parse({ quotas });
 const aProject = (name: string, rules = DEFAULT_RULES) => ({ name, rules, createdAtMs: NOW_MS });
+
+const aKey = () => ({
+  ...{ id: "key_1" as NewKey["id"], name: "k", digest: "0".repeat(64) },
+  ...{ scopes: ["read" as const], createdAtMs: NOW_MS, expiresAtMs: null },
+});
 
 /** Does the part of the sweep. */
 async function forgetDeleted(store: Store): Promise<void> {
@@ -52,10 +58,7 @@ export function testProjects(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     await store.putProjectUnlessDeleted(aProject("search", rulesWith({ files: 1 })));
-    const key = {
-      ...{ id: "key_1" as NewKey["id"], name: "k", digest: "0".repeat(64) },
-      ...{ scopes: ["read" as const], createdAtMs: NOW_MS, expiresAtMs: null },
-    };
+    const key = aKey();
     await store.insertKeyUnlessDeleted({ ...key, project: "search" });
     expect(await store.beginDeletingProjectIfPresent("search")).toBe(true);
     expect(await store.beginDeletingProjectIfPresent("search")).toBe(true);
@@ -108,5 +111,23 @@ export function testProjects(open: OpenStore): void {
     expect(await store.findFile(kept)).toMatchObject({ id: kept.id });
     expect(await store.findBatch(other)).toMatchObject({ id: other.id });
     expect(await store.putProjectUnlessDeleted(aProject(PROJECT))).toBe(true);
+  });
+
+  test("a deletion that ends late spares the next project of the name", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    await store.putProjectUnlessDeleted(aProject(PROJECT));
+    const file = aFile({ project: PROJECT });
+    await insertFile(store, file);
+    const batch = aBatch({ project: PROJECT, inputFileId: file.id });
+    await store.insertBatch(batch);
+    const upload = anUpload({ project: PROJECT });
+    await store.insertUpload(upload);
+    await store.insertKeyUnlessDeleted({ ...aKey(), project: PROJECT });
+    await store.purgeProject(PROJECT);
+    expect(await store.findFile(file)).toMatchObject({ id: file.id });
+    expect(await store.findBatch(batch)).toMatchObject({ id: batch.id, status: "validating" });
+    expect(await store.findUpload(upload)).toMatchObject({ id: upload.id, status: "pending" });
+    expect((await store.findKeysInForce(null))?.keys).toHaveLength(1);
   });
 }

@@ -113,29 +113,37 @@ export class PostgresProjects {
     });
   }
 
-  /** Each page is a statement of its own, so that none exceeds the time for one. */
+  /**
+   * Each page is a statement of its own, so that none exceeds the time for one. Each asks again whether the project is being
+   * deleted: this process may have stood still, and there may be another project of the name.
+   */
   async purge(name: string, now: SQL): Promise<number> {
     await this.#deleteBatches(name, now);
-    await this.#inPages(files, and(eq(files.project, name), isListed), (db, page) =>
-      db.update(files).set({ deletedAtMs: now }).where(page),
+    await this.#inPages(
+      files,
+      and(eq(files.project, name), isListed, isDeleting(name)),
+      (db, page) => db.update(files).set({ deletedAtMs: now }).where(page),
     );
-    await this.#inPages(uploads, and(eq(uploads.project, name), isPendingUpload), (db, page) =>
-      db.update(uploads).set({ status: "cancelled" }).where(page),
+    await this.#inPages(
+      uploads,
+      and(eq(uploads.project, name), isPendingUpload, isDeleting(name)),
+      (db, page) => db.update(uploads).set({ status: "cancelled" }).where(page),
     );
     const isWithoutParts = and(
       eq(uploads.project, name),
       sql`not (${isPendingUpload})`,
       eq(uploads.hasParts, false),
+      isDeleting(name),
     );
     await this.#delete(uploads, isWithoutParts);
     for (const table of [apiKeys, idempotencyKeys, requestCounts, interactiveSlots]) {
-      await this.#delete(table, eq(table.project, name));
+      await this.#delete(table, and(eq(table.project, name), isDeleting(name)));
     }
     const left = await this.#db.read((db) => countLeft(db, name));
     if (left > 0) return left;
     // Nothing adds to them once the last batch is gone.
     for (const table of [modelUsage, reservations, tombstones]) {
-      await this.#delete(table, eq(table.project, name));
+      await this.#delete(table, and(eq(table.project, name), isDeleting(name)));
     }
     return this.#db.transaction(async (db) => {
       const added = await countLeft(db, name);
@@ -168,7 +176,7 @@ export class PostgresProjects {
       db
         .select({ id: batches.id })
         .from(batches)
-        .where(and(eq(batches.project, project), isListed))
+        .where(and(eq(batches.project, project), isListed, isDeleting(project)))
         .limit(PAGE_BATCHES),
     );
     const ids = rows.map(({ id }) => id);
@@ -178,6 +186,10 @@ export class PostgresProjects {
     }
   }
 }
+
+/** Holds while the data of the project is being deleted. */
+const isDeleting = (name: string): SQL =>
+  sql`exists (select 1 from projects where name = ${name} and deleted_at_ms is not null)`;
 
 async function isPresent(db: Db, name: string): Promise<boolean> {
   if ((await db.$count(projects, eq(projects.name, name))) > 0) return true;

@@ -118,18 +118,26 @@ export class SqliteProjects {
     );
   }
 
-  /** Other work goes on between the pages, which are so small because all others wait for each. */
+  /**
+   * Other work goes on between the pages, which are so small because all others wait for each. Each page asks again whether
+   * the project is being deleted: there may be another project of the name.
+   */
   async purge(name: string, nowMs: number): Promise<number> {
     await this.#deleteBatches(name, nowMs);
-    await inPages(files, and(eq(files.project, name), isListed), (page) =>
+    await inPages(files, and(eq(files.project, name), isListed, isDeleting(name)), (page) =>
       this.#db.update(files).set({ deletedAtMs: nowMs }).where(page).run(),
     );
-    await inPages(uploads, and(eq(uploads.project, name), isPendingUpload), (page) =>
-      this.#db.update(uploads).set({ status: "cancelled" }).where(page).run(),
+    await inPages(
+      uploads,
+      and(eq(uploads.project, name), isPendingUpload, isDeleting(name)),
+      (page) => this.#db.update(uploads).set({ status: "cancelled" }).where(page).run(),
     );
     await this.#delete(idempotencyKeys, name);
     for (const table of [apiKeys, requestCounts, interactiveSlots]) {
-      this.#db.delete(table).where(eq(table.project, name)).run();
+      this.#db
+        .delete(table)
+        .where(and(eq(table.project, name), isDeleting(name)))
+        .run();
     }
     const left = (await this.#forgetUploads(name)) + this.#countLeft(name);
     if (left > 0) return left;
@@ -143,7 +151,7 @@ export class SqliteProjects {
     const rows = this.#db
       .select({ id: batches.id })
       .from(batches)
-      .where(and(eq(batches.project, project), isListed))
+      .where(and(eq(batches.project, project), isListed, isDeleting(project)))
       .limit(PAGE_BATCHES)
       .all();
     for (const { id } of rows) {
@@ -153,7 +161,7 @@ export class SqliteProjects {
   }
 
   #delete(table: Exclude<Purged, typeof files | typeof uploads>, name: string): Promise<void> {
-    return inPages(table, eq(table.project, name), (page) =>
+    return inPages(table, and(eq(table.project, name), isDeleting(name)), (page) =>
       this.#db.delete(table).where(page).run(),
     );
   }
@@ -173,7 +181,9 @@ export class SqliteProjects {
       const inPage = sql`sequence > ${after} and sequence <= ${end} and project = ${project}`;
       this.#db
         .delete(uploads)
-        .where(sql`${inPage} and not (${isPendingUpload}) and has_parts = 0`)
+        .where(
+          sql`${inPage} and not (${isPendingUpload}) and has_parts = 0 and ${isDeleting(project)}`,
+        )
         .run();
       left += this.#db.get<{ count: number }>(
         sql`select count(*) as count from uploads where ${inPage}`,
@@ -211,6 +221,10 @@ export class SqliteProjects {
     return found.count;
   }
 }
+
+/** Holds while the data of the project is being deleted. */
+const isDeleting = (name: string): SQL =>
+  sql`exists (select 1 from projects where name = ${name} and deleted_at_ms is not null)`;
 
 /** Changes the rows of a table page by page. Other work goes on in between. */
 async function inPages(
