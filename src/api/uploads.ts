@@ -72,6 +72,8 @@ export interface Completion {
   /** The digest of the whole file, in hexadecimal; null without one. */
   readonly md5: string | null;
   readonly origin: Origin;
+  /** Aborts when the client is gone. */
+  readonly disconnected: AbortSignal;
 }
 
 export interface CompletedUpload {
@@ -137,7 +139,10 @@ export class Uploads {
   async complete(asked: ScopedId<"upload">, completion: Completion): Promise<CompletedUpload> {
     const { id } = await this.#findPending(asked);
     // Each completion writes all bytes of the upload, and one at most can succeed. So the others wait for its end.
-    return this.#completions.run(id, () => this.#complete(asked, completion));
+    return this.#completions.run(id, async () => {
+      if (completion.disconnected.aborted) throw clientGone();
+      return this.#complete(asked, completion);
+    });
   }
 
   async #complete(asked: ScopedId<"upload">, completion: Completion): Promise<CompletedUpload> {
@@ -288,6 +293,10 @@ function assertBytes(bytes: number, maxBytes: number): void {
 
 const noSuchUpload = (id: string) =>
   new PublicError("not_found", `No such Upload object: ${truncate(id)}`, { param: "id" });
+
+/** No one receives it. */
+const clientGone = () =>
+  new PublicError("invalid_request", "The client disconnected before its turn.");
 
 const wrongParts = (message: string) =>
   new PublicError("invalid_request", message, { param: "part_ids" });

@@ -37,6 +37,11 @@ export const answerJsonText = (c: AppContext, json: string, status: ContentfulSt
 /** Reads the body as JSON, whatever its content type is. */
 export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promise<unknown> {
   using room = roomFor(c);
+  return await readJsonInto(room, c, maxBytes);
+}
+
+/** Reads the body as {@link readJson} does, into memory that the caller releases once it needs nothing more of the body. */
+export async function readJsonInto(room: Room, c: AppContext, maxBytes: number): Promise<unknown> {
   const bytes = await readBody(c.env.incoming, { maxBytes, room, clock: c.get("clock") });
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));

@@ -5,10 +5,11 @@ import type { UntrustedId } from "../batch/batch.ts";
 import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
 import type { Upload } from "../store/uploads.ts";
 import { parseBody } from "./body.ts";
+import { abortedByClient } from "./connection.ts";
 import { scopedIdOf } from "./context.ts";
 import { type Form, readForm } from "./form.ts";
 import { answerOnce } from "./idempotency.ts";
-import { answerJson, readJson, toAsciiJson } from "./json.ts";
+import { answerJson, readJson, readJsonInto, roomFor, toAsciiJson } from "./json.ts";
 import { presentUpload, presentUploadPart } from "./present.ts";
 import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
@@ -35,8 +36,11 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
   });
 
   app.post("/v1/uploads/:id/complete", async (c) => {
-    const asked = completionOf(await readJson(c, COMPLETION_MAX_BYTES));
-    const completion = { ...asked, origin: originOf(c) };
+    // The list of parts stays in memory while the completion waits for another one of the upload.
+    using room = roomFor(c);
+    const asked = completionOf(await readJsonInto(room, c, COMPLETION_MAX_BYTES));
+    const disconnected = abortedByClient(c.env.outgoing);
+    const completion = { ...asked, origin: originOf(c), disconnected };
     // The server takes a while to join gigabytes, and the silent connection must not time out meanwhile.
     c.env.outgoing.setTimeout(0);
     const completed = await uploads.complete(scopedIdOf(c), completion);
@@ -66,7 +70,7 @@ function uploadRequest(json: unknown): UploadRequest {
   };
 }
 
-function completionOf(json: unknown): Omit<Completion, "origin"> {
+function completionOf(json: unknown): Omit<Completion, "origin" | "disconnected"> {
   const body = parseBody(CompleteUpload, json);
   return { partIds: body.part_ids as UntrustedId<"part">[], md5: body.md5 ?? null };
 }

@@ -1,6 +1,10 @@
 import { createHash } from "node:crypto";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { once } from "node:events";
+import type { ServerResponse } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { UploadObject } from "../../src/contract/upload.ts";
+import { RawConnection } from "../support/raw-http.ts";
 import { startTestApi, type TestApi, type Wire, wireOf } from "../support/test-http.ts";
 import { CONTENT, refusal, UploadClient } from "../support/upload-client.ts";
 
@@ -158,5 +162,46 @@ describe("an upload is not completed, and stays pending,", () => {
       status: 400,
       body: { error: { message: expect.stringContaining(message) } },
     });
+  });
+});
+
+describe("a completion that waits for another one of its upload", () => {
+  test("is counted in memory, and given up with its client", async () => {
+    const { id, parts } = await uploads.pending();
+    const fault = new Error("the disk is gone");
+    const begun = Promise.withResolvers<void>();
+    const released = Promise.withResolvers<void>();
+    let joinCount = 0;
+    const join = api.blobs.join;
+    api.blobs.join = async () => {
+      joinCount++;
+      begun.resolve();
+      await released.promise;
+      throw fault;
+    };
+    const first = uploads.complete(id, parts);
+    await begun.promise;
+    const responses: ServerResponse[] = [];
+    const onRequest = (message: unknown) =>
+      responses.push((message as { readonly response: ServerResponse }).response);
+    subscribe("http.server.request.start", onRequest);
+    using gone = await RawConnection.open(api.url);
+    const others = Array.from({ length: 2_000 }, (_, i) => `part_${i}`);
+    const body = JSON.stringify({ part_ids: [...parts, ...others] });
+    gone.send(
+      `POST /v1/uploads/${id}/complete HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+    await expect.poll(() => api.heldBytes()).toBeGreaterThan(body.length);
+    unsubscribe("http.server.request.start", onRequest);
+    const closed = once(responses[0] as ServerResponse, "close");
+    gone.socket.destroy();
+    await closed;
+    const last = uploads.complete(id, parts);
+    released.resolve();
+    expect([(await first).status, (await last).status]).toEqual([500, 500]);
+    expect(joinCount).toBe(2);
+    expect(api.heldBytes()).toBe(0);
+    api.blobs.join = join;
+    expect((await uploads.complete(id, parts)).status).toBe(200);
   });
 });

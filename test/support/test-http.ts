@@ -68,6 +68,8 @@ export interface TestApi extends AsyncDisposable {
   readonly log: readonly string[];
   /** Returns the number of nudges to the engine. */
   nudges(): number;
+  /** Returns the bytes of requests that are counted in memory. */
+  heldBytes(): number;
   /** Returns every file below the folder of the blobs. */
   storedFiles(): string[];
   setReady(ready: boolean): void;
@@ -216,6 +218,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     keys,
     client: new OpenAI({ baseURL: `${url}/v1`, apiKey: "sk-test", maxRetries: 0 }),
     log: lines,
+    heldBytes: () => memory.heldBytes("requests"),
     nudges: () => nudgeCount,
     storedFiles: () => filesBelow(join(dataDir, "blobs")),
     setReady: (ready) => {
