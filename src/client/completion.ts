@@ -1,9 +1,10 @@
 /**
- * The completion of commands in a shell. The library reads the commands and options from commander. The script that it
- * prints calls `batchd complete -- …` at each Tab, so nothing of it is loaded otherwise.
+ * The completion of commands in a shell. The library reads the commands and options from commander. The script of a
+ * shell calls `batchd complete -- …` at each Tab, so nothing of it is loaded otherwise.
  */
 import { readdirSync } from "node:fs";
 import type { Command } from "commander";
+import { SCRIPTS } from "./completion-scripts.ts";
 import { addManual } from "./help.ts";
 
 const COMPLETION = "completion";
@@ -55,4 +56,10 @@ export async function addCompletion(program: Command, asked: string | undefined)
   const command = program.commands.find((each) => each.name() === COMPLETION);
   if (command === undefined) return;
   addManual(command.description(DESCRIPTION), { examples: EXAMPLES, asksServer: false });
+  const name = program.name();
+  command.action((shell: string) => {
+    const script = SCRIPTS[shell];
+    if (script === undefined) root.setup(name, name, shell);
+    else process.stdout.write(script);
+  });
 }

@@ -1,7 +1,10 @@
 /** Shells complete the commands: the scripts are valid for their shell, and the proposals come from the commands. */
 import { spawnSync } from "node:child_process";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { BatchdProcess } from "../support/process.ts";
+import { BatchdProcess, MAIN } from "../support/process.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 
 const complete = async (...words: readonly string[]) =>
   (await new BatchdProcess(["complete", "--", ...words]).exited()).stdout
@@ -13,9 +16,47 @@ describe("completion", () => {
     const { code, stdout } = await new BatchdProcess(["completion", shell]).exited();
     expect(code).toBe(0);
     expect(stdout).toContain("batchd");
-    const checked = spawnSync(shell, ["-n"], { input: stdout, encoding: "utf8" });
+    using folder = temporaryFolder("batchd-completion-");
+    const path = join(folder.path, "script");
+    writeFileSync(path, stdout);
+    const checked = spawnSync(shell, ["-n", path], { encoding: "utf8" });
     // Not every machine has zsh and fish.
     if (checked.error === undefined) expect(checked.stderr).toBe("");
+  });
+
+  test("bash runs nothing of a command line or a name at Tab, and quotes what it inserts", async () => {
+    using folder = temporaryFolder("batchd-completion-");
+    writeFileSync(join(folder.path, "precious.jsonl"), "precious");
+    writeFileSync(join(folder.path, "$(touch owned).jsonl"), "");
+    mkdirSync(join(folder.path, "sub dir"));
+    const { stdout: script } = await new BatchdProcess(["completion", "bash"]).exited();
+    const tab = (...words: readonly string[]) => {
+      const quoted = words.map((word) => `'${word}'`).join(" ");
+      const call = `COMP_WORDS=(batchd ${quoted}); COMP_CWORD=${words.length}; _batchd_complete`;
+      return `${call}; printf '%s|' "\${COMPREPLY[@]}"; echo`;
+    };
+    const source = [
+      `batchd() { '${process.execPath}' '${MAIN}' "$@"; }`,
+      // A shell that reads its settings twice has it twice.
+      ...[script, script],
+      tab("submit", ""),
+      tab("submit", "$(touch other)"),
+      tab("results", "batch_1", ">", "precious.jsonl", "--form"),
+      tab("submit", "--format", "=", "c"),
+    ].join("\n");
+    const options = { cwd: folder.path, encoding: "utf8" } as const;
+    const { stdout, stderr } = spawnSync("bash", ["--norc", "-c", source], options);
+    expect(stderr.replaceAll(/^.*compopt: not currently executing.*\n/gm, "")).toBe("");
+    expect(stdout.split("\n").slice(0, -1)).toEqual([
+      expect.stringMatching(/^\\\$\\\(touch\\ owned\\\).jsonl\|precious.jsonl\|sub\\ dir\/\|$/),
+      "|",
+      "--format|",
+      "csv|",
+    ]);
+    expect(readdirSync(folder.path).sort()).toEqual(
+      ["$(touch owned).jsonl", "precious.jsonl", "sub dir"].sort(),
+    );
+    expect(readFileSync(join(folder.path, "precious.jsonl"), "utf8")).toBe("precious");
   });
 
   test("proposes commands, options, their values, and files", async () => {
