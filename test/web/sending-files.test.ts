@@ -85,7 +85,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await service.ended(page.url().split("/").at(-1)!);
   });
 
-  test("a file above 64 MB goes in parts, and a lost part goes again", async () => {
+  test("a file above 64 MB goes in parts, and what is lost goes again", async () => {
     const page = await visit.openPage("/files");
     const path = join(folder, "large.jsonl");
     const line = `${chatLine("a", "x".repeat(65_000))}\n`;
@@ -97,18 +97,46 @@ describe.skipIf(!hasChromium())("in a browser", () => {
         send.call(this, body);
         if (window.sent++ === 1) this.abort();
       };`);
+    await page.route("**/complete", (route) => route.fulfill({ status: 502 }), { times: 1 });
     await page.locator("input[type=file]").setInputFiles(path);
     const row = page.locator("tr", { hasText: "large.jsonl" });
     await row.waitFor();
     const [file] = (await service.openai.files.list({ limit: 1 })).data;
     expect([file?.filename, file?.bytes]).toEqual(["large.jsonl", line.length * 1_050]);
-    expect(await page.evaluate("window.sent")).toBe(6);
+    expect(await page.evaluate("window.sent")).toBe(8);
     await row.getByRole("button", { name: "First lines" }).click();
     await page.getByRole("dialog").getByText('"custom_id":"a"').waitFor();
     await page.keyboard.press("Escape");
     await row.getByRole("button", { name: "Delete" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
     await row.waitFor({ state: "detached" });
+    // The browser tells of the answer of the proxy.
+    expect(await visit.leave()).toEqual([expect.stringContaining("502")]);
+  });
+
+  test("a file that is dropped beside the place does not take the page away", async () => {
+    const page = await visit.openPage("/new");
+    const isTaken = (what: string) =>
+      page.evaluate(`(() => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(${what});
+        const drop = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+        return !document.querySelector("h1").dispatchEvent(drop);
+      })()`);
+    expect(await isTaken('new File(["x"], "a.jsonl")')).toBe(true);
+    expect(await isTaken('"a text", "text/plain"')).toBe(false);
+  });
+
+  test("the first lines that cannot be had are said to be missing", async () => {
+    const id = await service.upload([chatLine("a", "Hi")]);
+    const page = await visit.openPage("/files");
+    const row = page.locator(`#row-${id}`);
+    await page.route("**/content", (route) => route.abort(), { times: 1 });
+    await row.getByRole("button", { name: "First lines" }).click();
+    await page.getByText("The server does not answer.").waitFor();
+    await row.getByRole("button", { name: "First lines" }).click();
+    await page.getByRole("dialog").getByText('"custom_id":"a"').waitFor();
+    expect(await visit.leave()).toEqual([expect.stringContaining("ERR_FAILED")]);
   });
 
   test("an upload goes on where it was after a reload", async () => {

@@ -1,5 +1,5 @@
 /** The page of files: uploads, and the first lines of a file. */
-import { note } from "./actions.js";
+import { note, refusalOf } from "./actions.js";
 import { takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
@@ -41,12 +41,20 @@ async function preview(id) {
   const response = await fetch(`${root}web/v1/files/${id}/content`, {
     // With a condition the server answers itself, in place of an address in a bucket.
     headers: { range: `bytes=0-${PREVIEW_BYTES - 1}`, "if-match": "*" },
-  });
-  const text = await response.text();
+  }).catch(() => null);
+  const text = await response?.text().catch(() => null);
+  if (response === null || typeof text !== "string") {
+    note("The server does not answer.", "bad");
+    return;
+  }
+  if (!response.ok) {
+    note(refusalOf(response.status, text), "bad");
+    return;
+  }
   const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("preview"));
   const lines = text.split("\n").slice(0, PREVIEW_LINES).join("\n");
   write("preview-title", id);
-  write("preview-text", response.ok ? visible(lines) || "The file is empty." : text);
+  write("preview-text", visible(lines) || "The file is empty.");
   dialog.showModal();
 }
 

@@ -36,14 +36,14 @@ function whole(file, onProgress) {
 }
 
 /**
- * Sends a form. `fetch` cannot say how far an upload is.
+ * Sends a form or JSON. `fetch` cannot say how far an upload is.
  *
  * @param {string} path
- * @param {FormData} form
+ * @param {FormData | string} body
  * @param {OnProgress} onProgress
  * @returns {Promise<Sent>}
  */
-function send(path, form, onProgress) {
+function send(path, body, onProgress) {
   const { root = "./", token = "" } = document.documentElement.dataset;
   const request = new XMLHttpRequest();
   request.open("POST", `${root}web/v1/${path}`);
@@ -62,7 +62,7 @@ function send(path, form, onProgress) {
       const message = refusalOf(status, responseText);
       resolve({ ok: false, message, isPassing: status === 429 || status >= 500 });
     });
-    request.send(form);
+    request.send(body);
   });
 }
 
@@ -84,22 +84,35 @@ async function inParts(file, onProgress) {
   if (typeof begun === "string") return { ok: false, message: begun };
   for (let at = begun.partIds.length; at * PART_BYTES < file.size; at++) {
     const start = at * PART_BYTES;
-    const sent = await sendPart(file.slice(start, start + PART_BYTES), begun.id, (bytes, note) =>
+    const form = new FormData();
+    form.set("data", file.slice(start, start + PART_BYTES));
+    const sent = await sendAgain(`uploads/${begun.id}/parts`, form, (bytes, note) =>
       onProgress(start + Math.min(bytes, PART_BYTES), note),
     );
-    if (!sent.ok) {
-      // An upload that the server refuses to go on with, or does not know any more, begins anew.
-      if (!sent.isPassing) localStorage.removeItem(place);
-      const next = sent.isPassing ? "to go on" : "to begin anew";
-      return { ok: false, message: `${sent.message} Choose the same file again ${next}.` };
-    }
+    if (!sent.ok) return broken(sent, place);
     begun.partIds.push(sent.value.id);
     localStorage.setItem(place, JSON.stringify(begun));
   }
   const body = JSON.stringify({ part_ids: begun.partIds });
-  const completed = await callApi("POST", `uploads/${begun.id}/complete`, body);
+  const completed = await sendAgain(`uploads/${begun.id}/complete`, body, (_, note) =>
+    onProgress(file.size, note),
+  );
+  if (!completed.ok) return broken(completed, place);
   localStorage.removeItem(place);
-  return completed.ok ? { ok: true, value: completed.value.file } : completed;
+  return { ok: true, value: completed.value.file };
+}
+
+/**
+ * An upload that the server refuses to go on with, or does not know any more, begins anew.
+ *
+ * @param {{ message: string, isPassing: boolean }} refusal
+ * @param {string} place
+ * @returns {Answer}
+ */
+function broken({ message, isPassing }, place) {
+  if (!isPassing) localStorage.removeItem(place);
+  const next = isPassing ? "to go on" : "to begin anew";
+  return { ok: false, message: `${message} Choose the same file again ${next}.` };
 }
 
 /**
@@ -135,15 +148,13 @@ async function begin(file, place) {
 }
 
 /**
- * @param {Blob} part
- * @param {string} id
+ * @param {string} path
+ * @param {FormData | string} body
  * @param {OnProgress} onProgress
  */
-async function sendPart(part, id, onProgress) {
+async function sendAgain(path, body, onProgress) {
   for (let attempt = 1; ; attempt++) {
-    const form = new FormData();
-    form.set("data", part);
-    const answer = await send(`uploads/${id}/parts`, form, onProgress);
+    const answer = await send(path, body, onProgress);
     if (answer.ok || !answer.isPassing || attempt === ATTEMPTS) return answer;
     onProgress(0, `${answer.message} Trying again …`);
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * attempt));
@@ -178,6 +189,12 @@ export async function uploadIn(form, file) {
  */
 export function takeDrops(zone) {
   const input = /** @type {HTMLInputElement} */ (zone.querySelector("input[type=file]"));
+  // Dropped beside the place, a file would take the page away with all that was typed.
+  for (const name of /** @type {const} */ (["dragover", "drop"])) {
+    document.addEventListener(name, (event) => {
+      if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
+    });
+  }
   for (const name of ["dragenter", "dragover"]) {
     zone.addEventListener(name, (event) => {
       event.preventDefault();
