@@ -34,5 +34,14 @@ export const FINAL_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter(
 /** A status that another server has made up is not final. */
 export const isFinal = (status: BatchStatus): boolean => FINAL_STATUSES.includes(status);
 
+/** A part of the life of a batch that goes without the scheduler. */
+export type SingleStep = "validate" | "finalize";
+
+/** Returns the step that a batch of this status waits for, or is in. */
+export const stepOf = (status: BatchStatus): SingleStep | null => {
+  if (status === "validating") return "validate";
+  return status === "finalizing" ? "finalize" : null;
+};
+
 /** Whether lines may still go out, unless the batch is to stop: such a batch expires. */
 export const maySendLines = (status: BatchStatus): boolean => canMove(status, "expired");

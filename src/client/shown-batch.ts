@@ -22,6 +22,7 @@ const WAITING: Readonly<Record<string, string>> = {
   not_served: "no model server serves the model any more",
   outside_hours: "the model servers take batch lines at other hours",
   journal_not_writable: "answers cannot be stored at the moment",
+  storage_unavailable: "files or the database cannot be read or written at the moment",
   source: "its input is made of lines of another batch, once that one has ended",
 };
 

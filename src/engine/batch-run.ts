@@ -9,6 +9,7 @@ import type { Store } from "../store/store.ts";
 import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";
 import { isPassing } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
+import type { StorageWaits } from "./storage-waits.ts";
 
 export interface BatchStep<T> {
   /** The name of the span. */
@@ -22,19 +23,22 @@ export interface BatchRunDeps {
   readonly store: Store;
   readonly leases: Leases;
   readonly tracing: Tracing;
+  readonly storageWaits: StorageWaits;
 }
 
 export async function runStep<T>(
   { lease, batch }: Pick<ClaimedBatch, "lease" | "batch">,
   { name, work, describe }: BatchStep<T>,
-  { store, leases, tracing }: BatchRunDeps,
+  { store, leases, tracing, storageWaits }: BatchRunDeps,
 ): Promise<void> {
   const run = leases.holdBatch(lease);
   const attributes = { "batchd.batch.id": batch.id };
   const span = tracing.start(name, { parent: batch.traceparent, attributes });
   try {
     await during(span, () => work(run), describe);
+    storageWaits.noteStep(batch.id, null);
   } catch (error) {
+    storageWaits.noteStep(batch.id, error);
     if (!isPassing(error)) await store.countBatchFailureIfLeased(lease);
     throw error;
   } finally {

@@ -39,6 +39,7 @@ import { Loops } from "./loops.ts";
 import type { Pricing } from "./pricing.ts";
 import { ProgressSampler } from "./progress-sampler.ts";
 import type { ReplicaReport } from "./replica-report.ts";
+import { StorageWaits } from "./storage-waits.ts";
 
 export interface EngineOptions {
   /** The name of this process, which no other has. */
@@ -90,6 +91,7 @@ export class Engine {
   readonly #forecaster: Forecaster;
   readonly #view: FleetView;
   readonly #failingJournals = new Set<Journal>();
+  readonly #storageWaits: StorageWaits;
   readonly #loops: Loops<Step | Housekeeping>;
   /** Leases and intents are renewed until nothing needs them, however long the grace period is. */
   readonly #renewals: Loops<"heartbeat">;
@@ -101,6 +103,7 @@ export class Engine {
     this.#renewals = new Loops(options);
     const { store, clock, metrics, stopGraceMs, leaseTtlMs, owner } = options;
     const commonFailures = new CommonFailures(options.log);
+    this.#storageWaits = new StorageWaits(() => options.fleet.nowMs);
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
     const runnerDeps = {
       ...options,
@@ -127,6 +130,7 @@ export class Engine {
     this.#view = new FleetView({
       ...options,
       commonFailures,
+      storageWaits: this.#storageWaits,
       measure: () => this.#scheduler.measure(),
       canKeepAnswers: () => this.canKeepAnswers,
     });
@@ -144,7 +148,9 @@ export class Engine {
   start(): void {
     this.startWithoutWork();
     const onReopened = () => this.#scheduler.recheck();
-    const deps = { ...this.#options, leases: this.#leases, onFinal: this.#onFinal, onReopened };
+    const storageWaits = this.#storageWaits;
+    const own = { leases: this.#leases, storageWaits, onFinal: this.#onFinal, onReopened };
+    const deps = { ...this.#options, ...own };
     const { pollEveryMs } = this.#options;
     const derivingTurn = { project: "" };
     const onDerived = () => this.#loops.nudge("intake");
@@ -153,10 +159,13 @@ export class Engine {
     );
     const turn = { project: "" };
     this.#loops.runSideBySide("intake", pollEveryMs, async () => {
-      const validate = await claimToValidate({ ...deps, turn });
+      const claim = () => claimToValidate({ ...deps, turn });
+      const validate = await storageWaits.duringClaim("validate", claim);
       return validate && (() => validate().finally(() => this.#scheduler.recheck()));
     });
-    this.#loops.runSideBySide("finalize", pollEveryMs, () => claimToFinalize(deps));
+    this.#loops.runSideBySide("finalize", pollEveryMs, () =>
+      storageWaits.duringClaim("finalize", () => claimToFinalize(deps)),
+    );
     this.#loops.run("chunks", pollEveryMs, () => this.#scheduler.startNext());
     const sampler = new ProgressSampler({
       store: this.#options.store,

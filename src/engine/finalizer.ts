@@ -36,6 +36,7 @@ import { KeptRows } from "./merged-lines.ts";
 import { ResultSummaries, type ResultSummaryDeps } from "./result-summary.ts";
 import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
 import type { Work } from "./side-by-side.ts";
+import type { StorageWaits } from "./storage-waits.ts";
 
 /** The lifetime of result files, 30 days, unless the client chose otherwise. */
 const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
@@ -48,6 +49,7 @@ export interface FinalizerDeps extends ResultSummaryDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly tracing: Tracing;
+  readonly storageWaits: StorageWaits;
   readonly leases: Leases;
   readonly rulesOf: RulesOf;
   readonly fleet: Pick<Fleet, "nowMs" | "workers">;

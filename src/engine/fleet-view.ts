@@ -3,7 +3,7 @@
  * It must never ask another replica: their reports come with the renewals (`capacity-sharing.ts`).
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
-import type { CommonFailure, Forecast } from "../batch/forecast.ts";
+import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { Store } from "../store/store.ts";
@@ -13,6 +13,7 @@ import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import type { Scheduler } from "./dispatch/scheduler.ts";
 import type { Fleet } from "./fleet.ts";
 import type { ReplicaReport } from "./replica-report.ts";
+import { type StorageWaits, storageWait } from "./storage-waits.ts";
 
 interface FleetViewDeps {
   readonly store: Pick<Store, "findForecasts">;
@@ -22,6 +23,7 @@ interface FleetViewDeps {
   /** Whether this process runs batches. */
   readonly isWorker: boolean;
   readonly commonFailures: CommonFailures;
+  readonly storageWaits: StorageWaits;
   readonly measure: () => ReturnType<Scheduler["measure"]>;
   /** Whether answers can be kept. */
   readonly canKeepAnswers: () => boolean;
@@ -31,6 +33,7 @@ interface FleetViewDeps {
 export type ReplicaTargets = Pick<ReplicaReport, "isWorker" | "targets">;
 
 const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
+const NOTHING_KNOWN = { ...NOTHING_EXPECTED, commonFailure: null };
 
 export class FleetView {
   readonly #deps: FleetViewDeps;
@@ -41,7 +44,8 @@ export class FleetView {
 
   /** Describes this process for the other replicas. */
   report(): ReplicaReport {
-    const { isWorker, upstreams, fleet, commonFailures, measure, canKeepAnswers } = this.#deps;
+    const { isWorker, upstreams, fleet, measure, canKeepAnswers } = this.#deps;
+    const { commonFailures, storageWaits } = this.#deps;
     return {
       isWorker,
       canWrite: canKeepAnswers(),
@@ -50,6 +54,7 @@ export class FleetView {
         ...{ key, throughput, isBusy },
       })),
       commonFailures: commonFailures.list(),
+      storageWaits: storageWaits.list(),
     };
   }
 
@@ -104,7 +109,8 @@ export class FleetView {
    * final one, but it keeps the failure that its first lines had in common, while this process remembers it.
    */
   async forecastsFor(batches: readonly Batch[]): Promise<ReadonlyMap<BatchId, Forecast>> {
-    const openIds = batches.filter(({ status }) => !isFinal(status)).map(({ id }) => id);
+    const open = batches.filter(({ status }) => !isFinal(status));
+    const openIds = open.map(({ id }) => id);
     const found = openIds.length === 0 ? [] : await this.#deps.store.findForecasts(openIds);
     const forecasts = new Map<BatchId, Forecast>(found.map((each) => [each.batchId, each]));
     for (const { id } of batches) {
@@ -112,6 +118,22 @@ export class FleetView {
       if (commonFailure === null) continue;
       forecasts.set(id, { ...(forecasts.get(id) ?? NOTHING_EXPECTED), commonFailure });
     }
+    for (const batch of open) {
+      const waiting = this.#storageWaitOf(batch);
+      if (waiting === null) continue;
+      const forecast = forecasts.get(batch.id) ?? NOTHING_KNOWN;
+      forecasts.set(batch.id, { ...forecast, etaAtMs: null, isAtRisk: true, waiting });
+    }
     return forecasts;
+  }
+
+  #storageWaitOf(batch: Batch): Waiting | null {
+    const own = this.#deps.storageWaits.find(batch);
+    if (own !== null) return own;
+    for (const { storageWaits = [] } of this.#deps.fleet.workers) {
+      const found = storageWaits.find(([id]) => id === batch.id);
+      if (found !== undefined) return storageWait(found[1]);
+    }
+    return null;
   }
 }

@@ -36,6 +36,7 @@ import { numbersInSource } from "./merged-lines.ts";
 import { isLost } from "./segment.ts";
 import { allowedModels, type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
+import type { StorageWaits } from "./storage-waits.ts";
 
 /** The fixed cost of a line besides its bytes, however short it is. */
 const LINE_COST_BYTES = 256;
@@ -49,6 +50,7 @@ export interface IntakeDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly tracing: Tracing;
+  readonly storageWaits: StorageWaits;
   readonly leases: Leases;
   readonly memory: MemoryBudget;
   /** The limits are read anew for each batch, which keeps them to its end: the configuration may be loaded again. */

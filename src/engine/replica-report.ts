@@ -19,6 +19,8 @@ export interface ReplicaReport {
   readonly routes: readonly RouteThroughput[];
   /** The failures that the first lines of a batch had in common here, the latest ones. */
   readonly commonFailures: readonly (readonly [BatchId, CommonFailure])[];
+  /** The batches whose files or rows could not be read or written here, and since when. Older versions do not say. */
+  readonly storageWaits?: readonly (readonly [BatchId, number])[];
 }
 
 export const encodeReport = (report: ReplicaReport): string =>

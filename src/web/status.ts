@@ -41,6 +41,7 @@ export const WAITING_TEXTS: Readonly<Record<WaitingReason, string>> = {
   not_served: "No upstream serves its model any more. Lines wait until one does.",
   outside_hours: "Its upstreams take batch lines at other hours.",
   journal_not_writable: "Answers cannot be stored at the moment, so no line goes out.",
+  storage_unavailable: "Its files or the database cannot be read or written at the moment.",
   source: "Its input is made of lines of another batch, once that one has ended.",
 };
 

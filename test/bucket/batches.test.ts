@@ -2,6 +2,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
@@ -88,6 +89,35 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     const batch = await service.ended(id);
     expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
     expect(upstream.total).toBe(20);
+  });
+
+  test("a batch says that it waits for the bucket while its input or its journal cannot be read", async () => {
+    await using upstream = await startUpstream();
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: "waits/", endpoint: proxy.url });
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { storage, engine: { lease_seconds: 3 } },
+    });
+    const isWaiting = async (id: string) => {
+      const { status, x_batchd } = (await service.openai.batches.retrieve(id)) as BatchObject;
+      return `${status}: ${x_batchd.waiting?.reason}, ${x_batchd.at_risk}`;
+    };
+    const input = await service.upload(chatLines(20));
+    proxy.trouble = { kind: "cut", afterBytes: 0 };
+    const { id } = await service.openai.batches.create({
+      ...{ input_file_id: input, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    });
+    await expect.poll(() => isWaiting(id)).toBe("validating: storage_unavailable, true");
+    proxy.trouble = { kind: "hold", method: "GET", path: /\/journal\// };
+    await expect.poll(() => proxy.held.length).toBeGreaterThanOrEqual(1);
+    proxy.trouble = { kind: "cut", afterBytes: 0 };
+    await expect.poll(() => isWaiting(id)).toBe("finalizing: storage_unavailable, true");
+    proxy.trouble = null;
+    expect(await service.ended(id)).toMatchObject({
+      ...{ status: "completed", request_counts: { completed: 20 } },
+      x_batchd: { waiting: null },
+    });
   });
 
   test("a bucket that sends a byte each second holds no validation and no download for ever", async () => {

@@ -1,0 +1,43 @@
+import { expect, test } from "vitest";
+import type { BatchId } from "../../src/batch/batch.ts";
+import { StorageWaits } from "../../src/engine/storage-waits.ts";
+
+const failure = (code: string) => Object.assign(new Error(code), { code });
+const batch = (status: "validating" | "in_progress" | "finalizing") => ({
+  id: `batch_${status}` as BatchId,
+  status,
+});
+
+function waitsAt(start: number) {
+  const time = { nowMs: start };
+  return { time, waits: new StorageWaits(() => time.nowMs) };
+}
+
+const fail = (code: string) => () => Promise.reject(failure(code));
+
+test("a batch of which a claim finds the database full waits since the first such claim", async () => {
+  const { time, waits } = waitsAt(1_000);
+  for (time.nowMs of [1_000, 2_000]) {
+    await expect(waits.duringClaim("validate", fail("SQLITE_FULL"))).rejects.toThrow();
+  }
+  expect(waits.find(batch("validating"))).toMatchObject({
+    reason: "storage_unavailable",
+    sinceMs: 1_000,
+  });
+  expect(waits.find(batch("finalizing"))).toBeNull();
+  expect(waits.find(batch("in_progress"))).toBeNull();
+  await waits.duringClaim("validate", async () => null);
+  expect(waits.find(batch("validating"))).toBeNull();
+});
+
+test("a step that fails for a reason of its own is no wait, and an old wait is forgotten", () => {
+  const { time, waits } = waitsAt(1_000);
+  const one = batch("finalizing");
+  waits.noteStep(one.id, failure("ENOSPC"));
+  expect(waits.list()).toEqual([[one.id, 1_000]]);
+  waits.noteStep(one.id, new Error("a bug"));
+  expect(waits.find(one)).toBeNull();
+  waits.noteStep(one.id, failure("ENOSPC"));
+  time.nowMs += 3_600_000;
+  expect(waits.find(one)).toBeNull();
+});
