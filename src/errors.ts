@@ -106,6 +106,7 @@ export const CATALOGUE = {
     "A request with this `Idempotency-Key` is being carried out; ask again for its answer.",
   ),
   body_too_large: invalid(413, null, "The JSON body is larger than allowed."),
+  precondition_failed: invalid(412, null, "The content has another `ETag` than `If-Match` names."),
   range_not_satisfiable: invalid(416, null, "The `Range` lies outside the file."),
   wrong_host: invalid(
     421,

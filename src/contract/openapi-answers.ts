@@ -144,6 +144,14 @@ export const BODY_TOO_LARGE = failure(
   "The JSON is longer than allowed: 128 KiB, a mebibyte to complete an upload, `limits.max_line_bytes` where it goes to a model.",
   errorExample("The JSON body is larger than the 131072 bytes allowed."),
 );
+export const PRECONDITION_FAILED = failure(
+  "PreconditionFailed",
+  "The file has another `etag` than `if-match` names.",
+  errorExample("The content of 'file-Q8vKp2dT6sYwLm3nR9xZ4b' has another ETag.", {
+    param: "If-Match",
+  }),
+);
+
 export const RANGE_NOT_SATISFIABLE = failure(
   "RangeNotSatisfiable",
   "The `Range` lies outside the file.",

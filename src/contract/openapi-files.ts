@@ -20,6 +20,7 @@ import {
   COMMON_FAILURES,
   FILE_NOT_FOUND,
   IDEMPOTENCY_FAILURES,
+  PRECONDITION_FAILED,
   RANGE_NOT_SATISFIABLE,
 } from "./openapi-answers.ts";
 import {
@@ -29,7 +30,7 @@ import {
   OUTPUT_LINE_EXAMPLE,
   pageExample,
 } from "./openapi-examples.ts";
-import { RANGE_HEADERS, TRACKING_HEADERS } from "./openapi-headers.ts";
+import { ETAG_HEADER, RANGE_HEADERS, TRACKING_HEADERS } from "./openapi-headers.ts";
 import { pageQuery } from "./page.ts";
 import { RESULT_FORMATS } from "./results.ts";
 
@@ -152,6 +153,14 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
             .string()
             .optional()
             .meta({ description: "One range of bytes.", example: "bytes=0-1023" }),
+          "if-none-match": z.string().optional().meta({
+            description: "The `etag` of what the client has: the same content is a 304 without it.",
+            example: '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
+          }),
+          "if-match": z.string().optional().meta({
+            description: "The `etag` that the file must have: any other is a 412.",
+            example: '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
+          }),
           "if-range": z.string().optional().meta({
             description: "The `etag` that the range is for: of any other file comes the whole.",
             example: '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
@@ -177,8 +186,13 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
             },
           },
         },
+        "304": {
+          description: "The client has the file already.",
+          headers: { ...TRACKING_HEADERS, ...ETAG_HEADER },
+        },
         "400": BAD_REQUEST,
         "404": FILE_NOT_FOUND,
+        "412": PRECONDITION_FAILED,
         "416": RANGE_NOT_SATISFIABLE,
         ...COMMON_FAILURES,
       },

@@ -71,9 +71,10 @@ export const RATE_HEADERS: Headers = {
 };
 export const PASSED_ON_HEADERS: Headers = { "x-upstream-request-id": refer("UpstreamRequestId") };
 export const REFUSED_HEADERS: Headers = { allow: refer("Allow") };
+export const ETAG_HEADER: Headers = { etag: refer("ETag") };
 export const FILE_HEADERS: Headers = {
   "content-disposition": refer("ContentDisposition"),
   "accept-ranges": refer("AcceptRanges"),
-  etag: refer("ETag"),
+  ...ETAG_HEADER,
 };
 export const RANGE_HEADERS: Headers = { "content-range": refer("ContentRange") };

@@ -11,6 +11,7 @@ import type { ByteRange } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { AppContext } from "./context.ts";
+import { judge } from "./preconditions.ts";
 import { trackingHeaders } from "./track.ts";
 
 export async function answerContent(
@@ -18,6 +19,10 @@ export async function answerContent(
   file: StoredFile,
   { files, log }: { readonly files: Files; readonly log: Log },
 ): Promise<Response> {
+  const etag = etagOf(file);
+  const condition = judge(c, etag);
+  if (condition === "not_modified") return c.body(null, 304, { etag });
+  if (condition === "failed") throw changed(file);
   const isHead = c.req.method === "HEAD";
   const part = isHead ? null : partOf(c, file);
   const range = part ?? { start: 0, end: file.bytes };
@@ -63,6 +68,11 @@ const contentHeaders = (file: StoredFile, range: ByteRange, isPart: boolean) => 
   etag: etagOf(file),
   ...(isPart ? { "content-range": `bytes ${range.start}-${range.end - 1}/${file.bytes}` } : {}),
 });
+
+const changed = ({ id }: StoredFile) =>
+  new PublicError("precondition_failed", `The content of '${id}' has another ETag.`, {
+    param: "If-Match",
+  });
 
 /** Files never change, so the digest identifies the only version. */
 const etagOf = (file: StoredFile) => `"${file.sha256}"`;

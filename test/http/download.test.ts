@@ -91,6 +91,30 @@ describe("a download", () => {
     expect([other.status, await other.text()]).toEqual([200, CONTENT]);
   });
 
+  test("is not sent again to a client that has it", async () => {
+    const etag = (await download()).headers.get("etag") ?? "";
+    for (const known of [etag, `W/${etag}`, `"other", ${etag}`, "*"]) {
+      const response = await download({ "if-none-match": known, range: "bytes=4-" });
+      expect([response.status, await response.text()], known).toEqual([304, ""]);
+      expect(response.headers.get("etag")).toBe(etag);
+    }
+    const other = await download({ "if-none-match": '"other", nonsense' });
+    expect([other.status, await other.text()]).toEqual([200, CONTENT]);
+  });
+
+  test("is refused to a client that goes on with another content", async () => {
+    const etag = (await download()).headers.get("etag") ?? "";
+    for (const expected of ['"other"', `W/${etag}`, "nonsense"]) {
+      const response = await download({ "if-match": expected, range: "bytes=4-" });
+      expect(response.status, expected).toBe(412);
+      expect(await response.json()).toMatchObject({ error: { param: "If-Match" } });
+    }
+    for (const expected of ["*", `"other", ${etag}`]) {
+      const response = await download({ "if-match": expected, range: "bytes=4-" });
+      expect([response.status, await response.text()]).toEqual([206, CONTENT.slice(4)]);
+    }
+  });
+
   test("gives the connection back for the next request", async () => {
     using connection = await RawConnection.open(api.url);
     for (let i = 0; i < 3; i++) {
