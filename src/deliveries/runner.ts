@@ -10,7 +10,12 @@ import { CANCELLED, type Delivery, type DeliveryError } from "../batch/delivery.
 import { type Clock, sleep } from "../clock.ts";
 import { type Location, LocationError } from "../locations/location.ts";
 import { loop, Nudge } from "../loop.ts";
-import type { ClaimedDelivery, DeliveryEnd, DeliveryStore } from "../store/deliveries.ts";
+import type {
+  ClaimedDelivery,
+  DeliveryClaim,
+  DeliveryEnd,
+  DeliveryStore,
+} from "../store/deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { type AttemptDeps, type AttemptEnd, attempt, placeOf } from "./attempt.ts";
@@ -21,6 +26,8 @@ const MAX_IN_FLIGHT = 16;
 const MAX_IN_FLIGHT_PER_PLACE = 2;
 /** A client can name any number of buckets that never answer. They must leave room for the locations of the operator. */
 const MAX_IN_FLIGHT_TO_CLIENTS = 8;
+/** A project can, too. It must leave room for the others. */
+const MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT = 4;
 /** A place that neither fails nor ends an attempt for so long is down. */
 const MAX_ATTEMPT_MS = 6 * 60 * 60 * 1000;
 /** The time for an adapter to notice that it shall stop. */
@@ -94,7 +101,7 @@ export class DeliveryRunner {
     const { store, clock, leaseTtlMs: ttlMs } = this.#options;
     const [claimed] = await store.claimDeliveries({
       ...{ owner: this.#owner, ttlMs, limit: 1, busyDestinations: this.#busyDestinations() },
-      toClientBuckets: this.#toClientsCount() < MAX_IN_FLIGHT_TO_CLIENTS,
+      ...this.#clientBuckets(),
     });
     if (claimed === undefined) return false;
     const held = new HeldDelivery(claimed, { store, clock, ttlMs });
@@ -102,15 +109,22 @@ export class DeliveryRunner {
     return true;
   }
 
-  #toClientsCount(): number {
-    return [...this.#inFlight.keys()].filter(({ claimed }) => claimed.delivery.s3 !== null).length;
+  #clientBuckets(): Pick<DeliveryClaim, "toClientBuckets" | "busyProjects"> {
+    const toClients = this.#claimed().filter(({ delivery }) => delivery.s3 !== null);
+    const projects = toClients.map(({ batch }) => batch.project);
+    return {
+      toClientBuckets: toClients.length < MAX_IN_FLIGHT_TO_CLIENTS,
+      busyProjects: repeated(projects, MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT),
+    };
   }
 
   #busyDestinations(): string[] {
-    const places = [...this.#inFlight.keys()].map(({ claimed }) => claimed.destination);
-    return [...new Set(places)].filter(
-      (place) => places.filter((each) => each === place).length >= MAX_IN_FLIGHT_PER_PLACE,
-    );
+    const places = this.#claimed().map(({ destination }) => destination);
+    return repeated(places, MAX_IN_FLIGHT_PER_PLACE);
+  }
+
+  #claimed(): ClaimedDelivery[] {
+    return [...this.#inFlight.keys()].map(({ claimed }) => claimed);
   }
 
   /** Never rejects. If the store cannot record the end of an attempt, another attempt follows when the lease has run out. */
@@ -260,6 +274,10 @@ export class DeliveryRunner {
     }
   }
 }
+
+/** Returns the texts that are there so often or more. */
+const repeated = (texts: readonly string[], count: number): string[] =>
+  [...new Set(texts)].filter((text) => texts.filter((each) => each === text).length >= count);
 
 /** An unexpected error of a bucket of a client may have anything in its text, so its name has to do. */
 const causeOf = ({ delivery }: ClaimedDelivery, cause: unknown) => {

@@ -26,6 +26,8 @@ export interface DeliveryClaim extends Claim {
   readonly limit: number;
   readonly busyDestinations: readonly string[];
   readonly toClientBuckets: boolean;
+  /** The projects that have no room for more deliveries to buckets of clients. */
+  readonly busyProjects: readonly string[];
 }
 
 export interface DeliveryLease {
@@ -111,7 +113,7 @@ export interface DeliveryStore {
   /**
    * Leases deliveries that are due, the longest due first, and counts an attempt for each. Deliveries to
    * `busyDestinations` wait, so that a slow place holds up no other, and so do those to buckets of clients without
-   * `toClientBuckets`.
+   * `toClientBuckets`, or of `busyProjects`.
    */
   claimDeliveries(claim: DeliveryClaim): Promise<ClaimedDelivery[]>;
   renewDeliveryIfLeased(lease: DeliveryLease, ttlMs: number): Promise<DeliveryRenewal>;

@@ -156,12 +156,41 @@ test("buckets of clients that never answer leave room for the locations of the o
     const { status } = await post(service, path, { ...bucketAt(endpoint), bucket: `bucket-${n}` });
     expect(status).toBe(200);
   }
-  await service.events.reached("delivery.started", { location: "client_bucket", count: 8 });
+  await service.events.reached("delivery.started", { location: "client_bucket", count: 4 });
   await post(service, path, { location: "share" });
   await service.events.reached("delivery.delivered", { location: "share" });
   const started = service.events.count("delivery.started", { location: "client_bucket" });
   const failed = service.events.count("delivery.attempt_failed", { location: "client_bucket" });
-  expect(started - failed).toBeLessThanOrEqual(8);
+  expect(started - failed).toBeLessThanOrEqual(4);
+  silent.closeAllConnections();
+});
+
+test("buckets of one project that never answer leave room for those of another", async () => {
+  await using upstream = await startUpstream();
+  const silent = createServer(() => {});
+  const endpoint = `http://127.0.0.1:${await listening(silent)}`;
+  const keys = ["first", "second"].map((project) => ({ name: project, key: project, project }));
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { deliveries: { allow_private_hosts: ["127.0.0.1"] }, auth: { keys } },
+  });
+  const deliver = async (apiKey: string, buckets: number) => {
+    const openai = service.openai.withOptions({ apiKey });
+    const file = new File(chatLines(1), "input.jsonl");
+    const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
+    const endpointOf = "/v1/chat/completions" as const;
+    const asked = { input_file_id, endpoint: endpointOf, completion_window: "24h" } as const;
+    const { id } = await openai.batches.create(asked);
+    await service.events.reached("batch.completed", { batch: id });
+    for (let n = 0; n < buckets; n++) {
+      const body = { ...bucketAt(endpoint), bucket: `${apiKey}-${n}` };
+      await openai.post(`/batches/${id}/deliveries`, { body });
+    }
+  };
+  await deliver("first", 9);
+  await service.events.reached("delivery.started", { project: "first", count: 4 });
+  await deliver("second", 1);
+  await service.events.reached("delivery.started", { project: "second" });
   silent.closeAllConnections();
 });
 

@@ -89,7 +89,13 @@ function testRepeating(): void {
     expect(await store.settleOverlookedDeliveries(10)).toBe(0);
     const { admin } = await postgres!.shared();
     await admin.query("update batch_deliveries set due_at_ms = null, next_attempt_at_ms = null");
-    const claim = { ...claimBy("runner"), limit: 10, busyDestinations: [], toClientBuckets: true };
+    const claim = {
+      ...claimBy("runner"),
+      limit: 10,
+      busyDestinations: [],
+      toClientBuckets: true,
+      busyProjects: [],
+    };
     expect(await store.claimDeliveries(claim)).toEqual([]);
     for (const id of ids) {
       expect(await store.settleOverlookedDeliveries(1)).toBe(1);

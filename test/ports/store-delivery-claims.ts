@@ -81,6 +81,18 @@ function testClaims(open: OpenStore): void {
     expect(await claim(true)).toEqual([bucket.delivery.id]);
   });
 
+  test("deliveries of a project without room to buckets of clients wait and hold up no other", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const bucket = { location: null, s3: BUCKET, credentials: "sealed" };
+    const { batch, delivery } = await dueDelivery(store, bucket);
+    const share = await dueDelivery(store);
+    const claim = async (busyProjects: string[]) =>
+      ids((await claimed(store, { busyProjects })).map((each) => each.delivery));
+    expect(await claim([batch.project])).toEqual([share.delivery.id]);
+    expect(await claim(["another"])).toEqual([delivery.id]);
+  });
+
   test("a lease that was not renewed is claimed again, and its former holder changes nothing", async () => {
     await using opened = await open();
     const { store } = opened;

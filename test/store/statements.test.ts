@@ -69,6 +69,7 @@ const dueDelivery = () => ({
   limit: 1,
   busyDestinations: [],
   toClientBuckets: true,
+  busyProjects: ["busy"],
 });
 
 /** Makes many rows of the only one. */
@@ -125,6 +126,7 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
         limit: 1,
         busyDestinations: [],
         toClientBuckets: true,
+        busyProjects: ["busy"],
       });
       await store.listRunnable();
     });

@@ -19,7 +19,12 @@ import {
 } from "./store-builders.ts";
 export const CLAIM = {
   ...claimBy("runner"),
-  ...{ limit: 10, busyDestinations: [] as string[], toClientBuckets: true },
+  ...{
+    limit: 10,
+    busyDestinations: [] as string[],
+    toClientBuckets: true,
+    busyProjects: [] as string[],
+  },
 };
 export const DOWN = { code: "unavailable", message: "The location does not answer." };
 export const HOUR_MS = 3_600_000;

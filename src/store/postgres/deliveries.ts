@@ -99,6 +99,14 @@ export async function endDeliveries(db: Db, batchId: BatchId, now: SQL): Promise
   for (const nudge of ["delivery_due", "delivery_cancelled"] as const) await sendNudge(db, nudge);
 }
 
+/** Excludes deliveries of these projects to buckets of clients. Most claims have none, and look at no batch. */
+const isOfOthers = (projects: readonly string[]): SQL =>
+  projects.length === 0
+    ? sql`true`
+    : sql`(location is not null or not exists (
+        select 1 from batches where batches.id = batch_id
+          and project = any(${arrayOf(projects, "text")})))`;
+
 export class PostgresDeliveries {
   readonly #db: Database;
   readonly #idempotency: PostgresIdempotency;
@@ -210,6 +218,7 @@ export class PostgresDeliveries {
     limit,
     busyDestinations,
     toClientBuckets,
+    busyProjects,
     ...claim
   }: DeliveryClaim): Promise<ClaimedDelivery[]> {
     const { now } = claim;
@@ -223,6 +232,7 @@ export class PostgresDeliveries {
             where next_attempt_at_ms <= ${now} and ${isFree(now)}
               and destination <> all(${arrayOf(busyDestinations, "text")})
               and (${toClientBuckets}::boolean or location is not null)
+              and ${isOfOthers(busyProjects)}
             order by next_attempt_at_ms, sequence limit ${limit} for update skip locked)`,
         )
         .returning(),

@@ -53,6 +53,11 @@ const isHeld = ({ deliveryId, epoch }: DeliveryLease) =>
 const isFree = (nowMs: number) =>
   or(isNull(batchDeliveries.leaseExpiresAtMs), lte(batchDeliveries.leaseExpiresAtMs, nowMs));
 
+/** Excludes deliveries of these projects to buckets of clients. */
+const isOfOthers = (projects: readonly string[]) => sql`(location is not null or not exists (
+  select 1 from batches where batches.id = batch_id
+    and project in (select value from json_each(${JSON.stringify(projects)}))))`;
+
 /** Compares an id that a client wrote. The batch that the query also names is one of its project. */
 const isAsked = (id: UntrustedId<"delivery">): SQL => sql`${batchDeliveries.id} = ${id}`;
 
@@ -183,7 +188,13 @@ export class SqliteDeliveries {
     });
   }
 
-  claim({ limit, busyDestinations, toClientBuckets, ...claim }: DeliveryClaim): ClaimedDelivery[] {
+  claim({
+    limit,
+    busyDestinations,
+    toClientBuckets,
+    busyProjects,
+    ...claim
+  }: DeliveryClaim): ClaimedDelivery[] {
     const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
     const busy = JSON.stringify(busyDestinations);
     // No delivery is due at most times, and a transaction costs more than this look.
@@ -196,6 +207,7 @@ export class SqliteDeliveries {
           isFree(nowMs),
           sql`destination not in (select value from json_each(${busy}))`,
           toClientBuckets ? undefined : isNotNull(batchDeliveries.location),
+          busyProjects.length === 0 ? undefined : isOfOthers(busyProjects),
         ),
       )
       .orderBy(batchDeliveries.nextAttemptAtMs, batchDeliveries.sequence)
