@@ -5,6 +5,8 @@
  * The engine's files have a fixed number of them. The upstreams get the descriptors for their concurrency, but at most
  * a third of the rest. The clients get two for each connection, because an upload or a download also has a file. With a
  * bucket they get three, because an upload has two parts on their way, and the engine has connections instead of files.
+ * The threads that convert results have theirs too. Under a low limit they must not take what the others need, so a
+ * conversion may then find none, and fails alone.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import type { Config } from "../config/schema.ts";
@@ -17,6 +19,10 @@ const FILES_COUNT = 6;
  * `blobs/s3.ts`), and four for the results and one for the input of each of three batches.
  */
 const BUCKET_CONNECTIONS = 32 + 8 + 3 * (4 + 1);
+/** A thread has five. Four convert for clients (`api/tables.ts`), two for deliveries (`deliveries/converted-files.ts`). */
+const CONVERSION_COUNT = 5 * (4 + 2);
+/** The part of the free descriptors that threads get at the most. */
+const CONVERSION_SHARE = 0.25;
 /** The connections that are being refused, and those that have not closed yet. */
 const SLACK_COUNT = 2;
 const PER_CONNECTION = { folder: 2, s3: 3 } as const;
@@ -43,11 +49,13 @@ export function planDescriptors(descriptors: Descriptors | null, config: Config)
   const { type } = config.storage;
   const fixedCount = FILES_COUNT + SLACK_COUNT + (type === "s3" ? BUCKET_CONNECTIONS : 0);
   const perConnection = PER_CONNECTION[type];
-  const freeCount = Math.max(2 * perConnection, limit - usedCount - fixedCount);
+  const restCount = limit - usedCount - fixedCount;
+  const conversionCount = Math.min(CONVERSION_COUNT, Math.max(0, restCount * CONVERSION_SHARE));
+  const freeCount = Math.max(2 * perConnection, restCount - Math.floor(conversionCount));
   const wantedCount = connectionsTo(config.upstreams);
   const maxRequests = Math.max(1, Math.min(wantedCount, Math.floor(freeCount / 3)));
   const maxConnections = Math.max(1, Math.floor((freeCount - maxRequests) / perConnection));
-  const neededCount = usedCount + fixedCount + 3 * wantedCount;
+  const neededCount = usedCount + fixedCount + CONVERSION_COUNT + 3 * wantedCount;
   return {
     maxConnections: Math.min(MAX_CONNECTIONS, maxConnections),
     maxRequests,

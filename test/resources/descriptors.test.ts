@@ -123,13 +123,21 @@ test.skipIf(!hasPrlimit)(
   },
 );
 
+const planFor = (storage: object, limit = 1_024) => {
+  const parsed = parseConfig({ storage, upstreams: [] });
+  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
+  return planDescriptors({ limit, usedCount: 24 }, parsed.config);
+};
+
 test("connections to a bucket are part of the plan: those of the engine, and two for each client", () => {
-  const planFor = (storage: object) => {
-    const parsed = parseConfig({ storage, upstreams: [] });
-    if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
-    return planDescriptors({ limit: 1_024, usedCount: 24 }, parsed.config);
-  };
   const { maxRequests, maxConnections } = planFor({ type: "s3", bucket: "b" });
-  expect(maxConnections).toBe(Math.floor((1_024 - 24 - 8 - 55 - maxRequests) / 3));
+  expect(maxConnections).toBe(Math.floor((1_024 - 24 - 8 - 55 - 30 - maxRequests) / 3));
   expect(maxConnections).toBeLessThan(planFor({}).maxConnections);
+});
+
+test("six threads that convert results have five descriptors each, and a quarter of few", () => {
+  const { maxRequests, maxConnections } = planFor({});
+  expect(2 * maxConnections + maxRequests).toBeLessThanOrEqual(1_024 - 24 - 8 - 30);
+  const few = planFor({}, 64);
+  expect(2 * few.maxConnections + few.maxRequests).toBeGreaterThanOrEqual(64 - 24 - 8 - 8 - 1);
 });
