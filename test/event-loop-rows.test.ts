@@ -9,6 +9,7 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { BatchObject } from "../src/contract/batch.ts";
+import { ProjectSettings } from "../src/contract/project.ts";
 import { chatLine } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
@@ -261,5 +262,32 @@ test(
         )
         .all();
     expect(sumsOf("usage_sums")).toEqual(sumsOf("model_usage"));
+  },
+);
+
+test(
+  "no turn of the event loop is long when 30,000 batches are paused by a quota, and go on",
+  AGAIN,
+  async () => {
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    const input = `${chatLine("a", "[[hang]]")}\n`;
+    await using empty = await start(dataDir);
+    const { id } = await empty.openai.files.create({
+      file: new File([input], "i.jsonl"),
+      purpose: "batch",
+    });
+    await empty.server.kill("SIGTERM");
+    using db = openRows(dataDir);
+    const pausedBy = (limit: string) =>
+      `pause_reason = 'tokens_per_day', pause_limit = '${limit}', paused_at_ms = ${Date.now()}`;
+    const rules = ProjectSettings.parse({ quotas: { tokens_per_day: 5 } });
+    db.exec(`${openBatches(id, input.length)} update batches set ${pausedBy("5")};
+    update batches set ${pausedBy("4")} where sequence > 27000;
+    insert into projects (name, rules, created_at_ms, changed_at_ms)
+    values ('default', '${JSON.stringify(rules)}', 1, 1)`);
+    await using watched = await start(dataDir);
+    const left = "select count(*) from batches where paused_at_ms is not null";
+    await expect.poll(() => db.prepare(left).pluck().get()).toBe(27_000);
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );

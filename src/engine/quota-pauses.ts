@@ -1,6 +1,7 @@
 /** Lets batches go on that a quota of their project had paused: on the next day, in the next month, or with another limit. */
 import { dayOf } from "../batch/model-usage.ts";
 import type { RulesOf } from "../batch/project.ts";
+import { timeForMore } from "../resources/time-slice.ts";
 import { mayGoOn } from "../store/spending.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -20,12 +21,20 @@ export async function endQuotaPauses(
 ): Promise<boolean> {
   const today = dayOf(nowMs);
   let isAnyResumed = false;
-  for (const pause of await store.listQuotaPauses()) {
-    const { batchId: id, project, reason } = pause;
-    if (!mayGoOn(pause, rulesOf(project).quotas, { today, dayOf })) continue;
-    if (!(await store.resumeBatchIfPaused({ project, id }, reason))) continue;
-    log.info({ batch: id, project, reason }, "batch.resumed");
-    isAnyResumed = true;
+  for (let after = 0; ; ) {
+    const page = await store.listQuotaPauses(after);
+    for (const pause of page) {
+      after = pause.sequence;
+      // A new day may let 100,000 batches go on, each in a commit.
+      const wait = timeForMore();
+      if (wait !== null) await wait;
+      const { batchId: id, project, reason } = pause;
+      if (!mayGoOn(pause, rulesOf(project).quotas, { today, dayOf })) continue;
+      if (!(await store.resumeBatchIfPaused({ project, id }, reason))) continue;
+      log.info({ batch: id, project, reason }, "batch.resumed");
+      isAnyResumed = true;
+    }
+    if (page.length === 0) break;
   }
   if (isAnyResumed) onResumed();
   return false;

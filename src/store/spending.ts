@@ -29,6 +29,8 @@ export interface Reservation extends SpendingRequest {
 
 /** A batch that a quota of its project has paused. */
 export interface QuotaPause {
+  /** The place of the batch among all, from which the next page goes on. */
+  readonly sequence: number;
   readonly batchId: BatchId;
   readonly project: string;
   readonly reason: BoundReason;
@@ -39,13 +41,16 @@ export interface QuotaPause {
 
 export type ReservationResult = SpendingGrant | { readonly kind: "not_held" };
 
+export const QUOTA_PAUSES_PAGE = 500;
+
 export interface SpendingStore {
   /**
    * Reserves what the next lines of a chunk may use. A batch whose next line does not fit is paused, in the same commit.
    * `not_held` also stands for a batch that sends no lines any more.
    */
   reserveIfLeased(lease: ChunkLease, reservation: Reservation): Promise<ReservationResult>;
-  listQuotaPauses(): Promise<QuotaPause[]>;
+  /** Lists the batches behind a place that a quota has paused, some hundred at a time. Nothing follows an empty page. */
+  listQuotaPauses(after: number): Promise<QuotaPause[]>;
 }
 
 /** A sum of answers at one price, as a row of `model_usage` has it. */

@@ -102,11 +102,11 @@ export function testSpending(open: OpenStore): void {
       const found = await store.findBatch({ project: PROJECT, id: batch.id });
       expect(found?.paused).toEqual({ sinceMs: NOW_MS, reason });
       expect(await reserve(store, a, { quotas })).toEqual({ kind: "not_held" });
-      const pauses = await store.listQuotaPauses();
+      const pauses = await store.listQuotaPauses(0);
       expect(pauses.map((pause) => pause.reason)).toEqual(reason === "budget" ? [] : [reason]);
       expect(await store.resumeBatchIfPaused(batch, "requested")).toBe(false);
       expect(await store.resumeBatchIfPaused(batch, reason)).toBe(true);
-      expect(await store.listQuotaPauses()).toEqual([]);
+      expect(await store.listQuotaPauses(0)).toEqual([]);
     },
   );
 

@@ -12,6 +12,7 @@ import {
   assertNotUsedUp,
   boundsOf,
   type PricedSum,
+  QUOTA_PAUSES_PAGE,
   type QuotaPause,
   type Reservation,
   type ReservationResult,
@@ -27,6 +28,15 @@ import { lockSpending } from "./project-locks.ts";
 import { batches, chunks, modelUsage, reservations } from "./schema.ts";
 
 const sum = (column: SQL | typeof modelUsage.inputTokens) => sql`sum(${column})`.mapWith(Number);
+
+const PAUSE_COLUMNS = {
+  sequence: batches.sequence,
+  batchId: batches.id,
+  project: batches.project,
+  pauseReason: batches.pauseReason,
+  pausedAtMs: batches.pausedAtMs,
+  pauseLimit: batches.pauseLimit,
+};
 
 export class PostgresSpending {
   readonly #db: Database;
@@ -78,21 +88,22 @@ export class PostgresSpending {
     });
   }
 
-  async listQuotaPauses(): Promise<QuotaPause[]> {
+  async listQuotaPauses(after: number): Promise<QuotaPause[]> {
     const rows = await this.#db.read((db) =>
       db
-        .select()
+        .select(PAUSE_COLUMNS)
         .from(batches)
-        .where(sql`${isPausedByQuota} and ${mayExpire}`)
-        .orderBy(asc(batches.sequence)),
+        .where(sql`${isPausedByQuota} and ${mayExpire} and sequence > ${after}`)
+        .orderBy(asc(batches.sequence))
+        .limit(QUOTA_PAUSES_PAGE),
     );
-    return rows.flatMap(({ id, project, pauseReason, pausedAtMs, pauseLimit }) =>
+    return rows.flatMap(({ pauseReason, pausedAtMs, pauseLimit, ...pause }) =>
       pauseReason === null ||
       pauseReason === "requested" ||
       pausedAtMs === null ||
       pauseLimit === null
         ? []
-        : [{ batchId: id, project, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
+        : [{ ...pause, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
     );
   }
 }

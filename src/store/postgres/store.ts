@@ -303,7 +303,7 @@ const projectMethods = (projects: PostgresProjects, now: Now) =>
 const spendingMethods = (spending: PostgresSpending, now: Now) =>
   ({
     reserveIfLeased: (lease, reservation) => spending.reserve(lease, reservation, now()),
-    listQuotaPauses: () => spending.listQuotaPauses(),
+    listQuotaPauses: (after) => spending.listQuotaPauses(after),
   }) satisfies SpendingStore;
 
 const usageMethods = (usage: PostgresModelUsage, progress: PostgresProgress) =>

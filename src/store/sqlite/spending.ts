@@ -7,6 +7,7 @@ import {
   assertNotUsedUp,
   boundsOf,
   type PricedSum,
+  QUOTA_PAUSES_PAGE,
   type QuotaPause,
   type Reservation,
   type ReservationResult,
@@ -21,6 +22,15 @@ import { batches, chunks, modelUsage, reservations, usageSums } from "./schema.t
 
 const sum = (column: typeof modelUsage.inputTokens | typeof usageSums.inputTokens) =>
   sql<number>`sum(${column})`;
+
+const PAUSE_COLUMNS = {
+  sequence: batches.sequence,
+  batchId: batches.id,
+  project: batches.project,
+  pauseReason: batches.pauseReason,
+  pausedAtMs: batches.pausedAtMs,
+  pauseLimit: batches.pauseLimit,
+};
 
 export class SqliteSpending {
   readonly #db: Db;
@@ -53,20 +63,21 @@ export class SqliteSpending {
     });
   }
 
-  listQuotaPauses(): QuotaPause[] {
+  listQuotaPauses(after: number): QuotaPause[] {
     return this.#db
-      .select()
+      .select(PAUSE_COLUMNS)
       .from(batches)
-      .where(sql`${isPausedByQuota} and ${mayExpire}`)
+      .where(sql`${isPausedByQuota} and ${mayExpire} and sequence > ${after}`)
       .orderBy(asc(batches.sequence))
+      .limit(QUOTA_PAUSES_PAGE)
       .all()
-      .flatMap(({ id, project, pauseReason, pausedAtMs, pauseLimit }) =>
+      .flatMap(({ pauseReason, pausedAtMs, pauseLimit, ...pause }) =>
         pauseReason === null ||
         pauseReason === "requested" ||
         pausedAtMs === null ||
         pauseLimit === null
           ? []
-          : [{ batchId: id, project, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
+          : [{ ...pause, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
       );
   }
 }

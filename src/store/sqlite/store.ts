@@ -304,7 +304,7 @@ const progressMethods = (progress: SqliteProgress) =>
 const spendingMethods = (spending: SqliteSpending, now: Now) =>
   ({
     reserveIfLeased: async (lease, reservation) => spending.reserve(lease, reservation, now()),
-    listQuotaPauses: async () => spending.listQuotaPauses(),
+    listQuotaPauses: async (after) => spending.listQuotaPauses(after),
   }) satisfies SpendingStore;
 
 const usageMethods = (usage: SqliteModelUsage) =>
