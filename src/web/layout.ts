@@ -62,6 +62,7 @@ ${scripts.filter((name) => !isLibrary(name)).map((name) => html`<script src="${r
 ${identity(frame)}
 </header>
 <main id="main" tabindex="-1">
+<noscript><p class="notice">Without JavaScript this page shows what was so when it was opened, and its buttons do nothing.</p></noscript>
 ${main}
 </main>
 <div id="notes" class="notes" role="status" aria-live="polite"></div>

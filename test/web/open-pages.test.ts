@@ -45,6 +45,15 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await page.locator(`a[href$="${id}"]`).first().waitFor();
   });
 
+  test("says what it cannot do without scripts", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const page = await (await browser.newContext({ javaScriptEnabled: false })).newPage();
+    await page.goto(url);
+    await page.locator("noscript .notice").waitFor();
+    await page.getByText("No batches yet").waitFor();
+  });
+
   test.each([-HOUR_MS, HOUR_MS])(
     "tells the time until something by the clock of the server (%i ms)",
     async (aheadMs) => {

@@ -109,7 +109,7 @@ async function callWith(button, ...call) {
   // A second press before the next page is there would make a second batch.
   button.disabled = answer.ok && button.dataset["next"] !== undefined;
   // A disabled button cannot keep the focus.
-  if (document.activeElement === document.body) button.focus();
+  if (document.activeElement === document.body) button.focus({ preventScroll: true });
   return answer;
 }
 

@@ -111,7 +111,9 @@ function apply(parts) {
     writeTimes(document.getElementById(id) ?? document);
     // What had the focus is gone: its neighbours are where a person goes on.
     if (focused?.isConnected === false)
-      around.find((each) => each.isConnected && each.hasAttribute("tabindex"))?.focus();
+      around
+        .find((each) => each.isConnected && each.hasAttribute("tabindex"))
+        ?.focus({ preventScroll: true });
   }
   document.dispatchEvent(new CustomEvent("batchd:parts", { detail: Object.keys(parts) }));
 }
