@@ -29,7 +29,8 @@ type Option = readonly [value: string, label: string];
 
 export function filterForm({ query }: Asked): Html {
   const of = (name: string) => query.get(name) ?? "";
-  return html`<form method="get" class="filters" role="search" aria-label="Filter batches">
+  // A browser that goes back would fill in what was chosen on a later page.
+  return html`<form method="get" autocomplete="off" class="filters" role="search" aria-label="Filter batches">
 <label>Search <input type="search" name="search" value="${of("search")}" placeholder="id or name" maxlength="512" autocomplete="off" spellcheck="false"></label>
 ${choice(
   "status",

@@ -55,7 +55,7 @@ const heading = (
   { root }: Asked,
   { days, groups, params }: Choice,
 ): Html => html`<div id="heading"><div class="head"><h1>Usage</h1><div class="actions"><a class="button" href="${root}web/v1/usage?${params.toString()}&amp;format=csv" download="usage.csv"><span aria-hidden="true">↓</span> CSV</a></div></div>
-<form method="get" class="filters" aria-label="What to sum up">
+<form method="get" autocomplete="off" class="filters" aria-label="What to sum up">
 <label>Days <select name="days">${RANGES.map((each) => html`<option value="${each}"${each === days ? html` selected` : ""}>last ${each} days</option>`)}</select></label>
 <fieldset><legend>By</legend>${USAGE_GROUPS.map((group) => html`<label class="check"><input type="checkbox" name="by" value="${group}"${groups.includes(group) ? html` checked` : ""}> ${group}</label>`)}</fieldset>
 <span class="buttons"><button>Show</button></span>

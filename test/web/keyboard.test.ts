@@ -50,6 +50,30 @@ describe.skipIf(!hasChromium())("with the keyboard", () => {
     expect(await focused(page)).toBe("Actions");
   });
 
+  test("a line keeps the focus while its answer comes", async () => {
+    const { id } = await visit.held(2);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByRole("button", { name: "JSON of line 2" }).focus();
+    visit.upstream.release();
+    await page.locator("#lines-rows tr", { hasText: "echo: question 1" }).waitFor();
+    expect(await focused(page)).toBe("JSON of line 2");
+  });
+
+  test("the way back through filters shows those of each list", async () => {
+    const page = await visit.openPage("/");
+    const status = page.getByRole("combobox", { name: "Status" });
+    for (const value of ["completed", "failed"]) {
+      await status.selectOption(value);
+      await button(page, "Filter").press("Enter");
+      await page.waitForURL((url) => url.searchParams.get("status") === value);
+    }
+    for (const value of ["completed", ""]) {
+      await page.goBack();
+      expect(new URL(page.url()).searchParams.get("status") ?? "").toBe(value);
+      await expect.poll(() => status.inputValue()).toBe(value);
+    }
+  });
+
   test("a second press before the next page is there does nothing", async () => {
     const { openai } = visit.service;
     const { id } = await visit.service.run([chatLine("bad", "[[status 400]]")]);

@@ -25,6 +25,8 @@ const form = /** @type {HTMLFormElement} */ (document.getElementById("lines-form
 const first = /** @type {HTMLButtonElement} */ (document.getElementById("lines-first"));
 const next = /** @type {HTMLButtonElement} */ (document.getElementById("lines-next"));
 
+/** @type {{ text: string, row: HTMLTableRowElement }[]} */
+let shown = [];
 let afterLine = 0;
 let lastLine = 0;
 /** The number of calls of {@link show}. A new one ends those before. */
@@ -83,10 +85,33 @@ async function show(after) {
 
 /** @param {{ data: readonly Line[], has_more: boolean }} page */
 function showPage({ data, has_more: hasMore }) {
-  document.getElementById("lines-rows")?.replaceChildren(...data.map(rowOf));
+  showRows(data);
   first.hidden = afterLine === 0;
   next.hidden = !hasMore;
   write("lines-state", stateOf(data));
+}
+
+/**
+ * Replaces the rows that differ, so that the others keep the focus and what is selected in them.
+ *
+ * @param {readonly Line[]} data
+ */
+function showRows(data) {
+  const next = data.map((line, at) => {
+    const text = JSON.stringify(line);
+    const old = shown[at];
+    return old?.text === text ? old : { text, row: rowOf(line) };
+  });
+  const place = document.getElementById("lines-rows");
+  for (const [at, { row }] of next.entries()) {
+    const old = shown[at]?.row;
+    const hadFocus = old?.contains(document.activeElement);
+    if (old === undefined) place?.append(row);
+    else if (old !== row) old.replaceWith(row);
+    if (hadFocus) row.querySelector("button")?.focus({ preventScroll: true });
+  }
+  for (const { row } of shown.slice(next.length)) row.remove();
+  shown = next;
 }
 
 /** @param {readonly Line[]} data */
