@@ -12,6 +12,7 @@ import type { DeliverFlags } from "./deliveries.ts";
 import { addManual } from "./help.ts";
 import {
   amount,
+  id,
   keyValue,
   unixSeconds,
   wholeNumber,
@@ -132,7 +133,7 @@ function addReading(program: Command, finish: Finish): void {
   addManual(
     withJson(withServer(program.command("show")))
       .description("Show a batch: progress, why it waits, tokens, cost, failures, faults.")
-      .argument("<batch>", "its id"),
+      .argument("<batch>", "its id", id),
     { examples: [["batchd show batch_… --json | jq .request_counts", "prints a part of it"]] },
   ).action((id: string, flags: ClientFlags) =>
     finish(
@@ -144,7 +145,7 @@ function addReading(program: Command, finish: Finish): void {
   addManual(
     withJson(withServer(program.command("watch")), "print each change as a line of JSON")
       .description("Watch a batch to its end: bar, rate, time left, failures, cost, why it waits.")
-      .argument("<batch>", "its id"),
+      .argument("<batch>", "its id", id),
     {
       examples: [
         ["batchd watch batch_… && batchd results batch_… -o answers.jsonl", "waits first"],
@@ -165,7 +166,7 @@ function addResults(program: Command, finish: Finish): void {
     withFormat(
       withServer(program.command("results"))
         .description("Write the answers of a batch, or those so far of one that still runs.")
-        .argument("<batch>", "its id")
+        .argument("<batch>", "its id", id)
         .option("-o, --output <file>", "the file to write; standard output if left out")
         .option("--errors", "the lines that failed, in place of the answers"),
     ),
@@ -195,7 +196,7 @@ function addChanges(program: Command, finish: Finish): void {
   for (const change of Object.keys(CHANGES) as Change[]) {
     const command = withJson(withServer(program.command(change)))
       .description(CHANGES[change])
-      .argument("<batch>", "its id");
+      .argument("<batch>", "its id", id);
     if (change === "resume") {
       command.option("--budget <amount>", "give it another budget first", amount);
     }
@@ -217,7 +218,7 @@ function addRetry(program: Command, finish: Finish): void {
     .description(
       "Make a new batch of lines of another one, without an upload. Only batchd has this. Prints the id of the new batch.",
     )
-    .argument("<batch>", "the id of the old batch")
+    .argument("<batch>", "the id of the old batch", id)
     .addOption(
       new Option(
         "--lines <which>",
@@ -246,7 +247,7 @@ function addDelete(program: Command, finish: Finish): void {
       .description(
         "Delete a batch with its results. In a terminal it asks first. Only batchd has this.",
       )
-      .argument("<batch>", "its id")
+      .argument("<batch>", "its id", id)
       .option("--input", "delete the input file as well")
       .option("-y, --yes", "do not ask"),
     { examples: [["batchd delete batch_… --input --yes", "leaves nothing behind"]] },
@@ -265,7 +266,7 @@ function addDeliveries(program: Command, finish: Finish): void {
     .description(
       "Take the results of an ended batch to a location of the server. Only batchd has this.",
     )
-    .argument("<batch>", "its id")
+    .argument("<batch>", "its id", id)
     .argument("<location>", "the name of the location")
     .option("--path <folder>", "a folder below the location")
     .addOption(new Option("--format <format>", "form of the results").choices(DELIVERY_FORMATS))
@@ -285,7 +286,7 @@ function addDeliveries(program: Command, finish: Finish): void {
   addManual(
     withJson(withServer(program.command("deliveries")), "print each delivery as a line of JSON")
       .description("List the deliveries of a batch, the newest first. Only batchd has this.")
-      .argument("<batch>", "its id"),
+      .argument("<batch>", "its id", id),
     { examples: [["batchd deliveries batch_…", "where its results are"]] },
   ).action((id: string, flags: ClientFlags) =>
     finish(

@@ -5,7 +5,7 @@ import { asking } from "./asking.ts";
 import type { Finish } from "./commands.ts";
 import type { FileListFlags, UploadFlags } from "./files.ts";
 import { addManual } from "./help.ts";
-import { wholeNumber, withJson, withServer } from "./options.ts";
+import { id, wholeNumber, withJson, withServer } from "./options.ts";
 import type { ClientFlags } from "./session.ts";
 
 export function addFileCommands(program: Command, finish: Finish): void {
@@ -15,7 +15,7 @@ export function addFileCommands(program: Command, finish: Finish): void {
   addManual(
     withJson(withServer(files.command("delete")))
       .description("Delete a file. In a terminal it asks first.")
-      .argument("<file>", "its id")
+      .argument("<file>", "its id", id)
       .option("-y, --yes", "do not ask"),
     { examples: [["batchd files delete file-… --yes", "deletes it at once"]] },
   ).action((id: string, flags: ClientFlags & { readonly yes?: boolean }) =>
@@ -42,7 +42,7 @@ function addListing(files: Command, finish: Finish): void {
   addManual(
     withJson(withServer(files.command("show")))
       .description("Show what is known of a file.")
-      .argument("<file>", "its id"),
+      .argument("<file>", "its id", id),
     { examples: [["batchd files show file-…", "name, size, kind and dates"]] },
   ).action((id: string, flags: ClientFlags) =>
     finish(
@@ -70,7 +70,7 @@ function addContent(files: Command, finish: Finish): void {
   addManual(
     withServer(files.command("download"))
       .description("Write the content of a file.")
-      .argument("<file>", "its id")
+      .argument("<file>", "its id", id)
       .option("-o, --output <file>", "the file to write; standard output if left out"),
     { examples: [["batchd files download file-… -o answers.jsonl", "complete, or not there"]] },
   ).action((id: string, flags: ClientFlags & { readonly output?: string }) =>

@@ -15,6 +15,12 @@ export const withFormat = (command: Command): Command =>
       .default("jsonl"),
   );
 
+/** Refuses what is no id, such as an empty variable of a script: without an id, the request would be one for the list. */
+export function id(text: string): string {
+  if (!/^\s*\.{0,2}\s*$/.test(text)) return text;
+  throw new InvalidArgumentError("Expected an id.");
+}
+
 export function wholeNumber(min: number) {
   return (text: string): number => {
     const value = Number(text);

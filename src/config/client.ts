@@ -26,6 +26,7 @@ export type ServerResult =
 
 const OPENAI_KEY = "OPENAI_API_KEY" as const;
 const DEFAULT_URL = "http://127.0.0.1:8080/v1";
+const NO_KEY = /[^\x21-\x7e]/;
 const OPENAI_ORIGIN = "https://api.openai.com";
 
 /** Returns the server of the flag, of `BATCHD_URL`, of `OPENAI_BASE_URL`, or the one on this machine. */
@@ -44,7 +45,13 @@ export function findServer(flags: ServerFlags, env: Environment = process.env): 
     };
   }
   const own: KeyVariable = named?.name === "OPENAI_BASE_URL" ? OPENAI_KEY : "BATCHD_API_KEY";
-  return { ok: true, server: { url: apiAddress(url), ...keyFor(url, env, own) } };
+  const key = keyFor(url, env, own);
+  // The key itself is not shown.
+  if (NO_KEY.test(key.apiKey ?? "")) {
+    const problem = `${key.keyVariable} is no key: it has a space, a line break or a letter outside ASCII`;
+    return { ok: false, problem };
+  }
+  return { ok: true, server: { url: apiAddress(url), ...key } };
 }
 
 /** Returns the key for the upstream of a command that sends its requests itself; `apiKey` is null for one without a key. */
@@ -73,7 +80,7 @@ function keyFor(
   own: KeyVariable,
 ): Pick<ServerSettings, "apiKey" | "keyVariable"> {
   if (url.origin === OPENAI_ORIGIN)
-    return { apiKey: env[OPENAI_KEY] || null, keyVariable: OPENAI_KEY };
+    return { apiKey: env[OPENAI_KEY]?.trim() || null, keyVariable: OPENAI_KEY };
   const isNamed = url.origin === URL.parse(env["OPENAI_BASE_URL"] ?? "")?.origin;
   const candidates: readonly KeyVariable[] = !isNamed
     ? [own]
@@ -81,5 +88,5 @@ function keyFor(
       ? [own, "BATCHD_API_KEY"]
       : [own, OPENAI_KEY];
   const keyVariable = candidates.find((name) => env[name]) ?? own;
-  return { apiKey: env[keyVariable] || null, keyVariable };
+  return { apiKey: env[keyVariable]?.trim() || null, keyVariable };
 }

@@ -253,6 +253,7 @@ describe("when it cannot", () => {
   test.each([
     ["a wrong key", { BATCHD_API_KEY: "sk-wrong" }, /The key in BATCHD_API_KEY is not one/],
     ["no key", { BATCHD_API_KEY: "", OPENAI_API_KEY: KEY }, /Set BATCHD_API_KEY to a key/],
+    ["two keys", { BATCHD_API_KEY: "sk-a\nsk-b" }, /^batchd: BATCHD_API_KEY is no key: [^-]*$/],
     ["no server", { BATCHD_URL: "http://127.0.0.1:2" }, /cannot reach http:\/\/127\.0\.0\.1:2\/v1/],
     ["no address", { BATCHD_URL: "localhost" }, /^batchd: BATCHD_URL must be an address such as/],
   ])("%s: it says so in one line, and what to do", async (_name, env, said) => {
@@ -261,6 +262,22 @@ describe("when it cannot", () => {
       ...{ code: 1, stdout: "", lines: 1 },
     });
     expect(stderr).toMatch(said);
+  });
+
+  test.each([
+    ...["show", "watch", "results", "cancel", "pause", "resume", "retry", "delete", "deliveries"],
+    ...["files show", "files download", "files delete"],
+  ])("%s of an empty variable is refused, and asks the server nothing", async (command) => {
+    for (const id of command === "show" ? ["", " ", ".."] : [""]) {
+      const { code, stdout, stderr } = await batchd(...command.split(" "), id);
+      expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+      expect(stderr).toMatch(/^error: .* is invalid for argument '\w+'\. Expected an id\.\n$/);
+    }
+  });
+
+  test("a key with a line break of another system at its end is that key", async () => {
+    const { code } = await start(["list"], { BATCHD_API_KEY: `${KEY}\r\n` }).exited();
+    expect(code).toBe(0);
   });
 
   test("a misspelled command is answered with the one that was meant", async () => {
