@@ -148,6 +148,9 @@ function closeUnused(connections: Connections, answers: Answers, nowMs: number):
 /** The connections, each with the time at which it was opened, as elapsed time. */
 type Connections = Map<Socket, number>;
 
+/** A pipeline to an answer adds seven listeners of its close to four others. Node warns of more than ten. */
+const MAX_LISTENERS = 20;
+
 /** The latest answer on each connection. */
 type Answers = WeakMap<Duplex, ServerResponse>;
 
@@ -162,6 +165,7 @@ function requestListener(
     errorHandler: answerUnroutable,
   });
   return inTurn((incoming, outgoing) => {
+    outgoing.setMaxListeners(MAX_LISTENERS);
     answers.set(incoming.socket, outgoing);
     whenClosed(outgoing, () => onAnswered(incoming));
     if (lacksHost(incoming)) answerHostless(outgoing);

@@ -151,3 +151,26 @@ test("an ended batch whose result file was deleted does not look like one withou
   const { data } = (await (await ask("lines")).json()) as { data: { custom_id: string }[] };
   expect(data.map((line) => line.custom_id)).toEqual(["b"]);
 });
+
+test("readers of results and files leave Node nothing to warn of", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ config: limited(upstream.url) });
+  const { id, output_file_id } = await service.run([chatLine("a", "Yes")]);
+  const warnings: Error[] = [];
+  const note = (warning: Error) => warnings.push(warning);
+  process.on("warning", note);
+  const paths = [
+    ...[`batches/${id}/output`, `batches/${id}/errors`],
+    ...["jsonl", "csv"].map((format) => `files/${output_file_id}/content?format=${format}`),
+  ];
+  for (const path of paths) {
+    const response = await fetch(`${service.url}/v1/${path}`);
+    expect([response.status, (await response.text()) !== ""]).toEqual([
+      200,
+      !path.includes("errors"),
+    ]);
+  }
+  await (await follow(service, `${id}/output`)).rest();
+  process.off("warning", note);
+  expect(warnings).toEqual([]);
+});
