@@ -83,6 +83,7 @@ async function newDelivery(
   if (request.path !== null) assertPath(request.path, `${path}path`);
   const id = newDeliveryId();
   const s3 = request.s3 === null ? null : checkedBucket(request.s3, path, deps.clientBuckets);
+  if (request.s3 !== null) assertCredentials(request.s3, path);
   const credentials =
     request.s3 === null ? null : await deps.clientBuckets.seal(id, credentialsOf(request.s3));
   return {
@@ -100,6 +101,18 @@ function assertPath(text: string, param: string): void {
 const credentialsOf = ({ accessKeyId, secretAccessKey, sessionToken }: BucketCredentials) => ({
   ...{ accessKeyId, secretAccessKey, sessionToken },
 });
+
+/** Other characters, such as the end of a line that was copied, cannot be sent. The secret itself is not sent. */
+const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
+
+function assertCredentials(credentials: BucketCredentials, path: string): void {
+  const { accessKeyId, sessionToken } = credentials;
+  const named = { access_key_id: accessKeyId, session_token: sessionToken };
+  for (const [name, value] of Object.entries(named)) {
+    if (value === null || VISIBLE_ASCII.test(value)) continue;
+    throw invalid(`${path}${name}`, "expected visible ASCII characters alone, without spaces");
+  }
+}
 
 const BUCKET = /^[A-Za-z0-9][A-Za-z0-9._-]{1,126}$/;
 const REGION = /^[a-z]{2}[a-z0-9-]{0,30}$/;

@@ -83,7 +83,10 @@ class TemplateParser {
     if (typeof value === "string") this.#addString(value);
     else if (Array.isArray(value)) this.#addList(value, depth);
     else if (typeof value === "object" && value !== null) this.#addObject(value, depth);
-    else this.#json += JSON.stringify(value);
+    else if (value === Number.POSITIVE_INFINITY || value === Number.NEGATIVE_INFINITY) {
+      // As JSON it would become null.
+      throw new TemplateProblem("a number is too large");
+    } else this.#json += JSON.stringify(value);
   }
 
   finish(): Template {

@@ -233,6 +233,8 @@ test("a template that cannot be meant is refused with the reason", () => {
     [{ a: "{{input.a" }, "'{{' without '}}'"],
     [{ "{{input.a}}": 1 }, "a key has a placeholder"],
     [{ a: "x".repeat(33_000) }, "longer than 32768 bytes"],
+    [JSON.parse('{"a":[1e400]}'), "a number is too large"],
+    [JSON.parse('{"a":-1e400}'), "a number is too large"],
     [nested(40), "nested deeper than 32 levels"],
     [JSON.parse(`{"a":${"[".repeat(50_000)}${"]".repeat(50_000)}}`), "nested deeper"],
   ] as const) {

@@ -255,6 +255,19 @@ test("a bucket at a private address is refused, as an address at once and as a n
   expect(upstream.seen?.length).toBe(seenBefore);
 });
 
+test("credentials that cannot be sent are refused at once, without being repeated", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const { id } = await service.run(chatLines(1));
+  const usual = { ...bucketAt("https://bucket.example"), session_token: TOKEN };
+  for (const field of ["access_key_id", "session_token"] as const) {
+    const bucket = { ...usual, [field]: `${SECRET}\n` };
+    const { status, text } = await post(service, `/batches/${id}/deliveries`, bucket);
+    expect([status, JSON.parse(text)]).toMatchObject([400, { error: { param: field } }]);
+    assertNoSecret(service, text);
+  }
+});
+
 test("buckets of clients can be turned off, and need a key that all servers have", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({
