@@ -119,7 +119,7 @@ const SLOW = [
 
 export default defineConfig(({ mode }) => {
   const isFast = mode === "fast";
-  const bundle = ["test/support/bundle.ts"];
+  const prepared = ["test/support/data-root.ts", "test/support/bundle.ts"];
   const shared: TestProjectConfiguration = {
     extends: true,
     test: {
@@ -128,12 +128,12 @@ export default defineConfig(({ mode }) => {
       exclude: [...configDefaults.exclude, ...OWN, ...(isFast ? SLOW : [])],
       // A process that runs one file after the other loads the sources once. Each file ends what it starts.
       isolate: false,
-      globalSetup: isFast ? [] : bundle,
+      globalSetup: isFast ? prepared.slice(0, 1) : prepared,
     },
   };
   const own: TestProjectConfiguration = {
     extends: true,
-    test: { name: "own", include: OWN, isolate: true, globalSetup: bundle },
+    test: { name: "own", include: OWN, isolate: true, globalSetup: prepared },
   };
   return {
     test: {

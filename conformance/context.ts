@@ -3,8 +3,8 @@
  * endpoints, the Python client, and stories. A story is a batch that several checks look at.
  */
 import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { dataRoot } from "../test/support/data-root.ts";
 import { type Receiver, startReceiver } from "../test/support/receiver.ts";
 import { startUpstream, type TestUpstream } from "../test/support/upstream.ts";
 import { ALIAS, HASTY, NARROW } from "./lines.ts";
@@ -51,7 +51,7 @@ export class Context implements AsyncDisposable {
   }
 
   static async open(): Promise<Context> {
-    const folder = await mkdtemp(join(tmpdir(), "batchd-conformance-"));
+    const folder = await mkdtemp(join(dataRoot(), "batchd-conformance-"));
     const upstream = await startUpstream({ modelNames: ["test-model", "org/model:tag"] });
     const receiver = await startReceiver();
     const blueReceiver = await startReceiver();

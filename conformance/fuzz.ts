@@ -7,9 +7,9 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SCOPES } from "../src/contract/scope.ts";
+import { dataRoot } from "../test/support/data-root.ts";
 import type { Exit } from "../test/support/process.ts";
 import { startUpstream, type TestUpstream } from "../test/support/upstream.ts";
 import { NotHere } from "./fact.ts";
@@ -96,7 +96,7 @@ function assertLinux(): void {
 }
 
 async function run({ requestCount, seed }: FuzzOptions): Promise<Aftermath> {
-  const folder = await mkdtemp(join(tmpdir(), "batchd-fuzz-"));
+  const folder = await mkdtemp(join(dataRoot(), "batchd-fuzz-"));
   try {
     await using upstream = await startUpstream();
     const upstreams = [{ name: "any", base_url: upstream.url, models: ["*"] }];

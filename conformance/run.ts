@@ -8,6 +8,7 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { setup, teardown } from "../test/support/data-root.ts";
 import { startPostgres } from "../test/support/postgres.ts";
 import { hasS3Server, startS3Server } from "../test/support/s3-server.ts";
 import { Context } from "./context.ts";
@@ -37,6 +38,8 @@ const say = (text: string) => process.stdout.write(`${text}\n`);
 
 /** Without one of the servers that are asked for, the run has the other one, and says what is missing. */
 async function main(): Promise<void> {
+  setup();
+  process.once("exit", teardown);
   await using servers = new AsyncDisposableStack();
   const postgres = options.postgres
     ? await startPostgres("the conformance of a server on PostgreSQL")

@@ -5,10 +5,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
+import { dataRoot } from "../test/support/data-root.ts";
 import { startUpstream } from "../test/support/upstream.ts";
 import type { Python } from "./python.ts";
 import { Server } from "./server.ts";
@@ -105,7 +105,7 @@ export class SchemaRun {
   }
 
   async #run(python: Python): Promise<Report> {
-    const folder = await mkdtemp(join(tmpdir(), "batchd-schemathesis-"));
+    const folder = await mkdtemp(join(dataRoot(), "batchd-schemathesis-"));
     try {
       await using upstream = await startUpstream();
       const upstreams = [{ name: "any", base_url: upstream.url, models: ["*"] }];

@@ -1,7 +1,6 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
@@ -9,6 +8,7 @@ import type { FileId } from "../../src/batch/batch.ts";
 import { lockDataDir } from "../../src/store/sqlite/lock.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
+import { dataRoot } from "../support/data-root.ts";
 import {
   AFTER_LEASES_MS,
   aFile,
@@ -39,7 +39,7 @@ const ROOT = join(import.meta.dirname, "../..");
 const MIGRATIONS_DIR = join(ROOT, "migrations/sqlite");
 
 function aFolder() {
-  const path = mkdtempSync(join(tmpdir(), "batchd-sqlite-"));
+  const path = mkdtempSync(join(dataRoot(), "batchd-sqlite-"));
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
 }
 

@@ -1,8 +1,11 @@
 /** Servers whose requests belong to the projects `search` and `other`, and the requests of their clients. */
+import { join } from "node:path";
 import OpenAI from "openai";
+import { dataRoot } from "./data-root.ts";
 import type { TestPostgres } from "./postgres.ts";
 import { chatLine, startTestService, type TestService } from "./service.ts";
 import { temporaryFolder } from "./store-builders.ts";
+import { putTables } from "./tables.ts";
 import { startUpstream, type TestUpstream } from "./upstream.ts";
 
 export const PARALLEL = 200;
@@ -104,8 +107,9 @@ export async function startProjectServers(
 ): Promise<ProjectServers> {
   const upstream = await startUpstream();
   const upstreams = [{ name: "only", base_url: upstream.url, models: ["*"] }];
-  const folder = temporaryFolder("batchd-projects-");
+  const folder = temporaryFolder("batchd-projects-", dataRoot());
   const databaseUrl = await postgres?.createDatabase();
+  if (postgres === null) putTables(join(folder.path, "batchd.sqlite"));
   const places = {
     ...{ upstreams, data_dir: folder.path },
     ...(databaseUrl !== undefined && { database_url: databaseUrl }),

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
+import { dataRoot } from "./data-root.ts";
 import { FakeClock } from "./fake-clock.ts";
 import { GatedBlobs } from "./gated-blobs.ts";
 import { Scrape } from "./prometheus.ts";
@@ -35,7 +36,7 @@ export interface Replicas extends AsyncDisposable {
 type Options = Omit<ServiceOptions, "clock" | "dataDir" | "openStorage" | "metrics">;
 
 export async function startReplicas(options: Options = {}): Promise<Replicas> {
-  const dir = temporaryFolder("batchd-replicas-");
+  const dir = temporaryFolder("batchd-replicas-", dataRoot());
   const blobs = await openDiskBlobs(join(dir.path, "blobs"));
   // Both are opened before either starts, because an opening releases all leases, as a lone owner of the folder may.
   const parts = [await partsOf(dir.path, blobs), await partsOf(dir.path, blobs)] as const;

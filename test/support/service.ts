@@ -3,7 +3,6 @@
  * may be a fake.
  */
 import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { type Clock, systemClock } from "../../src/clock.ts";
@@ -12,6 +11,7 @@ import type { Config } from "../../src/config/schema.ts";
 import { type Runtime, startRuntime } from "../../src/runtime.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import type { RuntimeOptions } from "../../src/work.ts";
+import { dataRoot } from "./data-root.ts";
 import { Events } from "./events.ts";
 import { putTables } from "./tables.ts";
 
@@ -32,7 +32,7 @@ export interface ServiceOptions {
 
 export async function startTestService(options: ServiceOptions = {}): Promise<TestService> {
   const isOwnDir = options.dataDir === undefined;
-  const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), "batchd-test-")));
+  const dataDir = options.dataDir ?? (await mkdtemp(join(dataRoot(), "batchd-test-")));
   if (isOwnDir && !namesPlace(options)) putTables(join(dataDir, "batchd.sqlite"));
   const events = new Events();
   const started = await startRuntime({

@@ -25,8 +25,8 @@ import type { BatchFailure, BatchPlan } from "../../src/store/validation.ts";
 import type { Announcement } from "../../src/store/webhook-deliveries.ts";
 import { FakeClock } from "./fake-clock.ts";
 
-export function temporaryFolder(prefix: string) {
-  const path = mkdtempSync(join(tmpdir(), prefix));
+export function temporaryFolder(prefix: string, root = tmpdir()) {
+  const path = mkdtempSync(join(root, prefix));
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
 }
 

@@ -1,6 +1,5 @@
 /** The HTTP API as clients meet it, on real parts, without the engine. */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { Access } from "../../src/api/access.ts";
@@ -41,6 +40,7 @@ import { createLog } from "../../src/telemetry/log.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { NO_TRACING } from "../../src/telemetry/tracing.ts";
 import type { UpstreamModel } from "../../src/upstream/upstream.ts";
+import { dataRoot } from "./data-root.ts";
 import { putTables } from "./tables.ts";
 
 export interface TestApiOptions {
@@ -84,7 +84,7 @@ export interface TestApi extends AsyncDisposable {
 const LOCATION = "share";
 
 export async function startTestApi(options: TestApiOptions = {}): Promise<TestApi> {
-  const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), "batchd-http-"));
+  const dataDir = options.dataDir ?? mkdtempSync(join(dataRoot(), "batchd-http-"));
   if (options.dataDir === undefined) putTables(join(dataDir, "batchd.sqlite"));
   let aheadMs = 0;
   let passedMs = 0;

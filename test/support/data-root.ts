@@ -1,0 +1,37 @@
+/**
+ * Where tests put data that end with them: in memory where there is room for it, so that no commit and no file waits for a
+ * disk. Thousands of tests begin with a server and a database of their own, and each commit is synced.
+ *
+ * What a test kills or fills keeps its data on the disk, and `crash/synced.test.ts` holds what is synced and when.
+ */
+import { mkdtempSync, rmSync, statfsSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const MEMORY = "/dev/shm";
+/** Many times what all tests have there at once. A container often has less, and uses its disk. */
+const ROOM_BYTES = 4 * 1024 ** 3;
+
+/** Makes the folder of a run and names it to the processes of the tests. */
+export function setup(): void {
+  if (process.env["BATCHD_TEST_DATA"] !== undefined || !hasRoom()) return;
+  process.env["BATCHD_TEST_DATA"] = mkdtempSync(join(MEMORY, "batchd-tests-"));
+}
+
+/** Removes the folder, and with it what a process that was killed has left there. */
+export function teardown(): void {
+  const folder = process.env["BATCHD_TEST_DATA"];
+  delete process.env["BATCHD_TEST_DATA"];
+  if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+}
+
+function hasRoom(): boolean {
+  try {
+    const { bavail, bsize } = statfsSync(MEMORY);
+    return Math.min(bavail * bsize, process.availableMemory()) > ROOM_BYTES;
+  } catch {
+    return false;
+  }
+}
+
+export const dataRoot = (): string => process.env["BATCHD_TEST_DATA"] ?? tmpdir();
