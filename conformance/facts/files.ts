@@ -5,6 +5,11 @@ import { type Section, strong, weak } from "../fact.ts";
 import { line } from "../lines.ts";
 import type { Server } from "../server.ts";
 
+interface Dated {
+  readonly id: string;
+  readonly created_at: number;
+}
+
 const CONTENT = `${line("one")}\n`;
 
 const newFile = async (server: Server, fields: Record<string, string> = {}): Promise<string> =>
@@ -26,13 +31,16 @@ export const listFiles: Section = {
       assert.deepEqual(idsOn(await listOf(main, "?limit=3&order=desc")), ids.toReversed());
     }),
     strong.http("2.2-order", "`order=asc` puts the oldest first", async ({ main }) => {
-      const { data } = (await listOf(main, "?order=asc")) as { data: { created_at: number }[] };
+      const ids = [await newFile(main), await newFile(main), await newFile(main)];
+      const list = (await listOf(main, "?order=asc")) as { data: Dated[] };
+      // Files that are made at the same time, as the results of batches are, have no order between them.
+      const data = list.data.filter(({ id }) => ids.includes(id));
+      assert.deepEqual(idsOn({ data }), ids);
       const times = data.map(({ created_at }) => created_at);
       assert.deepEqual(
         times,
         times.toSorted((a, b) => a - b),
       );
-      assert.ok(times.length > 3);
     }),
     strong.http("2.2-purpose", "`purpose` narrows the list", async ({ main }) => {
       const id = await newFile(main, { purpose: "vision" });
