@@ -103,3 +103,6 @@ export class Python implements Disposable {
     this.#child?.stdin?.end();
   }
 }
+
+// Two runs side by side must not both make it.
+if (import.meta.main) await setUpPython();

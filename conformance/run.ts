@@ -55,7 +55,8 @@ async function main(): Promise<void> {
 
 async function run(): Promise<void> {
   const seed = Number(options.seed);
-  const schema = new SchemaRun({ seed });
+  const runName = options.postgres || options.s3 ? "elsewhere" : "here";
+  const schema = new SchemaRun({ seed, runName });
   const fuzz = new FuzzRun({ requestCount: Number(options.requests), seed });
   const sections = only(readSections({ schema, fuzz }), options.only);
   const settingUp = setUpPython();

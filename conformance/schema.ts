@@ -15,11 +15,6 @@ import { Server } from "./server.ts";
 
 const DOCUMENT = fileURLToPath(new URL("../openapi.yaml", import.meta.url));
 
-/** The output of schemathesis, with the requests of every failure. */
-const LOG = fileURLToPath(
-  new URL("../node_modules/.cache/conformance-schemathesis.log", import.meta.url),
-);
-
 interface Operation {
   readonly id: string;
   /** The name of the operation in the report. */
@@ -64,12 +59,22 @@ interface Report {
 const MAX_EXAMPLES = 20;
 const FEWEST_CASES = 300;
 
+interface SchemaOptions {
+  readonly seed: number;
+  /** The run in the name of the log, because another one may be under way. */
+  readonly runName: string;
+}
+
 export class SchemaRun {
   readonly #seed: number;
+  /** The output of schemathesis, with the requests of every failure. */
+  readonly #logPath: string;
   #report: Promise<Report> | null = null;
 
-  constructor({ seed }: { readonly seed: number }) {
+  constructor({ seed, runName }: SchemaOptions) {
     this.#seed = seed;
+    const log = `../node_modules/.cache/conformance-schemathesis-${runName}.log`;
+    this.#logPath = fileURLToPath(new URL(log, import.meta.url));
   }
 
   begin(python: Python): void {
@@ -95,7 +100,7 @@ export class SchemaRun {
     assert.deepEqual(
       found.map(({ title }) => title),
       [],
-      `${label}: the requests are in ${LOG}`,
+      `${label}: the requests are in ${this.#logPath}`,
     );
   }
 
@@ -111,7 +116,7 @@ export class SchemaRun {
       const upstreams = [{ name: "any", base_url: upstream.url, models: ["*"] }];
       await using server = await Server.start({ name: "schema", folder, config: { upstreams } });
       const reportPath = join(folder, "report.json");
-      const places = { folder, logPath: LOG };
+      const places = { folder, logPath: this.#logPath };
       await python.program("st", this.#arguments(server.url, reportPath), places);
       return JSON.parse(await readFile(reportPath, "utf8")) as Report;
     } finally {
