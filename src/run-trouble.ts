@@ -11,14 +11,17 @@ export class RunTrouble {
     this.#tell = tell;
   }
 
-  /** Takes a line of the log. The same problem is told once, however often the engine tries. */
+  /**
+   * Takes a line of the log. The same problem is told once, however often the engine tries. What has no words of its own
+   * is shown by the state of the batch.
+   */
   write(line: string): void {
-    const { event, err } = JSON.parse(line) as {
-      readonly event?: string;
+    const { problem: words, err } = JSON.parse(line) as {
+      readonly problem?: string;
       readonly err?: { readonly message?: string };
     };
-    const problem = err?.message ?? event ?? "";
-    if (problem === this.#told) return;
+    const problem = err?.message ?? words;
+    if (problem === undefined || problem === this.#told) return;
     this.#told = problem;
     this.#tell(problem);
   }

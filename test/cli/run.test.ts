@@ -159,6 +159,7 @@ test("a run whose key or address is wrong from the start ends, and says where th
     const { code, stderr } = await new BatchdProcess(args, env).exited();
     expect(code).toBe(1);
     expect(stderr).toMatch(/^batchd: nothing is answered, .*run the same command again$/m);
+    expect(stderr).not.toMatch(/trying again/);
     return stderr;
   };
   const wrong = { BATCHD_UPSTREAM_API_KEY: "sk-wrong" };
