@@ -1,13 +1,18 @@
-/** A SQLite file with a damaged page, as a failing disk leaves it. */
+/** A database with a damaged page, as a failing disk leaves it. */
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import { expect, test } from "vitest";
+import { Client } from "pg";
+import { afterAll, expect, test } from "vitest";
+import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
+
+const postgres = await sharePostgres("damage of a database");
+afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 /** Damages the first page of a table while no server runs. Returns a function that mends it. */
 function damageTable(dataDir: string, table: string): () => void {
@@ -74,3 +79,39 @@ test("a start on a damaged database is refused in one line", async () => {
     expect.stringMatching(/the database .*batchd\.sqlite is damaged .* restore it from a backup/),
   ]);
 });
+
+/** Has the server answer writes to the table as it does at a damaged page. */
+const DAMAGE = `
+  create function find_damage() returns trigger language plpgsql as $$
+    begin raise exception 'invalid page in block 0 of relation' using errcode = 'XX001'; end $$;
+  create trigger damage before insert on chunks execute function find_damage()`;
+
+test.skipIf(postgres === null)(
+  "damage that PostgreSQL finds is no fault of a batch, which waits until it is mended",
+  async () => {
+    await using upstream = await startUpstream();
+    const url = await postgres!.createDatabase();
+    using folder = temporaryFolder("batchd-damage-");
+    await using service = await startTestService({
+      dataDir: folder.path,
+      upstreamUrl: upstream.url,
+      config: {
+        database_url: url,
+        upstreams: [{ name: "u", base_url: upstream.url, models: ["*"] }],
+        engine: { lease_seconds: 3 },
+      },
+    });
+    await using client = Object.assign(new Client({ connectionString: url }), {
+      [Symbol.asyncDispose]: () => client.end(),
+    });
+    await client.connect();
+    await client.query(DAMAGE);
+    const { id } = await service.submit(chatLines(20));
+    await service.events.reached("loop.pass_failed", { loop: "intake" });
+    const { rows } = await client.query("select failure_count::int, status from batches");
+    expect(rows).toEqual([{ failure_count: 0, status: "validating" }]);
+    await client.query("drop trigger damage on chunks");
+    const batch = await service.ended(id);
+    expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
+  },
+);
