@@ -127,6 +127,20 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await isTaken('"a text", "text/plain"')).toBe(false);
   });
 
+  test("what the browser cannot read, such as a folder, is said", async () => {
+    const page = await visit.openPage("/new");
+    // A folder that is dropped is a file whose bytes cannot be had.
+    await page.evaluate(
+      "Blob.prototype.arrayBuffer = () => Promise.reject(new DOMException('', 'NotFoundError'))",
+    );
+    const buffer = Buffer.from("id,country\n1,Peru\n");
+    const folder = { name: "data.csv", mimeType: "text/csv", buffer };
+    await page.locator("input[type=file]").setInputFiles(folder);
+    await page.getByText("The browser cannot read data.csv.").waitFor();
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.getByText("Choose a file first.").waitFor();
+  });
+
   test("the first lines that cannot be had are said to be missing", async () => {
     const id = await service.upload([chatLine("a", "Hi")]);
     const page = await visit.openPage("/files");

@@ -44,7 +44,10 @@ async function take(file) {
   showFault("");
   if (file === undefined) return;
   find("#checked").textContent = `Checking ${file.name} …`;
-  const show = await taken(file);
+  const show = await taken(file).catch(() => () => {
+    find("#checked").textContent =
+      `The browser cannot read ${visible(file.name)}. It is a folder, has changed, or is too large for it.`;
+  });
   // Another file may have been chosen meanwhile.
   if (picker instanceof HTMLInputElement && picker.files?.[0] === file) show();
 }
