@@ -117,10 +117,12 @@ export class CapacitySharing {
     const { shares, ...renewed } = await store.renewReplica(replica, needs);
     this.#cancelRunOut();
     const runsOutInMs = startedAtMs + PART_TTL_MS - clock.elapsedMs();
-    this.#cancelRunOut = clock.after(runsOutInMs, () => {
-      upstreams.setShares([]);
-      fleet.lost();
-    });
+    // Others may have the part already.
+    if (runsOutInMs <= 0) {
+      this.#runOut();
+      return;
+    }
+    this.#cancelRunOut = clock.after(runsOutInMs, () => this.#runOut());
     upstreams.setShares(shares);
     fleet.renewed(renewed);
     upstreams.setPeers(fleet.workers, { owner, nowMs: fleet.nowMs });
@@ -128,6 +130,11 @@ export class CapacitySharing {
       const own = report.isWorker ? [{ owner, ...report }] : [];
       this.#disagreement.look([...own, ...fleet.workers]);
     }
+  }
+
+  #runOut(): void {
+    this.#options.upstreams.setShares([]);
+    this.#options.fleet.lost();
   }
 
   /**
