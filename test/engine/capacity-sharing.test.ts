@@ -1,8 +1,20 @@
-/** Workers that share one upstream, each a process, on one PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
+/** Workers that share one upstream: as processes on one PostgreSQL, and one whose renewal is late. */
+import { join } from "node:path";
+import { PassThrough } from "node:stream";
+import { afterAll, describe, expect, test, vi } from "vitest";
+import { UpstreamEntry } from "../../src/config/upstreams.ts";
+import { CapacitySharing } from "../../src/engine/capacity-sharing.ts";
+import { Fleet as KnownFleet } from "../../src/engine/fleet.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import type { Store } from "../../src/store/store.ts";
+import { createLog } from "../../src/telemetry/log.ts";
+import { openUpstreams } from "../../src/upstream/upstreams.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { answeredLines, Fleet, numbersTo, submit, type Worker } from "../support/fleet.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { unobserved } from "../support/unobserved.ts";
 
 const LIMIT = 8;
 
@@ -37,5 +49,58 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     await eventually(async () => (await api.openai.batches.retrieve(id)).status).toBe("completed");
     expect(upstream.maxInFlight).toBe(LIMIT);
     expect(await answeredLines(api, id)).toEqual(numbersTo(3_000));
+  });
+});
+
+describe("a part of a limit", () => {
+  /** The most slots that a worker on SQLite has of an upstream, for however short a time, if its renewals take `tookMs`. */
+  async function mostSlotsIfRenewedIn(tookMs: number): Promise<number> {
+    using dir = temporaryFolder("batchd-late-");
+    const clock = new FakeClock();
+    const log = createLog("silent", new PassThrough());
+    const entry = { name: "a", base_url: "http://127.0.0.1:9/v1", models: ["x"] };
+    const upstreams = openUpstreams({
+      upstreams: [
+        UpstreamEntry.parse({ ...entry, max_concurrency: LIMIT, min_concurrency: LIMIT }),
+      ],
+      ...{ maxAnswerBytes: () => 1_000, clock, log, ...unobserved() },
+    });
+    const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
+    if (!opened.ok) throw new Error(opened.problem);
+    const { store } = opened;
+    const renewReplica: Store["renewReplica"] = async (...renewal) => {
+      const renewed = await store.renewReplica(...renewal);
+      clock.advance(tookMs);
+      return renewed;
+    };
+    const setShares = upstreams.setShares.bind(upstreams);
+    const slotCounts: number[] = [];
+    vi.spyOn(upstreams, "setShares").mockImplementation((shares) => {
+      setShares(shares);
+      slotCounts.push(upstreams.findRoute("x")?.slotCount ?? 0);
+    });
+    const sharing = new CapacitySharing({
+      store: { renewReplica, releaseReplica: (owner) => store.releaseReplica(owner) },
+      ...{ upstreams, clock, log, owner: "us", fleet: new KnownFleet(clock) },
+      report: () => ({
+        ...{ isWorker: true, canWrite: true, targets: [], routes: [], commonFailures: [] },
+      }),
+      mayKeepHouse: () => true,
+      limitOf: () => LIMIT,
+      renewLeasesIfLate: async () => {},
+    });
+    await sharing.start();
+    await sharing.close();
+    await upstreams.close();
+    await store.close();
+    return Math.max(...slotCounts);
+  }
+
+  test("is used when the database answers before its end", async () => {
+    expect(await mostSlotsIfRenewedIn(8_999)).toBeGreaterThan(0);
+  });
+
+  test("is not used for a moment when the database answers after its end", async () => {
+    expect(await mostSlotsIfRenewedIn(9_000)).toBe(0);
   });
 });
