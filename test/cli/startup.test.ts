@@ -48,7 +48,7 @@ describe("a data folder that cannot be used", () => {
     const path = await folder("damaged");
     await file("damaged/batchd.sqlite", "this is no database, however long one reads");
     expect(await serve(path)).toBe(
-      `batchd: cannot open the data in ${path}: file is not a database\n`,
+      `batchd: the database ${join(path, "batchd.sqlite")} is damaged (file is not a database): stop the server and restore it from a backup, see docs/operating.md\n`,
     );
   });
 
