@@ -111,6 +111,21 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await expect(service.openai.files.retrieve(input)).rejects.toThrow("404");
   });
 
+  test("a question that follows another at once has an answer of its own", async () => {
+    const { id } = await service.run([chatLine("a", "b")]);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByRole("button", { name: "Delete" }).click();
+    const dialog = page.getByRole("dialog", { name: "Delete this batch?" });
+    await dialog.waitFor();
+    // The second press comes before the page has the event of the end of the first question.
+    await page.evaluate(`
+      document.getElementById("ask").close("no");
+      document.querySelector("button[data-ask='Delete this batch?']").click();
+    `);
+    await dialog.getByRole("button", { name: "Delete" }).click();
+    await page.waitForURL(`${service.url}/`);
+  });
+
   test("what clients and models write stays text", async () => {
     const file = new File(
       [

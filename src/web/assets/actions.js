@@ -114,17 +114,36 @@ async function callWith(button, ...call) {
 }
 
 /**
+ * Ends with the question that was asked last. The event of its end comes some time after its dialog is gone, and the next
+ * question must not take it for its own.
+ *
+ * @type {Promise<unknown>}
+ */
+let lastQuestion = Promise.resolve();
+
+/**
  * Asks the question of a button, if it has one.
  *
  * @param {HTMLButtonElement} button
  * @returns {Promise<{ isYes: boolean, isChosen: boolean }>}
  */
 function ask(button) {
-  const { ask: title, detail = "", choice } = button.dataset;
   const dialog = document.getElementById("ask");
-  if (title === undefined || !(dialog instanceof HTMLDialogElement)) {
+  if (button.dataset["ask"] === undefined || !(dialog instanceof HTMLDialogElement)) {
     return Promise.resolve({ isYes: true, isChosen: false });
   }
+  const answer = lastQuestion.then(() => askIn(dialog, button));
+  lastQuestion = answer;
+  return answer;
+}
+
+/**
+ * @param {HTMLDialogElement} dialog
+ * @param {HTMLButtonElement} button
+ * @returns {Promise<{ isYes: boolean, isChosen: boolean }>}
+ */
+function askIn(dialog, button) {
+  const { ask: title = "", detail = "", choice } = button.dataset;
   write("ask-title", title);
   write("ask-detail", detail);
   write("ask-yes", button.textContent ?? "");
