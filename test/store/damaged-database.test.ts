@@ -80,38 +80,63 @@ test("a start on a damaged database is refused in one line", async () => {
   ]);
 });
 
-/** Has the server answer writes to the table as it does at a damaged page. */
-const DAMAGE = `
-  create function find_damage() returns trigger language plpgsql as $$
-    begin raise exception 'invalid page in block 0 of relation' using errcode = 'XX001'; end $$;
-  create trigger damage before insert on chunks execute function find_damage()`;
+/** Has the server answer writes to the table with an error that it finds in itself. */
+const refusing = (code: string, message: string) => `
+  create function refuse() returns trigger language plpgsql as $$
+    begin raise exception '${message}' using errcode = '${code}'; end $$;
+  create trigger refusal before insert on chunks execute function refuse()`;
+
+/** Starts a server and a client of its database, whose answers to a batch can then be changed. */
+async function startOnPostgres(dataDir: string, upstreamUrl: string) {
+  const url = await postgres!.createDatabase();
+  const service = await startTestService({
+    ...{ dataDir, upstreamUrl },
+    config: {
+      database_url: url,
+      upstreams: [{ name: "u", base_url: upstreamUrl, models: ["*"] }],
+      engine: { lease_seconds: 3 },
+    },
+  });
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  const close = async () => {
+    await client.end();
+    await service.close();
+  };
+  return { service, client, [Symbol.asyncDispose]: close };
+}
 
 test.skipIf(postgres === null)(
   "damage that PostgreSQL finds is no fault of a batch, which waits until it is mended",
   async () => {
     await using upstream = await startUpstream();
-    const url = await postgres!.createDatabase();
     using folder = temporaryFolder("batchd-damage-");
-    await using service = await startTestService({
-      dataDir: folder.path,
-      upstreamUrl: upstream.url,
-      config: {
-        database_url: url,
-        upstreams: [{ name: "u", base_url: upstream.url, models: ["*"] }],
-        engine: { lease_seconds: 3 },
-      },
-    });
-    await using client = Object.assign(new Client({ connectionString: url }), {
-      [Symbol.asyncDispose]: () => client.end(),
-    });
-    await client.connect();
-    await client.query(DAMAGE);
+    await using started = await startOnPostgres(folder.path, upstream.url);
+    const { service, client } = started;
+    await client.query(refusing("XX001", "invalid page in block 0 of relation"));
     const { id } = await service.submit(chatLines(20));
     await service.events.reached("loop.pass_failed", { loop: "intake" });
     const { rows } = await client.query("select failure_count::int, status from batches");
     expect(rows).toEqual([{ failure_count: 0, status: "validating" }]);
-    await client.query("drop trigger damage on chunks");
+    await client.query("drop trigger refusal on chunks");
     const batch = await service.ended(id);
     expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
+  },
+);
+
+test.skipIf(postgres === null)(
+  "another internal error of PostgreSQL counts as a failure of the batch that causes it",
+  async () => {
+    await using upstream = await startUpstream();
+    using folder = temporaryFolder("batchd-damage-");
+    await using started = await startOnPostgres(folder.path, upstream.url);
+    const { service, client } = started;
+    await client.query(refusing("XX000", "invalid memory alloc request size 1073741824"));
+    await service.submit(chatLines(20));
+    const failureCount = async () => {
+      const { rows } = await client.query("select failure_count::int from batches");
+      return rows[0].failure_count;
+    };
+    await expect.poll(failureCount).toBeGreaterThan(0);
   },
 );

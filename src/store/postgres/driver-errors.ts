@@ -5,10 +5,11 @@ import { DatabaseError, DrizzleQueryError } from "./drizzle.ts";
 const IN_THE_WAY = /^(?:40001|40P01)$/;
 /**
  * Codes of lost connections, missing resources, shutdowns, failures of the disk, failovers (a standby takes no writes),
- * refused logins, canceled statements, and transactions that were ended because they did nothing or took too long. `XX` is
- * damage that the server has found in its own files, which is no fault of any batch.
+ * refused logins, canceled statements, and transactions that were ended because they did nothing or took too long. `XX001`
+ * and `XX002` are damage that the server has found in its own files, which is no fault of any batch. `XX000` is any other
+ * internal error, which the statement of one batch may cause each time.
  */
-const AWAY = /^(?:08|53|57|58|28|XX)|^(?:25006|25P03|25P04|55P03)$/;
+const AWAY = /^(?:08|53|57|58|28)|^(?:25006|25P03|25P04|55P03|XX001|XX002)$/;
 const CONSTRAINT = /^23/;
 /** Codes of answers that end the connection. The word for it (`FATAL`) is in the language of the server. */
 const FATAL = /^(?:08|28|57P|25P03|25P04|53300|3D000)/;
