@@ -1,6 +1,7 @@
 /**
  * Runs scripts of package.json side by side. Most of them keep one processor busy, so as many run at a time as there are
- * processors. Each shows its output when it ends, and one that has failed does so last, where people look first.
+ * processors. Each shows its output when it ends. The last lines name those that have failed, and a run that is ended from
+ * outside has named those that had begun.
  *
  *     node scripts/side-by-side.ts check:types "conformance -- --check"
  */
@@ -10,18 +11,18 @@ import { availableParallelism } from "node:os";
 import { text } from "node:stream/consumers";
 
 const waiting = process.argv.slice(2);
-/** The outputs of those that have failed. */
-const failures: string[] = [];
+const failed: string[] = [];
 
 async function run(script: string): Promise<void> {
+  process.stdout.write(`begins: npm run ${script}\n`);
   // Both streams go into one, so that the lines stay in their order.
   const child = spawn(`npm run ${script} 2>&1`, {
     shell: true,
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, "close")]);
-  if (code === 0) process.stdout.write(output);
-  else failures.push(`${output}\nFAILED: npm run ${script}\n`);
+  process.stdout.write(output);
+  if (code !== 0) failed.push(script);
 }
 
 async function runWaiting(): Promise<void> {
@@ -31,5 +32,5 @@ async function runWaiting(): Promise<void> {
 }
 
 await Promise.all(Array.from({ length: Math.max(2, availableParallelism()) }, runWaiting));
-for (const failure of failures) process.stderr.write(failure);
-process.exitCode = failures.length > 0 ? 1 : 0;
+for (const script of failed) process.stderr.write(`FAILED: npm run ${script}\n`);
+process.exitCode = failed.length > 0 ? 1 : 0;
