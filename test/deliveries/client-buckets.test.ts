@@ -191,6 +191,8 @@ test("buckets of one project that never answer leave room for those of another",
   await service.events.reached("delivery.started", { project: "first", count: 4 });
   await deliver("second", 1);
   await service.events.reached("delivery.started", { project: "second" });
+  // No place was made by an attempt that had to end.
+  expect(service.events.count("delivery.attempt_failed", { project: "first" })).toBe(0);
   silent.closeAllConnections();
 });
 

@@ -97,25 +97,32 @@ describe("git", () => {
     expect(new Set(seen)).toEqual(new Set([`host Basic ${basic}`]));
   });
 
-  test("does not fill the memory with a list of branches without end", async () => {
-    const ref = `004e${"a".repeat(40)} refs/heads/batch/sixteen-letters\n`;
-    const piece = Buffer.from(ref.repeat(20_000));
-    const { createServer: createHttp } = await import("node:http");
-    let sentBytes = 0;
-    const endless = createHttp((_, answer) => {
-      const type = "application/x-git-upload-pack-advertisement";
-      answer.writeHead(200, { "content-type": type }).write("001e# service=git-upload-pack\n0000");
-      const send = () => {
-        while (!answer.destroyed && answer.write(piece)) sentBytes += piece.length;
-      };
-      answer.on("drain", send);
-      send();
-    });
-    const location = git.locationAt(`http://127.0.0.1:${await listening(endless)}/evals.git`);
-    const failed = location.deliver(aParcel(), aCall());
-    await expect(failed).rejects.toMatchObject({ name: "LocationError", failure: "unavailable" });
-    expect(sentBytes).toBeLessThan(2 * 1024 ** 3);
-  });
+  test.skipIf(process.platform !== "linux")(
+    "does not fill the memory with a list of branches without end",
+    async () => {
+      const ref = `004e${"a".repeat(40)} refs/heads/batch/sixteen-letters\n`;
+      const piece = Buffer.from(ref.repeat(20_000));
+      const { createServer: createHttp } = await import("node:http");
+      let sentBytes = 0;
+      const endless = createHttp((_, answer) => {
+        const type = "application/x-git-upload-pack-advertisement";
+        answer
+          .writeHead(200, { "content-type": type })
+          .write("001e# service=git-upload-pack\n0000");
+        const send = () => {
+          for (let hasRoom = true; hasRoom && !answer.destroyed; sentBytes += piece.length) {
+            hasRoom = answer.write(piece);
+          }
+        };
+        answer.on("drain", send);
+        send();
+      });
+      const location = git.locationAt(`http://127.0.0.1:${await listening(endless)}/evals.git`);
+      const failed = location.deliver(aParcel(), aCall());
+      await expect(failed).rejects.toMatchObject({ name: "LocationError", failure: "unavailable" });
+      expect(sentBytes).toBeLessThan(2 * 1024 ** 3);
+    },
+  );
 
   test("that is not installed is a failure that says so", async () => {
     const environment = { PATH: "/nonexistent" };

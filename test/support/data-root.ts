@@ -4,7 +4,7 @@
  *
  * What a test kills or fills keeps its data on the disk, and `crash/synced.test.ts` holds what is synced and when.
  */
-import { mkdtempSync, rmSync, statfsSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -12,17 +12,34 @@ const MEMORY = "/dev/shm";
 /** Many times what all tests have there at once. A container often has less, and uses its disk. */
 const ROOM_BYTES = 4 * 1024 ** 3;
 
+/** The number in the name is the process that made the folder. */
+const MADE_BY = /^batchd-tests-(\d+)-/;
+/** The folder that this process has made; null when it has made none. */
+let made: string | null = null;
+
 /** Makes the folder of a run and names it to the processes of the tests. */
 export function setup(): void {
-  if (process.env["BATCHD_TEST_DATA"] !== undefined || !hasRoom()) return;
-  process.env["BATCHD_TEST_DATA"] = mkdtempSync(join(MEMORY, "batchd-tests-"));
+  if (process.env["BATCHD_TEST_DATA"] !== undefined || !existsSync(MEMORY)) return;
+  removeAbandoned();
+  if (!hasRoom()) return;
+  made = mkdtempSync(join(MEMORY, `batchd-tests-${process.pid}-`));
+  process.env["BATCHD_TEST_DATA"] = made;
 }
 
 /** Removes the folder, and with it what a process that was killed has left there. */
 export function teardown(): void {
-  const folder = process.env["BATCHD_TEST_DATA"];
+  if (made === null) return;
   delete process.env["BATCHD_TEST_DATA"];
-  if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+  rmSync(made, { recursive: true, force: true });
+}
+
+/** Removes the folders of runs that were killed, because memory stays taken until they are gone. */
+function removeAbandoned(): void {
+  for (const name of readdirSync(MEMORY)) {
+    const pid = MADE_BY.exec(name)?.[1];
+    if (pid === undefined || existsSync(`/proc/${pid}`)) continue;
+    rmSync(join(MEMORY, name), { recursive: true, force: true });
+  }
 }
 
 function hasRoom(): boolean {
