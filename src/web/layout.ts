@@ -62,7 +62,7 @@ ${scripts.filter((name) => !isLibrary(name)).map((name) => html`<script src="${r
 ${identity(frame)}
 </header>
 <main id="main" tabindex="-1">
-<noscript><p class="notice">Without JavaScript this page shows what was so when it was opened, and its buttons do nothing.</p></noscript>
+<noscript><p class="notice">Without JavaScript this page does not update, and its actions do not work.</p></noscript>
 ${main}
 </main>
 <div id="notes" class="notes" role="status" aria-live="polite"></div>

@@ -90,7 +90,7 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
 
 /** Statuses that an error of the API has and a page may have. */
 const statusFor = (status: number) =>
-  ([400, 403, 404, 429] as const).find((each) => each === status) ?? 500;
+  ([400, 403, 404, 429, 503] as const).find((each) => each === status) ?? 500;
 
 /** Mounts the events of a page under the path of the page, below `/web/live`. */
 function mountEvents(

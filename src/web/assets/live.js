@@ -104,8 +104,8 @@ function apply(parts) {
       morphStyle: "outerHTML",
       callbacks: {
         beforeNodeMorphed: (old) => !(old instanceof Element && old.matches(OWN)),
-        // What a person has opened stays open.
-        beforeAttributeUpdated: (name) => name !== "open",
+        // What a person has opened stays open, and a button whose call is under way stays off.
+        beforeAttributeUpdated: (name) => name !== "open" && name !== "disabled",
       },
     });
     writeTimes(document.getElementById(id) ?? document);
