@@ -34,9 +34,12 @@ export const isOutputTerminal = (): boolean => process.stdout.isTTY === true;
 /** Returns whether a progress bar can move on standard error. */
 export const canMove = (): boolean => process.stderr.isTTY === true && !isDumbTerminal();
 
+/** What Linux says of a process without a controlling terminal. */
+const NO_GROUP = "-1";
+
 /**
- * Returns whether the terminal is this command's to draw on, and does not belong to a shell while it goes on in the background. Only
- * Linux tells.
+ * Returns whether the terminal is this command's to draw on, and does not belong to a shell while it goes on in the background. Other
+ * systems than Linux always return true, and so does a terminal that no shell controls.
  */
 export function isInForeground(): boolean {
   try {
@@ -44,7 +47,7 @@ export function isInForeground(): boolean {
     // The name of the command, in parentheses, may have spaces.
     const fields = status.slice(status.lastIndexOf(")") + 2).split(" ");
     const [, , group, , , foregroundGroup] = fields;
-    return group === foregroundGroup;
+    return foregroundGroup === NO_GROUP || group === foregroundGroup;
   } catch {
     return true;
   }
@@ -79,12 +82,12 @@ export function onStops({ leave, enter }: Stops): () => void {
 }
 
 /** A longer cell makes its own row wider, and not all others. */
-const COLUMN_MOST = 40;
+const MAX_COLUMN_WIDTH = 40;
 
 /** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
 export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   const all = [head, ...rows].map((row) => row.map(printable));
-  const widthOf = (cell = "") => (cell.length > COLUMN_MOST ? 0 : cell.length);
+  const widthOf = (cell = "") => (cell.length > MAX_COLUMN_WIDTH ? 0 : cell.length);
   const widths = head.map((_, i) => Math.max(...all.map((row) => widthOf(row[i]))));
   for (const [at, row] of all.entries()) {
     const line = row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0)));

@@ -14,7 +14,7 @@ const MAX_OUTPUT_BYTES = 1024 * 1024;
 const MAX_COMPLAINT_BYTES = 16 * 1024;
 /** git holds a list of branches as a whole, and a server may send one without end. The contents of files are streamed. */
 const MAX_MEMORY_KIB = 1024 * 1024;
-/** The limit holds for the helpers of git, too. The shell becomes git. Arguments are words that it does not read. */
+/** The limit holds for each of the helpers of git, too. The shell becomes git. Arguments are words that it does not read. */
 const LIMITED = `ulimit -d ${MAX_MEMORY_KIB} 2>/dev/null; exec git "$@"`;
 /** The code of a shell that does not find the program. */
 const NOT_FOUND = 127;

@@ -184,7 +184,7 @@ async function listParts(target: Target, UploadId: string): Promise<Map<number, 
   const parts = new Map<number, Part>();
   let marker: { PartNumberMarker?: string } = {};
   try {
-    for (let page = 0; page < MAX_PAGES; page++) {
+    for (let pageCount = 0; pageCount < MAX_PAGES; pageCount++) {
       const page = { MaxParts: PAGE_PARTS, ...marker };
       const command = new ListPartsCommand({ Bucket, Key, UploadId, ...page });
       const listed = await target.sender.send(command);
