@@ -91,9 +91,14 @@ export async function listen(
   server.on("checkExpectation", listener);
   server.timeout = SILENCE_MS;
   server.on("clientError", (fault: NodeJS.ErrnoException, socket) => {
+    const answer = answers.get(socket);
+    const isOwed = answer !== undefined && !answer.writableFinished;
+    // What comes behind a whole request must not be answered in its place.
+    const isBehind = isOwed && !answer.headersSent && answer.req.complete;
     // A second answer must not go into the middle of one in progress.
-    const isAnswering = answers.get(socket)?.headersSent && !answers.get(socket)?.writableFinished;
-    if (fault.code === "ECONNRESET" || !socket.writable || isAnswering) socket.destroy(fault);
+    const isAmid = isOwed && answer.headersSent;
+    if (fault.code === "ECONNRESET" || !socket.writable || isAmid) socket.destroy(fault);
+    else if (isBehind) whenClosed(answer, () => socket.end(() => socket.destroy()));
     else answerMalformed(fault.code, socket);
   });
   const problem = await bind(server, address);

@@ -63,6 +63,18 @@ test("requests that wait are not begun after their connection has ended", async 
   expect(server.begun).toEqual(["first", "other"]);
 });
 
+test("what cannot be read behind a request is not answered in its place", async () => {
+  await using server = await startServer();
+  using connection = await server.open();
+  connection.send(slow("first"));
+  await server.asked;
+  connection.send("BAD\r\n\r\n");
+  expect((await server.fetch("/unknown")).status).toBe(404);
+  server.answer();
+  expect(await connection.answer()).toMatchObject({ status: 200, body: "first" });
+  await expect(connection.answer()).rejects.toThrow("the connection ended");
+});
+
 test("a connection on which too many requests wait is closed", async () => {
   await using server = await startServer();
   using connection = await server.open();
