@@ -2,7 +2,7 @@
  * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, parts of ended uploads, old
  * idempotency keys and tombstones, and garbage. Garbage is a blob without a row that can never get one. Each step deletes the blob
  * first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is logged
- * and left for the next sweep; it holds up no other.
+ * and left for the next sweep; it holds up no other. A damaged database ends the sweep.
  *
  * The sweeper must never delete by age: while the database is locked or the disk is full, the row of a blob may be
  * hours behind. The store knows which blobs are garbage (`findGarbage`), and garbage stays garbage, because the store
@@ -11,6 +11,7 @@
  */
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
+import { isDamaged } from "../store/failures.ts";
 import { journalPrefix } from "../store/segment-key.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -110,6 +111,8 @@ export async function removeEach<T>(
       await remove(thing);
       removedCount++;
     } catch (err) {
+      // What was read before the damage was found says nothing either.
+      if (isDamaged(err)) throw err;
       log.error({ thing, err }, "sweep.failed");
     }
   }

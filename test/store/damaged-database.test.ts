@@ -5,10 +5,14 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
 import { afterAll, expect, test } from "vitest";
+import type { UploadId } from "../../src/batch/batch.ts";
+import { systemClock } from "../../src/clock.ts";
+import { StoreDamaged } from "../../src/store/failures.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
-import { temporaryFolder } from "../support/store-builders.ts";
+import { claimBy, PROJECT, temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const postgres = await sharePostgres("damage of a database");
@@ -55,7 +59,7 @@ test("a damaged page ends all writes and says once what to do, and no line is lo
   const refused = await fetch(`${service.url}/v1/batches/${id}/cancel`, { method: "POST" });
   expect(refused.status).toBe(503);
   expect(await refused.text()).toContain("its operator has to restore it");
-  expect((await service.openai.batches.retrieve(id)).status).toBe("in_progress");
+  expect((await fetch(`${service.url}/v1/batches/${id}`)).status).toBe(503);
   await service.close();
   expect(service.events.count("database.damaged")).toBe(1);
   expect(service.events.count("loop.pass_failed")).toBe(0);
@@ -67,6 +71,28 @@ test("a damaged page ends all writes and says once what to do, and no line is lo
   const batch = await after.ended(id);
   expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
   expect(await after.rows(batch.output_file_id)).toHaveLength(20);
+});
+
+test("after damage no call is believed, so that no file is removed which the backup names", async () => {
+  using folder = temporaryFolder("batchd-damage-");
+  const path = join(folder.path, "batchd.sqlite");
+  const first = await openSqliteStore({ path, clock: systemClock });
+  if (!first.ok) throw new Error(first.problem);
+  await first.store.close();
+  damageTable(folder.path, "idempotency_keys");
+  const opened = await openSqliteStore({ path, clock: systemClock });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  await using _ = { [Symbol.asyncDispose]: () => store.close() };
+  expect(await store.findGarbage(["files/x"])).toEqual(["files/x"]);
+  const parts = store.partPages("upload_x" as UploadId);
+  await expect(store.claimIdempotencyKey(PROJECT, "key", claimBy("one"))).rejects.toThrow(
+    StoreDamaged,
+  );
+  await expect(store.findGarbage(["files/x"])).rejects.toThrow(StoreDamaged);
+  await expect(store.listUnusedFiles(1)).rejects.toThrow(StoreDamaged);
+  await expect(store.ping()).rejects.toThrow(StoreDamaged);
+  await expect(parts[Symbol.asyncIterator]().next()).rejects.toThrow(StoreDamaged);
 });
 
 test("a start on a damaged database is refused in one line", async () => {

@@ -1,6 +1,7 @@
 /**
  * Watches for damage of the database file, which SQLite finds when it reads a page that makes no sense. More writes
- * could spread it, so from then on the connection only reads, and every failing call says what the operator has to do.
+ * could spread it, and an index that is wrong could have a file removed that a row still names. So from then on nothing
+ * is written, and every call fails, and says what the operator has to do.
  * Nothing is lost: answers stay in the journal, and work waits until a server starts on a database that was restored.
  */
 import Database from "better-sqlite3";
@@ -17,7 +18,9 @@ export function damageOf(path: string, error: unknown): StoreDamaged | null {
   return isDamage ? new StoreDamaged(path, error) : null;
 }
 
-/** Returns the methods of `store`, which stop all writes at the first sign of damage. */
+/**
+ * Returns the methods of `store`, which stop at the first sign of damage. A call that was made before may still succeed.
+ */
 export function watchForDamage(db: Db, store: Store, onDamaged: OnDamaged): Store {
   let damage: StoreDamaged | null = null;
   const translate = (error: unknown): unknown => {
@@ -28,40 +31,52 @@ export function watchForDamage(db: Db, store: Store, onDamaged: OnDamaged): Stor
     onDamaged(damage);
     return damage;
   };
-  const watched = Object.entries(store).map(([name, method]) => [name, watch(method, translate)]);
-  return {
-    ...(Object.fromEntries(watched) as Store),
-    ping: async () => {
-      if (damage !== null) throw damage;
-      await store.ping().catch((error: unknown) => {
-        throw translate(error);
-      });
-    },
-    close: () => store.close(),
-  };
+  const watcher: Watcher = { findDamage: () => damage, translate };
+  const watched = Object.entries(store).map(([name, method]) => [name, watch(method, watcher)]);
+  return { ...(Object.fromEntries(watched) as Store), close: () => store.close() };
 }
 
 type Method = (...args: never[]) => unknown;
-type Translate = (error: unknown) => unknown;
 
+interface Watcher {
+  /** Returns the damage that was found before. */
+  readonly findDamage: () => StoreDamaged | null;
+  readonly translate: (error: unknown) => unknown;
+}
+
+/** What a call returns tells how it fails. So it is made even after damage, when it can change nothing. */
 const watch =
-  (method: Method, translate: Translate): Method =>
+  (method: Method, { findDamage, translate }: Watcher): Method =>
   (...args) => {
+    const damage = findDamage();
     const result = method(...args);
     if (result instanceof Promise) {
-      return result.catch((error: unknown) => {
-        throw translate(error);
-      });
+      return result.then(
+        (value: unknown) => {
+          if (damage !== null) throw damage;
+          return value;
+        },
+        (error: unknown) => {
+          throw translate(error);
+        },
+      );
     }
-    return isPaged(result) ? watchPages(result, translate) : result;
+    return isPaged(result) ? watchPages(result, { findDamage, translate }) : result;
   };
 
 const isPaged = (result: unknown): result is AsyncIterable<unknown> =>
   typeof result === "object" && result !== null && Symbol.asyncIterator in result;
 
-async function* watchPages(pages: AsyncIterable<unknown>, translate: Translate) {
+async function* watchPages(
+  pages: AsyncIterable<unknown>,
+  { findDamage, translate }: Watcher,
+): AsyncGenerator<unknown> {
   try {
-    yield* pages;
+    for await (const page of pages) {
+      const damage = findDamage();
+      if (damage !== null) throw damage;
+      yield page;
+    }
   } catch (error) {
     throw translate(error);
   }
