@@ -4,7 +4,7 @@
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
-import { isFinal } from "../batch/status.ts";
+import { isFinal, stepOf } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { Store } from "../store/store.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
@@ -129,7 +129,7 @@ export class FleetView {
 
   #storageWaitOf(batch: Batch): Waiting | null {
     const own = this.#deps.storageWaits.find(batch);
-    if (own !== null) return own;
+    if (own !== null || stepOf(batch.status) === null) return own;
     for (const { storageWaits = [] } of this.#deps.fleet.workers) {
       const found = storageWaits.find(([id]) => id === batch.id);
       if (found !== undefined) return storageWait(found[1]);

@@ -49,14 +49,19 @@ export class StorageWaits {
   /** Returns why a batch waits; null for one that does not, as far as this process knows. */
   find({ id, status }: Pick<Batch, "id" | "status">): Waiting | null {
     const step = stepOf(status);
-    const wait = this.#batches.get(id) ?? (step === null ? undefined : this.#claims.get(step));
-    if (wait === undefined || this.#nowMs() - wait.lastAtMs > KEPT_MS) return null;
-    return storageWait(wait.sinceMs);
+    if (step === null) return null;
+    const wait = this.#batches.get(id) ?? this.#claims.get(step);
+    return wait === undefined || this.#isOld(wait) ? null : storageWait(wait.sinceMs);
   }
 
   /** Lists the batches that wait, each with the date since which it does. */
   list(): [BatchId, number][] {
-    return [...this.#batches].map(([id, { sinceMs }]) => [id, sinceMs]);
+    const waits = [...this.#batches].filter(([, wait]) => !this.#isOld(wait));
+    return waits.map(([id, { sinceMs }]) => [id, sinceMs]);
+  }
+
+  #isOld({ lastAtMs }: Wait): boolean {
+    return this.#nowMs() - lastAtMs > KEPT_MS;
   }
 
   #note<Key>(waits: Map<Key, Wait>, key: Key, failure: unknown): void {

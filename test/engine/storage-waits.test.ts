@@ -38,6 +38,8 @@ test("a step that fails for a reason of its own is no wait, and an old wait is f
   waits.noteStep(one.id, new Error("a bug"));
   expect(waits.find(one)).toBeNull();
   waits.noteStep(one.id, failure("ENOSPC"));
+  expect(waits.find({ ...one, status: "in_progress" })).toBeNull();
   time.nowMs += 3_600_000;
   expect(waits.find(one)).toBeNull();
+  expect(waits.list()).toEqual([]);
 });
