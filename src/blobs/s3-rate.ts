@@ -2,11 +2,14 @@
  * Finds servers that send so slowly that a read would never end. The limit of a connection is about silence, and a
  * server that sends a byte each second is never silent. Only the time for which the reader waits for the server
  * counts. A reader that takes its time, such as a slow download, must never be mistaken for a slow server.
+ * One long silence is no slow server either. The limit of the connection finds it, and the read goes on over another one.
  */
 import type { Clock } from "../clock.ts";
 
 /** The time in which a server may send nothing but a few bytes: an overloaded one recovers. */
 const WINDOW_MS = 30_000;
+/** What a single wait counts at most: only several of them show that a server is slow. */
+const MAX_WAIT_MS = WINDOW_MS / 2;
 /** A merge has up to 32 reads at a time, so the link to the server must carry 1 Mbit/s. */
 const MIN_BYTES_PER_SECOND = 4 * 1024;
 const MIN_BYTES = (MIN_BYTES_PER_SECOND * WINDOW_MS) / 1_000;
@@ -26,7 +29,7 @@ export class ReadingRate {
     try {
       return await wait;
     } finally {
-      this.#waitedMs += this.#clock.elapsedMs() - startMs;
+      this.#waitedMs += Math.min(this.#clock.elapsedMs() - startMs, MAX_WAIT_MS);
     }
   }
 

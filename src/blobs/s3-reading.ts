@@ -36,7 +36,7 @@ export async function* readObject(object: S3Object, range: ByteRange): AsyncGene
     const found = await rate.during(open(object, { start: at, end: range.end }));
     if (found === null) return;
     try {
-      for await (const chunk of arriving(found.body, rate)) {
+      for await (const chunk of arriving(found.body, rate, found.end - at)) {
         at += chunk.length;
         breakCount = 0;
         yield chunk;
@@ -51,13 +51,20 @@ export async function* readObject(object: S3Object, range: ByteRange): AsyncGene
 }
 
 /** The stream is read by hand, because the time between two chunks is partly the one of the reader. */
-async function* arriving(body: Readable, rate: ReadingRate): AsyncGenerator<Buffer> {
+async function* arriving(
+  body: Readable,
+  rate: ReadingRate,
+  byteCount: number,
+): AsyncGenerator<Buffer> {
+  let leftBytes = byteCount;
   const chunks = body[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
   try {
     for (;;) {
       const { done, value: chunk } = await rate.during(chunks.next());
       if (done === true) return;
-      if (rate.isTooSlowAfter(chunk.length)) {
+      leftBytes -= chunk.length;
+      // Behind the last byte there is nothing more to wait for.
+      if (rate.isTooSlowAfter(chunk.length) && leftBytes > 0) {
         throw new BlobsUnavailable("S3: the server sends too slowly", { isRefusal: false });
       }
       yield chunk;

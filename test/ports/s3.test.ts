@@ -13,7 +13,7 @@ import type { S3Options } from "../../src/blobs/s3-client.ts";
 import { readObject } from "../../src/blobs/s3-reading.ts";
 import { systemClock } from "../../src/clock.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { startS3Proxy } from "../support/s3-proxy.ts";
+import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, S3_KEYS, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { describeBlobs } from "./blobs.ts";
 
@@ -43,12 +43,23 @@ function openBlobs(overrides: Partial<S3Options> = {}): S3Blobs {
 }
 
 /** Opens a client of the SDK, for what the port cannot say. */
-function openClient() {
+function openClient(endpoint = server.url) {
   const client = new S3Client({
-    ...{ region: "us-east-1", endpoint: server.url, forcePathStyle: true },
+    ...{ region: "us-east-1", endpoint, forcePathStyle: true },
     credentials: CREDENTIALS,
   });
   return Object.assign(client, { [Symbol.dispose]: () => client.destroy() });
+}
+
+/** Stores an object. Returns a function that reads it over a proxy, with a clock that only the test moves. */
+async function storeBehind(proxy: S3Proxy, bytes: Buffer) {
+  const prefix = newPrefix();
+  await openBlobs({ prefix }).putBytes("files/a", [bytes]);
+  const client = openClient(proxy.url);
+  const clock = new FakeClock();
+  const object = { client, bucket: "tests", path: `${prefix}files/a`, key: "files/a", clock };
+  const read = () => buffer(readObject(object, { start: 0, end: Number.POSITIVE_INFINITY }));
+  return { read, clock, [Symbol.dispose]: () => client.destroy() };
 }
 
 async function unfinishedKeys(prefix: string): Promise<(string | undefined)[]> {
@@ -101,6 +112,53 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
       clock.advance(3_600_000);
     }
     expect(Buffer.concat(pieces).equals(bytes)).toBe(true);
+  });
+
+  test("a read goes on after attempts without an answer, until their time limit", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const bytes = numbered(1_000_000);
+    using stored = await storeBehind(proxy, bytes);
+    proxy.trouble = { kind: "hold", method: "GET", path: /files/ };
+    const read = stored.read();
+    await expect.poll(() => proxy.held.length).toBe(1);
+    stored.clock.advance(60_000);
+    proxy.trouble = null;
+    expect((await read).equals(bytes)).toBe(true);
+  });
+
+  test("a read goes on after a long silence near its beginning", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const bytes = numbered(1_000_000);
+    using stored = await storeBehind(proxy, bytes);
+    const beforeBreak = () => {
+      stored.clock.advance(30_000);
+      proxy.trouble = null;
+    };
+    proxy.trouble = { kind: "cut", afterBytes: 16_000, beforeBreak };
+    expect((await stored.read()).equals(bytes)).toBe(true);
+  });
+
+  test("a byte and a long silence in turn end a read", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    using stored = await storeBehind(proxy, numbered(2_000));
+    let silenceCount = 0;
+    const beforeBreak = () => {
+      stored.clock.advance(30_000);
+      silenceCount++;
+    };
+    proxy.trouble = { kind: "cut", afterBytes: 1, beforeBreak };
+    await expect(stored.read()).rejects.toThrow(BlobsUnavailable);
+    expect(silenceCount).toBeLessThan(5);
+  });
+
+  test("a read whose last byte has come slowly is whole", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const bytes = Buffer.from("last");
+    using stored = await storeBehind(proxy, bytes);
+    let sentBytes = 0;
+    const beforeByte = () => stored.clock.advance(++sentBytes === bytes.length ? 15_000 : 5_000);
+    proxy.trouble = { kind: "trickle", beforeByte };
+    expect((await stored.read()).equals(bytes)).toBe(true);
   });
 
   test("deployments with prefixes of their own do not see or delete each other's blobs", async () => {

@@ -16,8 +16,8 @@ const NOT_IMPLEMENTED = `<?xml version="1.0" encoding="UTF-8"?>
 export type Trouble =
   /** Answers every request with 503 `SlowDown`. */
   | { readonly kind: "slow_down" }
-  /** Breaks each connection once so many bytes of the answer have gone through. */
-  | { readonly kind: "cut"; readonly afterBytes: number }
+  /** Breaks each connection once so many bytes of the answer have gone through, after `beforeBreak`. */
+  | { readonly kind: "cut"; readonly afterBytes: number; readonly beforeBreak?: () => void }
   /** Ends each answer to a read after so many bytes, as if it were whole. */
   | { readonly kind: "short"; readonly afterBytes: number }
   /** Sends the content of objects a byte at a time, each after `beforeByte`. */
@@ -142,7 +142,7 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
     if (isShort) delete got.headers["content-length"];
     answer.writeHead(got.statusCode ?? 502, got.headers);
     if (trouble?.kind === "cut" || isShort) {
-      void cut(got, answer, { afterBytes: trouble.afterBytes, ends: isShort });
+      void cut(got, answer, { ...trouble, ends: isShort });
     } else if (trouble?.kind === "trickle" && method === "GET") {
       void trickle(got, answer, trouble.beforeByte);
     } else got.pipe(answer);
@@ -154,17 +154,20 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
 
 interface Cut {
   readonly afterBytes: number;
+  readonly beforeBreak?: () => void;
   /** Whether the answer ends in order. */
   readonly ends: boolean;
 }
 
-async function cut(got: IncomingMessage, answer: ServerResponse, { afterBytes, ends }: Cut) {
+async function cut(got: IncomingMessage, answer: ServerResponse, how: Cut) {
+  const { afterBytes, beforeBreak, ends } = how;
   let passedBytes = 0;
   for await (const chunk of got as AsyncIterable<Buffer>) {
     const piece = chunk.subarray(0, afterBytes - passedBytes);
     passedBytes += piece.length;
     await new Promise((written) => answer.write(piece, written));
     if (passedBytes < afterBytes) continue;
+    beforeBreak?.();
     if (ends) answer.end();
     else answer.destroy();
     return;
