@@ -1,6 +1,6 @@
 /**
- * The scripts that complete commands in bash and zsh. A word on the command line and the name of a file are text that
- * somebody else may have chosen: they are handed on as they are and never evaluated, and what is inserted is quoted.
+ * The scripts that complete commands in bash and zsh. Words of the command line and names of files may come from others.
+ * The scripts must never evaluate them: they hand them on as they are, and quote what they insert.
  */
 
 /** bash gives the words as they were typed, and splits them at `=`. */

@@ -38,8 +38,8 @@ export const canMove = (): boolean => process.stderr.isTTY === true && !isDumbTe
 const NO_GROUP = "-1";
 
 /**
- * Returns whether the terminal is this command's to draw on, and does not belong to a shell while it goes on in the background. Other
- * systems than Linux always return true, and so does a terminal that no shell controls.
+ * Returns whether this command may draw on the terminal, which belongs to a shell while the command is in the background.
+ * It returns true on other systems than Linux, and without a controlling terminal.
  */
 export function isInForeground(): boolean {
   try {

@@ -15,10 +15,10 @@ const NO_STORAGE_RETRY_MS = 5_000;
 const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
 /** The code of a database on another machine that is away. */
 const AWAY_CODES = ["STORE_UNAVAILABLE"];
+const AWAY_RETRY_MS = 2_000;
 /** The code of a database file that the operator has to restore. */
 const DAMAGED_CODES = ["STORE_DAMAGED"];
 const DAMAGED_RETRY_MS = 60_000;
-const AWAY_RETRY_MS = 2_000;
 
 export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelope => {
   const { type, code } = CATALOGUE[error];

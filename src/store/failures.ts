@@ -23,9 +23,6 @@ export class StoreRefusal extends Error {
   }
 }
 
-/** Whether the operator was told of the cause when it was found, so that no repetition has anything to say. */
-export const isDamaged = (thrown: unknown): boolean => thrown instanceof StoreDamaged;
-
 /** The file of the database is damaged: no call can be trusted until the operator has restored it. */
 export class StoreDamaged extends Error {
   override readonly name = "StoreDamaged";
@@ -38,3 +35,6 @@ export class StoreDamaged extends Error {
     );
   }
 }
+
+/** Whether the cause is a damaged database. The log has named it when it was found, so repetitions need no line. */
+export const isDamaged = (thrown: unknown): boolean => thrown instanceof StoreDamaged;

@@ -43,6 +43,23 @@ export type ReservationResult = SpendingGrant | { readonly kind: "not_held" };
 
 export const QUOTA_PAUSES_PAGE = 500;
 
+/** What the rows of batches say of a pause. */
+type PausedRow = Pick<QuotaPause, "sequence" | "batchId" | "project"> & {
+  readonly pauseReason: QuotaPause["reason"] | "requested" | null;
+  readonly pausedAtMs: number | null;
+  readonly pauseLimit: QuotaPause["limit"] | null;
+};
+
+export const quotaPausesOf = (rows: readonly PausedRow[]): QuotaPause[] =>
+  rows.flatMap(({ pauseReason, pausedAtMs, pauseLimit, ...pause }) =>
+    pauseReason === null ||
+    pauseReason === "requested" ||
+    pausedAtMs === null ||
+    pauseLimit === null
+      ? []
+      : [{ ...pause, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
+  );
+
 export interface SpendingStore {
   /**
    * Reserves what the next lines of a chunk may use. A batch whose next line does not fit is paused, in the same commit.

@@ -2,7 +2,7 @@
  * Where tests put data that end with them: in memory where there is room for it, so that no commit and no file waits for a
  * disk. Thousands of tests begin with a server and a database of their own, and each commit is synced.
  *
- * What a test kills or fills keeps its data on the disk, and `crash/synced.test.ts` holds what is synced and when.
+ * A server that a test kills, and a disk that it fills, keep their data on the disk, and `crash/synced.test.ts` holds what is synced and when.
  */
 import { existsSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -14,6 +14,7 @@ import {
   type PricedSum,
   QUOTA_PAUSES_PAGE,
   type QuotaPause,
+  quotaPausesOf,
   type Reservation,
   type ReservationResult,
   type ReservedRow,
@@ -97,14 +98,7 @@ export class PostgresSpending {
         .orderBy(asc(batches.sequence))
         .limit(QUOTA_PAUSES_PAGE),
     );
-    return rows.flatMap(({ pauseReason, pausedAtMs, pauseLimit, ...pause }) =>
-      pauseReason === null ||
-      pauseReason === "requested" ||
-      pausedAtMs === null ||
-      pauseLimit === null
-        ? []
-        : [{ ...pause, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
-    );
+    return quotaPausesOf(rows);
   }
 }
 

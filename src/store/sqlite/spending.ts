@@ -9,6 +9,7 @@ import {
   type PricedSum,
   QUOTA_PAUSES_PAGE,
   type QuotaPause,
+  quotaPausesOf,
   type Reservation,
   type ReservationResult,
   type ReservedRow,
@@ -64,21 +65,14 @@ export class SqliteSpending {
   }
 
   listQuotaPauses(after: number): QuotaPause[] {
-    return this.#db
+    const rows = this.#db
       .select(PAUSE_COLUMNS)
       .from(batches)
       .where(sql`${isPausedByQuota} and ${mayExpire} and sequence > ${after}`)
       .orderBy(asc(batches.sequence))
       .limit(QUOTA_PAUSES_PAGE)
-      .all()
-      .flatMap(({ pauseReason, pausedAtMs, pauseLimit, ...pause }) =>
-        pauseReason === null ||
-        pauseReason === "requested" ||
-        pausedAtMs === null ||
-        pauseLimit === null
-          ? []
-          : [{ ...pause, reason: pauseReason, sinceMs: pausedAtMs, limit: pauseLimit }],
-      );
+      .all();
+    return quotaPausesOf(rows);
   }
 }
 
