@@ -6,6 +6,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import type { Hono } from "hono";
 import { PublicError } from "../errors.ts";
+import { lazy } from "../lazy.ts";
 import type { AppEnv } from "./context.ts";
 import { pathOf } from "./path.ts";
 
@@ -80,7 +81,7 @@ const ASSETS: Assets = {
 };
 
 export function mountDocs(app: Hono<AppEnv>): void {
-  const document = once(makeDocument);
+  const document = lazy(makeDocument);
   app.get("/openapi.yaml", async (c) =>
     c.body(await document(), 200, { "content-type": "application/yaml; charset=utf-8" }),
   );

@@ -5,6 +5,7 @@
 import { truncate } from "../batch/truncate.ts";
 import type { LocationConfig } from "../config/locations.ts";
 import { locationSecrets } from "../config/secrets.ts";
+import { lazy } from "../lazy.ts";
 import { printable } from "../printable.ts";
 import { Redactor } from "../redactor.ts";
 import type { GitSurroundings } from "./git/open.ts";
@@ -131,8 +132,7 @@ class LazyLocation implements Location {
   readonly name: string;
   readonly kind: LocationKind;
   readonly #redact: (text: string) => string;
-  readonly #open: () => Promise<Location>;
-  #location: Promise<Location> | null = null;
+  readonly #opened: () => Promise<Location>;
 
   constructor(
     { name, kind }: Pick<LocationConfig, "name" | "kind">,
@@ -142,7 +142,7 @@ class LazyLocation implements Location {
     this.name = name;
     this.kind = kind;
     this.#redact = redact;
-    this.#open = open;
+    this.#opened = lazy(open);
   }
 
   async open(path: LocationPath, call: LocationCall): Promise<LocationFile> {
@@ -165,8 +165,7 @@ class LazyLocation implements Location {
 
   async #use<T>(act: (location: Location) => Promise<T>): Promise<T> {
     try {
-      this.#location ??= this.#open();
-      return await act(await this.#location);
+      return await act(await this.#opened());
     } catch (error) {
       throw this.#redacted(error);
     }

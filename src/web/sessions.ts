@@ -9,6 +9,7 @@ import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { Access, Caller } from "../api/access.ts";
 import { sha256 } from "../api/key-text.ts";
 import type { Clock } from "../clock.ts";
+import { lazy } from "../lazy.ts";
 import type { KeyId, KeyStore } from "../store/keys.ts";
 
 const SESSION_SECONDS = 7 * 86_400;
@@ -33,10 +34,14 @@ export interface Begun {
 
 export class Sessions {
   readonly #deps: SessionsDeps;
-  #signingKey: Promise<string> | null = null;
+  /** The key that all replicas sign with. */
+  readonly #agreedKey: () => Promise<string>;
 
   constructor(deps: SessionsDeps) {
     this.#deps = deps;
+    this.#agreedKey = lazy(() =>
+      deps.store.agreeOnSigningKey(PURPOSE, randomBytes(KEY_BYTES).toString("base64url")),
+    );
   }
 
   /** The caller of every request while no key is required; null when people must sign in. */
@@ -81,17 +86,6 @@ export class Sessions {
 
   async isTokenOf(cookie: string | undefined, token: string): Promise<boolean> {
     return isSame(token, await this.tokenOf(cookie));
-  }
-
-  #agreedKey(): Promise<string> {
-    this.#signingKey ??= this.#deps.store
-      .agreeOnSigningKey(PURPOSE, randomBytes(KEY_BYTES).toString("base64url"))
-      .catch((error: unknown) => {
-        // The next request asks again.
-        this.#signingKey = null;
-        throw error;
-      });
-    return this.#signingKey;
   }
 }
 

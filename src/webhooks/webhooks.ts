@@ -53,7 +53,7 @@ export class Webhooks {
   #config: WebhooksConfig;
   readonly #guard: AddressGuard;
   /** The sender; null until the first delivery, because it takes 10 MB of memory. */
-  #sender: Promise<Sender> | null = null;
+  #sender: Sender | null = null;
   readonly #owner = `webhooks/${randomUUID()}`;
   readonly #nudge = new Nudge();
   readonly #drain = new AbortController();
@@ -111,7 +111,7 @@ export class Webhooks {
     const cancel = this.#options.clock.after(DRAIN_GRACE_MS, () => this.#interrupt.abort());
     await Promise.all(this.#inFlight.values());
     cancel();
-    await (await this.#sender)?.close();
+    await this.#sender?.close();
   }
 
   /** Returns false when no delivery is due, or too many are in flight. */
@@ -139,9 +139,10 @@ export class Webhooks {
     this.#nudge.now();
   }
 
-  async #loadSender(): Promise<Sender> {
+  async #loadedSender(): Promise<Sender> {
     const { Sender } = await import("./sender.ts");
-    return new Sender({ guard: this.#guard, clock: this.#options.clock });
+    this.#sender ??= new Sender({ guard: this.#guard, clock: this.#options.clock });
+    return this.#sender;
   }
 
   async #deliver(delivery: WebhookDelivery): Promise<void> {
@@ -161,8 +162,8 @@ export class Webhooks {
     }
     const { url, secret } = endpoint;
     const message = { url, secret, webhookId, event: eventOf(delivery) };
-    this.#sender ??= this.#loadSender();
-    const sending = await (await this.#sender).send(message, this.#interrupt.signal);
+    const sender = await this.#loadedSender();
+    const sending = await sender.send(message, this.#interrupt.signal);
     switch (sending.kind) {
       case "delivered":
         await store.forgetWebhookDelivery(webhookId);

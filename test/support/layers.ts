@@ -46,6 +46,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "clock.ts": { may: [] },
   "redactor.ts": { may: [] },
   "closers.ts": { may: [] },
+  "lazy.ts": { may: [] },
   "errors.ts": { may: ["batch/truncate.ts"] },
   "printable.ts": { may: [] },
   "one-by-one.ts": { may: [] },
@@ -106,7 +107,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "locations/": {
     may: [
       ...[...LOCATION, "locations/", "batch/truncate.ts", "config/secrets.ts"],
-      ...["printable.ts", "redactor.ts"],
+      ...["lazy.ts", "printable.ts", "redactor.ts"],
     ],
     mayKnow: ["batch/", "clock.ts", "config/locations.ts"],
   },
@@ -114,7 +115,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["batch/truncate.ts", "locations/location.ts"],
   },
   "locations/git/": {
-    may: [...LOCATION, "blobs/file-system.ts"],
+    may: [...LOCATION, "blobs/file-system.ts", "lazy.ts"],
     mayKnow: ["clock.ts", "config/locations.ts"],
   },
   "locations/oxen/": {
@@ -155,11 +156,20 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: [UPSTREAM, "locations/locations.ts", "resources/memory-budget.ts"],
   },
   "http/": {
-    may: [...BASE, "api/", "errors.ts"],
+    may: [...BASE, "api/", "errors.ts", "lazy.ts"],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
   "web/": {
-    may: ["contract/", "batch/", "clock.ts", "errors.ts", "version.ts", "api/key-text.ts", "http/"],
+    may: [
+      "contract/",
+      "batch/",
+      "clock.ts",
+      "errors.ts",
+      "lazy.ts",
+      "version.ts",
+      "api/key-text.ts",
+      "http/",
+    ],
     mayKnow: ["api/", "store/keys.ts", "telemetry/"],
   },
   "database.ts": {

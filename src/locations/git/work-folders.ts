@@ -7,6 +7,7 @@ import { mkdir, mkdtemp } from "node:fs/promises";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { entriesOf, removeFolder } from "../../blobs/file-system.ts";
+import { lazy } from "../../lazy.ts";
 
 const OWNER_ONLY = 0o700;
 const BEGINNING = `batchd-git-${hostname().replaceAll(/[^A-Za-z0-9.]/g, "_")}-`;
@@ -19,8 +20,7 @@ export interface WorkFolder extends AsyncDisposable {
 
 export class WorkFolders {
   readonly #above: string;
-  /** Ends when those of dead processes are removed. */
-  #cleaned: Promise<void> | null = null;
+  readonly #cleaned = lazy(() => this.#removeDead());
 
   constructor(above: string) {
     this.#above = above;
@@ -28,13 +28,13 @@ export class WorkFolders {
 
   async make(): Promise<WorkFolder> {
     await mkdir(this.#above, { recursive: true, mode: OWNER_ONLY });
-    this.#cleaned ??= this.#removeDead();
-    await this.#cleaned;
+    await this.#cleaned();
     // Only this user can enter it.
     const path = await mkdtemp(join(this.#above, OWN));
     return { path, [Symbol.asyncDispose]: () => removeFolder(path) };
   }
 
+  /** Removes the folders of dead processes. */
   async #removeDead(): Promise<void> {
     for await (const { name, parentPath } of entriesOf(this.#above)) {
       if (!name.startsWith(BEGINNING) || name.startsWith(OWN)) continue;
