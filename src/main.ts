@@ -11,7 +11,7 @@ if (Number(found.split(".")[0]) < NEEDED_MAJOR) {
   process.stderr.write(`batchd: needs Node.js ${NEEDED_MAJOR} or newer, and this is ${found}\n`);
   process.exit(1);
 } else {
-  void import("./cli.ts")
+  void import("./cli/cli.ts")
     .then(({ runCli }) => runCli(process.argv))
     .then((exitCode) => process.exit(exitCode));
 }

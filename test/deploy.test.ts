@@ -8,9 +8,9 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { loadConfig, parseConfig } from "../src/config/config.ts";
+import { ROLES } from "../src/runtime/work.ts";
 import { METRICS } from "../src/telemetry/metric-table.ts";
 import { Metrics } from "../src/telemetry/metrics.ts";
-import { ROLES } from "../src/work.ts";
 import { Scrape } from "./support/prometheus.ts";
 
 const ROOT = join(import.meta.dirname, "..");

@@ -82,7 +82,7 @@ const flagsIn = (text: string) => text.match(/(?<= )--?[a-z][a-z-]*/g) ?? [];
 
 test("a command of batchd in a container has only flags that batchd has", () => {
   const known = flagsIn(
-    ` ${read("src/cli.ts")}${read("src/config/overrides.ts")}`.replaceAll('"', " "),
+    ` ${read("src/cli/cli.ts")}${read("src/config/overrides.ts")}`.replaceAll('"', " "),
   );
   const runs = commandsOf("docs/operating.md").filter((each) => each.startsWith("docker run"));
   const flags = runs.flatMap((each) => flagsIn(each.slice(each.indexOf(" batchd serve "))));

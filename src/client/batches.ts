@@ -2,13 +2,13 @@
 import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
 import type { ResultFormat } from "../contract/results.ts";
+import { complain, note, printable, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { assertWritable } from "./output.ts";
 import { writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
-import { complain, note, printable, say, sayJson, sayTable } from "./terminal.ts";
 import { watch } from "./wait.ts";
 import { date } from "./words.ts";
 

@@ -1,10 +1,10 @@
 /** The commands on deliveries, which only batchd has. */
 import { sleep } from "../clock.ts";
 import type { DeliveryFormat, DeliveryObject } from "../contract/delivery.ts";
+import { note, printable, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import type { Session } from "./session.ts";
-import { note, printable, say, sayJson, sayTable } from "./terminal.ts";
 import { date } from "./words.ts";
 
 export interface DeliverFlags {

@@ -6,9 +6,9 @@ import { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import { APIError } from "openai";
 import { type Clock, sleep } from "../clock.ts";
+import { complain } from "../terminal/terminal.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, type Server } from "./server.ts";
-import { complain } from "./terminal.ts";
 import { bytes, duration } from "./words.ts";
 
 /** The tries in a row that bring no byte. */

@@ -9,11 +9,11 @@ import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.t
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { answerTokensOf, estimateInputTokens } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
+import { note, sayJson, sayTable } from "../terminal/terminal.ts";
 import { isPacked } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, type InputFile, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
-import { note, sayJson, sayTable } from "./terminal.ts";
 import { count } from "./words.ts";
 
 export interface EstimateFlags extends OfflineFlags {

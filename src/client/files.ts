@@ -1,11 +1,12 @@
 /** The commands on the files that a server has. */
+
+import { note, printable, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { confirm } from "./batches.ts";
 import { contentOf } from "./download.ts";
 import { EXIT } from "./exit-codes.ts";
 import { openInput } from "./input.ts";
 import { assertWritable, writeOutput } from "./output.ts";
 import type { Session } from "./session.ts";
-import { note, printable, say, sayJson, sayTable } from "./terminal.ts";
 import { type ShownFile, uploadFile } from "./upload.ts";
 import { bytes, date } from "./words.ts";
 

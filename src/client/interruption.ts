@@ -1,8 +1,8 @@
 /** How a command ends before its work is done: by a failure in words, by Ctrl-C, or because its reader has left. */
-import { isReaderGone } from "../standard-streams.ts";
+import { isReaderGone } from "../terminal/standard-streams.ts";
+import { complain } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { complain } from "./terminal.ts";
 
 /**
  * Returns a signal that aborts at the first Ctrl-C or SIGTERM; a second one ends the process at once. It also aborts when

@@ -8,9 +8,9 @@ import { dirname, resolve } from "node:path";
 import { type Readable, Transform, type Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { StringDecoder } from "node:string_decoder";
-import { cannotWrite, isReaderGone } from "../standard-streams.ts";
+import { cannotWrite, isReaderGone } from "../terminal/standard-streams.ts";
+import { isOutputTerminal, printableLines } from "../terminal/terminal.ts";
 import { CommandFailure } from "./failure.ts";
-import { isOutputTerminal, printableLines } from "./terminal.ts";
 
 /**
  * Refuses a path that cannot be written, before hours of work have gone by, and one at which the answers would replace

@@ -12,6 +12,7 @@ import { readFile } from "node:fs/promises";
 import { APIError } from "openai";
 import { isFinal } from "../batch/status.ts";
 import { type Pipeline, type PipelineStep, parsePipeline } from "../config/pipeline.ts";
+import { note, printable, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { type InputFile, openInput } from "./input.ts";
@@ -20,7 +21,6 @@ import { firstInput } from "./pipeline-input.ts";
 import { writeBoth, writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
-import { note, printable, say, sayJson } from "./terminal.ts";
 import { uploadFile } from "./upload.ts";
 import { watch } from "./wait.ts";
 

@@ -4,9 +4,9 @@
  */
 import { MultiBar, Presets, type SingleBar } from "cli-progress";
 import type { Clock } from "../clock.ts";
+import { canMove, isInForeground, note, onStops, printable } from "../terminal/terminal.ts";
 import type { View } from "./follow.ts";
 import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
-import { canMove, isInForeground, note, onStops, printable } from "./terminal.ts";
 import { count, duration, rate } from "./words.ts";
 
 /** A line of plain progress comes at most this often, apart from changes of the status. */

@@ -6,12 +6,12 @@ import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { ResultFormat, TableFormat } from "../contract/results.ts";
 import { NotAResultRow } from "../formats/result-row.ts";
+import { complain, note, printable } from "../terminal/terminal.ts";
 import { contentOf } from "./download.ts";
 import { CommandFailure } from "./failure.ts";
 import { errorsPathOf, writeOutput } from "./output.ts";
 import type { Server } from "./server.ts";
 import type { ShownBatch } from "./shown-batch.ts";
-import { complain, note, printable } from "./terminal.ts";
 
 export interface Writing {
   readonly format: ResultFormat;

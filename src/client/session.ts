@@ -1,10 +1,10 @@
 /** What every command of a client has: the server, the time, and the signal of Ctrl-C. */
 import { type Clock, systemClock } from "../clock.ts";
 import { findServer, type ServerFlags } from "../config/client.ts";
+import { complain } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { explained, interruption } from "./interruption.ts";
 import { Server } from "./server.ts";
-import { complain } from "./terminal.ts";
 
 export interface ClientFlags extends ServerFlags {
   readonly json?: boolean;

@@ -6,9 +6,9 @@ import { openAsBlob } from "node:fs";
 import { basename } from "node:path";
 import { APIError } from "openai";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
+import { canMove, note } from "../terminal/terminal.ts";
 import type { InputFile } from "./input.ts";
 import { type Server, TIMEOUT_MS } from "./server.ts";
-import { canMove, note } from "./terminal.ts";
 import { bytes } from "./words.ts";
 
 /** The file as a server shows it, which may leave out all but the id. */

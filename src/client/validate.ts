@@ -6,10 +6,10 @@ import type { LineFault } from "../batch/line-check.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { fileLimits } from "../config/file-limits.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
+import { note, printable, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines, servedIn } from "./offline.ts";
-import { note, printable, say, sayJson } from "./terminal.ts";
 import { count, lines } from "./words.ts";
 
 export interface ValidateFlags extends OfflineFlags {

@@ -1,6 +1,7 @@
 /** Waits for a batch, and ends with the exit code that its end asks for. */
 import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
+import { note, printable, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { follow } from "./follow.ts";
 import { assertWritable } from "./output.ts";
@@ -16,7 +17,6 @@ import {
   type ShownBatch,
   statusText,
 } from "./shown-batch.ts";
-import { note, printable, sayJson } from "./terminal.ts";
 
 export interface WaitFlags {
   readonly wait?: boolean;

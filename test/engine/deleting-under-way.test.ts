@@ -3,7 +3,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { openStorage } from "../../src/storage.ts";
+import { openStorage } from "../../src/runtime/storage.ts";
 import { derive } from "../support/derived.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";

@@ -1,6 +1,6 @@
 /** Lines of an ended batch run again as a batch of their own, whose results may be merged with those of the first. */
 import { expect, test } from "vitest";
-import { openStorage } from "../../src/storage.ts";
+import { openStorage } from "../../src/runtime/storage.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";

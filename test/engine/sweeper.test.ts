@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { sweep, sweepOrphans } from "../../src/engine/sweeper.ts";
-import { openStorage } from "../../src/storage.ts";
+import { openStorage } from "../../src/runtime/storage.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { Events, type LoggedEvent } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";

@@ -10,7 +10,7 @@ export interface Allowed {
   readonly mayKnow?: readonly string[];
 }
 
-/** The ports. Only `storage.ts` imports what is behind the first two. */
+/** The ports. Only `runtime/storage.ts` imports what is behind the first two. */
 export const STORE = "store/*";
 export const BLOBS = "blobs/blobs.ts";
 export const UPSTREAM = "upstream/upstream.ts";
@@ -35,7 +35,7 @@ const BASE = ["contract/", "batch/", "clock.ts", ...TELEMETRY, "resources/time-s
 
 /**
  * The allowed imports, from bottom to top. The longest beginning of a file's path decides. HTTP must never import the
- * engine, nor the engine HTTP. They share the store, and `runtime.ts` passes a nudge from one to the other.
+ * engine, nor the engine HTTP. They share the store, and `runtime/runtime.ts` passes a nudge from one to the other.
  */
 export const LAYERS: Readonly<Record<string, Allowed>> = {
   "contract/": { may: [] },
@@ -45,7 +45,6 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "version.ts": { may: [] },
   "clock.ts": { may: [] },
   "redactor.ts": { may: [] },
-  "closers.ts": { may: [] },
   "lazy.ts": { may: [] },
   "errors.ts": { may: ["batch/truncate.ts"] },
   "printable.ts": { may: [] },
@@ -172,105 +171,54 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
     mayKnow: ["api/", "store/keys.ts", "telemetry/"],
   },
-  "database.ts": {
+  "runtime/closers.ts": { may: [] },
+  "runtime/database.ts": {
     may: ["store/", "blobs/file-system.ts"],
     mayKnow: ["clock.ts", "config/schema.ts"],
   },
-  "storage.ts": { may: ["blobs/", "store/", "database.ts"], mayKnow: ["clock.ts", "config/"] },
+  "runtime/storage.ts": { may: ["blobs/", "store/"], mayKnow: ["clock.ts", "config/"] },
   "moving/": { may: [STORE, BLOBS], mayKnow: ["clock.ts"] },
-  "migrate-to.ts": {
-    may: ["storage.ts", "database.ts", "moving/", "closers.ts"],
-    mayKnow: ["clock.ts", "config/schema.ts"],
-  },
-  "use-cases.ts": {
+  "runtime/use-cases.ts": {
     may: [
-      ...["api/", "config/prices.ts", "config/projects.ts", "database.ts", "deliveries/"],
+      ...["api/", "config/prices.ts", "config/projects.ts", "deliveries/"],
       "config/loopback.ts",
-      ...["config/config.ts", "locations/locations.ts", "storage.ts", "resources/memory-budget.ts"],
+      ...["config/config.ts", "locations/locations.ts", "resources/memory-budget.ts"],
     ],
     mayKnow: [""],
   },
-  "work.ts": { may: [""] },
-  "runtime.ts": { may: [""] },
+  "runtime/": { may: [""] },
+  "terminal/": { may: ["config/client.ts", "printable.ts"] },
   "client/": {
     may: [
       ...["contract/", "batch/", "clock.ts", "config/", "formats/", "printable.ts", "version.ts"],
-      "standard-streams.ts",
+      "terminal/",
     ],
   },
-  "run.ts": {
+  "cli/": {
     may: [
-      ...["batch/", "client/", "config/", "contract/", "http/present.ts", "runtime.ts"],
-      ...["clock.ts", "errors.ts", "run-trouble.ts", "standard-streams.ts", ...TELEMETRY],
+      ...["client/", "terminal/", "runtime/", "config/", "contract/", "batch/", "clock.ts"],
+      ...["errors.ts", "printable.ts", "redactor.ts", "version.ts", ...TELEMETRY],
     ],
   },
-  "run-trouble.ts": { may: [] },
-  "cli-output.ts": { may: ["printable.ts"] },
-  "standard-streams.ts": { may: ["cli-output.ts"] },
-  "cli-serve.ts": {
+  "cli/run.ts": {
     may: [
-      ...["cli-output.ts", "runtime.ts", "config/", "redactor.ts"],
-      ...["clock.ts", "standard-streams.ts", "version.ts", ...TELEMETRY],
-    ],
-    mayKnow: ["work.ts"],
-  },
-  "cli.ts": {
-    may: [
-      "run.ts",
-      "cli-output.ts",
-      "cli-serve.ts",
-      "client/run-command.ts",
-      "client/commands.ts",
-      "client/completion.ts",
-      "client/file-checks.ts",
-      "client/file-commands.ts",
-      "client/pipeline-command.ts",
-      "administration.ts",
-      "administration-output.ts",
-      "cli-keys.ts",
-      "cli-manuals.ts",
-      "cli-projects.ts",
-      "runtime.ts",
-      "work.ts",
-      "migrate-to.ts",
-      "config/",
-      "contract/",
-      "clock.ts",
-      "version.ts",
-      ...TELEMETRY,
-      "errors.ts",
-      "printable.ts",
-      "redactor.ts",
-      "standard-streams.ts",
+      ...["client/", "terminal/", "runtime/runtime.ts", "config/", "contract/", "batch/"],
+      ...["clock.ts", "errors.ts", "http/present.ts", ...TELEMETRY],
     ],
   },
-  "administration.ts": {
-    may: [
-      ...["api/", "blobs/blob-intents.ts", "engine/purging.ts", "use-cases.ts"],
-      ...["storage.ts", "database.ts", "closers.ts", "telemetry/log.ts"],
-    ],
+  "cli/administration.ts": {
+    may: ["api/", "blobs/blob-intents.ts", "engine/purging.ts", "runtime/", "telemetry/log.ts"],
     mayKnow: ["clock.ts", "config/schema.ts"],
   },
-  "administration-output.ts": {
-    may: ["cli-output.ts", "errors.ts"],
-    mayKnow: ["administration.ts", "config/overrides.ts"],
+  "cli/keys.ts": {
+    may: ["client/", "terminal/", "config/", "contract/", "errors.ts"],
+    mayKnow: ["api/", "batch/", "store/*"],
   },
-  "cli-projects.ts": {
-    may: [
-      ...["administration-output.ts", "cli-output.ts", "client/terminal.ts", "clock.ts"],
-      ...["config/projects.ts", "contract/"],
-    ],
-    mayKnow: ["administration.ts", "config/overrides.ts"],
+  "cli/migrate-to.ts": {
+    may: ["moving/", "runtime/"],
+    mayKnow: ["clock.ts", "config/schema.ts"],
   },
-  "cli-keys.ts": {
-    may: [
-      ...["administration-output.ts", "cli-output.ts", "client/terminal.ts", "contract/"],
-      ...["config/values.ts", "errors.ts"],
-    ],
-    mayKnow: ["administration.ts", "api/", "batch/", "config/overrides.ts", "store/*"],
-  },
-  "cli-manuals.ts": { may: ["client/help.ts"] },
-  "main.ts": { may: ["cli.ts"] },
+  "main.ts": { may: ["cli/cli.ts"] },
 };
 
 /** The only places below `src/` that may import a package. No file may import a package that is not listed. */
@@ -306,14 +254,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "@opentelemetry/exporter-trace-otlp-proto": ["telemetry/tracing-otlp.ts"],
   "@opentelemetry/resources": ["telemetry/tracing-otlp.ts"],
   "@opentelemetry/sdk-trace": ["telemetry/tracing-otlp.ts"],
-  commander: [
-    "administration-output.ts",
-    "cli.ts",
-    "cli-keys.ts",
-    "cli-manuals.ts",
-    "cli-projects.ts",
-    "client/",
-  ],
+  commander: ["cli/", "client/"],
   openai: ["client/"],
   "@bomb.sh/tab": ["client/completion.ts"],
   "cli-progress": ["client/progress.ts"],

@@ -3,12 +3,12 @@
  * never serve either of them.
  */
 import { join, resolve } from "node:path";
-import type { Clock } from "./clock.ts";
-import { Closers } from "./closers.ts";
-import type { Config } from "./config/schema.ts";
-import { BLOBS, type Refusal } from "./database.ts";
-import { moveInstallation, type Side } from "./moving/move.ts";
-import { openForCopying } from "./storage.ts";
+import type { Clock } from "../clock.ts";
+import type { Config } from "../config/schema.ts";
+import { moveInstallation, type Side } from "../moving/move.ts";
+import { Closers } from "../runtime/closers.ts";
+import { BLOBS, type Refusal } from "../runtime/database.ts";
+import { openForCopying } from "../runtime/storage.ts";
 
 export interface MigrationDeps {
   readonly clock: Clock;

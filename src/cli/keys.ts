@@ -1,16 +1,16 @@
 /** The commands `batchd keys …`. A new key goes to standard output alone, so that a script can take it from there. */
 import type { Command } from "commander";
+import type { CreatedKey } from "../api/keys.ts";
+import type { UntrustedId } from "../batch/batch.ts";
+import type { Overrides } from "../config/overrides.ts";
+import { lifetimeSeconds } from "../config/values.ts";
+import { ADMIN_PAGE, CreateKey, DEFAULT_PROJECT } from "../contract/key.ts";
+import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
+import type { StoredKey } from "../store/keys.ts";
+import { complain, FAILED, OK, say } from "../terminal/output.ts";
+import { sayTable } from "../terminal/terminal.ts";
 import type { Administration } from "./administration.ts";
 import { type Commands, dateOf, reporting } from "./administration-output.ts";
-import type { CreatedKey } from "./api/keys.ts";
-import type { UntrustedId } from "./batch/batch.ts";
-import { complain, FAILED, OK, say } from "./cli-output.ts";
-import { sayTable } from "./client/terminal.ts";
-import type { Overrides } from "./config/overrides.ts";
-import { lifetimeSeconds } from "./config/values.ts";
-import { ADMIN_PAGE, CreateKey, DEFAULT_PROJECT } from "./contract/key.ts";
-import { DEFAULT_SCOPES, SCOPES } from "./contract/scope.ts";
-import type { StoredKey } from "./store/keys.ts";
 
 interface CreateFlags extends Overrides {
   readonly name: string;

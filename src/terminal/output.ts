@@ -1,5 +1,5 @@
 /** What the commands on this machine print for people, and the codes with which they end. */
-import { printableLines } from "./printable.ts";
+import { printableLines } from "../printable.ts";
 
 export const OK = 0;
 export const FAILED = 1;

@@ -4,7 +4,7 @@
  * although its reader wants it is a failure of the command.
  */
 import { fstatSync, writeFileSync } from "node:fs";
-import { complain, FAILED } from "./cli-output.ts";
+import { complain, FAILED } from "./output.ts";
 
 /** The codes of a write after the reader has left. */
 const READER_GONE: readonly unknown[] = ["EPIPE", "ERR_STREAM_DESTROYED"];

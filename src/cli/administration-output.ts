@@ -1,9 +1,9 @@
 /** What the commands for keys and for projects share: how they begin, and what they print. */
 import type { Command } from "commander";
+import type { Overrides } from "../config/overrides.ts";
+import { PublicError } from "../errors.ts";
+import { complain, FAILED, OK } from "../terminal/output.ts";
 import type { Administration } from "./administration.ts";
-import { complain, FAILED, OK } from "./cli-output.ts";
-import type { Overrides } from "./config/overrides.ts";
-import { PublicError } from "./errors.ts";
 
 /** Resolves to the exit code. */
 export type AdministrativeAct = (administration: Administration) => Promise<number>;

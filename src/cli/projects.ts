@@ -1,14 +1,14 @@
 /** The commands `batchd projects …`. They work on the database, as `batchd keys …` does. */
 import type { Command } from "commander";
+import { sleep } from "../clock.ts";
+import type { Overrides } from "../config/overrides.ts";
+import { ProjectEntry } from "../config/projects.ts";
+import { ADMIN_PAGE } from "../contract/key.ts";
+import { PutProject } from "../contract/project.ts";
+import { complain, FAILED, OK, say } from "../terminal/output.ts";
+import { sayTable } from "../terminal/terminal.ts";
 import type { Administration } from "./administration.ts";
 import { type Commands, dateOf, reporting } from "./administration-output.ts";
-import { complain, FAILED, OK, say } from "./cli-output.ts";
-import { sayTable } from "./client/terminal.ts";
-import { sleep } from "./clock.ts";
-import type { Overrides } from "./config/overrides.ts";
-import { ProjectEntry } from "./config/projects.ts";
-import { ADMIN_PAGE } from "./contract/key.ts";
-import { PutProject } from "./contract/project.ts";
 
 /** The pause between two looks at what a server still has to remove. */
 const LOOK_EVERY_MS = 500;

@@ -2,20 +2,20 @@
  * Starts a server, or the work alone. `work.ts` opens the parts; this file listens, and passes nudges on. Everything closes
  * in reverse: first HTTP stops, then the engine drains, then webhooks, upstreams and the store close.
  */
-import type { Access } from "./api/access.ts";
-import type { Clock } from "./clock.ts";
+import type { Access } from "../api/access.ts";
+import type { Clock } from "../clock.ts";
+import type { Config } from "../config/schema.ts";
+import type { Engine } from "../engine/engine.ts";
+import { type AppDeps, createApp, createWorkerApp } from "../http/app.ts";
+import { CLOSE_GRACE_MS, listen } from "../http/server.ts";
+import type { Store } from "../store/store.ts";
+import { NO_TRACING } from "../telemetry/tracing.ts";
+import { openUpstreams } from "../upstream/upstreams.ts";
+import { upstreamWarnings } from "../upstream/warnings.ts";
+import { mountWeb } from "../web/web.ts";
 import { Closers } from "./closers.ts";
-import type { Config } from "./config/schema.ts";
-import type { Engine } from "./engine/engine.ts";
-import { type AppDeps, createApp, createWorkerApp } from "./http/app.ts";
-import { CLOSE_GRACE_MS, listen } from "./http/server.ts";
 import { openStorage } from "./storage.ts";
-import type { Store } from "./store/store.ts";
-import { NO_TRACING } from "./telemetry/tracing.ts";
-import { openUpstreams } from "./upstream/upstreams.ts";
-import { upstreamWarnings } from "./upstream/warnings.ts";
 import type { Parts } from "./use-cases.ts";
-import { mountWeb } from "./web/web.ts";
 import { openWork, type RuntimeOptions, startWork } from "./work.ts";
 
 export interface Runtime {

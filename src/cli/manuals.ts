@@ -1,6 +1,6 @@
 /** The manual pages of the commands for operators: examples and exit codes below the options. */
 import type { Command } from "commander";
-import { addManual } from "./client/help.ts";
+import { addManual } from "../client/help.ts";
 
 interface Manual {
   readonly examples: readonly (readonly [command: string, purpose: string])[];

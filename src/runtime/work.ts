@@ -4,28 +4,29 @@
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
-import { DEFAULT_CHUNK_LIMITS } from "./batch/plan.ts";
-import { BlobIntents } from "./blobs/blob-intents.ts";
-import type { Clock } from "./clock.ts";
+import { DEFAULT_CHUNK_LIMITS } from "../batch/plan.ts";
+import { BlobIntents } from "../blobs/blob-intents.ts";
+import type { Clock } from "../clock.ts";
+import { fileLimits } from "../config/file-limits.ts";
+import { currentPrices } from "../config/prices.ts";
+import type { Config } from "../config/schema.ts";
+import { CapacitySharing } from "../engine/capacity-sharing.ts";
+import { Engine } from "../engine/engine.ts";
+import { Fleet } from "../engine/fleet.ts";
+import type { IntakeLimits } from "../engine/input-reading.ts";
+import { journalLimits } from "../engine/journal.ts";
+import { Pricing } from "../engine/pricing.ts";
+import { fitUpstreams, planDescriptors, readDescriptors } from "../resources/descriptors.ts";
+import { MemoryBudget } from "../resources/memory-budget.ts";
+import { AuditLog } from "../telemetry/audit-log.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
+import { NO_TRACING, type Tracing } from "../telemetry/tracing.ts";
+import { openUpstreams } from "../upstream/upstreams.ts";
+import { Webhooks } from "../webhooks/webhooks.ts";
 import type { Closers } from "./closers.ts";
-import { fileLimits } from "./config/file-limits.ts";
-import { currentPrices } from "./config/prices.ts";
-import type { Config } from "./config/schema.ts";
 import { pollEveryMs } from "./database.ts";
-import { CapacitySharing } from "./engine/capacity-sharing.ts";
-import { Engine } from "./engine/engine.ts";
-import { Fleet } from "./engine/fleet.ts";
-import type { IntakeLimits } from "./engine/input-reading.ts";
-import { journalLimits } from "./engine/journal.ts";
-import { Pricing } from "./engine/pricing.ts";
-import { fitUpstreams, planDescriptors, readDescriptors } from "./resources/descriptors.ts";
-import { MemoryBudget } from "./resources/memory-budget.ts";
 import { openStorage } from "./storage.ts";
-import { AuditLog } from "./telemetry/audit-log.ts";
-import type { Log } from "./telemetry/log.ts";
-import type { Metrics } from "./telemetry/metrics.ts";
-import { NO_TRACING, type Tracing } from "./telemetry/tracing.ts";
-import { openUpstreams } from "./upstream/upstreams.ts";
 import {
   appDeps,
   defaultModelOf,
@@ -36,7 +37,6 @@ import {
   type Parts,
   rulesOfAll,
 } from "./use-cases.ts";
-import { Webhooks } from "./webhooks/webhooks.ts";
 
 /** Says what a process does: it serves the API (`api`), runs batches (`worker`), or does both. */
 export const ROLES = ["all", "api", "worker"] as const;
@@ -234,6 +234,6 @@ function newEngine(
 /** Loads the code for spans only when tracing is configured. */
 async function openTracing({ config, clock, log }: RuntimeOptions): Promise<Tracing> {
   if (config.tracing === undefined) return NO_TRACING;
-  const { openOtlpTracing } = await import("./telemetry/tracing-otlp.ts");
+  const { openOtlpTracing } = await import("../telemetry/tracing-otlp.ts");
   return openOtlpTracing({ ...config.tracing, clock, log });
 }

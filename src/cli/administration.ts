@@ -4,17 +4,17 @@
  * `openBesideServer`.
  */
 import { resolve } from "node:path";
-import { Keys } from "./api/keys.ts";
-import type { Projects } from "./api/projects.ts";
-import { BlobIntents } from "./blobs/blob-intents.ts";
-import type { Clock } from "./clock.ts";
-import { Closers } from "./closers.ts";
-import type { Config } from "./config/schema.ts";
-import { openBesideServer } from "./database.ts";
-import { purgeOnce } from "./engine/purging.ts";
-import { openStorage } from "./storage.ts";
-import { createLog } from "./telemetry/log.ts";
-import { newProjects } from "./use-cases.ts";
+import { Keys } from "../api/keys.ts";
+import type { Projects } from "../api/projects.ts";
+import { BlobIntents } from "../blobs/blob-intents.ts";
+import type { Clock } from "../clock.ts";
+import type { Config } from "../config/schema.ts";
+import { purgeOnce } from "../engine/purging.ts";
+import { Closers } from "../runtime/closers.ts";
+import { openBesideServer } from "../runtime/database.ts";
+import { openStorage } from "../runtime/storage.ts";
+import { newProjects } from "../runtime/use-cases.ts";
+import { createLog } from "../telemetry/log.ts";
 
 export interface Administration {
   readonly keys: Keys;

@@ -2,37 +2,37 @@
 import { resolve } from "node:path";
 import { inspect } from "node:util";
 import { Command, CommanderError, Option } from "commander";
+import { addBatchCommands } from "../client/commands.ts";
+import { addCompletion } from "../client/completion.ts";
+import { addFileChecks } from "../client/file-checks.ts";
+import { addFileCommands } from "../client/file-commands.ts";
+import { addPipelineCommand } from "../client/pipeline-command.ts";
+import { addRun } from "../client/run-command.ts";
+import { sleep, systemClock } from "../clock.ts";
+import { loadConfig } from "../config/config.ts";
+import { OVERRIDES, type Overrides } from "../config/overrides.ts";
+import { redactConfig } from "../config/redact-config.ts";
+import type { Config } from "../config/schema.ts";
+import { configSecrets } from "../config/secrets.ts";
+import { loadTarget, type TargetFlags } from "../config/target.ts";
+import { configWarnings } from "../config/warnings.ts";
+import { printableLines } from "../printable.ts";
+import { Redactor } from "../redactor.ts";
+import { checkUpstreams, migrate } from "../runtime/runtime.ts";
+import { ROLES, type Role } from "../runtime/work.ts";
+import { createLog } from "../telemetry/log.ts";
+import { Metrics } from "../telemetry/metrics.ts";
+import { complain, complainAbout, FAILED, OK, say } from "../terminal/output.ts";
+import { watchStandardStreams } from "../terminal/standard-streams.ts";
+import { version } from "../version.ts";
 import { administer } from "./administration.ts";
 import type { AdministrativeAct } from "./administration-output.ts";
-import { addKeyCommands } from "./cli-keys.ts";
-import { addOperatorManuals, FIRST_STEPS } from "./cli-manuals.ts";
-import { complain, complainAbout, FAILED, OK, say } from "./cli-output.ts";
-import { addProjectCommands } from "./cli-projects.ts";
-import { serve } from "./cli-serve.ts";
-import { addBatchCommands } from "./client/commands.ts";
-import { addCompletion } from "./client/completion.ts";
-import { addFileChecks } from "./client/file-checks.ts";
-import { addFileCommands } from "./client/file-commands.ts";
-import { addPipelineCommand } from "./client/pipeline-command.ts";
-import { addRun } from "./client/run-command.ts";
-import { sleep, systemClock } from "./clock.ts";
-import { loadConfig } from "./config/config.ts";
-import { OVERRIDES, type Overrides } from "./config/overrides.ts";
-import { redactConfig } from "./config/redact-config.ts";
-import type { Config } from "./config/schema.ts";
-import { configSecrets } from "./config/secrets.ts";
-import { loadTarget, type TargetFlags } from "./config/target.ts";
-import { configWarnings } from "./config/warnings.ts";
+import { addKeyCommands } from "./keys.ts";
+import { addOperatorManuals, FIRST_STEPS } from "./manuals.ts";
 import { migrateTo } from "./migrate-to.ts";
-import { printableLines } from "./printable.ts";
-import { Redactor } from "./redactor.ts";
+import { addProjectCommands } from "./projects.ts";
 import type { RunFlags } from "./run.ts";
-import { checkUpstreams, migrate } from "./runtime.ts";
-import { watchStandardStreams } from "./standard-streams.ts";
-import { createLog } from "./telemetry/log.ts";
-import { Metrics } from "./telemetry/metrics.ts";
-import { version } from "./version.ts";
-import { ROLES, type Role } from "./work.ts";
+import { serve } from "./serve.ts";
 
 /** The time that a log has at the end of a server to be read: what reads it may have stopped for good. */
 const LOG_READ_WITHIN_MS = 2_000;
@@ -168,7 +168,7 @@ const withTargetOptions = (command: Command) =>
 
 /** Prints the OpenAPI document. The import is here because a server does not need it to start. */
 async function printOpenApi(): Promise<void> {
-  const { openApiYaml } = await import("./contract/openapi.ts");
+  const { openApiYaml } = await import("../contract/openapi.ts");
   process.stdout.write(openApiYaml());
 }
 
