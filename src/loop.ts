@@ -1,7 +1,6 @@
 /** Loops that repeat a pass, at intervals and on a nudge. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type Clock, sleep } from "./clock.ts";
-import { isDamaged } from "./store/failures.ts";
 import type { Log } from "./telemetry/log.ts";
 
 /** The reason of an abort. Without one, each abort would create an error with a stack. */
@@ -52,7 +51,7 @@ export async function loop(options: LoopOptions): Promise<void> {
     // A nudge during the pass may concern work that the pass did not see.
     const nudgesSeen = nudge.count;
     const hasMore = await runOnce().catch((err: unknown) => {
-      if (!isDamaged(err)) log.error({ loop: name, err }, "loop.pass_failed");
+      log.error({ loop: name, err }, "loop.pass_failed");
       return false;
     });
     if (!hasMore && nudge.count === nudgesSeen && !drain.aborted) {

@@ -4,7 +4,6 @@
  */
 import type { Clock } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
-import { isDamaged } from "../store/failures.ts";
 import type { Log } from "../telemetry/log.ts";
 import { SideBySide, type Work } from "./side-by-side.ts";
 
@@ -40,9 +39,7 @@ export class Loops<Name extends string> {
   /** Claims batches and works on some of them at the same time. */
   runSideBySide(name: Name, everyMs: number, claim: () => Promise<Work | null>): void {
     const { log } = this.#options;
-    const onFailed = (err: unknown) => {
-      if (!isDamaged(err)) log.error({ loop: name, err }, "loop.pass_failed");
-    };
+    const onFailed = (err: unknown) => log.error({ loop: name, err }, "loop.pass_failed");
     const nudge = this.nudgeOf(name);
     const works = new SideBySide({ limit: SIDE_BY_SIDE, claim, nudge, onFailed });
     this.#sideBySides.push(works);

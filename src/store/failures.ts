@@ -36,5 +36,5 @@ export class StoreDamaged extends Error {
   }
 }
 
-/** Whether the cause is a damaged database. The log has named it when it was found, so repetitions need no line. */
+/** Whether the cause is a damaged database, which the log has named when it was found. */
 export const isDamaged = (thrown: unknown): boolean => thrown instanceof StoreDamaged;

@@ -2,7 +2,8 @@
  * Writes structured logs: one JSON object a line, on standard error, because other programs read the standard output.
  * Each line is an event named `noun.verb` with fields.
  */
-import { type DestinationStream, pino, stdTimeFunctions } from "pino";
+import { type DestinationStream, type LoggerOptions, pino, stdTimeFunctions } from "pino";
+import { isDamaged } from "../store/failures.ts";
 import type { LOG_EVENTS } from "./log-events.ts";
 import { readableLine } from "./readable-line.ts";
 
@@ -58,6 +59,18 @@ export function createRedactedLog(
   return log;
 }
 
+/**
+ * Leaves out what fails because of a damaged database. One event has named it, and all work is repeated until the
+ * operator has restored the file. A request is logged all the same: its client has a question.
+ */
+const withoutRepeatedDamage: NonNullable<LoggerOptions["hooks"]> = {
+  logMethod(args, log) {
+    const [fields, event] = args as unknown as [{ readonly err?: unknown }, LogEvent<EventLevel>];
+    if (event !== "request.completed" && isDamaged(fields.err)) return;
+    log.apply(this, args);
+  },
+};
+
 export function createLog(level: LogLevel, stream: DestinationStream = process.stderr): LeveledLog {
   const log = pino(
     {
@@ -65,6 +78,7 @@ export function createLog(level: LogLevel, stream: DestinationStream = process.s
       base: null,
       messageKey: "event",
       timestamp: stdTimeFunctions.isoTime,
+      hooks: withoutRepeatedDamage,
       formatters: { level: (label) => ({ level: label }) },
       // No caller passes a key to the log. This list is a second protection.
       redact: [

@@ -54,12 +54,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["clock.ts", "printable.ts", "version.ts"],
     mayKnow: ["batch/", "contract/"],
   },
+  "telemetry/log.ts": { may: ["store/failures.ts"] },
   "telemetry/metrics.ts": {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
   },
   "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", UPSTREAM] },
-  "loop.ts": { may: ["clock.ts", "store/failures.ts", "telemetry/log.ts"] },
+  "loop.ts": { may: ["clock.ts", "telemetry/log.ts"] },
   "config/": {
     may: ["contract/", "telemetry/log.ts"],
     mayKnow: ["batch/", "telemetry/metrics.ts"],
