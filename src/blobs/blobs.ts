@@ -78,7 +78,7 @@ export interface Blobs {
 }
 
 /** What a reader of blobs needs of the port. */
-export type BlobReader = Pick<Blobs, "maxReadsAhead" | "ping" | "read" | "readRange">;
+export type BlobReader = Pick<Blobs, "maxReadsAhead" | "read" | "readRange">;
 
 const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
 

@@ -116,11 +116,11 @@ async function readIfPossible(
   extents: readonly InputExtent[],
   source: LeftSource,
 ): Promise<LeftLine[]> {
-  const { blobs, isLastTry } = source;
+  const { isLastTry } = source;
   try {
     return await readLeft(extents, source);
   } catch (error) {
-    if (!(await isLost(error, blobs)) && !isLastTry) throw error;
+    if (!isLost(error) && !isLastTry) throw error;
   }
   const found: LeftLine[] = [];
   if (extents.length === 1) return found;

@@ -113,24 +113,20 @@ async function derive(
   try {
     return await make(claimed, { source, files: { ...files, input }, stop }, deps);
   } catch (error) {
-    const known = await problemOf(error, source, deps);
+    const known = problemOf(error, source);
     if (known === null) throw error;
     return known;
   }
 }
 
 /** Returns null for an error that may pass. */
-async function problemOf(
-  error: unknown,
-  { id }: Batch,
-  { blobs }: DerivingDeps,
-): Promise<Faults | null> {
+function problemOf(error: unknown, { id }: Batch): Faults | null {
   if (error instanceof NoLineNumbers) {
     return unusable(
       `The result files of the batch '${id}' were written by an older version, which did not number its lines.`,
     );
   }
-  if (await isLost(error, blobs)) {
+  if (isLost(error)) {
     return unusable(`A file of the batch '${id}' was deleted, or cannot be read any more.`);
   }
   if (!(error instanceof QuotaExceeded)) return null;

@@ -179,7 +179,7 @@ async function judge(
       : await readLines(read, (line) => reading.add(line));
     return isRead ? reading.verdict() : null;
   } catch (error) {
-    if (!(await isLost(error, deps.blobs))) throw error;
+    if (!isLost(error)) throw error;
     return unreadable(batch, error, deps);
   }
 }

@@ -252,10 +252,6 @@ class MeteredBlobs implements BlobReader {
     this.cost += Math.max(range.end - range.start, READ_COST_BYTES);
     return this.#blobs.readRange(key, range);
   }
-
-  ping(): Promise<void> {
-    return this.#blobs.ping();
-  }
 }
 
 const textOf = (json: Buffer | null): string | null =>

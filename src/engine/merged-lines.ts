@@ -62,7 +62,7 @@ export async function* readableKeptRows(
   try {
     yield* keptRows(batch, query, deps);
   } catch (error) {
-    if (!(await isLost(error, deps.blobs))) throw error;
+    if (!isLost(error)) throw error;
   }
 }
 
@@ -109,7 +109,7 @@ async function* rowsOrLosses(
     }
     return;
   } catch (error) {
-    await noteDamage(error, deps);
+    noteDamage(error, deps);
   }
   try {
     for await (const { number: lineNumber, bytes } of numberedLines(batch, deps)) {
@@ -121,13 +121,13 @@ async function* rowsOrLosses(
       yield { number: lineNumber, kind: "error", row, isLost: true };
     }
   } catch (error) {
-    await noteDamage(error, deps);
+    noteDamage(error, deps);
   }
 }
 
 /** Throws an error that may pass. */
-async function noteDamage(error: unknown, { blobs, isLastTry, onDamaged }: KeptRowsDeps) {
-  if (!(await isLost(error, blobs)) && !isLastTry) throw error;
+function noteDamage(error: unknown, { isLastTry, onDamaged }: KeptRowsDeps): void {
+  if (!isLost(error) && !isLastTry) throw error;
   onDamaged({ problem: (error as Error).message });
 }
 
@@ -174,7 +174,7 @@ export class NumbersInSource {
       this.#last = next === null ? this.#last : next.value;
       if (next !== null) return next.value;
     } catch (error) {
-      await noteDamage(error, this.#deps);
+      noteDamage(error, this.#deps);
     }
     this.#lines ??= numberedLines(this.#batch, this.#deps);
     for (;;) {

@@ -62,12 +62,12 @@ export class RepeatedLines {
   }
 
   async #next(): Promise<readonly RepeatedLine[] | null> {
-    const { blobs, isLastTry } = this.#deps;
+    const { isLastTry } = this.#deps;
     try {
       const next = await this.#groups.next();
       return next.done === true ? null : next.value;
     } catch (error) {
-      if (!(await isLost(error, blobs)) && !isLastTry) throw error;
+      if (!isLost(error) && !isLastTry) throw error;
       return null;
     }
   }

@@ -101,7 +101,7 @@ export async function readSegment(
     if (records === null) return damaged("it is not a run of records");
     return { ok: true, bytes: found, records };
   } catch (error) {
-    if (!(await isLost(error, reader.blobs)) && !reader.isLastTry) throw error;
+    if (!isLost(error) && !reader.isLastTry) throw error;
     return damaged((error as Error).message);
   }
 }
@@ -131,12 +131,9 @@ async function readThrough(
 const damaged = (problem: string): SegmentReading => ({ ok: false, problem });
 
 /** Whether bytes that were stored will never come back. Throws when the whole storage is away. */
-export async function isLost(error: unknown, blobs: BlobReader): Promise<boolean> {
+export function isLost(error: unknown): boolean {
   if (error instanceof BlobsUnavailable) throw error;
-  if (error instanceof BlobTooShort) return true;
-  if (!(error instanceof BlobNotFound)) return false;
-  await blobs.ping();
-  return true;
+  return error instanceof BlobTooShort || error instanceof BlobNotFound;
 }
 
 const NEWLINE = 0x0a;

@@ -49,7 +49,6 @@ async function reading(blobs: Blobs, records: readonly Written[], stored = parts
 const inPieces = (blobs: Blobs): BlobReader => ({
   maxReadsAhead: blobs.maxReadsAhead,
   readRange: (key, range) => blobs.readRange(key, range),
-  ping: () => blobs.ping(),
   read: (key, range) =>
     Readable.from(
       (async function* () {
