@@ -18,10 +18,9 @@ export interface ExpiryDeps {
 }
 
 /** Ends all batches, files and uploads whose time is over. */
-export async function expireDue(deps: ExpiryDeps): Promise<boolean> {
+export async function expireDue(deps: ExpiryDeps): Promise<void> {
   await stopBatches(deps);
   await expireFilesAndUploads(deps);
-  return false;
 }
 
 /** Ends the windows that are over, and closes the chunks of stopping batches that have no holder. */

@@ -29,7 +29,7 @@ export type HousekeepingDeps = SweeperDeps &
 
 /** Starts the loops, and has them look at once when the duty falls to this replica. */
 export function startHousekeeping(
-  loops: Pick<Loops<Housekeeping>, "run" | "nudge">,
+  loops: Pick<Loops<Housekeeping>, "run" | "nudge" | "isDraining">,
   deps: HousekeepingDeps,
 ): void {
   const { fleet, forecaster, pollEveryMs, deletedProjects } = deps;
@@ -40,11 +40,12 @@ export function startHousekeeping(
     await forecaster.refreshIfDue();
     return false;
   });
-  keepHouse(
-    "expiry",
-    pollEveryMs,
-    async () => (await endQuotaPauses(deps, fleet.nowMs)) || expireDue(expiryDeps),
-  );
+  keepHouse("expiry", pollEveryMs, async () => {
+    // Windows come first: at midnight the pauses of 100,000 batches may end, each in a commit.
+    await expireDue(expiryDeps);
+    await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining: () => loops.isDraining });
+    return false;
+  });
   keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
   keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), deps));
   keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));

@@ -14,16 +14,22 @@ export interface QuotaPausesDeps {
   readonly onResumed: () => void;
 }
 
-/** Resolves to false: there is nothing more to do at once. */
+interface Pass {
+  readonly nowMs: number;
+  /** Whether the server is closing: what is left can wait for its next start. */
+  readonly isDraining: () => boolean;
+}
+
 export async function endQuotaPauses(
   { store, rulesOf, log, onResumed }: QuotaPausesDeps,
-  nowMs: number,
-): Promise<boolean> {
+  { nowMs, isDraining }: Pass,
+): Promise<void> {
   const today = dayOf(nowMs);
   let isAnyResumed = false;
-  for (let after = 0; ; ) {
+  for (let after = 0; !isDraining(); ) {
     const page = await store.listQuotaPauses(after);
     for (const pause of page) {
+      if (isDraining()) break;
       after = pause.sequence;
       // A new day may let 100,000 batches go on, each in a commit.
       const wait = timeForMore();
@@ -37,5 +43,4 @@ export async function endQuotaPauses(
     if (page.length === 0) break;
   }
   if (isAnyResumed) onResumed();
-  return false;
 }

@@ -33,7 +33,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   // Everything that a deleted project had is gone from the database and from the disk.
   "purging.ts": "test/http/projects.test.ts",
   // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.
-  "quota-pauses.ts": "test/http/budgets.test.ts",
   "spending-meter.ts": "test/http/budgets.test.ts",
   // A line whose body came before has the row of the first one, also where the input or the journal is damaged.
   "remembered-rows.ts": "test/engine/duplicate-rows.test.ts",
