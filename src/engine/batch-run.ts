@@ -36,9 +36,9 @@ export async function runStep<T>(
   const span = tracing.start(name, { parent: batch.traceparent, attributes });
   try {
     await during(span, () => work(run), describe);
-    storageWaits.noteStep(batch.id, null);
+    storageWaits.noteStep(batch, null);
   } catch (error) {
-    storageWaits.noteStep(batch.id, error);
+    storageWaits.noteStep(batch, error);
     if (!isPassing(error)) await store.countBatchFailureIfLeased(lease);
     throw error;
   } finally {

@@ -129,9 +129,10 @@ export class FleetView {
 
   #storageWaitOf(batch: Batch): Waiting | null {
     const own = this.#deps.storageWaits.find(batch);
-    if (own !== null || stepOf(batch.status) === null) return own;
+    const now = stepOf(batch.status);
+    if (own !== null || now === null) return own;
     for (const { storageWaits = [] } of this.#deps.fleet.workers) {
-      const found = storageWaits.find(([id]) => id === batch.id);
+      const found = storageWaits.find(([id, , step = now]) => id === batch.id && step === now);
       if (found !== undefined) return storageWait(found[1]);
     }
     return null;

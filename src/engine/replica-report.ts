@@ -6,6 +6,7 @@ import type { BatchId } from "../batch/batch.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
 import type { TargetReport } from "../upstream/upstream.ts";
 import type { RouteThroughput } from "./dispatch/fleet-routes.ts";
+import type { ReportedWait } from "./storage-waits.ts";
 
 /** Grows with each change that an older version would misread. */
 const FORMAT = 1;
@@ -20,7 +21,7 @@ export interface ReplicaReport {
   /** The failures that the first lines of a batch had in common here, the latest ones. */
   readonly commonFailures: readonly (readonly [BatchId, CommonFailure])[];
   /** The batches whose files or rows could not be read or written here, and since when. Older versions do not say. */
-  readonly storageWaits?: readonly (readonly [BatchId, number])[];
+  readonly storageWaits?: readonly ReportedWait[];
 }
 
 export const encodeReport = (report: ReplicaReport): string =>

@@ -14,9 +14,14 @@ const KEPT_MS = 600_000;
 const MAX_BATCHES = 50;
 
 interface Wait {
+  /** The step that waits. Another replica may have ended it, and the batch may be at its next one. */
+  readonly step: SingleStep;
   readonly sinceMs: number;
   readonly lastAtMs: number;
 }
+
+/** A batch that waits with a step, and the date since which it does, as replicas report it. Older versions name no step. */
+export type ReportedWait = readonly [id: BatchId, sinceMs: number, step?: SingleStep];
 
 export class StorageWaits {
   readonly #nowMs: () => number;
@@ -28,8 +33,11 @@ export class StorageWaits {
   }
 
   /** Takes note of how a step of a batch has ended: `failure` is null where it has succeeded. */
-  noteStep(id: BatchId, failure: unknown): void {
-    this.#note(this.#batches, id, failure);
+  noteStep({ id, status }: Pick<Batch, "id" | "status">, failure: unknown): void {
+    const step = stepOf(status);
+    if (step === null) return;
+    if (this.#batches.get(id)?.step !== step) this.#batches.delete(id);
+    this.#note(this.#batches, { key: id, step }, failure);
     const [oldest] = this.#batches.keys();
     if (this.#batches.size > MAX_BATCHES && oldest !== undefined) this.#batches.delete(oldest);
   }
@@ -38,10 +46,10 @@ export class StorageWaits {
   async duringClaim<T>(step: SingleStep, claim: () => Promise<T>): Promise<T> {
     try {
       const result = await claim();
-      this.#note(this.#claims, step, null);
+      this.#note(this.#claims, { key: step, step }, null);
       return result;
     } catch (error) {
-      this.#note(this.#claims, step, error);
+      this.#note(this.#claims, { key: step, step }, error);
       throw error;
     }
   }
@@ -50,25 +58,30 @@ export class StorageWaits {
   find({ id, status }: Pick<Batch, "id" | "status">): Waiting | null {
     const step = stepOf(status);
     if (step === null) return null;
-    const wait = this.#batches.get(id) ?? this.#claims.get(step);
+    const own = this.#batches.get(id);
+    const wait = own?.step === step ? own : this.#claims.get(step);
     return wait === undefined || this.#isOld(wait) ? null : storageWait(wait.sinceMs);
   }
 
-  /** Lists the batches that wait, each with the date since which it does. */
-  list(): [BatchId, number][] {
+  /** Lists the batches that wait. */
+  list(): ReportedWait[] {
     const waits = [...this.#batches].filter(([, wait]) => !this.#isOld(wait));
-    return waits.map(([id, { sinceMs }]) => [id, sinceMs]);
+    return waits.map(([id, { sinceMs, step }]) => [id, sinceMs, step]);
   }
 
   #isOld({ lastAtMs }: Wait): boolean {
     return this.#nowMs() - lastAtMs > KEPT_MS;
   }
 
-  #note<Key>(waits: Map<Key, Wait>, key: Key, failure: unknown): void {
+  #note<Key>(
+    waits: Map<Key, Wait>,
+    { key, step }: { readonly key: Key; readonly step: SingleStep },
+    failure: unknown,
+  ): void {
     const lastAtMs = this.#nowMs();
     const sinceMs = waits.get(key)?.sinceMs ?? lastAtMs;
     waits.delete(key);
-    if (failure !== null && isPassing(failure)) waits.set(key, { sinceMs, lastAtMs });
+    if (failure !== null && isPassing(failure)) waits.set(key, { step, sinceMs, lastAtMs });
   }
 }
 

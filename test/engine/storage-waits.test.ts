@@ -33,13 +33,23 @@ test("a batch of which a claim finds the database full waits since the first suc
 test("a step that fails for a reason of its own is no wait, and an old wait is forgotten", () => {
   const { time, waits } = waitsAt(1_000);
   const one = batch("finalizing");
-  waits.noteStep(one.id, failure("ENOSPC"));
-  expect(waits.list()).toEqual([[one.id, 1_000]]);
-  waits.noteStep(one.id, new Error("a bug"));
+  waits.noteStep(one, failure("ENOSPC"));
+  expect(waits.list()).toEqual([[one.id, 1_000, "finalize"]]);
+  waits.noteStep(one, new Error("a bug"));
   expect(waits.find(one)).toBeNull();
-  waits.noteStep(one.id, failure("ENOSPC"));
+  waits.noteStep(one, failure("ENOSPC"));
   expect(waits.find({ ...one, status: "in_progress" })).toBeNull();
   time.nowMs += 3_600_000;
   expect(waits.find(one)).toBeNull();
   expect(waits.list()).toEqual([]);
+});
+
+test("a wait that another replica has ended is none of the next step", () => {
+  const { time, waits } = waitsAt(1_000);
+  const { id } = batch("validating");
+  waits.noteStep({ id, status: "validating" }, failure("ENOSPC"));
+  expect(waits.find({ id, status: "finalizing" })).toBeNull();
+  time.nowMs = 2_000;
+  waits.noteStep({ id, status: "finalizing" }, failure("ENOSPC"));
+  expect(waits.find({ id, status: "finalizing" })).toMatchObject({ sinceMs: 2_000 });
 });
