@@ -4,7 +4,7 @@
  * and the storage copies them by itself where it can.
  *
  * One guarded commit ends the upload and publishes the file. So exactly one of several clients that complete, cancel or
- * come too late can succeed. The sweep removes the parts of an upload that has ended.
+ * come too late can succeed; the others that complete get its file. The sweep removes the parts of an upload that has ended.
  */
 import { createHash } from "node:crypto";
 import {
@@ -136,12 +136,20 @@ export class Uploads {
     return part;
   }
 
+  /**
+   * Completes an upload. A repeated call gets the same file: SDKs and proxies send a call again whose answer was lost, and a
+   * refusal would tell the client that there is no file.
+   */
   async complete(asked: ScopedId<"upload">, completion: Completion): Promise<CompletedUpload> {
-    const { id } = await this.#findPending(asked);
+    const { id } = await this.#find(asked);
     // Each completion writes all bytes of the upload, and one at most can succeed. So the others wait for its end.
     return this.#completions.run(id, async () => {
       if (completion.disconnected.aborted) throw clientGone();
-      return this.#complete(asked, completion);
+      return this.#complete(asked, completion).catch(async (error: unknown) => {
+        const completed = await this.#findCompleted(asked);
+        if (completed === null) throw error;
+        return completed;
+      });
     });
   }
 
@@ -228,6 +236,15 @@ export class Uploads {
     if (upload === null) throw noSuchUpload(asked.id);
     const isOver = upload.status === "pending" && upload.expiresAtMs <= clock.nowMs();
     return isOver ? { ...upload, status: "expired" } : upload;
+  }
+
+  /** Resolves to null unless the upload has become a file that is still there. */
+  async #findCompleted(asked: ScopedId<"upload">): Promise<CompletedUpload | null> {
+    const upload = await this.#find(asked);
+    if (upload.fileId === null) return null;
+    const { project, fileId } = upload;
+    const file = await this.#deps.store.findFile({ project, id: fileId });
+    return file && { upload, file };
   }
 
   async #findPending(asked: ScopedId<"upload">): Promise<Upload> {

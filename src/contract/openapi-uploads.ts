@@ -82,7 +82,7 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
       tags: ["Uploads"],
       summary: "Make a file of the parts",
       description:
-        "The parts that are listed must have as many bytes together as the upload was created for, and the file must pass the checks of `POST /v1/files`. Otherwise the upload stays pending, and may be completed in another way.",
+        "The parts that are listed must have as many bytes together as the upload was created for, and the file must pass the checks of `POST /v1/files`. Otherwise the upload stays pending, and may be completed in another way. Completing it again answers with the same file.",
       requestParams: { path: uploadId },
       requestBody: {
         required: true,

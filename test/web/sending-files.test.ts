@@ -1,6 +1,7 @@
 /** People who send files on the web page, in a real browser, with a real server. */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { Route } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium } from "../support/browser.ts";
 import { chatLine, type TestService } from "../support/service.ts";
@@ -97,13 +98,18 @@ describe.skipIf(!hasChromium())("in a browser", () => {
         send.call(this, body);
         if (window.sent++ === 1) this.abort();
       };`);
-    await page.route("**/complete", (route) => route.fulfill({ status: 502 }), { times: 1 });
+    const loseAnswer = async (route: Route) => {
+      await route.fetch();
+      await route.fulfill({ status: 502 });
+    };
+    await page.route("**/complete", loseAnswer, { times: 1 });
     await page.locator("input[type=file]").setInputFiles(path);
     const row = page.locator("tr", { hasText: "large.jsonl" });
     await row.waitFor();
     const [file] = (await service.openai.files.list({ limit: 1 })).data;
     expect([file?.filename, file?.bytes]).toEqual(["large.jsonl", line.length * 1_050]);
-    expect(await page.evaluate("window.sent")).toBe(8);
+    await expect.poll(() => page.evaluate("window.sent")).toBe(8);
+    await page.locator(".upload-state").waitFor({ state: "hidden" });
     await row.getByRole("button", { name: "First lines" }).click();
     await page.getByRole("dialog").getByText('"custom_id":"a"').waitFor();
     await page.keyboard.press("Escape");
