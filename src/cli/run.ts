@@ -162,13 +162,11 @@ const whyRunWaits =
 const IN_VAIN: readonly (string | undefined)[] = ["refused_credentials", "wrong_address"];
 
 /**
- * Ends a run at the only model server of which it has no answer yet, because its user has to correct the key or the
- * address. After an answer they were right, and what is wrong may pass.
+ * Ends a run whose only model server has not answered to this key at this address yet, because its user has to correct
+ * them. After an answer they were right, also in an earlier run, and what is wrong may pass.
  */
-function endInVain(batch: ShownBatch, { flags }: Job, answeredBefore: number): void {
-  const { request_counts: counts, x_batchd: own } = batch;
-  if (flags.upstream === undefined || !IN_VAIN.includes(own?.waiting?.reason)) return;
-  if ((counts?.completed ?? 0) + (counts?.failed ?? 0) > answeredBefore) return;
+function endInVain(batch: ShownBatch, { flags }: Job): void {
+  if (flags.upstream === undefined || !IN_VAIN.includes(batch.x_batchd?.waiting?.reason)) return;
   throw new CommandFailure(
     `nothing is answered, ${whyRunWaits(flags)(batch)}. Correct it and run the same command again`,
   );
@@ -194,14 +192,16 @@ async function workAndClose(workshop: Workshop, job: Job, signal: AbortSignal) {
 
 /** Resolves to the batch after its results are written; null after Ctrl-C. */
 async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
-  const { id, counts } = (await begunBatch(workshop, job)) ?? (await beginBatch(workshop, job));
+  const begun = (await begunBatch(workshop, job)) ?? (await beginBatch(workshop, job));
+  const { id } = begun;
   const { json } = job.flags;
   const view = json ? jsonView(sayJson) : openView(systemClock, whyRunWaits(job.flags));
   job.trouble.showAt((problem) => view.showTrouble(problem));
+  const hasAnswered = answersSince(begun, workshop, job);
   const batch = await follow({
     read: async () => {
       const batch = await readBatch(workshop, id);
-      endInVain(batch, job, counts.completed + counts.failed);
+      if (!(await hasAnswered(batch))) endInVain(batch, job);
       return batch;
     },
     // Nothing is between the command and its own data.
@@ -220,6 +220,25 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
 
 /** The key of the metadata that says which input a batch has. */
 const INPUT_KEY = "input_sha256";
+
+/** The key of the metadata that says which address and key a model server has answered to. */
+const ANSWERED_KEY = "answered_to";
+
+/** Returns whether the model server of the job has answered, and remembers it for later runs of the batch. */
+function answersSince({ counts, metadata }: Batch, { batches }: Workshop, { flags }: Job) {
+  const { upstream = "" } = flags;
+  const asked = JSON.stringify([upstream, findUpstreamKey(upstream).apiKey]);
+  const digest = createHash("sha256").update(asked).digest("hex").slice(0, 16);
+  let hasAnswered = metadata?.[ANSWERED_KEY] === digest;
+  return async ({ id, request_counts: now }: ShownBatch): Promise<boolean> => {
+    const count = (now?.completed ?? 0) + (now?.failed ?? 0);
+    if (hasAnswered || count <= counts.completed + counts.failed) return hasAnswered;
+    hasAnswered = true;
+    const asked = { project: DEFAULT_PROJECT, id: id as UntrustedId<"batch"> };
+    await batches.update(asked, { metadata: { ...metadata, [ANSWERED_KEY]: digest } });
+    return true;
+  };
+}
 
 /** Finds the batch of an earlier run in the folder. */
 async function begunBatch({ batches }: Workshop, job: Job): Promise<Batch | null> {

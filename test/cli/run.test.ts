@@ -174,6 +174,19 @@ test("a run whose key or address is wrong from the start ends, and says where th
   expect((await new BatchdProcess(argsOf(input, output), ENV).exited()).code).toBe(0);
 });
 
+test("a run that goes on with the key and the address of its answers waits while an ingress refuses it", async () => {
+  const { input, output } = given("ingress", [
+    chatLine("first", "Hi"),
+    chatLine("second", "[[hang x1]] [[html 404 x6]]"),
+  ]);
+  const session = new TerminalSession(argsOf(input, output), ENV);
+  await session.shows(/ 50% {2}1\/2/);
+  await session.kill();
+  const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  expect(stderr).toMatch(/the address of the model server seems to be wrong/);
+  expect({ code, ids: idsIn(output) }).toEqual({ code: 0, ids: ["first", "second"] });
+});
+
 test("a run with the upstreams of a file waits while they refuse their keys, and names it", async () => {
   const { input, output } = given("waiting", [chatLine("a", "Hi")]);
   const config = join(folder, "refused.yaml");
