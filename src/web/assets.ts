@@ -90,6 +90,9 @@ const compressed = (bytes: Buffer) => ({
   brotli: brotliCompressSync(bytes, BROTLI),
 });
 
+/** Returns what all files of the page have in common, and a server with other files has not. */
+export const assetsVersion = (): string => assets().version;
+
 /** Returns the path of a file below the root of the page. */
 export const assetPath = (name: string): string => `web/assets/${assets().version}/${name}`;
 

@@ -83,7 +83,8 @@ function rerunOf(batch: BatchObject): Action | null {
 export function budgetForm({ caller }: Asked, { id, x_batchd: own }: BatchObject): Html | string {
   if (own.paused?.reason !== "budget" || !caller.scopes.includes("write")) return "";
   const path = `batches/${id}`;
-  return html`<form id="raise" class="filters" data-path="${path}" data-then="${path}/resume">
+  // A form that is there keeps what was typed into it. With another budget it is another form.
+  return html`<form id="raise-${own.budget}" class="filters" data-path="${path}" data-then="${path}/resume">
 <label>Budget <input name="budget" value="${own.budget}" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" required autocomplete="off"></label>
 <span class="buttons"><button>Set and resume</button></span>
 </form>`;

@@ -1,7 +1,7 @@
 /** The frame of every page: its head, the bar at the top, and the dialog that asks before something is destroyed. */
 import type { Scope } from "../contract/scope.ts";
 import { version } from "../version.ts";
-import { assetPath, isLibrary, STYLES } from "./assets.ts";
+import { assetPath, assetsVersion, isLibrary, STYLES } from "./assets.ts";
 import type { Visit } from "./guard.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { maySeeUpstreams } from "./upstreams-page.ts";
@@ -44,7 +44,7 @@ export interface Frame {
 export const layout = (frame: Frame, main: Html): Html => {
   const { title, root, visit, nowMs, livePath, scripts, styles } = frame;
   return html`<!doctype html>
-<html lang="en" data-root="${root}" data-token="${visit.token}" data-now="${nowMs}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
+<html lang="en" data-root="${root}" data-token="${visit.token}" data-now="${nowMs}" data-version="${assetsVersion()}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
 <head>
 ${head(title, root, [...styles, ...STYLES])}
 <script src="${root}${assetPath("idiomorph.js")}" defer></script>

@@ -17,6 +17,7 @@ import { whenClosed } from "../http/connection.ts";
 import type { AppContext } from "../http/context.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Answer } from "./api.ts";
+import { assetsVersion } from "./assets.ts";
 import { changesSince, type Snapshot, snapshotOf, type View } from "./page.ts";
 
 const MAX_LISTENERS = 300;
@@ -82,7 +83,7 @@ export class Live {
       // nginx would hold the events back.
       "x-accel-buffering": "no",
     });
-    outgoing.write(`retry: ${RECONNECT_MS}\n\n`);
+    outgoing.write(`retry: ${RECONNECT_MS}\nevent: version\ndata: ${assetsVersion()}\n\n`);
     this.#listen(topic, outgoing);
     return RESPONSE_ALREADY_SENT;
   }

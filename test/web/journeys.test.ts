@@ -206,6 +206,10 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     });
     const page = await visit.openPage(`/batches/${id}`);
     const field = page.getByRole("textbox", { name: "Budget" });
+    await field.waitFor();
+    // Another person changes it meanwhile.
+    await service.openai.post(`/batches/${id}`, { body: { budget: "0.0000002" } });
+    await expect.poll(() => field.inputValue()).toBe("0.0000002");
     await field.fill("5");
     await field.press("Enter");
     await page.getByText("1 of 1 · 100%").waitFor();

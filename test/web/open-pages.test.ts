@@ -45,6 +45,28 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await page.locator(`a[href$="${id}"]`).first().waitFor();
   });
 
+  test("is loaded anew for the scripts of another version, and only once while both versions answer", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const page = await (await browser.newContext()).newPage();
+    let loadCount = 0;
+    await page.route(url, async (route) => {
+      loadCount++;
+      const response = await route.fetch();
+      const body = await response.text();
+      await route.fulfill({
+        response,
+        body: body.replace(/data-version="\w+"/, 'data-version="older"'),
+      });
+    });
+    await page.goto(url);
+    await expect.poll(() => loadCount).toBe(2);
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+    const { id } = await submit(url);
+    await page.locator(`a[href$="${id}"]`).first().waitFor();
+    expect(loadCount).toBe(2);
+  });
+
   test("says what it cannot do without scripts, and shows the batches", async () => {
     await using server = serve("0");
     const url = await server.listening();

@@ -6,6 +6,7 @@ import { writeTimes } from "./times.js";
 
 /** The announcement of a lost connection waits this long, because most come back at once. */
 const LOST_AFTER_MS = 4_000;
+const RENEW_EVERY_MS = 10 * 60_000;
 /** What is not in the text of the server: what a script has drawn or is asking, and what a person has typed or chosen. */
 const OWN = ".chart, .kept, form, dialog";
 
@@ -47,6 +48,7 @@ class Connection {
     this.#source = source;
     source.addEventListener("open", () => this.#say("live", "Live"));
     source.addEventListener("parts", (event) => apply(JSON.parse(event.data)));
+    source.addEventListener("version", (event) => renew(event.data));
     source.addEventListener("over", () => this.#end());
     source.addEventListener("reload", () => location.reload());
     source.addEventListener("error", () => {
@@ -91,6 +93,29 @@ class Connection {
     this.sign.dataset["state"] = state;
     this.sign.textContent = text;
   }
+}
+
+/**
+ * Loads the page anew for the scripts of another version of the server. While the servers behind a load balancer are replaced,
+ * the page may come from one and its events from another, so it is not done twice in a while.
+ *
+ * @param {string} version
+ */
+function renew(version) {
+  if (version === document.documentElement.dataset["version"] || isInUse()) return;
+  const renewedAtMs = Number(sessionStorage.getItem("batchd renewed"));
+  if (Date.now() - renewedAtMs < RENEW_EVERY_MS) return;
+  sessionStorage.setItem("batchd renewed", String(Date.now()));
+  location.reload();
+}
+
+/** Returns whether the page has what a load would lose: a question, an upload, or what a person has typed. */
+function isInUse() {
+  const fields = /** @type {NodeListOf<HTMLInputElement>} */ (
+    document.querySelectorAll("input:not([type=checkbox]), textarea")
+  );
+  const isTyped = [...fields].some(({ value, defaultValue }) => value !== defaultValue);
+  return isTyped || document.querySelector("dialog[open], .upload-state:not([hidden])") !== null;
 }
 
 /** @param {Record<string, string>} parts */
