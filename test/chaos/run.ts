@@ -8,6 +8,7 @@
  *
  * `--logs DIR` keeps the logs of the servers. The exit code is 1 when anything does not hold.
  */
+import { mkdirSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { startPostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
@@ -46,6 +47,7 @@ async function main(): Promise<void> {
   using older = values.from === undefined ? null : checkOut(values.from);
   await using s3 = await startS3Server();
   const seed = Number(values.seed);
+  if (values.logs !== undefined) mkdirSync(values.logs, { recursive: true });
   const startedAtMs = performance.now();
   const say = (text: string) => {
     const seconds = ((performance.now() - startedAtMs) / 1000).toFixed(0);
