@@ -38,8 +38,9 @@ export class ProgressSampler {
 
   async #samplePage(ids: readonly BatchId[]): Promise<void> {
     const { store, nowMs } = this.#deps;
-    const found = await store.findRunningProgress(ids);
+    // A replica that stands still during the read takes a late sample for an old one, which the store refuses.
     const atMs = nowMs();
+    const found = await store.findRunningProgress(ids);
     // Another replica may have taken a sample a moment ago.
     const due = found.filter((each) => lastDueAtMs(each) <= atMs);
     for (const { batchId, startedAtMs, samples } of found) {

@@ -18,7 +18,10 @@ export interface RunningProgress extends BatchSamples, Omit<ProgressSample, "atM
 export interface ProgressStore {
   /** Finds these batches, in any order. One that is not in progress is left out. */
   findRunningProgress(ids: readonly BatchId[]): Promise<RunningProgress[]>;
-  /** Replaces the samples of these batches. One that does not exist any more is left out. */
+  /**
+   * Replaces the samples of these batches. A batch is left out if it does not exist any more, or has a sample as late as
+   * the last one: another replica has taken that while this one stood still.
+   */
   recordSamples(progress: readonly BatchSamples[]): Promise<void>;
   /** Finds the samples and the latencies of a batch; none for one without. */
   findProgress(batchId: BatchId): Promise<StoredProgress>;

@@ -9,17 +9,22 @@ function aStore(batchId: BatchId) {
   return {
     readCount: 0,
     completed: 0,
+    /** Runs between a read and its answer. */
+    beforeAnswer: async () => {},
     get samples() {
       return samples;
     },
-    async findRunningProgress(this: { readCount: number; completed: number }) {
+    async findRunningProgress() {
       this.readCount++;
       const { completed } = this;
       const counters = { completed, failed: 0, inputTokens: 0, outputTokens: 0 };
-      return [{ batchId, startedAtMs: 0, ...counters, samples }];
+      const found = [{ batchId, startedAtMs: 0, ...counters, samples }];
+      await this.beforeAnswer();
+      return found;
     },
     async recordSamples(progress: readonly BatchSamples[]) {
-      samples = progress.flatMap((each) => each.samples);
+      const added = progress.flatMap((each) => each.samples);
+      if (added.at(-1)!.atMs > (samples.at(-1)?.atMs ?? 0)) samples = added;
     },
   };
 }
@@ -42,6 +47,24 @@ test("two replicas take together as many samples of a batch as one, and read it 
   expect(samples).toEqual(samples.toSorted((a, b) => a.atMs - b.atMs));
   for (const { atMs, completed } of samples) expect(completed).toBe(atMs / 500);
   expect(store.readCount).toBeLessThan(2_000);
+});
+
+test("a replica that stands still while it takes a sample overwrites none that another one takes meanwhile", async () => {
+  const store = aStore(ID);
+  let nowMs = 1_000;
+  const samplerOf = () => new ProgressSampler({ store, running: () => [ID], nowMs: () => nowMs });
+  const [still, other] = [samplerOf(), samplerOf()];
+  await other.sample();
+  nowMs = 2_000;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  store.beforeAnswer = () => promise;
+  const late = still.sample();
+  store.beforeAnswer = async () => {};
+  for (; nowMs < 42_000; nowMs += 1_000) await other.sample();
+  const before = store.samples;
+  resolve();
+  await late;
+  expect(store.samples).toEqual(before);
 });
 
 test("a replica without lines under way asks for nothing", async () => {

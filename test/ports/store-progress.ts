@@ -50,6 +50,17 @@ export function testProgress(open: OpenStore): void {
     expect((await store.findProgress(batch.id)).samples).toEqual(samples);
   });
 
+  test("samples from before the last one do not replace it", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { batch } = await startBatch(store, ["llama"]);
+    const samples = [aSample(1), aSample(9), aSample(10)];
+    for (const each of [samples, [aSample(1), aSample(2)], [aSample(10)]]) {
+      await store.recordSamples([{ batchId: batch.id, samples: each }]);
+    }
+    expect((await store.findProgress(batch.id)).samples).toEqual(samples);
+  });
+
   test("samples go with their batch, and a batch that is gone gets none", async () => {
     await using opened = await open();
     const { store } = opened;

@@ -7,6 +7,9 @@ import { and, eq, sql } from "./drizzle.ts";
 import { arrayOf } from "./leases.ts";
 import { batches, batchProgress } from "./schema.ts";
 
+const lastAtMsOf = (row: "excluded" | "batch_progress") =>
+  sql.raw(`(${row}.samples -> -1 ->> 0)::bigint`);
+
 export class PostgresProgress {
   readonly #db: Database;
 
@@ -50,7 +53,8 @@ export class PostgresProgress {
         from unnest(${arrayOf(ids, "text")}, ${arrayOf(samples, "text")}) as taken(id, samples)
           join batches on batches.id = taken.id
         order by batches.id for key share of batches
-        on conflict (batch_id) do update set samples = excluded.samples`),
+        on conflict (batch_id) do update set samples = excluded.samples
+        where ${lastAtMsOf("excluded")} > ${lastAtMsOf("batch_progress")}`),
     );
   }
 

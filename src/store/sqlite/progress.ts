@@ -6,6 +6,9 @@ import { type Db, write } from "./database.ts";
 import { and, eq, inArray, placeholder, sql } from "./drizzle.ts";
 import { batches, batchProgress } from "./schema.ts";
 
+const lastAtMsOf = (row: "excluded" | "batch_progress") =>
+  sql.raw(`json_extract(${row}.samples, '$[#-1][0]')`);
+
 const prepareStatements = (db: Db) => ({
   find: db
     .select({ samples: batchProgress.samples, latencyCounts: batches.latencyCounts })
@@ -29,6 +32,7 @@ const prepareStatements = (db: Db) => ({
     .onConflictDoUpdate({
       target: batchProgress.batchId,
       set: { samples: sql`excluded.samples` },
+      setWhere: sql`${lastAtMsOf("excluded")} > ${lastAtMsOf("batch_progress")}`,
     })
     .prepare(),
 });
