@@ -24,7 +24,7 @@ import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { type BatchDetails, NO_DETAILS, presentBatch } from "./present.ts";
-import { assertKnownParams, boundedIntegerParam, textParam } from "./query.ts";
+import { assertKnownParams, limitParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { originOf } from "./track.ts";
 
@@ -220,7 +220,7 @@ function withFullEndpoint(json: unknown): unknown {
 function batchQuery(c: AppContext): BatchQuery {
   return {
     project: c.get("project"),
-    limit: boundedIntegerParam(c, "limit", BATCH_PAGE) ?? BATCH_PAGE.default,
+    limit: limitParam(c, BATCH_PAGE),
     after: textParam(c, "after") as UntrustedId<"batch"> | null,
     filter: batchFilter(c),
   };

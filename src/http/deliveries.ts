@@ -12,7 +12,7 @@ import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { toSeconds, toSecondsOrNull } from "./present.ts";
-import { assertKnownParams, boundedIntegerParam, textParam } from "./query.ts";
+import { assertKnownParams, limitParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 export interface DeliveryRoutesDeps {
@@ -38,7 +38,7 @@ export function mountDeliveries(
     assertKnownParams(c, ["limit", "after"]);
     const query = {
       batch: scopedIdOf<"batch">(c),
-      limit: boundedIntegerParam(c, "limit", DELIVERY_PAGE) ?? DELIVERY_PAGE.default,
+      limit: limitParam(c, DELIVERY_PAGE),
       after: textParam(c, "after") as UntrustedId<"delivery"> | null,
     };
     return answerPage(c, query, {

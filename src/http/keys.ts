@@ -2,12 +2,12 @@
 import type { KeyRequest, Keys } from "../api/keys.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import { ADMIN_PAGE, CreateKey } from "../contract/key.ts";
-import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
+import { parseBody } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentCreatedKey, presentKey } from "./present.ts";
-import { integerParam, textParam } from "./query.ts";
+import { limitParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 /** An `Idempotency-Key` has no effect here, because the answer would be stored with the key in it. */
@@ -34,8 +34,8 @@ function keyRequest(json: unknown): KeyRequest {
 }
 
 function pageQuery(c: AppContext) {
-  const limit = integerParam(c, "limit") ?? ADMIN_PAGE.default;
-  if (limit > ADMIN_PAGE.max) throw integerTooLarge("limit", limit, ADMIN_PAGE.max);
-  if (limit < ADMIN_PAGE.min) throw integerTooSmall("limit", limit, ADMIN_PAGE.min);
-  return { limit, after: textParam(c, "after") as UntrustedId<"key"> | null };
+  return {
+    limit: limitParam(c, ADMIN_PAGE),
+    after: textParam(c, "after") as UntrustedId<"key"> | null,
+  };
 }

@@ -10,7 +10,7 @@ import type { Log } from "../telemetry/log.ts";
 import { chosen, shortText } from "./batch-filter.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerJson, JSON_TYPE, roomFor } from "./json.ts";
-import { assertKnownParams, boundedIntegerParam, textParam } from "./query.ts";
+import { assertKnownParams, boundedIntegerParam, limitParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { trackingHeaders } from "./track.ts";
 
@@ -60,7 +60,7 @@ function lineQuery(c: AppContext): LineQuery {
     status: chosen("status", textParam(c, "status"), LINE_STATUSES),
     customId: shortText("custom_id", textParam(c, "custom_id"), CUSTOM_ID_MAX_LENGTH),
     afterLine: boundedIntegerParam(c, "after_line", RESULT_LIMITS.afterLine) ?? 0,
-    limit: boundedIntegerParam(c, "limit", LINE_PAGE) ?? LINE_PAGE.default,
+    limit: limitParam(c, LINE_PAGE),
   };
 }
 

@@ -4,12 +4,12 @@ import { ADMIN_PAGE } from "../contract/key.ts";
 import { type ProjectObject, PutProject } from "../contract/project.ts";
 import type { Page } from "../store/page.ts";
 import type { ProjectQuery } from "../store/projects.ts";
-import { integerTooLarge, integerTooSmall, parseBody } from "./body.ts";
+import { parseBody } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentProject } from "./present.ts";
-import { integerParam, textParam } from "./query.ts";
+import { limitParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 export function mountProjects(app: Routes, projects: Projects): void {
@@ -37,8 +37,5 @@ export function mountProjects(app: Routes, projects: Projects): void {
 }
 
 function pageQuery(c: AppContext): ProjectQuery {
-  const limit = integerParam(c, "limit") ?? ADMIN_PAGE.default;
-  if (limit > ADMIN_PAGE.max) throw integerTooLarge("limit", limit, ADMIN_PAGE.max);
-  if (limit < ADMIN_PAGE.min) throw integerTooSmall("limit", limit, ADMIN_PAGE.min);
-  return { limit, after: textParam(c, "after") };
+  return { limit: limitParam(c, ADMIN_PAGE), after: textParam(c, "after") };
 }

@@ -46,3 +46,9 @@ export function boundedIntegerParam(
   if (value !== null && value < min) throw integerTooSmall(name, value, min);
   return value;
 }
+
+/** Returns the size of a page. */
+export const limitParam = (
+  c: AppContext,
+  limits: { readonly min: number; readonly max: number; readonly default: number },
+): number => boundedIntegerParam(c, "limit", limits) ?? limits.default;
