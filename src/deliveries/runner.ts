@@ -6,8 +6,9 @@
  * what is there, so nothing is doubled. A delivery never changes its batch.
  */
 import { randomUUID } from "node:crypto";
+import { backoffMs } from "../batch/backoff.ts";
 import { CANCELLED, type Delivery, type DeliveryError } from "../batch/delivery.ts";
-import { type Clock, sleep } from "../clock.ts";
+import { type Clock, sleep, timeLimit } from "../clock.ts";
 import { type Location, LocationError } from "../locations/location.ts";
 import { loop, Nudge } from "../loop.ts";
 import type {
@@ -20,7 +21,6 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { type AttemptDeps, type AttemptEnd, attempt, placeOf } from "./attempt.ts";
 import { Cancelled, Draining, HeldDelivery, LeaseLost, Stalled } from "./held-delivery.ts";
-import { RETRY_WITHIN_MS, retryAfterMs } from "./retry.ts";
 
 const MAX_IN_FLIGHT = 16;
 const MAX_IN_FLIGHT_PER_PLACE = 2;
@@ -32,6 +32,9 @@ const MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT = 4;
 const MAX_ATTEMPT_MS = 6 * 60 * 60 * 1000;
 /** The time for an adapter to notice that it shall stop. */
 const ABORT_GRACE_MS = 5_000;
+const RETRY_BACKOFF = { baseMs: 5_000, capMs: 10 * 60 * 1000 };
+/** A delivery is tried for so long, counted from the time at which it was due. */
+const RETRY_WITHIN_MS = 24 * 60 * 60 * 1000;
 /** The time to clean up at a place after the last attempt. */
 const DISCARD_MS = 60_000;
 
@@ -186,7 +189,7 @@ export class DeliveryRunner {
     }
     const { error, isRetryable, cause } = end;
     const fields = { ...fieldsOf(claimed), ...error, ...causeOf(claimed, cause) };
-    const waitMs = retryAfterMs(claimed.delivery.attemptCount, Math.random());
+    const waitMs = backoffMs(claimed.delivery.attemptCount - 1, Math.random(), RETRY_BACKOFF);
     const postponed = isRetryable ? await this.#postpone(held, waitMs, error) : "too_late";
     switch (postponed) {
       case "lost":
@@ -258,8 +261,7 @@ export class DeliveryRunner {
     if (progress === null) return;
     const { clock, log, clientBuckets, findLocationToClean } = this.#options;
     const findLocation = (_: string, name: string) => findLocationToClean(name);
-    const timeout = new AbortController();
-    const cancel = clock.after(DISCARD_MS, () => timeout.abort(new Stalled()));
+    using timeout = timeLimit(clock, DISCARD_MS, new Stalled());
     try {
       const asked = { project: batch.project, delivery, credentials };
       const place = await placeOf(asked, { clientBuckets, findLocation });
@@ -269,8 +271,6 @@ export class DeliveryRunner {
       // The operator can remove it by hand.
       const left = JSON.parse(progress) as unknown;
       log.warn({ ...fieldsOf(held.claimed), reason, left }, "delivery.not_discarded");
-    } finally {
-      cancel();
     }
   }
 }

@@ -7,6 +7,7 @@
  * event twice, but never misses one.
  */
 import { randomUUID } from "node:crypto";
+import { backoffMs } from "../batch/backoff.ts";
 import type { Batch } from "../batch/batch.ts";
 import { randomHexId } from "../batch/random-id.ts";
 import type { Clock } from "../clock.ts";
@@ -32,8 +33,7 @@ const LEASE_TTL_MS = 30_000;
 /** The time for an answer that is on its way when the server stops. */
 const DRAIN_GRACE_MS = 1_000;
 
-const RETRY_BASE_MS = 5_000;
-const RETRY_CAP_MS = 3_600_000;
+const RETRY_BACKOFF = { baseMs: 5_000, capMs: 3_600_000 };
 const RETRY_FOR_MS = 72 * 3_600_000;
 
 const NOT_CONFIGURED = "no webhook of this name is configured for the project";
@@ -229,17 +229,12 @@ const fieldsOf = (delivery: WebhookDelivery) => ({
   attempt: delivery.attemptCount + 1,
 });
 
-/**
- * Returns the time of the next attempt; null when it would be too long after the event. The waits double up to a cap. A
- * random part of up to a fifth shortens each of them, so that deliveries that failed together spread out. `random` is
- * from 0 up to 1.
- */
+/** Returns the time of the next attempt; null when it would be too long after the event. `random` is from 0 up to 1. */
 export function retryAtMs(
   { attemptCount, createdAtMs }: Pick<WebhookDelivery, "attemptCount" | "createdAtMs">,
   nowMs: number,
   random: number,
 ): number | null {
-  const backoffMs = Math.min(RETRY_BASE_MS * 2 ** attemptCount, RETRY_CAP_MS);
-  const atMs = nowMs + Math.round(backoffMs * (1 - random / 5));
+  const atMs = nowMs + backoffMs(attemptCount, random, RETRY_BACKOFF);
   return atMs <= createdAtMs + RETRY_FOR_MS ? atMs : null;
 }
