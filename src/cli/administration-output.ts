@@ -1,7 +1,9 @@
 /** What the commands for keys and for projects share: how they begin, and what they print. */
 import type { Command } from "commander";
 import type { Overrides } from "../config/overrides.ts";
+import { ADMIN_PAGE } from "../contract/key.ts";
 import { PublicError } from "../errors.ts";
+import type { Page } from "../store/page.ts";
 import { complain, FAILED, OK } from "../terminal/output.ts";
 import type { Administration } from "./administration.ts";
 
@@ -15,6 +17,21 @@ export interface Commands {
 }
 
 export const dateOf = (atMs: number) => new Date(atMs).toISOString();
+
+/** Yields the objects of a list, whose pages follow the ids that `idOf` returns. */
+export async function* everyOne<T, Id>(
+  list: (page: { readonly limit: number; readonly after: Id | null }) => Promise<Page<T>>,
+  idOf: (last: T) => Id,
+): AsyncGenerator<T> {
+  let after: Id | null = null;
+  for (;;) {
+    const { data, hasMore }: Page<T> = await list({ limit: ADMIN_PAGE.max, after });
+    yield* data;
+    const last = data.at(-1);
+    if (!hasMore || last === undefined) return;
+    after = idOf(last);
+  }
+}
 
 /** Prints an error that a client of the API would get in the same case. */
 export async function reporting(act: () => Promise<void>): Promise<number> {

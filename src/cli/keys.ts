@@ -4,13 +4,13 @@ import type { CreatedKey } from "../api/keys.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { lifetimeSeconds } from "../config/values.ts";
-import { ADMIN_PAGE, CreateKey, DEFAULT_PROJECT } from "../contract/key.ts";
+import { CreateKey, DEFAULT_PROJECT } from "../contract/key.ts";
 import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
 import type { StoredKey } from "../store/keys.ts";
 import { complain, FAILED, OK, say } from "../terminal/output.ts";
 import { sayTable } from "../terminal/terminal.ts";
 import type { Administration } from "./administration.ts";
-import { type Commands, dateOf, reporting } from "./administration-output.ts";
+import { type Commands, dateOf, everyOne, reporting } from "./administration-output.ts";
 
 interface CreateFlags extends Overrides {
   readonly name: string;
@@ -66,14 +66,11 @@ const summaryOf = ({ id, name, project, scopes, expiresAtMs }: CreatedKey["key"]
 
 async function list({ keys }: Administration): Promise<number> {
   const rows: string[][] = [];
-  let after: UntrustedId<"key"> | null = null;
-  for (;;) {
-    const page = await keys.list({ limit: ADMIN_PAGE.max, after });
-    rows.push(...page.data.map(rowOf));
-    const last: StoredKey | undefined = page.data.at(-1);
-    if (!page.hasMore || last === undefined) break;
-    after = last.id;
-  }
+  const every = everyOne<StoredKey, UntrustedId<"key">>(
+    (page) => keys.list(page),
+    ({ id }) => id,
+  );
+  for await (const key of every) rows.push(rowOf(key));
   sayTable(["ID", "NAME", "PROJECT", "SCOPES", "EXPIRES", "LAST USED"], rows);
   return OK;
 }

@@ -3,12 +3,11 @@ import type { Command } from "commander";
 import { sleep } from "../clock.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { ProjectEntry } from "../config/projects.ts";
-import { ADMIN_PAGE } from "../contract/key.ts";
 import { PutProject } from "../contract/project.ts";
 import { complain, FAILED, OK, say } from "../terminal/output.ts";
 import { sayTable } from "../terminal/terminal.ts";
 import type { Administration } from "./administration.ts";
-import { type Commands, dateOf, reporting } from "./administration-output.ts";
+import { type Commands, dateOf, everyOne, reporting } from "./administration-output.ts";
 
 /** The pause between two looks at what a server still has to remove. */
 const LOOK_EVERY_MS = 500;
@@ -77,18 +76,16 @@ function pairOf(quota: string): [string, string] {
 
 async function list({ projects }: Administration): Promise<number> {
   const rows: string[][] = [];
-  let after: string | null = null;
-  for (;;) {
-    const page = await projects.list({ limit: ADMIN_PAGE.max, after });
-    for (const { name, rules, createdAtMs, deletedAtMs } of page.data) {
-      const quotas = Object.entries(rules.quotas).map(([quota, limit]) => `${quota}=${limit}`);
-      rows.push([
-        ...[name, String(rules.weight), rules.models.join(","), quotas.join(",") || "none"],
-        ...[dateOf(createdAtMs), deletedAtMs === null ? "no" : dateOf(deletedAtMs)],
-      ]);
-      after = name;
-    }
-    if (!page.hasMore) break;
+  const every = everyOne(
+    (page: { limit: number; after: string | null }) => projects.list(page),
+    ({ name }) => name,
+  );
+  for await (const { name, rules, createdAtMs, deletedAtMs } of every) {
+    const quotas = Object.entries(rules.quotas).map(([quota, limit]) => `${quota}=${limit}`);
+    rows.push([
+      ...[name, String(rules.weight), rules.models.join(","), quotas.join(",") || "none"],
+      ...[dateOf(createdAtMs), deletedAtMs === null ? "no" : dateOf(deletedAtMs)],
+    ]);
   }
   sayTable(["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"], rows);
   return OK;
@@ -97,9 +94,8 @@ async function list({ projects }: Administration): Promise<number> {
 const remove = (name: string, { projects, purge, clock }: Administration): Promise<number> =>
   reporting(async () => {
     await projects.delete(name);
-    const never = new AbortController().signal;
     for (let left = await purge(name); left > 0; left = await purge(name)) {
-      await sleep(clock, LOOK_EVERY_MS, never);
+      await sleep(clock, LOOK_EVERY_MS);
     }
     say(`deleted ${name} and all its data`);
   });

@@ -2,7 +2,8 @@
 import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
 import type { ResultFormat } from "../contract/results.ts";
-import { complain, note, printable, say, sayJson, sayTable } from "../terminal/terminal.ts";
+import { printable } from "../printable.ts";
+import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { assertWritable } from "./output.ts";

@@ -1,7 +1,8 @@
 /** The commands on deliveries, which only batchd has. */
 import { sleep } from "../clock.ts";
 import type { DeliveryFormat, DeliveryObject } from "../contract/delivery.ts";
-import { note, printable, say, sayJson, sayTable } from "../terminal/terminal.ts";
+import { printable } from "../printable.ts";
+import { note, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import type { Session } from "./session.ts";

@@ -8,8 +8,9 @@ import { dirname, resolve } from "node:path";
 import { type Readable, Transform, type Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { StringDecoder } from "node:string_decoder";
+import { printableLines } from "../printable.ts";
 import { cannotWrite, isReaderGone } from "../terminal/standard-streams.ts";
-import { isOutputTerminal, printableLines } from "../terminal/terminal.ts";
+import { isOutputTerminal } from "../terminal/terminal.ts";
 import { CommandFailure } from "./failure.ts";
 
 /**

@@ -4,7 +4,8 @@
  */
 import { MultiBar, Presets, type SingleBar } from "cli-progress";
 import type { Clock } from "../clock.ts";
-import { canMove, isInForeground, note, onStops, printable } from "../terminal/terminal.ts";
+import { printable } from "../printable.ts";
+import { canMove, isInForeground, note, onStops } from "../terminal/terminal.ts";
 import type { View } from "./follow.ts";
 import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
 import { count, duration, rate } from "./words.ts";

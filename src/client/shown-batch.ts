@@ -1,6 +1,7 @@
 /** A batch as a server shows it, and as people read it. A server that is no batchd leaves out what only batchd adds. */
 import type { BatchObject } from "../contract/batch.ts";
-import { printable, say, styled } from "../terminal/terminal.ts";
+import { printable } from "../printable.ts";
+import { say, styled } from "../terminal/terminal.ts";
 import { count, date, lines } from "./words.ts";
 
 type Extension = BatchObject["x_batchd"];

@@ -1,7 +1,8 @@
 /** Waits for a batch, and ends with the exit code that its end asks for. */
 import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
-import { note, printable, sayJson } from "../terminal/terminal.ts";
+import { printable } from "../printable.ts";
+import { note, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { follow } from "./follow.ts";
 import { assertWritable } from "./output.ts";

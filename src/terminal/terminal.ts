@@ -5,9 +5,7 @@
 import { readFileSync } from "node:fs";
 import { styleText } from "node:util";
 import { isDumbTerminal } from "../config/client.ts";
-import { printable, printableLines } from "../printable.ts";
-
-export { printable, printableLines };
+import { printable } from "../printable.ts";
 
 type Style = Parameters<typeof styleText>[0];
 
