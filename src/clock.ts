@@ -45,17 +45,34 @@ export const elapsedAt = (clock: Pick<Clock, "nowMs" | "elapsedMs">, dateMs: num
   clock.elapsedMs() + dateMs - clock.nowMs();
 
 /** Resolves after `ms`, or at once when the signal aborts. Never rejects. */
-export function sleep(clock: Pick<Clock, "after">, ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
+export function sleep(
+  clock: Pick<Clock, "after">,
+  ms: number,
+  signal?: AbortSignal,
+): Promise<void> {
+  if (signal?.aborted) return Promise.resolve();
   return new Promise((resolve) => {
     const end = () => {
       cancel();
-      signal.removeEventListener("abort", end);
+      signal?.removeEventListener("abort", end);
       resolve();
     };
     const cancel = clock.after(ms, end);
-    signal.addEventListener("abort", end);
+    signal?.addEventListener("abort", end);
   });
+}
+
+/** Aborts its signal with `reason` after `ms`, unless it is disposed of before. */
+export function timeLimit(
+  clock: Pick<Clock, "after">,
+  ms: number,
+  reason?: unknown,
+): Disposable & { readonly signal: AbortSignal } {
+  const timer = new AbortController();
+  return {
+    signal: timer.signal,
+    [Symbol.dispose]: clock.after(ms, () => timer.abort(reason)),
+  };
 }
 
 /** Calls `fn` repeatedly, with `ms` between two calls. The result ends the calls. */

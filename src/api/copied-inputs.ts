@@ -4,7 +4,7 @@
  */
 import type { StoredFile } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, timeLimit } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import { LocationError } from "../locations/location.ts";
 import { type LocationPath, parseLocationPath } from "../locations/location-path.ts";
@@ -57,8 +57,7 @@ export class CopiedInputs {
     const location = locations.find(project, place.location, "read");
     if (location === null) throw unknownLocation(place.location);
     using _reader = places.take(project);
-    const tooLong = new AbortController();
-    const cancel = clock.after(MAX_COPY_MS, () => tooLong.abort(copyTookTooLong()));
+    using tooLong = timeLimit(clock, MAX_COPY_MS, copyTookTooLong());
     const signal = AbortSignal.any([disconnected, tooLong.signal]);
     try {
       await using opened = await location.open(path, { signal });
@@ -75,8 +74,6 @@ export class CopiedInputs {
       return await files.receive(project, incoming, receiptFor);
     } catch (error) {
       throw error instanceof LocationError ? publicError(error, place) : error;
-    } finally {
-      cancel();
     }
   }
 }

@@ -21,7 +21,7 @@ import {
 } from "@aws-sdk/client-s3";
 import { Upload } from "@aws-sdk/lib-storage";
 import { getSignedUrl } from "@aws-sdk/s3-request-presigner";
-import type { Clock } from "../clock.ts";
+import { type Clock, timeLimit } from "../clock.ts";
 import {
   assertKey,
   assertPrefix,
@@ -221,15 +221,14 @@ export class S3Blobs implements Blobs {
   }
 
   async ping(): Promise<void> {
-    const abort = new AbortController();
-    const cancel = this.#clock.after(PING_TIMEOUT_MS, () => abort.abort());
+    using limit = timeLimit(this.#clock, PING_TIMEOUT_MS);
     const put = new PutObjectCommand({
       Bucket: this.#bucket,
       Key: this.#prefix + PING_NAME,
       ...this.#encryption,
       Body: "ping",
     });
-    await this.#sent(this.#client.send(put, { abortSignal: abort.signal })).finally(cancel);
+    await this.#sent(this.#client.send(put, { abortSignal: limit.signal }));
   }
 
   /** Returns true if there is no blob under the prefix. */

@@ -46,9 +46,8 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     complain(inspect(error));
     return FAILED;
   });
-  const { signal } = new AbortController();
   return isServer
-    ? streams.finish(exitCode, sleep(systemClock, LOG_READ_WITHIN_MS, signal))
+    ? streams.finish(exitCode, sleep(systemClock, LOG_READ_WITHIN_MS))
     : streams.finish(exitCode);
 }
 

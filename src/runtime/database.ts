@@ -7,7 +7,7 @@ import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { FILE_MODE, hasFiles } from "../blobs/file-system.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, sleep } from "../clock.ts";
 import type { Config } from "../config/schema.ts";
 import type { CopyStore } from "../store/copying.ts";
 import type { OnDamaged } from "../store/sqlite/damage.ts";
@@ -233,7 +233,7 @@ async function foreignFolder(dir: string, { id, place, clock }: Belonging): Prom
   const path = join(dir, INSTALLATION_FILE);
   let owner = readOrNull(path);
   for (let n = 0; n < MARK_TRIES && owner === null && place === FOLDER_PLACE; n++) {
-    await new Promise<void>((resolve) => void clock.after(MARK_PAUSE_MS, resolve));
+    await sleep(clock, MARK_PAUSE_MS);
     owner = readOrNull(path);
   }
   if (owner !== null && owner !== id) {

@@ -7,7 +7,7 @@
  * its own, and may repeat lines.
  */
 import { appendFile } from "node:fs/promises";
-import type { Clock } from "../clock.ts";
+import { type Clock, sleep } from "../clock.ts";
 import type { Log } from "./log.ts";
 
 /** What happened, and who did it. Null stands for what is not known. */
@@ -88,7 +88,7 @@ export class AuditLog {
     while (this.#waiting.length > 0) {
       if (await this.#write()) continue;
       if (this.#isClosing) return;
-      await new Promise<void>((resolve) => void this.#options.clock.after(RETRY_MS, resolve));
+      await sleep(this.#options.clock, RETRY_MS);
     }
   }
 

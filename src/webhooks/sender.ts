@@ -7,7 +7,7 @@
  */
 import { Webhook } from "standardwebhooks";
 import { Agent, buildConnector } from "undici";
-import type { Clock } from "../clock.ts";
+import { type Clock, timeLimit } from "../clock.ts";
 import type { BatchEvent } from "../contract/event.ts";
 import { version } from "../version.ts";
 import { type AddressGuard, AddressRefused } from "./address-guard.ts";
@@ -59,8 +59,7 @@ export class Sender {
 
   /** Sends a message. Resolves to `interrupted` when `interrupt` aborts. Never rejects. */
   async send(message: Message, interrupt: AbortSignal): Promise<Sending> {
-    const timeout = new AbortController();
-    const cancel = this.#clock.after(ATTEMPT_TIMEOUT_MS, () => timeout.abort());
+    using timeout = timeLimit(this.#clock, ATTEMPT_TIMEOUT_MS);
     try {
       const status = await this.#post(message, AbortSignal.any([interrupt, timeout.signal]));
       if (status >= 200 && status < 300) return { kind: "delivered" };
@@ -71,8 +70,6 @@ export class Sender {
         ? `no answer within ${ATTEMPT_TIMEOUT_MS / 1000} seconds`
         : reasonOf(error as Error);
       return { kind: "failed", reason };
-    } finally {
-      cancel();
     }
   }
 

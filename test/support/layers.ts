@@ -72,13 +72,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   // What the commits of both adapters decide alike.
   "store/spending.ts": { may: ["batch/"] },
   "store/projects.ts": { may: ["contract/project.ts"] },
-  "store/postgres/": {
-    may: [STORE, "batch/", "contract/", "one-by-one.ts"],
-    mayKnow: ["clock.ts"],
-  },
+  "store/postgres/": { may: [STORE, "batch/", "contract/", "clock.ts", "one-by-one.ts"] },
   "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
   "blobs/": { may: [] },
-  "blobs/s3": { may: [], mayKnow: ["clock.ts"] },
+  "blobs/s3": { may: ["clock.ts"] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {
@@ -123,8 +120,8 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["config/locations.ts"],
   },
   "locations/s3/": {
-    may: [...LOCATION, "blobs/s3-client.ts", "blobs/s3-reading.ts"],
-    mayKnow: ["clock.ts", "config/locations.ts"],
+    may: [...LOCATION, "blobs/s3-client.ts", "blobs/s3-reading.ts", "clock.ts"],
+    mayKnow: ["config/locations.ts"],
   },
   "locations/folder/": {
     may: [...LOCATION, "batch/random-id.ts", "blobs/file-system.ts"],
@@ -174,8 +171,8 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "runtime/closers.ts": { may: [] },
   "runtime/database.ts": {
-    may: ["store/", "blobs/file-system.ts"],
-    mayKnow: ["clock.ts", "config/schema.ts"],
+    may: ["store/", "blobs/file-system.ts", "clock.ts"],
+    mayKnow: ["config/schema.ts"],
   },
   "runtime/storage.ts": { may: ["blobs/", "store/"], mayKnow: ["clock.ts", "config/"] },
   "moving/": { may: [STORE, BLOBS], mayKnow: ["clock.ts"] },
@@ -210,6 +207,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "cli/administration.ts": {
     may: ["api/", "blobs/blob-intents.ts", "engine/purging.ts", "runtime/", "telemetry/log.ts"],
     mayKnow: ["clock.ts", "config/schema.ts"],
+  },
+  "cli/administration-output.ts": {
+    may: ["terminal/", "contract/", "errors.ts"],
+    mayKnow: ["config/overrides.ts", "store/page.ts"],
   },
   "cli/keys.ts": {
     may: ["client/", "terminal/", "config/", "contract/", "errors.ts"],

@@ -1,6 +1,6 @@
 /** Sends requests of one call to a bucket. Each has a time limit, because a server may answer one byte a minute. */
 import type { S3Client } from "@aws-sdk/client-s3";
-import type { Clock } from "../../clock.ts";
+import { type Clock, timeLimit } from "../../clock.ts";
 import { LocationError } from "../location.ts";
 
 /** A part of 8 MiB arrives within it at 14 kB/s. */
@@ -19,16 +19,13 @@ export async function inTime<T>(
   { clock, signal, bytes = 0 }: Limit,
   act: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const timer = new AbortController();
   const late = new LocationError("unavailable", "the server of the bucket takes too long");
   const limitMs = MAX_REQUEST_MS * Math.max(1, Math.ceil(bytes / PART_BYTES));
-  const cancel = clock.after(limitMs, () => timer.abort(late));
+  using limit = timeLimit(clock, limitMs, late);
   try {
-    return await act(AbortSignal.any([signal, timer.signal]));
+    return await act(AbortSignal.any([signal, limit.signal]));
   } catch (error) {
-    throw timer.signal.aborted ? late : error;
-  } finally {
-    cancel();
+    throw limit.signal.aborted ? late : error;
   }
 }
 

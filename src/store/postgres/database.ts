@@ -10,7 +10,7 @@
  * No statement is prepared under a name, and nothing but transactions keeps state on a connection, so a pooler in
  * transaction mode may stand between.
  */
-import type { Clock } from "../../clock.ts";
+import { type Clock, sleep } from "../../clock.ts";
 import { StoreRefusal, StoreUnavailable } from "../failures.ts";
 import { cancelStatement } from "./cancel.ts";
 import {
@@ -141,7 +141,7 @@ export class Database {
         throw errorFor(cause);
       }
       const pauseMs = Math.random() * FIRST_PAUSE_MS * 4 ** n;
-      await new Promise<void>((resolve) => void this.#clock.after(pauseMs, resolve));
+      await sleep(this.#clock, pauseMs);
     }
   }
 

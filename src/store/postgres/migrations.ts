@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Clock } from "../../clock.ts";
+import { type Clock, sleep } from "../../clock.ts";
 import { Client, DatabaseError, type PoolConfig, readMigrationFiles } from "./drizzle.ts";
 
 /** `src/` and `dist/` both stand beside `migrations/`, so one path serves a checkout and a package. */
@@ -54,7 +54,7 @@ export async function migrate(options: MigrationOptions): Promise<Migrated> {
   for (let n = 1; ; n++) {
     const migrated = await migrateOnce(options);
     if (migrated !== "locked" || n === ATTEMPTS) return migrated;
-    await new Promise<void>((resolve) => void options.clock.after(PAUSE_MS, resolve));
+    await sleep(options.clock, PAUSE_MS);
   }
 }
 
