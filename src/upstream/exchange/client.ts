@@ -9,6 +9,7 @@ import { readFileSync } from "node:fs";
 import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
 import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
+import { lookupOnce } from "../../resources/name-lookup.ts";
 import type { Proxied } from "../upstream.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
@@ -141,6 +142,7 @@ function timeoutsOf(config: UpstreamConfig): Timeouts {
 function connect(config: UpstreamConfig): Dispatcher {
   const secureContext = secureContextOf(config.ca_file);
   const tls = {
+    lookup: lookupOnce,
     timeout: Math.min(config.connect_timeout_seconds, config.timeout_seconds) * 1000,
     // One connection carries one request: with HTTP/2 a single reset would break a hundred lines at once.
     allowH2: false,
