@@ -100,7 +100,7 @@ async function checkOutput(openai: OpenAI, id: string): Promise<void> {
 
 describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
   test("has its files in one folder, also when two servers with folders of their own begin with it together", async () => {
-    const databaseUrl = await postgres!.createDatabase();
+    const databaseUrl = await postgres!.createEmptyDatabase();
     using one = temporaryFolder("batchd-first-");
     using other = temporaryFolder("batchd-second-");
     const servers = [one, other].map(({ path }) => {

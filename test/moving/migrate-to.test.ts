@@ -144,7 +144,7 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
     const halfId = await killHalfWay(running);
     const sentBefore = requestsTo(upstream);
 
-    const databaseUrl = await postgres!.createDatabase();
+    const databaseUrl = await postgres!.createEmptyDatabase();
     const place = `s3://tests/moved?region=us-east-1&force_path_style=true&endpoint=${server.url}`;
     const up = ["--config", fromConfig, "--database-url", databaseUrl, "--storage", place];
     const said = await moveWell(up);
@@ -202,7 +202,7 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
     const id = await killHalfWay(running);
 
     const storage = server.storage({ prefix: "killed/", endpoint: proxy.url });
-    const databaseUrl = await postgres!.createDatabase();
+    const databaseUrl = await postgres!.createEmptyDatabase();
     const target = { upstreams, storage, database_url: databaseUrl };
     const toConfig = configFile({ folder: dir.path, name: "to", values: target });
     const args = ["--config", fromConfig, "--to-config", toConfig];

@@ -178,7 +178,7 @@ describe.skipIf(postgres === null)("a PostgreSQL that servers use", () => {
 
     using others = folders();
     await filled(others.from, 1);
-    const emptyUrl = await postgres!.createDatabase();
+    const emptyUrl = await postgres!.createEmptyDatabase();
     const idle = await serve(others.to, emptyUrl);
     const upon = ["--data-dir", others.from, "--database-url", emptyUrl, "--storage", others.to];
     expect(await refusal(upon)).toContain("batchd is running on PostgreSQL");

@@ -56,6 +56,10 @@ export class PostgresStores implements AsyncDisposable {
     return this.#postgres.createDatabase();
   }
 
+  createEmptyDatabase(): Promise<string> {
+    return this.#postgres.createEmptyDatabase();
+  }
+
   /** One database for the file, emptied for each test: to make one takes longer than most tests. */
   shared(): Promise<{ url: string; admin: Client }> {
     this.#shared ??= this.#makeShared();
@@ -64,7 +68,6 @@ export class PostgresStores implements AsyncDisposable {
 
   async #makeShared() {
     const url = await this.createDatabase();
-    await (await openStore(url)).close();
     const admin = new Client(url);
     await admin.connect();
     return { url, admin };

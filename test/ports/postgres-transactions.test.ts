@@ -29,7 +29,7 @@ const open = () => postgres!.open();
 
 /** A table that counts what was committed, and how often each way to use the database ran. */
 async function openCounter() {
-  const url = await postgres!.createDatabase();
+  const url = await postgres!.createEmptyDatabase();
   await query(url, "create table runs (n int)");
   const db = new Database({ connectionString: url, max: 2 }, systemClock);
   const committed = async () => (await query(url, "select n from runs")).length;
@@ -119,7 +119,7 @@ function testRepeating(): void {
 
 function testTimeouts(): void {
   test("a statement that is not waited for any more ends on the server, too", async () => {
-    const url = await postgres!.createDatabase();
+    const url = await postgres!.createEmptyDatabase();
     const limits = { max: 2, query_timeout: 300 };
     const db = new Database({ connectionString: url, ...limits }, systemClock);
     const slow = db.read((each) => each.execute(sql`select pg_sleep(3600)`));

@@ -47,7 +47,7 @@ function migrationsOfNextVersion(dir: string, name: string): string {
 
 function testOpening(): void {
   test("of replicas that start together on an empty database one makes the tables, once", async () => {
-    const url = await postgres!.createDatabase();
+    const url = await postgres!.createEmptyDatabase();
     const stores = await Promise.all(Array.from({ length: 4 }, () => openStore(url)));
     await Promise.all(stores.map((store) => store.ping()));
     await Promise.all(stores.map((store) => store.close()));
@@ -92,7 +92,7 @@ function testOpening(): void {
   test("a version that does not know of a contraction refuses to start", async () => {
     using folder = aFolder();
     const migrationsDir = migrationsOfNextVersion(folder.path, "9999_contract_mood");
-    const url = await postgres!.createDatabase();
+    const url = await postgres!.createEmptyDatabase();
     await (await openStore(url, { migrationsDir })).close();
     expect(
       await openPostgresStore({ url, poolSize: 1, listens: false, clock: systemClock }),
@@ -136,7 +136,7 @@ function testOpening(): void {
   });
 
   test("a database without advisory locks and notifications, as CockroachDB, serves replicas that start together", async () => {
-    const url = await postgres!.createDatabase();
+    const url = await postgres!.createEmptyDatabase();
     // In this database only: functions belong to one.
     for (const { name } of await query(
       url,

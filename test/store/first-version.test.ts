@@ -132,7 +132,10 @@ test.skipIf(postgres === null)(
   "PostgreSQL: a database of the first version goes on with its batches",
   async () => {
     using folder = temporaryFolder("batchd-first-");
-    const [newUrl, oldUrl] = [await postgres!.createDatabase(), await postgres!.createDatabase()];
+    const [newUrl, oldUrl] = [
+      await postgres!.createEmptyDatabase(),
+      await postgres!.createEmptyDatabase(),
+    ];
     const open = async (url: string) => {
       const opened = await openPostgresStore({
         ...{

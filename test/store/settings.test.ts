@@ -54,7 +54,7 @@ describe.skipIf(postgres === null)("a database", () => {
   test.each(["serializable", "repeatable read"])(
     "whose transactions are %s serves replicas that start together",
     async (level) => {
-      const url = await postgres!.createDatabase();
+      const url = await postgres!.createEmptyDatabase();
       await run(
         url,
         `alter database ${nameOf(url)} set default_transaction_isolation = '${level}'`,
@@ -66,7 +66,7 @@ describe.skipIf(postgres === null)("a database", () => {
   );
 
   test("with another schema than `public` has all tables there", async () => {
-    const url = await postgres!.createDatabase();
+    const url = await postgres!.createEmptyDatabase();
     const ours = `alter database ${nameOf(url)} set search_path = 'app'`;
     await run(url, "create schema app", ours, "drop schema public");
     expect(await runBatch(url)).toBe("finalizing");

@@ -42,7 +42,7 @@ async function connectionsWith(options: {
   readonly sslmode?: string;
   readonly host?: string;
 }): Promise<boolean[]> {
-  const plain = await postgres!.createDatabase();
+  const plain = await postgres!.createEmptyDatabase();
   const url = new URL(plain);
   if (options.host !== undefined) url.hostname = options.host;
   if (options.sslmode !== undefined) url.searchParams.set("sslmode", options.sslmode);
