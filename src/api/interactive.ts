@@ -5,6 +5,7 @@
 import { finished } from "node:stream";
 import { BodyModelReading } from "../batch/body-model.ts";
 import { decodeStart, type Extent, isSame, isStringAt } from "../batch/json.ts";
+import { kindAt } from "../batch/json-kind.ts";
 import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
@@ -198,7 +199,9 @@ function modelNamedIn(body: Buffer, model: Extent | null): string | null {
   if (model === null) return null;
   if (isStringAt(body, model.start)) return decodeStart(body, model, MAX_TEXT_BYTES) || null;
   if (isSame(body, model.start, model.end, NULL)) return null;
-  throw new PublicError("invalid_type", "Invalid type for 'model': expected a string.", {
-    param: "model",
-  });
+  throw new PublicError(
+    "invalid_type",
+    `Invalid type for 'model': expected a string, but got ${kindAt(body, model)} instead.`,
+    { param: "model" },
+  );
 }

@@ -13,6 +13,7 @@ import {
   isSpelled,
   isStringAt,
 } from "./json.ts";
+import { kindAt } from "./json-kind.ts";
 import { skipSpace } from "./json-tokens.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
 import { truncate } from "./truncate.ts";
@@ -51,9 +52,9 @@ const missing = (name: string): LineFault => ({
   param: name,
 });
 
-const wrongType = (name: string, expected: string): LineFault => ({
+const wrongType = (name: string, expected: string, got: string): LineFault => ({
   code: "invalid_type",
-  message: `Invalid type for '${name}': expected ${expected}.`,
+  message: `Invalid type for '${name}': expected ${expected}, but got ${got} instead.`,
   param: name,
 });
 
@@ -160,7 +161,9 @@ export class LineChecker {
 
   #customIdFault(bytes: Buffer, line: ParsedLine): LineFault | null {
     if (line.customId === null) return missing("custom_id");
-    if (!isStringAt(bytes, line.customId.start)) return wrongType("custom_id", "a string");
+    if (!isStringAt(bytes, line.customId.start)) {
+      return wrongType("custom_id", "a string", kindAt(bytes, line.customId));
+    }
     if (says(bytes, line.customId, EMPTY)) {
       return {
         code: "invalid_value",
@@ -208,7 +211,9 @@ export class LineChecker {
 
   #bodyFault(bytes: Buffer, line: ParsedLine): LineFault | null {
     if (line.body === null) return missing("body");
-    if (!isObjectAt(bytes, line.body.start)) return wrongType("body", "an object");
+    if (!isObjectAt(bytes, line.body.start)) {
+      return wrongType("body", "an object", kindAt(bytes, line.body));
+    }
     const model = this.#models.read(bytes, line);
     if (model === null) {
       return invalidRequest("Model parameter is required.", "body.model");

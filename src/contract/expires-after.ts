@@ -4,7 +4,7 @@ import { z } from "zod";
 /** The range of seconds after its creation at which a client may let a file expire. */
 export const EXPIRES_AFTER_SECONDS = { min: 3_600, max: 2_592_000 } as const;
 
-export const ExpiresAfter = z.object({
+export const ExpiresAfter = z.strictObject({
   anchor: z.literal("created_at"),
   seconds: z.int().min(EXPIRES_AFTER_SECONDS.min).max(EXPIRES_AFTER_SECONDS.max),
 });

@@ -1,5 +1,6 @@
 /** Parses a JSON body with its schema. The first fault is reported in OpenAI's words. */
 import type { z } from "zod";
+import { kindOf } from "../batch/json-kind.ts";
 import { truncate } from "../batch/truncate.ts";
 import { characterCount } from "../contract/text.ts";
 import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
@@ -86,26 +87,14 @@ function faultOf(issue: z.core.$ZodIssue): PublicError {
 
 const TYPE_WORDS: Partial<Record<string, string>> = {
   string: "a string",
-  number: "a number",
+  // Every number of a request is an integer, and zod expects an `int` only in place of another number.
+  number: "an integer",
   int: "an integer",
   object: "an object",
   record: "an object",
   array: "an array",
   boolean: "a boolean",
 };
-
-function kindOf(value: unknown): string {
-  if (value === null) return "null";
-  if (Array.isArray(value)) return "an array";
-  switch (typeof value) {
-    case "object":
-      return "an object";
-    case "number":
-      return Number.isInteger(value) ? "an integer" : "a decimal";
-    default:
-      return `a ${typeof value}`;
-  }
-}
 
 export const unknownParameter = (path: string) =>
   new PublicError("unknown_parameter", `Unknown parameter: '${truncate(path)}'.`, { param: path });

@@ -93,7 +93,7 @@ function partOf(c: AppContext, file: StoredFile): ByteRange | null {
 
 /** Parses a `Range` header. The result is null for a header to ignore: several ranges, another unit, or nonsense. */
 export function parseRange(header: string, bytes: number): ByteRange | "unsatisfiable" | null {
-  const match = /^bytes=(\d*)-(\d*)$/.exec(header.replaceAll(/\s/g, ""));
+  const match = /^bytes=(\d*)-(\d*)$/i.exec(header.replaceAll(/\s/g, ""));
   if (match === null) return null;
   const [, first = "", last = ""] = match;
   if (first === "" && last === "") return null;

@@ -56,6 +56,19 @@ describe("a part with a wrong value is named", () => {
   });
 
   test.each([
+    [7, "an integer"],
+    [1.5, "a decimal"],
+    [null, "null"],
+    [true, "a boolean"],
+    [{}, "an object"],
+    [["a"], "an array"],
+  ])("custom_id %j, with what it is", (value, got) => {
+    expect(faultOf({ ...good, custom_id: value })?.message).toBe(
+      `Invalid type for 'custom_id': expected a string, but got ${got} instead.`,
+    );
+  });
+
+  test.each([
     "/v1/completions",
     "/v1/chat/completions/",
     "/completions",

@@ -88,7 +88,7 @@ describe("x_batchd of a request", () => {
       "invalid_type",
       "x_batchd.priority",
       { priority: true },
-      "Invalid type for 'x_batchd.priority': expected a number, but got a boolean instead.",
+      "Invalid type for 'x_batchd.priority': expected an integer, but got a boolean instead.",
     ],
     [
       "invalid_type",
@@ -130,7 +130,7 @@ describe("x_batchd of a request", () => {
       "invalid_type",
       "x_batchd.sample",
       { sample: "20" },
-      "Invalid type for 'x_batchd.sample': expected a number, but got a string instead.",
+      "Invalid type for 'x_batchd.sample': expected an integer, but got a string instead.",
     ],
     [
       "integer_below_min_value",

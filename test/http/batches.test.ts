@@ -84,6 +84,20 @@ describe("a batch is not made", () => {
       "output_expires_after.seconds",
       "invalid_type",
     ],
+    [
+      "with output that expires after a text",
+      { output_expires_after: { anchor: "created_at", seconds: "3600" } },
+      "Invalid type for 'output_expires_after.seconds': expected an integer, but got a string instead.",
+      "output_expires_after.seconds",
+      "invalid_type",
+    ],
+    [
+      "with output whose expiry has an unknown field",
+      { output_expires_after: { anchor: "created_at", seconds: 3_600, days: 1 } },
+      "Unknown parameter: 'output_expires_after.days'.",
+      "output_expires_after.days",
+      "unknown_parameter",
+    ],
   ])("%s", async (_case, more, message, param, code) => {
     const { status, body } = await create(more);
     expect(status).toBe(400);

@@ -56,6 +56,7 @@ describe("a download", () => {
     ["bytes=-4", BYTES - 4, BYTES],
     ["bytes=-1000", 0, BYTES],
     ["bytes=3-100000", 3, BYTES],
+    ["Bytes=2-5", 2, 6],
   ])("gives the range %s", async (range, start, end) => {
     const response = await download({ range });
     expect(response.status).toBe(206);

@@ -201,7 +201,11 @@ describe("the model", () => {
     });
     const number = await client.ask({ model: 5 }, own);
     expect(number.status).toBe(400);
-    expect((await wireOf(number)).error).toMatchObject({ param: "model", code: "invalid_type" });
+    expect((await wireOf(number)).error).toMatchObject({
+      message: "Invalid type for 'model': expected a string, but got an integer instead.",
+      param: "model",
+      code: "invalid_type",
+    });
     expect(
       (await wireOf(await client.ask({ model: "x".repeat(100_000) }, own))).error.message,
     ).toHaveLength(261);

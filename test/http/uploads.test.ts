@@ -72,7 +72,7 @@ describe("a new upload", () => {
     [
       "of a size that is text",
       { bytes: "10" },
-      "Invalid type for 'bytes': expected a number, but got a string instead.",
+      "Invalid type for 'bytes': expected an integer, but got a string instead.",
       "bytes",
       "invalid_type",
     ],
