@@ -194,6 +194,12 @@ export function unavailable(cause: unknown): BlobsUnavailable {
   return new BlobsUnavailable(`S3: ${textOf(cause)}`, { cause, isRefusal });
 }
 
+/** Turns what a bucket refuses into an error of the port. */
+export const answered = <T>(sent: Promise<T>): Promise<T> =>
+  sent.catch((error: unknown) => {
+    throw unavailable(error);
+  });
+
 /** Recognizes a client that cannot send any request, because it has no credentials or no region. */
 function isUnusable(cause: unknown): boolean {
   if (!(cause instanceof Error) || statusOf(cause) !== undefined) return false;

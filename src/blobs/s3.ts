@@ -8,13 +8,9 @@
  */
 import { Readable } from "node:stream";
 import {
-  AbortMultipartUploadCommand,
   DeleteObjectCommand,
   DeleteObjectsCommand,
   GetObjectCommand,
-  HeadObjectCommand,
-  ListMultipartUploadsCommand,
-  type MultipartUpload,
   PutObjectCommand,
   paginateListObjectsV2,
   type S3Client,
@@ -35,8 +31,7 @@ import {
 } from "./blobs.ts";
 import { CountedSource } from "./counted-source.ts";
 import {
-  isMissing,
-  isNoSuchUpload,
+  answered,
   isStored,
   type OnS3Request,
   openS3Client,
@@ -45,6 +40,7 @@ import {
 } from "./s3-client.ts";
 import { joinObjects, planPieces } from "./s3-join.ts";
 import { readObject } from "./s3-reading.ts";
+import { removeUnfinished } from "./s3-unfinished.ts";
 import { Semaphore } from "./semaphore.ts";
 
 /** Each write is a request, which takes tens of milliseconds and costs money. */
@@ -160,7 +156,7 @@ export class S3Blobs implements Blobs {
     }
     const Body = Buffer.concat(bytes, total);
     const command = new PutObjectCommand({ ...object, ...this.#encryption, Body });
-    await this.#sent(this.#connections.run(() => this.#client.send(command)));
+    await answered(this.#connections.run(() => this.#client.send(command)));
   }
 
   read(key: string, range: ByteRange = { start: 0, end: Number.POSITIVE_INFINITY }): Readable {
@@ -183,7 +179,7 @@ export class S3Blobs implements Blobs {
       ResponseContentType: headers.contentType,
       ResponseContentDisposition: headers.contentDisposition,
     });
-    return this.#sent(getSignedUrl(this.#plainClient, command, { expiresIn: this.#linkSeconds }));
+    return answered(getSignedUrl(this.#plainClient, command, { expiresIn: this.#linkSeconds }));
   }
 
   async *list(prefix: string): AsyncIterable<BlobInfo> {
@@ -203,21 +199,9 @@ export class S3Blobs implements Blobs {
     }
   }
 
-  /**
-   * Aborts the uploads of garbage keys. It also aborts those of keys whose blob exists: a key is written once, so such an
-   * upload is a repeated request whose first answer was lost.
-   */
-  async removeUnfinished(findGarbage: FindGarbage): Promise<void> {
-    for await (const uploads of this.#unfinished()) {
-      const keys = [...new Set(uploads.map(({ key }) => key))];
-      const garbage = new Set(await findGarbage(keys));
-      for (const key of keys) {
-        if (!garbage.has(key) && (await this.#exists(key))) garbage.add(key);
-      }
-      for (const { key, uploadId } of uploads) {
-        if (garbage.has(key)) await this.#abort(key, uploadId);
-      }
-    }
+  removeUnfinished(findGarbage: FindGarbage): Promise<void> {
+    const place = { client: this.#client, bucket: this.#bucket, prefix: this.#prefix };
+    return removeUnfinished(place, findGarbage);
   }
 
   async ping(): Promise<void> {
@@ -228,7 +212,7 @@ export class S3Blobs implements Blobs {
       ...this.#encryption,
       Body: "ping",
     });
-    await this.#sent(this.#client.send(put, { abortSignal: limit.signal }));
+    await answered(this.#client.send(put, { abortSignal: limit.signal }));
   }
 
   /** Returns true if there is no blob under the prefix. */
@@ -252,7 +236,7 @@ export class S3Blobs implements Blobs {
     const query = { Bucket: this.#bucket, Prefix: this.#prefix + prefix };
     const pages = paginateListObjectsV2({ client: this.#client }, query);
     for (;;) {
-      const { done, value } = await this.#sent(pages.next());
+      const { done, value } = await answered(pages.next());
       if (done === true) return;
       yield (value.Contents ?? []).flatMap(({ Key = "", Size = 0, LastModified }) => {
         const key = Key.slice(this.#prefix.length);
@@ -268,11 +252,11 @@ export class S3Blobs implements Blobs {
     if (first === undefined) return;
     const Bucket = this.#bucket;
     if (objects.length === 1) {
-      await this.#sent(this.#client.send(new DeleteObjectCommand({ Bucket, ...first })));
+      await answered(this.#client.send(new DeleteObjectCommand({ Bucket, ...first })));
       return;
     }
     const Delete = { Objects: objects, Quiet: true };
-    const { Errors: errors = [] } = await this.#sent(
+    const { Errors: errors = [] } = await answered(
       this.#client.send(new DeleteObjectsCommand({ Bucket, Delete })),
     );
     const failure = errors.find(({ Code }) => Code !== "NoSuchKey");
@@ -283,48 +267,8 @@ export class S3Blobs implements Blobs {
     );
   }
 
-  /** Yields the unfinished uploads, a page at a time. */
-  async *#unfinished(): AsyncGenerator<{ key: string; uploadId: string }[]> {
-    const query = { Bucket: this.#bucket, Prefix: this.#prefix };
-    let markers: { KeyMarker?: string | undefined; UploadIdMarker?: string | undefined } = {};
-    for (;;) {
-      const command = new ListMultipartUploadsCommand({ ...query, ...markers });
-      const page = await this.#sent(this.#client.send(command));
-      yield (page.Uploads ?? []).flatMap(({ Key = "", UploadId = "" }: MultipartUpload) =>
-        Key === "" || UploadId === ""
-          ? []
-          : [{ key: Key.slice(this.#prefix.length), uploadId: UploadId }],
-      );
-      if (page.IsTruncated !== true) return;
-      markers = { KeyMarker: page.NextKeyMarker, UploadIdMarker: page.NextUploadIdMarker };
-    }
-  }
-
-  async #exists(key: string): Promise<boolean> {
-    try {
-      await this.#client.send(new HeadObjectCommand(this.#object(key)));
-      return true;
-    } catch (error) {
-      if (isMissing(error)) return false;
-      throw unavailable(error);
-    }
-  }
-
-  async #abort(key: string, UploadId: string): Promise<void> {
-    const command = new AbortMultipartUploadCommand({ ...this.#object(key), UploadId });
-    await this.#client.send(command).catch((error: unknown) => {
-      if (!isNoSuchUpload(error)) throw unavailable(error);
-    });
-  }
-
   #object(key: string): { Bucket: string; Key: string } {
     assertKey(key);
     return { Bucket: this.#bucket, Key: this.#prefix + key };
-  }
-
-  #sent<T>(sent: Promise<T>): Promise<T> {
-    return sent.catch((error: unknown) => {
-      throw unavailable(error);
-    });
   }
 }

@@ -1,0 +1,75 @@
+/**
+ * Removes uploads to a bucket that have begun and will not end. A bucket keeps their parts, and asks money for them, until
+ * they are aborted. An upload may only be aborted when the store proves that its writer is dead, or when its blob exists: a
+ * key is written once, so such an upload is a repeated request whose first answer was lost.
+ */
+import {
+  AbortMultipartUploadCommand,
+  HeadObjectCommand,
+  ListMultipartUploadsCommand,
+  type MultipartUpload,
+  type S3Client,
+} from "@aws-sdk/client-s3";
+import { assertKey, type FindGarbage } from "./blobs.ts";
+import { answered, isMissing, isNoSuchUpload, unavailable } from "./s3-client.ts";
+
+interface Place {
+  readonly client: S3Client;
+  readonly bucket: string;
+  /** What all keys of the blobs begin with in the bucket. */
+  readonly prefix: string;
+}
+
+export async function removeUnfinished(place: Place, findGarbage: FindGarbage): Promise<void> {
+  for await (const uploads of unfinishedIn(place)) {
+    const keys = [...new Set(uploads.map(({ key }) => key))];
+    const garbage = new Set(await findGarbage(keys));
+    for (const key of keys) {
+      if (!garbage.has(key) && (await exists(place, key))) garbage.add(key);
+    }
+    for (const { key, uploadId } of uploads) {
+      if (garbage.has(key)) await abort(place, key, uploadId);
+    }
+  }
+}
+
+/** Yields the unfinished uploads, a page at a time. */
+async function* unfinishedIn({
+  client,
+  bucket,
+  prefix,
+}: Place): AsyncGenerator<{ key: string; uploadId: string }[]> {
+  const query = { Bucket: bucket, Prefix: prefix };
+  let markers: { KeyMarker?: string | undefined; UploadIdMarker?: string | undefined } = {};
+  for (;;) {
+    const command = new ListMultipartUploadsCommand({ ...query, ...markers });
+    const page = await answered(client.send(command));
+    yield (page.Uploads ?? []).flatMap(({ Key = "", UploadId = "" }: MultipartUpload) =>
+      Key === "" || UploadId === "" ? [] : [{ key: Key.slice(prefix.length), uploadId: UploadId }],
+    );
+    if (page.IsTruncated !== true) return;
+    markers = { KeyMarker: page.NextKeyMarker, UploadIdMarker: page.NextUploadIdMarker };
+  }
+}
+
+async function exists(place: Place, key: string): Promise<boolean> {
+  try {
+    await place.client.send(new HeadObjectCommand(objectIn(place, key)));
+    return true;
+  } catch (error) {
+    if (isMissing(error)) return false;
+    throw unavailable(error);
+  }
+}
+
+async function abort(place: Place, key: string, UploadId: string): Promise<void> {
+  const command = new AbortMultipartUploadCommand({ ...objectIn(place, key), UploadId });
+  await place.client.send(command).catch((error: unknown) => {
+    if (!isNoSuchUpload(error)) throw unavailable(error);
+  });
+}
+
+function objectIn({ bucket, prefix }: Place, key: string): { Bucket: string; Key: string } {
+  assertKey(key);
+  return { Bucket: bucket, Key: prefix + key };
+}
