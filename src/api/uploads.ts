@@ -22,7 +22,7 @@ import type { BlobIntents } from "../blobs/blob-intents.ts";
 import { BlobNotFound, type Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import type { FilePurpose } from "../contract/file.ts";
-import { PART_MAX_BYTES, UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
+import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
 import { OneByOne } from "../one-by-one.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
@@ -34,6 +34,7 @@ import type { Origin } from "../telemetry/tracing.ts";
 import { type Files, intentRevoked } from "./files.ts";
 import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
+import { chosenParts, contentOfPart, type IncomingPart } from "./upload-parts.ts";
 
 export interface UploadsDeps {
   readonly store: Store;
@@ -58,12 +59,6 @@ export interface UploadRequest {
   readonly mimeType: string;
   /** The seconds from the creation of the new file to its expiry; null means the server's default. */
   readonly fileExpiresAfterSeconds: number | null;
-}
-
-export interface IncomingPart {
-  readonly content: AsyncIterable<Buffer>;
-  /** Settles when the content has been read to its end; rejects for any fault of the request. */
-  readonly details: () => Promise<unknown>;
 }
 
 /** The parts of the new file, in their order. */
@@ -122,7 +117,10 @@ export class Uploads {
     const blobKey = `parts/${id}`;
     const part = await intents.during([blobKey], async () => {
       const counting = { maxBytes: blobs.heldByPutBytes, clock };
-      const { bytes } = await blobs.put(blobKey, countedIn(room, bounded(incoming), counting));
+      const { bytes } = await blobs.put(
+        blobKey,
+        countedIn(room, contentOfPart(incoming), counting),
+      );
       const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
       const { project } = asked;
       const { quotas } = this.#deps.rulesOf(project);
@@ -254,51 +252,6 @@ export class Uploads {
   }
 }
 
-/** Yields the content of a part, and throws for any fault of it or of the rest of the request. */
-async function* bounded({ content, details }: IncomingPart): AsyncGenerator<Buffer> {
-  let bytes = 0;
-  for await (const chunk of content) {
-    bytes += chunk.length;
-    if (bytes > PART_MAX_BYTES) {
-      throw new PublicError(
-        "invalid_request",
-        `The part is too large: a part may have at most ${PART_MAX_BYTES} bytes.`,
-        { param: "data" },
-      );
-    }
-    yield chunk;
-  }
-  await details();
-}
-
-/** Holds the listed parts alone. A request lists only so many, and the upload may have any number of others. */
-async function chosenParts(
-  upload: Upload,
-  pages: AsyncIterable<readonly UploadPart[]>,
-  partIds: readonly UntrustedId<"part">[],
-): Promise<UploadPart[]> {
-  const listed = new Set(partIds);
-  const known = new Map<UntrustedId<"part">, UploadPart>();
-  for await (const parts of pages) {
-    for (const part of parts) if (listed.has(part.id)) known.set(part.id, part);
-  }
-  const chosen = new Map<UntrustedId<"part">, UploadPart>();
-  for (const id of partIds) {
-    const part = known.get(id);
-    if (part === undefined) {
-      throw wrongParts(`The part '${truncate(id)}' does not belong to the upload '${upload.id}'.`);
-    }
-    if (chosen.has(id)) throw wrongParts(`The part '${id}' is listed more than once.`);
-    chosen.set(id, part);
-  }
-  const inOrder = [...chosen.values()];
-  const bytes = inOrder.reduce((sum, part) => sum + part.bytes, 0);
-  if (bytes === upload.bytes) return inOrder;
-  throw wrongParts(
-    `The parts have ${bytes} bytes together, but the upload was created for ${upload.bytes} bytes.`,
-  );
-}
-
 function assertBytes(bytes: number, maxBytes: number): void {
   if (bytes <= maxBytes) return;
   throw new PublicError(
@@ -314,9 +267,6 @@ const noSuchUpload = (id: string) =>
 /** No one receives it. */
 const clientGone = () =>
   new PublicError("invalid_request", "The client disconnected before its turn.");
-
-const wrongParts = (message: string) =>
-  new PublicError("invalid_request", message, { param: "part_ids" });
 
 /**
  * The error for an upload that has ended. A client that lost the answer learns from it which file its upload became.
