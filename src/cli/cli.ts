@@ -31,7 +31,7 @@ import { addKeyCommands } from "./keys.ts";
 import { addOperatorManuals, FIRST_STEPS } from "./manuals.ts";
 import { migrateTo } from "./migrate-to.ts";
 import { addProjectCommands } from "./projects.ts";
-import type { RunFlags } from "./run.ts";
+import type { RunFlags } from "./run-config.ts";
 import { serve } from "./serve.ts";
 
 /** The time that a log has at the end of a server to be read: what reads it may have stopped for good. */

@@ -6,7 +6,6 @@
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Batch, FileId, UntrustedId } from "../batch/batch.ts";
@@ -23,11 +22,9 @@ import { type ShownBatch, whyItWaits } from "../client/shown-batch.ts";
 import { sayEnd } from "../client/wait.ts";
 import { systemClock } from "../clock.ts";
 import { findUpstreamKey } from "../config/client.ts";
-import { checkConfig } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { DEFAULT_PROJECT } from "../contract/key.ts";
-import type { ResultFormat } from "../contract/results.ts";
 import { completionWindowMs } from "../contract/window.ts";
 import { PublicError } from "../errors.ts";
 import { NO_DETAILS, presentBatch } from "../http/present.ts";
@@ -36,20 +33,8 @@ import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
 import { complain, note, sayJson } from "../terminal/terminal.ts";
+import { configFor, defaultDataDir, type RunFlags } from "./run-config.ts";
 import { RunTrouble } from "./run-trouble.ts";
-
-export interface RunFlags {
-  readonly output: string;
-  readonly upstream?: string;
-  readonly config?: string;
-  readonly model?: string;
-  readonly endpoint?: BatchEndpoint;
-  readonly concurrency?: number;
-  readonly dataDir?: string;
-  readonly format: ResultFormat;
-  readonly overwrite?: boolean;
-  readonly json?: boolean;
-}
 
 /** Resolves to the exit code. */
 export function run(file: string, flags: RunFlags): Promise<number> {
@@ -88,61 +73,12 @@ async function digestOf(path: string, signal: AbortSignal): Promise<string> {
   return hash.digest("hex");
 }
 
-/** The place of a run is beside its output, where there is room for it; or named after the input. */
-const defaultDataDir = (output: string, sha256: string): string =>
-  output === "-"
-    ? resolve(`.batchd-${sha256.slice(0, 12)}`)
-    : join(dirname(resolve(output)), `.${basename(output)}.batchd`);
-
 /** Refuses to send everything again because a finished run is started once more. */
 function assertNotDone({ output, overwrite }: RunFlags, dataDir: string): void {
   if (output === "-" || overwrite || existsSync(dataDir) || !existsSync(output)) return;
   throw new CommandFailure(
     `${output} is there already; --overwrite sends all lines again and replaces it`,
   );
-}
-
-/** A run has no server, no keys and no database but its own, whatever the configuration says about those. */
-const NOT_FOR_RUNS = {
-  ...{ server: undefined, database_url: undefined, database: undefined, storage: undefined },
-  ...{ auth: undefined, audit: undefined, webhooks: undefined, projects: undefined },
-};
-
-/** The limits protect a server from its clients. A run has none but its user. */
-const NO_LIMITS = {
-  max_file_bytes: 1e15,
-  max_requests_per_batch: 1e9,
-  max_embedding_inputs_per_batch: 1e9,
-  allow_mixed_models: true,
-  completion_windows: ["24h", "30d"],
-};
-
-function configFor(flags: RunFlags, dataDir: string): Config {
-  const { upstream, config: path } = flags;
-  if (upstream === undefined && path === undefined) {
-    throw new CommandFailure(
-      "no model server is named: --upstream http://localhost:8000/v1, or --config with upstreams",
-    );
-  }
-  const values = {
-    ...NOT_FOR_RUNS,
-    data_dir: dataDir,
-    log_level: "silent",
-    ...(upstream !== undefined && { upstreams: [upstreamOf(upstream, flags)] }),
-    ...(path === undefined && { limits: NO_LIMITS }),
-  };
-  const checked = checkConfig(path, values);
-  if (checked.ok) return checked.config;
-  throw new CommandFailure(checked.problems.join("; "));
-}
-
-function upstreamOf(url: string, { concurrency }: RunFlags) {
-  const { apiKey } = findUpstreamKey(url);
-  return {
-    ...{ name: "upstream", base_url: url, models: ["*"] },
-    ...(apiKey !== null && { api_key: apiKey }),
-    ...(concurrency !== undefined && { max_concurrency: concurrency }),
-  };
 }
 
 /** Returns why a run waits. Its user has chosen the key that a model server refuses, and has to know where it is from. */

@@ -1,0 +1,73 @@
+/**
+ * Makes the configuration of `batchd run`, out of its flags or a file for a server. It must leave out what only a server has:
+ * its address, keys, database and bucket.
+ */
+import { basename, dirname, join, resolve } from "node:path";
+import { CommandFailure } from "../client/failure.ts";
+import { findUpstreamKey } from "../config/client.ts";
+import { checkConfig } from "../config/config.ts";
+import type { Config } from "../config/schema.ts";
+import type { BatchEndpoint } from "../contract/batch.ts";
+import type { ResultFormat } from "../contract/results.ts";
+
+export interface RunFlags {
+  readonly output: string;
+  readonly upstream?: string;
+  readonly config?: string;
+  readonly model?: string;
+  readonly endpoint?: BatchEndpoint;
+  readonly concurrency?: number;
+  readonly dataDir?: string;
+  readonly format: ResultFormat;
+  readonly overwrite?: boolean;
+  readonly json?: boolean;
+}
+
+/** The place of a run is beside its output, where there is room for it; or named after the input. */
+export const defaultDataDir = (output: string, sha256: string): string =>
+  output === "-"
+    ? resolve(`.batchd-${sha256.slice(0, 12)}`)
+    : join(dirname(resolve(output)), `.${basename(output)}.batchd`);
+
+/** A run has no server, no keys and no database but its own, whatever the configuration says about those. */
+const NOT_FOR_RUNS = {
+  ...{ server: undefined, database_url: undefined, database: undefined, storage: undefined },
+  ...{ auth: undefined, audit: undefined, webhooks: undefined, projects: undefined },
+};
+
+/** The limits protect a server from its clients. A run has none but its user. */
+const NO_LIMITS = {
+  max_file_bytes: 1e15,
+  max_requests_per_batch: 1e9,
+  max_embedding_inputs_per_batch: 1e9,
+  allow_mixed_models: true,
+  completion_windows: ["24h", "30d"],
+};
+
+export function configFor(flags: RunFlags, dataDir: string): Config {
+  const { upstream, config: path } = flags;
+  if (upstream === undefined && path === undefined) {
+    throw new CommandFailure(
+      "no model server is named: --upstream http://localhost:8000/v1, or --config with upstreams",
+    );
+  }
+  const values = {
+    ...NOT_FOR_RUNS,
+    data_dir: dataDir,
+    log_level: "silent",
+    ...(upstream !== undefined && { upstreams: [upstreamOf(upstream, flags)] }),
+    ...(path === undefined && { limits: NO_LIMITS }),
+  };
+  const checked = checkConfig(path, values);
+  if (checked.ok) return checked.config;
+  throw new CommandFailure(checked.problems.join("; "));
+}
+
+function upstreamOf(url: string, { concurrency }: RunFlags) {
+  const { apiKey } = findUpstreamKey(url);
+  return {
+    ...{ name: "upstream", base_url: url, models: ["*"] },
+    ...(apiKey !== null && { api_key: apiKey }),
+    ...(concurrency !== undefined && { max_concurrency: concurrency }),
+  };
+}
