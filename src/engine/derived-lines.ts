@@ -1,89 +1,69 @@
 /**
- * Reads the lines of an ended batch of which the input of another one is made, each with its answer where that is needed. It
- * reads in the order of the input and in constant memory: the files are read side by side. Only the error file says which
- * lines failed: each line of an ended batch has its row there or in the output file.
+ * Makes the lines of a new input out of the lines of an ended batch: as they are, or filled into a template with their answers.
+ * Memory holds one line of the source at a time. A line that cannot be made is a fault, and faults end the input.
  */
-import type { StoredFile } from "../batch/batch.ts";
-import type { SourceFiles } from "../batch/derivation.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { Batch, Fault } from "../batch/batch.ts";
+import { parseTemplate } from "../batch/template.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import type { SourceLines } from "../contract/batch-extension.ts";
+import type { MemoryBudget } from "../resources/memory-budget.ts";
 import { timeForMore } from "../resources/time-slice.ts";
-import { resultRows } from "./result-rows.ts";
+import { LineFiller } from "./filled-line.ts";
+import { type IntakeLimits, MAX_FAULTS } from "./input-reading.ts";
+import { type LinesOfSource, linesOfSource } from "./source-lines.ts";
 
-/** The lines of a source were checked when it was validated. */
-const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+/** A line up to this size takes no room in the budget of memory. */
+const SMALL_BYTES = 64 * 1024;
+const NEWLINE = Buffer.from("\n");
 
-export interface LinesOfSource {
-  readonly lines: SourceLines;
-  readonly files: SourceFiles<StoredFile>;
-  /** Whether any line ran. When none did, all of them count as failed. */
-  readonly hasResults: boolean;
-  /** Whether the answers are wanted too. */
-  readonly withAnswers: boolean;
+export interface DerivedLinesDeps {
+  readonly blobs: Blobs;
+  readonly memory: MemoryBudget;
+  readonly limits: () => Pick<IntakeLimits, "maxLineBytes">;
 }
 
-/** A line of the source. */
-export interface SourceLine {
-  readonly bytes: Buffer;
-  /** The row of its answer; null without one, or when none is wanted. */
-  readonly row: Buffer | null;
-}
+/** The lines of one input, as they are or filled into the template. */
+export class DerivedLines {
+  readonly faults: Fault[] = [];
+  bytes = 0;
+  readonly #batch: Batch;
+  readonly #deps: DerivedLinesDeps;
+  readonly #filler: LineFiller | null;
 
-/** Yields the chosen lines. Throws `NoLineNumbers` for results of an older version. */
-export async function* linesOfSource(
-  { lines, files, hasResults, withAnswers }: LinesOfSource,
-  blobs: Blobs,
-): AsyncGenerator<SourceLine> {
-  const failed = hasResults ? new RowsByLine(files.error, blobs) : null;
-  const answers = withAnswers ? new RowsByLine(files.output, blobs) : null;
-  try {
-    for await (const { number, bytes } of linesIn(files.input, blobs)) {
-      if (bytes === null) continue;
-      if (lines !== "all") {
-        const isFailed = failed === null || (await failed.at(number)) !== null;
-        if (isFailed !== (lines === "failed")) continue;
+  constructor(batch: Batch, deps: DerivedLinesDeps) {
+    this.#batch = batch;
+    this.#deps = deps;
+    const json = batch.source?.template ?? null;
+    const template = json === null ? null : parseTemplate(JSON.parse(json));
+    if (typeof template === "string") throw new Error(`the stored template is ${template}`);
+    this.#filler =
+      template === null ? null : new LineFiller(template, batch, deps.limits().maxLineBytes);
+  }
+
+  /** Yields the bytes of the lines, up to the first fault. Reads on until as many faults are found as are listed. */
+  async *of(wanted: LinesOfSource): AsyncGenerator<Buffer> {
+    const { blobs, memory } = this.#deps;
+    using room = memory.open("lines", this.#batch.project);
+    let number = 0;
+    for await (const line of linesOfSource(wanted, blobs)) {
+      number++;
+      const held = line.bytes.length + (line.row?.length ?? 0);
+      if (held > SMALL_BYTES) await room.add(held);
+      const filled =
+        this.#filler === null
+          ? { ok: true as const, pieces: [line.bytes] }
+          : await this.#filler.fill(line);
+      if (!filled.ok) {
+        this.faults.push({ ...filled.fault, line: number });
+        if (this.faults.length === MAX_FAULTS) return;
+      } else if (this.faults.length === 0) {
+        for (const piece of [...filled.pieces, NEWLINE]) {
+          this.bytes += piece.length;
+          yield piece;
+        }
       }
-      yield { bytes, row: answers === null ? null : await answers.at(number) };
+      room.release();
+      const pause = timeForMore();
+      if (pause !== null) await pause;
     }
-  } finally {
-    await failed?.close();
-    await answers?.close();
-  }
-}
-
-async function* linesIn({ blobKey, bytes }: StoredFile, blobs: Blobs): AsyncGenerator<SplitLine> {
-  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
-  // Without the range, the lines that a shorter blob has lost would be left out in silence.
-  const whole = { start: 0, end: bytes };
-  for await (const piece of blobs.read(blobKey, whole) as AsyncIterable<Buffer>) {
-    for (const line of splitter.push(piece)) yield line;
-    const pause = timeForMore();
-    if (pause !== null) await pause;
-  }
-  yield* splitter.end();
-}
-
-/** The rows of a result file. They are asked for in the order of their lines. */
-class RowsByLine {
-  readonly #rows: ReturnType<typeof resultRows>;
-  #number = 0;
-  #row: Buffer | null = null;
-
-  constructor(file: StoredFile | null, blobs: Blobs) {
-    this.#rows = resultRows(file, { blobs, afterLine: 0 });
-  }
-
-  async at(number: number): Promise<Buffer | null> {
-    while (this.#number < number) {
-      const next = await this.#rows.next();
-      this.#number = next.done === true ? Number.POSITIVE_INFINITY : next.value.number;
-      this.#row = next.done === true ? null : next.value.row;
-    }
-    return this.#number === number ? this.#row : null;
-  }
-
-  async close(): Promise<void> {
-    await this.#rows.return(undefined);
   }
 }

@@ -18,17 +18,13 @@ import {
 import { fileTooLarge } from "../batch/file-check.ts";
 import { NoLineNumbers } from "../batch/finished-line.ts";
 import { shorter } from "../batch/project.ts";
-import { parseTemplate } from "../batch/template.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
-import { timeForMore } from "../resources/time-slice.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { BatchToDerive, DerivedInput } from "../store/sources.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
 import { runStep } from "./batch-run.ts";
-import { type LinesOfSource, linesOfSource } from "./derived-lines.ts";
+import { DerivedLines } from "./derived-lines.ts";
 import { MAX_FAILURES } from "./failure.ts";
-import { LineFiller } from "./filled-line.ts";
-import { MAX_FAULTS } from "./input-reading.ts";
 import { failBatch, type IntakeDeps } from "./intake.ts";
 import { ResultWriter, resultBlobKey } from "./result-writer.ts";
 import { isLost } from "./segment.ts";
@@ -42,9 +38,6 @@ export interface DerivingDeps extends IntakeDeps {
 
 /** The lifetime of an input, 30 days, as for one that is uploaded. */
 const INPUT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
-/** A line up to this size takes no room in the budget of memory. */
-const SMALL_BYTES = 64 * 1024;
-const NEWLINE = Buffer.from("\n");
 const PARAM = "x_batchd.from";
 
 /** The end of a try: the bytes of the input, the faults of the batch, or null when the run was to end first. */
@@ -262,51 +255,4 @@ function inputFile(
     expiresAtMs: seconds === null ? null : createdAtMs + seconds * 1000,
     traceparent,
   };
-}
-
-/** The lines of one input, as they are or filled into the template. */
-class DerivedLines {
-  readonly faults: Fault[] = [];
-  bytes = 0;
-  readonly #batch: Batch;
-  readonly #deps: DerivingDeps;
-  readonly #filler: LineFiller | null;
-
-  constructor(batch: Batch, deps: DerivingDeps) {
-    this.#batch = batch;
-    this.#deps = deps;
-    const json = batch.source?.template ?? null;
-    const template = json === null ? null : parseTemplate(JSON.parse(json));
-    if (typeof template === "string") throw new Error(`the stored template is ${template}`);
-    this.#filler =
-      template === null ? null : new LineFiller(template, batch, deps.limits().maxLineBytes);
-  }
-
-  /** Yields the bytes of the lines, up to the first fault. Reads on until as many faults are found as are listed. */
-  async *of(wanted: LinesOfSource): AsyncGenerator<Buffer> {
-    const { blobs, memory } = this.#deps;
-    using room = memory.open("lines", this.#batch.project);
-    let number = 0;
-    for await (const line of linesOfSource(wanted, blobs)) {
-      number++;
-      const held = line.bytes.length + (line.row?.length ?? 0);
-      if (held > SMALL_BYTES) await room.add(held);
-      const filled =
-        this.#filler === null
-          ? { ok: true as const, pieces: [line.bytes] }
-          : await this.#filler.fill(line);
-      if (!filled.ok) {
-        this.faults.push({ ...filled.fault, line: number });
-        if (this.faults.length === MAX_FAULTS) return;
-      } else if (this.faults.length === 0) {
-        for (const piece of [...filled.pieces, NEWLINE]) {
-          this.bytes += piece.length;
-          yield piece;
-        }
-      }
-      room.release();
-      const pause = timeForMore();
-      if (pause !== null) await pause;
-    }
-  }
 }

@@ -13,8 +13,8 @@
 import type { Batch, StopReason } from "../batch/batch.ts";
 import { EqualBodies } from "../batch/equal-bodies.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine, rowFor } from "../batch/outcome.ts";
+import type { Row } from "./chunk-records.ts";
 import { ANSWER_LOST, unreadableLine } from "./failure.ts";
-import type { Row } from "./merge.ts";
 import { LOST, RememberedRows } from "./remembered-rows.ts";
 import { type RepeatedLine, RepeatedLines, type RepeatedLinesDeps } from "./repeated-lines.ts";
 

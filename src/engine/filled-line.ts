@@ -16,7 +16,7 @@ import {
 } from "../batch/template.ts";
 import { truncate } from "../batch/truncate.ts";
 import { read, STEP_BYTES, timeForMore } from "../resources/time-slice.ts";
-import type { SourceLine } from "./derived-lines.ts";
+import type { SourceLine } from "./source-lines.ts";
 
 const PARAM = "x_batchd.from.template";
 const END = Buffer.from("}");

@@ -16,8 +16,9 @@ import {
 import { isFinal } from "../batch/status.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import type { Store } from "../store/store.ts";
+import type { Row } from "./chunk-records.ts";
 import { JournalOver, type JournalWindow, journalWindows } from "./journal-windows.ts";
-import { Merge, NO_SUCH_BLOB, type Row } from "./merge.ts";
+import { Merge, NO_SUCH_BLOB } from "./merge.ts";
 import { keptKind, readableKeptRows } from "./merged-lines.ts";
 import {
   inLineOrder,

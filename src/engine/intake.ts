@@ -10,14 +10,11 @@ import type { Batch, Fault, StoredFile } from "../batch/batch.ts";
 import { fileTooLarge } from "../batch/file-check.ts";
 import { servedBy } from "../batch/file-models.ts";
 import { modelNotFound } from "../batch/line-check.ts";
-import { spreadOver } from "../batch/plan.ts";
 import type { PriceRule } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
-import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
-import { SlicedWork } from "../resources/time-slice.ts";
+import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { ClaimedBatch } from "../store/leases.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { Store } from "../store/store.ts";
@@ -30,16 +27,13 @@ import type { Upstreams } from "../upstream/upstream.ts";
 import { runStep } from "./batch-run.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
+import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases, Run } from "./lease.ts";
-import { numbersInSource } from "./merged-lines.ts";
 import { isLost } from "./segment.ts";
 import { allowedModels, type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
 import type { StorageWaits } from "./storage-waits.ts";
-
-/** The fixed cost of a line besides its bytes, however short it is. */
-const LINE_COST_BYTES = 256;
 
 export interface IntakeDeps {
   readonly store: Store;
@@ -184,72 +178,6 @@ async function judge(
   }
 }
 
-interface Reading {
-  readonly input: StoredFile;
-  readonly project: string;
-  readonly maxLineBytes: number;
-  readonly stop: AbortSignal;
-  readonly deps: Pick<IntakeDeps, "blobs" | "memory" | "store">;
-}
-
-/**
- * Chooses the lines of a sample, spread over the file. They are known only when the lines have been counted, so the
- * file of such a batch is read once more.
- */
-async function sampledLines(
-  count: number | null,
-  read: Reading,
-): Promise<((place: number) => boolean) | null> {
-  if (count === null) return null;
-  let total = 0;
-  await readLines(read, () => {
-    total++;
-    return null;
-  });
-  return total > count ? spreadOver(total, count) : null;
-}
-
-/** Gives the lines of a merged batch the numbers that they have in its source. */
-async function readNumbered(batch: Batch, read: Reading, reading: InputReading): Promise<boolean> {
-  const numbers = numbersInSource(batch, read.deps);
-  try {
-    return await readLines(read, async (line) => {
-      const next = await numbers.next();
-      if (next.done === true) throw new Error("the source has fewer lines than were taken from it");
-      await reading.add(line, next.value - line.number);
-    });
-  } finally {
-    await numbers.return(undefined);
-  }
-}
-
-/** Gives every line to `add`, in order. Resolves to whether all were read: false when `stop` ended it. */
-async function readLines(
-  { input, project, maxLineBytes, stop, deps: { blobs, memory } }: Reading,
-  add: (line: SplitLine) => Promise<void> | null,
-): Promise<boolean> {
-  const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
-  using room = memory.open("lines", project);
-  const work = new SlicedWork();
-  const addAll = async (lines: Iterable<SplitLine>) => {
-    for (const line of lines) {
-      const added = add(line);
-      if (added !== null) await added;
-      const wait = work.done(line.end - line.start + LINE_COST_BYTES);
-      if (wait !== null) await wait;
-    }
-  };
-  // The range turns a blob that has become shorter into a fault of its own.
-  for await (const bytes of blobs.read(input.blobKey, { start: 0, end: input.bytes })) {
-    if (stop.aborted) return false;
-    await addAll(splitter.push(bytes as Buffer));
-    await work.done((bytes as Buffer).length);
-    await holdIn(room, splitter.heldBytes);
-  }
-  await addAll(splitter.end());
-  return true;
-}
-
 function unreadable({ id, inputFileId }: Batch, err: unknown, { log }: IntakeDeps): Verdict {
   log.error({ batch: id, file: inputFileId, err }, "input.unreadable");
   return fileFault(
@@ -265,12 +193,6 @@ function givenUp({ id }: Batch, { log }: IntakeDeps): Verdict {
     "internal_error",
     "The server failed to validate the input file in several tries.",
   );
-}
-
-/** Counts a long line by the bytes that have come so far. */
-async function holdIn(room: Room, bytes: number): Promise<void> {
-  if (bytes < room.bytes) room.release();
-  if (bytes > room.bytes) await room.add(bytes - room.bytes);
 }
 
 function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits): Verdict | null {

@@ -11,17 +11,20 @@
  * cannot be read any more. While the batch has time left, unreadable lines must not get a row. The merge then goes on
  * to the last chunk to find which lines have to be sent again, and reports them ({@link Merge.incomplete}).
  */
-import type { AnswerNames, Chunk, StopReason } from "../batch/batch.ts";
+import type { Chunk, StopReason } from "../batch/batch.ts";
 import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine } from "../batch/outcome.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { Segment } from "../store/chunks.ts";
 import type { ChunkJournal, IncompleteChunk } from "../store/finalizing.ts";
 import { findLeftLines, type LeftLine } from "./chunk-input.ts";
+import { ChunkRecords, type Row } from "./chunk-records.ts";
 import { ANSWER_LOST, unreadableLine } from "./failure.ts";
 import { ReadAhead } from "./read-ahead.ts";
 import { nextLines, RouteRows, RoutesByLine } from "./route-rows.ts";
-import { type RecordExtent, readSegment, type SegmentReading } from "./segment.ts";
+import { readSegment, type SegmentReading } from "./segment.ts";
+
+const NOTHING = Buffer.alloc(0);
 
 /** The key of an input whose row was deleted. Its bytes are deleted too. */
 export const NO_SUCH_BLOB = "files/none";
@@ -32,21 +35,6 @@ const MAX_KEPT_BYTES = 16 * 1024 * 1024;
 const MAX_KEPT_TOTAL_BYTES = 64 * 1024 * 1024;
 /** The limit for what is read ahead of its use, for all routes together. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
-
-export interface Row {
-  readonly lineNumber: number;
-  /** A `not_run` row stands in the error file, but is not counted as failed. */
-  readonly kind: "completed" | "failed" | "not_run";
-  readonly bytes: Buffer;
-  /** Whether the line was not sent, because its body came before. */
-  readonly isDuplicate?: true;
-  /** The names in the journal; null or left out where it has none, or where the row is not from it. */
-  readonly names?: AnswerNames | null;
-  /** Whether the bytes were left where they are, because the row is longer than `maxRowBytes`. */
-  readonly isLeft?: true;
-  /** The place in the journal; left out for a line without a record. */
-  readonly place?: { readonly blobKey: string; readonly start: number; readonly end: number };
-}
 
 export interface MergeOptions {
   readonly blobs: BlobReader;
@@ -138,7 +126,7 @@ export class Merge {
     readings: ReadAhead<Segment, SegmentReading>,
   ) {
     const { onDamaged } = this.#options;
-    const records = new ChunkRecords(this.#options, this.#maxAheadBytes);
+    const records = new ChunkRecords({ ...this.#options, maxAheadBytes: this.#maxAheadBytes });
     const lostBlobKeys: string[] = [];
     const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
     const isKept = totalBytes <= this.#maxKeptBytes;
@@ -215,96 +203,3 @@ function leftRow({ number, customId }: LeftLine, stopReason: StopReason | null):
   );
   return { lineNumber: number, kind: stopReason === null ? "failed" : "not_run", bytes };
 }
-
-interface IndexedRecord extends RecordExtent {
-  readonly segment: Segment;
-  /** The row; null when the rows of the chunk are too large to keep. */
-  readonly bytes: Buffer | null;
-}
-
-/** The records of one chunk by line number. */
-class ChunkRecords {
-  readonly #blobs: BlobReader;
-  readonly #maxRowBytes: number;
-  readonly #maxAheadBytes: number;
-  readonly #records = new Map<number, IndexedRecord>();
-
-  constructor(
-    { blobs, maxRowBytes = Number.MAX_SAFE_INTEGER }: MergeOptions,
-    maxAheadBytes: number,
-  ) {
-    this.#blobs = blobs;
-    this.#maxRowBytes = maxRowBytes;
-    this.#maxAheadBytes = maxAheadBytes;
-  }
-
-  /** Adds records; the first record of a line wins. */
-  add(
-    segment: Segment,
-    { bytes, records }: Pick<SegmentReading & { ok: true }, "bytes" | "records">,
-    isKept: boolean,
-  ): void {
-    for (const record of records) {
-      if (this.#records.has(record.lineNumber)) continue;
-      const kept = isKept ? (bytes?.subarray(record.start, record.end) ?? null) : null;
-      this.#records.set(record.lineNumber, { ...record, segment, bytes: kept });
-    }
-  }
-
-  get count(): number {
-    return this.#records.size;
-  }
-
-  get lineNumbers(): ReadonlySet<number> {
-    return new Set(this.#records.keys());
-  }
-
-  /** Yields the rows from a line on in order, together when they are small enough to be kept. */
-  async *rows(fromLine: number): AsyncGenerator<readonly Row[]> {
-    const records = [...this.#records.values()]
-      .filter(({ lineNumber }) => lineNumber >= fromLine)
-      .sort((a, b) => a.lineNumber - b.lineNumber);
-    const kept: Row[] = [];
-    const rows = new ReadAhead(records, {
-      limits: { maxCount: this.#blobs.maxReadsAhead, maxBytes: this.#maxAheadBytes },
-      bytesOf: ({ start, end }) => end - start,
-      read: (record) => this.#read(record),
-    });
-    for (const record of records) {
-      if (record.bytes === null) yield [await rows.take(record)];
-      else kept.push(this.#isLeft(record) ? leftIn(record) : rowOf(record, record.bytes));
-    }
-    if (kept.length > 0) yield kept;
-  }
-
-  async row(lineNumber: number): Promise<Row> {
-    const record = this.#records.get(lineNumber);
-    if (record === undefined) throw new Error(`no record of line ${lineNumber}`);
-    return this.#read(record);
-  }
-
-  #isLeft({ start, end }: IndexedRecord): boolean {
-    return end - start > this.#maxRowBytes;
-  }
-
-  async #read(record: IndexedRecord): Promise<Row> {
-    const { segment, start, end } = record;
-    if (this.#isLeft(record)) return leftIn(record);
-    const bytes = record.bytes ?? (await this.#blobs.readRange(segment.blobKey, { start, end }));
-    return rowOf(record, bytes);
-  }
-}
-
-const NOTHING = Buffer.alloc(0);
-const leftIn = (record: IndexedRecord): Row => ({ ...rowOf(record, NOTHING), isLeft: true });
-
-const rowOf = (
-  { lineNumber, succeeded, names, segment: { blobKey }, start, end }: IndexedRecord,
-  bytes: Buffer,
-): Row => ({
-  lineNumber,
-  kind: succeeded ? "completed" : "failed",
-  bytes,
-  names,
-  place: { blobKey, start, end },
-});

@@ -5,7 +5,7 @@
  * others are read from the journal again.
  */
 import type { Blobs } from "../blobs/blobs.ts";
-import type { Row } from "./merge.ts";
+import type { Row } from "./chunk-records.ts";
 
 const MAX_CACHED_BYTES = 16 * 1024 * 1024;
 const FIRST_ROOM = 1024;

@@ -3,14 +3,12 @@
  * `chunk-runner.ts` works on a chunk as a whole. This file is its hot path, so values that are the same for all lines
  * are made once.
  */
-import type { Batch } from "../batch/batch.ts";
-import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
+import type { ParsedLine } from "../batch/line.ts";
 import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
 import type { Price } from "../batch/price.ts";
 import { NO_SPENDING, type Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
-import { answerTokensOf } from "../batch/token-estimate.ts";
 import type { Clock } from "../clock.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
@@ -23,6 +21,7 @@ import type { HandOut } from "./dispatch/route-queue.ts";
 import type { Fleet } from "./fleet.ts";
 import type { Journal } from "./journal.ts";
 import type { Run } from "./lease.ts";
+import { checked, requestOf } from "./line-request.ts";
 import { parsedLine } from "./parsed-line.ts";
 import type { Pricing } from "./pricing.ts";
 import { estimateOf, type SpendingMeter } from "./spending-meter.ts";
@@ -263,15 +262,6 @@ export class Sending {
 const RECORDED = "line.recorded";
 const INTERRUPTED: Outcome = { kind: "interrupted" };
 
-/** Returns a line that intake accepted. A line that cannot be read any more means that the blob changed. */
-function checked(line: SplitLine, parsed: ParsedLine | null) {
-  if (line.bytes === null || parsed === null || parsed.customId === null) {
-    throw new Error(`line ${line.number} of the input file is not what was validated`);
-  }
-  const customId = line.bytes.subarray(parsed.customId.start, parsed.customId.end);
-  return { bytes: line.bytes, parsed, customId };
-}
-
 /** A line that can go out. */
 interface ReadyLine {
   readonly lineNumber: number;
@@ -288,31 +278,4 @@ interface ReadyLine {
   readonly estimate: Spending;
   /** The current route; null when no target serves the model any more. */
   readonly route: Route | null;
-}
-
-interface SentLine {
-  readonly bytes: Buffer;
-  readonly parsed: ParsedLine;
-  readonly traceparent: string | null;
-  readonly room: Room;
-  readonly deadlineAtMs: number;
-}
-
-function requestOf(
-  { bytes, parsed, traceparent, room, deadlineAtMs }: SentLine,
-  batch: Batch,
-): UpstreamRequest {
-  const isModelInBody = !leavesModelOpen(bytes, parsed);
-  const model = isModelInBody ? textOf(bytes, parsed.model) : batch.defaultModel;
-  return {
-    project: batch.project,
-    endpoint: batch.endpoint,
-    model: model ?? "",
-    isModelInBody,
-    body: bodyOf(bytes, parsed),
-    answerTokens: answerTokensOf(parsed),
-    deadlineAtMs,
-    room,
-    traceparent,
-  };
 }

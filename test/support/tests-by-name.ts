@@ -5,6 +5,7 @@ import type { SourceFile } from "./source-tree.ts";
 const HELD_BY: Readonly<Record<string, string>> = {
   // A step that fails counts against its batch, and its lease runs out.
   "batch-run.ts": "test/engine/intake.test.ts",
+  "chunk-records.ts": "test/engine/merge.test.ts",
   // The tests cover a chunk that is closed, released or lost, after a drain, a cancellation and a crash.
   "chunk-runner.ts": "test/engine/restart.test.ts",
   // A run that fails counts against its chunk, and the lease of the chunk runs out.
@@ -15,16 +16,21 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "dispatch/runnable-list.ts": "test/engine/dispatch/scheduler.test.ts",
   // It has types only.
   "dispatch/running-chunk.ts": "test/engine/dispatch/scheduler.test.ts",
-  "derived-lines.ts": "test/engine/merged-lines.test.ts",
+  "derived-lines.ts": "test/engine/deriving.test.ts",
+  "source-lines.ts": "test/engine/merged-lines.test.ts",
   "filled-line.ts": "test/engine/deriving.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
   // Every server shows the same of a batch, from the reports of all.
   "fleet-view.ts": "test/engine/replica-report.test.ts",
   // One replica removes, ends windows and forecasts; another one follows it.
   "housekeeping.ts": "test/engine/fleet.test.ts",
+  // A sample is spread over its file, and a long line is counted as it comes.
+  "input-lines.ts": "test/engine/sampling.test.ts",
   "input-reading.ts": "test/engine/validation-extremes.test.ts",
   "input-walk.ts": "test/engine/line-page.test.ts",
   "journal-windows.ts": "test/store/statements.test.ts",
+  // The body goes out as it was written, with the model that the batch names.
+  "line-request.ts": "test/engine/pass-through.test.ts",
   // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
   // What an answer cost, how long it took and what failed reaches the store with its segment.

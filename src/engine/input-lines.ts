@@ -1,0 +1,96 @@
+/**
+ * Reads the lines of an input from its first to its last, in order, as a stream: to count them for a sample, and to check
+ * them. Memory holds one piece of the file and the longest line, and other work has its turns in between.
+ */
+import type { Batch, StoredFile } from "../batch/batch.ts";
+import { spreadOver } from "../batch/plan.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
+import { SlicedWork } from "../resources/time-slice.ts";
+import type { Store } from "../store/store.ts";
+import type { InputReading } from "./input-reading.ts";
+import { numbersInSource } from "./merged-lines.ts";
+
+/** The fixed cost of a line besides its bytes, however short it is. */
+const LINE_COST_BYTES = 256;
+
+interface Reading {
+  readonly input: StoredFile;
+  readonly project: string;
+  readonly maxLineBytes: number;
+  readonly stop: AbortSignal;
+  readonly deps: {
+    readonly blobs: Blobs;
+    readonly memory: MemoryBudget;
+    readonly store: Store;
+  };
+}
+
+/**
+ * Chooses the lines of a sample, spread over the file. They are known only when the lines have been counted, so the
+ * file of such a batch is read once more.
+ */
+export async function sampledLines(
+  count: number | null,
+  read: Reading,
+): Promise<((place: number) => boolean) | null> {
+  if (count === null) return null;
+  let total = 0;
+  await readLines(read, () => {
+    total++;
+    return null;
+  });
+  return total > count ? spreadOver(total, count) : null;
+}
+
+/** Gives the lines of a merged batch the numbers that they have in its source. */
+export async function readNumbered(
+  batch: Batch,
+  read: Reading,
+  reading: InputReading,
+): Promise<boolean> {
+  const numbers = numbersInSource(batch, read.deps);
+  try {
+    return await readLines(read, async (line) => {
+      const next = await numbers.next();
+      if (next.done === true) throw new Error("the source has fewer lines than were taken from it");
+      await reading.add(line, next.value - line.number);
+    });
+  } finally {
+    await numbers.return(undefined);
+  }
+}
+
+/** Gives every line to `add`, in order. Resolves to whether all were read: false when `stop` ended it. */
+export async function readLines(
+  { input, project, maxLineBytes, stop, deps: { blobs, memory } }: Reading,
+  add: (line: SplitLine) => Promise<void> | null,
+): Promise<boolean> {
+  const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
+  using room = memory.open("lines", project);
+  const work = new SlicedWork();
+  const addAll = async (lines: Iterable<SplitLine>) => {
+    for (const line of lines) {
+      const added = add(line);
+      if (added !== null) await added;
+      const wait = work.done(line.end - line.start + LINE_COST_BYTES);
+      if (wait !== null) await wait;
+    }
+  };
+  // The range turns a blob that has become shorter into a fault of its own.
+  for await (const bytes of blobs.read(input.blobKey, { start: 0, end: input.bytes })) {
+    if (stop.aborted) return false;
+    await addAll(splitter.push(bytes as Buffer));
+    await work.done((bytes as Buffer).length);
+    await holdIn(room, splitter.heldBytes);
+  }
+  await addAll(splitter.end());
+  return true;
+}
+
+/** Counts a long line by the bytes that have come so far. */
+async function holdIn(room: Room, bytes: number): Promise<void> {
+  if (bytes < room.bytes) room.release();
+  if (bytes > room.bytes) await room.add(bytes - room.bytes);
+}

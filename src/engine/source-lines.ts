@@ -1,0 +1,89 @@
+/**
+ * Reads the lines of an ended batch of which the input of another one is made, each with its answer where that is needed. It
+ * reads in the order of the input and in constant memory: the files are read side by side. Only the error file says which
+ * lines failed: each line of an ended batch has its row there or in the output file.
+ */
+import type { StoredFile } from "../batch/batch.ts";
+import type { SourceFiles } from "../batch/derivation.ts";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import type { SourceLines } from "../contract/batch-extension.ts";
+import { timeForMore } from "../resources/time-slice.ts";
+import { resultRows } from "./result-rows.ts";
+
+/** The lines of a source were checked when it was validated. */
+const NO_LIMIT = Number.MAX_SAFE_INTEGER;
+
+export interface LinesOfSource {
+  readonly lines: SourceLines;
+  readonly files: SourceFiles<StoredFile>;
+  /** Whether any line ran. When none did, all of them count as failed. */
+  readonly hasResults: boolean;
+  /** Whether the answers are wanted too. */
+  readonly withAnswers: boolean;
+}
+
+/** A line of the source. */
+export interface SourceLine {
+  readonly bytes: Buffer;
+  /** The row of its answer; null without one, or when none is wanted. */
+  readonly row: Buffer | null;
+}
+
+/** Yields the chosen lines. Throws `NoLineNumbers` for results of an older version. */
+export async function* linesOfSource(
+  { lines, files, hasResults, withAnswers }: LinesOfSource,
+  blobs: Blobs,
+): AsyncGenerator<SourceLine> {
+  const failed = hasResults ? new RowsByLine(files.error, blobs) : null;
+  const answers = withAnswers ? new RowsByLine(files.output, blobs) : null;
+  try {
+    for await (const { number, bytes } of linesIn(files.input, blobs)) {
+      if (bytes === null) continue;
+      if (lines !== "all") {
+        const isFailed = failed === null || (await failed.at(number)) !== null;
+        if (isFailed !== (lines === "failed")) continue;
+      }
+      yield { bytes, row: answers === null ? null : await answers.at(number) };
+    }
+  } finally {
+    await failed?.close();
+    await answers?.close();
+  }
+}
+
+async function* linesIn({ blobKey, bytes }: StoredFile, blobs: Blobs): AsyncGenerator<SplitLine> {
+  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
+  // Without the range, the lines that a shorter blob has lost would be left out in silence.
+  const whole = { start: 0, end: bytes };
+  for await (const piece of blobs.read(blobKey, whole) as AsyncIterable<Buffer>) {
+    for (const line of splitter.push(piece)) yield line;
+    const pause = timeForMore();
+    if (pause !== null) await pause;
+  }
+  yield* splitter.end();
+}
+
+/** The rows of a result file. They are asked for in the order of their lines. */
+class RowsByLine {
+  readonly #rows: ReturnType<typeof resultRows>;
+  #number = 0;
+  #row: Buffer | null = null;
+
+  constructor(file: StoredFile | null, blobs: Blobs) {
+    this.#rows = resultRows(file, { blobs, afterLine: 0 });
+  }
+
+  async at(number: number): Promise<Buffer | null> {
+    while (this.#number < number) {
+      const next = await this.#rows.next();
+      this.#number = next.done === true ? Number.POSITIVE_INFINITY : next.value.number;
+      this.#row = next.done === true ? null : next.value.row;
+    }
+    return this.#number === number ? this.#row : null;
+  }
+
+  async close(): Promise<void> {
+    await this.#rows.return(undefined);
+  }
+}
