@@ -164,6 +164,41 @@ function testIntents(): void {
   });
 }
 
+function testRenewals(): void {
+  test("renewals that overlap lock the rows of their leases in one order", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const { url } = await postgres!.shared();
+    for (let n = 0; n < 2; n++) await startBatch(store);
+    const chunks = [(await claimChunk(store)).lease, (await claimChunk(store)).lease];
+    for (let n = 0; n < 2; n++) await insertBatch(store);
+    const claim = async () => (await store.claimBatchToValidate(claimBy("validator")))!.lease;
+    const batches = [await claim(), await claim()];
+    const none = { batches: [], chunks: [] };
+    for (const { table, id, leases, held } of [
+      {
+        ...{ table: "chunks", id: "batch_id", leases: chunks },
+        held: { ...none, chunks: chunks.toReversed() },
+      },
+      {
+        ...{ table: "batches", id: "id", leases: batches },
+        held: { ...none, batches: batches.toReversed() },
+      },
+    ]) {
+      await using admin = await connect(url);
+      await admin.query("begin");
+      const lock = `select 1 from ${table} where ${id} = $1 for update nowait`;
+      const [first, last] = leases.map(({ batchId }) => batchId);
+      await admin.query(lock, [first]);
+      const renewed = store.renewLeases(held, claimBy("worker"));
+      await isWaitedFor(admin);
+      expect((await admin.query(lock, [last])).rowCount).toBe(1);
+      await admin.query("commit");
+      expect(await renewed).toMatchObject({ lostBatches: [], lostChunks: [] });
+    }
+  });
+}
+
 function testBudgets(): void {
   test("chunks that wait for the decisions of their project leave connections to everyone else", async () => {
     await using opened = await open();
@@ -238,5 +273,6 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
   describe("repeating", testRepeating);
   describe("timeouts", testTimeouts);
   describe("intents", testIntents);
+  describe("renewals", testRenewals);
   describe("budgets", testBudgets);
 });

@@ -152,6 +152,7 @@ const batchKey = ({ batchId, epoch }: BatchLease) => `${batchId} ${epoch}`;
 const chunkKey = ({ batchId, chunkNumber, epoch }: ChunkLease) =>
   `${batchId} ${chunkNumber} ${epoch}`;
 
+/** Like {@link renewChunks}, it locks the rows in one order: renewals of a process overlap when one of them is slow. */
 async function renewBatches(
   db: Db,
   leases: readonly BatchLease[],
@@ -163,8 +164,13 @@ async function renewBatches(
   const renewed = await db
     .update(batches)
     .set({ leaseExpiresAtMs: batchExpiry(claim) })
-    .from(sql`unnest(${arrayOf(ids, "text")}, ${arrayOf(epochs, "bigint")}) as held(id, epoch)`)
-    .where(sql`batches.id = held.id and lease_epoch = held.epoch and ${isHeld}`)
+    .where(
+      sql`sequence in (
+        select sequence from batches
+          join unnest(${arrayOf(ids, "text")}, ${arrayOf(epochs, "bigint")}) as held(id, epoch)
+            on batches.id = held.id and lease_epoch = held.epoch and ${isHeld}
+        order by sequence for no key update of batches)`,
+    )
     .returning({ batchId: batches.id, epoch: batches.leaseEpoch });
   return new Set(renewed.map(batchKey));
 }
@@ -178,16 +184,18 @@ async function renewChunks(
   const ids = leases.map(({ batchId }) => batchId);
   const numbers = leases.map(({ chunkNumber }) => chunkNumber);
   const epochs = leases.map(({ epoch }) => epoch);
-  const held = sql`unnest(
-    ${arrayOf(ids, "text")}, ${arrayOf(numbers, "bigint")}, ${arrayOf(epochs, "bigint")}
-  ) as held(batch_id, number, epoch)`;
   const renewed = await db
     .update(chunks)
     .set({ leaseExpiresAtMs: expiry(claim) })
-    .from(held)
     .where(
-      sql`chunks.batch_id = held.batch_id and chunks.number = held.number
-        and lease_epoch = held.epoch and lease_owner is not null`,
+      sql`sequence in (
+        select sequence from chunks
+          join unnest(
+            ${arrayOf(ids, "text")}, ${arrayOf(numbers, "bigint")}, ${arrayOf(epochs, "bigint")}
+          ) as held(batch_id, number, epoch)
+            on chunks.batch_id = held.batch_id and chunks.number = held.number
+              and lease_epoch = held.epoch and lease_owner is not null
+        order by sequence for no key update of chunks)`,
     )
     .returning({ batchId: chunks.batchId, chunkNumber: chunks.number, epoch: chunks.leaseEpoch });
   return new Set(renewed.map(chunkKey));
