@@ -7,6 +7,7 @@ import type { ClientBucket, DeliveryId } from "../batch/delivery.ts";
 import type { DeliveriesConfig } from "../config/deliveries.ts";
 import type { Location } from "../locations/location.ts";
 import type { Locations } from "../locations/locations.ts";
+import { lookupForClients } from "../resources/name-lookup.ts";
 import { AddressGuard } from "../webhooks/address-guard.ts";
 import { type Credentials, keyInFile, keyOf, seal, unseal } from "./sealed-credentials.ts";
 
@@ -28,7 +29,10 @@ export class ClientBuckets {
     this.#options = options;
     this.#config = config;
     const setting = "deliveries.allow_private_hosts";
-    this.#guard = new AddressGuard(config.allow_private_hosts, { setting });
+    this.#guard = new AddressGuard(config.allow_private_hosts, {
+      setting,
+      resolve: lookupForClients,
+    });
   }
 
   reconfigure(config: DeliveriesConfig): void {

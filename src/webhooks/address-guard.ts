@@ -6,9 +6,10 @@
  * goes to the checked address. So a name that changes between check and connection gains nothing. Only public unicast
  * addresses pass. An address that contains another one (mapped, NAT64, 6to4, Teredo) is always refused.
  */
-import { type LookupAddress, type LookupOptions, lookup as systemLookup } from "node:dns";
+import type { LookupAddress, LookupOptions } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
+import { lookupOnce } from "../resources/name-lookup.ts";
 
 export class AddressRefused extends Error {
   override readonly name = "AddressRefused";
@@ -29,7 +30,7 @@ export class AddressGuard {
   /** `allowedHosts` are the names and addresses that may be private. `setting` is the name of their list. */
   constructor(
     allowedHosts: readonly string[],
-    { setting, resolve = systemLookup }: { readonly setting: string; readonly resolve?: Resolve },
+    { setting, resolve = lookupOnce }: { readonly setting: string; readonly resolve?: Resolve },
   ) {
     this.#setting = setting;
     this.#resolve = resolve;

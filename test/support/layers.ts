@@ -131,13 +131,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts"],
   },
   "webhooks/": {
-    may: [...BASE, "loop.ts", "version.ts"],
+    may: [...BASE, "loop.ts", "resources/name-lookup.ts", "version.ts"],
     mayKnow: [STORE, "config/schema.ts"],
   },
   "deliveries/": {
     may: [
       ...[...BASE, ...LOCATION, BLOBS, "formats/", "loop.ts", "webhooks/address-guard.ts"],
-      ...["deliveries/", "blobs/semaphore.ts"],
+      ...["deliveries/", "blobs/semaphore.ts", "resources/name-lookup.ts"],
     ],
     mayKnow: [STORE, "blobs/blob-intents.ts", "config/deliveries.ts", "locations/locations.ts"],
   },
