@@ -180,7 +180,8 @@ const openBatches = (fileId: string, inputBytes: number) => `
   insert into chunks (batch_id, number, model, line_count, extents)
   select 'batch_' || n, 0, 'm', 1, '[{"start":0,"end":${inputBytes},"firstLine":1}]' from numbers;`;
 
-test("no turn of the event loop is long with 30,000 batches open, or expiring", AGAIN, async () => {
+/** Leaves a data folder behind with the input of batches that do not end. */
+async function uploadedInput() {
   const dataDir = await mkdtemp(join(folder, "data-"));
   const input = `${chatLine("a", "[[hang]]")}\n`;
   await using empty = await start(dataDir);
@@ -189,8 +190,13 @@ test("no turn of the event loop is long with 30,000 batches open, or expiring", 
     purpose: "batch",
   });
   await empty.server.kill("SIGTERM");
+  return { dataDir, id, bytes: input.length };
+}
+
+test("no turn of the event loop is long with 30,000 batches open, or expiring", AGAIN, async () => {
+  const { dataDir, id, bytes } = await uploadedInput();
   using db = openRows(dataDir);
-  db.exec(openBatches(id, input.length));
+  db.exec(openBatches(id, bytes));
   await using watched = await start(dataDir);
   const lastInQueue = async () => {
     const response = await fetch(`${watched.url}/v1/batches/batch_30000`);
@@ -272,19 +278,12 @@ test(
   "no turn of the event loop is long when 30,000 batches are paused by a quota, and go on",
   AGAIN,
   async () => {
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    const input = `${chatLine("a", "[[hang]]")}\n`;
-    await using empty = await start(dataDir);
-    const { id } = await empty.openai.files.create({
-      file: new File([input], "i.jsonl"),
-      purpose: "batch",
-    });
-    await empty.server.kill("SIGTERM");
+    const { dataDir, id, bytes } = await uploadedInput();
     using db = openRows(dataDir);
     const pausedBy = (limit: string) =>
       `pause_reason = 'tokens_per_day', pause_limit = '${limit}', paused_at_ms = ${Date.now()}`;
     const rules = ProjectSettings.parse({ quotas: { tokens_per_day: LIMIT } });
-    db.exec(`${openBatches(id, input.length)}
+    db.exec(`${openBatches(id, bytes)}
     insert into projects (name, rules, created_at_ms, changed_at_ms)
     values ('default', '${JSON.stringify(rules)}', 1, 1)`);
     await using watched = await start(dataDir);

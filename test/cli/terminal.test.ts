@@ -79,7 +79,8 @@ test("Ctrl-C gives the cursor back and says how to go on", async () => {
   expect(deleting.screen).toContain(`deleted ${id}`);
 });
 
-test("Ctrl-Z gives the cursor to the shell until the command goes on", async () => {
+/** Stops a command that watches a batch, by the terminal of its shell. The upstream holds the answer back. */
+async function stoppedInShell(): Promise<TerminalSession> {
   upstream.hold();
   const { id } = await service.submit(chatLines(1));
   const env = { BATCHD_URL: service.url, PS1: "shell> " };
@@ -89,6 +90,11 @@ test("Ctrl-Z gives the cursor to the shell until the command goes on", async () 
   await session.shows(/░ 0% {2}0\/1/);
   session.type("\u001a");
   await session.shows(/Stopped[\s\S]*shell>$/);
+  return session;
+}
+
+test("Ctrl-Z gives the cursor to the shell until the command goes on", async () => {
+  const session = await stoppedInShell();
   expect(session.written.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(
     session.written.lastIndexOf(HIDE_CURSOR),
   );
@@ -107,15 +113,7 @@ test("Ctrl-Z gives the cursor to the shell until the command goes on", async () 
 test.skipIf(process.platform !== "linux")(
   "a command in the background of a shell does not draw over it",
   async () => {
-    upstream.hold();
-    const { id } = await service.submit(chatLines(1));
-    const env = { BATCHD_URL: service.url, PS1: "shell> " };
-    const session = new TerminalSession([], env, 100, ["/bin/sh", "-i"]);
-    await session.shows(/shell>$/);
-    session.type(`${COMMAND} watch ${id}\r`);
-    await session.shows(/░ 0% {2}0\/1/);
-    session.type("\u001a");
-    await session.shows(/Stopped[\s\S]*shell>$/);
+    const session = await stoppedInShell();
     const stoppedAt = session.written.length;
     session.type("bg\r");
     await session.shows(/shell> bg[\s\S]*shell>/);
