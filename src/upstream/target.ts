@@ -12,10 +12,8 @@ import type { UpstreamConfig } from "../config/upstreams.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
 import type { Limiter } from "./capacity/limiter.ts";
 import { Connection, type ConnectionOptions } from "./connection.ts";
-import { isOverload, retryAfterMs } from "./exchange/answer.ts";
 import type { Attempted } from "./exchange/attempt.ts";
-import type { Unproxied } from "./exchange/proxied-answer.ts";
-import { rateLimitHints } from "./exchange/rate-limits.ts";
+import { beginningOf } from "./exchange/proxied-answer.ts";
 import {
   circuitsOf,
   datesOf,
@@ -31,7 +29,6 @@ import { TargetTelemetry, type TargetTelemetryOptions } from "./target-telemetry
 import { unavailabilityOf } from "./unavailability.ts";
 import type {
   ModelListing,
-  Proxied,
   ProxyResult,
   RequestKind,
   TargetReport,
@@ -43,7 +40,6 @@ import type {
 /** The number of listed models that other replicas learn of. */
 const MAX_REPORTED_MODELS = 200;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
-const NOTHING = Buffer.alloc(0);
 
 export interface TargetOptions extends CapacityOptions, ConnectionOptions, TargetTelemetryOptions {}
 
@@ -295,14 +291,3 @@ function unknownModel(model: string): Outcome {
 /** Makes the outcome of an answer that was not read to its end. */
 const cutShort = ({ aborted }: AbortSignal): Outcome =>
   aborted ? { kind: "interrupted" } : { kind: "broken", detail: "the answer broke off" };
-
-/** Returns what the head of an answer tells; the reader of the answer gets the rest. */
-function beginningOf(answer: Proxied | Unproxied, nowMs: number): Attempted {
-  if (answer.kind !== "proxied") return { outcome: answer, hints: null };
-  const { status, headers } = answer;
-  const known = { status, requestId: null, body: NOTHING };
-  const outcome: Outcome = isOverload(status)
-    ? { kind: "overloaded", ...known, retryAfterMs: retryAfterMs(headers, nowMs) }
-    : { kind: "answered", ...known, usage: NO_USAGE };
-  return { outcome, hints: rateLimitHints(headers) };
-}

@@ -9,20 +9,23 @@
  * judge it. The client must not read such an answer.
  */
 import { Readable } from "node:stream";
+import { NO_USAGE } from "../../batch/batch.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
 import type { Proxied } from "../upstream.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
-import { problemOfHead, refusalIn } from "./answer.ts";
+import { isOverload, problemOfHead, refusalIn, retryAfterMs } from "./answer.ts";
 import {
   type AnswerHeaders,
   ATTEMPT_ENDED,
+  type Attempted,
   type Controller,
   NO_CONNECTION,
   timedOut,
 } from "./attempt.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
+import { rateLimitHints } from "./rate-limits.ts";
 import { isWorthJudging } from "./refusal.ts";
 import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
 
@@ -236,4 +239,15 @@ function breakOff(outcome: Unproxied): Error {
     case "interrupted":
       return ATTEMPT_ENDED;
   }
+}
+
+/** Returns what the head of an answer tells; the reader of the answer gets the rest. */
+export function beginningOf(answer: Proxied | Unproxied, nowMs: number): Attempted {
+  if (answer.kind !== "proxied") return { outcome: answer, hints: null };
+  const { status, headers } = answer;
+  const known = { status, requestId: null, body: Buffer.alloc(0) };
+  const outcome: Outcome = isOverload(status)
+    ? { kind: "overloaded", ...known, retryAfterMs: retryAfterMs(headers, nowMs) }
+    : { kind: "answered", ...known, usage: NO_USAGE };
+  return { outcome, hints: rateLimitHints(headers) };
 }
