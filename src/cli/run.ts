@@ -7,13 +7,12 @@ import { createHash } from "node:crypto";
 import { createReadStream, existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import type { Batch, FileId, UntrustedId } from "../batch/batch.ts";
 import { isFinal } from "../batch/status.ts";
 import { EXIT, exitCodeOf } from "../client/exit-codes.ts";
 import { CommandFailure } from "../client/failure.ts";
 import { follow } from "../client/follow.ts";
-import { endpointFor, type InputFile, openInput } from "../client/input.ts";
+import { digestOf, endpointFor, type InputFile, openInput } from "../client/input.ts";
 import { explained, interruption } from "../client/interruption.ts";
 import { assertWritable } from "../client/output.ts";
 import { jsonView, openView } from "../client/progress.ts";
@@ -50,7 +49,7 @@ export function run(file: string, flags: RunFlags): Promise<number> {
 async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Promise<number> {
   await assertWritable(flags.output, file);
   await using input = await openInput(file, signal);
-  const sha256 = await digestOf(input.path, signal);
+  const sha256 = await digestOf(input, signal);
   const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);
   assertNotDone(flags, dataDir);
   const endpoint = flags.endpoint ?? (await endpointFor(input, file));
@@ -65,12 +64,6 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   // The results are in the place that the user has named.
   if (flags.dataDir === undefined) await rm(dataDir, { recursive: true, force: true });
   return exitCodeOf(ended);
-}
-
-async function digestOf(path: string, signal: AbortSignal): Promise<string> {
-  const hash = createHash("sha256");
-  await pipeline(createReadStream(path), hash, { signal });
-  return hash.digest("hex");
 }
 
 /** Refuses to send everything again because a finished run is started once more. */

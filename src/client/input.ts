@@ -2,7 +2,8 @@
  * The input file of a command: a path, or `-` for standard input. Standard input is kept in a temporary file first,
  * because an upload may have to be repeated, and the first line is read before the others.
  */
-import { createWriteStream } from "node:fs";
+import { createHash } from "node:crypto";
+import { createReadStream, createWriteStream } from "node:fs";
 import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -43,6 +44,14 @@ async function keepStandardInput(signal: AbortSignal): Promise<InputFile> {
     await remove();
     throw error;
   }
+}
+
+/** Returns the SHA-256 of the input, in hexadecimal. */
+export async function digestOf({ path }: InputFile, signal?: AbortSignal): Promise<string> {
+  const hash = createHash("sha256");
+  const bytes = createReadStream(path, signal === undefined ? {} : { signal });
+  for await (const piece of bytes) hash.update(piece as Buffer);
+  return hash.digest("hex");
 }
 
 /** Returns the endpoint of the first line, or says what to do. `file` is the name that the user has given. */

@@ -7,7 +7,6 @@
  * no second batch. A changed step has another key: it and those behind it run anew, and those before it are kept.
  */
 import { createHash, randomUUID } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { APIError } from "openai";
 import { isFinal } from "../batch/status.ts";
@@ -16,7 +15,7 @@ import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { type InputFile, openInput } from "./input.ts";
+import { digestOf, type InputFile, openInput } from "./input.ts";
 import { assertWritable } from "./output.ts";
 import { firstInput } from "./pipeline-input.ts";
 import { writeBoth, writeResults } from "./results.ts";
@@ -77,12 +76,6 @@ async function readPipeline(file: string): Promise<Pipeline> {
   const parsed = parsePipeline(text);
   if (!("problems" in parsed)) return parsed;
   throw new CommandFailure(`${file} is no pipeline: ${parsed.problems.join("; ")}`);
-}
-
-async function digestOf({ path }: InputFile): Promise<string> {
-  const hash = createHash("sha256");
-  for await (const piece of createReadStream(path)) hash.update(piece as Buffer);
-  return hash.digest("hex");
 }
 
 /** Names what a step does and what it begins with, so that equal runs have equal keys. */
