@@ -2,7 +2,7 @@
  * The lease of one delivery, renewed while its attempt lasts. The signal aborts when the lease is lost: another process may
  * work on the delivery then, and nothing of this attempt may be written any more.
  */
-import { isCancelled } from "../batch/delivery.ts";
+import { type Delivery, isCancelled } from "../batch/delivery.ts";
 import { type Cancel, type Clock, every } from "../clock.ts";
 import type { ClaimedDelivery, DeliveryStore } from "../store/deliveries.ts";
 
@@ -98,3 +98,12 @@ export class HeldDelivery {
     this.#abort.abort(new LeaseLost());
   }
 }
+
+/** Buckets of clients have one label, because there may be any number of them. */
+export const placeLabel = ({ location }: Delivery): string => location ?? "client_bucket";
+
+/** The fields of a log event about a delivery. */
+export const fieldsOf = ({ delivery, batch }: ClaimedDelivery) => ({
+  ...{ delivery: delivery.id, batch: batch.id, project: batch.project },
+  ...{ location: placeLabel(delivery), attempt: delivery.attemptCount },
+});

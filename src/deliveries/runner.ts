@@ -7,9 +7,9 @@
  */
 import { randomUUID } from "node:crypto";
 import { backoffMs } from "../batch/backoff.ts";
-import { CANCELLED, type Delivery, type DeliveryError } from "../batch/delivery.ts";
-import { type Clock, sleep, timeLimit } from "../clock.ts";
-import { type Location, LocationError } from "../locations/location.ts";
+import { CANCELLED, type DeliveryError } from "../batch/delivery.ts";
+import { type Clock, sleep } from "../clock.ts";
+import type { Location } from "../locations/location.ts";
 import { loop, Nudge } from "../loop.ts";
 import type {
   ClaimedDelivery,
@@ -19,8 +19,17 @@ import type {
 } from "../store/deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
-import { type AttemptDeps, type AttemptEnd, attempt, placeOf } from "./attempt.ts";
-import { Cancelled, Draining, HeldDelivery, LeaseLost, Stalled } from "./held-delivery.ts";
+import { type AttemptDeps, type AttemptEnd, attempt } from "./attempt.ts";
+import { discardLeft, nameOf } from "./discard.ts";
+import {
+  Cancelled,
+  Draining,
+  fieldsOf,
+  HeldDelivery,
+  LeaseLost,
+  placeLabel,
+  Stalled,
+} from "./held-delivery.ts";
 
 const MAX_IN_FLIGHT = 16;
 const MAX_IN_FLIGHT_PER_PLACE = 2;
@@ -35,8 +44,6 @@ const ABORT_GRACE_MS = 5_000;
 const RETRY_BACKOFF = { baseMs: 5_000, capMs: 10 * 60 * 1000 };
 /** A delivery is tried for so long, counted from the time at which it was due. */
 const RETRY_WITHIN_MS = 24 * 60 * 60 * 1000;
-/** The time to clean up at a place after the last attempt. */
-const DISCARD_MS = 60_000;
 
 export interface DeliveryRunnerOptions extends AttemptDeps {
   readonly store: DeliveryStore;
@@ -221,7 +228,7 @@ export class DeliveryRunner {
    * Returns false when the delivery has another holder.
    */
   async #giveUp(held: HeldDelivery, error: DeliveryError): Promise<boolean> {
-    await this.#discardLeft(held);
+    await discardLeft(held, this.#options);
     if (await this.#end(held, { status: "failed", error })) return true;
     await this.#leave(held);
     return false;
@@ -252,26 +259,7 @@ export class DeliveryRunner {
     const found = await store
       .findDelivery({ project: batch.project, id: batch.id }, delivery.id)
       .catch(() => delivery);
-    if (found === null) await this.#discardLeft(held);
-  }
-
-  async #discardLeft(held: HeldDelivery): Promise<void> {
-    const { batch, delivery, credentials } = held.claimed;
-    const { lastProgress: progress } = held;
-    if (progress === null) return;
-    const { clock, log, clientBuckets, findLocationToClean } = this.#options;
-    const findLocation = (_: string, name: string) => findLocationToClean(name);
-    using timeout = timeLimit(clock, DISCARD_MS, new Stalled());
-    try {
-      const asked = { project: batch.project, delivery, credentials };
-      const place = await placeOf(asked, { clientBuckets, findLocation });
-      await place.discard(progress, { signal: timeout.signal });
-    } catch (error) {
-      const reason = error instanceof LocationError ? error.message : nameOf(error);
-      // The operator can remove it by hand.
-      const left = JSON.parse(progress) as unknown;
-      log.warn({ ...fieldsOf(held.claimed), reason, left }, "delivery.not_discarded");
-    }
+    if (found === null) await discardLeft(held, this.#options);
   }
 }
 
@@ -286,8 +274,6 @@ const causeOf = ({ delivery }: ClaimedDelivery, cause: unknown) => {
   return { reason: nameOf(cause) };
 };
 
-const nameOf = (error: unknown) => (error instanceof Error ? error.name : "unknown");
-
 const STALLED: AttemptEnd = {
   kind: "failed",
   error: { code: "unavailable", message: "The place did not take the results in time." },
@@ -296,11 +282,3 @@ const STALLED: AttemptEnd = {
 
 const CANCELLED_END = { kind: "cancelled" } as const;
 type End = AttemptEnd | typeof CANCELLED_END;
-
-/** Buckets of clients have one label, because there may be any number of them. */
-const placeLabel = ({ location }: Delivery): string => location ?? "client_bucket";
-
-const fieldsOf = ({ delivery, batch }: ClaimedDelivery) => ({
-  ...{ delivery: delivery.id, batch: batch.id, project: batch.project },
-  ...{ location: placeLabel(delivery), attempt: delivery.attemptCount },
-});
