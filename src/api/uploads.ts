@@ -4,7 +4,7 @@
  * and the storage copies them by itself where it can.
  *
  * One guarded commit ends the upload and publishes the file. So exactly one of several clients that complete, cancel or
- * come too late can succeed; the others that complete get its file. The sweep removes the parts of an upload that has ended.
+ * come too late can succeed. The sweep removes the parts of an upload that has ended.
  */
 import { createHash } from "node:crypto";
 import {
@@ -26,7 +26,7 @@ import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
 import { OneByOne } from "../one-by-one.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
-import type { ReceiptFor } from "../store/idempotency.ts";
+import type { Receipt, ReceiptFor } from "../store/idempotency.ts";
 import type { Store } from "../store/store.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -74,6 +74,11 @@ export interface Completion {
 export interface CompletedUpload {
   readonly upload: Upload;
   readonly file: StoredFile;
+}
+
+interface Assembly {
+  readonly completion: Completion;
+  readonly receiptOf: (file: StoredFile) => Receipt | undefined;
 }
 
 export class Uploads {
@@ -134,33 +139,40 @@ export class Uploads {
     return part;
   }
 
-  /**
-   * Completes an upload. A repeated call gets the same file: SDKs and proxies send a call again whose answer was lost, and a
-   * refusal would tell the client that there is no file.
-   */
-  async complete(asked: ScopedId<"upload">, completion: Completion): Promise<CompletedUpload> {
-    const { id } = await this.#find(asked);
+  async complete(
+    asked: ScopedId<"upload">,
+    completion: Completion,
+    receiptFor?: ReceiptFor<CompletedUpload>,
+  ): Promise<CompletedUpload> {
+    const { id } = await this.#findPending(asked);
     // Each completion writes all bytes of the upload, and one at most can succeed. So the others wait for its end.
     return this.#completions.run(id, async () => {
       if (completion.disconnected.aborted) throw clientGone();
-      return this.#complete(asked, completion).catch(async (error: unknown) => {
-        const completed = await this.#findCompleted(asked);
-        if (completed === null) throw error;
-        return completed;
-      });
+      return this.#complete(asked, completion, receiptFor);
     });
   }
 
-  async #complete(asked: ScopedId<"upload">, completion: Completion): Promise<CompletedUpload> {
+  async #complete(
+    asked: ScopedId<"upload">,
+    completion: Completion,
+    receiptFor?: ReceiptFor<CompletedUpload>,
+  ): Promise<CompletedUpload> {
     const { store, log, nudge } = this.#deps;
     const upload = await this.#findPending(asked);
     const { id, project } = upload;
     const parts = await chosenParts(upload, store.partPages(id), completion.partIds);
-    const file = await this.#assemble(upload, parts, completion);
+    const completed = (file: StoredFile): CompletedUpload => ({
+      upload: { ...upload, status: "completed", fileId: file.id },
+      file,
+    });
+    const file = await this.#assemble(upload, parts, {
+      completion,
+      receiptOf: (stored) => receiptFor?.(completed(stored)),
+    });
     const { requestId } = completion.origin;
     log.info({ upload: id, project, file: file.id, requestId }, "upload.completed");
     nudge();
-    return { upload: { ...upload, status: "completed", fileId: file.id }, file };
+    return completed(file);
   }
 
   /** Cancels an upload. A repeated call succeeds; an upload that ended otherwise cannot be cancelled. */
@@ -179,7 +191,7 @@ export class Uploads {
   async #assemble(
     upload: Upload,
     parts: readonly UploadPart[],
-    { md5, origin }: Completion,
+    { completion: { md5, origin }, receiptOf }: Assembly,
   ): Promise<StoredFile> {
     const { store, files } = this.#deps;
     const { project, filename, purpose, bytes, fileExpiresAfterSeconds } = upload;
@@ -188,7 +200,7 @@ export class Uploads {
     const publish = async (file: StoredFile) => {
       const { quotas } = this.#deps.rulesOf(project);
       const isCompleted = await withinQuotas(project, () =>
-        store.completeUploadIfPending(upload, file, quotas),
+        store.completeUploadIfPending(upload, file, { receipt: receiptOf(file), quotas }),
       );
       if (!isCompleted) throw await this.#notTaken(upload, file.blobKey);
     };
@@ -234,15 +246,6 @@ export class Uploads {
     if (upload === null) throw noSuchUpload(asked.id);
     const isOver = upload.status === "pending" && upload.expiresAtMs <= clock.nowMs();
     return isOver ? { ...upload, status: "expired" } : upload;
-  }
-
-  /** Resolves to null unless the upload has become a file that is still there. */
-  async #findCompleted(asked: ScopedId<"upload">): Promise<CompletedUpload | null> {
-    const upload = await this.#find(asked);
-    if (upload.fileId === null) return null;
-    const { project, fileId } = upload;
-    const file = await this.#deps.store.findFile({ project, id: fileId });
-    return file && { upload, file };
   }
 
   async #findPending(asked: ScopedId<"upload">): Promise<Upload> {

@@ -84,7 +84,9 @@ async function uploadInParts(
       part_ids.push((await openai.uploads.parts.create(upload.id, { data }, options)).id);
       if (canMove()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
     }
-    const completed = await openai.uploads.complete(upload.id, { part_ids }, { signal });
+    // The SDK repeats a call whose answer was lost.
+    const headers = { "Idempotency-Key": `complete ${upload.id}` };
+    const completed = await openai.uploads.complete(upload.id, { part_ids }, { signal, headers });
     return completed.file as ShownFile;
   } catch (error) {
     // The server forgets it anyway after an hour.

@@ -82,19 +82,20 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
       tags: ["Uploads"],
       summary: "Make a file of the parts",
       description:
-        "The parts that are listed must have as many bytes together as the upload was created for, and the file must pass the checks of `POST /v1/files`. Otherwise the upload stays pending, and may be completed in another way. Completing it again answers with the same file.",
-      requestParams: { path: uploadId },
+        "The parts that are listed must have as many bytes together as the upload was created for, and the file must pass the checks of `POST /v1/files`. Otherwise the upload stays pending, and may be completed in another way.",
+      requestParams: { path: uploadId, header: IdempotencyHeader },
       requestBody: {
         required: true,
         content: { [JSON_TYPE]: { schema: CompleteUpload, example: COMPLETE_UPLOAD_EXAMPLE } },
       },
       responses: {
-        "200": answer("The upload, with its file.", UploadObject, {
+        "200": answerOnce("The upload, with its file.", UploadObject, {
           completed: UPLOAD_EXAMPLES.completed,
         }),
         "400": BAD_REQUEST,
         "404": UPLOAD_NOT_FOUND,
         "413": BODY_TOO_LARGE,
+        ...IDEMPOTENCY_FAILURES,
         ...COMMON_FAILURES,
       },
     },

@@ -1,6 +1,6 @@
 /** The routes of uploads. */
 import type { Idempotency } from "../api/idempotency.ts";
-import type { Completion, UploadRequest, Uploads } from "../api/uploads.ts";
+import type { CompletedUpload, Completion, UploadRequest, Uploads } from "../api/uploads.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import { CompleteUpload, CreateUpload } from "../contract/upload.ts";
 import type { Upload } from "../store/uploads.ts";
@@ -43,8 +43,12 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
     const completion = { ...asked, origin: originOf(c), disconnected };
     // The server takes a while to join gigabytes, and the silent connection must not time out meanwhile.
     c.env.outgoing.setTimeout(0);
-    const completed = await uploads.complete(scopedIdOf(c), completion);
-    return answerJson(c, presentUpload(completed.upload, completed.file));
+    return await answerOnce<CompletedUpload>(c, idempotency, {
+      create: (receiptFor) => uploads.complete(scopedIdOf(c), completion, receiptFor),
+      present: ({ upload, file }) => toAsciiJson(presentUpload(upload, file)),
+      askedFor: () => asked,
+      reread: async () => asked,
+    });
   });
 
   // The body is never read, as with batches.

@@ -36,6 +36,12 @@ export interface UploadPart {
   readonly createdAtMs: number;
 }
 
+/** What the completion of an upload has to keep to, and to record. */
+export interface CompletionTerms {
+  readonly receipt?: Receipt | undefined;
+  readonly quotas?: FileQuotas | undefined;
+}
+
 export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
@@ -47,13 +53,13 @@ export interface UploadStore {
   /** Yields the parts of an upload page by page, in the order of their arrival. There may be as many parts as bytes. */
   partPages(uploadId: UploadId): AsyncIterable<readonly UploadPart[]>;
   /**
-   * Moves `pending → completed` and publishes the file. Returns false as {@link insertPartIfPending} does, and rejects as
-   * `insertFileIfDeclared` does.
+   * Moves `pending → completed` and publishes the file, with the receipt of its idempotency key, if it came with one. Returns
+   * false as {@link insertPartIfPending} does, and rejects as `insertFileIfDeclared` does.
    */
   completeUploadIfPending(
     upload: ScopedId<"upload">,
     file: StoredFile,
-    quotas?: FileQuotas,
+    terms?: CompletionTerms,
   ): Promise<boolean>;
   /** Moves `pending → cancelled`. */
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;

@@ -55,6 +55,17 @@ const upload = (more: Record<string, unknown> = {}) => ({
   body: JSON.stringify({ filename: "a", purpose: "batch", bytes: 9, mime_type: "x", ...more }),
 });
 
+async function completion() {
+  const { id } = (await send(upload({ bytes: LINE.length }))).body;
+  const part = new FormData();
+  part.set("data", new Blob([LINE]), "part");
+  const added = await send({ path: `/v1/uploads/${id}/parts`, body: part });
+  return {
+    path: `/v1/uploads/${id}/complete`,
+    body: JSON.stringify({ part_ids: [added.body.id] }),
+  };
+}
+
 function file(fields: Record<string, string> = {}, content = LINE, name = "input.jsonl") {
   const body = new FormData();
   body.set("file", new Blob([content]), name);
@@ -72,9 +83,11 @@ describe("a request that is repeated under its key", () => {
     ["batch", () => batch({ metadata: { name: "größe" } })],
     ["file", () => file()],
     ["upload", () => upload()],
-  ])("gets the first answer again: %s", async (_kind, request) => {
+    ["completion of an upload", () => completion()],
+  ])("gets the first answer again: %s", async (_kind, prepare) => {
     const key = newKey();
-    const first = await send({ ...request(), key });
+    const request = await prepare();
+    const first = await send({ ...request, key });
     expect([first.status, first.isReplayed]).toEqual([200, false]);
     const before = {
       batches: await countOf("/v1/batches"),
@@ -83,7 +96,7 @@ describe("a request that is repeated under its key", () => {
       nudges: api.nudges(),
     };
     for (let i = 0; i < 3; i++) {
-      const again = await send({ ...request(), key });
+      const again = await send({ ...request, key });
       expect([again.status, again.isReplayed]).toEqual([200, true]);
       expect(again.body).toEqual(first.body);
       expect(again.headers.get("content-type")).toBe("application/json");

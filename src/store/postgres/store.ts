@@ -150,8 +150,8 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     findUpload: (upload) => uploads.find(upload),
     insertPartIfPending: (part, limit) => uploads.insertPartIfPending(part, limit, now()),
     partPages: (uploadId) => uploads.partPages(uploadId),
-    completeUploadIfPending: (upload, file, quotas) =>
-      uploads.completeIfPending(upload, { file, quotas }, now()),
+    completeUploadIfPending: (upload, file, terms) =>
+      uploads.completeIfPending(upload, { file, ...terms }, now()),
     cancelUploadIfPending: (upload) => uploads.cancelIfPending(upload),
     expireUploads: () => uploads.expire(now()),
     listUploadsToTidy: (limit) => uploads.listToTidy(limit),

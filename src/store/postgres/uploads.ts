@@ -5,9 +5,9 @@
 
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
-import { assertRoomForPart, type ByteQuota, type FileQuotas } from "../quotas.ts";
+import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
-import type { Upload, UploadPart } from "../uploads.ts";
+import type { CompletionTerms, Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
@@ -82,7 +82,7 @@ export class PostgresUploads {
 
   completeIfPending(
     upload: ScopedId<"upload">,
-    { file, quotas }: { readonly file: StoredFile; readonly quotas: FileQuotas | undefined },
+    { file, receipt, quotas }: CompletionTerms & { readonly file: StoredFile },
     now: SQL,
   ): Promise<boolean> {
     return this.#db.transaction(async (db) => {
@@ -94,6 +94,7 @@ export class PostgresUploads {
       if (rowCount === 0) return false;
       await consumeIntent(db, file.blobKey);
       await insertFile(db, file, quotas);
+      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
       return true;
     });
   }

@@ -146,8 +146,8 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
     findUpload: async (upload) => uploads.find(upload),
     insertPartIfPending: async (part, limit) => uploads.insertPartIfPending(part, limit, now()),
     partPages: (uploadId) => uploads.partPages(uploadId),
-    completeUploadIfPending: async (upload, file, quotas) =>
-      uploads.completeIfPending(upload, { file, quotas }, now()),
+    completeUploadIfPending: async (upload, file, terms) =>
+      uploads.completeIfPending(upload, { file, ...terms }, now()),
     cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
     expireUploads: async () => uploads.expire(now()),
     listUploadsToTidy: async (limit) => uploads.listToTidy(limit),

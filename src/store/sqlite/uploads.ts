@@ -6,9 +6,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
-import { assertRoomForPart, type ByteQuota, type FileQuotas } from "../quotas.ts";
+import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
-import type { Upload, UploadPart } from "../uploads.ts";
+import type { CompletionTerms, Upload, UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
@@ -85,7 +85,7 @@ export class SqliteUploads {
 
   completeIfPending(
     upload: ScopedId<"upload">,
-    { file, quotas }: { readonly file: StoredFile; readonly quotas: FileQuotas | undefined },
+    { file, receipt, quotas }: CompletionTerms & { readonly file: StoredFile },
     nowMs: number,
   ): boolean {
     return write(this.#db, () => {
@@ -98,6 +98,7 @@ export class SqliteUploads {
       if (changes === 0) return false;
       this.#intents.consume(file.blobKey);
       insertFile(this.#db, file, quotas);
+      if (receipt !== undefined) this.#idempotency.record(receipt);
       return true;
     });
   }

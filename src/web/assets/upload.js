@@ -41,13 +41,15 @@ function whole(file, onProgress) {
  * @param {string} path
  * @param {FormData | string} body
  * @param {OnProgress} onProgress
+ * @param {string | null} key makes the request safe to repeat
  * @returns {Promise<Sent>}
  */
-function send(path, body, onProgress) {
+function send(path, body, onProgress, key = null) {
   const { root = "./", token = "" } = document.documentElement.dataset;
   const request = new XMLHttpRequest();
   request.open("POST", `${root}web/v1/${path}`);
   request.setRequestHeader("x-batchd-token", token);
+  if (key !== null) request.setRequestHeader("idempotency-key", key);
   request.upload.addEventListener("progress", ({ loaded }) => onProgress(loaded));
   return new Promise((resolve) => {
     const fail = () => resolve({ ok: false, message: "The connection was lost.", isPassing: true });
@@ -60,7 +62,7 @@ function send(path, body, onProgress) {
         return;
       }
       const message = refusalOf(status, responseText);
-      resolve({ ok: false, message, isPassing: status === 429 || status >= 500 });
+      resolve({ ok: false, message, isPassing: [409, 429].includes(status) || status >= 500 });
     });
     request.send(body);
   });
@@ -94,8 +96,11 @@ async function inParts(file, onProgress) {
     localStorage.setItem(place, JSON.stringify(begun));
   }
   const body = JSON.stringify({ part_ids: begun.partIds });
-  const completed = await sendAgain(`uploads/${begun.id}/complete`, body, (_, note) =>
-    onProgress(file.size, note),
+  const completed = await sendAgain(
+    `uploads/${begun.id}/complete`,
+    body,
+    (_, note) => onProgress(file.size, note),
+    `complete ${begun.id}`,
   );
   if (!completed.ok) return broken(completed, place);
   localStorage.removeItem(place);
@@ -151,10 +156,11 @@ async function begin(file, place) {
  * @param {string} path
  * @param {FormData | string} body
  * @param {OnProgress} onProgress
+ * @param {string | null} key
  */
-async function sendAgain(path, body, onProgress) {
+async function sendAgain(path, body, onProgress, key = null) {
   for (let attempt = 1; ; attempt++) {
-    const answer = await send(path, body, onProgress);
+    const answer = await send(path, body, onProgress, key);
     if (answer.ok || !answer.isPassing || attempt === ATTEMPTS) return answer;
     onProgress(0, `${answer.message} Trying again …`);
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * attempt));
