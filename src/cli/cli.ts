@@ -62,6 +62,7 @@ async function runCommand(argv: readonly string[]): Promise<number> {
     .version(version)
     .configureOutput({ outputError: (text, write) => write(printableLines(text)) })
     .addHelpText("after", FIRST_STEPS)
+    .showHelpAfterError("--help has the arguments, the options and examples.")
     .exitOverride();
   withOptions(program.command("serve"))
     .description("Serve the API and run batches.")

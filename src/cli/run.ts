@@ -14,11 +14,10 @@ import { CommandFailure } from "../client/failure.ts";
 import { follow } from "../client/follow.ts";
 import { digestOf, endpointFor, type InputFile, openInput } from "../client/input.ts";
 import { explained, interruption } from "../client/interruption.ts";
-import { assertWritable } from "../client/output.ts";
 import { jsonView, openView } from "../client/progress.ts";
 import { writeBoth, writeRows } from "../client/results.ts";
 import { type ShownBatch, whyItWaits } from "../client/shown-batch.ts";
-import { sayEnd } from "../client/wait.ts";
+import { assertWaitFlags, sayEnd } from "../client/wait.ts";
 import { systemClock } from "../clock.ts";
 import { findUpstreamKey } from "../config/client.ts";
 import type { Config } from "../config/schema.ts";
@@ -47,7 +46,7 @@ export function run(file: string, flags: RunFlags): Promise<number> {
 }
 
 async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Promise<number> {
-  await assertWritable(flags.output, file);
+  await assertWaitFlags(flags, file);
   await using input = await openInput(file, signal);
   const sha256 = await digestOf(input, signal);
   const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);

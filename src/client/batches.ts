@@ -166,7 +166,7 @@ export async function deleteBatch(
   { input, yes, json }: DeleteFlags,
   { server, signal }: Session,
 ): Promise<number> {
-  const what = `${id}, its results${input ? " and its input file" : ""}`;
+  const what = input ? `${id}, its results and its input file` : `${id} and its results`;
   if (!yes) await confirm(`Delete ${what}?`, signal);
   const deleted = await server.extension("the deletion of a batch", id, (path) =>
     server.openai.delete<unknown>(path, input ? { query: { files: "input" } } : {}),

@@ -53,7 +53,11 @@ const withBatchOptions = (command: Command): Command =>
     .option("--metadata <key=value>", "kept with the batch; may be given several times", keyValue)
     .option("--window <time>", "time in which the batch ends", DEFAULT_COMPLETION_WINDOW)
     .option("--model <name>", "model for lines that name none")
-    .option("--priority <number>", "share of the batch beside others, -10 to 10", wholeNumber(-10))
+    .option(
+      "--priority <number>",
+      "share of the batch beside others, -10 to 10",
+      wholeNumber(-10, 10),
+    )
     .option(
       "--sample <lines>",
       "run so many lines, spread over the file, then pause",

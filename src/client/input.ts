@@ -58,8 +58,10 @@ export async function digestOf({ path }: InputFile, signal?: AbortSignal): Promi
 export async function endpointFor(input: InputFile, file: string): Promise<BatchEndpoint> {
   const endpoint = await endpointOf(input.path);
   if (endpoint !== null) return endpoint;
+  const name = file === "-" ? "standard input" : file;
+  if (input.bytes === 0) throw new CommandFailure(`${name} is empty`);
   throw new CommandFailure(
-    `the first line of ${file} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
+    `the first line of ${name} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
   );
 }
 

@@ -21,13 +21,12 @@ export function id(text: string): string {
   throw new InvalidArgumentError("Expected an id.");
 }
 
-export function wholeNumber(min: number) {
+export function wholeNumber(min: number, max = Number.MAX_SAFE_INTEGER) {
   return (text: string): number => {
     const value = Number(text);
-    if (/^-?\d+$/.test(text) && Number.isSafeInteger(value) && value >= min) return value;
-    throw new InvalidArgumentError(
-      Number.isFinite(min) ? `Expected a whole number from ${min}.` : "Expected a whole number.",
-    );
+    if (/^-?\d+$/.test(text) && value >= min && value <= max) return value;
+    const upTo = max === Number.MAX_SAFE_INTEGER ? "" : ` to ${max}`;
+    throw new InvalidArgumentError(`Expected a whole number from ${min}${upTo}.`);
   };
 }
 

@@ -1,4 +1,5 @@
 /** A batch as a server shows it, and as people read it. A server that is no batchd leaves out what only batchd adds. */
+import { isFinal } from "../batch/status.ts";
 import type { BatchObject } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
 import { say, styled } from "../terminal/terminal.ts";
@@ -37,8 +38,8 @@ export function whyItWaits({ x_batchd: more }: ShownBatch): string | null {
 }
 
 /** Returns the counts of a batch, such as `3 of 10 lines, 1 failed`. */
-export function progressOf({ request_counts: counts }: ShownBatch): string {
-  if (!counts || counts.total === 0) return "no lines yet";
+export function progressOf({ request_counts: counts, status }: ShownBatch): string {
+  if (!counts || counts.total === 0) return isFinal(status) ? "no lines" : "no lines yet";
   const done = counts.completed + counts.failed;
   const failed = counts.failed === 0 ? "" : `, ${count(counts.failed)} failed`;
   return `${count(done)} of ${lines(counts.total)}${failed}`;
@@ -68,6 +69,12 @@ export function statusText(
   return style === undefined ? text : styled(style, text, stream);
 }
 
+/** Returns the time at which a batch became what it is now for good; null for one that has not ended. */
+function endOf(batch: ShownBatch): number | null {
+  const { completed_at: completed, failed_at: failed, expired_at: expired } = batch;
+  return completed ?? failed ?? expired ?? batch.cancelled_at ?? null;
+}
+
 /** The number of faults and groups of failures that are printed. */
 const SHOWN_AT_MOST = 20;
 
@@ -84,7 +91,8 @@ export function sayBatch(batch: ShownBatch): void {
   row("endpoint", batch.endpoint);
   row("created", date(batch.created_at));
   row("expected", more?.eta ? date(more.eta) : null);
-  row("expires", date(batch.expires_at));
+  const endedAt = endOf(batch);
+  row(endedAt === null ? "expires" : "ended", date(endedAt ?? batch.expires_at));
   row(
     "tokens",
     usage ? `${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out` : null,

@@ -4,6 +4,7 @@ import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { note, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
+import { CommandFailure } from "./failure.ts";
 import { follow } from "./follow.ts";
 import { assertWritable } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
@@ -26,9 +27,15 @@ export interface WaitFlags {
   readonly json?: boolean;
 }
 
-/** Refuses what would fail only after the wait. */
-export const assertWaitFlags = ({ output }: WaitFlags, input?: string): Promise<void> =>
-  assertWritable(output, input);
+/** Refuses what would fail only after the wait, and what would not be done at all. */
+export async function assertWaitFlags(flags: WaitFlags, input?: string): Promise<void> {
+  const { output, format, json } = flags;
+  if (output === undefined && format !== "jsonl")
+    throw new CommandFailure(`--format ${format} is for the results: name a file for them with -o`);
+  if (output === "-" && json)
+    throw new CommandFailure("--json and -o - both write to standard output: name a file with -o");
+  await assertWritable(output, input);
+}
 
 /** Resolves to the exit code, after the batch has ended and its results are written. */
 export async function waitFor(id: string, flags: WaitFlags, session: Session): Promise<number> {

@@ -9,6 +9,8 @@ import { chatLine, chatLines, startTestService, type TestService } from "../supp
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const KEY = "sk-command-line";
+/** What follows the error of wrong arguments. */
+const MORE = "--help has the arguments, the options and examples.\n";
 const PRICE = { model: "priced", input: "0", output: "0", per_request: "1", currency: "USD" };
 
 let folder: string;
@@ -100,6 +102,24 @@ describe("submit", () => {
     expect(stderr).toMatch(/^batchd: cannot write to the folder .*no\/such: /);
     expect(code).toBe(1);
     expect(upstream.total).toBe(before);
+  });
+
+  test.each([
+    [["--format", "csv"], /^batchd: --format csv is for the results: .* -o\n$/],
+    [["--json", "-o", "-"], /^batchd: --json and -o - both write to standard output: .* -o\n$/],
+    [["--priority", "11"], /Expected a whole number from -10 to 10\.\n--help /],
+  ])("refuses %j, which cannot be done, before it sends anything", async (options, said) => {
+    const { data } = await service.openai.files.list();
+    const input = fileOf("wrong-options.jsonl", chatLines(1));
+    const { code, stdout, stderr } = await batchd("submit", input, ...options);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+    expect(stderr).toMatch(said);
+    expect((await service.openai.files.list()).data).toEqual(data);
+  });
+
+  test("says that standard input is empty", async () => {
+    const { code, stderr } = await start(["submit", "-"], { STDIN_FROM: "/dev/null" }).exited();
+    expect({ code, stderr }).toEqual({ code: 1, stderr: "batchd: standard input is empty\n" });
   });
 });
 
@@ -271,7 +291,9 @@ describe("when it cannot", () => {
     for (const id of command === "show" ? ["", " ", ".."] : [""]) {
       const { code, stdout, stderr } = await batchd(...command.split(" "), id);
       expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
-      expect(stderr).toMatch(/^error: .* is invalid for argument '\w+'\. Expected an id\.\n$/);
+      expect(stderr).toMatch(
+        /^error: .* is invalid for argument '\w+'\. Expected an id\.\n--help /,
+      );
     }
   });
 
@@ -284,7 +306,7 @@ describe("when it cannot", () => {
     const { code, stderr } = await batchd("lst");
     expect({ code, stderr }).toEqual({
       code: 1,
-      stderr: "error: unknown command 'lst'\n(Did you mean list?)\n",
+      stderr: `error: unknown command 'lst'\n(Did you mean list?)\n${MORE}`,
     });
   });
 });

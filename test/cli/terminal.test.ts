@@ -69,7 +69,7 @@ test("Ctrl-C gives the cursor back and says how to go on", async () => {
   expect((await service.openai.batches.retrieve(id)).status).toBe("in_progress");
 
   const asking = open(["delete", id]);
-  await asking.shows(/Delete batch_\w+, its results\? \[y\/N\]/);
+  await asking.shows(/Delete batch_\w+ and its results\? \[y\/N\]/);
   asking.type("n\r");
   expect(await asking.exitCode).toBe(1);
   const deleting = open(["delete", id]);
