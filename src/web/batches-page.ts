@@ -49,10 +49,15 @@ const heading = (asked: Asked): Part => ({
   }</div>${filterForm(asked)}</div>`,
 });
 
-const empty = ({ query }: Asked): Html =>
-  query.size > 0
-    ? html`<div class="empty"><h2>No batch matches</h2><p><a href="./">Show all batches</a></p></div>`
-    : html`<div class="empty"><h2>No batches yet</h2><p><a href="./new">Create one</a> from a JSONL or CSV file, here or by the API. It appears by itself.</p></div>`;
+function empty({ query, caller }: Asked): Html {
+  if (query.size > 0)
+    return html`<div class="empty"><h2>No batch matches</h2><p><a href="./">Show all batches</a></p></div>`;
+  return html`<div class="empty"><h2>No batches yet</h2><p>${
+    caller.scopes.includes("write")
+      ? html`<a href="./new">Create one</a> from a JSONL or CSV file, here or by the API. It appears by itself.`
+      : "They appear by themselves."
+  }</p></div>`;
+}
 
 const table = (
   asked: Asked,

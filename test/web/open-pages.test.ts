@@ -43,6 +43,10 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await sign.getByText("Live", { exact: true }).waitFor();
     const { id } = await submit(url);
     await page.locator(`a[href$="${id}"]`).first().waitFor();
+    // A proxy holds all events back.
+    await page.route(/\/web\/live/, () => {});
+    await page.goto(url);
+    await sign.getByText("Not live").waitFor();
   });
 
   test("is loaded anew for the scripts of another version, and only once while both versions answer", async () => {

@@ -256,6 +256,10 @@ describe("a request that changes something", () => {
     expect(
       await (await open(`/batches/${batchId}`, { cookie: await cookieOf(WRITER) })).text(),
     ).toContain('data-method="DELETE"');
+    // A list without batches does not lead to a page that refuses.
+    const empty = await (await open("/", { cookie: await cookieOf(OPERATOR) })).text();
+    expect(empty).toContain("They appear by themselves.");
+    expect(empty).not.toContain("./new");
     const token = await tokenFor(cookie);
     const headers = { "x-batchd-token": token, "sec-fetch-site": "same-origin" };
     const { status, text } = await change(`batches/${batchId}/cancel`, cookie, headers);

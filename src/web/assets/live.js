@@ -46,14 +46,16 @@ class Connection {
   #open() {
     const source = new EventSource(this.path);
     this.#source = source;
-    source.addEventListener("open", () => this.#say("live", "Live"));
+    this.#lose();
+    // A proxy that holds events back may let the connection through, so only an event is a sign of life.
+    for (const name of ["version", "parts"])
+      source.addEventListener(name, () => this.#say("live", "Live"));
     source.addEventListener("parts", (event) => apply(JSON.parse(event.data)));
     source.addEventListener("version", (event) => renew(event.data));
     source.addEventListener("over", () => this.#end());
     source.addEventListener("reload", () => location.reload());
     source.addEventListener("error", () => {
-      // Each try that fails is an error. The wait counts from the first one.
-      this.#lost ??= setTimeout(() => this.#say("lost", "Not live"), LOST_AFTER_MS);
+      this.#lose();
       // A refusal ends the source for good; a lost connection does not.
       if (source.readyState === EventSource.CLOSED)
         setTimeout(() => this.#again(source), LOST_AFTER_MS);
@@ -79,6 +81,11 @@ class Connection {
     this.#source = null;
   }
 
+  /** Says that no events come, unless one comes soon. The wait counts from the first of several tries. */
+  #lose() {
+    this.#lost ??= setTimeout(() => this.#say("lost", "Not live"), LOST_AFTER_MS);
+  }
+
   #found() {
     clearTimeout(this.#lost);
     this.#lost = undefined;
@@ -90,6 +97,8 @@ class Connection {
    */
   #say(state, text) {
     this.#found();
+    // A screen reader reads out each change.
+    if (this.sign.textContent === text) return;
     this.sign.dataset["state"] = state;
     this.sign.textContent = text;
   }
