@@ -88,6 +88,8 @@ interface Milestone {
 const FIRST_PORT = 12_000;
 const PORT_COUNT = 20_000;
 const BACKLOG = 4_096;
+/** One for all visitors, because every error keeps a stack. */
+const GONE = new Error("the visitor has gone");
 
 export async function startModelServer(options: ModelServerOptions = {}): Promise<ModelServer> {
   const server = new ModelServer(options);
@@ -276,7 +278,7 @@ export class ModelServer implements AsyncDisposable {
     }
     const visitor = new AbortController();
     this.#visitors.add(visitor);
-    response.once("close", () => visitor.abort());
+    response.once("close", () => visitor.abort(GONE));
     const visit = await this.#station.visit(
       () => this.#drawServiceMs(outputTokens),
       visitor.signal,
