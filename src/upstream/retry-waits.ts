@@ -7,7 +7,8 @@
  * are refused for ever must not hold the others back, so one more new line is tried after some refusals.
  */
 import type { Outcome } from "../batch/outcome.ts";
-import { type Clock, sleep } from "../clock.ts";
+import type { Clock } from "../clock.ts";
+import { HeldWaits } from "./held-waits.ts";
 import type { Tally } from "./retry.ts";
 
 const WAITING_PER_SLOT = 2;
@@ -23,12 +24,14 @@ interface RetryWaitsOptions {
 
 export class RetryWaits {
   readonly #options: RetryWaitsOptions;
+  readonly #waits: HeldWaits;
   #count = 0;
   /** The number of them that hold no new line back. Each refusal adds a fraction. */
   #uncounted = 0;
 
   constructor(options: RetryWaitsOptions) {
     this.#options = options;
+    this.#waits = new HeldWaits(options.clock);
   }
 
   /** Whether no new line is to go out. */
@@ -39,10 +42,15 @@ export class RetryWaits {
   }
 
   async wait(untilMs: number, stop: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
+    if (untilMs <= this.#options.clock.elapsedMs()) return;
     this.#count++;
-    await sleep(clock, Math.max(0, untilMs - clock.elapsedMs()), stop);
+    await this.#waits.wait(untilMs, stop);
     this.#change(() => this.#count--);
+  }
+
+  /** Ends all waits. */
+  wake(): void {
+    this.#waits.wake();
   }
 
   /** Learns from the outcome of an attempt. `tally` counts the attempts before it. */

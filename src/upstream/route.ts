@@ -36,6 +36,8 @@ import type {
 } from "./upstream.ts";
 
 const INTERRUPTED: Outcome = { kind: "interrupted" };
+/** A timer may ring a little before its time. */
+const EARLY_MS = 5;
 
 export interface RouteOptions {
   readonly targets: readonly Target[];
@@ -96,6 +98,11 @@ export class TargetRoute implements Route {
   close(): void {
     for (const { holds } of this.#targets) holds.offChange(this.#wakeHeld);
     this.#held.wake();
+  }
+
+  /** Sends the lines again at once that wait, because one of these targets ends its pause early. */
+  retryAt(targets: ReadonlySet<Target>): void {
+    if (this.#targets.some((target) => targets.has(target))) this.#retryWaits.wake();
   }
 
   get slotCount(): number {
@@ -192,8 +199,7 @@ export class TargetRoute implements Route {
       // A target that is full, down or refuses us says nothing about the others.
       if (isTargetInTrouble && this.#fitTargets(asking, failedAtMs).length > 0) continue;
       await this.#retryWaits.wait(next.atMs, signals.stop);
-      // A timer may ring a little before its time.
-      if (next.atMs >= deadlineAtMs) break;
+      if (this.#clock.elapsedMs() + EARLY_MS >= deadlineAtMs) break;
     }
     if (unused !== null) unused.target.decline(unused);
     return INTERRUPTED;

@@ -168,8 +168,9 @@ export class Target {
     this.releaseHolds();
   }
 
-  /** Tries again at once what the target refused: the operator may have mended the cause on either side. */
+  /** Tries again at once what the target refused or put off: the operator may have mended the cause on either side. */
   releaseHolds(): void {
+    this.capacity.endPause();
     this.holds.release();
     this.#log.forget();
   }

@@ -131,6 +131,7 @@ class ConfiguredUpstreams implements Upstreams {
 
   reconfigure(upstreams: readonly UpstreamConfig[]): void {
     const former = this.#targets;
+    const paused = new Set(former.values().filter(({ capacity }) => capacity.isPaused));
     const targets = new Map(upstreams.map((config) => [config.name, this.#targetOf(config)]));
     this.#configs = new Map(upstreams.map((config) => [config.name, config]));
     this.#targets = targets;
@@ -149,6 +150,7 @@ class ConfiguredUpstreams implements Upstreams {
       if (routes.get(route.key) !== route) route.close();
     }
     this.#routes = routes;
+    for (const route of routes.values()) route.retryAt(paused);
     for (const target of former.values()) {
       if (targets.get(target.name) !== target) this.#drain(target);
     }

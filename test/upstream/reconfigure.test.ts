@@ -99,3 +99,24 @@ test("a quota that is raised lets waiting lines go", async () => {
   upstreams.reconfigure([targetAt(upstream, "a", { requests_per_minute: 10_000 })]);
   expect((await waiting).kind).toBe("answered");
 });
+
+test.each([
+  ["a new key", { api_key: "new" }],
+  ["a reload without a change", {}],
+])(
+  "%s ends the pause that a target has asked for, also for the line that was put off",
+  async (_, changes) => {
+    const upstream = await modelServer();
+    const { upstreams } = openTargets([targetAt(upstream, "a")]);
+    const route = upstreams.findRoute("m")!;
+    const first = route.send(requestOf("[[status 429 retry-after 43200 x1]]"), signals);
+    await upstream.reached(1);
+    await expect.poll(() => route.opensAtMs - Date.now()).toBeGreaterThan(40_000_000);
+    const second = route.send(requestOf("two"), signals);
+    upstreams.reconfigure([targetAt(upstream, "a", changes)]);
+    expect((await Promise.all([first, second])).map(({ kind }) => kind)).toEqual([
+      "answered",
+      "answered",
+    ]);
+  },
+);

@@ -242,6 +242,18 @@ export class Capacity implements Gate {
     return !wasPaused;
   }
 
+  /** Whether the target has asked for a pause that is not over. */
+  get isPaused(): boolean {
+    return this.#pausedUntilMs > this.#options.clock.elapsedMs();
+  }
+
+  /** Ends the pause: its cause may be mended. */
+  endPause(): void {
+    if (!this.isPaused) return;
+    this.#pausedUntilMs = Number.NEGATIVE_INFINITY;
+    this.limiter.recheck();
+  }
+
   close(): void {
     this.#schedule.close();
     this.limiter.close();
