@@ -10,6 +10,7 @@ import type { Readable } from "node:stream";
 import { Busboy, type BusboyHeaders, type BusboyInstance } from "@fastify/busboy";
 import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
+import { assertNotCompressed } from "./read-body.ts";
 
 const LIMITS = { fields: 32, fieldSize: 1024, files: 8, headerPairs: 64, headerSize: 16 * 1024 };
 
@@ -91,6 +92,7 @@ function createParser(incoming: IncomingMessage, contentName: string): BusboyIns
   if (!/^multipart\/form-data\b/i.test(type)) {
     throw unsupportedForm(type);
   }
+  assertNotCompressed(incoming);
   try {
     return new Busboy({
       headers: incoming.headers as BusboyHeaders,

@@ -5,6 +5,7 @@
  */
 import type { IncomingMessage } from "node:http";
 import { Gathered } from "../batch/gathered.ts";
+import { truncate } from "../batch/truncate.ts";
 import { type Cancel, type Clock, every } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
@@ -23,7 +24,19 @@ export interface BodyLimits {
   readonly clock: Clock;
 }
 
-export function readBody(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
+/** Throws for a compressed body. Otherwise its bytes would pass for broken JSON, or for a broken form. */
+export function assertNotCompressed({ headers }: IncomingMessage): void {
+  const coding = headers["content-encoding"] ?? "";
+  if (/^\s*(?:identity\s*)?$/i.test(coding)) return;
+  throw new PublicError(
+    "invalid_request",
+    `The body came with 'Content-Encoding: ${truncate(coding)}', and this server does not unpack requests. (HINT: Send the body as it is. The input of a batch may itself be a file that is packed with gzip or zstd.)`,
+    { param: "Content-Encoding" },
+  );
+}
+
+export async function readBody(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
+  assertNotCompressed(incoming);
   return new Promise((resolve, reject) => {
     new BodyReader(incoming, limits, { resolve, reject }).start();
   });

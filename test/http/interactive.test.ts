@@ -1,3 +1,4 @@
+import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { answerChat, answerWith } from "../support/given.ts";
@@ -225,6 +226,14 @@ describe("a request is refused before it goes out", () => {
       expect(upstream.total).toBe(before);
     },
   );
+
+  test("when its body is compressed", async () => {
+    const headers = { "content-encoding": "gzip" };
+    const init = { method: "POST", headers, body: gzipSync(JSON.stringify(CHAT)) };
+    const answer = await fetch(`${service.url}/v1/chat/completions`, init);
+    expect(answer.status).toBe(400);
+    expect((await wireOf(answer)).error.param).toBe("Content-Encoding");
+  });
 
   test("when it is longer than a line may be", async () => {
     await using own = await serviceFor(upstream.url, {}, { limits: { max_line_bytes: 2_048 } });

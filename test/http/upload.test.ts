@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   BOUNDARY,
@@ -8,7 +9,7 @@ import {
   rawRequest,
   uploadRequest,
 } from "../support/raw-http.ts";
-import { chatLine, startTestApi, type TestApi } from "../support/test-http.ts";
+import { chatLine, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
 
 const MAX_BYTES = 300_000;
 
@@ -183,6 +184,19 @@ describe("an upload is refused", () => {
       "multipart/form-data; charset=utf-8",
     ]) {
       expect((await refusalOf(uploadRequest(body, { type }))).status, type).toBe(400);
+    }
+  });
+
+  test("when the whole form came compressed, and is told so", async () => {
+    const form = gzipSync(multipart([purpose(), file()]));
+    for (const headers of [{ "content-encoding": "gzip" }, { "content-encoding": "br, gzip" }]) {
+      const type = { "content-type": `multipart/form-data; boundary=${BOUNDARY}` };
+      const init = { method: "POST", headers: { ...type, ...headers }, body: form };
+      const answer = await api.fetch("/v1/files", init);
+      expect(answer.status).toBe(400);
+      const { error } = await wireOf(answer);
+      expect(error.param).toBe("Content-Encoding");
+      expect(error.message).toContain(headers["content-encoding"]);
     }
   });
 
