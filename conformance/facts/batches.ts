@@ -1,5 +1,6 @@
 /** Sections 2.7 to 2.12: existing batches, models, and the errors of all routes. */
 import assert from "node:assert/strict";
+import { gzipSync } from "node:zlib";
 import { rawRequest } from "../../test/support/raw-http.ts";
 import { KEYS } from "../context.ts";
 import { accepted, idsOn, refused } from "../expect.ts";
@@ -73,6 +74,18 @@ export const listBatches: Section = {
             "Invalid 'limit': integer below minimum value. Expected a value >= 0, but got -1 instead.",
           param: "limit",
           code: "integer_below_min_value",
+        });
+      },
+    ),
+    weak.http(
+      "2.7-limit-type",
+      "`limit=abc`: 400, param `limit`, code `invalid_type`",
+      async ({ main }) => {
+        refused(await main.get("/v1/batches?limit=abc"), {
+          status: 400,
+          message: "Invalid type for 'limit': expected an integer, but got a string instead.",
+          param: "limit",
+          code: "invalid_type",
         });
       },
     ),
@@ -273,6 +286,24 @@ export const commonErrors: Section = {
       "An upload that is no form: 400 that names the content type",
       async ({ main }) => {
         refused(await main.post("/v1/files", {}), { status: 400, message: /application\/json/ });
+      },
+    ),
+    weak.http(
+      "2.12-compressed",
+      "A body under a `Content-Encoding`: 400 that names it, for JSON and for forms",
+      async ({ main }) => {
+        const form = { "content-type": "multipart/form-data; boundary=x" };
+        for (const [path, type] of [
+          ["/v1/batches", {}],
+          ["/v1/files", form],
+        ] as const) {
+          const headers = { ...type, "content-encoding": "gzip" };
+          refused(await main.call("POST", path, { body: gzipSync("{}"), headers }), {
+            status: 400,
+            message: /'Content-Encoding: gzip'/,
+            param: "Content-Encoding",
+          });
+        }
       },
     ),
     weak.http(

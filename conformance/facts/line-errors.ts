@@ -121,6 +121,18 @@ export const lineErrors: Section = {
       ),
     ),
     weak.http(
+      "3.3-type",
+      "`invalid_type` for a `custom_id` that is no text, with what it is, param `custom_id`",
+      faulty(
+        { custom_id: 7 },
+        {
+          code: "invalid_type",
+          message: "Invalid type for 'custom_id': expected a string, but got an integer instead.",
+          param: "custom_id",
+        },
+      ),
+    ),
+    weak.http(
       "3.3-method",
       "`invalid_method` for another method, param `method`",
       async ({ main }) => {

@@ -150,6 +150,11 @@ export const errors: Section = {
       "The Python client's classes, with type and request id",
       "error_classes",
     ),
+    strong.python(
+      "10.5-python-more",
+      "also 422, 413 and a refused download that was to be streamed, and a timeout is one",
+      "more_error_classes",
+    ),
     strong.python("10.5-python-key", "The Python client's error for a wrong key", {
       name: "wrong_key",
       args: async ({ keyed }) => ({ keyed_url: keyed.url }),
@@ -168,6 +173,11 @@ export const errors: Section = {
       },
     ),
     strong.python("10.5-python-request-id", "and the Python client too", "request_id"),
+    strong.python(
+      "10.5-python-raw",
+      "`with_raw_response` and `with_streaming_response` give the status, the headers and the object, and the next page",
+      "raw_responses",
+    ),
   ],
 };
 

@@ -198,6 +198,11 @@ export const uploads: Section = {
       "upload_file_chunked",
     ),
     strong.python(
+      "8-python-md5",
+      "The Python client completes with a right `md5`, and is refused with a wrong one",
+      "upload_with_md5",
+    ),
+    strong.python(
       "8-python-empty",
       "`upload_file_chunked` uploads nothing as `part_ids: []`",
       "upload_empty_file_chunked",

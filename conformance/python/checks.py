@@ -4,12 +4,15 @@ Reads one check a line from standard input, `{"id", "name", "args"}`, and answer
 `{"id", "problem"}`, where the problem is null when the check held.
 """
 
+import hashlib
 import io
 import json
 import sys
 import tempfile
 import time
 import traceback
+import uuid
+import warnings
 from pathlib import Path
 
 import openai
@@ -167,6 +170,55 @@ def error_classes(url):
 
 
 @check
+def more_error_classes(url):
+    api = client(url)
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    create(api, "file-x", extra_headers=key)
+
+    def streamed():
+        with api.files.with_streaming_response.content("file-x") as response:
+            response.read()
+
+    for expected, status, call in (
+        (openai.UnprocessableEntityError, 422, lambda: create(api, "file-y", extra_headers=key)),
+        (openai.APIStatusError, 413, lambda: create(api, "file-" + "x" * 200_000)),
+        (openai.NotFoundError, 404, streamed),
+        (openai.NotFoundError, 404, lambda: api.files.content("file-x")),
+    ):
+        try:
+            call()
+        except expected as error:
+            assert error.status_code == status, error
+            assert error.type == "invalid_request_error", error
+        else:
+            raise AssertionError(f"{expected.__name__} was not raised")
+    try:
+        api.with_options(timeout=0.000_01).batches.list()
+    except openai.APITimeoutError:
+        pass
+    else:
+        raise AssertionError("no timeout")
+
+
+@check
+def raw_responses(url):
+    api = client(url)
+    raw = api.files.with_raw_response.create(file=("in.jsonl", CONTENT), purpose="batch")
+    assert (raw.status_code, raw.headers["content-type"]) == (200, "application/json"), raw
+    assert raw.request_id == raw.headers["x-request-id"], raw
+    uploaded = raw.parse()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert api.files.retrieve_content(uploaded.id) == CONTENT.decode()
+    made = [create(api, uploaded.id).id for _ in range(2)]
+    with api.batches.with_streaming_response.retrieve(made[0]) as response:
+        assert response.parse().id == made[0], response
+    page = api.batches.with_raw_response.list(limit=1).parse()
+    assert page.has_next_page(), page
+    assert [each.data[0].id for each in (page, page.get_next_page())] == made[::-1], page
+
+
+@check
 def conflict_is_not_retried(url):
     requests = []
     api = client(url).with_options(max_retries=2)
@@ -234,6 +286,25 @@ def upload_file_chunked(url):
         file=CONTENT, filename="m.jsonl", bytes=len(CONTENT), mime_type="txt", purpose="batch"
     )
     assert upload.file.bytes == len(CONTENT), upload
+
+
+@check
+def upload_with_md5(url):
+    api = client(url)
+    upload = api.uploads.create(
+        filename="in.jsonl", purpose="batch", bytes=len(CONTENT), mime_type="text/jsonl"
+    )
+    halves = (CONTENT[:50], CONTENT[50:])
+    ids = [api.uploads.parts.create(upload.id, data=half).id for half in halves]
+    try:
+        api.uploads.complete(upload.id, part_ids=ids, md5="0" * 32)
+    except openai.BadRequestError as error:
+        assert error.param == "md5", error
+    else:
+        raise AssertionError("a wrong md5 was taken")
+    md5 = hashlib.md5(CONTENT).hexdigest()
+    completed = api.uploads.complete(upload.id, part_ids=ids, md5=md5)
+    assert (completed.status, completed.file.bytes) == ("completed", len(CONTENT)), completed
 
 
 @check
