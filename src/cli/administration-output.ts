@@ -3,9 +3,9 @@ import type { Command } from "commander";
 import type { Overrides } from "../config/overrides.ts";
 import { ADMIN_PAGE } from "../contract/key.ts";
 import { PublicError } from "../errors.ts";
+import type { Administration } from "../runtime/administration.ts";
 import type { Page } from "../store/page.ts";
 import { complain, FAILED, OK } from "../terminal/output.ts";
-import type { Administration } from "./administration.ts";
 
 /** Resolves to the exit code. */
 export type AdministrativeAct = (administration: Administration) => Promise<number>;

@@ -6,10 +6,10 @@ import type { Overrides } from "../config/overrides.ts";
 import { lifetimeSeconds } from "../config/values.ts";
 import { CreateKey, DEFAULT_PROJECT } from "../contract/key.ts";
 import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
+import type { Administration } from "../runtime/administration.ts";
 import type { StoredKey } from "../store/keys.ts";
 import { complain, FAILED, OK, say } from "../terminal/output.ts";
 import { sayTable } from "../terminal/terminal.ts";
-import type { Administration } from "./administration.ts";
 import { type Commands, dateOf, everyOne, reporting } from "./administration-output.ts";
 
 interface CreateFlags extends Overrides {

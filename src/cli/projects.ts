@@ -4,9 +4,9 @@ import { sleep } from "../clock.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { ProjectEntry } from "../config/projects.ts";
 import { PutProject } from "../contract/project.ts";
+import type { Administration } from "../runtime/administration.ts";
 import { complain, FAILED, OK, say } from "../terminal/output.ts";
 import { sayTable } from "../terminal/terminal.ts";
-import type { Administration } from "./administration.ts";
 import { type Commands, dateOf, everyOne, reporting } from "./administration-output.ts";
 
 /** The pause between two looks at what a server still has to remove. */

@@ -7,8 +7,8 @@ import type { ClientBucket, DeliveryId } from "../batch/delivery.ts";
 import type { DeliveriesConfig } from "../config/deliveries.ts";
 import type { Location } from "../locations/location.ts";
 import type { Locations } from "../locations/locations.ts";
+import { AddressGuard } from "../resources/address-guard.ts";
 import { lookupForClients } from "../resources/name-lookup.ts";
-import { AddressGuard } from "../webhooks/address-guard.ts";
 import { type Credentials, keyInFile, keyOf, seal, unseal } from "./sealed-credentials.ts";
 
 const KEY_FILE = "batchd.credentials-key";

@@ -9,8 +9,8 @@ import { Webhook } from "standardwebhooks";
 import { Agent, buildConnector } from "undici";
 import { type Clock, timeLimit } from "../clock.ts";
 import type { BatchEvent } from "../contract/event.ts";
+import { type AddressGuard, AddressRefused } from "../resources/address-guard.ts";
 import { version } from "../version.ts";
-import { type AddressGuard, AddressRefused } from "./address-guard.ts";
 
 /** The time for a whole attempt, from the lookup of the name to the end of the answer. */
 const ATTEMPT_TIMEOUT_MS = 10_000;

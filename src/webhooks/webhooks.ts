@@ -14,6 +14,7 @@ import type { Clock } from "../clock.ts";
 import type { WebhookConfig, WebhooksConfig } from "../config/schema.ts";
 import type { EventType } from "../contract/event.ts";
 import { loop, Nudge } from "../loop.ts";
+import { AddressGuard } from "../resources/address-guard.ts";
 import type {
   Announcement,
   WebhookDelivery,
@@ -21,7 +22,6 @@ import type {
 } from "../store/webhook-deliveries.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
-import { AddressGuard } from "./address-guard.ts";
 import type { Sender } from "./sender.ts";
 
 /** The limit for this process. */

@@ -6,7 +6,7 @@ import Database from "better-sqlite3";
 import { afterAll, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { Locations } from "../../src/locations/locations.ts";
-import { AddressGuard, type Resolve } from "../../src/webhooks/address-guard.ts";
+import { AddressGuard, type Resolve } from "../../src/resources/address-guard.ts";
 import { moveWell } from "../support/move.ts";
 import { startOtlpReceiver } from "../support/otlp-receiver.ts";
 import { aCall, aParcel } from "../support/parcels.ts";

@@ -131,12 +131,12 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts"],
   },
   "webhooks/": {
-    may: [...BASE, "loop.ts", "resources/name-lookup.ts", "version.ts"],
+    may: [...BASE, "loop.ts", "resources/address-guard.ts", "version.ts"],
     mayKnow: [STORE, "config/schema.ts"],
   },
   "deliveries/": {
     may: [
-      ...[...BASE, ...LOCATION, BLOBS, "formats/", "loop.ts", "webhooks/address-guard.ts"],
+      ...[...BASE, ...LOCATION, BLOBS, "formats/", "loop.ts", "resources/address-guard.ts"],
       ...["deliveries/", "blobs/semaphore.ts", "resources/name-lookup.ts"],
     ],
     mayKnow: [STORE, "blobs/blob-intents.ts", "config/deliveries.ts", "locations/locations.ts"],
@@ -207,17 +207,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       ...["clock.ts", "errors.ts", "http/present.ts", ...TELEMETRY],
     ],
   },
-  "cli/administration.ts": {
-    may: ["api/", "blobs/blob-intents.ts", "engine/purging.ts", "runtime/", "telemetry/log.ts"],
-    mayKnow: ["clock.ts", "config/schema.ts"],
-  },
   "cli/administration-output.ts": {
     may: ["terminal/", "contract/", "errors.ts"],
-    mayKnow: ["config/overrides.ts", "store/page.ts"],
+    mayKnow: ["config/overrides.ts", "runtime/administration.ts", "store/page.ts"],
   },
   "cli/keys.ts": {
     may: ["client/", "terminal/", "config/", "contract/", "errors.ts"],
-    mayKnow: ["api/", "batch/", "store/*"],
+    mayKnow: ["api/", "batch/", "runtime/administration.ts", "store/*"],
   },
   "cli/migrate-to.ts": {
     may: ["moving/", "runtime/"],
@@ -236,7 +232,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "hash-wasm": ["locations/oxen/upload.ts"],
   undici: ["locations/oxen/", "upstream/exchange/undici.ts", "webhooks/sender.ts"],
   standardwebhooks: ["webhooks/sender.ts"],
-  "ipaddr.js": ["webhooks/address-guard.ts"],
+  "ipaddr.js": ["resources/address-guard.ts"],
   "@aws-sdk/client-s3": ["blobs/s3", "locations/s3/"],
   "@aws-sdk/lib-storage": ["blobs/s3"],
   "@aws-sdk/s3-request-presigner": ["blobs/s3"],

@@ -1,7 +1,7 @@
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import { AddressGuard, type Resolve } from "../../src/webhooks/address-guard.ts";
+import { AddressGuard, type Resolve } from "../../src/resources/address-guard.ts";
 import { Sender, signedHeaders } from "../../src/webhooks/sender.ts";
 import { startReceiver } from "../support/receiver.ts";
 

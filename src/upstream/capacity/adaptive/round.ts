@@ -1,3 +1,7 @@
+/**
+ * One round of the learned limit: what the attempts of one generation say of a limit that is kept the same meanwhile. It
+ * only measures, and `concurrency.ts` decides what follows.
+ */
 import type { Level } from "./level.ts";
 
 /** The report of one attempt about how much its target can take. */

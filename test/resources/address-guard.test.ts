@@ -1,7 +1,7 @@
 import type { LookupAddress } from "node:dns";
 import { isIPv6 } from "node:net";
 import { expect, test } from "vitest";
-import { AddressGuard, type Resolve } from "../../src/webhooks/address-guard.ts";
+import { AddressGuard, type Resolve } from "../../src/resources/address-guard.ts";
 
 const setting = "webhooks.allow_private_hosts";
 

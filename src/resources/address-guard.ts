@@ -9,7 +9,7 @@
 import type { LookupAddress, LookupOptions } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
-import { lookupOnce } from "../resources/name-lookup.ts";
+import { lookupOnce } from "./name-lookup.ts";
 
 export class AddressRefused extends Error {
   override readonly name = "AddressRefused";

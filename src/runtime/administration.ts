@@ -10,11 +10,11 @@ import { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Clock } from "../clock.ts";
 import type { Config } from "../config/schema.ts";
 import { purgeOnce } from "../engine/purging.ts";
-import { Closers } from "../runtime/closers.ts";
-import { openBesideServer } from "../runtime/database.ts";
-import { openStorage } from "../runtime/storage.ts";
-import { newProjects } from "../runtime/use-cases.ts";
 import { createLog } from "../telemetry/log.ts";
+import { Closers } from "./closers.ts";
+import { openBesideServer } from "./database.ts";
+import { openStorage } from "./storage.ts";
+import { newProjects } from "./use-cases.ts";
 
 export interface Administration {
   readonly keys: Keys;
