@@ -14,7 +14,9 @@ import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
+import { TcpProxy } from "../support/tcp-proxy.ts";
 import { startUpstream } from "../support/upstream.ts";
+import { named } from "../support/waits.ts";
 
 const postgres = await sharePostgres("the nudges of PostgreSQL");
 afterAll(async () => {
@@ -138,6 +140,31 @@ describe.skipIf(postgres === null)("a server that looks for nothing by itself", 
     await client.end();
     await api.service.submit([LINE]);
     await upstream.reached(1);
+  });
+
+  test("notices a connection through which nothing passes any more, and closes in spite of one", async () => {
+    const url = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(url);
+    const clock = new FakeClock();
+    const opened = await openPostgresStore({
+      ...{ url: `${proxy.urlOf(url)}?query_timeout=1000`, poolSize: 2, listens: true, clock },
+    });
+    if (!opened.ok) throw new Error(opened.problem);
+    const { store } = opened;
+    let beginCount = 0;
+    store.onNudge((nudge) => void (nudge === "batch_created" && beginCount++));
+    await expect.poll(() => beginCount).toBe(1);
+    // The question at the end of its pause, and then the pause before the next connection.
+    await clock.asleep(1, clock.nowMs() + 30_000);
+    proxy.network = "silent";
+    clock.advance(30_000);
+    await clock.asleep(1, clock.nowMs() + 1);
+    proxy.network = "well";
+    clock.advance(1_000);
+    await expect.poll(() => beginCount).toBe(2);
+    proxy.network = "silent";
+    await named(() => "the end of the store", store.close());
+    proxy.network = "cut";
   });
 
   test("reads its configuration again when another one was asked to", async () => {

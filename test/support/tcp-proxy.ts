@@ -19,7 +19,9 @@ export class TcpProxy {
   static async before(databaseUrl: string): Promise<TcpProxy> {
     const { hostname: host, port } = new URL(databaseUrl);
     const proxy = new TcpProxy({ host, port: Number(port) });
-    proxy.port = await listening(createServer((client) => proxy.#accept(client)));
+    proxy.port = await listening(
+      createServer({ allowHalfOpen: true }, (client) => proxy.#accept(client)),
+    );
     return proxy;
   }
 
@@ -53,17 +55,19 @@ export class TcpProxy {
       client.destroy();
       return;
     }
-    const server = connect(this.#target);
+    const server = connect({ ...this.#target, allowHalfOpen: true });
     const pair = [client, server] as const;
     this.#pairs.add(pair);
     const end = () => {
+      // Neither side hears anything of an end, either.
+      if (this.#network === "silent") return;
       this.#pairs.delete(pair);
-      // The other side hears nothing of an end, either.
-      if (this.#network !== "silent") for (const socket of pair) socket.destroy();
+      for (const socket of pair) socket.destroy();
     };
     const pass = (from: Socket, to: Socket) =>
       from
         .on("error", end)
+        .on("end", end)
         .on("close", end)
         .on("data", (bytes) => {
           if (this.#network === "well") to.write(bytes);

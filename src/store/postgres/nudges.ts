@@ -2,12 +2,13 @@
  * Nudges by LISTEN and NOTIFY, on one connection beside the pool. PostgreSQL sends them with the commit of their
  * transaction. Through a pooler in transaction mode they may not arrive, and nothing depends on them.
  */
-import type { Cancel, Clock } from "../../clock.ts";
+import { type Cancel, type Clock, sleep } from "../../clock.ts";
 import type { StoreNudge } from "../nudges.ts";
 import { canNotify, type Db } from "./database.ts";
 import { Client, type PoolConfig, sql } from "./drizzle.ts";
 
 const CHANNEL = "batchd";
+const LISTEN = `listen ${CHANNEL}`;
 const NUDGES: readonly string[] = [
   "batch_created",
   "batch_started",
@@ -28,6 +29,9 @@ const NUDGES_MISSED = [
 const GATHER_MS = 500;
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 10_000;
+/** A proxy may keep a connection open through which nothing passes any more. Only an answer shows that it works. */
+const ASK_EVERY_MS = 30_000;
+const ANSWER_WITHIN_MS = 10_000;
 
 /** Takes part in a transaction, and is sent with its commit. It does nothing on a database that cannot notify. */
 export async function sendNudge(db: Db, nudge: StoreNudge): Promise<void> {
@@ -37,6 +41,13 @@ export async function sendNudge(db: Db, nudge: StoreNudge): Promise<void> {
 
 const isNudge = (payload: string | undefined): payload is StoreNudge =>
   payload !== undefined && NUDGES.includes(payload);
+
+/** Waits for no goodbye, because a server that stands still says none. */
+async function hangUp(client: InstanceType<typeof Client>): Promise<void> {
+  const ended = client.end().catch(() => {});
+  client.connection.stream.destroy();
+  await ended;
+}
 
 export interface NudgeListenerOptions {
   readonly connection: PoolConfig;
@@ -67,32 +78,34 @@ export class NudgeListener {
     this.#isClosed = true;
     this.#cancelPause();
     for (const { cancel } of this.#gathered.values()) cancel();
-    await this.#client?.end().catch(() => {});
+    if (this.#client !== null) await hangUp(this.#client);
   }
 
   async #connect(): Promise<void> {
-    const client = new Client(this.#options.connection);
+    const client = new Client({ query_timeout: ANSWER_WITHIN_MS, ...this.#options.connection });
     this.#client = client;
     client.on("notification", ({ payload }) => {
       if (isNudge(payload)) this.#receive(payload);
     });
-    const ended = new Promise<void>((resolve) => {
-      client.once("end", resolve);
-      client.once("error", () => resolve());
-    });
+    const lost = new AbortController();
+    client.once("end", () => lost.abort());
+    client.once("error", () => lost.abort());
     try {
       await client.connect();
-      await client.query(`listen ${CHANNEL}`);
+      await client.query(LISTEN);
       this.#pauseMs = FIRST_PAUSE_MS;
       // Nudges may have been missed before.
       for (const nudge of NUDGES_MISSED) {
         this.#receive(nudge);
       }
-      await ended;
+      while (!lost.signal.aborted) {
+        await sleep(this.#options.clock, ASK_EVERY_MS, lost.signal);
+        await client.query(LISTEN);
+      }
     } catch {
       // The next attempt follows below.
     }
-    await client.end().catch(() => {});
+    await hangUp(client);
     if (this.#isClosed) return;
     this.#cancelPause = this.#options.clock.after(this.#pauseMs, () => void this.#connect());
     this.#pauseMs = Math.min(MAX_PAUSE_MS, this.#pauseMs * 2);
