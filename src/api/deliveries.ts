@@ -1,4 +1,7 @@
-/** The operations of a client on deliveries: to ask for one, to look at them, to cancel one. */
+/**
+ * The operations of a client on deliveries: to ask for one, to look at them, to cancel one. They only write what is wanted to
+ * the store; `deliveries/` makes the attempts.
+ */
 import type { Batch, ScopedId, UntrustedId } from "../batch/batch.ts";
 import { type Delivery, isCancelled } from "../batch/delivery.ts";
 import { isFinal } from "../batch/status.ts";

@@ -1,4 +1,7 @@
-/** The command line: parses arguments and prints for people. It must never end the process; `main.ts` does. */
+/**
+ * The command line: names every command, reads its arguments, and resolves to an exit code. What a command does is in a file
+ * of its own; what talks to servers is loaded only when it runs. It must never end the process; `main.ts` does.
+ */
 import { resolve } from "node:path";
 import { inspect } from "node:util";
 import { Command, CommanderError, Option } from "commander";

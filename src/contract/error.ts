@@ -1,3 +1,4 @@
+/** The schema of errors. Which errors there are is in `errors.ts`. */
 import { z } from "zod";
 
 /** The one error envelope of the API. All four keys are always present. */

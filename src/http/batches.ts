@@ -1,4 +1,7 @@
-/** The routes of batches. */
+/**
+ * The routes of batches. They translate between HTTP and `api/batches.ts`, and add to each batch what other parts know of it:
+ * its forecast, its cost and its retries. They must decide nothing about a batch.
+ */
 
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { BatchRequest } from "../api/batch-request.ts";

@@ -1,4 +1,7 @@
-/** The routes of deliveries. */
+/**
+ * The routes of deliveries. The credentials of a client's bucket come in here, and neither an answer nor a fingerprint of a
+ * request may hold them.
+ */
 import type { Deliveries } from "../api/deliveries.ts";
 import type { DeliveryRequest } from "../api/delivery-requests.ts";
 import type { Idempotency } from "../api/idempotency.ts";

@@ -1,4 +1,7 @@
-/** Composes the use cases, and what HTTP needs beside them, from the parts that `work.ts` has opened. */
+/**
+ * Composes the use cases of `api/`, and what HTTP needs beside them, from the parts that `work.ts` has opened. It is the only
+ * place that says which part each of them gets, and it must decide nothing for a request.
+ */
 
 import { resolve } from "node:path";
 import { Access } from "../api/access.ts";

@@ -1,4 +1,8 @@
-/** Makes all targets and routes from the configuration, and keeps them in step with it. */
+/**
+ * Makes all targets and routes from the configuration, and keeps them in step with it: it is what stands behind the port of
+ * `upstream.ts`. A target that another configuration names again keeps what it has learned, and one that is gone must end what
+ * it has in flight.
+ */
 import { isDeepStrictEqual } from "node:util";
 import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
 import type { Clock } from "../clock.ts";

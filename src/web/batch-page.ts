@@ -1,4 +1,7 @@
-/** The page of one batch. */
+/**
+ * The page of one batch: its state, why it waits, its figures, charts and lines. It asks the API and nothing else, and it
+ * must write texts of clients and models through `untrusted`.
+ */
 import type { BatchObject } from "../contract/batch.ts";
 import type { PauseReason } from "../contract/batch-extension.ts";
 import type { BatchProgressObject } from "../contract/progress.ts";
