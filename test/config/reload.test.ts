@@ -1,4 +1,6 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import { TAKES_EFFECT } from "../../src/config/changes.ts";
 import { type ConfigResult, parseConfig } from "../../src/config/config.ts";
 import { reloading } from "../../src/config/reload.ts";
 import type { Config } from "../../src/config/schema.ts";
@@ -139,4 +141,17 @@ test("refuses a bad file as a whole, with every problem, and stays as it was", (
   expect(events.all.at(-1)).toMatchObject({
     upstreams: { added: ["b"], removed: [], changed: [] },
   });
+});
+
+test("the guide for operators says of every group whether it needs a restart", () => {
+  const guide = readFileSync("docs/operating.md", "utf8");
+  const namedIn = (sentence: RegExp) =>
+    [...(sentence.exec(guide)?.[0] ?? "").matchAll(/`(\w+)`/g)].map(([, name]) => name).sort();
+  const groupsWith = (effect: string) =>
+    Object.entries(TAKES_EFFECT)
+      .filter(([, each]) => each === effect)
+      .map(([name]) => name)
+      .sort();
+  expect(namedIn(/SIGHUP\.[^:]*take effect at once:/)).toEqual(groupsWith("at_once"));
+  expect(namedIn(/^`server`.*need a restart/m)).toEqual(groupsWith("after_restart"));
 });
