@@ -40,6 +40,7 @@ const TABLES = [
 
 export class PostgresStores implements AsyncDisposable {
   readonly #postgres: TestPostgres;
+  #store: Store | null = null;
   #shared: Promise<{ url: string; admin: Client }> | null = null;
 
   private constructor(postgres: TestPostgres) {
@@ -73,25 +74,37 @@ export class PostgresStores implements AsyncDisposable {
     return { url, admin };
   }
 
-  /** Opens a store on the shared database, which is empty. */
+  /**
+   * Returns a store on the shared database, which is empty. The next test gets the same one, which keeps nothing between
+   * calls but its connections: to make these takes longer than most tests.
+   */
   async open(): Promise<OpenedStore> {
     const { url, admin } = await this.shared();
     await admin.query(TABLES.map((table) => `delete from ${table}`).join("; "));
-    let store = await openStore(url);
     return {
-      get store() {
-        return store;
-      },
+      store: await this.#openOnce(url),
       reopen: async () => {
-        await store.close();
-        store = await openStore(url);
-        return store;
+        await this.#close();
+        return this.#openOnce(url);
       },
-      [Symbol.asyncDispose]: () => store.close(),
+      [Symbol.asyncDispose]: async () => {},
     };
   }
 
+  async #openOnce(url: string): Promise<Store> {
+    this.#store ??= await openStore(url);
+    // A test may close it.
+    return { ...this.#store, close: () => this.#close() };
+  }
+
+  async #close(): Promise<void> {
+    const store = this.#store;
+    this.#store = null;
+    await store?.close();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#close();
     await (await this.#shared)?.admin.end();
     await this.#postgres[Symbol.asyncDispose]();
   }
