@@ -3,6 +3,7 @@ import { Agent } from "node:http";
 import { Agent as TlsAgent } from "node:https";
 import type { LookupFunction } from "node:net";
 import { HeadObjectCommand, S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
+import { lookupOnce } from "../resources/name-lookup.ts";
 import { BlobNotFound, BlobsUnavailable } from "./blobs.ts";
 
 /** Says where a server is and how to speak with it. */
@@ -56,13 +57,13 @@ const MAX_IDLE_CONNECTIONS = 32;
 
 export function openS3Client(options: S3ClientOptions, onRequest: OnS3Request): S3Client {
   const { region, endpoint, forcePathStyle, credentials, sendsChecksums, timeoutMs } = options;
-  const { lookup } = options;
+  const { lookup = lookupOnce } = options;
   // A bound would let slow downloads, which hold a connection each, stop the journals.
   const agent = {
     keepAlive: true,
     maxSockets: Number.POSITIVE_INFINITY,
     maxFreeSockets: MAX_IDLE_CONNECTIONS,
-    ...(lookup !== undefined && { lookup }),
+    lookup,
   };
   const config: S3ClientConfig = {
     forcePathStyle,

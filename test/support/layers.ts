@@ -75,7 +75,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "store/postgres/": { may: [STORE, "batch/", "contract/", "clock.ts", "one-by-one.ts"] },
   "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
   "blobs/": { may: [] },
-  "blobs/s3": { may: ["clock.ts"] },
+  "blobs/s3": { may: ["clock.ts", "resources/name-lookup.ts"] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {
@@ -119,7 +119,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts", "config/locations.ts"],
   },
   "locations/oxen/": {
-    may: LOCATION,
+    may: [...LOCATION, "resources/name-lookup.ts"],
     mayKnow: ["config/locations.ts"],
   },
   "locations/s3/": {

@@ -3,6 +3,7 @@
  * them. An answer that is gathered has a bound.
  */
 import { Agent, FormData } from "undici";
+import { lookupOnce } from "../../resources/name-lookup.ts";
 import { LocationError, type LocationFailure } from "../location.ts";
 
 export interface OxenAddress {
@@ -43,7 +44,7 @@ export class OxenApi {
     const { timeoutMs, url, repository } = address;
     this.#dispatcher = new Agent({
       ...{ headersTimeout: timeoutMs, bodyTimeout: timeoutMs },
-      connect: { timeout: Math.min(timeoutMs, 10_000) },
+      connect: { timeout: Math.min(timeoutMs, 10_000), lookup: lookupOnce },
     });
     this.#root = `${url.replace(/\/+$/, "")}/api/repos/${encoded(repository.split("/"))}`;
   }
