@@ -15,6 +15,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -33,15 +34,19 @@ const EXTERNAL = /^(?:better-sqlite3|pino|thread-stream)(?:\/|$)/;
 /** Makes the bundle of these sources unless it is there, and names it to the processes of the tests. */
 export async function setup(): Promise<void> {
   const folder = join(CACHE, `bundle-${hashOfSources()}`);
-  if (!existsSync(folder)) {
+  if (existsSync(folder)) {
+    utimesSync(folder, new Date(), new Date());
+  } else {
     removeUnused();
     await build(folder);
   }
   process.env["BATCHD_TEST_BUNDLE"] = join(folder, "main.js");
 }
 
+/** A bundle has the addresses of its sources, so a copy of the checkout needs another one. */
 function hashOfSources(): string {
-  const hash = createHash("sha256").update(readFileSync(import.meta.filename));
+  const hash = createHash("sha256").update(ROOT);
+  hash.update(readFileSync(import.meta.filename));
   hash.update(readFileSync(join(ROOT, "package-lock.json")));
   for (const name of readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).toSorted()) {
     if (name.endsWith(".ts")) hash.update(name).update(readFileSync(join(SOURCES, name)));
@@ -53,7 +58,9 @@ function removeUnused(): void {
   if (!existsSync(CACHE)) return;
   for (const name of readdirSync(CACHE).filter((each) => each.startsWith("bundle-"))) {
     const path = join(CACHE, name);
-    if (Date.now() - statSync(path).mtimeMs > UNUSED_MS) rmSync(path, { recursive: true });
+    const used = statSync(path, { throwIfNoEntry: false });
+    if (used && Date.now() - used.mtimeMs > UNUSED_MS)
+      rmSync(path, { recursive: true, force: true });
   }
 }
 
