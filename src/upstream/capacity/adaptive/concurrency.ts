@@ -134,10 +134,24 @@ export class AdaptiveConcurrency {
     this.#move(START_LIMIT, "start");
   }
 
-  /** Keeps what was learned, as far as it lies within the new bounds. */
+  /**
+   * Keeps what was learned, as far as it lies within the new bounds. A limit that only the former maximum kept from
+   * growing climbs at once: nothing was learned above it.
+   */
   setBounds(bounds: ConcurrencyBounds): void {
+    const isFreed = this.#limit === this.#bounds.max && bounds.max > this.#limit;
     this.#bounds = bounds;
-    if (this.#within(this.#limit) !== this.#limit) this.#hold(this.#limit, "configured");
+    if (isFreed) this.#climbFromHere();
+    else if (this.#within(this.#limit) !== this.#limit) this.#hold(this.#limit, "configured");
+  }
+
+  /** Climbs as at the start, from the present limit. */
+  #climbFromHere(): void {
+    this.#phase = "start";
+    this.#held = null;
+    this.#doubted = null;
+    this.#step = START_LIMIT;
+    if (!this.#climb()) this.#beginRound();
   }
 
   note(sample: Sample): void {

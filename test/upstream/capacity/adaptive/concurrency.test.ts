@@ -156,6 +156,20 @@ describe("the limit", () => {
     expect(policy.limit).toBe(16);
   });
 
+  test.each([
+    ["one", { min: 1, max: 1 }],
+    ["a few", { min: 1, max: 4 }],
+  ])("grows within some answers when an operator takes back a maximum of %s", (_, lowered) => {
+    const policy = new AdaptiveConcurrency(BOUNDS);
+    answers(policy, 1_000);
+    policy.setBounds(lowered);
+    answers(policy, 20);
+    expect(policy.limit).toBe(lowered.max);
+    policy.setBounds(BOUNDS);
+    answers(policy, 40);
+    expect(policy.limit).toBeGreaterThanOrEqual(32);
+  });
+
   test("is not troubled by the milliseconds of its own event loop", () => {
     const random = seededRandom(1);
     const policy = new AdaptiveConcurrency({ min: 1, max: 256 });
