@@ -91,6 +91,17 @@ describe("an upload", () => {
     expect((await upload([purpose(), file(content)])).status).toBe(200);
   });
 
+  test("takes a form whose Content-Encoding names a charset or nothing, and no compression", async () => {
+    for (const coding of ["utf-8", "identity", ""]) {
+      const headers = {
+        "content-type": `multipart/form-data; boundary=${BOUNDARY}`,
+        "content-encoding": coding,
+      };
+      const init = { method: "POST", headers, body: multipart([purpose(), file()]) };
+      expect((await api.fetch("/v1/files", init)).status, coding).toBe(200);
+    }
+  });
+
   test("may be exactly as large as allowed, and not a byte larger", async () => {
     const content = `{}\n${" ".repeat(MAX_BYTES - 3)}`;
     expect((await upload([purpose(), file(content)])).status).toBe(200);
