@@ -4,7 +4,7 @@
  */
 import { openAsBlob } from "node:fs";
 import { basename } from "node:path";
-import { APIError } from "openai";
+import { APIError, type OpenAI } from "openai";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
 import { canMove, note } from "../terminal/terminal.ts";
 import type { InputFile } from "./input.ts";
@@ -84,13 +84,36 @@ async function uploadInParts(
       part_ids.push((await openai.uploads.parts.create(upload.id, { data }, options)).id);
       if (canMove()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
     }
-    // The SDK repeats a call whose answer was lost.
-    const headers = { "Idempotency-Key": `complete ${upload.id}` };
-    const completed = await openai.uploads.complete(upload.id, { part_ids }, { signal, headers });
+    const completed = await complete(openai.uploads, { id: upload.id, part_ids, signal });
     return completed.file as ShownFile;
   } catch (error) {
     // The server forgets it anyway after an hour.
     await openai.uploads.cancel(upload.id).catch(() => {});
     throw error;
+  }
+}
+
+/** A server that died keeps the key for a minute. */
+const COMPLETION_TRIES = 60;
+
+interface Completing {
+  readonly id: string;
+  readonly part_ids: string[];
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Completes an upload. The SDK repeats a call whose answer was lost, and pauses before. The first call may still be carried
+ * out then, so this asks on for its answer: to give up would cost all parts.
+ */
+async function complete(uploads: OpenAI["uploads"], { id, part_ids, signal }: Completing) {
+  const headers = { "Idempotency-Key": `complete ${id}` };
+  for (let tries = 1; ; tries++) {
+    try {
+      return await uploads.complete(id, { part_ids }, { signal, headers });
+    } catch (error) {
+      const isInUse = error instanceof APIError && error.code === "idempotency_key_in_use";
+      if (!isInUse || tries === COMPLETION_TRIES) throw error;
+    }
   }
 }

@@ -168,6 +168,27 @@ test("a large file goes up in parts, and comes down again as it was", async () =
   expect(readFileSync(copy).equals(content)).toBe(true);
 });
 
+test("a large file whose completion is still being carried out is waited for, and not given up", async () => {
+  const large = join(folder, "waited-for.jsonl");
+  writeFileSync(large, `${chatLine("a", "x".repeat(65 * 1024 * 1024))}\n`);
+  const inUse = { message: "It is being carried out.", code: "idempotency_key_in_use" };
+  const calls: string[] = [];
+  const server = createHttpServer((request, response) => {
+    const call = /[^/]+$/.exec(request.url ?? "")![0];
+    calls.push(call);
+    const isEarly = call === "complete" && calls.filter((each) => each === call).length <= 4;
+    request.resume().on("end", () => {
+      const head = { "content-type": "application/json", "retry-after-ms": "1" };
+      response.writeHead(isEarly ? 409 : 200, head);
+      response.end(JSON.stringify(isEarly ? { error: inUse } : { id: call, file: { id: "made" } }));
+    });
+  });
+  const env = { BATCHD_URL: `http://127.0.0.1:${await listening(server)}/v1` };
+  const up = await new BatchdProcess(["files", "upload", large], env).exited();
+  expect(up).toMatchObject({ code: 0, stdout: "made\n", stderr: "" });
+  expect(calls).toEqual(["uploads", "parts", "parts", ...Array(5).fill("complete")]);
+});
+
 describe("a server without OpenAI's API", () => {
   /** Runs a command at a server that answers so. */
   async function run(answer: RequestListener, ...args: readonly string[]) {
