@@ -36,17 +36,41 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await page.goto(url);
     const sign = page.locator("#live");
     await sign.getByText("Live", { exact: true }).waitFor();
+    const color = () => page.evaluate('getComputedStyle(live, "::before").backgroundColor');
+    const live = await color();
     await first.kill();
     await sign.getByText("Not live").waitFor();
+    expect(await color()).not.toBe(live);
     await using second = serve(new URL(url).port);
     await second.listening();
     await sign.getByText("Live", { exact: true }).waitFor();
     const { id } = await submit(url);
     await page.locator(`a[href$="${id}"]`).first().waitFor();
-    // A proxy holds all events back.
+    // A proxy holds all events back, and then lets the head of the answer through.
     await page.route(/\/web\/live/, () => {});
     await page.goto(url);
     await sign.getByText("Not live").waitFor();
+    await page.unrouteAll();
+    await page.route(/\/web\/live/, (route) =>
+      route.fulfill({ contentType: "text/event-stream", body: ":\n\n" }),
+    );
+    await page.goto(url);
+    await sign.getByText("Not live").waitFor();
+  });
+
+  test("is printed without what can only be pressed", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const page = await (await browser.newContext()).newPage();
+    await submit(url);
+    for (const path of ["", "files", "usage"]) {
+      await page.goto(`${url}/${path}`);
+      const pressed = page.locator("button:visible, .button:visible");
+      expect(await pressed.count()).toBeGreaterThan(0);
+      await page.emulateMedia({ media: "print" });
+      expect(await pressed.allTextContents()).toEqual([]);
+      await page.emulateMedia({ media: "screen" });
+    }
   });
 
   test("is loaded anew for the scripts of another version, and only once while both versions answer", async () => {
