@@ -13,6 +13,7 @@ import {
   aReceipt,
   at,
   claimBy,
+  completeUpload,
   insertFile,
   NOW_MS,
   PROJECT,
@@ -34,6 +35,11 @@ const INSERTS: Record<string, (store: Store, receipt?: Receipt) => Promise<unkno
   file: (store, receipt) => insertFile(store, aFile(), receipt),
   batch: (store, receipt) => store.insertBatch(aBatch(), { receipt }),
   upload: (store, receipt) => store.insertUpload(anUpload(), receipt),
+  "completed upload": async (store, receipt) => {
+    const [upload, file] = [anUpload(), aFile()];
+    await store.insertUpload(upload);
+    await completeUpload(store, { upload, file, receipt });
+  },
 };
 
 export function testIdempotency(open: OpenStore): void {
@@ -163,7 +169,12 @@ function testReceipts(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const [file, batch, upload] = [aFile(), aBatch(), anUpload()];
+    const pending = anUpload();
+    await store.insertUpload(pending);
     await expect(insertFile(store, file, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
+    await expect(
+      completeUpload(store, { upload: pending, file, receipt: aReceipt() }),
+    ).rejects.toThrow(IdempotencyKeyLost);
     await expect(store.insertBatch(batch, { receipt: aReceipt() })).rejects.toThrow(
       IdempotencyKeyLost,
     );
@@ -171,6 +182,7 @@ function testReceipts(open: OpenStore): void {
     expect(await store.findFile(file)).toBeNull();
     expect(await store.findBatch(batch)).toBeNull();
     expect(await store.findUpload(upload)).toBeNull();
+    expect(await store.findUpload(pending)).toEqual(pending);
     expect(await claimKey(store)).toEqual(NEW);
   });
 }

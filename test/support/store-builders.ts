@@ -237,10 +237,10 @@ export async function insertPart(store: Store, part: UploadPart): Promise<boolea
 
 export async function completeUpload(
   store: Store,
-  { upload, file }: { upload: Upload; file: StoredFile },
+  { upload, file, receipt }: { upload: Upload; file: StoredFile; receipt?: Receipt | undefined },
 ): Promise<boolean> {
   await declare(store, file);
-  return store.completeUploadIfPending(upload, file);
+  return store.completeUploadIfPending(upload, file, { receipt });
 }
 
 export async function finishBatch(
