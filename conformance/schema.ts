@@ -56,23 +56,26 @@ interface Report {
   readonly test_cases: { readonly generated: number };
 }
 
-const MAX_EXAMPLES = 20;
 const FEWEST_CASES = 300;
 
 interface SchemaOptions {
   readonly seed: number;
   /** The run in the name of the log, because another one may be under way. */
   readonly runName: string;
+  /** For each operation, beside those that the document and the bounds of its schemas ask for. */
+  readonly maxExamples: number;
 }
 
 export class SchemaRun {
   readonly #seed: number;
+  readonly #maxExamples: number;
   /** The output of schemathesis, with the requests of every failure. */
   readonly #logPath: string;
   #report: Promise<Report> | null = null;
 
-  constructor({ seed, runName }: SchemaOptions) {
+  constructor({ seed, runName, maxExamples }: SchemaOptions) {
     this.#seed = seed;
+    this.#maxExamples = maxExamples;
     const log = `../node_modules/.cache/conformance-schemathesis-${runName}.log`;
     this.#logPath = fileURLToPath(new URL(log, import.meta.url));
   }
@@ -128,7 +131,7 @@ export class SchemaRun {
     return [
       ...["run", DOCUMENT, "--url", url, "--checks", CHECKS.join(",")],
       ...["--mode", "all", "--phases", "examples,coverage,fuzzing"],
-      ...["--max-examples", String(MAX_EXAMPLES), "--seed", String(this.#seed)],
+      ...["--max-examples", String(this.#maxExamples), "--seed", String(this.#seed)],
       ...["--continue-on-failure", "--no-shrink", "--generation-database", "none"],
       ...["--report", "json", "--report-json-path", reportPath, "--no-color", "--warnings", "off"],
     ];

@@ -31,7 +31,7 @@ const narrowLine = (id: string, content: string) =>
   line(id, content, { body: chatBody(content, { user: id, model: NARROW }) });
 
 const LONG_FILE_LINES = 40_000;
-const BUSY_BATCHES = 8;
+const BUSY_BATCHES = 6;
 
 /** Where they take place. */
 export interface Stage {
@@ -107,24 +107,52 @@ export class Stories {
     ),
   );
 
-  readonly cancelledWhileValidating = once(async (): Promise<Cancellation> => {
+  readonly cancelledWhileValidating = async (): Promise<Cancellation> =>
+    (await this.#whileValidatorIsBusy()).cancelled;
+
+  /** A batch whose input was deleted before it was validated. */
+  readonly deletedInput = async (): Promise<Batch> => (await this.#whileValidatorIsBusy()).deleted;
+
+  /** The milliseconds in which `POST /openai/v1/batches` is answered while other batches are validated. */
+  readonly creationMs = async (): Promise<number> =>
+    (await this.#whileValidatorIsBusy()).creationMs;
+
+  /**
+   * What can only be seen while a batch waits for its validation, all of it during one wait: three batches are validated side
+   * by side, so later ones wait for these.
+   */
+  readonly #whileValidatorIsBusy = once(async () => {
     const { main } = this.#stage;
-    const file = await main.upload([line("never")]);
-    await this.keepValidatorBusy();
-    const before = (await main.create(file)).json as Batch;
-    const cancelling = await main.call("POST", `/v1/batches/${before.id}/cancel`);
-    return { ...(await this.#ended(before)), before, cancelling };
-  });
-
-  readonly #longFile = once(() => {
+    const [unread, deletable] = [
+      await main.upload([line("never")]),
+      await main.upload([line("a")]),
+    ];
     const lines = Array.from({ length: LONG_FILE_LINES }, (_, i) => line(`line-${i}`));
-    return this.#stage.main.upload([...lines, "not JSON"]);
+    const long = await main.upload([...lines, "not JSON"]);
+    for (let i = 0; i < BUSY_BATCHES; i++) await main.create(long);
+    const [{ before, cancelling }, orphan] = await Promise.all([
+      this.#cancelledAtOnce(unread),
+      this.#deletedAtOnce(deletable),
+    ]);
+    const startedAtMs = Date.now();
+    const asked = { input_file_id: "file-x", endpoint: "/v1/chat/completions" };
+    assert.equal((await main.post("/openai/v1/batches", asked)).status, 200);
+    const creationMs = Date.now() - startedAtMs;
+    const cancelled = { ...(await this.#ended(before)), before, cancelling };
+    return { cancelled, deleted: await main.ended(orphan.id), creationMs };
   });
 
-  /** Batches are validated one after the other, so later batches wait for these. */
-  async keepValidatorBusy(): Promise<void> {
-    const file = await this.#longFile();
-    for (let i = 0; i < BUSY_BATCHES; i++) await this.#stage.main.create(file);
+  async #cancelledAtOnce(file: string): Promise<Pick<Cancellation, "before" | "cancelling">> {
+    const { main } = this.#stage;
+    const before = (await main.create(file)).json as Batch;
+    return { before, cancelling: await main.call("POST", `/v1/batches/${before.id}/cancel`) };
+  }
+
+  async #deletedAtOnce(file: string): Promise<Batch> {
+    const { main } = this.#stage;
+    const { json } = await main.create(file);
+    await main.call("DELETE", `/v1/files/${file}`);
+    return json as Batch;
   }
 
   /** Starts the stories that take a while. */

@@ -120,12 +120,8 @@ export const oneFile: Section = {
     strong.http(
       "2.4-delete-input",
       "Input that is deleted before it is validated fails the batch with `Cannot find file`",
-      async ({ main, stories }) => {
-        const id = await newFile(main);
-        await stories.keepValidatorBusy();
-        const { json } = await main.create(id);
-        await main.call("DELETE", `/v1/files/${id}`);
-        const { status, errors } = await main.ended(String(json["id"]));
+      async ({ stories }) => {
+        const { status, errors, input_file_id: id } = await stories.deletedInput();
         assert.equal(status, "failed");
         const { data } = errors as { data: { message: string; code: string }[] };
         assert.match(data[0]?.message ?? "", new RegExp(`^Cannot find file ${id}, or `));
