@@ -7,6 +7,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { listening } from "../support/listening.ts";
 import { PlainServer } from "../support/plain-server.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -31,10 +32,10 @@ afterAll(async () => {
 });
 
 const at = (server: PlainServer, ...args: readonly string[]) =>
-  new BatchdProcess(args, {
+  runCommand(args, {
     ...{ BATCHD_URL: "", BATCHD_API_KEY: "sk-batchd" },
     ...{ OPENAI_BASE_URL: server.url, OPENAI_API_KEY: "sk-openai" },
-  }).exited();
+  });
 
 describe("a server without the extensions of batchd", () => {
   test("runs a whole batch, and gets the key of OpenAI", async () => {
@@ -193,7 +194,7 @@ describe("a server without OpenAI's API", () => {
   /** Runs a command at a server that answers so. */
   async function run(answer: RequestListener, ...args: readonly string[]) {
     const url = `http://127.0.0.1:${await listening(createHttpServer(answer))}/v1`;
-    const { code, stdout, stderr } = await new BatchdProcess(args, { BATCHD_URL: url }).exited();
+    const { code, stdout, stderr } = await runCommand(args, { BATCHD_URL: url });
     expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
     return stderr.replace(url, "URL");
   }
@@ -244,7 +245,7 @@ describe("a server without OpenAI's API", () => {
     };
     const url = `http://127.0.0.1:${await listening(createHttpServer(listener))}/v1`;
     const env = { BATCHD_URL: url };
-    const { code, stdout, stderr } = await new BatchdProcess(command.split(" "), env).exited();
+    const { code, stdout, stderr } = await runCommand(command.split(" "), env);
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
     expect(stdout).toMatch(shown);
   });
@@ -258,7 +259,7 @@ describe("a server without OpenAI's API", () => {
         response.end(JSON.stringify({ object: "list", data, has_more: false }));
       }),
     )}/v1`;
-    const { stdout } = await new BatchdProcess(["list"], { BATCHD_URL: url }).exited();
+    const { stdout } = await runCommand(["list"], { BATCHD_URL: url });
     expect(stdout).toMatch(/^ID {8}STATUS.*\nbatch_x{300} {2}completed.*\nbatch_1 {3}completed/);
   });
 

@@ -1,9 +1,13 @@
-/** The commands of a client through pipes: real processes against a real server. */
+/**
+ * The commands of a client against a real server. Those that read a pipe, get a signal or are watched are processes of their
+ * own.
+ */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -32,10 +36,12 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-const start = (args: readonly string[], env: Readonly<Record<string, string>> = {}) =>
-  new BatchdProcess(args, { BATCHD_URL: service.url, BATCHD_API_KEY: KEY, ...env });
+const variables = () => ({ BATCHD_URL: service.url, BATCHD_API_KEY: KEY });
 
-const batchd = (...args: readonly string[]) => start(args).exited();
+const start = (args: readonly string[], env: Readonly<Record<string, string>> = {}) =>
+  new BatchdProcess(args, { ...variables(), ...env });
+
+const batchd = (...args: readonly string[]) => runCommand(args, variables());
 
 const pathOf = (name: string) => join(folder, name);
 
@@ -277,7 +283,10 @@ describe("when it cannot", () => {
     ["no server", { BATCHD_URL: "http://127.0.0.1:2" }, /cannot reach http:\/\/127\.0\.0\.1:2\/v1/],
     ["no address", { BATCHD_URL: "localhost" }, /^batchd: BATCHD_URL must be an address such as/],
   ])("%s: it says so in one line, and what to do", async (_name, env, said) => {
-    const { code, stdout, stderr } = await start(["show", "batch_1"], env).exited();
+    const { code, stdout, stderr } = await runCommand(["show", "batch_1"], {
+      ...variables(),
+      ...env,
+    });
     expect({ code, stdout, lines: stderr.trimEnd().split("\n").length }).toEqual({
       ...{ code: 1, stdout: "", lines: 1 },
     });

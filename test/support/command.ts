@@ -1,0 +1,60 @@
+/**
+ * Runs a command of batchd in the process of the test: a third of a second of processor time less than a process of its own.
+ * For tests of what a command asks, says and returns. Signals, pipes, terminals and standard input need a `BatchdProcess`.
+ */
+import { runCli } from "../../src/cli/cli.ts";
+import type { Exit } from "./process.ts";
+
+/** Standard output and the environment belong to one command at a time. */
+let latest: Promise<unknown> = Promise.resolve();
+
+/** Resolves to the exit. The command has the variables beside those of the test. */
+export function runCommand(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<Exit> {
+  const exit = latest.then(() => run(args, env));
+  latest = exit.catch(() => {});
+  return exit;
+}
+
+async function run(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Exit> {
+  using stdout = new Captured(process.stdout);
+  using stderr = new Captured(process.stderr);
+  const before = { ...process.env };
+  Object.assign(process.env, env);
+  try {
+    const code = await runCli([process.execPath, "batchd", ...args]);
+    return { code, signal: null, stdout: stdout.text, stderr: stderr.text };
+  } finally {
+    for (const name of Object.keys(env)) delete process.env[name];
+    Object.assign(process.env, before);
+  }
+}
+
+/** Keeps what is written to a stream, which gets none of it, and forgets who listened to it meanwhile. */
+class Captured implements Disposable {
+  text = "";
+  readonly #stream: NodeJS.WriteStream;
+  readonly #write: NodeJS.WriteStream["write"];
+  readonly #listeners: ReadonlySet<unknown>;
+
+  constructor(stream: NodeJS.WriteStream) {
+    this.#stream = stream;
+    this.#write = stream.write;
+    this.#listeners = new Set(stream.listeners("error"));
+    stream.write = (piece: string | Uint8Array, ...more: readonly unknown[]) => {
+      this.text += typeof piece === "string" ? piece : Buffer.from(piece).toString();
+      const done = more.at(-1);
+      if (typeof done === "function") done();
+      return true;
+    };
+  }
+
+  [Symbol.dispose](): void {
+    this.#stream.write = this.#write;
+    for (const listener of this.#stream.listeners("error")) {
+      if (!this.#listeners.has(listener)) this.#stream.off("error", listener as () => void);
+    }
+  }
+}
