@@ -226,11 +226,14 @@ async function readBatch(workshop: Workshop, id: UntrustedId<"batch">) {
     workshop.forecastsFor([batch]),
     workshop.costsFor([batch]),
   ]);
-  return presentBatch(batch, {
+  const shown = presentBatch(batch, {
     ...NO_DETAILS,
     forecast: forecasts.get(batch.id) ?? null,
     cost: costs.get(batch.id) ?? null,
   });
+  // What is made of a key stays in the folder: others may read a log with what `--json` prints.
+  const { [ANSWERED_KEY]: _, ...metadata } = shown.metadata ?? {};
+  return { ...shown, metadata };
 }
 
 async function writeResults({ files }: Workshop, batch: ShownBatch, { flags }: Job): Promise<void> {

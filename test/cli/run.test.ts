@@ -1,5 +1,6 @@
 /** `batchd run`: a whole batch in one process, without a server, and again after a crash. */
 import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import {
   existsSync,
   mkdtempSync,
@@ -57,9 +58,14 @@ test("a run that is killed goes on with the lines that have no answer, and leave
   await session.kill();
   expect(existsSync(output)).toBe(false);
 
-  const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  const again = new BatchdProcess(argsOf(input, output, "--json"), ENV);
+  const { code, stdout, stderr } = await again.exited();
   expect(stderr).toMatch(/^batchd: going on after 5 of 10 lines$/m);
   expect(code).toBe(0);
+  // Nothing in it is made of the key.
+  const { status, metadata } = JSON.parse(stdout.trimEnd().split("\n").at(-1)!);
+  const input_sha256 = createHash("sha256").update(readFileSync(input)).digest("hex");
+  expect({ status, metadata }).toEqual({ status: "completed", metadata: { input_sha256 } });
   expect(idsIn(output)).toEqual([...soon, ...late].map((line) => JSON.parse(line).custom_id));
   const sent = [...upstream.received].filter(([line]) => /^(?:soon|late)-/.test(line));
   expect(sent).toHaveLength(10);
