@@ -178,7 +178,7 @@ test("a question that is answered by Ctrl-C or Ctrl-D deletes nothing", async ()
 test("an empty standard input, and an output that is closed, end in words", async () => {
   const empty = await start(["submit", "-"]).exited();
   expect(empty).toMatchObject({ code: 1, stdout: "" });
-  expect(empty.stderr).toMatch(/^batchd: the first line of - names no endpoint/);
+  expect(empty.stderr).toBe("batchd: standard input is empty\n");
   const closed = await shell("batchd list >&- 2>&-; echo done");
   expect(closed).toEqual({ code: 0, output: "done\n" });
 });
