@@ -25,9 +25,11 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import type { Sender } from "./sender.ts";
 
 /** The limit for this process. */
-const MAX_IN_FLIGHT = 8;
-/** The limit for an endpoint, from all processes. It is below the other one, so an endpoint that never answers leaves room. */
+const MAX_IN_FLIGHT = 16;
+/** The limit for an endpoint, from all processes. */
 const MAX_IN_FLIGHT_PER_WEBHOOK = 2;
+/** An endpoint gets a second event at once only below this. Otherwise a few that never answer would take every place. */
+const SECOND_EVENTS_BELOW = 8;
 /** The lease of an attempt: three times its timeout, so it outlasts the attempt. */
 const LEASE_TTL_MS = 30_000;
 /** The time for an answer that is on its way when the server stops. */
@@ -117,15 +119,21 @@ export class Webhooks {
   /** Returns false when no delivery is due, or too many are in flight. */
   async #startNext(): Promise<boolean> {
     if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
-    const [delivery] = await this.#options.store.claimWebhookDeliveries({
-      owner: this.#owner,
-      ttlMs: LEASE_TTL_MS,
-      limit: 1,
-      maxPerWebhook: MAX_IN_FLIGHT_PER_WEBHOOK,
-    });
-    if (delivery === undefined) return false;
+    // Endpoints that have none at the moment come first.
+    let delivery = await this.#claim(1);
+    const { size } = this.#inFlight;
+    if (delivery === null && size > 0 && size < SECOND_EVENTS_BELOW) {
+      delivery = await this.#claim(MAX_IN_FLIGHT_PER_WEBHOOK);
+    }
+    if (delivery === null) return false;
     this.#inFlight.set(delivery, this.#run(delivery));
     return true;
+  }
+
+  async #claim(maxPerWebhook: number): Promise<WebhookDelivery | null> {
+    const claim = { owner: this.#owner, ttlMs: LEASE_TTL_MS, limit: 1, maxPerWebhook };
+    const [delivery = null] = await this.#options.store.claimWebhookDeliveries(claim);
+    return delivery;
   }
 
   /** Never rejects. If the store cannot record a delivery, the delivery is due again when its lease ends. */

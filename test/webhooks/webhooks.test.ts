@@ -299,6 +299,24 @@ test("an endpoint that does not answer holds up no other, and gets two events at
   expect(slow.maxInFlight).toBe(2);
 });
 
+test("many endpoints that do not answer hold up no other", async () => {
+  const clock = new FakeClock();
+  await using slow = await startReceiver();
+  await using quick = await startReceiver();
+  slow.reactAlways("hang");
+  const dead = Array.from({ length: 12 }, () => ({ url: slow.url }));
+  await using service = await startTestService({
+    clock,
+    config: webhooks(...dead, { url: quick.url }),
+  });
+  for (let n = 1; n <= 4; n++) await submitToFail(service);
+  await service.events.reached("webhook.delivered", { webhook: "w13", count: 4 });
+
+  expect(slow.seen.length).toBeGreaterThanOrEqual(dead.length);
+  slow.reactAlways({ status: 200 });
+  clock.advance(10_000);
+});
+
 test("private addresses are refused in every spelling, and told once with the reason", async () => {
   const clock = new FakeClock();
   await using receiver = await startReceiver();
