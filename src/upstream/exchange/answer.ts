@@ -14,6 +14,7 @@ import {
   type RefusalReason,
   type Refused,
 } from "../../batch/outcome.ts";
+import { truncate } from "../../batch/truncate.ts";
 import { Utf8Check } from "../../batch/utf8.ts";
 import type { Clock } from "../../clock.ts";
 import type { ErrorEnvelope } from "../../contract/error.ts";
@@ -52,7 +53,8 @@ export function outcomeOf(
   const problem = problemOfHead({ status, headers });
   if (problem !== null) return { kind: "broken", detail: problem };
   const givenId = header(headers, "x-request-id");
-  const requestId = givenId === null ? null : redactor.text(givenId);
+  // It is in each row of the results, and a header may have 16 kB.
+  const requestId = givenId === null ? null : truncate(redactor.text(givenId));
   const refused = refusalIn({ status, headers, body }, redactor);
   if (refused !== null) {
     const mayPass = refused.reason === "address" && status >= 400;

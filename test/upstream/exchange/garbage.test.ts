@@ -55,6 +55,14 @@ async function outcomeOf(given: typeof pieces, client = open()): Promise<Outcome
   return send(client, { body: BODY });
 }
 
+test("a request id of kilobytes is cut, because each row of the results has it", async () => {
+  const long = GOOD.replace("\r\n", `\r\nx-request-id: ${"x".repeat(15_000)}\r\n`);
+  expect(await outcomeOf([long])).toMatchObject({
+    kind: "answered",
+    requestId: `${"x".repeat(200)}…`,
+  });
+});
+
 describe("interim answers that were not asked for do not touch the answer", () => {
   test.each<[string, typeof pieces]>([
     ["100 before it", [CONTINUE, GOOD]],
