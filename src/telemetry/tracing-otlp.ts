@@ -24,6 +24,7 @@ import {
   type SpanExporter,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
+import { truncate } from "../batch/truncate.ts";
 import { type Clock, sleep } from "../clock.ts";
 import { version } from "../version.ts";
 import type { Log } from "./log.ts";
@@ -128,6 +129,12 @@ function contextOf(traceparent: string): SpanContext {
 
 type Done = Parameters<SpanExporter["export"]>[1];
 
+/** Describes a failure. The error itself holds the whole answer of the receiver, which may be a page of megabytes. */
+function failureOf(error: Error & { readonly code?: string | number; readonly data?: string }) {
+  const { message, name, code, data = "" } = error;
+  return { reason: truncate(message || name), code, ...(data !== "" && { said: truncate(data) }) };
+}
+
 /** Logs when the receiver goes down, and when it is back. */
 class LoggingExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
@@ -142,8 +149,8 @@ class LoggingExporter implements SpanExporter {
   export(spans: ReadableSpan[], done: Done): void {
     this.#exporter.export(spans, (result) => {
       const hasFailed = result.error !== undefined;
-      if (hasFailed && !this.#isFailing) {
-        this.#log.warn({ spans: spans.length, err: result.error }, "traces.not_sent");
+      if (result.error !== undefined && !this.#isFailing) {
+        this.#log.warn({ spans: spans.length, ...failureOf(result.error) }, "traces.not_sent");
       } else if (!hasFailed && this.#isFailing) {
         this.#log.info("traces.sent_again");
       }

@@ -51,7 +51,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "one-by-one.ts": { may: [] },
   "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
   "telemetry/": {
-    may: ["clock.ts", "printable.ts", "version.ts"],
+    may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
     mayKnow: ["batch/", "contract/"],
   },
   "telemetry/log.ts": { may: ["store/failures.ts"] },

@@ -50,7 +50,7 @@ const ExportRequest = protobuf
 `)
   .root.lookupType("ExportRequest");
 
-export async function startOtlpReceiver({ status = 200 } = {}): Promise<OtlpReceiver> {
+export async function startOtlpReceiver({ status = 200, page = "" } = {}): Promise<OtlpReceiver> {
   const spans: ReceivedSpan[] = [];
   let resource: Record<string, unknown> = {};
   const contentTypes = new Set<string>();
@@ -67,7 +67,7 @@ export async function startOtlpReceiver({ status = 200 } = {}): Promise<OtlpRece
       }
       const isJson = request.headers["content-type"] === "application/json";
       const contentType = isJson ? "application/json" : "application/x-protobuf";
-      response.writeHead(status, { "content-type": contentType }).end(isJson ? "{}" : "");
+      response.writeHead(status, { "content-type": contentType }).end(isJson ? "{}" : page);
     });
   });
   const { promise, resolve } = Promise.withResolvers<void>();

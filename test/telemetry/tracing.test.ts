@@ -194,15 +194,21 @@ test("a request that passes through is a trace of its own, or part of its client
   expect(upstream.seen[0]?.headers["traceparent"]).toBe(`00-${TRACE}-${attempt.spanId}-01`);
 });
 
-test("a receiver that refuses disturbs nothing, and the log says so once", async () => {
+test("a receiver that refuses disturbs nothing, and the log says so once and briefly", async () => {
   await using upstream = await startUpstream();
-  await using receiver = await startOtlpReceiver({ status: 400 });
+  await using receiver = await startOtlpReceiver({
+    status: 400,
+    page: "<p>no</p>".repeat(100_000),
+  });
   await using service = await serviceFor(upstream, receiver);
   const batch = await service.run(chatLines(3));
   expect(batch.status).toBe("completed");
   await service.close();
   expect(receiver.requestCount).toBeGreaterThan(0);
-  expect(service.events.count("traces.not_sent")).toBe(1);
+  const told = service.events.all.filter(({ event }) => event === "traces.not_sent");
+  expect(told).toMatchObject([{ reason: "Bad Request", code: 400 }]);
+  expect(JSON.stringify(told)).toMatch(/"said":"<p>no/);
+  expect(JSON.stringify(told).length).toBeLessThan(1_000);
 });
 
 test("a receiver that is not there holds nothing up for long", async () => {
