@@ -124,6 +124,20 @@ test("a file that is bad is refused, and the server goes on as it was", async ()
   expect(a.total).toBe(5);
 });
 
+test("a file that is emptied takes neither the keys nor the upstreams away", async () => {
+  await keyed("sk-old");
+  await using server = start();
+  const url = await server.listening();
+
+  await configure("");
+  server.signal("SIGHUP");
+  await server.loggedLike(
+    /"problems":\["the configuration file has no settings any more.*"config.refused"/,
+  );
+
+  expect((await fetch(`${url}/v1/files`)).status).toBe(401);
+});
+
 test("SIGHUP loads the file again, and names what needs a restart", async () => {
   await using a = await startUpstream();
   await serving([]);

@@ -15,7 +15,12 @@ import { storageProblems } from "./storage.ts";
 
 /** `problems` has one sentence for each problem, with the path of the value. */
 export type ConfigResult =
-  | { readonly ok: true; readonly config: Config }
+  | {
+      readonly ok: true;
+      readonly config: Config;
+      /** The file says nothing: it is empty, or has only comments. */
+      readonly isFileEmpty?: true;
+    }
   | { readonly ok: false; readonly problems: readonly string[] };
 
 const SHORTHAND_UPSTREAM_NAME = "upstream";
@@ -43,7 +48,9 @@ function load(
   if (!parsed.ok) return { ok: false, problems: [...problems, ...parsed.problems] };
   problems.push(...certificateProblems(parsed.config));
   problems.push(...programProblems(parsed.config, (program) => isInPath(program, env)));
-  return problems.length > 0 ? { ok: false, problems } : parsed;
+  if (problems.length > 0) return { ok: false, problems };
+  const isFileEmpty = path !== undefined && isRecord(file) && Object.keys(file).length === 0;
+  return isFileEmpty ? { ...parsed, isFileEmpty } : parsed;
 }
 
 function isInPath(program: string, env: Environment): boolean {

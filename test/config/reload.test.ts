@@ -52,6 +52,14 @@ test("both what is taken and what is refused is counted", async () => {
   expect(seen.value("batchd_config_reloads_total", { outcome: "refused" })).toBe(1);
 });
 
+test("a file that was empty from the start is loaded again as it is", () => {
+  const events = new Events();
+  const load = (): ConfigResult => ({ ok: true, config: configOf({}), isFileEmpty: true });
+  const metrics = new Metrics();
+  reloading({ config: configOf({}), load, apply: () => {}, log: events.log, metrics })();
+  expect(events.count("config.reloaded")).toBe(1);
+});
+
 test("tells which upstreams came, went and changed", () => {
   const { load, applied, events } = running({ upstreams: ["a", "b", "c"].map((n) => upstream(n)) });
   const upstreams = [upstream("c"), upstream("b", { max_concurrency: 3 }), upstream("d")];
