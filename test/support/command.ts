@@ -2,6 +2,7 @@
  * Runs a command of batchd in the process of the test: a third of a second of processor time less than a process of its own.
  * For tests of what a command asks, says and returns. Signals, pipes, terminals and standard input need a `BatchdProcess`.
  */
+import type { EventEmitter } from "node:events";
 import { runCli } from "../../src/cli/cli.ts";
 import type { Exit } from "./process.ts";
 
@@ -21,6 +22,11 @@ export function runCommand(
 async function run(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Exit> {
   using stdout = new Captured(process.stdout);
   using stderr = new Captured(process.stderr);
+  // A listener that stays would keep the process from its end by a signal.
+  using listeners = new DisposableStack();
+  for (const name of ["SIGINT", "SIGTERM"]) listeners.use(forgettingListeners(process, name));
+  for (const stream of [process.stdout, process.stderr])
+    listeners.use(forgettingListeners(stream, "error"));
   const before = { ...process.env };
   Object.assign(process.env, env);
   try {
@@ -32,17 +38,27 @@ async function run(args: readonly string[], env: Readonly<Record<string, string>
   }
 }
 
-/** Keeps what is written to a stream, which gets none of it, and forgets who listened to it meanwhile. */
+/** Takes off the listeners that were added meanwhile. */
+function forgettingListeners(emitter: EventEmitter, event: string): Disposable {
+  const before = new Set<unknown>(emitter.listeners(event));
+  return {
+    [Symbol.dispose]: () => {
+      for (const listener of emitter.listeners(event)) {
+        if (!before.has(listener)) emitter.off(event, listener as () => void);
+      }
+    },
+  };
+}
+
+/** Keeps what is written to a stream, which gets none of it. */
 class Captured implements Disposable {
   text = "";
   readonly #stream: NodeJS.WriteStream;
   readonly #write: NodeJS.WriteStream["write"];
-  readonly #listeners: ReadonlySet<unknown>;
 
   constructor(stream: NodeJS.WriteStream) {
     this.#stream = stream;
     this.#write = stream.write;
-    this.#listeners = new Set(stream.listeners("error"));
     stream.write = (piece: string | Uint8Array, ...more: readonly unknown[]) => {
       this.text += typeof piece === "string" ? piece : Buffer.from(piece).toString();
       const done = more.at(-1);
@@ -53,8 +69,5 @@ class Captured implements Disposable {
 
   [Symbol.dispose](): void {
     this.#stream.write = this.#write;
-    for (const listener of this.#stream.listeners("error")) {
-      if (!this.#listeners.has(listener)) this.#stream.off("error", listener as () => void);
-    }
   }
 }
