@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { killAtTestEnd } from "../support/leftovers.ts";
 import { BatchdProcess, MAIN } from "../support/process.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -28,7 +29,7 @@ afterAll(async () => {
 
 /** No server is named, so that a request would fail. */
 const batchd = (...args: readonly string[]) =>
-  new BatchdProcess(args, { BATCHD_URL: "http://127.0.0.1:2" }).exited();
+  runCommand(args, { BATCHD_URL: "http://127.0.0.1:2" });
 
 function fileOf(name: string, text: string | Buffer): string {
   const path = join(folder, name);

@@ -1,10 +1,11 @@
 /** `batchd keys`, on the database of a configuration, with and without a server that is running on it. */
 import { expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess, type Exit } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const keys = (dataDir: string, ...args: string[]): Promise<Exit> =>
-  new BatchdProcess(["keys", ...args, "--data-dir", dataDir]).exited();
+  runCommand(["keys", ...args, "--data-dir", dataDir]);
 
 const serve = (dataDir: string) =>
   new BatchdProcess(["serve", "--port", "0", "--data-dir", dataDir]);

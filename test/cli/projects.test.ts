@@ -4,6 +4,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -12,7 +13,7 @@ test("a project is made, limited, listed and deleted with its data, and one of t
   const config = join(folder.path, "batchd.yaml");
   const dataDir = join(folder.path, "data");
   writeFileSync(config, JSON.stringify({ data_dir: dataDir, projects: [{ name: "fixed" }] }));
-  const batchd = (...args: string[]) => new BatchdProcess([...args, "--config", config]).exited();
+  const batchd = (...args: string[]) => runCommand([...args, "--config", config]);
   const projects = (...args: string[]) => batchd("projects", ...args);
   const key = await batchd("keys", "create", "--name", "shell", "--project", "search");
   await using server = new BatchdProcess(["serve", "--port", "0", "--config", config]);
@@ -68,7 +69,7 @@ test("what clients without a key have stored is deleted beside the server, which
     );
   expect(await upload()).toBe(200);
   const args = ["projects", "delete", "default", "--yes", "--config", config];
-  expect(await new BatchdProcess(args).exited()).toMatchObject({ code: 0 });
+  expect(await runCommand(args)).toMatchObject({ code: 0 });
   await expect.poll(upload).toBe(403);
   expect((await openai.files.list()).data).toEqual([]);
 });

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { stringify } from "yaml";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -47,7 +48,7 @@ test("check warns of each, and still prints the configuration and leaves with 0"
     ],
   });
 
-  const { code, stdout, stderr } = await new BatchdProcess(["check", "--config", config]).exited();
+  const { code, stdout, stderr } = await runCommand(["check", "--config", config]);
 
   expect(code).toBe(0);
   expect(JSON.parse(stdout)).toMatchObject({ default_model: "large" });
@@ -71,7 +72,7 @@ test("a configuration that is well is checked without a word of warning", async 
     default_model: "small",
     upstreams: [entry("good", upstream.url)],
   });
-  const { stderr } = await new BatchdProcess(["check", "--config", config]).exited();
+  const { stderr } = await runCommand(["check", "--config", config]);
   expect(stderr).toBe("");
 });
 

@@ -2,7 +2,7 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { BatchdProcess } from "../support/process.ts";
+import { runCommand } from "../support/command.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -15,8 +15,7 @@ test("the command delivers the results of a batch, waits for them, and lists whe
     config: { locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }] },
   });
   const { id } = await service.run(chatLines(2));
-  const run = (...args: readonly string[]) =>
-    new BatchdProcess([...args, "--url", `${service.url}/v1`]).exited();
+  const run = (...args: readonly string[]) => runCommand([...args, "--url", `${service.url}/v1`]);
   const delivered = await run("deliver", id, "share", "--path", "team", "--wait");
   expect([delivered.code, delivered.stderr]).toEqual([0, ""]);
   expect(delivered.stdout).toContain(join(folder.path, "team", id));
