@@ -7,7 +7,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type OpenAI from "openai";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
 
@@ -211,18 +211,26 @@ const ATTACKS: readonly Attack[] = [
   },
 ];
 
-test.each(ATTACKS)("no turn of the event loop is long under $name", AGAIN, async ({ attack }) => {
-  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [
-    // The second name makes batchd write a model into the bodies that ask for it.
-    {
-      name: "u",
-      base_url: upstream.url,
-      models: ["*", { name: "alias", upstream_model: "other" }],
-    },
-    { name: "c", base_url: counting.url, models: ["counted"] },
-  ]);
-  await attack(watched);
-  expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+describe("no turn of the event loop is long under", () => {
+  let watched: WatchedServer;
+  beforeAll(async () => {
+    watched = await startWatched(await mkdtemp(join(folder, "data-")), [
+      // The second name makes batchd write a model into the bodies that ask for it.
+      {
+        name: "u",
+        base_url: upstream.url,
+        models: ["*", { name: "alias", upstream_model: "other" }],
+      },
+      { name: "c", base_url: counting.url, models: ["counted"] },
+    ]);
+  });
+  afterAll(() => watched[Symbol.asyncDispose]());
+
+  test.each(ATTACKS)("$name", AGAIN, async ({ attack }) => {
+    const longestTurnMs = await watched.watch();
+    await attack(watched);
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  });
 });
 
 test(

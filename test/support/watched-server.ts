@@ -16,6 +16,8 @@ export interface WatchedServer extends AsyncDisposable {
   readonly openai: OpenAI;
   /** The longest turn since it accepts requests. */
   longestTurnMs(): Promise<number>;
+  /** Forgets the turns so far. Resolves to the longest turn from now on. */
+  watch(): Promise<() => Promise<number>>;
 }
 
 export async function startWatched(
@@ -35,13 +37,17 @@ export async function startWatched(
   const url = await server.listening();
   // What is loaded with the first request is no attack.
   await fetch(`${url}/v1/files`);
-  const begun = (await readFile(file)).length;
+  const watch = async () => {
+    const begun = (await readFile(file)).length;
+    return async () =>
+      Math.max(0, ...(await readFile(file, "utf8")).slice(begun).split("\n").map(Number));
+  };
   return {
     server,
     url,
     openai: new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 }),
-    longestTurnMs: async () =>
-      Math.max(0, ...(await readFile(file, "utf8")).slice(begun).split("\n").map(Number)),
+    watch,
+    longestTurnMs: await watch(),
     [Symbol.asyncDispose]: async () => void (await server.kill()),
   };
 }
