@@ -40,7 +40,7 @@ async function pasteFor(
   block: string,
   env: Readonly<Record<string, string>> = {},
 ) {
-  const command = `npx() { shift; ${COMMAND} "$@" --data-dir "${dataDir}"; }`;
+  const command = `batchd() { ${COMMAND} "$@" --data-dir "${dataDir}"; }`;
   const script = block.replaceAll("http://127.0.0.1:8080", url);
   return paste(`${command}\n${script}`, { env: { ADMIN_KEY: ADMIN, KEY: "key-a", ...env } });
 }
