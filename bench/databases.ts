@@ -5,7 +5,10 @@ import { hasS3Server, type S3Server, startS3Server } from "../test/support/s3-se
 
 /** Commits wait for the disk, as they do in production. */
 const SETTINGS = [
-  ...["fsync=on", "full_page_writes=on", "shared_buffers=256MB", "max_connections=200"],
+  "fsync=on",
+  "full_page_writes=on",
+  "shared_buffers=256MB",
+  "max_connections=200",
   "shared_preload_libraries=pg_stat_statements",
 ];
 

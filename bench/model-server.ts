@@ -17,10 +17,14 @@ export interface ModelServerArgs {
 }
 
 export const modelServerArgs = (options: ModelServerArgs): string[] => [
-  ...["--capacities", options.capacities.join(",")],
-  ...["--phase-ms", String(options.phaseMs)],
-  ...["--service-ms", String(options.serviceMs)],
-  ...["--jitter", String(options.jitter)],
+  "--capacities",
+  options.capacities.join(","),
+  "--phase-ms",
+  String(options.phaseMs),
+  "--service-ms",
+  String(options.serviceMs),
+  "--jitter",
+  String(options.jitter),
   ...(options.refusalPauseMs === undefined
     ? []
     : ["--refusal-pause-ms", String(options.refusalPauseMs)]),

@@ -249,8 +249,26 @@ export function spoilt(
 
 /** Numbers and texts at the edges of budgets, samples and priorities. */
 const EDGES = [
-  ...["0", "0.00", "1e3", "-1", "+1", ".5", "5.", "9".repeat(100), `0.${"0".repeat(99)}1`, "NaN"],
-  ...[0, 1, 1_000, 1_001, 1.5, -1, 10, 11, -10, 1e21],
+  "0",
+  "0.00",
+  "1e3",
+  "-1",
+  "+1",
+  ".5",
+  "5.",
+  "9".repeat(100),
+  `0.${"0".repeat(99)}1`,
+  "NaN",
+  0,
+  1,
+  1_000,
+  1_001,
+  1.5,
+  -1,
+  10,
+  11,
+  -10,
+  1e21,
 ];
 
 const TASK = { endpoint: "/v1/chat/completions", completion_window: "24h" };

@@ -164,7 +164,8 @@ async function foreignTo(server: Server): Promise<{ file: string; batch: string 
   const file = await openai.files.create({ file: content, purpose: "batch" });
   const batch = await openai.batches.create({
     input_file_id: file.id,
-    ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
   });
   return { file: file.id, batch: batch.id };
 }

@@ -129,11 +129,31 @@ export class SchemaRun {
 
   #arguments(url: string, reportPath: string): string[] {
     return [
-      ...["run", DOCUMENT, "--url", url, "--checks", CHECKS.join(",")],
-      ...["--mode", "all", "--phases", "examples,coverage,fuzzing"],
-      ...["--max-examples", String(this.#maxExamples), "--seed", String(this.#seed)],
-      ...["--continue-on-failure", "--no-shrink", "--generation-database", "none"],
-      ...["--report", "json", "--report-json-path", reportPath, "--no-color", "--warnings", "off"],
+      "run",
+      DOCUMENT,
+      "--url",
+      url,
+      "--checks",
+      CHECKS.join(","),
+      "--mode",
+      "all",
+      "--phases",
+      "examples,coverage,fuzzing",
+      "--max-examples",
+      String(this.#maxExamples),
+      "--seed",
+      String(this.#seed),
+      "--continue-on-failure",
+      "--no-shrink",
+      "--generation-database",
+      "none",
+      "--report",
+      "json",
+      "--report-json-path",
+      reportPath,
+      "--no-color",
+      "--warnings",
+      "off",
     ];
   }
 }

@@ -111,7 +111,8 @@ export class Server implements AsyncDisposable {
     const { postgres, s3 } = backends;
     const prefix = `${name}-${randomUUID()}/`;
     const places = {
-      ...{ server: { port: 0 }, data_dir: dataDir },
+      server: { port: 0 },
+      data_dir: dataDir,
       ...(postgres !== null && { database_url: await postgres.createDatabase() }),
       ...(s3 !== null && { storage: s3.storage({ prefix }) }),
     };

@@ -31,7 +31,10 @@ function run(command: string, ...args: string[]): string {
 const rendered = (values: string) =>
   run(
     ...(["helm", "template", "batchd", CHART] as const),
-    ...["--values", join(CHART, values), "--kube-version", KUBERNETES],
+    "--values",
+    join(CHART, values),
+    "--kube-version",
+    KUBERNETES,
   );
 
 const TOOLS: readonly Tool[] = [

@@ -135,23 +135,35 @@ describe("configurations", () => {
     "upstreams.schedule": { windows: [{ from: "00:00", to: "24:00" }] },
     "webhooks.endpoints": { name: "a", url: "http://example.com", secret: "whsec" },
     storage: {
-      ...{ type: "s3", bucket: "b", access_key_id: "a", secret_access_key: "sk-0123456789" },
+      type: "s3",
+      bucket: "b",
+      access_key_id: "a",
+      secret_access_key: "sk-0123456789",
       server_side_encryption: "aws:kms",
     },
     "auth.keys": { name: "a", key: "sk-0123456789" },
     projects: { name: "a" },
     locations: {
-      ...{ name: "a", kind: "s3", access: "read", bucket: "b", server_side_encryption: "aws:kms" },
-      ...{ access_key_id: "a", secret_access_key: "sk-0123456789" },
+      name: "a",
+      kind: "s3",
+      access: "read",
+      bucket: "b",
+      server_side_encryption: "aws:kms",
+      access_key_id: "a",
+      secret_access_key: "sk-0123456789",
     },
     "locations.projects": { name: "a", kind: "folder", access: "read", path: "/mnt" },
     ...Object.fromEntries(
       ["repository", "username", "password", "ssh_key_file", "max_file_bytes"].map((key) => [
         `locations.${key}`,
         {
-          ...{ name: "a", kind: "git", access: "read", repository: "https://example.com/a" },
+          name: "a",
+          kind: "git",
+          access: "read",
+          repository: "https://example.com/a",
           ...(["username", "password"].includes(key) && {
-            ...{ username: "a", password: "sk-0123456789" },
+            username: "a",
+            password: "sk-0123456789",
           }),
         },
       ]),
@@ -160,7 +172,10 @@ describe("configurations", () => {
       ["url", "token"].map((key) => [
         `locations.${key}`,
         {
-          ...{ name: "a", kind: "oxen", access: "read", url: "http://oxen:3000" },
+          name: "a",
+          kind: "oxen",
+          access: "read",
+          url: "http://oxen:3000",
           repository: "ns/name",
         },
       ]),

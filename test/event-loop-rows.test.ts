@@ -254,7 +254,9 @@ test(
       purpose: "batch",
     });
     const batch = await watched.openai.batches.create({
-      ...{ input_file_id: id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
     });
     const status = async () => (await watched.openai.batches.retrieve(batch.id)).status;
     await expect.poll(status).toBe("completed");

@@ -41,8 +41,15 @@ auth: { keys: [{ name: a, key: key-of-a, project: a }, { name: b, key: key-of-b,
 `,
   );
   const server = new BatchdProcess([
-    ...["serve", "--port", "0", "--config", config],
-    ...["--data-dir", dataDir, "--upstream", upstream.url],
+    "serve",
+    "--port",
+    "0",
+    "--config",
+    config,
+    "--data-dir",
+    dataDir,
+    "--upstream",
+    upstream.url,
   ]);
   const url = await server.listening();
   return { server, url };

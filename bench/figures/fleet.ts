@@ -55,23 +55,29 @@ function figuresOf(runs: readonly Run[]): Figure[] {
       {
         name,
         title: `${workers}, PostgreSQL and S3, ${IN_FLIGHT} in flight each, ${LATENCY_MS} ms`,
-        ...{ measured: linesPerSecond, unit: "lines/s" },
+        measured: linesPerSecond,
+        unit: "lines/s",
         ...(workerCount > 1 && { floor, hold: { atLeast: 0.9 } }),
       },
       {
         name: `${name}_statements`,
         title: "  Database statements for 1,000 lines",
-        ...{ measured: statements, unit: "requests", hold: { atMost: 40 } },
+        measured: statements,
+        unit: "requests",
+        hold: { atMost: 40 },
       },
       {
         name: `${name}_s3_requests`,
         title: "  S3 requests for 1,000 lines",
-        ...{ measured: s3Requests, unit: "requests", hold: { atMost: 10 } },
+        measured: s3Requests,
+        unit: "requests",
+        hold: { atMost: 10 },
       },
       {
         name: `${name}_processors`,
         title: "  Processors in use, by all processes together",
-        ...{ measured: processors, unit: "processors" },
+        measured: processors,
+        unit: "processors",
       },
     ];
   });
@@ -121,7 +127,9 @@ async function startFleet(
   const common = { upstreamUrl: upstream.url, maxConcurrency: workerCount * IN_FLIGHT, config };
   const api = await stage.server({
     ...common,
-    ...{ name: "api", role: "api", config: { ...config, upstreams: [] } },
+    name: "api",
+    role: "api",
+    config: { ...config, upstreams: [] },
   });
   const workers: Server[] = [];
   for (let n = 0; n < workerCount; n++) {

@@ -24,12 +24,16 @@ export async function measurePlaces({ smallLineCount: lineCount }: Sizes): Promi
     {
       name: "postgres_s3_cold",
       title: `First batch, ${count} small lines, PostgreSQL and S3 ÷ SQLite and a folder`,
-      ...{ ...cold, unit: "lines/s", hold: { atLeast: 0.7 } },
+      ...cold,
+      unit: "lines/s",
+      hold: { atLeast: 0.7 },
     },
     {
       name: "postgres_s3",
       title: "The next ones, warm",
-      ...{ ...medianRound(warm), unit: "lines/s", hold: { atLeast: 0.7 } },
+      ...medianRound(warm),
+      unit: "lines/s",
+      hold: { atLeast: 0.7 },
     },
   ];
 }

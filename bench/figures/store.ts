@@ -66,7 +66,10 @@ async function measureClaims(
   );
   const lists = await timesOf(LISTS, () => store.listRunnable());
   const inMs = (name: string, title: string, measured: number): Figure => ({
-    ...{ name, title, measured, unit: "ms" },
+    name,
+    title,
+    measured,
+    unit: "ms",
   });
   return [
     {

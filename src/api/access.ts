@@ -102,8 +102,13 @@ export class Access {
     await this.#read();
     const { clock, log } = this.#deps;
     this.#looping = loop({
-      ...{ name: "keys", everyMs: READ_EVERY_MS, nudge: this.#nudge, drain: this.#end.signal },
-      ...{ clock, log, runOnce: () => this.#pass() },
+      name: "keys",
+      everyMs: READ_EVERY_MS,
+      nudge: this.#nudge,
+      drain: this.#end.signal,
+      clock,
+      log,
+      runOnce: () => this.#pass(),
     });
   }
 

@@ -111,11 +111,20 @@ export class Deliveries {
 }
 
 const pendingDelivery = (made: NewDelivery, batchId: Batch["id"]): Delivery => ({
-  ...{ id: made.id, batchId, location: made.location, s3: made.s3 },
-  ...{ path: made.path, format: made.format, status: "pending" },
-  ...{ attemptCount: 0, error: null, address: null },
-  ...{ createdAtMs: made.createdAtMs, dueAtMs: made.createdAtMs },
-  ...{ nextAttemptAtMs: made.createdAtMs, endedAtMs: null },
+  id: made.id,
+  batchId,
+  location: made.location,
+  s3: made.s3,
+  path: made.path,
+  format: made.format,
+  status: "pending",
+  attemptCount: 0,
+  error: null,
+  address: null,
+  createdAtMs: made.createdAtMs,
+  dueAtMs: made.createdAtMs,
+  nextAttemptAtMs: made.createdAtMs,
+  endedAtMs: null,
 });
 
 const conflict = (message: string) => new PublicError("conflict", message);

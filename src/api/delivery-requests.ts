@@ -87,7 +87,12 @@ async function newDelivery(
   const credentials =
     request.s3 === null ? null : await deps.clientBuckets.seal(id, credentialsOf(request.s3));
   return {
-    ...{ id, location, s3, path: request.path, format, credentials },
+    id,
+    location,
+    s3,
+    path: request.path,
+    format,
+    credentials,
     destination: destinationOf({ location, s3 }),
     createdAtMs: deps.clock.nowMs(),
   };
@@ -99,7 +104,9 @@ function assertPath(text: string, param: string): void {
 }
 
 const credentialsOf = ({ accessKeyId, secretAccessKey, sessionToken }: BucketCredentials) => ({
-  ...{ accessKeyId, secretAccessKey, sessionToken },
+  accessKeyId,
+  secretAccessKey,
+  sessionToken,
 });
 
 /** Other characters, such as the end of a line that was copied, cannot be sent. The secret itself is not sent. */
@@ -130,7 +137,10 @@ function checkedBucket(
   const folder = prefix.replace(/\/$/, "");
   if (folder !== "") assertPath(folder, `${path}prefix`);
   return {
-    ...{ bucket, region, endpoint, forcePathStyle },
+    bucket,
+    region,
+    endpoint,
+    forcePathStyle,
     prefix: folder === "" ? "" : `${folder}/`,
   };
 }

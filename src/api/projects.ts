@@ -47,8 +47,13 @@ export class Projects {
     await this.#read();
     const { clock, log } = this.#deps;
     this.#looping = loop({
-      ...{ name: "projects", everyMs: READ_EVERY_MS, nudge: this.#nudge, drain: this.#end.signal },
-      ...{ clock, log, runOnce: () => this.#read() },
+      name: "projects",
+      everyMs: READ_EVERY_MS,
+      nudge: this.#nudge,
+      drain: this.#end.signal,
+      clock,
+      log,
+      runOnce: () => this.#read(),
     });
   }
 

@@ -65,7 +65,9 @@ function sumOf(reported: readonly [Reported, ...Reported[]]): UpstreamSum {
     sum(({ attempts }) => attempts[kind]);
   return {
     name: first.name,
-    ...{ models: first.models, maxConcurrency: first.maxConcurrency, schedule: first.schedule },
+    models: first.models,
+    maxConcurrency: first.maxConcurrency,
+    schedule: first.schedule,
     serverCount: reported.length,
     unavailability: unavailabilityOf(reported),
     held: heldBy(targets),

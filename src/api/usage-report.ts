@@ -59,7 +59,9 @@ function addRow(
   const key = JSON.stringify([...groupBy.map((by) => row[by]), currency]);
   const sum = sums.get(key);
   sums.set(key, {
-    ...{ project: null, model: null, day: null },
+    project: null,
+    model: null,
+    day: null,
     ...group,
     ...addConsumption(sum ?? NO_CONSUMPTION, row),
     currency,

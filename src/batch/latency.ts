@@ -5,9 +5,8 @@
 
 /** Five buckets for each power of ten, in milliseconds. The last bucket, for what takes longer, has no bound. */
 const LATENCY_BOUNDS_MS: readonly number[] = [
-  ...[1, 2, 4, 6, 10, 16, 25, 40, 63, 100, 160, 250, 400, 630, 1_000],
-  ...[1_600, 2_500, 4_000, 6_300, 10_000, 16_000, 25_000, 40_000, 63_000, 100_000],
-  ...[160_000, 250_000, 400_000, 630_000, 1_000_000],
+  1, 2, 4, 6, 10, 16, 25, 40, 63, 100, 160, 250, 400, 630, 1_000, 1_600, 2_500, 4_000, 6_300,
+  10_000, 16_000, 25_000, 40_000, 63_000, 100_000, 160_000, 250_000, 400_000, 630_000, 1_000_000,
 ];
 
 /** The lines in each bucket: one number more than there are bounds. */

@@ -42,7 +42,9 @@ export interface StoredModelUsage {
 
 export const storedUsage = (entries: readonly ModelUsage[]): StoredModelUsage[] =>
   entries.map(({ model, day, price, ...sum }) => ({
-    ...{ model, day, price: priceKey(price) },
+    model,
+    day,
+    price: priceKey(price),
     request_count: sum.requestCount,
     input_tokens: sum.inputTokens,
     cached_tokens: sum.cachedTokens,

@@ -14,10 +14,27 @@ import { withoutSecrets } from "./secret-members.ts";
 
 /** What the model is asked about, at all endpoints. */
 const CONTENT = new Set([
-  ...["messages", "input", "prompt", "instructions", "suffix", "prediction", "system"],
-  ...["image", "images", "mask", "documents", "query", "conversation"],
+  "messages",
+  "input",
+  "prompt",
+  "instructions",
+  "suffix",
+  "prediction",
+  "system",
+  "image",
+  "images",
+  "mask",
+  "documents",
+  "query",
+  "conversation",
   // Servers beside OpenAI have these.
-  ...["inputs", "prompts", "texts", "content", "contents", "passages", "system_prompt"],
+  "inputs",
+  "prompts",
+  "texts",
+  "content",
+  "contents",
+  "passages",
+  "system_prompt",
 ]);
 
 /** The limits of a summary: the parameters, the bytes of a value, and of all values together. */

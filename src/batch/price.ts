@@ -107,8 +107,12 @@ export const priceKey = (price: Price | null): string =>
   price === null
     ? ""
     : JSON.stringify([
-        ...[price.currency, price.per],
-        ...[price.input, price.cachedInput, price.output, price.perRequest],
+        price.currency,
+        price.per,
+        price.input,
+        price.cachedInput,
+        price.output,
+        price.perRequest,
       ]);
 
 export function parsePrice(key: string): Price | null {

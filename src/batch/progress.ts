@@ -89,8 +89,12 @@ export function courseOf(
 }
 
 const START = {
-  ...{ completed: 0, failed: 0, inputTokens: 0, outputTokens: 0 },
-  ...{ linesPerSecond: 0, tokensPerSecond: 0 },
+  completed: 0,
+  failed: 0,
+  inputTokens: 0,
+  outputTokens: 0,
+  linesPerSecond: 0,
+  tokensPerSecond: 0,
 };
 
 /** The moment of the last answer; null while more may come. */
@@ -106,7 +110,11 @@ function pointAfter(before: ProgressSample, sample: ProgressSample): ProgressPoi
   const perSecond = (count: (at: ProgressSample) => number) =>
     seconds > 0 ? Math.max(0, (count(sample) - count(before)) / seconds) : 0;
   return {
-    ...{ atMs, completed, failed, inputTokens, outputTokens },
+    atMs,
+    completed,
+    failed,
+    inputTokens,
+    outputTokens,
     linesPerSecond: perSecond((at) => at.completed + at.failed),
     tokensPerSecond: perSecond((at) => at.inputTokens + at.outputTokens),
   };

@@ -53,7 +53,8 @@ interface RuleSource extends Pick<ProjectSettings, "weight" | "models" | "quotas
 }
 
 export const rulesFrom = ({ weight, models, quotas, ...lifetimes }: RuleSource): ProjectRules => ({
-  ...{ weight, models },
+  weight,
+  models,
   quotas: {
     openBatches: quotas.open_batches ?? null,
     enqueuedLines: quotas.enqueued_lines ?? null,

@@ -53,7 +53,9 @@ async function create(flags: CreateFlags, { keys, clock }: Administration): Prom
   if (!asked.success || !lifetime.success) return FAILED;
   return reporting(async () => {
     const { key, text } = await keys.create({
-      ...{ name, project, scopes: asked.data.scopes },
+      name,
+      project,
+      scopes: asked.data.scopes,
       expiresAtMs: lifetime.data === undefined ? null : clock.nowMs() + lifetime.data * 1000,
     });
     say(text);
@@ -76,7 +78,10 @@ async function list({ keys }: Administration): Promise<number> {
 }
 
 const rowOf = ({ id, name, project, scopes, expiresAtMs, lastUsedAtMs }: StoredKey): string[] => [
-  ...[id, name, project, scopes.join(",")],
+  id,
+  name,
+  project,
+  scopes.join(","),
   expiresAtMs === null ? "never" : dateOf(expiresAtMs),
   lastUsedAtMs === null ? "never" : dateOf(lastUsedAtMs),
 ];

@@ -50,7 +50,8 @@ async function put(
 ): Promise<number> {
   const { weight, models, filesExpireAfter, resultsExpireAfter } = flags;
   const asked = ProjectEntry.safeParse({
-    ...{ name, quotas: Object.fromEntries((flags.quota ?? []).map(pairOf)) },
+    name,
+    quotas: Object.fromEntries((flags.quota ?? []).map(pairOf)),
     ...(weight !== undefined && { weight }),
     ...(models !== undefined && { models: models.split(",") }),
     ...(filesExpireAfter !== undefined && { files_expire_after: filesExpireAfter }),
@@ -83,8 +84,12 @@ async function list({ projects }: Administration): Promise<number> {
   for await (const { name, rules, createdAtMs, deletedAtMs } of every) {
     const quotas = Object.entries(rules.quotas).map(([quota, limit]) => `${quota}=${limit}`);
     rows.push([
-      ...[name, String(rules.weight), rules.models.join(","), quotas.join(",") || "none"],
-      ...[dateOf(createdAtMs), deletedAtMs === null ? "no" : dateOf(deletedAtMs)],
+      name,
+      String(rules.weight),
+      rules.models.join(","),
+      quotas.join(",") || "none",
+      dateOf(createdAtMs),
+      deletedAtMs === null ? "no" : dateOf(deletedAtMs),
     ]);
   }
   sayTable(["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"], rows);

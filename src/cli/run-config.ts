@@ -31,8 +31,14 @@ export const defaultDataDir = (output: string, sha256: string): string =>
 
 /** A run has no server, no keys and no database but its own, whatever the configuration says about those. */
 const NOT_FOR_RUNS = {
-  ...{ server: undefined, database_url: undefined, database: undefined, storage: undefined },
-  ...{ auth: undefined, audit: undefined, webhooks: undefined, projects: undefined },
+  server: undefined,
+  database_url: undefined,
+  database: undefined,
+  storage: undefined,
+  auth: undefined,
+  audit: undefined,
+  webhooks: undefined,
+  projects: undefined,
 };
 
 /** The limits protect a server from its clients. A run has none but its user. */
@@ -66,7 +72,9 @@ export function configFor(flags: RunFlags, dataDir: string): Config {
 function upstreamOf(url: string, { concurrency }: RunFlags) {
   const { apiKey } = findUpstreamKey(url);
   return {
-    ...{ name: "upstream", base_url: url, models: ["*"] },
+    name: "upstream",
+    base_url: url,
+    models: ["*"],
     ...(apiKey !== null && { api_key: apiKey }),
     ...(concurrency !== undefined && { max_concurrency: concurrency }),
   };

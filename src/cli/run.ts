@@ -134,7 +134,9 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
     },
     // Nothing is between the command and its own data.
     passing: () => null,
-    ...{ view, clock: systemClock, signal },
+    view,
+    clock: systemClock,
+    signal,
   });
   if (batch === null) {
     note("\nRequests in flight may end; Ctrl-C once more does not wait for them.");

@@ -45,7 +45,11 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   const metrics = new Metrics();
   metrics.watchProcess();
   const started = await startRuntime({
-    ...{ config, role, clock: systemClock, log, metrics },
+    config,
+    role,
+    clock: systemClock,
+    log,
+    metrics,
     onReloadAsked: () => watch.ask(),
   });
   if (!started.ok) {

@@ -80,8 +80,11 @@ function matches(batch: ShownBatch, flags: ListFlags): boolean {
 }
 
 const rowOf = (batch: ShownBatch): string[] => [
-  ...[batch.id, batch.x_batchd?.paused ? `${batch.status} (paused)` : batch.status],
-  ...[date(batch.created_at), progressOf(batch), batch.model ?? "-"],
+  batch.id,
+  batch.x_batchd?.paused ? `${batch.status} (paused)` : batch.status,
+  date(batch.created_at),
+  progressOf(batch),
+  batch.model ?? "-",
 ];
 
 export async function showBatch(id: string, flags: JsonFlag, { server }: Session): Promise<number> {

@@ -66,6 +66,9 @@ export async function listDeliveries(
 }
 
 const rowOf = (delivery: DeliveryObject): string[] => [
-  ...[delivery.id, delivery.location ?? `s3://${delivery.s3?.bucket}`, delivery.status],
-  ...[date(delivery.created_at), delivery.address ?? delivery.error?.message ?? "-"],
+  delivery.id,
+  delivery.location ?? `s3://${delivery.s3?.bucket}`,
+  delivery.status,
+  date(delivery.created_at),
+  delivery.address ?? delivery.error?.message ?? "-",
 ];

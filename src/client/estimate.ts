@@ -91,8 +91,12 @@ const scaled = (sum: Sum, scale: number): Sum => ({
 const ruleOf = ({ input, output }: GivenPrice): PriceRule => ({
   model: "*",
   price: {
-    ...{ currency: "", per: 1_000_000, perRequest: "0" },
-    ...{ input, output, cachedInput: input },
+    currency: "",
+    per: 1_000_000,
+    perRequest: "0",
+    input,
+    output,
+    cachedInput: input,
   },
 });
 
@@ -101,7 +105,10 @@ function rowOf(model: string, sum: Sum, rules: readonly PriceRule[]) {
   const { lines, inputTokens, outputTokens } = sum;
   const consumption = { requestCount: lines, inputTokens, outputTokens, cachedTokens: 0 };
   return {
-    ...{ model, lines, input_tokens: inputTokens, output_tokens: outputTokens },
+    model,
+    lines,
+    input_tokens: inputTokens,
+    output_tokens: outputTokens,
     cost: price === undefined ? null : formatAmount(costOf(consumption, price)),
     currency: price?.currency || null,
   };
@@ -116,8 +123,11 @@ function sayRows(rows: readonly Row[], isSampled: boolean): void {
   sayTable(
     head,
     rows.map((row) => [
-      ...[count(row.lines), count(row.input_tokens), count(row.output_tokens)],
-      ...[row.cost === null ? "-" : `${row.cost} ${row.currency ?? ""}`.trim(), row.model],
+      count(row.lines),
+      count(row.input_tokens),
+      count(row.output_tokens),
+      row.cost === null ? "-" : `${row.cost} ${row.currency ?? ""}`.trim(),
+      row.model,
     ]),
   );
   if (rows.length > 1 && total > 0n) note(`cost in all: ${formatAmount(total)} ${currency}`.trim());

@@ -46,8 +46,12 @@ const sizeOf = (file: ShownFile): string =>
   typeof file.bytes === "number" ? bytes(file.bytes) : "-";
 
 const rowOf = (file: ShownFile): string[] => [
-  ...[file.id, sizeOf(file), file.purpose ?? "-"],
-  ...[date(file.created_at), date(file.expires_at), file.filename ?? "-"],
+  file.id,
+  sizeOf(file),
+  file.purpose ?? "-",
+  date(file.created_at),
+  date(file.expires_at),
+  file.filename ?? "-",
 ];
 
 export async function showFile(id: string, { json }: JsonFlag, { server }: Session) {

@@ -65,7 +65,8 @@ export async function watch(
     read: () => server.batch(id, { signal, maxRetries: 0 }),
     passing: (error) => (isPassing(error) ? server.explain(error) : null),
     view: isJson ? jsonView(sayJson) : openView(clock),
-    ...{ clock, signal },
+    clock,
+    signal,
   });
   if (batch === null) {
     note(`\n${printable(id)} goes on. To watch it again: batchd watch ${printable(id)}`);

@@ -67,8 +67,18 @@ function isInPath(program: string, env: Environment): boolean {
 
 /** The variables that programs get which batchd starts: how to find others, and how to reach the network. */
 const PROGRAM_VARIABLES = [
-  ...["PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR"],
-  ...["http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "all_proxy", "ALL_PROXY"],
+  "PATH",
+  "SSH_AUTH_SOCK",
+  "SSL_CERT_FILE",
+  "SSL_CERT_DIR",
+  "TMPDIR",
+  "http_proxy",
+  "https_proxy",
+  "no_proxy",
+  "HTTPS_PROXY",
+  "NO_PROXY",
+  "all_proxy",
+  "ALL_PROXY",
 ];
 
 /** Returns the environment of programs that batchd starts. It has no secret of batchd's own. */

@@ -23,9 +23,15 @@ const commonKeys = <Kind extends string>(kind: Kind) => ({
 
 /** The keys of a bucket, as `storage` has them. */
 const S3_KEYS = STORAGE.pick({
-  ...{ region: true, endpoint: true, force_path_style: true },
-  ...{ access_key_id: true, secret_access_key: true, session_token: true },
-  ...{ server_side_encryption: true, kms_key_id: true, timeout_seconds: true },
+  region: true,
+  endpoint: true,
+  force_path_style: true,
+  access_key_id: true,
+  secret_access_key: true,
+  session_token: true,
+  server_side_encryption: true,
+  kms_key_id: true,
+  timeout_seconds: true,
 }).shape;
 
 const FolderEntry = z.strictObject({

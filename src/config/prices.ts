@@ -40,7 +40,10 @@ export const priceRules = (entries: readonly PriceConfig[]) =>
   entries.map(({ model, currency, per, input, output, ...entry }) => ({
     model,
     price: {
-      ...{ currency, per, input, output },
+      currency,
+      per,
+      input,
+      output,
       cachedInput: entry.cached_input ?? input,
       perRequest: entry.per_request,
     },

@@ -7,8 +7,14 @@ import type { Config } from "./schema.ts";
 const REDACTED = "…";
 /** The keys whose values are secrets. */
 const SECRET_KEYS = new Set([
-  ...["key", "api_key", "secret", "secret_access_key", "session_token"],
-  ...["password", "token", "credentials_key"],
+  "key",
+  "api_key",
+  "secret",
+  "secret_access_key",
+  "session_token",
+  "password",
+  "token",
+  "credentials_key",
 ]);
 /** The mappings that may hold a secret under any name. */
 const FREE_MAPPINGS = new Set(["headers", "extra_body", "defaults"]);

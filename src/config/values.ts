@@ -19,8 +19,14 @@ type Units = Readonly<Record<string, number>>;
 
 const BYTES: Units = {
   b: 1,
-  ...{ kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12 },
-  ...{ kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 },
+  kb: 1e3,
+  mb: 1e6,
+  gb: 1e9,
+  tb: 1e12,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  tib: 2 ** 40,
 };
 const SECONDS: Units = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 };
 

@@ -20,9 +20,16 @@ const Extension = z.looseObject({
 });
 
 export const ReadMembers = z.looseObject({
-  ...{ endpoint: text, model: text, filename: text, purpose: text, bytes: number },
-  ...{ input_file_id: text, output_file_id: text, error_file_id: text },
-  ...{ location: text, address: text },
+  endpoint: text,
+  model: text,
+  filename: text,
+  purpose: text,
+  bytes: number,
+  input_file_id: text,
+  output_file_id: text,
+  error_file_id: text,
+  location: text,
+  address: text,
   error: z.looseObject({ message: z.string() }).nullish(),
   errors: z.looseObject({ data: z.array(z.looseObject(fault)).nullish() }).nullish(),
   request_counts: z

@@ -92,5 +92,8 @@ function failureOf(cause: unknown): AttemptEnd {
 }
 
 const failed = (code: string, message: string, isRetryable: boolean): AttemptEnd => ({
-  ...{ kind: "failed", error: { code, message }, isRetryable, cause: null },
+  kind: "failed",
+  error: { code, message },
+  isRetryable,
+  cause: null,
 });

@@ -104,6 +104,9 @@ export const placeLabel = ({ location }: Delivery): string => location ?? "clien
 
 /** The fields of a log event about a delivery. */
 export const fieldsOf = ({ delivery, batch }: ClaimedDelivery) => ({
-  ...{ delivery: delivery.id, batch: batch.id, project: batch.project },
-  ...{ location: placeLabel(delivery), attempt: delivery.attemptCount },
+  delivery: delivery.id,
+  batch: batch.id,
+  project: batch.project,
+  location: placeLabel(delivery),
+  attempt: delivery.attemptCount,
 });

@@ -62,7 +62,10 @@ async function withResults<T>(
   if (format === "jsonl") {
     return use(
       results.map(({ file: { blobKey, bytes, sha256 }, name }) => ({
-        ...{ name, bytes, sha256, open: openerOf(blobs, blobKey, bytes) },
+        name,
+        bytes,
+        sha256,
+        open: openerOf(blobs, blobKey, bytes),
       })),
     );
   }

@@ -73,7 +73,11 @@ export class DeliveryRunner {
   start(): void {
     const { clock, log, checkEveryMs } = this.#options;
     this.#loop = loop({
-      ...{ name: "deliveries", everyMs: checkEveryMs, nudge: this.#nudge, clock, log },
+      name: "deliveries",
+      everyMs: checkEveryMs,
+      nudge: this.#nudge,
+      clock,
+      log,
       drain: this.#drain.signal,
       runOnce: () => this.#startNext(),
     });
@@ -110,7 +114,10 @@ export class DeliveryRunner {
     if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
     const { store, clock, leaseTtlMs: ttlMs } = this.#options;
     const [claimed] = await store.claimDeliveries({
-      ...{ owner: this.#owner, ttlMs, limit: 1, busyDestinations: this.#busyDestinations() },
+      owner: this.#owner,
+      ttlMs,
+      limit: 1,
+      busyDestinations: this.#busyDestinations(),
       ...this.#clientBuckets(),
     });
     if (claimed === undefined) return false;
@@ -277,7 +284,8 @@ const causeOf = ({ delivery }: ClaimedDelivery, cause: unknown) => {
 const STALLED: AttemptEnd = {
   kind: "failed",
   error: { code: "unavailable", message: "The place did not take the results in time." },
-  ...{ isRetryable: true, cause: null },
+  isRetryable: true,
+  cause: null,
 };
 
 const CANCELLED_END = { kind: "cancelled" } as const;

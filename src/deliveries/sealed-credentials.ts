@@ -64,7 +64,9 @@ export async function keyInFile(path: string): Promise<Buffer> {
   const temporary = `${path}.${randomHexId()}`;
   try {
     await writeFile(temporary, randomBytes(KEY_BYTES).toString("hex"), {
-      ...{ mode: 0o600, flag: "wx", flush: true },
+      mode: 0o600,
+      flag: "wx",
+      flush: true,
     });
     // A link never replaces a key that another call has made meanwhile.
     await link(temporary, path).catch((error: NodeJS.ErrnoException) => {

@@ -64,8 +64,13 @@ export class CapacitySharing {
     // The loop reports a failure when it happens again.
     await this.#renew().catch(() => {});
     this.#looping = loop({
-      ...{ name: "shares", everyMs: RENEW_EVERY_MS, nudge: this.#nudge, drain: this.#end.signal },
-      ...{ clock, log, runOnce: () => this.#runOnce() },
+      name: "shares",
+      everyMs: RENEW_EVERY_MS,
+      nudge: this.#nudge,
+      drain: this.#end.signal,
+      clock,
+      log,
+      runOnce: () => this.#runOnce(),
     });
   }
 
@@ -110,7 +115,8 @@ export class CapacitySharing {
     const needs = upstreams.listNeeds().map((need) => ({ ...need, limit: this.#limitOf(need) }));
     const report = this.#report();
     const replica = {
-      ...{ owner, ttlMs: PART_TTL_MS },
+      owner,
+      ttlMs: PART_TTL_MS,
       report: encodeReport(report),
       mayKeepHouse: this.#options.mayKeepHouse(),
     };

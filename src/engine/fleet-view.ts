@@ -51,7 +51,9 @@ export class FleetView {
       canWrite: canKeepAnswers(),
       targets: upstreams.report(fleet.nowMs),
       routes: [...measure()].map(([key, { throughput, isBusy }]) => ({
-        ...{ key, throughput, isBusy },
+        key,
+        throughput,
+        isBusy,
       })),
       commonFailures: commonFailures.list(),
       storageWaits: storageWaits.list(),
@@ -75,7 +77,11 @@ export class FleetView {
       const opensInMs = route.opensAtMs - clock.nowMs();
       return [
         {
-          ...{ key: route.key, opensInMs, throughput, isBusy, canWrite: canKeepAnswers() },
+          key: route.key,
+          opensInMs,
+          throughput,
+          isBusy,
+          canWrite: canKeepAnswers(),
           unavailabilityFor: (kind) => route.unavailabilityFor(kind),
           endOfWork: (startAtMs, workMs) => route.endOfWork(startAtMs, workMs),
         },

@@ -162,7 +162,10 @@ export class InputReading {
     // All other lines may be duplicates. Then nothing is left to run after a pause, and no chunk would end the batch.
     const isPaused = this.#isSampled !== null && sampleChunkCount < planned.chunks.length;
     const plan = {
-      ...{ model, defaultModel: this.#defaultModel, total, ...planned },
+      model,
+      defaultModel: this.#defaultModel,
+      total,
+      ...planned,
       estimatedTokens: this.#estimatedTokens,
       lineMarks: this.#givenMarks ?? planned.lineMarks,
       duplicates: this.#duplicates,
@@ -175,7 +178,11 @@ export class InputReading {
   #summary(lines: number): InputSummary {
     const { filename, bytes, sha256, copiedFrom = null } = this.#input;
     return {
-      ...{ filename, bytes, sha256, lines, copiedFrom },
+      filename,
+      bytes,
+      sha256,
+      lines,
+      copiedFrom,
       models: this.#models.finish(),
       parameters: this.#parameters.finish(),
     };

@@ -160,7 +160,10 @@ async function judge(
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
   const read = {
-    ...{ input, project: batch.project, stop, maxLineBytes: limits.maxLineBytes },
+    input,
+    project: batch.project,
+    stop,
+    maxLineBytes: limits.maxLineBytes,
     deps,
   };
   try {

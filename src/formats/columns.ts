@@ -13,9 +13,17 @@ const integer = (name: keyof ResultRow): Column => ({ name, type: "integer" });
 
 export const COLUMNS: readonly Column[] = [
   text("custom_id"),
-  ...[integer("line"), integer("status")],
-  ...[text("text"), text("json"), text("finish_reason"), text("model")],
-  ...[integer("input_tokens"), integer("cached_tokens"), integer("output_tokens")],
-  ...[integer("reasoning_tokens"), integer("total_tokens")],
-  ...[text("error_code"), text("error_message")],
+  integer("line"),
+  integer("status"),
+  text("text"),
+  text("json"),
+  text("finish_reason"),
+  text("model"),
+  integer("input_tokens"),
+  integer("cached_tokens"),
+  integer("output_tokens"),
+  integer("reasoning_tokens"),
+  integer("total_tokens"),
+  text("error_code"),
+  text("error_message"),
 ];

@@ -80,7 +80,8 @@ export const auditRequests =
         c.get("objectId") ??
         (c.req.param("delivery") ?? c.req.param("id"))?.slice(0, OBJECT_MAX_LENGTH) ??
         null,
-      ...{ outcome, status },
+      outcome,
+      status,
       project: caller?.project ?? null,
       key_id: caller?.keyId ?? null,
       key_name: caller?.keyName ?? null,

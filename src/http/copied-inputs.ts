@@ -67,7 +67,10 @@ export async function createOfPlace(
   batches.assertAcceptable(request);
   const { origin } = request;
   const input = await copiedInputs.copy(project, {
-    ...{ place, origin, disconnected: patientSignal(c), expiresAfterSeconds: null },
+    place,
+    origin,
+    disconnected: patientSignal(c),
+    expiresAfterSeconds: null,
   });
   try {
     return await batches.create(project, { ...request, inputFileId: input.id }, receiptFor);

@@ -66,9 +66,11 @@ async function answerEvents(
   using following = await results.follow(scopedIdOf(c), { ...query, afterLine }, signal);
   const { batch, events } = following;
   const headers = {
-    ...{ "content-type": "text/event-stream", "cache-control": "no-store" },
+    "content-type": "text/event-stream",
+    "cache-control": "no-store",
     // Without it nginx gathers events before it passes them on.
-    ...{ "x-accel-buffering": "no", "x-batch-status": batch.status },
+    "x-accel-buffering": "no",
+    "x-batch-status": batch.status,
   };
   if (c.req.method === "HEAD") return c.body(null, 200, headers);
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });

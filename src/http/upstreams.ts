@@ -22,7 +22,8 @@ function present(sum: UpstreamSum): UpstreamObject {
     circuit: sum.circuit,
     unavailable: unavailability && presentRefusal(unavailability),
     held: sum.held.map(({ project, model, unavailability: reason }) => ({
-      ...{ project, model },
+      project,
+      model,
       ...presentRefusal(reason),
     })),
     max_concurrency: sum.maxConcurrency,
@@ -43,7 +44,8 @@ function present(sum: UpstreamSum): UpstreamObject {
 }
 
 const presentRefusal = ({ reason, upstreamError }: NonNullable<UpstreamSum["unavailability"]>) => ({
-  ...{ reason, message: upstreamError },
+  reason,
+  message: upstreamError,
 });
 
 function presentSchedule({ schedule, hours }: UpstreamSum): UpstreamObject["schedule"] {
@@ -52,7 +54,9 @@ function presentSchedule({ schedule, hours }: UpstreamSum): UpstreamObject["sche
   return {
     time_zone: schedule.time_zone,
     windows: schedule.windows.map(({ days = null, from, to }) => ({
-      ...{ days: days && [...days], from, to },
+      days: days && [...days],
+      from,
+      to,
     })),
     open: concurrency > 0,
     concurrency,

@@ -99,14 +99,28 @@ const presentSum = (sum: UsageSum): UsageRow => ({
 });
 
 const CSV_COLUMNS = [
-  ...["project", "model", "day", "requests", "input_tokens", "cached_input_tokens"],
-  ...["output_tokens", "currency", "cost"],
+  "project",
+  "model",
+  "day",
+  "requests",
+  "input_tokens",
+  "cached_input_tokens",
+  "output_tokens",
+  "currency",
+  "cost",
 ];
 
 const csvOf = (rows: readonly UsageRow[]): string =>
   [CSV_COLUMNS, ...rows.map(csvCells)].map(csvLine).join("");
 
 const csvCells = (row: UsageRow) => [
-  ...[row.project, row.model, row.day, row.requests, row.input_tokens, row.cached_input_tokens],
-  ...[row.output_tokens, row.cost?.currency, row.cost?.amount],
+  row.project,
+  row.model,
+  row.day,
+  row.requests,
+  row.input_tokens,
+  row.cached_input_tokens,
+  row.output_tokens,
+  row.cost?.currency,
+  row.cost?.amount,
 ];

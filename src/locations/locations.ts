@@ -80,7 +80,8 @@ export class Locations {
   ofClient(bucket: ClientBucket, check: AddressCheck): Location {
     const { accessKeyId, secretAccessKey, sessionToken } = bucket;
     const redactor = new Redactor([
-      ...[accessKeyId, secretAccessKey],
+      accessKeyId,
+      secretAccessKey,
       ...(sessionToken === null ? [] : [sessionToken]),
     ]);
     const id = { name: `s3://${bucket.bucket}`, kind: "s3" } as const;

@@ -209,7 +209,11 @@ function s3Options(storage: StorageConfig): S3Options {
   const { server_side_encryption: algorithm, kms_key_id: kmsKeyId } = storage;
   const hasKey = accessKeyId !== undefined && secretAccessKey !== undefined;
   return {
-    ...{ bucket, prefix, region, endpoint, forcePathStyle },
+    bucket,
+    prefix,
+    region,
+    endpoint,
+    forcePathStyle,
     credentials: hasKey
       ? { accessKeyId, secretAccessKey, sessionToken: storage.session_token }
       : undefined,

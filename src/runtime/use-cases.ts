@@ -151,7 +151,8 @@ export function newDeliveryParts(
   const keyFolder = config.database_url === undefined ? resolve(config.data_dir) : null;
   const clientBuckets = new ClientBuckets({ config: config.deliveries, keyFolder, locations });
   const deliveries = new DeliveryRunner({
-    ...{ ...parts, clientBuckets },
+    ...parts,
+    clientBuckets,
     findLocation: (project, name) => locations.find(project, name, "write"),
     findLocationToClean: (name) => locations.findToClean(name),
     findInput: (batch) => store.findInput(batch),
@@ -169,14 +170,16 @@ const costsWith =
 
 const deliveryDeps = ({ locations, clientBuckets, clock }: Parts): DeliveryRequestDeps => ({
   mayWriteTo: (project, location) => locations.find(project, location, "write") !== null,
-  ...{ clientBuckets, clock },
+  clientBuckets,
+  clock,
 });
 
 function newDeliveryCases(parts: Parts, batches: Batches): Deliveries {
   const { store, log, deliveries } = parts;
   return new Deliveries({
     ...deliveryDeps(parts),
-    ...{ store, log },
+    store,
+    log,
     findBatch: (asked) => batches.find(asked),
     nudge: () => deliveries.nudge(),
     nudgeHeld: () => deliveries.nudgeHeld(),
@@ -201,7 +204,9 @@ function newInteractive(parts: Parts): Interactive {
   const slots = new InteractiveSlots({ ...parts, rulesOf });
   return new Interactive({
     ...parts,
-    ...{ rulesOf, slots, defaultModel: () => defaultModelOf(configNow()) },
+    rulesOf,
+    slots,
+    defaultModel: () => defaultModelOf(configNow()),
   });
 }
 
@@ -223,7 +228,10 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     files,
     tables: new Tables({ files }),
     copiedInputs: new CopiedInputs({
-      ...{ files, clock, locations: parts.locations, places: results.places },
+      files,
+      clock,
+      locations: parts.locations,
+      places: results.places,
     }),
     runs: new Runs({ store, batches, costsFor }),
     uploads: new Uploads({ ...inStore, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
@@ -231,7 +239,8 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     results,
     findCourse: courseFinder({ batches, store, nowMs: () => fleet.nowMs }),
     batchLines: new BatchLines({
-      ...{ batches, places: results.places },
+      batches,
+      places: results.places,
       readLinePage: (...asked) => engine.readLinePage(...asked),
       passedLines: (batch, query) => engine.passedLines(batch, query),
     }),

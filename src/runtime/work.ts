@@ -125,12 +125,20 @@ function openParts(
   const upstreams = openUpstreams({
     upstreams: targets,
     maxAnswerBytes: () => configNow().limits.max_answer_bytes,
-    ...{ clock, log, metrics, tracing },
+    clock,
+    log,
+    metrics,
+    tracing,
   });
   closers.add("upstreams", () => upstreams.close());
   const checkEveryMs = pollEveryMs(config);
   const webhooks = new Webhooks({
-    ...{ store, config: config.webhooks, clock, log, metrics, checkEveryMs },
+    store,
+    config: config.webhooks,
+    clock,
+    log,
+    metrics,
+    checkEveryMs,
   });
   closers.add("webhooks", () => webhooks.drain());
   const audit = new AuditLog({ clock, log, file: () => auditFileOf(configNow()) });
@@ -140,7 +148,13 @@ function openParts(
   const locations = newLocations(config, clock);
   return {
     owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
-    ...{ ...common, upstreams, webhooks, tracing, intents, audit, locations },
+    ...common,
+    upstreams,
+    webhooks,
+    tracing,
+    intents,
+    audit,
+    locations,
     ...newDeliveryParts({ ...common, intents, locations }),
     fleet: new Fleet(clock),
     projects: newProjects({ store, clock, log, configNow }),
@@ -155,7 +169,8 @@ function openPlaces(
   closers: Closers,
 ) {
   return open(config, {
-    ...{ clock, closers },
+    clock,
+    closers,
     onS3Request: metrics.s3Requested.bind(metrics),
     onDamaged: (damage) => log.error({ problem: damage.message }, "database.damaged"),
     onStatements: metrics.statementsSent.bind(metrics),
@@ -187,7 +202,8 @@ async function startSharing(
   const limitOf = (target: string) =>
     parts.configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
-    ...{ ...parts, limitOf },
+    ...parts,
+    limitOf,
     report: () => engine.report(),
     mayKeepHouse: () => !engine.isDraining,
     // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.

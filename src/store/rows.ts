@@ -272,7 +272,8 @@ export const deliveryFromRow = (row: DeliveryRow): Delivery => ({
 
 /** Returns the row of a delivery whose batch is not final yet. */
 export const deliveryRow = (batchId: BatchId, { id, ...delivery }: NewDelivery) => ({
-  ...{ id, batchId },
+  id,
+  batchId,
   location: delivery.location,
   s3: delivery.s3,
   destination: delivery.destination,

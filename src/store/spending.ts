@@ -115,14 +115,19 @@ export function boundsOf(
   const bounds: Bound[] = [];
   if (facts.budget !== null) {
     bounds.push({
-      ...{ reason: "budget", unit: "cost", text: facts.budget, limit: amountOf(facts.budget) },
+      reason: "budget",
+      unit: "cost",
+      text: facts.budget,
+      limit: amountOf(facts.budget),
       used: costOfSums(facts.ofBatch),
       reserved: costReserved(others.filter((row) => row.batchId === batchId)),
     });
   }
   if (costPerMonth !== null) {
     bounds.push({
-      ...{ reason: "cost_per_month", unit: "cost", text: costPerMonth },
+      reason: "cost_per_month",
+      unit: "cost",
+      text: costPerMonth,
       limit: amountOf(costPerMonth),
       used: costOfSums(facts.ofMonth),
       reserved: costReserved(others),
@@ -130,7 +135,9 @@ export function boundsOf(
   }
   if (tokensPerDay !== null) {
     bounds.push({
-      ...{ reason: "tokens_per_day", unit: "tokens", text: String(tokensPerDay) },
+      reason: "tokens_per_day",
+      unit: "tokens",
+      text: String(tokensPerDay),
       limit: BigInt(tokensPerDay),
       used: BigInt(facts.tokensToday),
       reserved: BigInt(others.reduce((sum, { tokens }) => sum + tokens, 0)),

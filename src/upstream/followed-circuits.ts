@@ -53,7 +53,8 @@ export function circuitsOf(
         ? []
         : [
             {
-              ...{ kind, openedAtMs: Math.round(dateOf(openedAtMs)) },
+              kind,
+              openedAtMs: Math.round(dateOf(openedAtMs)),
               unavailability: unavailabilityOf(lastFailure),
             },
           ],
@@ -99,7 +100,9 @@ export function followTarget(
   if (opened.length === 0 && !breaker.isOpenForOthers) return false;
   const goodAtMs = reports.map(({ report }) => report.goodAtMs ?? Number.NEGATIVE_INFINITY);
   const part = partIn({
-    ...{ owner: self.owner, nowMs: self.nowMs, workers: workersOf(reports, self) },
+    owner: self.owner,
+    nowMs: self.nowMs,
+    workers: workersOf(reports, self),
     opened: all(opened, breaker, self),
     servedAtMs: Math.max(self.dates.dateOf(breaker.goodAtMs), ...goodAtMs),
   });
@@ -144,7 +147,10 @@ function followKind(
   );
   const breaker = holds.breakerOf(kind);
   const part = partIn({
-    ...{ owner: self.owner, nowMs: self.nowMs, workers: workersOf(reports, self), servedAtMs },
+    owner: self.owner,
+    nowMs: self.nowMs,
+    workers: workersOf(reports, self),
+    servedAtMs,
     opened: all(opened, breaker, self),
   });
   return takePart(breaker, part, { failure, nowMs: self.dates.elapsedMs });

@@ -88,7 +88,11 @@ export class TargetRoute implements Route {
       onRoom: () => this.#queue.recheck(),
     });
     this.#queue = new SlotQueue({
-      ...{ targets, flows: this.flows, choices, clock, random },
+      targets,
+      flows: this.flows,
+      choices,
+      clock,
+      random,
       holdsNewLinesBack: () => this.#retryWaits.holdsBack,
     });
     for (const { holds } of targets) holds.onChange(this.#wakeHeld);

@@ -121,14 +121,18 @@ export class Target {
     const { max_concurrency: maxConcurrency, schedule = null } = this.#config;
     const opensInMs = this.capacity.opensAtMs - clock.nowMs();
     return {
-      ...{ name: this.name, models: this.#connection.models, maxConcurrency, schedule },
+      name: this.name,
+      models: this.#connection.models,
+      maxConcurrency,
+      schedule,
       listed: this.servesAnyModel ? this.models.latestIds.slice(0, MAX_REPORTED_MODELS) : [],
       settings: hashOf(this.#config),
       opensInMs: Number.isFinite(opensInMs) ? opensInMs : null,
       unavailability: this.#unavailability(null),
       ...circuitsOf(this, dates),
       held: this.holds.list().map(({ kind: { project, model }, refused }) => ({
-        ...{ project, model },
+        project,
+        model,
         unavailability: unavailabilityOf(refused),
       })),
       figures: { ...this.status, ...this.telemetry.figures, ...this.capacity.figures },

@@ -189,7 +189,8 @@ class ConfiguredUpstreams implements Upstreams {
     const known = this.#targets.get(config.name);
     if (known === undefined) {
       const target = new Target(config, {
-        ...{ ...this.#options, turn: this.#turn },
+        ...this.#options,
+        turn: this.#turn,
         onCircuitChanged: () => this.#onCircuitChanged(),
       });
       this.#share(target);

@@ -44,7 +44,10 @@ function changes(batch: BatchObject): Action[] {
   const isOpen = !hasEnded(batch);
   if (batch.x_batchd.paused !== null) {
     actions.push({
-      ...{ id: "act-pause", label: "Resume", method: "POST", path: `${path}/resume` },
+      id: "act-pause",
+      label: "Resume",
+      method: "POST",
+      path: `${path}/resume`,
       tone: "primary",
     });
   } else if (isOpen && batch.finalizing_at == null && batch.cancelling_at == null) {
@@ -52,7 +55,10 @@ function changes(batch: BatchObject): Action[] {
   }
   if (isOpen && batch.cancelling_at == null) {
     actions.push({
-      ...{ id: "act-cancel", label: "Cancel", method: "POST", path: `${path}/cancel` },
+      id: "act-cancel",
+      label: "Cancel",
+      method: "POST",
+      path: `${path}/cancel`,
       ask: {
         title: "Cancel this batch?",
         detail: "Lines that have no answer yet are not sent. The answers so far are kept.",
@@ -72,7 +78,10 @@ function rerunOf(batch: BatchObject): Action | null {
   const from = { batch: batch.id, lines: "failed", merge: true };
   const { endpoint, completion_window } = batch;
   return {
-    ...{ id: "act-rerun", label: "Run failed lines again", method: "POST", path: "batches" },
+    id: "act-rerun",
+    label: "Run failed lines again",
+    method: "POST",
+    path: "batches",
     next: "made",
     body: { endpoint, completion_window, x_batchd: { from } },
     tone: "primary",
@@ -91,7 +100,12 @@ export function budgetForm({ caller }: Asked, { id, x_batchd: own }: BatchObject
 }
 
 const deletion = (path: string, isOpen: boolean): Action => ({
-  ...{ id: "act-delete", label: "Delete", method: "DELETE", path, next: "", tone: "danger" },
+  id: "act-delete",
+  label: "Delete",
+  method: "DELETE",
+  path,
+  next: "",
+  tone: "danger",
   ask: {
     title: "Delete this batch?",
     detail: `Its results are deleted with it, and cannot be brought back.${isOpen ? " It still runs: it is cancelled first." : ""}`,

@@ -36,7 +36,8 @@ interface Rate {
 const rate = (points: readonly Point[], { id, title, read }: Rate): Html =>
   html`<section class="card" aria-labelledby="${id}-title"><h2 id="${id}-title">${title} <span class="dim">over its life</span></h2>
 ${followingChart({
-  ...{ id, label: `${title} over the life of the batch; the table below has the figures.` },
+  id,
+  label: `${title} over the life of the batch; the table below has the figures.`,
   kind: "steps",
   x: points.map(({ at }) => at),
   series: [{ label: title, values: points.map(read) }],

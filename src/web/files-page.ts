@@ -73,7 +73,10 @@ const contentActions = (root: string, { id, purpose }: FileObject): Html | strin
 const changes = (root: string, { id, purpose }: FileObject): Html =>
   html`${purpose === "batch" ? html`<a class="button quiet" href="${root}new?file=${id}">New batch</a>` : ""}${actionButton(
     {
-      ...{ label: "Delete", method: "DELETE", path: `files/${id}`, tone: "quiet" },
+      label: "Delete",
+      method: "DELETE",
+      path: `files/${id}`,
+      tone: "quiet",
       ask: {
         title: "Delete this file?",
         detail: `${id} cannot be brought back. Batches that read it and are not validated yet fail.`,

@@ -60,7 +60,10 @@ const keyRow = (key: KeyObject): Html => html`<tr>
 <td class="middle">${key.last_used_at === null ? html`<span class="dim">never</span>` : time(key.last_used_at, "relative")}</td>
 <td class="middle">${key.expires_at === null ? html`<span class="dim">never</span>` : time(key.expires_at, "relative")}</td>
 <td><div class="actions end">${actionButton({
-  ...{ label: "Revoke", method: "DELETE", path: `admin/keys/${key.id}`, tone: "quiet" },
+  label: "Revoke",
+  method: "DELETE",
+  path: `admin/keys/${key.id}`,
+  tone: "quiet",
   ask: {
     title: "Revoke this key?",
     detail: `Programs and people who use ${key.name} are refused within seconds. It cannot be brought back.`,

@@ -38,7 +38,10 @@ export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps):
     });
     if (begun === null) return answerSignIn(c, { root: "../", next, isRefused: true });
     setCookie(c, cookieNameFor(c), begun.cookie, {
-      ...{ path: "/", httpOnly: true, sameSite: "Strict", maxAge: begun.maxAgeSeconds },
+      path: "/",
+      httpOnly: true,
+      sameSite: "Strict",
+      maxAge: begun.maxAgeSeconds,
       secure: isSecure(c),
     });
     return c.redirect(`../${next}`, 303);

@@ -26,8 +26,13 @@ import { upstreamsPage } from "./upstreams-page.ts";
 import { usagePage } from "./usage-page.ts";
 
 const PAGES: readonly Page[] = [
-  ...[batchesPage, batchPage, newBatchPage, filesPage],
-  ...[upstreamsPage, usagePage, keysPage],
+  batchesPage,
+  batchPage,
+  newBatchPage,
+  filesPage,
+  upstreamsPage,
+  usagePage,
+  keysPage,
 ];
 
 export interface WebDeps extends SessionsDeps, Pick<SignInDeps, "audit"> {
@@ -82,7 +87,8 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
       nowMs: asked.nowMs,
       livePath,
       // The scripts of a page need its elements, which an error does not have.
-      ...{ scripts: (answer.ok && page.scripts) || [], styles: page.styles ?? [] },
+      scripts: (answer.ok && page.scripts) || [],
+      styles: page.styles ?? [],
     };
     return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
   });

@@ -22,7 +22,9 @@ async function start() {
   let readCount = 0;
   const log = createLog("silent");
   const access = new Access({
-    ...{ clock, log, configured: () => [FILE_KEY] },
+    clock,
+    log,
+    configured: () => [FILE_KEY],
     store: {
       recordKeyUses: store.recordKeyUses,
       findKeysInForce: async (mark) => {
@@ -36,7 +38,9 @@ async function start() {
   const keys = new Keys({ store, clock, log, refresh: async () => {} });
   const request = { name: "n", project: "b", scopes: ["read" as const], expiresAtMs: null };
   return {
-    ...{ access, clock, keys },
+    access,
+    clock,
+    keys,
     readCount: () => readCount,
     create: () => keys.create(request),
     setAway: (away: boolean) => {

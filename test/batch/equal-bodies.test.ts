@@ -10,10 +10,20 @@ test("a full table compares with the bodies that it has, and says which lines th
   const bodies = new EqualBodies(3);
   const firstWith = (text: string, line: number) => bodies.firstWith(...bodyOf(text), line);
   expect(["a", "b", "a", "c", "d", "d", "c"].map((text, i) => firstWith(text, i + 1))).toEqual([
-    ...[null, null, 1, null, null, null, 4],
+    null,
+    null,
+    1,
+    null,
+    null,
+    null,
+    4,
   ]);
   expect([1, 2, 4, 5, 6].map((line) => bodies.mayRepeat(line))).toEqual([
-    ...[true, true, true, false, false],
+    true,
+    true,
+    true,
+    false,
+    false,
   ]);
 });
 

@@ -54,7 +54,10 @@ describe("groups of failures", () => {
 });
 
 const answered = (body: string): FinalOutcome => ({
-  ...{ kind: "overloaded", status: 429, requestId: null, retryAfterMs: null },
+  kind: "overloaded",
+  status: 429,
+  requestId: null,
+  retryAfterMs: null,
   body: Buffer.from(body),
 });
 

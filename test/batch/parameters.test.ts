@@ -40,8 +40,11 @@ describe("the parameters of all lines", () => {
       [name]: value,
     });
     const body = {
-      ...{ api_key: secret, "X-Api-Key": secret, hf_token: secret, max_tokens: 9 },
-      ...{ extra_headers: { "X-Team": secret, list: [secret, 1] } },
+      api_key: secret,
+      "X-Api-Key": secret,
+      hf_token: secret,
+      max_tokens: 9,
+      extra_headers: { "X-Team": secret, list: [secret, 1] },
       tools: [
         tool("authorization", secret),
         tool("headers", { Authorization: `Bearer ${secret}` }),
@@ -52,7 +55,8 @@ describe("the parameters of all lines", () => {
     const { common } = summaryOfBodies(body, body);
     expect(JSON.stringify(common)).not.toContain(secret);
     expect(common).toMatchObject({
-      ...{ api_key: "[redacted]", max_tokens: 9 },
+      api_key: "[redacted]",
+      max_tokens: 9,
       extra_headers: { list: ["[redacted]", 1] },
       tools: [
         { type: "mcp", server_label: "a", authorization: "[redacted]" },

@@ -141,7 +141,11 @@ test("all chunks of a route go by one name, whichever of its models their lines 
   for (const [i, model] of models.entries()) {
     const routeKey = model === "other" ? "2" : "1";
     planner.add({
-      ...{ number: i + 1, start: i * 10, end: i * 10 + 10, model, routeKey },
+      number: i + 1,
+      start: i * 10,
+      end: i * 10 + 10,
+      model,
+      routeKey,
       isSampled: false,
       shift: 0,
     });

@@ -29,7 +29,9 @@ const prices: fc.Arbitrary<Price> = fc.record({
 const consumptions: fc.Arbitrary<Consumption> = fc
   .tuple(fc.nat(5), fc.nat(1_000_000), fc.double({ min: 0, max: 1, noNaN: true }), fc.nat(100_000))
   .map(([requestCount, inputTokens, cached, outputTokens]) => ({
-    ...{ requestCount, inputTokens, outputTokens },
+    requestCount,
+    inputTokens,
+    outputTokens,
     cachedTokens: Math.floor(inputTokens * cached),
   }));
 
@@ -60,8 +62,12 @@ describe("the cost of lines", () => {
   ] as const)("of %j at %j is %s", (consumption, price, cost) => {
     const nothing = { requestCount: 0, inputTokens: 0, cachedTokens: 0, outputTokens: 0 };
     const free: Price = {
-      ...{ currency: "USD", per: 1_000_000 },
-      ...{ input: "0", cachedInput: "0", output: "0", perRequest: "0" },
+      currency: "USD",
+      per: 1_000_000,
+      input: "0",
+      cachedInput: "0",
+      output: "0",
+      perRequest: "0",
     };
     expect(formatAmount(costOf({ ...nothing, ...consumption }, { ...free, ...price }))).toBe(cost);
   });

@@ -113,7 +113,10 @@ test("deep, long and hostile texts are read without recursion and in little memo
   expect(find(nested, [["a", "b"], ["a"]])[0]).toBeNull();
   const list = Buffer.from(`[${"1,".repeat(100_000)}2]`);
   expect(find(list, [["100000"], ["100001"], ["999999999999999999999"], ["length"]])).toEqual([
-    ...["2", null, null, null],
+    "2",
+    null,
+    null,
+    null,
   ]);
 });
 
@@ -163,14 +166,12 @@ function expected(template: unknown, line: unknown): unknown {
 
 test("a template means what it says, for any template and any line", () => {
   const aPlaceholder = fc.constantFrom(
-    ...[
-      "{{custom_id}}",
-      "{{ input.a }}",
-      "{{input.a.0}}",
-      "{{output.é.b}}",
-      "{{output}}",
-      "{{input.none}}",
-    ],
+    "{{custom_id}}",
+    "{{ input.a }}",
+    "{{input.a.0}}",
+    "{{output.é.b}}",
+    "{{output}}",
+    "{{input.none}}",
   );
   const aText = fc
     .array(

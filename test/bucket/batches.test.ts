@@ -106,7 +106,9 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     const input = await service.upload(chatLines(20));
     proxy.trouble = { kind: "cut", afterBytes: 0 };
     const { id } = await service.openai.batches.create({
-      ...{ input_file_id: input, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: input,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
     });
     await expect.poll(() => isWaiting(id)).toBe("validating: storage_unavailable, true");
     proxy.trouble = { kind: "hold", method: "GET", path: /\/journal\// };
@@ -115,7 +117,8 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     await expect.poll(() => isWaiting(id)).toBe("finalizing: storage_unavailable, true");
     proxy.trouble = null;
     expect(await service.ended(id)).toMatchObject({
-      ...{ status: "completed", request_counts: { completed: 20 } },
+      status: "completed",
+      request_counts: { completed: 20 },
       x_batchd: { waiting: null },
     });
   });
@@ -126,7 +129,8 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     const clock = new FakeClock();
     const storage = server.storage({ prefix: "trickle/", endpoint: proxy.url });
     await using service = await startTestService({
-      ...{ upstreamUrl: upstream.url, clock },
+      upstreamUrl: upstream.url,
+      clock,
       config: { storage },
     });
     const endedAfterLeases = async (id: string) => {
@@ -147,7 +151,9 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     const download = await fetch(`${service.url}/v1/files/${file}/content`);
     await expect(download.text()).rejects.toThrow();
     const created = await service.openai.batches.create({
-      ...{ input_file_id: file, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: file,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
     });
     await service.events.reached("loop.pass_failed", { loop: "intake" });
     proxy.trouble = null;

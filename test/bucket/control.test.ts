@@ -18,10 +18,8 @@ describe.runIf(hasS3Server())("with PostgreSQL and a bucket", () => {
     await using upstream = await startUpstream();
     await using service = await startTestService({
       config: {
-        ...{
-          database_url: await postgres.createDatabase(),
-          storage: server.storage({ prefix: "control/" }),
-        },
+        database_url: await postgres.createDatabase(),
+        storage: server.storage({ prefix: "control/" }),
         upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
       },
     });

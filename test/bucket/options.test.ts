@@ -32,9 +32,15 @@ async function startRecorder() {
 const openBlobs = (overrides: Partial<S3Options>) =>
   new S3Blobs(
     {
-      ...{ bucket: "buck", prefix: "p/", region: "eu-central-1", forcePathStyle: true },
+      bucket: "buck",
+      prefix: "p/",
+      region: "eu-central-1",
+      forcePathStyle: true,
       credentials: { accessKeyId: "id", secretAccessKey: "key", sessionToken: "the-token" },
-      ...{ sendsChecksums: true, partBytes: 5 * MIB, timeoutMs: 5_000, ...overrides },
+      sendsChecksums: true,
+      partBytes: 5 * MIB,
+      timeoutMs: 5_000,
+      ...overrides,
     },
     systemClock,
   );
@@ -54,7 +60,10 @@ test("every object is written with the encryption that is configured, in the pat
   await blobs.close();
   const creating = recorder.seen.filter(({ asked }) => /PutObject|\?uploads/.test(asked));
   expect(creating.map(({ asked }) => asked.split("?")[0])).toEqual([
-    ...["PUT /buck/p/small", "PUT /buck/p/.ping", "POST /buck/p/large", "POST /buck/p/joined"],
+    "PUT /buck/p/small",
+    "PUT /buck/p/.ping",
+    "POST /buck/p/large",
+    "POST /buck/p/joined",
   ]);
   for (const { headers } of creating) {
     expect(headers).toMatchObject({

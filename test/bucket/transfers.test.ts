@@ -32,8 +32,10 @@ function jsonl(bytes: number): Buffer {
 /** Uploads parts of these sizes, and returns what completes them. */
 async function uploadParts(content: Buffer, sizes: readonly number[]) {
   const upload = await openai().uploads.create({
-    ...{ bytes: content.length, filename: "in.jsonl" },
-    ...{ mime_type: "text/jsonl", purpose: "batch" },
+    bytes: content.length,
+    filename: "in.jsonl",
+    mime_type: "text/jsonl",
+    purpose: "batch",
   });
   const part_ids: string[] = [];
   let at = 0;
@@ -50,7 +52,8 @@ const sentSince = (from: number, operation: string) =>
 
 const download = (id: string, headers: Record<string, string> = {}, method = "GET") =>
   fetch(`${service.url}/v1/files/${id}/content`, {
-    ...{ method, redirect: "manual" },
+    method,
+    redirect: "manual",
     headers: { authorization: `Bearer ${KEYS[0]!.key}`, ...headers },
   });
 
@@ -123,8 +126,10 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     await using other = await startTestService({ config: { storage } });
     for (const isAsked of [true, false]) {
       const upload = await other.openai.uploads.create({
-        ...{ bytes: content.length, filename: "in.jsonl" },
-        ...{ mime_type: "text/jsonl", purpose: "batch" },
+        bytes: content.length,
+        filename: "in.jsonl",
+        mime_type: "text/jsonl",
+        purpose: "batch",
       });
       const part_ids: string[] = [];
       for (const at of [0, 6 * MIB]) {

@@ -16,7 +16,10 @@ describe.skipIf(postgres === null || postgres.server === null || s3 === null)("a
     const said: string[] = [];
     const seed = Math.floor(Math.random() * 100_000);
     const report = await runChaos({
-      ...{ sizes: SMALL, seed, postgres: postgres!, s3: s3! },
+      sizes: SMALL,
+      seed,
+      postgres: postgres!,
+      s3: s3!,
       say: (text) => said.push(text),
     });
     expect(report.faults, `seed ${seed}:\n${said.join("\n")}`).toEqual([]);

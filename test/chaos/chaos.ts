@@ -80,7 +80,10 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
       ? replaceEach({ processes, commands, model, say }, onProgress)
       : makeTrouble(
           {
-            ...{ sizes, seed, processes, say },
+            sizes,
+            seed,
+            processes,
+            say,
             restartDatabase: async () => {
               await postgres.server?.stop("immediate");
               await postgres.server?.start();
@@ -169,12 +172,18 @@ function commandsFor(
   const upstreams = [
     // Without the learning, nothing but the limit holds requests back.
     {
-      ...{ ...upstream, name: "in-flight", models: ["in-flight"] },
-      ...{ max_concurrency: maxConcurrency, min_concurrency: maxConcurrency },
+      ...upstream,
+      name: "in-flight",
+      models: ["in-flight"],
+      max_concurrency: maxConcurrency,
+      min_concurrency: maxConcurrency,
     },
     {
-      ...{ ...upstream, name: "per-minute", models: ["per-minute"] },
-      ...{ max_concurrency: 64, requests_per_minute: requestsPerMinute },
+      ...upstream,
+      name: "per-minute",
+      models: ["per-minute"],
+      max_concurrency: 64,
+      requests_per_minute: requestsPerMinute,
     },
   ];
   const projects = Array.from({ length: sizes.projectCount }, (_, i) => i);
@@ -182,8 +191,12 @@ function commandsFor(
   const path = join(folder, "batchd.yaml");
   const engine = { lease_seconds: LEASE_SECONDS };
   const config = {
-    ...{ server: { port: 0 }, data_dir: join(folder, "data"), storage, engine },
-    ...{ auth: { keys }, upstreams },
+    server: { port: 0 },
+    data_dir: join(folder, "data"),
+    storage,
+    engine,
+    auth: { keys },
+    upstreams,
   };
   // JSON is YAML too.
   writeFileSync(olderConfig(path), JSON.stringify(config));

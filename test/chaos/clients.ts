@@ -58,7 +58,9 @@ export class Clients {
             return { input_file_id: id };
           });
     const body = {
-      ...{ ...input, completion_window: "24h", endpoint: "/v1/chat/completions" },
+      ...input,
+      completion_window: "24h",
+      endpoint: "/v1/chat/completions",
       x_batchd: extensionOf(batch, sourceId, sizes),
     };
     const created = await this.#insist(

@@ -55,7 +55,12 @@ async function main(): Promise<void> {
   };
   say(older === null ? `seed ${seed}` : `from ${values.from}`);
   const report = await runChaos({
-    ...{ seed, postgres, s3, say, interrupted, sizes: sizes() },
+    seed,
+    postgres,
+    s3,
+    say,
+    interrupted,
+    sizes: sizes(),
     ...(values.logs !== undefined && { logsDir: values.logs }),
     ...(older !== null && { olderScript: older.script }),
   });

@@ -33,8 +33,10 @@ afterAll(async () => {
 
 const at = (server: PlainServer, ...args: readonly string[]) =>
   runCommand(args, {
-    ...{ BATCHD_URL: "", BATCHD_API_KEY: "sk-batchd" },
-    ...{ OPENAI_BASE_URL: server.url, OPENAI_API_KEY: "sk-openai" },
+    BATCHD_URL: "",
+    BATCHD_API_KEY: "sk-batchd",
+    OPENAI_BASE_URL: server.url,
+    OPENAI_API_KEY: "sk-openai",
   });
 
 describe("a server without the extensions of batchd", () => {
@@ -126,7 +128,13 @@ describe("over a bad network", () => {
     const dataDir = join(folder, "restarted");
     const serve = () =>
       new BatchdProcess([
-        ...["serve", "--port", port, "--data-dir", dataDir, "--upstream", upstream.url],
+        "serve",
+        "--port",
+        port,
+        "--data-dir",
+        dataDir,
+        "--upstream",
+        upstream.url,
       ]);
     upstream.hold();
     await using first = serve();
@@ -288,7 +296,8 @@ describe("a server without OpenAI's API", () => {
         asked.push(`${method} ${url}`);
         response.writeHead(301, { location: `https://elsewhere.example${url}` }).end();
       },
-      ...["submit", input],
+      "submit",
+      input,
     );
     expect(stderr).toBe(
       "batchd: URL sends requests on to https://elsewhere.example/v1/files. Name the address there with --url or BATCHD_URL\n",
@@ -309,7 +318,8 @@ describe("a server without OpenAI's API", () => {
         };
         write();
       },
-      ...["show", "batch_1"],
+      "show",
+      "batch_1",
     );
     expect(stderr).toMatch(/^batchd: .*more than 16 MiB where a few kB are expected/);
     expect(bytes).toBeLessThan(100_000_000);
@@ -325,7 +335,9 @@ describe("a server without OpenAI's API", () => {
       (_, response) => {
         response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(list));
       },
-      ...["list", "--status", "failed"],
+      "list",
+      "--status",
+      "failed",
     );
     expect(stderr).toMatch(/^batchd: URL sends the same page of its list again and again/);
   });

@@ -90,8 +90,18 @@ describe("submit", () => {
   test("passes on model, priority, metadata and window", async () => {
     const line = chatLine("a", "Hi", { model: "" });
     const { stdout, code } = await batchd(
-      ...["submit", fileOf("options.jsonl", [line]), "--model", "test-model", "--priority", "-3"],
-      ...["--metadata", "team=search", "--metadata", "night=a=b", "--wait", "--json"],
+      "submit",
+      fileOf("options.jsonl", [line]),
+      "--model",
+      "test-model",
+      "--priority",
+      "-3",
+      "--metadata",
+      "team=search",
+      "--metadata",
+      "night=a=b",
+      "--wait",
+      "--json",
     );
     expect(JSON.parse(stdout.trimEnd().split("\n").at(-1) ?? "")).toMatchObject({
       status: "completed",
@@ -177,7 +187,10 @@ describe("lines of a batch", () => {
     const retried = await batchd("retry", id, "--merge", "-o", output);
     expect(retried.code).toBe(0);
     expect(rowsOf(readFileSync(output, "utf8")).map((row) => row.custom_id)).toEqual([
-      ...["line-1", "line-2", "line-3", "flaky"],
+      "line-1",
+      "line-2",
+      "line-3",
+      "flaky",
     ]);
   });
 });
@@ -199,8 +212,10 @@ test("a budget ends the wait with 6, and resume gives the batch a higher one", a
 describe("what is at the server", () => {
   test("is found by its metadata, its age and its name, and a wrong filter is refused", async () => {
     const body = (name: string) => ({
-      ...{ input_file_id: "file-none", completion_window: "24h" as const },
-      ...{ endpoint: "/v1/embeddings" as const, metadata: { team: "red", name } },
+      input_file_id: "file-none",
+      completion_window: "24h" as const,
+      endpoint: "/v1/embeddings" as const,
+      metadata: { team: "red", name },
     });
     const { id } = await service.openai.batches.create(body("Nightly 100%"));
     await service.openai.batches.create(body("other"));
@@ -288,14 +303,26 @@ describe("when it cannot", () => {
       ...env,
     });
     expect({ code, stdout, lines: stderr.trimEnd().split("\n").length }).toEqual({
-      ...{ code: 1, stdout: "", lines: 1 },
+      code: 1,
+      stdout: "",
+      lines: 1,
     });
     expect(stderr).toMatch(said);
   });
 
   test.each([
-    ...["show", "watch", "results", "cancel", "pause", "resume", "retry", "delete", "deliveries"],
-    ...["files show", "files download", "files delete"],
+    "show",
+    "watch",
+    "results",
+    "cancel",
+    "pause",
+    "resume",
+    "retry",
+    "delete",
+    "deliveries",
+    "files show",
+    "files download",
+    "files delete",
   ])("%s of an empty variable is refused, and asks the server nothing", async (command) => {
     for (const id of command === "show" ? ["", " ", ".."] : [""]) {
       const { code, stdout, stderr } = await batchd(...command.split(" "), id);

@@ -38,7 +38,8 @@ describe("completion", () => {
     const source = [
       `batchd() { '${process.execPath}' '${MAIN}' "$@"; }`,
       // A shell that reads its settings twice has it twice.
-      ...[script, script],
+      script,
+      script,
       tab("submit", ""),
       tab("submit", "$(touch other)"),
       tab("results", "batch_1", ">", "precious.jsonl", "--form"),

@@ -15,8 +15,15 @@ const HOSTILE =
 const RAW = ["\u001b]", "\u001b\\", "\u0007", "\u001b[2J", "\u009b", "\u202e", "\u2066", "\rspoof"];
 
 const BATCH = {
-  ...{ id: HOSTILE, object: "batch", endpoint: HOSTILE, model: HOSTILE, status: HOSTILE },
-  ...{ created_at: 1, input_file_id: HOSTILE, output_file_id: HOSTILE, metadata: { k: HOSTILE } },
+  id: HOSTILE,
+  object: "batch",
+  endpoint: HOSTILE,
+  model: HOSTILE,
+  status: HOSTILE,
+  created_at: 1,
+  input_file_id: HOSTILE,
+  output_file_id: HOSTILE,
+  metadata: { k: HOSTILE },
   request_counts: { total: 2, completed: 1, failed: 0 },
   errors: { data: [{ line: 1, message: HOSTILE, code: HOSTILE }] },
   x_batchd: {
@@ -69,17 +76,16 @@ test("nothing of a hostile text reaches the screen as it is", async () => {
   const steps = write("steps.yaml", JSON.stringify(name));
   const upstream = ["--upstream", `${url}/v1`];
   const commands = [
-    ...[["list"], ["show", "shown"], ["watch", "watched"], ["files", "list"]],
-    ...[
-      ["results", "ended"],
-      ["show", "none"],
-      ["show", "garbage"],
-      ["deliveries", "shown"],
-    ],
-    ...[
-      ["validate", faulty],
-      ["keys", "list", "--config", config],
-    ],
+    ["list"],
+    ["show", "shown"],
+    ["watch", "watched"],
+    ["files", "list"],
+    ["results", "ended"],
+    ["show", "none"],
+    ["show", "garbage"],
+    ["deliveries", "shown"],
+    ["validate", faulty],
+    ["keys", "list", "--config", config],
     ["pipeline", "run", steps, input],
     ["run", input, "-o", join(folder, HOSTILE, "answers.jsonl"), ...upstream],
   ];

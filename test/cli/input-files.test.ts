@@ -107,7 +107,8 @@ test("validate says nothing but a line about a good file", async () => {
   const env = { STDIN_FROM: fileOf("good.jsonl", chatLines(2).join("\n")) };
   const { code, stdout, stderr } = await new BatchdProcess(["validate", "-"], env).exited();
   expect({ code, stdout, stderr }).toEqual({
-    ...{ code: 0, stdout: "" },
+    code: 0,
+    stdout: "",
     stderr: "2 lines for /v1/chat/completions, model test-model: no faults\n",
   });
 });
@@ -166,10 +167,12 @@ test("validate, estimate and submit look into packed files as the server does, w
 
   const cut = fileOf("cut.jsonl.gz", gzipSync(lines).subarray(0, -20));
   expect(await batchd("validate", cut)).toMatchObject({
-    ...{ code: 1, stderr: expect.stringContaining("The gzip file cannot be unpacked") },
+    code: 1,
+    stderr: expect.stringContaining("The gzip file cannot be unpacked"),
   });
   const limits = fileOf("small.yaml", "limits: { max_file_bytes: 4000 }\n");
   expect(await batchd("validate", named, "--config", limits)).toMatchObject({
-    ...{ code: 4, stdout: expect.stringContaining("file_too_large") },
+    code: 4,
+    stdout: expect.stringContaining("file_too_large"),
   });
 });

@@ -25,7 +25,15 @@ test("a key is made, listed and revoked beside a running server, which follows",
 
   const created = await keys(
     folder.path,
-    ...["create", "--name", "ci", "--project", "search", "--scopes", "read", "--expires-in", "90d"],
+    "create",
+    "--name",
+    "ci",
+    "--project",
+    "search",
+    "--scopes",
+    "read",
+    "--expires-in",
+    "90d",
   );
   expect(created.code).toBe(0);
   const [key = "", rest] = created.stdout.split("\n");
@@ -71,17 +79,15 @@ test("every mistake in the options of a new key is named, and nothing is made", 
   using folder = temporaryFolder("batchd-keys-");
   const { code, stdout, stderr } = await keys(
     folder.path,
-    ...[
-      "create",
-      "--name",
-      "a b",
-      "--project",
-      "",
-      "--scopes",
-      "read,root",
-      "--expires-in",
-      "soon",
-    ],
+    "create",
+    "--name",
+    "a b",
+    "--project",
+    "",
+    "--scopes",
+    "read,root",
+    "--expires-in",
+    "soon",
   );
   expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
   for (const option of ["--name", "--project", "--scopes", "--expires-in"]) {

@@ -71,7 +71,9 @@ test("the commands of the page run three steps, find them again, and do the last
   expect(first?.stderr).toContain("step 3 of 3, rewrite");
   const json = (second?.stdout ?? "").trim().split("\n");
   expect(json.map((line) => JSON.parse(line).metadata.step)).toEqual([
-    ...["1 translate", "2 judge", "3 rewrite"],
+    "1 translate",
+    "2 judge",
+    "3 rewrite",
   ]);
   const ids = (text: string) => [...text.matchAll(/"custom_id":"([^"]+)"/g)].map(([, id]) => id);
   const rows = ids(read("rewritten.jsonl"));
@@ -135,21 +137,21 @@ test("faults of the file and of the data are told before anything is sent, and a
   };
   const one = "name: bad\nsteps: [{name: a, template: {model: m, x: '{{input.text}}'}}";
   expect(await run("name: bad\nsteps: [{name: a}, {name: b, more: 1}]", "{}\n")).toMatchObject({
-    ...{
-      code: 1,
-      stderr: expect.stringMatching(
-        /more[\s\S]*only the first step needs none|needs none[\s\S]*more|more/,
-      ),
-    },
+    code: 1,
+    stderr: expect.stringMatching(
+      /more[\s\S]*only the first step needs none|needs none[\s\S]*more|more/,
+    ),
   });
   expect(await run(`${one}, {name: b, template: {a: '{{foo}}'}}]`, "{}\n")).toMatchObject({
-    ...{ code: 1, stderr: expect.stringContaining("unknown placeholder '{{foo}}'") },
+    code: 1,
+    stderr: expect.stringContaining("unknown placeholder '{{foo}}'"),
   });
   const bomb = [..."bcdefghij"].map(
     (name, i) => `${name}: &${name} [${Array(9).fill(`*${"abcdefghij"[i]}`)}]`,
   );
   expect(await run(["a: &a [x]", ...bomb].join("\n"), "{}\n")).toMatchObject({
-    ...{ code: 1, stderr: expect.stringContaining("is no pipeline: Excessive alias count") },
+    code: 1,
+    stderr: expect.stringContaining("is no pipeline: Excessive alias count"),
   });
   expect(
     await run(
@@ -157,13 +159,12 @@ test("faults of the file and of the data are told before anything is sent, and a
       `{"text":"${"x".repeat(1_000_000)}"}\n`,
     ),
   ).toMatchObject({
-    ...{
-      code: 1,
-      stderr: expect.stringContaining("line 1 of the data would become a line with more than"),
-    },
+    code: 1,
+    stderr: expect.stringContaining("line 1 of the data would become a line with more than"),
   });
   expect(await run(`${one}]`, '{"text":"a"}\n{"txt":"b"}\n')).toMatchObject({
-    ...{ code: 1, stderr: expect.stringContaining("line 2 of the data has no 'input.text'") },
+    code: 1,
+    stderr: expect.stringContaining("line 2 of the data has no 'input.text'"),
   });
   expect((await batches()).length).toBe(before);
   const failing = await run(

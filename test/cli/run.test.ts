@@ -34,7 +34,13 @@ afterAll(async () => {
 const ENV = { BATCHD_UPSTREAM_API_KEY: "sk-model-server" };
 
 const argsOf = (input: string, output: string, ...more: readonly string[]) => [
-  ...["run", input, "-o", output, "--upstream", upstream.url, ...more],
+  "run",
+  input,
+  "-o",
+  output,
+  "--upstream",
+  upstream.url,
+  ...more,
 ];
 
 function given(name: string, lines: readonly string[]) {
@@ -125,7 +131,9 @@ test("an output that would replace the input is refused, whatever it is called",
       });
       const stdio = [openSync(input, "r"), "pipe", "pipe"] as const;
       const piped = spawnSync(process.execPath, [MAIN, ...args.with(1, "-")], {
-        ...{ stdio: [...stdio], env: { ...process.env, ...ENV }, timeout: 30_000 },
+        stdio: [...stdio],
+        env: { ...process.env, ...ENV },
+        timeout: 30_000,
       });
       expect(piped.stderr.toString()).toBe(stderr);
     }
@@ -245,5 +253,5 @@ test("pipes on both sides carry lines in and answers out, and nothing else", asy
       .trimEnd()
       .split("\r\n")
       .map((row) => row.split(",")[0]),
-  ).toEqual([...['"custom_id"', '"line-1"', '"line-2"', '"line-3"']]);
+  ).toEqual(['"custom_id"', '"line-1"', '"line-2"', '"line-3"']);
 });

@@ -130,7 +130,13 @@ test("a start that goes well says in one line of the log what it starts", async 
   );
   const data = join(dir, "good");
   await using server = new BatchdProcess([
-    ...["serve", "--port", "0", "--config", path, "--data-dir", data],
+    "serve",
+    "--port",
+    "0",
+    "--config",
+    path,
+    "--data-dir",
+    data,
   ]);
   const url = await server.listening();
   const { stderr } = await server.kill("SIGTERM");

@@ -83,7 +83,13 @@ test("a start is neither delayed nor ended by upstreams that never answer, and w
   const upstreams = [entry("silent", silent.url)];
   const config = await configFor({ default_model: "m", upstreams });
   await using server = new BatchdProcess([
-    ...["serve", "--port", "0", "--config", config, "--data-dir", join(dir, "data")],
+    "serve",
+    "--port",
+    "0",
+    "--config",
+    config,
+    "--data-dir",
+    join(dir, "data"),
   ]);
 
   const url = await server.listening();

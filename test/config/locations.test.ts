@@ -66,8 +66,16 @@ test.each([
 });
 
 test.each([
-  ...["ext::sh -c id", "-u./x", "--upload-pack=id", "ssh://-oProxyCommand=id/x", "a\nb", "host:x"],
-  ...["fd::17", "git@-oProxyCommand=id:x", "https://", "javascript:1"],
+  "ext::sh -c id",
+  "-u./x",
+  "--upload-pack=id",
+  "ssh://-oProxyCommand=id/x",
+  "a\nb",
+  "host:x",
+  "fd::17",
+  "git@-oProxyCommand=id:x",
+  "https://",
+  "javascript:1",
 ])("%j is no repository", (repository) => {
   expect(problemsOf([{ ...GIT, repository }])).not.toEqual([]);
 });

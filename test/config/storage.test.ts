@@ -21,9 +21,15 @@ const problemsOf = (storage: object) => {
 test("a folder is the default, and a bucket needs nothing but its name", () => {
   expect(configOf({}).storage).toMatchObject({ type: "folder" });
   expect(configOf({ type: "s3", bucket: "b" }).storage).toEqual({
-    ...{ type: "s3", bucket: "b", prefix: "batchd/", force_path_style: false, checksums: true },
-    ...{ part_bytes: 8 * 1024 * 1024, timeout_seconds: 30 },
-    ...{ presigned_downloads: false, presigned_seconds: 300 },
+    type: "s3",
+    bucket: "b",
+    prefix: "batchd/",
+    force_path_style: false,
+    checksums: true,
+    part_bytes: 8 * 1024 * 1024,
+    timeout_seconds: 30,
+    presigned_downloads: false,
+    presigned_seconds: 300,
   });
 });
 

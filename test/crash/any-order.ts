@@ -69,9 +69,30 @@ const TROUBLES = [
 ];
 /** An action comes as often as it stands here. */
 const ACTIONS = [
-  ...["upload", "upload", "upload", "retry", "retry", "terminate", "kill", "kill", "kill"],
-  ...["pause", "pause", "pause", "resume", "resume", "resume", "resume", "cancel", "cancel"],
-  ...["budget", "budget", "delete", "delete", "price", "price"],
+  "upload",
+  "upload",
+  "upload",
+  "retry",
+  "retry",
+  "terminate",
+  "kill",
+  "kill",
+  "kill",
+  "pause",
+  "pause",
+  "pause",
+  "resume",
+  "resume",
+  "resume",
+  "resume",
+  "cancel",
+  "cancel",
+  "budget",
+  "budget",
+  "delete",
+  "delete",
+  "price",
+  "price",
 ] as const;
 export const FINAL = ["completed", "failed", "cancelled", "expired"];
 
@@ -119,13 +140,19 @@ export class AnyOrder {
   #configure(): void {
     const { folder, upstream, places } = this.#parts;
     const upstreams = ["a", "b"].map((model) => ({
-      ...{ name: model, base_url: upstream.url, models: [model], max_concurrency: 5 },
+      name: model,
+      base_url: upstream.url,
+      models: [model],
+      max_concurrency: 5,
     }));
     const per_request = PRICES[this.#priceNumber++ % PRICES.length];
     const prices = [{ model: "*", per_request, currency: "EUR" }];
     const config = {
-      ...{ data_dir: join(folder, "data"), prices, upstreams, ...places },
-      ...{ limits: { allow_mixed_models: true } },
+      data_dir: join(folder, "data"),
+      prices,
+      upstreams,
+      ...places,
+      limits: { allow_mixed_models: true },
       engine: { stop_grace_seconds: 0, lease_seconds: 3 },
     };
     const path = `${this.#configPath}.new`;

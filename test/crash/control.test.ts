@@ -46,7 +46,8 @@ async function makePlace(
   const prefix = `control-${randomUUID()}/`;
   const bucket = isShared ? s3 : null;
   const config = {
-    ...{ server: { port: 0 }, data_dir: dataDir },
+    server: { port: 0 },
+    data_dir: dataDir,
     upstreams: [
       { name: "only", base_url: upstream.url, models: ["test-model"], max_concurrency: 64 },
       { name: "deleted", base_url: ofDeleted.url, models: [DELETED], max_concurrency: 64 },
@@ -61,7 +62,10 @@ async function makePlace(
   writeFileSync(configPath, JSON.stringify(config));
   const blobsDir = bucket === null ? join(dataDir, "blobs") : join(bucket.bucketFolder, prefix);
   return {
-    ...{ configPath, databaseUrl, dataDir, blobsDir },
+    configPath,
+    databaseUrl,
+    dataDir,
+    blobsDir,
     [Symbol.dispose]: () => folder[Symbol.dispose](),
   };
 }
@@ -160,7 +164,8 @@ async function create({ url }: Started, body: object) {
   const response = await fetch(`${url}/v1/batches`, {
     method: "POST",
     body: JSON.stringify({
-      ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
       ...body,
     }),
   });

@@ -90,11 +90,14 @@ test("cost equals usage times price over all rows, with a budget, retries and ki
   };
   const content = chatLines(LINES, (n) => `${WORDS[n % 3]} ${directive(n)}`).join("\n");
   const file = await running.openai.files.create({
-    ...{ file: new File([`${content}\n`], "input.jsonl"), purpose: "batch" },
+    file: new File([`${content}\n`], "input.jsonl"),
+    purpose: "batch",
   });
   const budget = String(LINES / 250);
   const { id } = await running.send("", {
-    ...{ input_file_id: file.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    input_file_id: file.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
     x_batchd: { budget },
   });
   await killAt(LINES / 20);
@@ -118,7 +121,9 @@ test("cost equals usage times price over all rows, with a budget, retries and ki
   const ended = await running.read(id);
   const failedCount = Math.floor(LINES / 3);
   expect(ended.request_counts).toEqual({
-    ...{ total: LINES, completed: LINES - failedCount, failed: failedCount },
+    total: LINES,
+    completed: LINES - failedCount,
+    failed: failedCount,
   });
   const text = await (await running.openai.files.content(ended.output_file_id ?? "")).text();
   const rows = text

@@ -59,7 +59,13 @@ async function holdDatabase(dataDir: string, server: BatchdProcess): Promise<voi
 
 async function start(dataDir: string, upstreamUrl: string) {
   const server = new BatchdProcess([
-    ...["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstreamUrl],
+    "serve",
+    "--port",
+    "0",
+    "--data-dir",
+    dataDir,
+    "--upstream",
+    upstreamUrl,
   ]);
   const baseURL = `${await server.listening()}/v1`;
   return { server, openai: new OpenAI({ baseURL, apiKey: "test" }) };

@@ -55,7 +55,9 @@ test.each([
     const databaseUrl = isShared ? await postgres!.createDatabase() : null;
     const configPath = join(folder.path, "batchd.yaml");
     const config = {
-      ...{ server: { port: 0 }, data_dir: join(folder.path, "data"), log_level: "debug" },
+      server: { port: 0 },
+      data_dir: join(folder.path, "data"),
+      log_level: "debug",
       ...(databaseUrl !== null && { database_url: databaseUrl }),
       upstreams: [{ name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 64 }],
       locations: [{ name: "share", kind: "folder", path: place, access: "write" }],
@@ -64,10 +66,13 @@ test.each([
     let running = await start(configPath);
     const text = `${chatLines(LINES).join("\n")}\n`;
     const input = await running.openai.files.create({
-      ...{ file: new File([text], "input.jsonl"), purpose: "batch" },
+      file: new File([text], "input.jsonl"),
+      purpose: "batch",
     });
     const { id } = await running.openai.batches.create({
-      ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: input.id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
     });
     await running.server.batchEnded(id);
     if (isShared) {

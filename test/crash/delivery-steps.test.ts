@@ -103,20 +103,31 @@ test.runIf(hasS3Server())(
     await using proxy = await startStepProxy(bucket.url);
     const { type: _, ...s3 } = bucket.storage({ endpoint: proxy.url });
     const git = ({ path }: TestRepository, name: string) => ({
-      ...{ name, kind: "git", access: "write", repository: path, timeout_seconds: 600 },
+      name,
+      kind: "git",
+      access: "write",
+      repository: path,
+      timeout_seconds: 600,
     });
     const configPath = join(folder.path, "batchd.yaml");
     const config = {
-      ...{ server: { port: 0 }, data_dir: join(folder.path, "data"), log_level: "debug" },
+      server: { port: 0 },
+      data_dir: join(folder.path, "data"),
+      log_level: "debug",
       storage: bucket.storage({ endpoint: proxy.url, prefix: "blobs/" }),
       upstreams: [{ name: "only", base_url: upstream.url, models: ["*"] }],
       locations: [
         { name: "share", kind: "folder", path: share, access: "write" },
         ...Object.keys(S3_STEPS).map((name) => ({
-          ...{ name, kind: "s3", access: "write", ...s3, prefix: `${name}/` },
+          name,
+          kind: "s3",
+          access: "write",
+          ...s3,
+          prefix: `${name}/`,
           timeout_seconds: 600,
         })),
-        ...[git(half, "half"), git(pushed.repository, "pushed")],
+        git(half, "half"),
+        git(pushed.repository, "pushed"),
         git(committed.repository, "committed"),
       ],
     };
@@ -190,7 +201,9 @@ test.runIf(hasS3Server())(
       expect(readFileSync(join(place, "output.jsonl"), "utf8") === largeOutput, name).toBe(true);
     }
     const client = new S3Client({
-      ...{ endpoint: bucket.url, region: "us-east-1", forcePathStyle: true },
+      endpoint: bucket.url,
+      region: "us-east-1",
+      forcePathStyle: true,
       credentials: {
         accessKeyId: S3_KEYS.access_key_id,
         secretAccessKey: S3_KEYS.secret_access_key,

@@ -24,8 +24,10 @@ async function statusOfUpload({ url }: Member): Promise<number> {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify({
-      ...{ filename: "input.jsonl", purpose: "batch" },
-      ...{ bytes: 10, mime_type: "application/jsonl" },
+      filename: "input.jsonl",
+      purpose: "batch",
+      bytes: 10,
+      mime_type: "application/jsonl",
     }),
   });
   return status;

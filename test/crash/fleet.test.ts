@@ -129,7 +129,8 @@ describe.skipIf(postgres === null)("a fleet", () => {
         method: "POST",
         headers: { "content-type": "application/json", "idempotency-key": key },
         body: JSON.stringify({
-          ...{ input_file_id: input.id, endpoint: "/v1/chat/completions" },
+          input_file_id: input.id,
+          endpoint: "/v1/chat/completions",
           completion_window: "24h",
         }),
       });

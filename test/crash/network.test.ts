@@ -56,7 +56,11 @@ async function refusalOf({ url }: Member): Promise<unknown> {
 }
 
 const UNAVAILABLE = {
-  ...{ status: 503, retryAfter: "2", type: "server_error", param: null, code: null },
+  status: 503,
+  retryAfter: "2",
+  type: "server_error",
+  param: null,
+  code: null,
   message: expect.stringContaining("cannot reach its database"),
 };
 

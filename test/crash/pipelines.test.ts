@@ -44,7 +44,9 @@ async function createChain(running: Running): Promise<readonly string[]> {
   const input = await running.openai.files.create({ file, purpose: "batch" });
   const first = (await running.openai.post("/batches", {
     body: {
-      ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: input.id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
       x_batchd: { dedupe: true },
     },
   })) as { id: string };

@@ -141,7 +141,9 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
       await using upstream = await startUpstream();
       const databaseUrl = await postgres!.createDatabase();
       const { server, openai, url } = await start({
-        ...{ dataDir: join(folder.path, "data"), databaseUrl, upstream },
+        dataDir: join(folder.path, "data"),
+        databaseUrl,
+        upstream,
       });
       const id = await submit(openai);
       await upstream.reachedLines(LINES / 3);

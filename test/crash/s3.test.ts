@@ -49,7 +49,8 @@ const upload = ({ openai }: Running, lines: readonly string[]) =>
 async function submit(running: Running): Promise<OpenAI.Batch> {
   const input = await upload(running, chatLines(LINES, prompt));
   return running.openai.batches.create({
-    ...{ input_file_id: input.id, completion_window: "24h" },
+    input_file_id: input.id,
+    completion_window: "24h",
     endpoint: "/v1/chat/completions",
   });
 }
@@ -152,7 +153,9 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
     const storage = server.storage({
-      ...{ prefix: "silent/", endpoint: proxy.url, timeout_seconds: 1 },
+      prefix: "silent/",
+      endpoint: proxy.url,
+      timeout_seconds: 1,
     });
     const setup = { folder: dir.path, upstreamUrl: upstream.url, storage };
     const running = await start(setup);

@@ -54,7 +54,10 @@ describe.skipIf(postgres === null || !hasS3Server())("on two servers of one data
     };
     await using api = await startTestService({ dataDir: folder.path, config, clock, role: "api" });
     await using worker = await startTestService({
-      ...{ dataDir: folder.path, config, clock, role: "worker" as const },
+      dataDir: folder.path,
+      config,
+      clock,
+      role: "worker" as const,
     });
     const { id } = await api.submit(LARGE);
     await worker.events.reached("batch.completed", { batch: id });
@@ -67,7 +70,8 @@ describe.skipIf(postgres === null || !hasS3Server())("on two servers of one data
     await worker.events.reached("delivery.cancelled", { delivery: made.id });
     const again = await post(api, `${path}/${made.id}/cancel`);
     expect(again).toMatchObject({
-      ...{ status: 200, body: { status: "failed", error: { code: "cancelled" } } },
+      status: 200,
+      body: { status: "failed", error: { code: "cancelled" } },
     });
     expect(filesBelow(bucket.bucketFolder)).toEqual([]);
     proxy.release();

@@ -17,7 +17,11 @@ const SECRET = S3_KEYS.secret_access_key;
 const TOKEN = "a-session-token-that-nothing-may-show";
 
 const bucketAt = (endpoint: string) => ({
-  ...{ kind: "s3", bucket: "tests", prefix: "mine/", region: "us-east-1", endpoint },
+  kind: "s3",
+  bucket: "tests",
+  prefix: "mine/",
+  region: "us-east-1",
+  endpoint,
   ...S3_KEYS,
 });
 
@@ -82,7 +86,10 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
     expect(answer.status, answer.text).toBe(200);
     const { id, s3: shown } = JSON.parse(answer.text) as DeliveryObject;
     expect(shown).toEqual({
-      ...{ bucket: "tests", prefix: "mine/", region: "us-east-1", endpoint: s3.url },
+      bucket: "tests",
+      prefix: "mine/",
+      region: "us-east-1",
+      endpoint: s3.url,
     });
     await service.events.reached("delivery.delivered", { delivery: id });
     const { output_file_id } = await service.openai.batches.retrieve(batchId);
@@ -99,7 +106,8 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
     const down = { ...bucketAt("http://127.0.0.1:9"), bucket: "waiting", session_token: TOKEN };
     const input_file_id = await service.upload(chatLines(1));
     const asked = {
-      ...{ input_file_id, endpoint: "/v1/chat/completions" },
+      input_file_id,
+      endpoint: "/v1/chat/completions",
       x_batchd: { deliver: [down] },
     };
     const created = await post(service, "/batches", asked);

@@ -21,8 +21,13 @@ const postgres = await sharePostgres("credentials of deliveries");
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 const bucketAt = (endpoint: string) => ({
-  ...{ kind: "s3", bucket: "results", region: "us-east-1", endpoint },
-  ...{ access_key_id: "id", secret_access_key: CANARY, session_token: `token-${CANARY}` },
+  kind: "s3",
+  bucket: "results",
+  region: "us-east-1",
+  endpoint,
+  access_key_id: "id",
+  secret_access_key: CANARY,
+  session_token: `token-${CANARY}`,
 });
 
 async function post(service: TestService, path: string, body: object) {
@@ -47,7 +52,8 @@ test("credentials of a delivery that waits are in no trace, no audit log and no 
   ) as [string, string, string];
   const deliveries = { allow_private_hosts: ["127.0.0.1"], credentials_key: "k".repeat(32) };
   const service = await startTestService({
-    ...{ upstreamUrl: upstream.url, dataDir },
+    upstreamUrl: upstream.url,
+    dataDir,
     config: { audit: { file: audit }, tracing: { endpoint: receiver.endpoint }, deliveries },
   });
   const { id } = await service.run(chatLines(1));
@@ -121,12 +127,19 @@ test.runIf(process.platform === "linux")(
       callback(null, [{ address: addresses.shift() ?? "127.0.0.1", family: 4 }]);
     const guard = new AddressGuard(["127.0.0.2"], { setting: "allow_private_hosts", resolve });
     const locations = new Locations([], {
-      ...{ clock: systemClock, workFolder: "/nonexistent", environment: {} },
+      clock: systemClock,
+      workFolder: "/nonexistent",
+      environment: {},
     });
     const bucket = {
-      ...{ bucket: "b", prefix: "", region: "us-east-1", forcePathStyle: true },
-      ...{ endpoint: `http://moving.example:${port}`, accessKeyId: "id" },
-      ...{ secretAccessKey: CANARY, sessionToken: null },
+      bucket: "b",
+      prefix: "",
+      region: "us-east-1",
+      forcePathStyle: true,
+      endpoint: `http://moving.example:${port}`,
+      accessKeyId: "id",
+      secretAccessKey: CANARY,
+      sessionToken: null,
     };
     const delivering = locations.ofClient(bucket, guard).deliver(aParcel(), aCall());
     const error = await delivering.then(
@@ -134,7 +147,8 @@ test.runIf(process.platform === "linux")(
       (reason: Error) => reason,
     );
     expect(error).toMatchObject({
-      ...{ name: "LocationError", message: expect.stringContaining("not at a public address") },
+      name: "LocationError",
+      message: expect.stringContaining("not at a public address"),
     });
     expect(error?.message).not.toContain("127.0.0.1");
     expect(asked).toEqual({ outside: 1, inside: 0 });

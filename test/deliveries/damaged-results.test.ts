@@ -40,7 +40,8 @@ test.each(["jsonl", "csv"])(
     const clock = new FakeClock();
     await using upstream = await startUpstream();
     await using service = await startTestService({
-      ...{ upstreamUrl: upstream.url, clock },
+      upstreamUrl: upstream.url,
+      clock,
       config: {
         locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
       },

@@ -87,7 +87,9 @@ test("what a killed process has left in a folder goes with its batch", async () 
   const input = await openai.files.create({ file, purpose: "batch" });
   const { id } = await openai.post<{ id: string }>("/batches", {
     body: {
-      ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: input.id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
       x_batchd: { deliver: [{ location: "share" }] },
     },
   });
@@ -152,7 +154,9 @@ describe("of a location that is no longer in the configuration", () => {
       await service.events.reached("delivery.not_discarded", { delivery });
       const told = service.events.all.find(({ event }) => event === "delivery.not_discarded");
       expect(told).toMatchObject({
-        ...{ location: "lake", batch: id, reason: "there is no location 'lake'" },
+        location: "lake",
+        batch: id,
+        reason: "there is no location 'lake'",
         left: { bucket: "tests", made: [`${id}/output.jsonl`, `${id}/run.json`] },
       });
     },

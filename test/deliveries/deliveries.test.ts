@@ -104,7 +104,8 @@ test("the results of a batch are in its folder once it has ended, as their files
   const input_file_id = await service.upload(lines(5));
   const created = await call(service, "/batches", {
     body: {
-      ...{ input_file_id, endpoint: "/v1/chat/completions" },
+      input_file_id,
+      endpoint: "/v1/chat/completions",
       x_batchd: { deliver: [{ location: "share", path: "team/run 1" }] },
     },
   });
@@ -123,11 +124,19 @@ test("the results of a batch are in its folder once it has ended, as their files
   expect(readFileSync(join(delivered, "run.json"), "utf8")).toBe(record);
   const { body } = await call(service, `/batches/${id}/deliveries`);
   expect(body).toMatchObject({
-    ...{ object: "list", has_more: false },
+    object: "list",
+    has_more: false,
     data: [
       {
-        ...{ object: "batch.delivery", batch_id: id, location: "share", path: "team/run 1" },
-        ...{ format: "jsonl", status: "delivered", error: null, address: delivered, attempts: 1 },
+        object: "batch.delivery",
+        batch_id: id,
+        location: "share",
+        path: "team/run 1",
+        format: "jsonl",
+        status: "delivered",
+        error: null,
+        address: delivered,
+        attempts: 1,
       },
     ],
   });
@@ -213,7 +222,8 @@ test("a batch is delivered later and again, one delivery to a place at a time", 
   const clock = new FakeClock();
   await using upstream = await startUpstream();
   await using service = await startTestService({
-    ...{ upstreamUrl: upstream.url, clock },
+    upstreamUrl: upstream.url,
+    clock,
     config: { locations: [folderAt(mounted), folderAt(gone, "away")] },
   });
   const { id } = await service.run(lines(3));
@@ -232,11 +242,15 @@ test("a batch is delivered later and again, one delivery to a place at a time", 
 
   const waiting = first!.body as unknown as DeliveryObject;
   expect(await find(service, waiting)).toMatchObject({
-    ...{ status: "pending", error: { code: "unavailable" }, attempts: 1 },
+    status: "pending",
+    error: { code: "unavailable" },
+    attempts: 1,
   });
   mkdirSync(gone);
   await passTimeUntil(service.events.reached("delivery.delivered", { delivery: waiting.id }), {
-    ...{ service, clock, made: waiting },
+    service,
+    clock,
+    made: waiting,
   });
   expect(readdirSync(join(gone, id))).toContain("run.json");
   const again = await deliver(service, id, { location: "away" });
@@ -251,17 +265,22 @@ test("a place that stays away is tried for a day, then the delivery fails, and t
   const clock = new FakeClock();
   await using upstream = await startUpstream();
   await using service = await startTestService({
-    ...{ upstreamUrl: upstream.url, clock },
+    upstreamUrl: upstream.url,
+    clock,
     config: { locations: [folderAt(join(folder.path, "gone"))] },
   });
   const { id } = await service.run(lines(2));
   const made = await deliver(service, id, { location: "share" });
   await passTimeUntil(service.events.reached("delivery.given_up", { delivery: made.id }), {
-    ...{ service, clock, made },
+    service,
+    clock,
+    made,
   });
   const ended = await find(service, made);
   expect(ended).toMatchObject({
-    ...{ status: "failed", error: { code: "unavailable" }, next_attempt_at: null },
+    status: "failed",
+    error: { code: "unavailable" },
+    next_attempt_at: null,
   });
   const triedForMs = ((ended.ended_at ?? 0) - ended.created_at) * 1000;
   expect(triedForMs).toBeGreaterThan(23 * HOUR_MS);
@@ -291,7 +310,8 @@ test("a delivery that waits is cancelled; a repeated request makes no second one
   for (let n = 0; n < 2; n++) {
     const cancelled = await call(service, `${path}/${delivery.id}/cancel`, { method: "POST" });
     expect(cancelled).toMatchObject({
-      ...{ status: 200, body: { status: "failed", error: { code: "cancelled" } } },
+      status: 200,
+      body: { status: "failed", error: { code: "cancelled" } },
     });
   }
   expect(await ask("twice")).toMatchObject({ status: 200 });
@@ -336,7 +356,8 @@ test("a result that was deleted is delivered all the same when its delivery wait
   const clock = new FakeClock();
   await using upstream = await startUpstream();
   await using service = await startTestService({
-    ...{ upstreamUrl: upstream.url, clock },
+    upstreamUrl: upstream.url,
+    clock,
     config: { locations: [folderAt(place)] },
   });
   const [kept, deleted] = [await service.run(lines(2)), await service.run(lines(2))];
@@ -347,18 +368,25 @@ test("a result that was deleted is delivered all the same when its delivery wait
   await service.openai.files.delete(kept.output_file_id!);
   await fetch(`${service.url}/v1/batches/${deleted.id}`, { method: "DELETE" });
   await passTimeUntil(service.events.reached("file.removed", { file: deleted.output_file_id }), {
-    ...{ service, clock, made: waiting, stepMs: MINUTE_MS },
+    service,
+    clock,
+    made: waiting,
+    stepMs: MINUTE_MS,
   });
   expect(await call(service, `/batches/${deleted.id}/deliveries`)).toMatchObject({ status: 404 });
 
   mkdirSync(place);
   await passTimeUntil(service.events.reached("delivery.delivered", { delivery: waiting.id }), {
-    ...{ service, clock, made: waiting },
+    service,
+    clock,
+    made: waiting,
   });
   expect(readFileSync(join(place, kept.id, "output.jsonl"), "utf8")).toContain("line-1");
   expect(readdirSync(place)).toEqual([kept.id]);
   await passTimeUntil(service.events.reached("file.removed", { file: kept.output_file_id }), {
-    ...{ service, clock, made: waiting },
+    service,
+    clock,
+    made: waiting,
   });
   const again = await call(service, `/batches/${kept.id}/deliveries`, {
     body: { location: "share" },

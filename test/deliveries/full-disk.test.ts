@@ -33,7 +33,8 @@ describe.skipIf(disk === null)("on a small disk", () => {
     await service.events.reached("delivery.attempt_failed", { delivery: made.id });
     const waiting = await service.openai.get(`${path}/${made.id}`);
     expect(waiting).toMatchObject({
-      ...{ status: "pending", error: { code: "unavailable" } },
+      status: "pending",
+      error: { code: "unavailable" },
     });
     expect((waiting as DeliveryObject).error?.message).toContain("does not fit on the disk");
     expect(readdirSync(share)).toEqual([]);

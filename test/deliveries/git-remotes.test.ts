@@ -35,9 +35,14 @@ function serveOverHttp({ path }: TestRepository) {
     const { pathname, search } = new URL(asked.url ?? "", "http://localhost");
     const child = spawn("git", ["http-backend"], {
       env: {
-        ...{ PATH, GIT_PROJECT_ROOT: dirname(path), GIT_HTTP_EXPORT_ALL: "1" },
-        ...{ PATH_INFO: pathname, QUERY_STRING: search.slice(1), REMOTE_USER: "batchd" },
-        ...{ REQUEST_METHOD: asked.method, CONTENT_TYPE: asked.headers["content-type"] },
+        PATH,
+        GIT_PROJECT_ROOT: dirname(path),
+        GIT_HTTP_EXPORT_ALL: "1",
+        PATH_INFO: pathname,
+        QUERY_STRING: search.slice(1),
+        REMOTE_USER: "batchd",
+        REQUEST_METHOD: asked.method,
+        CONTENT_TYPE: asked.headers["content-type"],
         HTTP_CONTENT_ENCODING: asked.headers["content-encoding"] ?? "",
         GIT_PROTOCOL: String(asked.headers["git-protocol"] ?? ""),
       },

@@ -23,7 +23,10 @@ test.runIf(hasS3Server())(
       { name: "lake", kind: "s3", access: "write", ...s3 },
       { name: "evals", kind: "git", access: "write", repository: repository.path },
       {
-        ...{ name: "data", kind: "oxen", access: "write", repository: "ns/data" },
+        name: "data",
+        kind: "oxen",
+        access: "write",
+        repository: "ns/data",
         url: `http://127.0.0.1:${await listening(oxen.http)}`,
       },
     ];
@@ -36,8 +39,11 @@ test.runIf(hasS3Server())(
     const deliver = locations.map(({ name }) => ({ location: name }));
     const { id } = (await service.openai.post("/batches", {
       body: {
-        ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
-        ...{ metadata: { name: "nightly run" }, x_batchd: { deliver } },
+        input_file_id,
+        endpoint: "/v1/chat/completions",
+        completion_window: "24h",
+        metadata: { name: "nightly run" },
+        x_batchd: { deliver },
       },
     })) as { id: string };
     for (const { name: location } of locations) {

@@ -106,8 +106,12 @@ test("one process has 5,000 requests in flight, and sends none twice", async () 
     config: {
       upstreams: [
         {
-          ...{ name: "only", base_url: upstream.url, models: ["*"] },
-          ...{ min_concurrency: 5_000, max_concurrency: 5_000, interactive_reserve: 0 },
+          name: "only",
+          base_url: upstream.url,
+          models: ["*"],
+          min_concurrency: 5_000,
+          max_concurrency: 5_000,
+          interactive_reserve: 0,
           // On a busy machine the last of them is connected late.
           connect_timeout_seconds: 60,
         },

@@ -113,8 +113,11 @@ describe("a server that refuses what it cannot serve", () => {
   test.for([429, 503, 529] as const)("is left alone at once (%i)", async (overloadStatus) => {
     await using world = new World();
     const server = await world.server({
-      ...{ capacity: 40, queueLimit: 10, overloadStatus },
-      ...{ serviceMs: 500, jitter: 0.2 },
+      capacity: 40,
+      queueLimit: 10,
+      overloadStatus,
+      serviceMs: 500,
+      jitter: 0.2,
     });
     const dispatcher = world.dispatcher(upstreamAt(server, MANY));
 

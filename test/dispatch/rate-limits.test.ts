@@ -79,7 +79,9 @@ describe.for(RULES)("tokens per minute, by %s", (rule) => {
       await using world = new World();
       const perMinute = 40_000;
       const server = await world.server({
-        ...{ serviceMs: 800, jitter: 0.5, outputTokens: [MAX_TOKENS / 4, MAX_TOKENS] },
+        serviceMs: 800,
+        jitter: 0.5,
+        outputTokens: [MAX_TOKENS / 4, MAX_TOKENS],
         tokens: { perMinute, rule },
       });
 
@@ -101,7 +103,9 @@ describe.for(RULES)("tokens per minute, by %s", (rule) => {
 test("both limits are obeyed by two dispatchers that share them", async () => {
   await using world = new World();
   const server = await world.server({
-    ...{ serviceMs: 500, jitter: 0.5, outputTokens: [MAX_TOKENS / 4, MAX_TOKENS] },
+    serviceMs: 500,
+    jitter: 0.5,
+    outputTokens: [MAX_TOKENS / 4, MAX_TOKENS],
     requests: { perMinute: 300, rule: "token_bucket" },
     tokens: { perMinute: 60_000, rule: "token_bucket" },
   });

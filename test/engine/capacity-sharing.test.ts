@@ -63,7 +63,10 @@ describe("a part of a limit", () => {
       upstreams: [
         UpstreamEntry.parse({ ...entry, max_concurrency: LIMIT, min_concurrency: LIMIT }),
       ],
-      ...{ maxAnswerBytes: () => 1_000, clock, log, ...unobserved() },
+      maxAnswerBytes: () => 1_000,
+      clock,
+      log,
+      ...unobserved(),
     });
     const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
     if (!opened.ok) throw new Error(opened.problem);
@@ -81,9 +84,17 @@ describe("a part of a limit", () => {
     });
     const sharing = new CapacitySharing({
       store: { renewReplica, releaseReplica: (owner) => store.releaseReplica(owner) },
-      ...{ upstreams, clock, log, owner: "us", fleet: new KnownFleet(clock) },
+      upstreams,
+      clock,
+      log,
+      owner: "us",
+      fleet: new KnownFleet(clock),
       report: () => ({
-        ...{ isWorker: true, canWrite: true, targets: [], routes: [], commonFailures: [] },
+        isWorker: true,
+        canWrite: true,
+        targets: [],
+        routes: [],
+        commonFailures: [],
       }),
       mayKeepHouse: () => true,
       limitOf: () => LIMIT,

@@ -197,7 +197,8 @@ test("where the end of a mixed input is lost, the lines before it are named in t
   using dir = temporaryFolder("batchd-damage-");
   await using upstream = await startUpstream();
   const options = {
-    ...{ clock, dataDir: dir.path },
+    clock,
+    dataDir: dir.path,
     config: {
       engine: { drain_grace_seconds: 0 },
       limits: { allow_mixed_models: true },
@@ -286,7 +287,11 @@ async function twoModels() {
   await service.events.reached("chunk.ended", { batch: id });
   await slow.reached(1);
   return {
-    ...{ service, upstream, slow, id, submitted },
+    service,
+    upstream,
+    slow,
+    id,
+    submitted,
     [Symbol.asyncDispose]: async () => {
       for (const each of [service, upstream, slow]) await each[Symbol.asyncDispose]();
     },

@@ -26,9 +26,8 @@ async function submit(
     endpoint: "/v1/chat/completions",
     completion_window: "24h",
   };
-  const created = await service.openai.batches.create(
-    x_batchd === undefined ? params : { ...params, ...{ x_batchd } },
-  );
+  const own = x_batchd === undefined ? {} : { x_batchd };
+  const created = await service.openai.batches.create({ ...params, ...own });
   return created as Extended;
 }
 

@@ -59,8 +59,15 @@ async function removeAndLook(id: string, { kept = [] }: { kept?: readonly string
 async function leftovers() {
   const db = new Database(join(service.dataDir, "batchd.sqlite"), { readonly: true });
   const tables = [
-    ...["batches", "chunks", "segments", "batch_progress", "batch_runs", "reservations"],
-    ...["deliveries", "batch_deliveries", "files"],
+    "batches",
+    "chunks",
+    "segments",
+    "batch_progress",
+    "batch_runs",
+    "reservations",
+    "deliveries",
+    "batch_deliveries",
+    "files",
   ];
   const rows = tables.flatMap((table) => {
     const { n } = db.prepare(`select count(*) as n from ${table}`).get() as { n: number };
@@ -98,7 +105,9 @@ test("while it is validated", async () => {
   const otherInput = await service.upload(lines(9));
   const create = (input_file_id: string) =>
     service.openai.batches.create({
-      ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
     });
   blobs.reads.close(`files/${input}`);
   const { id } = await create(input);
@@ -122,7 +131,9 @@ test("while it is finalized, before and after its files are written", async () =
     await removeAndLook(id, { kept: [otherInput] });
     blobs.puts.open();
     const other = await service.openai.batches.create({
-      ...{ input_file_id: otherInput, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: otherInput,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
     });
     await runsUnharmed(other.id, 9);
     await service.events.reached("batch.removed", { batch: id });

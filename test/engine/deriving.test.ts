@@ -32,7 +32,9 @@ test("a chain of batches waits for each source, and every line keeps its id and 
     expect([batch.status, batch.x_batchd.waiting?.reason]).toEqual(["validating", "source"]);
   }
   expect(second.batch.x_batchd.from).toEqual({
-    ...{ batch: first.id, lines: "succeeded", merge: false },
+    batch: first.id,
+    lines: "succeeded",
+    merge: false,
     template: chatTemplate(`2: ${ANSWER}`),
   });
   expect(second.batch.input_file_id).toMatch(/^file-/);
@@ -115,21 +117,26 @@ test("a source that is deleted, has failed or has no such lines fails the batch 
     return [status, errors?.data?.[0]?.code, errors?.data?.[0]?.message];
   };
   expect(await faultOf(ofDeleted)).toEqual([
-    ...["failed", "source_unusable", `The batch '${deleted}' was deleted.`],
+    "failed",
+    "source_unusable",
+    `The batch '${deleted}' was deleted.`,
   ]);
   expect(await faultOf(ofGood)).toEqual([
-    ...["failed", "source_unusable"],
+    "failed",
+    "source_unusable",
     `The batch '${good}' with status 'completed' has no lines that failed.`,
   ]);
   expect(await faultOf(ofFailed)).toEqual([
-    ...["failed", "source_unusable"],
+    "failed",
+    "source_unusable",
     "Cannot run lines of a batch with status 'failed' again.",
   ]);
   expect((await service.ended(withInput.batch.id)).status).toBe("completed");
   await service.openai.files.delete(input);
   const late = await derive(service, { batch: good, lines: "all" });
   expect([late.status, late.batch.error?.message]).toEqual([
-    ...[409, `The input file of the batch '${good}' was deleted. Upload its lines again.`],
+    409,
+    `The input file of the batch '${good}' was deleted. Upload its lines again.`,
   ]);
 });
 
@@ -152,19 +159,18 @@ test("what a line lacks, or is too long, is listed with the line, and the batch 
   expect(await faults("all", chatTemplate("x {{input.extra.deep.0}}"))).toEqual([
     [2, "template_value_missing", "The line of 'b' has no 'input.extra.deep.0'."],
     [
-      ...[3, "template_value_missing"],
+      3,
+      "template_value_missing",
       "The line of 'c' has null at 'input.extra.deep.0', which is no text.",
     ],
   ]);
   expect(await faults("all", chatTemplate(ANSWER))).toEqual([
     [
-      ...[2, "template_value_missing"],
+      2,
+      "template_value_missing",
       "The line of 'b' has no answer, so there is no 'output.choices.0.message.content'.",
     ],
-    [
-      ...[3, "template_value_missing"],
-      "The line of 'c' has no 'output.choices.0.message.content'.",
-    ],
+    [3, "template_value_missing", "The line of 'c' has no 'output.choices.0.message.content'."],
   ]);
   // A template that repeats an answer a thousand times costs no memory.
   const bomb = chatTemplate("{{output}}".repeat(2_000));
@@ -207,7 +213,8 @@ test("a request that cannot be meant is refused at once", async () => {
   ] as const) {
     const { status, batch } = await derive(service, { batch: id, ...from });
     expect([status, batch.error]).toMatchObject([
-      ...[400, { param: `x_batchd.from.${param}`, message: expect.stringContaining(message) }],
+      400,
+      { param: `x_batchd.from.${param}`, message: expect.stringContaining(message) },
     ]);
   }
 

@@ -111,7 +111,8 @@ describe.skipIf(postgres === null)("workers that serve different models", () => 
     await expect.poll(async () => (await limitAt(wide)) + (await limitAt(narrow))).toBe(4);
     await expect.poll(async () => (await modelsAt(api)).toSorted()).toEqual(["large", "small"]);
     expect(await ended(api, await submitLines(api, linesFor("large")))).toMatchObject({
-      ...{ status: "completed", completed: 40 },
+      status: "completed",
+      completed: 40,
     });
   });
 });

@@ -12,8 +12,10 @@ async function submit(service: TestService, lines: readonly string[], extension:
   const response = await fetch(`${service.url}/v1/batches`, {
     method: "POST",
     body: JSON.stringify({
-      ...{ input_file_id, endpoint: "/v1/chat/completions" },
-      ...{ completion_window: "24h", x_batchd: { dedupe: true, ...extension } },
+      input_file_id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { dedupe: true, ...extension },
     }),
   });
   return ((await response.json()) as DerivedBatch).id;
@@ -46,7 +48,9 @@ test("equal bodies are sent once, every line has its own row in its place, and u
   expect(batch.x_batchd.deduplicated).toBe(LINES - QUESTIONS);
   const failed = idsOf(isBad);
   expect(batch.request_counts).toEqual({
-    ...{ total: LINES, completed: LINES - failed.length, failed: failed.length },
+    total: LINES,
+    completed: LINES - failed.length,
+    failed: failed.length,
   });
   const groups = (batch.x_batchd as unknown as { failures: object[] }).failures;
   expect(groups).toMatchObject([{ status_code: 400, lines: failed.length }]);
@@ -193,7 +197,8 @@ test("a budget pays for each question once", async () => {
   const id = await submit(service, lines, { budget: "10" });
   const batch = await service.ended(id);
   expect(batch).toMatchObject({
-    ...{ status: "completed", request_counts: { completed: 40 } },
+    status: "completed",
+    request_counts: { completed: 40 },
     x_batchd: { cost: { so_far: "10" }, paused: null },
   });
   expect(upstream.total).toBe(10);

@@ -94,8 +94,12 @@ test("a batch under way reads its input to the end although the file expires", a
     config: {
       upstreams: [
         {
-          ...{ name: "slow", base_url: upstream.url, models: ["*"], timeout_seconds: 80_000 },
-          ...{ min_concurrency: 64, interactive_reserve: 0 },
+          name: "slow",
+          base_url: upstream.url,
+          models: ["*"],
+          timeout_seconds: 80_000,
+          min_concurrency: 64,
+          interactive_reserve: 0,
         },
       ],
     },

@@ -64,7 +64,8 @@ test.skipIf(postgres === null)(
     aheadMs = 2 * 24 * 60 * 60 * 1000;
     upstream.release();
     expect(await service.ended(id)).toMatchObject({
-      ...{ status: "completed", request_counts: { total: 50, completed: 50 } },
+      status: "completed",
+      request_counts: { total: 50, completed: 50 },
     });
   },
 );

@@ -17,7 +17,8 @@ test.skipIf(postgres === null)(
     await using upstream = await startUpstream();
     const database_url = await postgres!.createDatabase();
     const serving = (...models: string[]) => ({
-      ...{ database_url, database: { listen: false } },
+      database_url,
+      database: { listen: false },
       engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 },
       upstreams: [{ name: "only", base_url: upstream.url, models }],
     });

@@ -166,7 +166,9 @@ test("a server that leaves while its journal cannot be written ends, and its lin
   const clock = new FakeClock();
   await using upstream = await startUpstream();
   const options = {
-    ...{ clock, dataDir: dir.path, upstreamUrl: upstream.url },
+    clock,
+    dataDir: dir.path,
+    upstreamUrl: upstream.url,
     config: { engine: { drain_grace_seconds: 0 } },
   };
   const before = await startTestService(options);

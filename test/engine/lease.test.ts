@@ -225,7 +225,11 @@ async function leasesBench(fields: Parameters<typeof startBatch>[2] = {}) {
   const claim = async (route: string) =>
     claimFirst(store, { ...(await leases.claim()), batchId: batch.id, model: route });
   return {
-    ...{ store, clock, leases, batch, claim },
+    store,
+    clock,
+    leases,
+    batch,
+    claim,
     async [Symbol.asyncDispose]() {
       await store.close();
       dir[Symbol.dispose]();

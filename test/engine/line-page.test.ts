@@ -134,7 +134,9 @@ test("while a batch runs, lines with an answer have it and the others wait", asy
     .poll(async () => (await page(id)).data.filter(({ status }) => status === "waiting").length)
     .toBe(5);
   const states = (await page(id)).data.map(({ custom_id, status, response }) => [
-    ...[custom_id, status, response === null],
+    custom_id,
+    status,
+    response === null,
   ]);
   expect(states.slice(0, 4)).toEqual([
     ["q-0", "failed", false],

@@ -38,7 +38,11 @@ async function mergeBench() {
   };
   const merge = (more: Partial<MergeOptions> = {}) =>
     new Merge({
-      ...{ blobs, inputBlobKey: INPUT, stopReason: null, left: "rows", isLastTry: false },
+      blobs,
+      inputBlobKey: INPUT,
+      stopReason: null,
+      left: "rows",
+      isLastTry: false,
       onDamaged: () => {},
       ...more,
     });

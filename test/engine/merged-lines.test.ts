@@ -20,8 +20,10 @@ async function create(service: TestService, from: object, more: object = {}) {
   const response = await fetch(`${service.url}/v1/batches`, {
     method: "POST",
     body: JSON.stringify({
-      ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
-      ...{ x_batchd: { from }, ...more },
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { from },
+      ...more,
     }),
   });
   return { status: response.status, body: (await response.json()) as Shown };
@@ -70,7 +72,9 @@ test("the failed lines run again, and a merged retry has the rows of all lines, 
   const second = await service.ended(made.body.id);
   const bad = numbers.filter(isBad);
   expect(second.request_counts).toEqual({
-    ...{ total: failed.length, completed: failed.length - bad.length, failed: bad.length },
+    total: failed.length,
+    completed: failed.length - bad.length,
+    failed: bad.length,
   });
   const output = await service.rows(second.output_file_id);
   expect(output.map((row) => row.custom_id)).toEqual(idsOf(numbers.filter((n) => !isBad(n))));
@@ -186,7 +190,8 @@ test("an Idempotency-Key makes one retry, and the quotas of the project hold", a
   });
   const { id } = await service.run([chatLine("a", "Hello")]);
   const body = JSON.stringify({
-    ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
     x_batchd: { from: { batch: id, lines: "all" } },
   });
   const ask = async () => {

@@ -3,7 +3,11 @@ import { type Consumption, NO_CONSUMPTION, type Price } from "../../src/batch/pr
 import { Pricing } from "../../src/engine/pricing.ts";
 
 const priced = (output: string): Price => ({
-  ...{ currency: "USD", per: 1_000_000, input: "0", cachedInput: "0", perRequest: "0" },
+  currency: "USD",
+  per: 1_000_000,
+  input: "0",
+  cachedInput: "0",
+  perRequest: "0",
   output,
 });
 const one: Consumption = { ...NO_CONSUMPTION, requestCount: 1, outputTokens: 7 };

@@ -8,8 +8,12 @@ import { Events } from "../support/events.ts";
 test("a server that closes leaves the other paused batches to its next start", async () => {
   const resumed: string[] = [];
   const pauseAt = (sequence: number): QuotaPause => ({
-    ...{ sequence, batchId: `batch_${sequence}` as BatchId, project: "default" },
-    ...{ reason: "tokens_per_day", sinceMs: 0, limit: "1" },
+    sequence,
+    batchId: `batch_${sequence}` as BatchId,
+    project: "default",
+    reason: "tokens_per_day",
+    sinceMs: 0,
+    limit: "1",
   });
   const store = {
     listQuotaPauses: async (after: number) => [pauseAt(after + 1), pauseAt(after + 2)],

@@ -62,7 +62,11 @@ function secondsLeftAt(upstream: TestUpstream, lineCount: number): () => number 
 
 test("a report of another format is skipped", () => {
   const report = {
-    ...{ isWorker: true, canWrite: true, targets: [], routes: [], commonFailures: [] },
+    isWorker: true,
+    canWrite: true,
+    targets: [],
+    routes: [],
+    commonFailures: [],
   };
   expect(decodeReport(encodeReport(report))).toEqual(report);
   expect(decodeReport("{}")).toBeNull();

@@ -11,8 +11,11 @@ const line = (number: number) => ({ lineNumber: number, customId: Buffer.from(`"
 const rowOf = (body: string): Buffer =>
   Buffer.concat([
     ...outcomeLine(line(1), {
-      ...{ kind: "answered", status: 200, requestId: 'r","body":{"model":"id"}' },
-      ...{ body: Buffer.from(body), usage: NO_USAGE },
+      kind: "answered",
+      status: 200,
+      requestId: 'r","body":{"model":"id"}',
+      body: Buffer.from(body),
+      usage: NO_USAGE,
     }),
   ]);
 
@@ -41,7 +44,10 @@ test("every answer counts, and only what it says at its top", async () => {
     '{"model":"a","system_fingerprint":"f","choices":[{"model":"no"}]}',
     '{"model":"a","model":"b","system_fingerprint":null}',
     '{"mod\\u0065l":"b","text":"\\"model\\":\\"no\\""}',
-    ...['[{"model":"no"}]', '{"model":5}', "null", '{"__proto__":{"model":"no"}}'],
+    '[{"model":"no"}]',
+    '{"model":5}',
+    "null",
+    '{"__proto__":{"model":"no"}}',
   ]);
   expect(summary.models).toEqual({
     names: [

@@ -94,6 +94,7 @@ test.each(WHILE_IT_RUNS)(`while the retry runs, without ${NAME}`, async (given) 
   }
   const { status, errors } = await service.ended(third.id);
   expect([status, errors?.data?.[0]]).toMatchObject([
-    ...["failed", { code: "source_unusable", message: expect.stringContaining("was deleted") }],
+    "failed",
+    { code: "source_unusable", message: expect.stringContaining("was deleted") },
   ]);
 });

@@ -40,7 +40,9 @@ test("a sample runs lines spread over all models of a file, and resuming runs ea
   await using upstream = await startUpstream();
   const models = ["a", "b"].map((name) => ({ name, upstream_model: name }));
   const upstreams = models.map((model) => ({
-    ...{ name: `for-${model.name}`, base_url: upstream.url, models: [model] },
+    name: `for-${model.name}`,
+    base_url: upstream.url,
+    models: [model],
   }));
   await using service = await startTestService({
     config: { upstreams, limits: { allow_mixed_models: true } },

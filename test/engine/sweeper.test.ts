@@ -220,7 +220,12 @@ async function twoProcesses() {
     return found;
   };
   return {
-    ...{ store, clock, blobs, writer, sweepAll, keys },
+    store,
+    clock,
+    blobs,
+    writer,
+    sweepAll,
+    keys,
     [Symbol.asyncDispose]: async () => {
       await store.close();
       folder[Symbol.dispose]();

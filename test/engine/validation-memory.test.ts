@@ -30,8 +30,15 @@ async function start(limits = "") {
   await writeFile(config, `limits: { ${limits} }\n`);
   const dataDir = await mkdtemp(join(folder, "data-"));
   const server = new BatchdProcess([
-    ...["serve", "--port", "0", "--config", config],
-    ...["--data-dir", dataDir, "--upstream", upstream.url],
+    "serve",
+    "--port",
+    "0",
+    "--config",
+    config,
+    "--data-dir",
+    dataDir,
+    "--upstream",
+    upstream.url,
   ]);
   const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
   return { server, openai };

@@ -33,10 +33,45 @@ const rowOf = ({ customId, text, tokens }: Answer, at: number): string =>
   })}\n`;
 
 const NASTY = [
-  ...["plain", "", '"', '""', "a,b", "a\nb", "a\r\nb", "\r", "'", "'=1", " lead", "trail "],
-  ...["=1+1", "+1", "-1", "@x", "\tx", "\ud800", "💥", "é", "\u2028", "NULL", "null", "007"],
-  ...["\n=1", " =1", "\u0000＝", "\u200b\u3000+1", "\ud800=", "＝1+1", "＋1", "－1", "＠x"],
-  ...["2024-01-01", "true", "\u0001", "a\ufeffb", "\\", "\\n"],
+  "plain",
+  "",
+  '"',
+  '""',
+  "a,b",
+  "a\nb",
+  "a\r\nb",
+  "\r",
+  "'",
+  "'=1",
+  " lead",
+  "trail ",
+  "=1+1",
+  "+1",
+  "-1",
+  "@x",
+  "\tx",
+  "\ud800",
+  "💥",
+  "é",
+  "\u2028",
+  "NULL",
+  "null",
+  "007",
+  "\n=1",
+  " =1",
+  "\u0000＝",
+  "\u200b\u3000+1",
+  "\ud800=",
+  "＝1+1",
+  "＋1",
+  "－1",
+  "＠x",
+  "2024-01-01",
+  "true",
+  "\u0001",
+  "a\ufeffb",
+  "\\",
+  "\\n",
 ];
 
 /** Whether a spreadsheet that drops what cannot be seen would take the text for a formula. */
@@ -74,7 +109,9 @@ test("CSV has every text as it is, whatever it holds and however the rows come",
         });
         expect(data.map((row) => [row["custom_id"], row["text"], row["input_tokens"]])).toEqual(
           answers.map(({ customId, text, tokens }) => [
-            ...[shown(customId, true), shown(text, true), String(tokens)],
+            shown(customId, true),
+            shown(text, true),
+            String(tokens),
           ]),
         );
       },
@@ -117,7 +154,9 @@ test.each(["csv", "parquet"] as const)(
     expect(Object.keys(rows[0] ?? {})).toEqual(COLUMNS.map(({ name }) => name));
     expect(rows.map((row) => [row["custom_id"], row["text"], row["input_tokens"]])).toEqual(
       readable.map(({ customId, text, tokens }) => [
-        ...[shown(customId, format === "csv"), shown(text, format === "csv"), String(tokens)],
+        shown(customId, format === "csv"),
+        shown(text, format === "csv"),
+        String(tokens),
       ]),
     );
   },
@@ -155,8 +194,10 @@ test("rows of 32 MB and many groups of rows are read back", async () => {
     `select count(*) as rows, sum(input_tokens) as tokens, max(length(text)) as longest, count(distinct custom_id) as ids from '${path}'`,
   );
   expect(sums).toEqual({
-    ...{ rows: "3000", tokens: String((3_000 * 2_999) / 2) },
-    ...{ longest: String(long.length), ids: "3000" },
+    rows: "3000",
+    tokens: String((3_000 * 2_999) / 2),
+    longest: String(long.length),
+    ids: "3000",
   });
   const [groups] = await queryTable(
     `select count(distinct row_group_id) as groups from parquet_metadata('${path}')`,
@@ -167,7 +208,8 @@ test("rows of 32 MB and many groups of rows are read back", async () => {
 test("groups of rows are bounded whatever text of an answer is long", async () => {
   const long = "m".repeat(1024 * 1024);
   const rows = Array.from({ length: 40 }, (_, at) => ({
-    ...{ id: "x", custom_id: `line-${at}` },
+    id: "x",
+    custom_id: `line-${at}`,
     response: { status_code: 200, body: { model: at % 2 === 0 ? long : "m" } },
     error: at % 2 === 0 ? null : { code: "c", message: long },
   }));

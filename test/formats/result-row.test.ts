@@ -53,9 +53,18 @@ test("a row has the tokens, the model, and the number of its line", () => {
     completion_tokens_details: { reasoning_tokens: 2 },
   };
   expect(readResultRow(rowOf({ ...message("x"), model: "m", usage }))).toMatchObject({
-    ...{ custom_id: "a", line: 26, status: 200, model: "m", finish_reason: "stop" },
-    ...{ input_tokens: 5, cached_tokens: 3, output_tokens: 7, reasoning_tokens: 2 },
-    ...{ total_tokens: 12, error_code: null, error_message: null },
+    custom_id: "a",
+    line: 26,
+    status: 200,
+    model: "m",
+    finish_reason: "stop",
+    input_tokens: 5,
+    cached_tokens: 3,
+    output_tokens: 7,
+    reasoning_tokens: 2,
+    total_tokens: 12,
+    error_code: null,
+    error_message: null,
   });
 });
 
@@ -100,7 +109,15 @@ test("a line that is no JSON is refused", () => {
 
 test("any body of JSON is read, whatever it says", () => {
   const anywhere = fc.constantFrom(
-    ...["choices", "output", "data", "usage", "error", "model", "message", "content", "text"],
+    "choices",
+    "output",
+    "data",
+    "usage",
+    "error",
+    "model",
+    "message",
+    "content",
+    "text",
   );
   fc.assert(
     fc.property(jsonText, anywhere, anywhere, (value, outer, inner) => {

@@ -195,7 +195,9 @@ test("a lower budget ends what was reserved under the higher one", async () => {
   await seenBy(services, "batch.paused", batch);
   expect(upstream.total).toBe(100);
   expect((await batchAt(url, batch)).x_batchd).toMatchObject({
-    ...{ budget: "100", paused: { reason: "budget" }, cost: { so_far: "100" } },
+    budget: "100",
+    paused: { reason: "budget" },
+    cost: { so_far: "100" },
   });
 });
 
@@ -224,7 +226,8 @@ test("a price that is raised while batches run counts for the lines that go out 
   const [first, second] = [await batchAt(service.url, early), await batchAt(service.url, raised)];
   expect(first.x_batchd.cost?.so_far).toBe("0.003");
   expect(second.x_batchd).toMatchObject({
-    ...{ cost: { so_far: "1990" }, paused: { reason: "cost_per_month" } },
+    cost: { so_far: "1990" },
+    paused: { reason: "cost_per_month" },
   });
 });
 

@@ -72,8 +72,10 @@ const createBatch = (asked: Asked, more: object = {}) =>
   post(
     "batches",
     {
-      ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
-      ...{ x_batchd: { input: asked.input }, ...more },
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { input: asked.input },
+      ...more,
     },
     asked,
   );
@@ -102,7 +104,9 @@ describe("a file in a location", () => {
     await service.events.reached("batch.completed", { batch: id });
     const record = RunRecord.parse(await (await get(`batches/${id}/run`)).json());
     expect(record.input).toMatchObject({
-      ...{ file_id: body["input_file_id"], filename: "plain.jsonl", lines: 1 },
+      file_id: body["input_file_id"],
+      filename: "plain.jsonl",
+      lines: 1,
       location: { name: "share", path: "in/plain.jsonl" },
     });
   });

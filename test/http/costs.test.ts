@@ -5,10 +5,13 @@ import { chatLines, startTestService, type TestService } from "../support/servic
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const key = (name: string, project: string, scopes = ["read", "write"]) => ({
-  ...{ name, key: `key-${name}`, project, scopes },
+  name,
+  key: `key-${name}`,
+  project,
+  scopes,
 });
 const auth = {
-  keys: [...[key("alpha", "alpha"), key("beta", "beta")], key("admin", "operators", ["admin"])],
+  keys: [key("alpha", "alpha"), key("beta", "beta"), key("admin", "operators", ["admin"])],
 };
 // The test upstream counts a token for each word and one more, answers two more than that, and has 1 cached.
 const prices = [
@@ -57,7 +60,9 @@ async function submit(name: string, lines: readonly string[], fields = {}): Prom
   const uploaded = await fetch(`${service.url}/v1/files`, { method: "POST", headers, body: form });
   const { id } = (await uploaded.json()) as { id: string };
   const body = JSON.stringify({
-    ...{ input_file_id: id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    input_file_id: id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
     ...fields,
   });
   return ((await json(name, "/v1/batches", { method: "POST", body })) as BatchObject).id;
@@ -87,7 +92,9 @@ describe("a batch", () => {
     ]);
     expect(batch.request_counts).toEqual({ total: 3, completed: 2, failed: 1 });
     expect(batch.x_batchd.cost).toEqual({
-      ...{ currency: "EUR", so_far: COST_OF_TWO, projected: COST_OF_TWO },
+      currency: "EUR",
+      so_far: COST_OF_TWO,
+      projected: COST_OF_TWO,
     });
   });
 
@@ -186,7 +193,8 @@ test("counts of tokens that no model answers with are none: the sums stay exact,
   await using broken = await startUpstream({
     answers: async () => ({
       body: {
-        ...{ object: "chat.completion", choices: [] },
+        object: "chat.completion",
+        choices: [],
         usage: { prompt_tokens: absurd, completion_tokens: 2, total_tokens: absurd },
       },
     }),

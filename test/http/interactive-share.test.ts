@@ -17,8 +17,12 @@ describe("while one tenant has 64 requests open all the time", () => {
   const configWith = (batch_share: number, base_url: string) => ({
     upstreams: [
       {
-        ...{ name: "test", base_url, models: ["*"], batch_share },
-        ...{ min_concurrency: SLOTS, max_concurrency: SLOTS },
+        name: "test",
+        base_url,
+        models: ["*"],
+        batch_share,
+        min_concurrency: SLOTS,
+        max_concurrency: SLOTS,
       },
     ],
     auth: {
@@ -82,7 +86,9 @@ describe("while one tenant has 64 requests open all the time", () => {
     for (const exchange of held) answerChat(exchange);
     while (!isOver) answerChat(await busy.next());
     expect((await ended).request_counts).toEqual({
-      ...{ total: LINE_COUNT, completed: LINE_COUNT, failed: 0 },
+      total: LINE_COUNT,
+      completed: LINE_COUNT,
+      failed: 0,
     });
     stop.abort();
     await Promise.all(asking);

@@ -26,7 +26,8 @@ describe.skipIf(postgres === null).each([true, false])("with database.listen: %s
     await using fleet = new Fleet({ databaseUrl, config: { auth, database: { listen } } });
     const [a, b] = [await fleet.api(), await fleet.api()];
     const made = await fetch(`${a.url}/v1/admin/keys`, {
-      ...{ method: "POST", headers: as(ADMIN) },
+      method: "POST",
+      headers: as(ADMIN),
       body: JSON.stringify({ name: "nightly" }),
     });
     const { id, key } = (await made.json()) as { id: string; key: string };

@@ -133,7 +133,10 @@ describe("a server without keys in its configuration", () => {
   test("asks for one as soon as a key was made, and goes on to when all are revoked", async () => {
     await using api = await startTestApi();
     const { key, text } = await api.keys.create({
-      ...{ name: "first", project: "default", scopes: ["read"], expiresAtMs: null },
+      name: "first",
+      project: "default",
+      scopes: ["read"],
+      expiresAtMs: null,
     });
     await expect.poll(async () => (await api.fetch("/v1/files")).status).toBe(401);
     expect(await statusWith(api, text)).toBe(200);

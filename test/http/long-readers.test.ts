@@ -37,7 +37,9 @@ async function submit(key: string, lines: readonly string[]): Promise<string> {
   const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
   const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
   const batch = await openai.batches.create({
-    ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
   });
   return batch.id;
 }

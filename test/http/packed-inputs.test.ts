@@ -97,7 +97,10 @@ describe.each(FORMATS)("an input as .%s", (format) => {
     const { uploads } = api.client;
     const mime_type = "application/jsonl";
     const upload = await uploads.create({
-      ...{ bytes: packed.length, filename: `big.jsonl.${format}`, mime_type, purpose: "batch" },
+      bytes: packed.length,
+      filename: `big.jsonl.${format}`,
+      mime_type,
+      purpose: "batch",
     });
     const pieces = [packed.subarray(0, 10), packed.subarray(10)];
     const part_ids: string[] = [];
@@ -132,7 +135,10 @@ async function begin(signal?: AbortSignal) {
   });
   const write = (bytes: Uint8Array | string) => controller?.enqueue(Buffer.from(bytes));
   const answer = api.fetch("/v1/files", {
-    ...{ method: "POST", body, duplex: "half", ...(signal && { signal }) },
+    method: "POST",
+    body,
+    duplex: "half",
+    ...(signal && { signal }),
     headers: { "content-type": `multipart/form-data; boundary=${BOUNDARY}` },
   } as RequestInit);
   answer.catch(() => {});

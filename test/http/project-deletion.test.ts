@@ -97,7 +97,7 @@ describe.each([
     };
     const keys = [{ name: "operator", key: admin, scopes: ["admin"] }];
     const configWith = (more: readonly object[]) => ({
-      ...{ auth: { keys: [...keys, ...more] } },
+      auth: { keys: [...keys, ...more] },
       ...places,
       ...config,
     });
@@ -233,8 +233,11 @@ describe.each([
       const store = async (key: string) => (await upload(url, input, key)).body.id as string;
       const batchOf = (input_file_id: string, x_batchd: object = {}) =>
         send("batches", {
-          ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
-          ...{ metadata: { team: MARK }, x_batchd },
+          input_file_id,
+          endpoint: "/v1/chat/completions",
+          completion_window: "24h",
+          metadata: { team: MARK },
+          x_batchd,
         });
       const completed = (batch: string) =>
         Promise.race(services.map(({ events }) => events.reached("batch.completed", { batch })));
@@ -246,7 +249,8 @@ describe.each([
       const ended = await batchOf(file, { budget: "9" });
       await completed(ended);
       const retry = await send("batches", {
-        ...{ endpoint: "/v1/chat/completions", completion_window: "24h" },
+        endpoint: "/v1/chat/completions",
+        completion_window: "24h",
         x_batchd: { from: { batch: ended, lines: "all", merge: true } },
       });
       await completed(retry);
@@ -274,8 +278,16 @@ describe.each([
       const tables = new Set((await left()).map((row) => row.slice(0, row.indexOf(" "))));
       expect([...tables]).toEqual(
         expect.arrayContaining([
-          ...["api_keys", "batches", "chunks", "files", "uploads", "upload_parts"],
-          ...["idempotency_keys", "model_usage", "request_counts", "deliveries"],
+          "api_keys",
+          "batches",
+          "chunks",
+          "files",
+          "uploads",
+          "upload_parts",
+          "idempotency_keys",
+          "model_usage",
+          "request_counts",
+          "deliveries",
         ]),
       );
 

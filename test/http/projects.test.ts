@@ -20,7 +20,11 @@ test("a project that is made at run time is held to its rules, and the configura
   const made = await put(url, { name: "search", weight: 3, quotas: { files: 2 } });
   expect(made.status).toBe(200);
   expect(made.body).toMatchObject({
-    ...{ id: "search", object: "project", weight: 3, models: ["*"], deleted_at: null },
+    id: "search",
+    object: "project",
+    weight: 3,
+    models: ["*"],
+    deleted_at: null,
     quotas: { files: 2 },
   });
   const statuses = [];
@@ -50,7 +54,9 @@ test("a project that is made at run time is held to its rules, and the configura
   expect((await put(url, { name: "a", models: [] })).body.error).toEqual({
     message:
       "Invalid 'models': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-    ...{ type: "invalid_request_error", param: "models", code: "empty_array" },
+    type: "invalid_request_error",
+    param: "models",
+    code: "empty_array",
   });
   expect((await post(url, "admin/projects", { name: "a" })).status).toBe(403);
 });

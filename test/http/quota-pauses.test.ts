@@ -106,7 +106,8 @@ test.each([
   await using upstream = await startUpstream();
   const upstreams = [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 4 }];
   const configWithQuotas = (quotas: object = {}) => ({
-    ...{ upstreams, projects: [{ name: "default", quotas }] },
+    upstreams,
+    projects: [{ name: "default", quotas }],
   });
   await using service = await startTestService({ config: configWithQuotas(before) });
   upstream.hold();

@@ -110,7 +110,8 @@ describe("with an upstream that answers nothing for now", () => {
       },
     });
     return {
-      ...{ service, upstream },
+      service,
+      upstream,
       async [Symbol.asyncDispose]() {
         upstream.release();
         await service[Symbol.asyncDispose]();

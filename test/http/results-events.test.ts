@@ -162,7 +162,8 @@ test("readers of results and files leave Node no listeners to warn of", async ()
   };
   process.on("warning", note);
   const paths = [
-    ...[`batches/${id}/output`, `batches/${id}/errors`],
+    `batches/${id}/output`,
+    `batches/${id}/errors`,
     ...["jsonl", "csv"].map((format) => `files/${output_file_id}/content?format=${format}`),
   ];
   for (const path of paths) {

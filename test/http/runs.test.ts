@@ -45,7 +45,9 @@ const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
 async function ended(lines: readonly string[], metadata?: Record<string, string>) {
   const input_file_id = await service.upload(lines);
   const { id } = await service.openai.batches.create({
-    ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
     ...(metadata && { metadata }),
   });
   return service.ended(id);
@@ -67,7 +69,10 @@ describe("the record of a run", () => {
       service.text(batch.error_file_id),
     ]);
     expect(record).toMatchObject({
-      ...{ schema: "run_record.v1", batch_id: batch.id, name: "nightly", status: "completed" },
+      schema: "run_record.v1",
+      batch_id: batch.id,
+      name: "nightly",
+      status: "completed",
       models: {
         asked: {
           names: [
@@ -91,7 +96,10 @@ describe("the record of a run", () => {
       },
       parameters: { common: { temperature: 0 }, varying: ["top_p", "user"] },
       input: {
-        ...{ file_id: batch.input_file_id, filename: "input.jsonl", lines: 3, location: null },
+        file_id: batch.input_file_id,
+        filename: "input.jsonl",
+        lines: 3,
+        location: null,
         sha256: sha256(`${lines.join("\n")}\n`),
       },
       output: { file_id: batch.output_file_id, sha256: sha256(output), lines: 2 },

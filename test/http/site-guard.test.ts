@@ -42,8 +42,16 @@ describe("a server without keys on 127.0.0.1", () => {
   test("answers at its addresses and the names of this machine", async () => {
     const { port } = new URL(service.url);
     for (const host of [
-      ...["127.0.0.1", "localhost", "LOCALHOST", "[::1]", "10.1.2.3"],
-      ...["203.0.113.10", "batchd", "a", "batchd.localhost", "host.docker.internal"],
+      "127.0.0.1",
+      "localhost",
+      "LOCALHOST",
+      "[::1]",
+      "10.1.2.3",
+      "203.0.113.10",
+      "batchd",
+      "a",
+      "batchd.localhost",
+      "host.docker.internal",
     ]) {
       expect([host, await statusOf(service, host)]).toEqual([host, 200]);
       expect([host, await statusOf(service, `${host}:${port}`)]).toEqual([host, 200]);
@@ -108,7 +116,9 @@ test("a proxy passes on the names that the configuration lists", async () => {
   expect(await statusOf(service, "evil.example")).toBe(421);
   const posted = (origin: string) =>
     ask(service, "POST /v1/batches/batch_none/cancel", {
-      ...{ host: "batchd.example.com", origin, "content-length": "0" },
+      host: "batchd.example.com",
+      origin,
+      "content-length": "0",
     });
   expect((await posted("https://batchd.example.com")).status).toBe(404);
   expect((await posted("https://evil.example")).status).toBe(403);

@@ -50,7 +50,9 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
         expires_after: { anchor: "created_at", seconds: 7_200 },
       });
       const { id } = await service.openai.batches.create({
-        ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+        input_file_id: input.id,
+        endpoint: "/v1/chat/completions",
+        completion_window: "24h",
         output_expires_after: { anchor: "created_at", seconds: 7_200 },
       });
       const batch = await service.ended(id);

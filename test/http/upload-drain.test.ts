@@ -14,7 +14,8 @@ const DRAIN_MINUTES = 15;
 test("an upload that a closing API server waits for keeps the right to its blob", async () => {
   const clock = new FakeClock();
   await using service = await startTestService({
-    ...{ clock, role: "api" },
+    clock,
+    role: "api",
     config: { engine: { drain_grace_seconds: 3_600 } },
   });
   const opened = await openSqliteStore({ path: join(service.dataDir, "batchd.sqlite"), clock });

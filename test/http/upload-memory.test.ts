@@ -54,7 +54,8 @@ test("without room an upload waits for another one to end, and is asked to come 
   expect(await waiting).toBe(4);
 
   const refused = expect(third.read()).rejects.toMatchObject({
-    ...{ error: "unavailable", retryAfterMs: 5_000 },
+    error: "unavailable",
+    retryAfterMs: 5_000,
   });
   await clock.asleep(1, clock.nowMs() + 10_000);
   clock.advance(10_000);

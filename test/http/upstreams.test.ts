@@ -34,9 +34,14 @@ beforeAll(async () => {
   const proxy = `http://name-in-url:${password}@127.0.0.1:9`;
   upstreams = [
     {
-      ...{ name: "gpu", base_url: upstream.url, models: ["m"], max_concurrency: 16 },
-      ...{ api_key: SECRETS[0], headers: { "x-team": SECRETS[1] } },
-      ...{ requests_per_minute: 6_000, tokens_per_minute: 1_000_000 },
+      name: "gpu",
+      base_url: upstream.url,
+      models: ["m"],
+      max_concurrency: 16,
+      api_key: SECRETS[0],
+      headers: { "x-team": SECRETS[1] },
+      requests_per_minute: 6_000,
+      tokens_per_minute: 1_000_000,
     },
     { name: "nightly", base_url: upstream.url, models: ["n"], ...hours("20:00", "06:00") },
     { name: "daily", base_url: upstream.url, models: ["d"], proxy, ...hours("06:00", "20:00") },
@@ -75,7 +80,11 @@ describe("an upstream", () => {
     }
     const gpu = (await read()).get("gpu");
     expect(gpu).toMatchObject({
-      ...{ object: "upstream", models: ["m"], servers: 1, max_concurrency: 16, schedule: null },
+      object: "upstream",
+      models: ["m"],
+      servers: 1,
+      max_concurrency: 16,
+      schedule: null,
       requests_per_minute: { limit: 6_000, used: expect.any(Number) },
       tokens_per_minute: { limit: 1_000_000, used: expect.any(Number) },
       latency_seconds: { p50: expect.any(Number) },
@@ -93,8 +102,10 @@ describe("an upstream", () => {
     expect(all.get("nightly")).toMatchObject({
       unavailable: null,
       schedule: {
-        ...{ time_zone: "UTC", windows: [{ days: null, from: "20:00", to: "06:00" }] },
-        ...{ open: true, next: { at: SIX_O_CLOCK, concurrency: 0 } },
+        time_zone: "UTC",
+        windows: [{ days: null, from: "20:00", to: "06:00" }],
+        open: true,
+        next: { at: SIX_O_CLOCK, concurrency: 0 },
       },
     });
     expect(all.get("daily")).toMatchObject({

@@ -88,7 +88,8 @@ describe("git", () => {
     });
     const port = await listening(server);
     const location = git.locationAt(`http://127.0.0.1:${port}/evals.git`, {
-      ...{ username: "batchd", password: "git-token-4711" },
+      username: "batchd",
+      password: "git-token-4711",
     });
     const failed = location.deliver(aParcel(), aCall());
     await expect(failed).rejects.toMatchObject({ name: "LocationError" });
@@ -129,7 +130,8 @@ describe("git", () => {
     const location = git.locationAt("/srv/evals.git", { access: "write" }, { environment });
     const failed = location.deliver(aParcel(), aCall());
     await expect(failed).rejects.toMatchObject({
-      ...{ name: "LocationError", message: expect.stringContaining("git could not be started") },
+      name: "LocationError",
+      message: expect.stringContaining("git could not be started"),
     });
   });
 });

@@ -260,7 +260,9 @@ describe("a delivery to a git repository", () => {
     chmodSync(hook, 0o755);
     const refused = git.locationAt(repository.path).deliver(aParcel(), aCall());
     await expect(refused).rejects.toMatchObject({
-      ...{ name: "LocationError", failure: "refused", isRetryable: false },
+      name: "LocationError",
+      failure: "refused",
+      isRetryable: false,
       message: expect.stringMatching(/results are frozen.*pre-receive hook declined/),
     });
     await expect(refused).rejects.toThrow(expect.not.stringContaining(repository.path));
@@ -279,7 +281,8 @@ describe("a delivery to a git repository", () => {
     chmodSync(hook, 0o755);
     const refused = git.locationAt(repository.path).deliver(aParcel(), aCall());
     await expect(refused).rejects.toMatchObject({
-      ...{ failure: "refused", message: expect.stringContaining(words) },
+      failure: "refused",
+      message: expect.stringContaining(words),
     });
     expect(readFileSync(pushes, "utf8")).toBe("push\n");
     expect(repository.branches).toEqual(["main"]);

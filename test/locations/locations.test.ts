@@ -36,7 +36,11 @@ function configured(locations: readonly object[]) {
 }
 
 const folder = (name: string, more: object = {}) => ({
-  ...{ name, kind: "folder", path: newRoot(), access: "read-write", ...more },
+  name,
+  kind: "folder",
+  path: newRoot(),
+  access: "read-write",
+  ...more,
 });
 
 test("a project finds the locations that are open to it, for what they are open to", () => {
@@ -100,8 +104,13 @@ test("a failure quotes the other side without a part of a secret, wherever its w
     configured([
       { name: "data", kind: "oxen", url: endpoint, repository: "n/r", access: "write", token },
       {
-        ...{ ...server, name: "lake", kind: "s3", bucket: "b", session_token: token },
-        ...{ access_key_id: id, secret_access_key: secret },
+        ...server,
+        name: "lake",
+        kind: "s3",
+        bucket: "b",
+        session_token: token,
+        access_key_id: id,
+        secret_access_key: secret,
       },
     ]),
     DEPS,

@@ -30,8 +30,14 @@ async function start(overrides: Partial<OxenSettings> = {}) {
 
 const locationAt = (settings: Partial<OxenSettings>) =>
   new OxenLocation({
-    ...{ name: "data", url: "", repository: "ns/data", token: "oxen-token-4711", base: "main" },
-    ...{ author: { name: "batchd", email: "batchd@localhost" }, timeoutMs: 30_000, ...settings },
+    name: "data",
+    url: "",
+    repository: "ns/data",
+    token: "oxen-token-4711",
+    base: "main",
+    author: { name: "batchd", email: "batchd@localhost" },
+    timeoutMs: 30_000,
+    ...settings,
   });
 
 /** The files of the folder on the one branch that has it. */
@@ -61,7 +67,9 @@ describe("a delivery to an Oxen server", () => {
     const { address } = await location.deliver(parcel, aCall());
     const head = server.commits.get(server.branches.get("batch/nightly") ?? "");
     expect(head).toMatchObject({
-      ...{ parent_ids: [base], author: "batchd", email: "batchd@localhost" },
+      parent_ids: [base],
+      author: "batchd",
+      email: "batchd@localhost",
       message: expect.stringContaining(`\n\nBatch-Id: ${parcel.batchId}\nModel: small-chat\n`),
     });
     expect(address).toBe(`branch batch/nightly at ${head?.id}`);
@@ -101,7 +109,9 @@ describe("a delivery to an Oxen server", () => {
     expect(server.branches.get("batch/nightly")).toBe(server.branches.get("main"));
     await location.deliver(parcel, aCall({ progress }));
     expect([...server.filesIn("batch/nightly", `runs/${parcel.batchId}`).keys()].sort()).toEqual([
-      ...["errors.jsonl", "output.jsonl", "run.json"],
+      "errors.jsonl",
+      "output.jsonl",
+      "run.json",
     ]);
   });
 
@@ -163,7 +173,8 @@ describe("an Oxen server", () => {
     server.trouble = () => ({ status, body: { status_message: "words of the server" } });
     const failed = location.deliver(aParcel(), aCall());
     await expect(failed).rejects.toMatchObject({
-      ...{ failure, message: `the Oxen server answers ${status} words of the server` },
+      failure,
+      message: `the Oxen server answers ${status} words of the server`,
     });
   });
 

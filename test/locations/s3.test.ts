@@ -149,8 +149,13 @@ describe.runIf(hasS3Server())("a bucket", () => {
     const openFor = (endpoint: string, refused: { addresses?: boolean; names?: boolean }) =>
       locations.ofClient(
         {
-          ...{ bucket: BUCKET, prefix: bucket.newPrefix(), region: "us-east-1", endpoint },
-          ...{ forcePathStyle: true, ...CREDENTIALS, sessionToken: null },
+          bucket: BUCKET,
+          prefix: bucket.newPrefix(),
+          region: "us-east-1",
+          endpoint,
+          forcePathStyle: true,
+          ...CREDENTIALS,
+          sessionToken: null,
         },
         {
           refusalOf: () => (refused.addresses === true ? refusal : null),

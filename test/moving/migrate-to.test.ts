@@ -135,7 +135,9 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
     await final(running, keyedId);
     const text = inputOf(20);
     const { id: uploadId } = await running.openai.uploads.create({
-      ...{ filename: "parts.jsonl", purpose: "batch", mime_type: "application/jsonl" },
+      filename: "parts.jsonl",
+      purpose: "batch",
+      mime_type: "application/jsonl",
       bytes: text.length,
     });
     const addPart = (part: string) =>

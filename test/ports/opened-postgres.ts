@@ -13,7 +13,11 @@ export async function openStore(
   options: Pick<PostgresOptions, "migrationsDir"> = {},
 ): Promise<Store & AsyncDisposable> {
   const opened = await openPostgresStore({
-    ...{ url, poolSize: 4, listens: false, clock: systemClock, nowMs: () => storeClock.nowMs() },
+    url,
+    poolSize: 4,
+    listens: false,
+    clock: systemClock,
+    nowMs: () => storeClock.nowMs(),
     ...options,
   });
   if (!opened.ok) throw new Error(opened.problem);
@@ -23,19 +27,28 @@ export async function openStore(
 
 /** Each after those that name it. */
 const TABLES = [
-  ...[
-    "segments",
-    "chunks",
-    "deliveries",
-    "batch_deliveries",
-    "batch_progress",
-    "batch_runs",
-    "batches",
-    "files",
-  ],
-  ...["upload_parts", "uploads", "blob_intents", "idempotency_keys", "slot_shares"],
-  ...["replicas", "forecasts", "api_keys", "key_requirement", "model_usage", "signing_keys"],
-  ...["projects", "interactive_slots", "reservations"],
+  "segments",
+  "chunks",
+  "deliveries",
+  "batch_deliveries",
+  "batch_progress",
+  "batch_runs",
+  "batches",
+  "files",
+  "upload_parts",
+  "uploads",
+  "blob_intents",
+  "idempotency_keys",
+  "slot_shares",
+  "replicas",
+  "forecasts",
+  "api_keys",
+  "key_requirement",
+  "model_usage",
+  "signing_keys",
+  "projects",
+  "interactive_slots",
+  "reservations",
 ];
 
 export class PostgresStores implements AsyncDisposable {

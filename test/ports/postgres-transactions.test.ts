@@ -79,8 +79,13 @@ function testRepeating(): void {
       const { batch } = await finalizingBatch(store);
       await finishBatch(store, await claimToFinalize(store));
       const delivery = {
-        ...{ id: newDeliveryId(), location: "share", s3: null, path: null },
-        ...{ format: "jsonl" as const, destination: "share", credentials: null },
+        id: newDeliveryId(),
+        location: "share",
+        s3: null,
+        path: null,
+        format: "jsonl" as const,
+        destination: "share",
+        credentials: null,
         createdAtMs: NOW_MS,
       };
       await store.insertDeliveryIfFinal({ project: batch.project, id: batch.id }, delivery);
@@ -146,7 +151,11 @@ function testIntents(): void {
       () => store.renewIntents([last!.blobKey, first!.blobKey], 60_000),
       () =>
         store.finishBatchIfLeased(lease, {
-          ...{ output: last!, error: first!, failures: [], lostBlobKeys: [], announcements: [] },
+          output: last!,
+          error: first!,
+          failures: [],
+          lostBlobKeys: [],
+          announcements: [],
           counts: { completed: 1, failed: 0 },
         }),
     ]) {
@@ -177,11 +186,15 @@ function testRenewals(): void {
     const none = { batches: [], chunks: [] };
     for (const { table, id, leases, held } of [
       {
-        ...{ table: "chunks", id: "batch_id", leases: chunks },
+        table: "chunks",
+        id: "batch_id",
+        leases: chunks,
         held: { ...none, chunks: chunks.toReversed() },
       },
       {
-        ...{ table: "batches", id: "id", leases: batches },
+        table: "batches",
+        id: "id",
+        leases: batches,
         held: { ...none, batches: batches.toReversed() },
       },
     ]) {

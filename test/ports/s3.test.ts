@@ -32,9 +32,16 @@ const newPrefix = () => `p${prefixCount++}/`;
 function openBlobs(overrides: Partial<S3Options> = {}): S3Blobs {
   const blobs = new S3Blobs(
     {
-      ...{ bucket: "tests", prefix: newPrefix(), region: "us-east-1" },
-      ...{ endpoint: server.url, forcePathStyle: true, credentials: CREDENTIALS },
-      ...{ sendsChecksums: true, partBytes: PART_BYTES, timeoutMs: 30_000, ...overrides },
+      bucket: "tests",
+      prefix: newPrefix(),
+      region: "us-east-1",
+      endpoint: server.url,
+      forcePathStyle: true,
+      credentials: CREDENTIALS,
+      sendsChecksums: true,
+      partBytes: PART_BYTES,
+      timeoutMs: 30_000,
+      ...overrides,
     },
     systemClock,
   );
@@ -45,7 +52,9 @@ function openBlobs(overrides: Partial<S3Options> = {}): S3Blobs {
 /** Opens a client of the SDK, for what the port cannot say. */
 function openClient(endpoint = server.url) {
   const client = new S3Client({
-    ...{ region: "us-east-1", endpoint, forcePathStyle: true },
+    region: "us-east-1",
+    endpoint,
+    forcePathStyle: true,
     credentials: CREDENTIALS,
   });
   return Object.assign(client, { [Symbol.dispose]: () => client.destroy() });

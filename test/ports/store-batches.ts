@@ -63,8 +63,12 @@ export function testBatches(open: OpenStore): void {
     await using opened = await open();
     const { store } = opened;
     const none: BatchFilter = {
-      ...{ status: null, endpoint: null, model: null, createdAtOrAfterMs: null },
-      ...{ metadata: {}, search: null },
+      status: null,
+      endpoint: null,
+      model: null,
+      createdAtOrAfterMs: null,
+      metadata: {},
+      search: null,
     };
     const metadata = { team: "search", 'a"b\\c.$[0]': "Grüße ☃ 'x'" };
     // The matches lie more than a step of the list apart.
@@ -128,8 +132,12 @@ export function testBatches(open: OpenStore): void {
     const made = [mine, gone, foreign].map((file) => aBatch({ inputFileId: file!.id }));
     for (const batch of made) await store.insertBatch(batch);
     const filter: BatchFilter = {
-      ...{ status: null, endpoint: null, model: null, createdAtOrAfterMs: null },
-      ...{ metadata: {}, search },
+      status: null,
+      endpoint: null,
+      model: null,
+      createdAtOrAfterMs: null,
+      metadata: {},
+      search,
     };
     const found = async () => (await store.listBatches({ ...everything, filter }))?.data;
     expect(await found()).toEqual([made[1], made[0]]);

@@ -86,7 +86,10 @@ function testCreated(open: OpenStore): void {
       const delivery = aDelivery({ credentials: "sealed", location: null, s3: BUCKET });
       const batch = await batchWithDelivery(store, delivery);
       expect(await find(store, batch, delivery)).toMatchObject({
-        ...{ status: "pending", dueAtMs: null, nextAttemptAtMs: null, s3: BUCKET },
+        status: "pending",
+        dueAtMs: null,
+        nextAttemptAtMs: null,
+        s3: BUCKET,
       });
       expect(await claimed(store)).toEqual([]);
       await end(store, batch.id);
@@ -94,7 +97,9 @@ function testCreated(open: OpenStore): void {
       if (status === "failed") {
         expect(due).toEqual([]);
         expect(await find(store, batch, delivery)).toMatchObject({
-          ...{ status: "failed", error: { code: "batch_failed" }, endedAtMs: NOW_MS },
+          status: "failed",
+          error: { code: "batch_failed" },
+          endedAtMs: NOW_MS,
         });
       } else {
         expect(due).toMatchObject([
@@ -175,7 +180,9 @@ function testAsked(open: OpenStore): void {
     for (const each of made) await store.insertDeliveryIfFinal(scoped(batch.id), each);
     const list = (after: string | null = null, project = PROJECT) =>
       store.listDeliveries({
-        ...{ batch: scoped(batch.id, project), limit: 2, after: after as UntrustedId<"delivery"> },
+        batch: scoped(batch.id, project),
+        limit: 2,
+        after: after as UntrustedId<"delivery">,
       });
     const first = await list();
     expect([ids(first!.data), first!.hasMore]).toEqual([[made[2]!.id, made[1]!.id], true]);
@@ -186,7 +193,11 @@ function testAsked(open: OpenStore): void {
     expect(await store.findDelivery(scoped(batch.id, "other"), made[0]!.id)).toBeNull();
     expect(await store.findDelivery(scoped(other.batch.id), made[0]!.id)).toBeNull();
     expect(await store.findDelivery(scoped(batch.id), made[0]!.id)).toMatchObject({
-      ...{ id: made[0]!.id, location: "a", status: "pending", attemptCount: 0, dueAtMs: NOW_MS },
+      id: made[0]!.id,
+      location: "a",
+      status: "pending",
+      attemptCount: 0,
+      dueAtMs: NOW_MS,
     });
   });
 
@@ -200,7 +211,9 @@ function testAsked(open: OpenStore): void {
     expect(await cancel()).toBe("ended");
     expect(await cancel()).toBeNull();
     expect(await find(store, batch, delivery)).toMatchObject({
-      ...{ status: "failed", error: CANCELLED, endedAtMs: NOW_MS },
+      status: "failed",
+      error: CANCELLED,
+      endedAtMs: NOW_MS,
     });
     expect(await claimed(at(store, NOW_MS + HOUR_MS))).toEqual([]);
   });
@@ -214,7 +227,9 @@ function testAsked(open: OpenStore): void {
     expect(await store.renewDeliveryIfLeased(lease, LEASE_TTL_MS)).toBe("renewed");
     expect([await cancel(), await cancel()]).toEqual(["asked", "asked"]);
     expect(await find(store, batch, delivery)).toMatchObject({
-      ...{ status: "delivering", error: CANCELLED, endedAtMs: null },
+      status: "delivering",
+      error: CANCELLED,
+      endedAtMs: null,
     });
     expect(await store.renewDeliveryIfLeased(lease, LEASE_TTL_MS)).toBe("cancelled");
     const later = { ms: 5, withinMs: HOUR_MS, error: DOWN };
@@ -233,7 +248,9 @@ function testAsked(open: OpenStore): void {
     expect(await claimed(store)).toEqual([]);
     expect(await store.cancelDeliveryIfOpen(scoped(batch.id), delivery.id)).toBe("asked");
     expect(await claimOne(store)).toMatchObject({
-      ...{ delivery: { error: CANCELLED }, credentials: "sealed", progress: "half" },
+      delivery: { error: CANCELLED },
+      credentials: "sealed",
+      progress: "half",
     });
   });
 }

@@ -30,9 +30,11 @@ function testClaims(open: OpenStore): void {
     const { batch, output, error, delivery } = await dueDelivery(store, { credentials: "sealed" });
     const first = await claimOne(store);
     expect(first).toMatchObject({
-      ...{ delivery: { id: delivery.id, attemptCount: 1, status: "delivering" } },
-      ...{ batch: { id: batch.id }, destination: "location:share" },
-      ...{ credentials: "sealed", progress: null },
+      delivery: { id: delivery.id, attemptCount: 1, status: "delivering" },
+      batch: { id: batch.id },
+      destination: "location:share",
+      credentials: "sealed",
+      progress: null,
     });
     expect([first.output, first.error]).toEqual([output, error]);
     expect(await store.saveDeliveryProgressIfLeased(first.lease, "half")).toBe(true);

@@ -7,8 +7,12 @@ import type { OpenStore } from "./opened-store.ts";
 const idOf = (name: string) => `batch_${name}` as BatchId;
 
 const aForecast = (name: string, fields: Partial<BatchForecast> = {}): BatchForecast => ({
-  ...{ batchId: idOf(name), etaAtMs: NOW_MS, isAtRisk: false, queuePosition: 3 },
-  ...{ waiting: null, commonFailure: null },
+  batchId: idOf(name),
+  etaAtMs: NOW_MS,
+  isAtRisk: false,
+  queuePosition: 3,
+  waiting: null,
+  commonFailure: null,
   ...fields,
 });
 

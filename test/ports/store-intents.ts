@@ -133,8 +133,11 @@ function testSegments(open: OpenStore): void {
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
     const usage = {
-      ...{ inputTokens: 5, cachedTokens: 1, outputTokens: 3 },
-      ...{ reasoningTokens: 2, totalTokens: 8 },
+      inputTokens: 5,
+      cachedTokens: 1,
+      outputTokens: 3,
+      reasoningTokens: 2,
+      totalTokens: 8,
     };
     const [kept, lost] = [
       aSegment({ completed: 2, usage }),
@@ -218,7 +221,9 @@ function testSegments(open: OpenStore): void {
     expect(await store.endWithoutResultsIfLeased(lease, failure)).toBe(true);
     expect(await store.endWithoutResultsIfLeased(lease, failure)).toBe(false);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toMatchObject({
-      ...{ status: "failed", failedAtMs: NOW_MS, faults },
+      status: "failed",
+      failedAtMs: NOW_MS,
+      faults,
       counts: { total: 10, completed: 0, failed: 0 },
     });
   });

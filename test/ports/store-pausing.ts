@@ -128,7 +128,9 @@ export function testPausing(open: OpenStore): void {
     const last = at(store, SOON_MS);
     expect(await last.closeChunkIfLeased(one!.lease, aSegment({ completed: 10 }))).toBe(true);
     expect(await store.findBatch(scoped(batch))).toMatchObject({
-      ...{ status: "in_progress", sample: 20, counts: { completed: 20 } },
+      status: "in_progress",
+      sample: 20,
+      counts: { completed: 20 },
       paused: { sinceMs: SOON_MS, reason: "sample" },
     });
     expect(await openRoutes(store)).toEqual([]);
@@ -139,7 +141,8 @@ export function testPausing(open: OpenStore): void {
     const four = await claimFirst(store, { ...claim, model: "qwen" });
     await store.closeChunkIfLeased(four!.lease, aSegment({ completed: 10 }));
     expect(await store.findBatch(scoped(batch))).toMatchObject({
-      ...{ status: "finalizing", paused: null },
+      status: "finalizing",
+      paused: null,
     });
   });
 

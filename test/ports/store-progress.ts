@@ -14,7 +14,11 @@ const latencies = (counts: Readonly<Record<number, number>>): number[] =>
   Object.assign(noLatencies(), counts);
 
 const aSample = (completed: number): ProgressSample => ({
-  ...{ atMs: 1_000 * completed, completed, failed: 0, inputTokens: 7, outputTokens: 2 ** 40 },
+  atMs: 1_000 * completed,
+  completed,
+  failed: 0,
+  inputTokens: 7,
+  outputTokens: 2 ** 40,
 });
 
 export function testProgress(open: OpenStore): void {

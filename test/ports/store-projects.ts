@@ -19,8 +19,12 @@ const rulesWith = (quotas: object) => ProjectSettings.parse({ quotas });
 const aProject = (name: string, rules = DEFAULT_RULES) => ({ name, rules, createdAtMs: NOW_MS });
 
 const aKey = () => ({
-  ...{ id: "key_1" as NewKey["id"], name: "k", digest: "0".repeat(64) },
-  ...{ scopes: ["read" as const], createdAtMs: NOW_MS, expiresAtMs: null },
+  id: "key_1" as NewKey["id"],
+  name: "k",
+  digest: "0".repeat(64),
+  scopes: ["read" as const],
+  createdAtMs: NOW_MS,
+  expiresAtMs: null,
 });
 
 /** Does the part of the sweep. */

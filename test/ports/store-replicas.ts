@@ -13,7 +13,10 @@ interface Need {
 }
 
 const aReplica = (owner: string, fields: Partial<Replica> = {}): Replica => ({
-  ...{ owner, ttlMs: TTL_MS, report: "{}", mayKeepHouse: true },
+  owner,
+  ttlMs: TTL_MS,
+  report: "{}",
+  mayKeepHouse: true,
   ...fields,
 });
 

@@ -20,15 +20,22 @@ const NONE = { names: [], others: 0 };
 const HOSTILE = JSON.parse('{"__proto__":"\\u0000","a":"\\ud800","b":[1.5,null]}') as object;
 
 const INPUT: InputSummary = {
-  ...{ bytes: 10, sha256: "ab", lines: 2, filename: "in\u0000.jsonl" },
+  bytes: 10,
+  sha256: "ab",
+  lines: 2,
+  filename: "in\u0000.jsonl",
   copiedFrom: { location: "share", path: "a/b.jsonl", revision: "v1" },
   models: { names: [{ name: "m\ud800", lines: 2 }], others: 0 },
   parameters: { common: { ...HOSTILE }, large: [], varying: ["__proto__"], left_out: 0 },
 };
 
 const RESULTS: ResultSummary = {
-  ...{ output: { bytes: 5, sha256: "cd", lines: 1 }, error: null },
-  ...{ models: NONE, fingerprints: NONE, upstreams: ["gpu"], serverVersion: "1" },
+  output: { bytes: 5, sha256: "cd", lines: 1 },
+  error: null,
+  models: NONE,
+  fingerprints: NONE,
+  upstreams: ["gpu"],
+  serverVersion: "1",
 };
 
 /** Starts a batch that was inserted, and ends it. */

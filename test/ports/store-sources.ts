@@ -25,7 +25,11 @@ async function endedBatch(store: Store) {
 }
 
 const sourceOf = (batch: Batch, fields: Partial<BatchSource> = {}): BatchSource => ({
-  ...{ batchId: batch.id, lines: "failed", isMerged: false, merge: null, template: null },
+  batchId: batch.id,
+  lines: "failed",
+  isMerged: false,
+  merge: null,
+  template: null,
   ...fields,
 });
 
@@ -41,7 +45,11 @@ async function anInput(store: Store, { inputFileId, project }: Batch) {
   const file = aFile({ id, project, blobKey: `files/${Math.random()}` });
   await store.declareBlobs([file.blobKey], 60_000);
   const input: DerivedInput = {
-    ...{ file, merge: null, lineMarks: [], defaultModel: "llama", quotas: undefined },
+    file,
+    merge: null,
+    lineMarks: [],
+    defaultModel: "llama",
+    quotas: undefined,
   };
   return input;
 }
@@ -71,7 +79,9 @@ export function testSources(open: OpenStore): void {
     expect(await store.publishInputIfLeased(claimed.lease, input)).toBe("lost");
     expect(await store.claimBatchToDerive(claimBy("b"))).toBeNull();
     expect(await store.findBatch(scoped(batch))).toEqual({
-      ...{ ...batch, isInputPending: false, defaultModel: "llama" },
+      ...batch,
+      isInputPending: false,
+      defaultModel: "llama",
     });
     const validation = (await store.claimBatchToValidate(claimBy("c")))!;
     expect([validation.batch.id, validation.input]).toEqual([batch.id, input.file]);

@@ -33,7 +33,11 @@ function reserve(
   }: { readonly inFlight?: Spending; readonly quotas?: SpendingQuotas } = {},
 ) {
   return store.reserveIfLeased(lease, {
-    ...{ project: PROJECT, quotas, inFlight, needed: ONE, wanted: ONE },
+    project: PROJECT,
+    quotas,
+    inFlight,
+    needed: ONE,
+    wanted: ONE,
   });
 }
 
@@ -42,10 +46,18 @@ const paid = (count: number) =>
   aSegment({
     modelUsage: [
       {
-        ...{ model: "llama", day: new Date(NOW_MS).toISOString().slice(0, 10) },
-        ...{ requestCount: count, inputTokens: count, cachedTokens: 0, outputTokens: 0 },
+        model: "llama",
+        day: new Date(NOW_MS).toISOString().slice(0, 10),
+        requestCount: count,
+        inputTokens: count,
+        cachedTokens: 0,
+        outputTokens: 0,
         price: {
-          ...{ currency: "USD", per: 1, input: "1", cachedInput: "1", output: "1" },
+          currency: "USD",
+          per: 1,
+          input: "1",
+          cachedInput: "1",
+          output: "1",
           perRequest: "0",
         },
       },
@@ -117,14 +129,20 @@ export function testSpending(open: OpenStore): void {
     const [a, b] = leases as [ChunkLease, ChunkLease];
     const ask = (lease: ChunkLease) =>
       store.reserveIfLeased(lease, {
-        ...{ project: PROJECT, quotas: NO_QUOTAS, inFlight: NO_SPENDING },
-        ...{ needed: ONE, wanted: times(100) },
+        project: PROJECT,
+        quotas: NO_QUOTAS,
+        inFlight: NO_SPENDING,
+        needed: ONE,
+        wanted: times(100),
       });
     expect(await ask(a)).toEqual({ kind: "granted", granted: times(100) });
     expect(await ask(b)).toEqual({ kind: "granted", granted: times(100) });
     const near = await store.reserveIfLeased(a, {
-      ...{ project: PROJECT, quotas: NO_QUOTAS, inFlight: times(890) },
-      ...{ needed: ONE, wanted: times(100) },
+      project: PROJECT,
+      quotas: NO_QUOTAS,
+      inFlight: times(890),
+      needed: ONE,
+      wanted: times(100),
     });
     expect(near).toMatchObject({ kind: "granted" });
     expect((near as { granted: Spending }).granted.tokens).toBeLessThanOrEqual(3);

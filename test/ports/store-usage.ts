@@ -7,13 +7,22 @@ import { aSegment, claimChunk, startBatch } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 
 const PRICE: Price = {
-  ...{ currency: "USD", per: 1_000_000, input: "0.50", cachedInput: "0.25", output: "1" },
+  currency: "USD",
+  per: 1_000_000,
+  input: "0.50",
+  cachedInput: "0.25",
+  output: "1",
   perRequest: "0",
 };
 
 const used = (fields: Partial<ModelUsage> = {}): ModelUsage => ({
-  ...{ model: "llama", day: "2026-01-31", price: PRICE },
-  ...{ requestCount: 1, inputTokens: 10, cachedTokens: 4, outputTokens: 3 },
+  model: "llama",
+  day: "2026-01-31",
+  price: PRICE,
+  requestCount: 1,
+  inputTokens: 10,
+  cachedTokens: 4,
+  outputTokens: 3,
   ...fields,
 });
 

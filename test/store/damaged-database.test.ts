@@ -120,7 +120,8 @@ const refusing = (code: string, message: string) => `
 async function startOnPostgres(dataDir: string, upstreamUrl: string) {
   const url = await postgres!.createDatabase();
   const service = await startTestService({
-    ...{ dataDir, upstreamUrl },
+    dataDir,
+    upstreamUrl,
     config: {
       database_url: url,
       upstreams: [{ name: "u", base_url: upstreamUrl, models: ["*"] }],

@@ -138,13 +138,11 @@ test.skipIf(postgres === null)(
     ];
     const open = async (url: string) => {
       const opened = await openPostgresStore({
-        ...{
-          url,
-          poolSize: 2,
-          listens: false,
-          clock: systemClock,
-          nowMs: () => storeClock.nowMs(),
-        },
+        url,
+        poolSize: 2,
+        listens: false,
+        clock: systemClock,
+        nowMs: () => storeClock.nowMs(),
       });
       if (!opened.ok) throw new Error(opened.problem);
       return opened.store;

@@ -41,12 +41,10 @@ async function startReplica(options: {
   // The database decides whether a window is over, so the dates must be near its own.
   const clock = new FakeClock(Date.now());
   const service = await startTestService({
-    ...{
-      dataDir,
-      clock,
-      role,
-      config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } },
-    },
+    dataDir,
+    clock,
+    role,
+    config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } },
     ...(options.upstreamUrl !== undefined && { upstreamUrl: options.upstreamUrl }),
     openStorage: async (_config, { closers }) => {
       const opened = await openPostgresStore({ url, poolSize: 4, listens, clock: systemClock });
@@ -66,7 +64,10 @@ async function startPair({ listens }: { readonly listens: boolean }) {
   const worker = await startReplica({ ...places, role: "worker", upstreamUrl: upstream.url });
   const api = await startReplica({ ...places, role: "api" });
   return {
-    ...{ upstream, worker, api, url: places.url },
+    upstream,
+    worker,
+    api,
+    url: places.url,
     async [Symbol.asyncDispose]() {
       upstream.release();
       await api.service[Symbol.asyncDispose]();
@@ -147,7 +148,10 @@ describe.skipIf(postgres === null)("a server that looks for nothing by itself", 
     const proxy = await TcpProxy.before(url);
     const clock = new FakeClock();
     const opened = await openPostgresStore({
-      ...{ url: `${proxy.urlOf(url)}?query_timeout=1000`, poolSize: 2, listens: true, clock },
+      url: `${proxy.urlOf(url)}?query_timeout=1000`,
+      poolSize: 2,
+      listens: true,
+      clock,
     });
     if (!opened.ok) throw new Error(opened.problem);
     const { store } = opened;

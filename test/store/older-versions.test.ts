@@ -46,7 +46,12 @@ describe.skipIf(postgres === null)("a replica of an older version passes over", 
     // The dates of the builders are long over by the clock of the database.
     const nowMs = () => Date.UTC(2026, 0, 5, 8);
     const opened = await openPostgresStore({
-      ...{ url, poolSize: 2, listens: false, clock: systemClock, nowMs, onStatements: () => {} },
+      url,
+      poolSize: 2,
+      listens: false,
+      clock: systemClock,
+      nowMs,
+      onStatements: () => {},
     });
     if (!opened.ok) throw new Error(opened.problem);
     store = opened.store;
@@ -62,8 +67,11 @@ describe.skipIf(postgres === null)("a replica of an older version passes over", 
   test("a batch whose input is still to be made, also after a release and while it is cancelled", async () => {
     const template = "{}";
     const source = {
-      ...{ batchId: "batch_gone" as BatchId, lines: "all" as const, isMerged: false },
-      ...{ merge: null, template },
+      batchId: "batch_gone" as BatchId,
+      lines: "all" as const,
+      isMerged: false,
+      merge: null,
+      template,
     };
     const batch = aBatch({ source, isInputPending: true });
     await store.insertBatch(batch);

@@ -20,7 +20,11 @@ afterAll(async () => {
 
 async function openStore(url: string) {
   const opened = await openPostgresStore({
-    ...{ url, poolSize: 4, listens: false, clock: systemClock, nowMs: () => storeClock.nowMs() },
+    url,
+    poolSize: 4,
+    listens: false,
+    clock: systemClock,
+    nowMs: () => storeClock.nowMs(),
   });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;

@@ -34,7 +34,12 @@ async function openCounted() {
   // The dates of the builders are long over by the clock of the database.
   const nowMs = () => Date.UTC(2026, 0, 5, 8);
   const opened = await openPostgresStore({
-    ...{ url, poolSize: 2, listens: false, clock: systemClock, nowMs, onStatements },
+    url,
+    poolSize: 2,
+    listens: false,
+    clock: systemClock,
+    nowMs,
+    onStatements,
   });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;

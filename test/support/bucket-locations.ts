@@ -25,7 +25,9 @@ export class BucketLocations implements AsyncDisposable {
   private constructor(server: S3Server) {
     this.#server = server;
     this.client = new S3Client({
-      ...{ region: "us-east-1", endpoint: server.url, forcePathStyle: true },
+      region: "us-east-1",
+      endpoint: server.url,
+      forcePathStyle: true,
       credentials: CREDENTIALS,
     });
   }
@@ -40,9 +42,17 @@ export class BucketLocations implements AsyncDisposable {
 
   openAt(prefix: string, overrides: Partial<S3LocationOptions> = {}): S3Location {
     return new S3Location({
-      ...{ name: "lake", bucket: BUCKET, prefix, region: "us-east-1", endpoint: this.#server.url },
-      ...{ forcePathStyle: true, credentials: CREDENTIALS, sendsChecksums: true },
-      ...{ timeoutMs: 30_000, clock: systemClock, ...overrides },
+      name: "lake",
+      bucket: BUCKET,
+      prefix,
+      region: "us-east-1",
+      endpoint: this.#server.url,
+      forcePathStyle: true,
+      credentials: CREDENTIALS,
+      sendsChecksums: true,
+      timeoutMs: 30_000,
+      clock: systemClock,
+      ...overrides,
     });
   }
 

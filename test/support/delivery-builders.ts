@@ -19,18 +19,19 @@ import {
 } from "./store-builders.ts";
 export const CLAIM = {
   ...claimBy("runner"),
-  ...{
-    limit: 10,
-    busyDestinations: [] as string[],
-    toClientBuckets: true,
-    busyProjects: [] as string[],
-  },
+  limit: 10,
+  busyDestinations: [] as string[],
+  toClientBuckets: true,
+  busyProjects: [] as string[],
 };
 export const DOWN = { code: "unavailable", message: "The location does not answer." };
 export const HOUR_MS = 3_600_000;
 
 export const BUCKET = {
-  ...{ bucket: "b", prefix: "p/", region: "r", endpoint: "http://s3.test:9000" },
+  bucket: "b",
+  prefix: "p/",
+  region: "r",
+  endpoint: "http://s3.test:9000",
   forcePathStyle: true,
 };
 

@@ -22,7 +22,9 @@ export async function derive(
   const response = await fetch(`${service.url}/v1/batches`, {
     method: "POST",
     body: JSON.stringify({
-      ...{ endpoint: "/v1/chat/completions", completion_window: "24h", x_batchd: { from } },
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { from },
       ...fields,
     }),
   });
@@ -31,6 +33,8 @@ export async function derive(
 
 /** The template of a chat whose last message is `content`. */
 export const chatTemplate = (content: string, more: object = {}) => ({
-  ...{ model: "test-model", messages: [{ role: "user", content }], user: "{{custom_id}}" },
+  model: "test-model",
+  messages: [{ role: "user", content }],
+  user: "{{custom_id}}",
   ...more,
 });

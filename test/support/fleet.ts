@@ -87,7 +87,8 @@ export class Fleet implements AsyncDisposable {
     // JSON is YAML too.
     writeFileSync(path, JSON.stringify({ ...places, upstreams, engine, ...config }));
     const batchd = new BatchdProcess(["serve", "--role", role, "--config", path], {
-      ...{ BATCHD_DATABASE_URL: place.databaseUrl ?? databaseUrl, ...place.env },
+      BATCHD_DATABASE_URL: place.databaseUrl ?? databaseUrl,
+      ...place.env,
     });
     this.#open.push(batchd);
     const url = await batchd.listening();

@@ -6,9 +6,13 @@ import { join } from "node:path";
 
 const ENV = {
   PATH: process.env["PATH"] ?? "",
-  ...{ GIT_CONFIG_GLOBAL: "/dev/null", GIT_CONFIG_NOSYSTEM: "1", LC_ALL: "C" },
-  ...{ GIT_AUTHOR_NAME: "test", GIT_AUTHOR_EMAIL: "test@localhost" },
-  ...{ GIT_COMMITTER_NAME: "test", GIT_COMMITTER_EMAIL: "test@localhost" },
+  GIT_CONFIG_GLOBAL: "/dev/null",
+  GIT_CONFIG_NOSYSTEM: "1",
+  LC_ALL: "C",
+  GIT_AUTHOR_NAME: "test",
+  GIT_AUTHOR_EMAIL: "test@localhost",
+  GIT_COMMITTER_NAME: "test",
+  GIT_COMMITTER_EMAIL: "test@localhost",
 };
 const MAX_BUFFER = 256 * 1024 * 1024;
 
@@ -85,7 +89,9 @@ export class TestRepository implements Disposable {
     input?: string | Buffer,
   ): Buffer {
     return execFileSync("git", args, {
-      ...{ cwd: this.path, env: { ...ENV, ...more }, maxBuffer: MAX_BUFFER },
+      cwd: this.path,
+      env: { ...ENV, ...more },
+      maxBuffer: MAX_BUFFER,
       stdio: ["pipe", "pipe", "pipe"],
       ...(input !== undefined && { input }),
     });

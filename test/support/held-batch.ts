@@ -11,7 +11,11 @@ export async function startHeldBatch(lineCount: number) {
   const { id, input_file_id: input } = await service.submit(chatLines(lineCount));
   await upstream.reached(lineCount);
   return {
-    ...{ clock, upstream, service, id, input },
+    clock,
+    upstream,
+    service,
+    id,
+    input,
     [Symbol.asyncDispose]: async () => {
       await service[Symbol.asyncDispose]();
       await upstream[Symbol.asyncDispose]();

@@ -15,8 +15,13 @@ export async function startLines(
   const planner = new Planner({ unitLines: maxLines, maxLines, maxBytes: Number.MAX_SAFE_INTEGER });
   for (const [i, model] of models.entries()) {
     planner.add({
-      ...{ number: i + 1, shift: 0, model, routeKey: model, isSampled: isSampled(i) },
-      ...{ start: i * LINE_BYTES, end: (i + 1) * LINE_BYTES },
+      number: i + 1,
+      shift: 0,
+      model,
+      routeKey: model,
+      isSampled: isSampled(i),
+      start: i * LINE_BYTES,
+      end: (i + 1) * LINE_BYTES,
     });
   }
   const sample = models.filter((_, i) => isSampled(i)).length || null;

@@ -46,7 +46,10 @@ export const newBatchId = () => `batch_${randomHexId()}` as BatchId;
 export function aParcel(overrides: Partial<Parcel> = {}): Parcel {
   const batchId = overrides.batchId ?? newBatchId();
   return {
-    ...{ deliveryId: `delivery_${randomHexId()}`, batchId, title: batchId, folder: null },
+    deliveryId: `delivery_${randomHexId()}`,
+    batchId,
+    title: batchId,
+    folder: null,
     files: [
       aFile("output.jsonl", '{"custom_id":"a"}\n{"custom_id":"b"}\n'),
       aFile("errors.jsonl", ""),
@@ -87,5 +90,7 @@ export class Progress implements DeliveryProgress {
 }
 
 export const aCall = (overrides: Partial<DeliveryCall> = {}): DeliveryCall => ({
-  ...{ signal: new AbortController().signal, progress: new Progress(), ...overrides },
+  signal: new AbortController().signal,
+  progress: new Progress(),
+  ...overrides,
 });

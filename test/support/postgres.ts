@@ -201,7 +201,10 @@ async function startServer(
     const start = async () => {
       child = await startChild(join(binaries, "postgres"), {
         ...options,
-        ...{ user, data, folder, port },
+        user,
+        data,
+        folder,
+        port,
       });
     };
     const stop = async (how: Stop = "fast") => {

@@ -111,14 +111,18 @@ export async function startProjectServers(
   const databaseUrl = await postgres?.createDatabase();
   if (postgres === null) putTables(join(folder.path, "batchd.sqlite"));
   const places = {
-    ...{ upstreams, data_dir: folder.path },
+    upstreams,
+    data_dir: folder.path,
     ...(databaseUrl !== undefined && { database_url: databaseUrl }),
   };
   const start = () => startTestService({ dataDir: folder.path, config: { ...places, ...config } });
   const services = [await start()];
   if (postgres !== null) services.push(await start());
   return {
-    ...{ services, upstream, places, urls: services.map(({ url }) => url) },
+    services,
+    upstream,
+    places,
+    urls: services.map(({ url }) => url),
     async [Symbol.asyncDispose]() {
       upstream.release();
       for (const service of services) await service[Symbol.asyncDispose]();

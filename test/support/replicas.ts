@@ -43,7 +43,9 @@ export async function startReplicas(options: Options = {}): Promise<Replicas> {
   const start = (part: (typeof parts)[number]) => startReplica(part, dir.path, options);
   const [a, b] = [await start(parts[0]), await start(parts[1])];
   return {
-    ...{ a, b, dataDir: dir.path },
+    a,
+    b,
+    dataDir: dir.path,
     async [Symbol.asyncDispose]() {
       for (const { blobs, service } of [a, b]) {
         blobs.puts.open();
@@ -72,7 +74,9 @@ async function startReplica(
     ...options,
     // A failed test must not wait for the end of a grace period, because the clock stands still.
     config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 }, ...options.config },
-    ...{ dataDir, clock, metrics },
+    dataDir,
+    clock,
+    metrics,
     openStorage: async (_config, { closers }) => {
       closers.add("store", () => store.close());
       return { ok: true, store, blobs };

@@ -56,10 +56,16 @@ export async function startS3Server(): Promise<S3Server> {
     await exited;
   };
   return {
-    ...{ url, bucketFolder },
+    url,
+    bucketFolder,
     storage: (overrides = {}) => ({
-      ...{ type: "s3", bucket: BUCKET, region: "us-east-1", endpoint: url },
-      ...{ force_path_style: true, ...S3_KEYS, ...overrides },
+      type: "s3",
+      bucket: BUCKET,
+      region: "us-east-1",
+      endpoint: url,
+      force_path_style: true,
+      ...S3_KEYS,
+      ...overrides,
     }),
     async [Symbol.asyncDispose]() {
       await kill();

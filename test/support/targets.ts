@@ -27,8 +27,13 @@ export const targetAt = (
   changes: Partial<UpstreamConfig> = {},
 ): UpstreamConfig =>
   UpstreamEntry.parse({
-    ...{ name, base_url: url, models: ["m"], max_concurrency: 8, timeout_seconds: 5 },
-    ...{ interactive_reserve: 0, ...changes },
+    name,
+    base_url: url,
+    models: ["m"],
+    max_concurrency: 8,
+    timeout_seconds: 5,
+    interactive_reserve: 0,
+    ...changes,
   });
 
 /** Retries come at once unless `random` says otherwise, because the dice are 0. */
@@ -39,8 +44,12 @@ export function openTargets(
 ): { readonly upstreams: Upstreams; logged(): Record<string, unknown>[] } {
   const lines = new PassThrough();
   const opened = openUpstreams({
-    ...{ upstreams, maxAnswerBytes: () => 1_000_000, clock, random },
-    ...{ log: createLog("debug", lines), ...unobserved() },
+    upstreams,
+    maxAnswerBytes: () => 1_000_000,
+    clock,
+    random,
+    log: createLog("debug", lines),
+    ...unobserved(),
   });
   onTestFinished(() => opened.close());
   const logged = () =>

@@ -115,12 +115,24 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const memory = new MemoryBudget(() => 512 * 1024 * 1024);
   const rulesOf = () => UNLIMITED;
   const projects = new Projects({
-    ...{ store, clock, log, isConfigured: () => false, hasConfiguredKey: () => false },
+    store,
+    clock,
+    log,
+    isConfigured: () => false,
+    hasConfiguredKey: () => false,
   });
   const files = new Files({
-    ...{ rulesOf, projects },
-    ...{ store, blobs, intents, memory, clock, log },
-    ...{ tracing: NO_TRACING, nudge, maxFileBytes },
+    rulesOf,
+    projects,
+    store,
+    blobs,
+    intents,
+    memory,
+    clock,
+    log,
+    tracing: NO_TRACING,
+    nudge,
+    maxFileBytes,
   });
   const deliveryDeps = {
     mayWriteTo: (_: string, location: string) => location === LOCATION,
@@ -133,11 +145,20 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   };
   const batches = new Batches({
     rulesOf,
-    ...{ store, blobs, clock, log, metrics, tracing: NO_TRACING, prices: () => [] },
+    store,
+    blobs,
+    clock,
+    log,
+    metrics,
+    tracing: NO_TRACING,
+    prices: () => [],
     newDeliveries: (project, requests) =>
       newDeliveries(project, { requests, param: "x_batchd.deliver" }, deliveryDeps),
     completionWindows: () => options.completionWindows ?? ["24h"],
-    ...{ nudge, nudgeStopping: nudge, nudgeChunks: nudge, pauseRuns: async () => nudge() },
+    nudge,
+    nudgeStopping: nudge,
+    nudgeChunks: nudge,
+    pauseRuns: async () => nudge(),
   });
   const results = new Results({
     clock,
@@ -148,26 +169,42 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     files,
     tables: new Tables({ files }),
     copiedInputs: new CopiedInputs({
-      ...{ files, clock, locations: { find: () => null }, places: results.places },
+      files,
+      clock,
+      locations: { find: () => null },
+      places: results.places,
     }),
     runs: new Runs({ store, batches, costsFor: async () => new Map() }),
     uploads: new Uploads({
       rulesOf,
-      ...{ store, blobs, intents, memory, clock, log, files, nudge },
-      ...{ maxFileBytes, maxUploadBytes },
+      store,
+      blobs,
+      intents,
+      memory,
+      clock,
+      log,
+      files,
+      nudge,
+      maxFileBytes,
+      maxUploadBytes,
     }),
     batches,
     results,
     findCourse: courseFinder({ batches, store, nowMs: () => clock.nowMs() }),
     batchLines: new BatchLines({
-      ...{ batches, places: results.places },
+      batches,
+      places: results.places,
       readLinePage: (batch, query, reserve) =>
         readLinePage(batch, query, { store, blobs, reserve }),
       passedLines: (batch, query) => passedLines(batch, query, { store, blobs }),
     }),
     derivedBatches: new DerivedBatches({ store, batches }),
     deliveries: new Deliveries({
-      ...{ ...deliveryDeps, store, log, nudge, nudgeHeld: () => {} },
+      ...deliveryDeps,
+      store,
+      log,
+      nudge,
+      nudgeHeld: () => {},
       findBatch: (asked) => batches.find(asked),
     }),
     retriesOf: (ids) => store.listRetries(ids),

@@ -119,7 +119,8 @@ test("that waits for a slot is sent away when the target asks to be left alone",
   upstream.hold();
   const stop = new AbortController();
   const line = route.send(requestOf("[[retry-after 60 status 429]]"), {
-    ...{ stop: stop.signal, abort: never },
+    stop: stop.signal,
+    abort: never,
   });
   await upstream.reached(1);
   const waiting = route.proxy(requestOf("waits"), never);
@@ -134,8 +135,12 @@ test("that finds a target well again lets the lines go, before its own answer is
   const clock = new FakeClock();
   const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
   const upstreams = openUpstreams({
-    ...{ upstreams: [config], maxAnswerBytes: () => 1_000_000, clock, random: () => 0 },
-    ...{ log: createLog("silent", new PassThrough()), ...unobserved() },
+    upstreams: [config],
+    maxAnswerBytes: () => 1_000_000,
+    clock,
+    random: () => 0,
+    log: createLog("silent", new PassThrough()),
+    ...unobserved(),
   });
   onTestFinished(() => upstreams.close());
   const route = upstreams.findRoute("m")!;

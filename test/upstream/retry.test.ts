@@ -14,7 +14,11 @@ const answered = (status: number): Outcome => ({
 });
 const overloaded = (status: number, retryAfterMs: number | null = null): Outcome => ({
   ...answered(status),
-  ...{ kind: "overloaded", status, requestId: null, body, retryAfterMs },
+  kind: "overloaded",
+  status,
+  requestId: null,
+  body,
+  retryAfterMs,
 });
 
 const NOW = 1_000_000;
@@ -82,8 +86,13 @@ describe("after an attempt", () => {
 
   test("a refusal of the operator's own key costs a line nothing until the target serves others", () => {
     const refused: Outcome = {
-      ...{ kind: "refused", reason: "credentials", status: 401 },
-      ...{ requestId: null, detail: "", said: "", body: null },
+      kind: "refused",
+      reason: "credentials",
+      status: 401,
+      requestId: null,
+      detail: "",
+      said: "",
+      body: null,
     };
     const tally = { failures: 4, overloads: 7, sinceMs: NOW - 20_000_000 };
     const decided = (hasServedOthers: boolean) => decideAfter(refused, { tally, hasServedOthers });

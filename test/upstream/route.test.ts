@@ -167,8 +167,11 @@ describe("an end before an answer", () => {
 describe("a slot for a line", () => {
   const aFlow = (route: Route, name: string) =>
     route.flows.join({
-      ...{ batchId: name as BatchId, project: "default", priority: 0 },
-      ...{ deadlineAtMs: 0, createdAtMs: 0 },
+      batchId: name as BatchId,
+      project: "default",
+      priority: 0,
+      deadlineAtMs: 0,
+      createdAtMs: 0,
     });
 
   /** A machine that is busy would end the time to send in this turn of the loop, and the line would wait for the next. */

@@ -16,8 +16,12 @@ const HOUR_MS = 3_600_000;
 function open(url: string, clock: FakeClock, more: object = {}) {
   const config = UpstreamEntry.parse({ name: "a", base_url: url, models: ["m"], ...more });
   const upstreams = openUpstreams({
-    ...{ upstreams: [config], maxAnswerBytes: () => 1_000_000, clock, random: () => 0 },
-    ...{ log: createLog("silent", new PassThrough()), ...unobserved() },
+    upstreams: [config],
+    maxAnswerBytes: () => 1_000_000,
+    clock,
+    random: () => 0,
+    log: createLog("silent", new PassThrough()),
+    ...unobserved(),
   });
   onTestFinished(() => upstreams.close());
   return upstreams.findRoute("m")!;

@@ -18,7 +18,10 @@ afterAll(async () => {
 const NAMES = ["a", "b", "c", "d"];
 
 const aView = (fields: Partial<CircuitView> = {}): CircuitView => ({
-  ...{ owner: "a", nowMs: 0, workers: NAMES, servedAtMs: 100 },
+  owner: "a",
+  nowMs: 0,
+  workers: NAMES,
+  servedAtMs: 100,
   opened: [{ owner: "b", openedAtMs: 200 }],
   ...fields,
 });
@@ -48,7 +51,9 @@ describe("a circuit that another replica has opened", () => {
     const breaker = new CircuitBreaker();
     expect(takePart(breaker, "follow", { failure, nowMs: 1_000 })).toBe(true);
     expect([breaker.circuit, breaker.readyAtMs(), breaker.pass(1_000)]).toEqual([
-      ...["open", Number.POSITIVE_INFINITY, false],
+      "open",
+      Number.POSITIVE_INFINITY,
+      false,
     ]);
     expect([breaker.lastFailure, breaker.isFailing, breaker.isOwn]).toEqual([failure, true, false]);
     return breaker;
@@ -58,7 +63,9 @@ describe("a circuit that another replica has opened", () => {
     const breaker = following();
     expect(takePart(breaker, "serving", { failure: null, nowMs: 1_100 })).toBe(true);
     expect([breaker.circuit, breaker.pass(1_200), breaker.isFailing]).toEqual([
-      ...["closed", false, false],
+      "closed",
+      false,
+      false,
     ]);
   });
 
@@ -127,7 +134,8 @@ describe.skipIf(postgres === null)("while an upstream fails", () => {
         "completed",
       );
       await eventually(async () => [await isOpenAt(first), await isOpenAt(second)]).toEqual([
-        ...[false, false],
+        false,
+        false,
       ]);
     },
   );

@@ -15,7 +15,11 @@ const good: Outcome = {
   usage: NO_USAGE,
 };
 const overloaded = (retryAfterMs: number | null): Outcome => ({
-  ...{ kind: "overloaded", status: 429, requestId: null, body, retryAfterMs },
+  kind: "overloaded",
+  status: 429,
+  requestId: null,
+  body,
+  retryAfterMs,
 });
 
 function setUp() {

@@ -23,7 +23,8 @@ describe.skipIf(postgres === null)("on two servers", () => {
 
   async function cookieFor(key: string, server: number): Promise<string> {
     const answer = await fetch(`${at(server)}/web/sign-in`, {
-      ...{ method: "POST", redirect: "manual" },
+      method: "POST",
+      redirect: "manual",
       headers: { "sec-fetch-site": "same-origin" },
       body: new URLSearchParams({ key }),
     });
@@ -38,7 +39,8 @@ describe.skipIf(postgres === null)("on two servers", () => {
 
   test("one cookie opens both, and ends on both when its key is revoked", async () => {
     const made = await fetch(`${at(0)}/v1/admin/keys`, {
-      ...{ method: "POST", headers: as(OPERATOR) },
+      method: "POST",
+      headers: as(OPERATOR),
       body: JSON.stringify({ name: "guest", project: "search", scopes: ["read"] }),
     });
     const { id, key } = (await made.json()) as { id: string; key: string };
@@ -62,7 +64,8 @@ describe.skipIf(postgres === null)("on two servers", () => {
     servers.upstream.hold();
     const chats = [0, 1, 1].map((server) =>
       fetch(`${at(server)}/v1/chat/completions`, {
-        ...{ method: "POST", headers: as(OPERATOR) },
+        method: "POST",
+        headers: as(OPERATOR),
         body: JSON.stringify({ model: "m", messages: [{ role: "user", content: "Hello" }] }),
       }),
     );

@@ -23,7 +23,9 @@ beforeAll(async () => {
   const file = new File([`${line}\n`], `${HOSTILE}.jsonl`);
   fileId = (await service.openai.files.create({ file, purpose: "batch" })).id;
   const batch = await service.openai.batches.create({
-    ...{ input_file_id: fileId, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    input_file_id: fileId,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
     metadata: { [HOSTILE.slice(0, 64)]: HOSTILE },
   });
   batchId = batch.id;
@@ -48,8 +50,16 @@ const open = (path: string) =>
 function paths(): string[] {
   const query = encodeURIComponent(HOSTILE);
   return [
-    ...["/", `/batches/${batchId}`, "/files", `/new?file=${fileId}`, "/upstreams", "/usage"],
-    ...["/keys", `/batches/${query}`, `/files?after=${query}`, `/usage?days=${query}`],
+    "/",
+    `/batches/${batchId}`,
+    "/files",
+    `/new?file=${fileId}`,
+    "/upstreams",
+    "/usage",
+    "/keys",
+    `/batches/${query}`,
+    `/files?after=${query}`,
+    `/usage?days=${query}`,
     `/?search=${query}&status=${query}&model=${query}&metadata=${query}&after=${query}`,
     `/new?file=${query}`,
   ];

@@ -123,7 +123,9 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     const picker = page.locator("input[type=file]");
     const many = Array.from({ length: 60_000 }, (_, at) => chatLine(`l-${at}`, "Hi")).join("\n");
     const file = (name: string, text: string) => ({
-      ...{ name, mimeType: "", buffer: Buffer.from(text) },
+      name,
+      mimeType: "",
+      buffer: Buffer.from(text),
     });
     await picker.setInputFiles(file("slow.jsonl", many));
     await picker.setInputFiles(file("c.csv", "country\nPeru\n"));

@@ -140,7 +140,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       HOSTILE.map((text, n) => [`${n}${text}`.slice(0, 64), text]),
     );
     const { id } = await service.openai.batches.create({
-      ...{ input_file_id: input, endpoint: "/v1/chat/completions", completion_window: "24h" },
+      input_file_id: input,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
       metadata,
     });
     await service.ended(id);
@@ -200,9 +202,12 @@ describe.skipIf(!hasChromium())("in a browser", () => {
 
   test("a batch at its budget gets another one, and goes on", async () => {
     const input_file_id = await service.upload([chatLine("a", "Hello")]);
+    const own = { x_batchd: { budget: "0.0000001" } };
     const { id } = await service.openai.batches.create({
-      ...{ input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
-      ...{ x_batchd: { budget: "0.0000001" } },
+      input_file_id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      ...own,
     });
     const page = await visit.openPage(`/batches/${id}`);
     const field = page.getByRole("textbox", { name: "Budget" });
@@ -314,7 +319,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       const model = "a-very-long-name/of-a-model-".repeat(4);
       const { id: long } = await service.submit([chatLine("long", "Hi", { model })]);
       await service.openai.batches.create({
-        ...{ input_file_id: "file-none", endpoint: "/v1/embeddings", completion_window: "24h" },
+        input_file_id: "file-none",
+        endpoint: "/v1/embeddings",
+        completion_window: "24h",
       });
       const page = await visit.openPage("/", { colorScheme, viewport: { width, height: 800 } });
       const examined = ["/", `/batches/${id}`];

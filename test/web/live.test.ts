@@ -25,7 +25,8 @@ afterAll(() => service[Symbol.asyncDispose]());
 
 async function cookieOf(name: string): Promise<string> {
   const answer = await fetch(`${service.url}/web/sign-in`, {
-    ...{ method: "POST", redirect: "manual" },
+    method: "POST",
+    redirect: "manual",
     headers: { "sec-fetch-site": "same-origin" },
     body: new URLSearchParams({ key: `key-of-${name}` }),
   });
@@ -71,10 +72,12 @@ test("a project has a part of the streams, and the other projects keep theirs", 
 
 test("pages of one batch share one poll", async () => {
   const made = await fetch(`${service.url}/v1/batches`, {
-    ...{ method: "POST", headers: { authorization: "Bearer key-of-a" } },
+    method: "POST",
+    headers: { authorization: "Bearer key-of-a" },
     body: JSON.stringify({
       input_file_id: await inputThatWaits(),
-      ...{ endpoint: "/v1/embeddings", completion_window: "24h" },
+      endpoint: "/v1/embeddings",
+      completion_window: "24h",
     }),
   });
   const { id } = (await made.json()) as { id: string };

@@ -22,7 +22,9 @@ async function fill(dataDir: string): Promise<string> {
   await insertFile(store, file);
   const batches = Array.from({ length: COUNT }, (_, at) =>
     aBatch({
-      ...{ status: "completed", inProgressAtMs: NOW_MS, completedAtMs: NOW_MS },
+      status: "completed",
+      inProgressAtMs: NOW_MS,
+      completedAtMs: NOW_MS,
       finalizingAtMs: NOW_MS,
       ...(at === 0 && { inputFileId: file.id }),
       metadata: { name: at === 0 ? "Nächtlicher Lauf" : `run ${at}` },

@@ -26,7 +26,13 @@ describe.skipIf(!hasChromium())("an open page", () => {
   /** Nothing listens at the upstream, so a batch waits. */
   const serve = (port: string) =>
     new BatchdProcess([
-      ...["serve", "--port", port, "--data-dir", folder, "--upstream", "http://127.0.0.1:9/v1"],
+      "serve",
+      "--port",
+      port,
+      "--data-dir",
+      folder,
+      "--upstream",
+      "http://127.0.0.1:9/v1",
     ]);
 
   test("says that it is not live while its server is away, and goes on with the next start", async () => {

@@ -65,7 +65,8 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       .locator("input[type=file]")
       .first()
       .setInputFiles({
-        ...{ name: "own.jsonl", mimeType: "application/jsonl" },
+        name: "own.jsonl",
+        mimeType: "application/jsonl",
         buffer: Buffer.from('{"custom_id": "a"}\n'),
       });
     await own.locator("tr", { hasText: "own.jsonl" }).waitFor();

@@ -37,7 +37,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
         ["b", "Chad, the"],
         ["c", "Laos"],
       ].map(([custom_id, country]) => ({
-        ...{ custom_id, method: "POST", url: "/v1/chat/completions" },
+        custom_id,
+        method: "POST",
+        url: "/v1/chat/completions",
         body: {
           model: "test-model",
           messages: [{ role: "user", content: `Capital of ${country}?` }],
@@ -66,7 +68,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const good = chatLine("a", "b");
     const choose = (lines: readonly string[]) =>
       page.locator("input[type=file]").setInputFiles({
-        ...{ name: "in.jsonl", mimeType: "", buffer: Buffer.from(lines.join("\n")) },
+        name: "in.jsonl",
+        mimeType: "",
+        buffer: Buffer.from(lines.join("\n")),
       });
     const { data } = await service.openai.files.list();
     await choose([good, "{", good, JSON.stringify({ custom_id: "c" })]);

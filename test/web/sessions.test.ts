@@ -51,7 +51,8 @@ const open = (path: string, headers: Record<string, string> = {}) =>
 
 const signIn = (key: string, headers: Record<string, string> = {}, next = "") =>
   fetch(`${service.url}/web/sign-in`, {
-    ...{ method: "POST", redirect: "manual" },
+    method: "POST",
+    redirect: "manual",
     headers: { "sec-fetch-site": "same-origin", ...headers },
     body: new URLSearchParams({ key, next }),
   });
@@ -69,7 +70,8 @@ async function tokenFor(cookie: string): Promise<string> {
 
 async function change(path: string, cookie: string, headers: Record<string, string> = {}) {
   const answer = await fetch(`${service.url}/web/v1/${path}`, {
-    ...{ method: "POST", headers: { cookie, ...headers } },
+    method: "POST",
+    headers: { cookie, ...headers },
   });
   return { status: answer.status, text: await answer.text() };
 }
@@ -170,7 +172,8 @@ describe("a session", () => {
   test("ends with a key that is revoked, and so do the events of its open page", async () => {
     const admin = { authorization: `Bearer ${OPERATOR}` };
     const made = await fetch(`${service.url}/v1/admin/keys`, {
-      ...{ method: "POST", headers: admin },
+      method: "POST",
+      headers: admin,
       body: JSON.stringify({ name: "guest", project: "search", scopes: ["read"] }),
     });
     const { id, key } = (await made.json()) as { id: string; key: string };
@@ -283,8 +286,14 @@ describe("the answers", () => {
     const answer = await open("/", { cookie: await cookieOf(WRITER) });
     const policy = answer.headers.get("content-security-policy")!;
     for (const rule of [
-      ...["default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'"],
-      ...["connect-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"],
+      "default-src 'none'",
+      "script-src 'self'",
+      "style-src 'self'",
+      "img-src 'self'",
+      "connect-src 'self'",
+      "form-action 'self'",
+      "base-uri 'none'",
+      "frame-ancestors 'none'",
     ]) {
       expect(policy.split("; ")).toContain(rule);
     }

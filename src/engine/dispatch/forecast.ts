@@ -75,8 +75,11 @@ function addDemand(demand: Demand, projects: Map<string, ProjectDemand>): void {
   const project = projects.get(name);
   if (project === undefined) {
     projects.set(name, {
-      ...{ demands: [demand], weight: projectWeight, lineCount },
-      ...{ weightLeft: weight, doneLines: 0 },
+      demands: [demand],
+      weight: projectWeight,
+      lineCount,
+      weightLeft: weight,
+      doneLines: 0,
     });
     return;
   }

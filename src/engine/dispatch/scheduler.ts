@@ -107,7 +107,9 @@ export class Scheduler {
   async #claim(chosen: ReadonlyMap<string, Choice>) {
     const { store, bid } = this.#deps;
     const wanted = [...chosen.values()].map(({ runnable, reservations }) => ({
-      ...{ batchId: runnable.batchId, model: runnable.model, count: reservations.length },
+      batchId: runnable.batchId,
+      model: runnable.model,
+      count: reservations.length,
     }));
     try {
       const claimed = await store.claimChunks({ ...(await bid()), wanted });

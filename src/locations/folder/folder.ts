@@ -250,7 +250,8 @@ async function publish(parent: OpenFolder, parcel: Parcel, signal: AbortSignal):
     await folder.sync();
     const isNew = await orNull(
       parent.move(temporary, parent, parcel.batchId).then(() => true),
-      ...["ENOTEMPTY", "EEXIST"],
+      "ENOTEMPTY",
+      "EEXIST",
     );
     if (isNew === null) await addTo(parent, folder, parcel);
   } finally {

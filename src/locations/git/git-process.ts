@@ -147,13 +147,23 @@ export class Git {
       stdio: ["pipe", "pipe", "pipe"],
       env: {
         ...environment,
-        ...{ HOME: folder, XDG_CONFIG_HOME: folder, LC_ALL: "C", TZ: "UTC" },
-        ...{ GIT_CONFIG_NOSYSTEM: "1", GIT_CONFIG_GLOBAL: "/dev/null", GIT_ATTR_NOSYSTEM: "1" },
-        ...{ GIT_TERMINAL_PROMPT: "0", GIT_LITERAL_PATHSPECS: "1", GIT_NO_REPLACE_OBJECTS: "1" },
-        ...{ GIT_SSH_COMMAND: sshCommand, GIT_SSH_VARIANT: "ssh", GIT_OPTIONAL_LOCKS: "0" },
+        HOME: folder,
+        XDG_CONFIG_HOME: folder,
+        LC_ALL: "C",
+        TZ: "UTC",
+        GIT_CONFIG_NOSYSTEM: "1",
+        GIT_CONFIG_GLOBAL: "/dev/null",
+        GIT_ATTR_NOSYSTEM: "1",
+        GIT_TERMINAL_PROMPT: "0",
+        GIT_LITERAL_PATHSPECS: "1",
+        GIT_NO_REPLACE_OBJECTS: "1",
+        GIT_SSH_COMMAND: sshCommand,
+        GIT_SSH_VARIANT: "ssh",
+        GIT_OPTIONAL_LOCKS: "0",
         // The data folder may lie in a repository, whose settings do not matter here.
         GIT_CEILING_DIRECTORIES: dirname(folder),
-        ...{ GIT_CONFIG_COUNT: `${pairs.length}`, ...Object.fromEntries(settings) },
+        GIT_CONFIG_COUNT: `${pairs.length}`,
+        ...Object.fromEntries(settings),
       },
     });
   }

@@ -121,7 +121,10 @@ export class GitLocation implements Location {
     await this.#assertFolders(repository, expected ?? base, above);
     const { author } = this.#settings;
     const commit = await repository.commit({
-      ...{ parent: expected ?? base, message: commitMessage(parcel), author, files },
+      parent: expected ?? base,
+      message: commitMessage(parcel),
+      author,
+      files,
       dateMs: this.#deps.clock.nowMs(),
     });
     const isPublished = await repository.publish(branch, commit, expected);
@@ -140,7 +143,9 @@ export class GitLocation implements Location {
   async #view(folder: string, branches: readonly string[], signal: AbortSignal) {
     const { base: baseBranch, remote } = this.#settings;
     const { repository, heads, blocked } = await Repository.open(this.#deps.git, {
-      ...{ remote, folder, signal },
+      remote,
+      folder,
+      signal,
       branches: [baseBranch, ...branches],
     });
     const base = heads.get(baseBranch);

@@ -24,7 +24,9 @@ export function openGitLocation(config: GitConfig, surroundings: GitSurroundings
   const { name, base, author_name, author_email, max_file_bytes: maxFileBytes = null } = config;
   const { clock, workFolder, environment } = surroundings;
   const git = new Git({
-    ...{ clock, environment, silenceMs: config.timeout_seconds * 1_000 },
+    clock,
+    environment,
+    silenceMs: config.timeout_seconds * 1_000,
     sshCommand: sshCommandWith(config.ssh_key_file),
   });
   const author = { name: author_name, email: author_email };

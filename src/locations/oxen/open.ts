@@ -13,7 +13,11 @@ export const openOxenLocation = ({
   ...config
 }: OxenConfig): Location =>
   new OxenLocation({
-    ...{ name, url, repository, base, token: config.token ?? null },
+    name,
+    url,
+    repository,
+    base,
+    token: config.token ?? null,
     author: { name: config.author_name, email: config.author_email },
     timeoutMs: config.timeout_seconds * 1_000,
   });

@@ -43,7 +43,8 @@ export class OxenApi {
     this.#address = address;
     const { timeoutMs, url, repository } = address;
     this.#dispatcher = new Agent({
-      ...{ headersTimeout: timeoutMs, bodyTimeout: timeoutMs },
+      headersTimeout: timeoutMs,
+      bodyTimeout: timeoutMs,
       connect: { timeout: Math.min(timeoutMs, 10_000), lookup: lookupOnce },
     });
     this.#root = `${url.replace(/\/+$/, "")}/api/repos/${encoded(repository.split("/"))}`;
@@ -77,7 +78,10 @@ export class OxenApi {
     const isJson = body !== undefined && !isRaw(body);
     try {
       return await this.#dispatcher.request({
-        ...{ origin: url.origin, path: url.pathname + url.search, method, signal },
+        origin: url.origin,
+        path: url.pathname + url.search,
+        method,
+        signal,
         headers: {
           ...(token !== null && { authorization: `Bearer ${token}` }),
           ...(isJson && { "content-type": "application/json" }),

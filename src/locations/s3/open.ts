@@ -16,7 +16,13 @@ export function openS3Location(
   const { server_side_encryption: algorithm, kms_key_id: kmsKeyId } = config;
   const hasKey = accessKeyId !== undefined && secretAccessKey !== undefined;
   return new S3Location({
-    ...{ name, bucket, prefix, region, endpoint, forcePathStyle, clock },
+    name,
+    bucket,
+    prefix,
+    region,
+    endpoint,
+    forcePathStyle,
+    clock,
     credentials: hasKey
       ? { accessKeyId, secretAccessKey, sessionToken: config.session_token }
       : undefined,
@@ -67,7 +73,13 @@ export function openClientBucket(
     throw new LocationError("refused", "the server is not at a public address");
   }
   return new S3Location({
-    ...{ name: `s3://${bucket}`, bucket, prefix, region, endpoint, forcePathStyle, clock },
+    name: `s3://${bucket}`,
+    bucket,
+    prefix,
+    region,
+    endpoint,
+    forcePathStyle,
+    clock,
     credentials: {
       accessKeyId: client.accessKeyId,
       secretAccessKey: client.secretAccessKey,

@@ -206,7 +206,9 @@ export class S3Location implements Location {
   ): Target {
     const { bucket: Bucket, encryption, sendsChecksums } = this.#options;
     const object = {
-      ...{ Bucket, Key, Metadata: { sha256: file.sha256, [MADE_BY]: deliveryId } },
+      Bucket,
+      Key,
+      Metadata: { sha256: file.sha256, [MADE_BY]: deliveryId },
       ...(encryption !== undefined && { ServerSideEncryption: encryption.algorithm }),
       ...(encryption?.kmsKeyId !== undefined && { SSEKMSKeyId: encryption.kmsKeyId }),
     };

@@ -213,7 +213,9 @@ export async function abortUnsaved(
   { bucket, key }: Omit<SavedUpload, "uploadId">,
 ): Promise<void> {
   const command = new ListMultipartUploadsCommand({
-    ...{ Bucket: bucket, Prefix: key, MaxUploads: MAX_UNSAVED },
+    Bucket: bucket,
+    Prefix: key,
+    MaxUploads: MAX_UNSAVED,
   });
   const found = await sender.send(command).catch(() => ({ Uploads: [] }));
   // A server may answer with more than that.

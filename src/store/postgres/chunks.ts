@@ -174,8 +174,13 @@ function claimFirst(db: Db, claim: Bid & { readonly wanted: readonly WantedChunk
     .with(claimed)
     .select({
       chunk: {
-        ...{ batchId: ofBatch, number, model, lineCount, extents },
-        ...{ failureCount, leaseEpoch },
+        batchId: ofBatch,
+        number,
+        model,
+        lineCount,
+        extents,
+        failureCount,
+        leaseEpoch,
       },
       batch: batches,
       inputBlobKey: files.blobKey,

@@ -23,12 +23,11 @@ export function connectionOf(options: ConnectionOptions): PoolConfig {
   const isNamed = options.applicationName !== undefined;
   const url = isNamed ? without(options.url, /^application_name$/) : options.url;
   const common = {
-    ...{
-      max: poolSize,
-      application_name: applicationName,
-      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    },
-    ...{ keepAlive: true, keepAliveInitialDelayMillis: FIRST_PROBE_AFTER_MS },
+    max: poolSize,
+    application_name: applicationName,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: FIRST_PROBE_AFTER_MS,
   };
   if (tls === undefined && caFile === undefined) return { ...common, connectionString: url };
   return {

@@ -130,7 +130,9 @@ export class PostgresFinalizing {
       await removeSegments(db, lease.batchId, lostBlobKeys);
       const grouped = await withFailures(db, lease.batchId, failures);
       await end(db, lease.batchId, {
-        ...{ final, announcements, now },
+        final,
+        announcements,
+        now,
         changed: { ...changed, ...grouped },
       });
       await endIntents(db, blobKeys);

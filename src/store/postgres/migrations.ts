@@ -130,7 +130,8 @@ function readMigrations(migrationsFolder: string) {
   const journal = readFileSync(join(migrationsFolder, "meta/_journal.json"), "utf8");
   const { entries } = JSON.parse(journal) as { entries: readonly { readonly tag: string }[] };
   return readMigrationFiles({ migrationsFolder }).map(({ hash, sql }, i) => ({
-    ...{ hash, sql: sql.map((statement) => statement.replaceAll('"public".', "")) },
+    hash,
+    sql: sql.map((statement) => statement.replaceAll('"public".', "")),
     name: entries[i]?.tag ?? "",
   }));
 }

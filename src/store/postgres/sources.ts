@@ -52,7 +52,8 @@ export class PostgresSources {
       formerProject === ""
         ? null
         : await this.#findReady(bid, {
-            ...{ project: formerProject, sequence: Number.MAX_SAFE_INTEGER },
+            project: formerProject,
+            sequence: Number.MAX_SAFE_INTEGER,
           });
     const sequence = ofNextProjects ?? (await this.#findReady(bid, { project: "", sequence: 0 }));
     if (sequence === null) return null;
@@ -108,11 +109,15 @@ export class PostgresSources {
       await db
         .update(batches)
         .set({
-          ...{ isInputPending: null, isMerged: merge !== null, lineMarks, defaultModel },
+          isInputPending: null,
+          isMerged: merge !== null,
+          lineMarks,
+          defaultModel,
           mergedInputFileId: merge?.inputFileId ?? null,
           mergedOutputFileId: merge?.outputFileId ?? null,
           mergedErrorFileId: merge?.errorFileId ?? null,
-          ...{ failureCount: 0, ...(row.isDeduplicated === true ? HIDDEN_FROM_OLDER : NO_LEASE) },
+          failureCount: 0,
+          ...(row.isDeduplicated === true ? HIDDEN_FROM_OLDER : NO_LEASE),
         })
         .where(held);
       return "stored";

@@ -100,8 +100,11 @@ export class PostgresValidation {
         createdAtMs: now,
       });
       await settleDeliveries(db, {
-        ...{ batchId, status: "failed", now },
-        ...{ outputFileId: null, errorFileId: null },
+        batchId,
+        status: "failed",
+        now,
+        outputFileId: null,
+        errorFileId: null,
       });
       return true;
     });

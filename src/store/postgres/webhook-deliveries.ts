@@ -32,7 +32,9 @@ export async function insertWebhookDeliveries(
   await db.insert(webhookDeliveries).values(
     announcements.map(({ webhookId, eventId, webhook }) => ({
       ...end,
-      ...{ webhookId, eventId, webhook },
+      webhookId,
+      eventId,
+      webhook,
       nextAttemptAtMs: end.createdAtMs,
     })),
   );

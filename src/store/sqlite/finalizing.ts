@@ -165,7 +165,8 @@ export class SqliteFinalizing {
       this.#db
         .update(batches)
         .set({
-          ...{ completedCount: counts.completed, failedCount: counts.failed },
+          completedCount: counts.completed,
+          failedCount: counts.failed,
           ...this.#withFailures(batchId, failures),
         })
         .where(eq(batches.id, batchId))

@@ -58,7 +58,8 @@ export class SqliteSources {
       formerProject === ""
         ? null
         : await this.#findReady(bid, {
-            ...{ project: formerProject, sequence: Number.MAX_SAFE_INTEGER },
+            project: formerProject,
+            sequence: Number.MAX_SAFE_INTEGER,
           });
     const sequence = ofNextProjects ?? (await this.#findReady(bid, { project: "", sequence: 0 }));
     if (sequence === null) return null;
@@ -110,11 +111,15 @@ export class SqliteSources {
       this.#db
         .update(batches)
         .set({
-          ...{ isInputPending: null, isMerged: merge !== null, lineMarks, defaultModel },
+          isInputPending: null,
+          isMerged: merge !== null,
+          lineMarks,
+          defaultModel,
           mergedInputFileId: merge?.inputFileId ?? null,
           mergedOutputFileId: merge?.outputFileId ?? null,
           mergedErrorFileId: merge?.errorFileId ?? null,
-          ...{ failureCount: 0, ...NO_LEASE },
+          failureCount: 0,
+          ...NO_LEASE,
         })
         .where(held)
         .prepare()

@@ -136,8 +136,11 @@ export class SqliteValidation {
         createdAtMs: nowMs,
       });
       settleDeliveries(this.#db, {
-        ...{ batchId, status: "failed", nowMs },
-        ...{ outputFileId: null, errorFileId: null },
+        batchId,
+        status: "failed",
+        nowMs,
+        outputFileId: null,
+        errorFileId: null,
       });
       return true;
     });

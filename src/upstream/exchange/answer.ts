@@ -74,7 +74,10 @@ export function outcomeOf(
         retryAfterMs: retryAfterMs(headers, clock.nowMs()),
       }
     : {
-        ...{ kind: "answered", status, requestId, body: json },
+        kind: "answered",
+        status,
+        requestId,
+        body: json,
         ...(facts ?? { usage: NO_USAGE }),
       };
 }

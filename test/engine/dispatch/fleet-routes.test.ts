@@ -7,7 +7,10 @@ import type { Unavailability } from "../../../src/upstream/upstream.ts";
 const NOW_MS = 1_800_000_000_000;
 
 const aRoute = (fields: Partial<FleetRoute> = {}): FleetRoute => ({
-  ...{ key: "gpu", opensInMs: -5, isBusy: true, canWrite: true },
+  key: "gpu",
+  opensInMs: -5,
+  isBusy: true,
+  canWrite: true,
   throughput: { linesPerSecond: 10, isLowerBound: false },
   unavailabilityFor: () => null,
   endOfWork: (startAtMs, workMs) => startAtMs + workMs,

@@ -47,11 +47,17 @@ async function aForecaster() {
   const routes = () => () => [{ ...route, throughput: meter.throughput }];
   const nowMs = () => clock.nowMs();
   const forecaster = new Forecaster({
-    ...{ store, clock, nowMs, routes, commonFailureOf, tolerance: 0 },
+    store,
+    clock,
+    nowMs,
+    routes,
+    commonFailureOf,
+    tolerance: 0,
     projectWeightOf: () => 1,
   });
   return {
-    ...{ store, clock },
+    store,
+    clock,
     forecaster,
     forecastOf: async ({ id }: Pick<Batch, "id">) => (await store.findForecasts([id]))[0] ?? null,
     async [Symbol.asyncDispose]() {
@@ -75,17 +81,26 @@ test("a batch is forecast from its creation until it ends", async () => {
 
   expect(await Promise.all([sending.batch, waiting.batch, validating].map(forecastOf))).toEqual([
     {
-      ...{ batchId: sending.batch.id, etaAtMs: NOW_MS + 10_000, isAtRisk: false },
-      ...{ queuePosition: 0, ...NOTHING_ELSE },
+      batchId: sending.batch.id,
+      etaAtMs: NOW_MS + 10_000,
+      isAtRisk: false,
+      queuePosition: 0,
+      ...NOTHING_ELSE,
     },
     {
-      ...{ batchId: waiting.batch.id, etaAtMs: NOW_MS + 15_000, isAtRisk: false },
-      ...{ queuePosition: 1, commonFailure: null },
+      batchId: waiting.batch.id,
+      etaAtMs: NOW_MS + 15_000,
+      isAtRisk: false,
+      queuePosition: 1,
+      commonFailure: null,
       waiting: { reason: "no_room", sinceMs: NOW_MS, upstreamError: null },
     },
     {
-      ...{ batchId: validating.id, etaAtMs: null, isAtRisk: false },
-      ...{ queuePosition: 2, ...NOTHING_ELSE },
+      batchId: validating.id,
+      etaAtMs: null,
+      isAtRisk: false,
+      queuePosition: 2,
+      ...NOTHING_ELSE,
     },
   ]);
   expect(await forecastOf(done.batch)).toBeNull();

@@ -34,13 +34,19 @@ const UPSTREAMS: Readonly<Record<string, Limits & { readonly load?: Partial<Load
   "20 requests a minute": { rpm: 20, tpm: PLENTY },
   "a million tokens a minute": { rpm: PLENTY, tpm: 1_000_000 },
   "a million tokens a minute, estimated far too high": {
-    ...{ rpm: PLENTY, tpm: 1_000_000, load: { misjudged: [2, 4] } },
+    rpm: PLENTY,
+    tpm: 1_000_000,
+    load: { misjudged: [2, 4] },
   },
   "a million tokens a minute, estimated far too low": {
-    ...{ rpm: PLENTY, tpm: 1_000_000, load: { misjudged: [0.25, 0.5] } },
+    rpm: PLENTY,
+    tpm: 1_000_000,
+    load: { misjudged: [0.25, 0.5] },
   },
   "a million tokens a minute, answered slowly": {
-    ...{ rpm: PLENTY, tpm: 1_000_000, load: { concurrency: 2_000, latencyMs: [2_000, 40_000] } },
+    rpm: PLENTY,
+    tpm: 1_000_000,
+    load: { concurrency: 2_000, latencyMs: [2_000, 40_000] },
   },
   "1000 requests and 600,000 tokens a minute": { rpm: 1_000, tpm: 600_000 },
 };

@@ -167,7 +167,11 @@ const aWeekSomewhere = fc
 /** Whether the clock on the wall shows a time within the windows, by asking for its text. */
 function isOpenByText(zone: string, windows: readonly Window[]): (atMs: number) => boolean {
   const format = new Intl.DateTimeFormat("en-GB", {
-    ...{ timeZone: zone, weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
+    timeZone: zone,
+    weekday: "short",
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
   });
   return (atMs) => {
     const [weekday = "", time = ""] = format.format(atMs).toLowerCase().split(/,? /);

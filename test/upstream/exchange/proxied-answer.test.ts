@@ -94,8 +94,14 @@ describe("a proxied answer", () => {
     expect(await text(request)).toBe(body.toString());
     response.writeProcessing();
     response.writeHead(429, [
-      ...["Retry-After", "7", "Set-Cookie", "a=1", "Set-Cookie", "b=2"],
-      ...["X-Request-Id", "req-1"],
+      "Retry-After",
+      "7",
+      "Set-Cookie",
+      "a=1",
+      "Set-Cookie",
+      "b=2",
+      "X-Request-Id",
+      "req-1",
     ]);
     response.end(bytes);
     const proxied = proxiedOf(await pending);

@@ -78,7 +78,10 @@ describe("from the first request to the last", () => {
     const { capacity, serviceMs, lines, pauseMs, busy } = row;
     const service = () => ({ ms: serviceMs, work: 1 });
     const simulation = simulate("constant", {
-      ...{ beyond: "is_refused", capacity: () => capacity, pauseMs, service },
+      beyond: "is_refused",
+      capacity: () => capacity,
+      pauseMs,
+      service,
     });
     const seen = simulation.measure((lines * serviceMs) / capacity / 0.95);
     expect(seen.utilisation).toBeGreaterThan(busy);
@@ -96,7 +99,10 @@ describe("from the first request to the last", () => {
       return { ms: serviceMs * slowdowns[moment]!, work: 1 };
     };
     const simulation = simulate("constant", {
-      ...{ beyond: "is_refused", capacity: () => capacity, pauseMs, service },
+      beyond: "is_refused",
+      capacity: () => capacity,
+      pauseMs,
+      service,
     });
     const seen = simulation.measure((1.3 * lines * serviceMs) / capacity / 0.95);
     expect(seen.utilisation).toBeGreaterThan(0.9);
@@ -251,7 +257,8 @@ describe("beside interactive requests, whose endings are not reported", () => {
   test("follows capacity where requests wait", () => {
     const simulation = new Simulation({
       clients: [{ policy: new HalfReported(BOUNDS) }],
-      ...{ beyond: "waits", capacity: (nowMs) => (nowMs < 300 * SECOND ? 50 : 100) },
+      beyond: "waits",
+      capacity: (nowMs) => (nowMs < 300 * SECOND ? 50 : 100),
       service: SERVICES.jittered(seededRandom(1)),
     });
     simulation.measure(100 * SECOND);
@@ -272,7 +279,9 @@ interface Batching {
 function batchContinuously({ a, b, most }: Batching, tokens: (random: Random) => number): number {
   const random = seededRandom(1);
   const simulation = simulate("constant", {
-    ...{ beyond: "waits", capacity: () => most, unitMs: (active: number) => a + b * active },
+    beyond: "waits",
+    capacity: () => most,
+    unitMs: (active: number) => a + b * active,
     service: () => ({ ms: 0, work: tokens(random) }),
   });
   simulation.measure(600 * SECOND);

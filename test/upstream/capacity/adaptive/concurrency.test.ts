@@ -23,15 +23,12 @@ function answers(policy: AdaptiveConcurrency, count: number, change: Partial<Sam
     const startedAtMs = nowMs + 1;
     nowMs = startedAtMs + 100;
     const sample: Sample = {
-      ...{
-        startedAtMs,
-        sentAtMs: startedAtMs,
-        endedAtMs: nowMs,
-        signal: "good",
-        work: 1,
-        ahead: 0,
-        pauseMs: 0,
-      },
+      startedAtMs,
+      endedAtMs: nowMs,
+      signal: "good",
+      work: 1,
+      ahead: 0,
+      pauseMs: 0,
       inFlight: policy.limit,
       ...change,
     };
