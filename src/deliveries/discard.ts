@@ -6,7 +6,7 @@ import { type Clock, timeLimit } from "../clock.ts";
 import { type Location, LocationError } from "../locations/location.ts";
 import type { Log } from "../telemetry/log.ts";
 import { type AttemptDeps, placeOf } from "./attempt.ts";
-import { fieldsOf, type HeldDelivery, Stalled } from "./held-delivery.ts";
+import { fieldsOf, type HeldDelivery, nameOf, Stalled } from "./held-delivery.ts";
 
 /** The time to clean up at a place after the last attempt. */
 const DISCARD_MS = 60_000;
@@ -38,5 +38,3 @@ export async function discardLeft(
     log.warn({ ...fieldsOf(held.claimed), reason, left }, "delivery.not_discarded");
   }
 }
-
-export const nameOf = (error: unknown) => (error instanceof Error ? error.name : "unknown");

@@ -110,3 +110,6 @@ export const fieldsOf = ({ delivery, batch }: ClaimedDelivery) => ({
   location: placeLabel(delivery),
   attempt: delivery.attemptCount,
 });
+
+/** Names an error whose text must not be passed on. */
+export const nameOf = (error: unknown) => (error instanceof Error ? error.name : "unknown");

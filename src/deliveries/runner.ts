@@ -20,13 +20,14 @@ import type {
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { type AttemptDeps, type AttemptEnd, attempt } from "./attempt.ts";
-import { discardLeft, nameOf } from "./discard.ts";
+import { discardLeft } from "./discard.ts";
 import {
   Cancelled,
   Draining,
   fieldsOf,
   HeldDelivery,
   LeaseLost,
+  nameOf,
   placeLabel,
   Stalled,
 } from "./held-delivery.ts";

@@ -148,13 +148,13 @@ class LoggingExporter implements SpanExporter {
 
   export(spans: ReadableSpan[], done: Done): void {
     this.#exporter.export(spans, (result) => {
-      const hasFailed = result.error !== undefined;
-      if (result.error !== undefined && !this.#isFailing) {
-        this.#log.warn({ spans: spans.length, ...failureOf(result.error) }, "traces.not_sent");
-      } else if (!hasFailed && this.#isFailing) {
+      const { error } = result;
+      if (error === undefined && this.#isFailing) {
         this.#log.info("traces.sent_again");
+      } else if (error !== undefined && !this.#isFailing) {
+        this.#log.warn({ spans: spans.length, ...failureOf(error) }, "traces.not_sent");
       }
-      this.#isFailing = hasFailed;
+      this.#isFailing = error !== undefined;
       done(result);
     });
   }
