@@ -146,8 +146,8 @@ interface ObjectName {
 
 /**
  * Returns whether the object of a multipart upload is there although the request that completes it has failed: its
- * answer was lost. If the SDK repeats the request, the server may not know the upload any more. Keys are used once, so
- * an object of this size is the one.
+ * answer was lost. If the SDK repeats the request, the server may not know the upload any more, or has answered
+ * `NoSuchKey` because it was still joining the parts. Keys are used once, so an object of this size is the one.
  */
 export async function isStored(
   client: S3Client,
@@ -155,7 +155,7 @@ export async function isStored(
   { bytes, error }: { readonly bytes: number; readonly error: unknown },
 ): Promise<boolean> {
   // A server that has answered with anything else has not made the object.
-  if (!isNoSuchUpload(error) && statusOf(error) !== undefined) return false;
+  if (!isNoSuchUpload(error) && !isMissing(error) && statusOf(error) !== undefined) return false;
   const found = await client.send(new HeadObjectCommand({ Bucket, Key })).catch(() => null);
   return found?.ContentLength === bytes;
 }

@@ -1,9 +1,10 @@
 /** One attempt at a delivery: opens the place, makes the parcel and hands it over. */
 import type { Delivery, DeliveryError } from "../batch/delivery.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
-import { type Location, LocationError } from "../locations/location.ts";
+import { LocationError, type NamedLocation } from "../locations/location.ts";
 import type { ClaimedDelivery } from "../store/deliveries.ts";
 import type { ClientBuckets } from "./client-buckets.ts";
+import { isLeftElsewhere, leftText, NOTHING_LEFT, parseLeft } from "./left.ts";
 import { BatchGone, type ParcelDeps, withParcel } from "./parcel.ts";
 import { CannotUnseal } from "./sealed-credentials.ts";
 
@@ -19,25 +20,35 @@ export type AttemptEnd =
 
 export interface AttemptDeps extends ParcelDeps {
   /** Finds a location that the project may write to. */
-  readonly findLocation: (project: string, name: string) => Location | null;
+  readonly findLocation: (project: string, name: string) => NamedLocation | null;
   readonly clientBuckets: ClientBuckets;
 }
 
 export interface AttemptCall {
   readonly signal: AbortSignal;
   readonly saveProgress: (text: string) => Promise<void>;
+  /** Removes what former attempts have left. It never rejects. */
+  readonly discardLeft: () => Promise<void>;
 }
 
 /** Rejects only with the reason of an aborted signal. */
 export async function attempt(
   claimed: ClaimedDelivery,
-  { signal, saveProgress }: AttemptCall,
+  { signal, saveProgress, discardLeft }: AttemptCall,
   deps: AttemptDeps,
 ): Promise<AttemptEnd> {
-  const progress = { saved: claimed.progress, save: saveProgress };
   try {
     const { batch, delivery, credentials } = claimed;
     const location = await placeOf({ project: batch.project, delivery, credentials }, deps);
+    const { placeId } = location;
+    const save = (saved: string) => saveProgress(leftText({ placeId, saved }));
+    const left = parseLeft(claimed.progress);
+    const isElsewhere = isLeftElsewhere(left, placeId);
+    if (isElsewhere) {
+      await discardLeft();
+      await saveProgress(leftText(NOTHING_LEFT));
+    }
+    const progress = { saved: isElsewhere ? null : left.saved, save };
     const { address } = await withParcel(claimed, { deps, signal }, (parcel) =>
       location.deliver(parcel, { signal, progress }),
     );
@@ -58,7 +69,7 @@ interface Place {
 export async function placeOf(
   { project, delivery, credentials }: Place,
   { findLocation, clientBuckets }: Pick<AttemptDeps, "findLocation" | "clientBuckets">,
-): Promise<Location> {
+): Promise<NamedLocation> {
   const { id, location: name, s3 } = delivery;
   if (s3 !== null) {
     if (clientBuckets.refusal() !== null || credentials === null) {

@@ -5,10 +5,10 @@
 import { join } from "node:path";
 import type { ClientBucket, DeliveryId } from "../batch/delivery.ts";
 import type { DeliveriesConfig } from "../config/deliveries.ts";
-import type { Location } from "../locations/location.ts";
+import type { NamedLocation } from "../locations/location.ts";
 import type { Locations } from "../locations/locations.ts";
 import { AddressGuard } from "../resources/address-guard.ts";
-import { lookupForClients } from "../resources/name-lookup.ts";
+import { lookupInDns } from "../resources/name-lookup.ts";
 import { type Credentials, keyInFile, keyOf, seal, unseal } from "./sealed-credentials.ts";
 
 const KEY_FILE = "batchd.credentials-key";
@@ -31,7 +31,7 @@ export class ClientBuckets {
     const setting = "deliveries.allow_private_hosts";
     this.#guard = new AddressGuard(config.allow_private_hosts, {
       setting,
-      resolve: lookupForClients,
+      resolveOthers: lookupInDns,
     });
   }
 
@@ -63,7 +63,7 @@ export class ClientBuckets {
     return unseal(id, sealed, await this.#key());
   }
 
-  open(bucket: ClientBucket, credentials: Credentials): Location {
+  open(bucket: ClientBucket, credentials: Credentials): NamedLocation {
     return this.#options.locations.ofClient({ ...bucket, ...credentials }, this.#guard);
   }
 

@@ -3,10 +3,11 @@
  * rejects: what cannot be removed is logged, for an operator to remove by hand.
  */
 import { type Clock, timeLimit } from "../clock.ts";
-import { type Location, LocationError } from "../locations/location.ts";
+import { LocationError, type NamedLocation } from "../locations/location.ts";
 import type { Log } from "../telemetry/log.ts";
 import { type AttemptDeps, placeOf } from "./attempt.ts";
 import { fieldsOf, type HeldDelivery, nameOf, Stalled } from "./held-delivery.ts";
+import { parseLeft } from "./left.ts";
 
 /** The time to clean up at a place after the last attempt. */
 const DISCARD_MS = 60_000;
@@ -15,7 +16,7 @@ interface DiscardDeps extends Pick<AttemptDeps, "clientBuckets"> {
   readonly clock: Clock;
   readonly log: Log;
   /** Finds a location, whether or not the project of a delivery may still write to it. */
-  readonly findLocationToClean: (name: string) => Location | null;
+  readonly findLocationToClean: (name: string, placeId: string | null) => NamedLocation | null;
 }
 
 export async function discardLeft(
@@ -23,18 +24,18 @@ export async function discardLeft(
   { clock, log, clientBuckets, findLocationToClean }: DiscardDeps,
 ): Promise<void> {
   const { batch, delivery, credentials } = held.claimed;
-  const { lastProgress: progress } = held;
-  if (progress === null) return;
-  const findLocation = (_: string, name: string) => findLocationToClean(name);
+  const { placeId, saved } = parseLeft(held.lastProgress);
+  if (saved === null) return;
+  const findLocation = (_: string, name: string) => findLocationToClean(name, placeId);
   using timeout = timeLimit(clock, DISCARD_MS, new Stalled());
   try {
     const asked = { project: batch.project, delivery, credentials };
     const place = await placeOf(asked, { clientBuckets, findLocation });
-    await place.discard(progress, { signal: timeout.signal });
+    await place.discard(saved, { signal: timeout.signal });
   } catch (error) {
     const reason = error instanceof LocationError ? error.message : nameOf(error);
     // The operator can remove it by hand.
-    const left = JSON.parse(progress) as unknown;
+    const left = JSON.parse(saved) as unknown;
     log.warn({ ...fieldsOf(held.claimed), reason, left }, "delivery.not_discarded");
   }
 }

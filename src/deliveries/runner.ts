@@ -9,7 +9,7 @@ import { randomUUID } from "node:crypto";
 import { backoffMs } from "../batch/backoff.ts";
 import { CANCELLED, type DeliveryError } from "../batch/delivery.ts";
 import { type Clock, sleep } from "../clock.ts";
-import type { Location } from "../locations/location.ts";
+import type { NamedLocation } from "../locations/location.ts";
 import { loop, Nudge } from "../loop.ts";
 import type {
   ClaimedDelivery,
@@ -36,7 +36,7 @@ const MAX_IN_FLIGHT = 16;
 const MAX_IN_FLIGHT_PER_PLACE = 2;
 /** A client can name any number of buckets that never answer. They must leave room for the locations of the operator. */
 const MAX_IN_FLIGHT_TO_CLIENTS = 8;
-/** A project can, too. It must leave room for the others. */
+/** A project can, too. It must leave room for the others: it has one, or up to so many while as many places are free. */
 const MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT = 4;
 /** A place that neither fails nor ends an attempt for so long is down. */
 const MAX_ATTEMPT_MS = 6 * 60 * 60 * 1000;
@@ -52,7 +52,7 @@ export interface DeliveryRunnerOptions extends AttemptDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   /** Finds a location, whether or not the project of a delivery may still write to it. */
-  readonly findLocationToClean: (name: string) => Location | null;
+  readonly findLocationToClean: (name: string, placeId: string | null) => NamedLocation | null;
   readonly leaseTtlMs: number;
   /** The interval at which due deliveries are looked for without a nudge. */
   readonly checkEveryMs: number;
@@ -130,9 +130,11 @@ export class DeliveryRunner {
   #clientBuckets(): Pick<DeliveryClaim, "toClientBuckets" | "busyProjects"> {
     const toClients = this.#claimed().filter(({ delivery }) => delivery.s3 !== null);
     const projects = toClients.map(({ batch }) => batch.project);
+    const free = MAX_IN_FLIGHT_TO_CLIENTS - toClients.length;
+    const most = Math.min(MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT, free);
     return {
-      toClientBuckets: toClients.length < MAX_IN_FLIGHT_TO_CLIENTS,
-      busyProjects: repeated(projects, MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT),
+      toClientBuckets: free > 0,
+      busyProjects: repeated(projects, Math.max(1, most)),
     };
   }
 
@@ -171,7 +173,9 @@ export class DeliveryRunner {
     const cancel = clock.after(MAX_ATTEMPT_MS, () => held.abort(new Stalled()));
     const saveProgress = (text: string) => held.saveProgress(text);
     const ended = new AbortController();
-    const trying = attempt(held.claimed, { signal, saveProgress }, this.#options);
+    const discard = () => discardLeft(held, this.#options);
+    const call = { signal, saveProgress, discardLeft: discard };
+    const trying = attempt(held.claimed, call, this.#options);
     const left = new Promise<never>((_, reject) => {
       signal.addEventListener("abort", () => {
         void sleep(clock, ABORT_GRACE_MS, ended.signal).then(() => reject(signal.reason as Error));

@@ -33,8 +33,8 @@ function problemOf(text: string): string | null {
     if (part === "") return "has an empty part";
     if (part.startsWith(".")) return "has a part that begins with a dot";
     // Shares of Windows drop such an end, so two paths would be one.
-    if (/[. ]$/.test(part) || part.startsWith(" "))
-      return "has a part with a space or dot at its end";
+    if (/[. ]$/.test(part)) return "has a part with a space or dot at its end";
+    if (part.startsWith(" ")) return "has a part that begins with a space";
     if (Buffer.byteLength(part) > MAX_PART_BYTES) {
       return `has a part that is longer than ${MAX_PART_BYTES} bytes`;
     }

@@ -31,6 +31,12 @@ export interface Location {
   discard(saved: string, options: LocationCall): Promise<void>;
 }
 
+/** A location that has a name, in the configuration or for a client. The name may be given to another place later. */
+export interface NamedLocation extends Location {
+  /** Tells the place from others that get the same name. */
+  readonly placeId: string;
+}
+
 export interface LocationCall {
   readonly signal: AbortSignal;
 }

@@ -2,6 +2,7 @@
  * The locations of the configuration in force, and who may use them. An adapter is loaded when its location is first
  * used, because some bring large libraries with them.
  */
+import { createHash } from "node:crypto";
 import { truncate } from "../batch/truncate.ts";
 import type { LocationConfig } from "../config/locations.ts";
 import { locationSecrets } from "../config/secrets.ts";
@@ -17,6 +18,7 @@ import {
   LocationError,
   type LocationFile,
   type LocationKind,
+  type NamedLocation,
   type Parcel,
 } from "./location.ts";
 import type { LocationPath } from "./location-path.ts";
@@ -30,9 +32,8 @@ export type LocationAccess = "read" | "write";
 export class Locations {
   readonly #redactor = new Redactor();
   #entries: ReadonlyMap<string, Entry> = new Map();
-  /** Those that the configuration no longer names. */
-  readonly #former = new Map<string, Location>();
-
+  /** Those that the configuration has had since the start of the process, by name and place. */
+  readonly #former = new Map<string, NamedLocation>();
   readonly #deps: LocationsDeps;
 
   constructor(configured: readonly LocationConfig[], deps: LocationsDeps) {
@@ -41,7 +42,7 @@ export class Locations {
   }
 
   /** Returns null both for an unknown location and for one that the project may not use. */
-  find(project: string, name: string, access: LocationAccess): Location | null {
+  find(project: string, name: string, access: LocationAccess): NamedLocation | null {
     const entry = this.#entries.get(name);
     if (entry === undefined) return null;
     const { config, location } = entry;
@@ -51,16 +52,20 @@ export class Locations {
 
   /**
    * Returns a location for removing what batchd itself has left there, also for projects that may not use it any more, and
-   * one that the configuration has had since the start of the process.
+   * one that the configuration has had since the start of the process. Null for the place means the one that has the name now.
    */
-  findToClean(name: string): Location | null {
-    return this.#entries.get(name)?.location ?? this.#former.get(name) ?? null;
+  findToClean(name: string, placeId: string | null): NamedLocation | null {
+    const current = this.#entries.get(name)?.location ?? null;
+    if (placeId === null || current?.placeId === placeId) return current;
+    return this.#former.get(formerKey(name, placeId)) ?? null;
   }
 
   /** Deliveries under way go on with the former settings. */
   reconfigure(configured: readonly LocationConfig[]): void {
     this.#redactor.add(configured.flatMap(locationSecrets));
-    for (const [name, { location }] of this.#entries) this.#former.set(name, location);
+    for (const [name, { location }] of this.#entries) {
+      this.#former.set(formerKey(name, location.placeId), location);
+    }
     this.#entries = new Map(
       configured.map((config) => {
         const former = this.#entries.get(config.name);
@@ -71,20 +76,24 @@ export class Locations {
     );
   }
 
-  #lazy(config: LocationConfig): Location {
+  #lazy(config: LocationConfig): NamedLocation {
     const redact = (text: string) => this.#redactor.text(text);
-    return new LazyLocation(config, redact, () => openLocation(config, this.#deps));
+    const { name, kind } = config;
+    return new LazyLocation({ name, kind, placeId: placeIdOf(config) }, redact, () =>
+      openLocation(config, this.#deps),
+    );
   }
 
   /** Returns the bucket of a client, which names it and brings its credentials. Addresses pass the check. */
-  ofClient(bucket: ClientBucket, check: AddressCheck): Location {
+  ofClient(bucket: ClientBucket, check: AddressCheck): NamedLocation {
     const { accessKeyId, secretAccessKey, sessionToken } = bucket;
     const redactor = new Redactor([
       accessKeyId,
       secretAccessKey,
       ...(sessionToken === null ? [] : [sessionToken]),
     ]);
-    const id = { name: `s3://${bucket.bucket}`, kind: "s3" } as const;
+    // It stays the same for all attempts of its delivery.
+    const id = { name: `s3://${bucket.bucket}`, kind: "s3", placeId: "client" } as const;
     return new LazyLocation(
       id,
       (text) => redactor.text(text),
@@ -98,7 +107,30 @@ export class Locations {
 
 interface Entry {
   readonly config: LocationConfig;
-  readonly location: Location;
+  readonly location: NamedLocation;
+}
+
+const formerKey = (name: string, placeId: string) => JSON.stringify([name, placeId]);
+
+/** Depends on the address alone: new credentials do not make another place. */
+const placeIdOf = (config: LocationConfig): string =>
+  createHash("sha256")
+    .update(JSON.stringify(addressOf(config)))
+    .digest("hex")
+    .slice(0, 16);
+
+function addressOf(config: LocationConfig): readonly unknown[] {
+  const { kind } = config;
+  switch (kind) {
+    case "folder":
+      return [kind, config.path];
+    case "s3":
+      return [kind, config.endpoint, config.bucket, config.prefix];
+    case "git":
+      return [kind, config.repository];
+    case "oxen":
+      return [kind, config.url, config.repository];
+  }
 }
 
 async function openLocation(config: LocationConfig, deps: LocationsDeps): Promise<Location> {
@@ -129,19 +161,21 @@ const MAX_MESSAGE = 1_200;
  * Opens its location at the first use, and redacts the messages of all its failures, which may quote the other side. They are
  * shortened last, because a cut through a secret would keep it from being found.
  */
-class LazyLocation implements Location {
+class LazyLocation implements NamedLocation {
   readonly name: string;
   readonly kind: LocationKind;
+  readonly placeId: string;
   readonly #redact: (text: string) => string;
   readonly #opened: () => Promise<Location>;
 
   constructor(
-    { name, kind }: Pick<LocationConfig, "name" | "kind">,
+    { name, kind, placeId }: Pick<NamedLocation, "name" | "kind" | "placeId">,
     redact: (text: string) => string,
     open: () => Promise<Location>,
   ) {
     this.name = name;
     this.kind = kind;
+    this.placeId = placeId;
     this.#redact = redact;
     this.#opened = lazy(open);
   }

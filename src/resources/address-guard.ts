@@ -22,18 +22,29 @@ export type Resolve = (
   callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
 ) => void;
 
+interface GuardOptions {
+  readonly setting: string;
+  readonly resolve?: Resolve;
+  readonly resolveOthers?: Resolve;
+}
+
 export class AddressGuard {
   #allowed: ReadonlySet<string> = new Set();
   readonly #resolve: Resolve;
+  readonly #resolveOthers: Resolve;
   readonly #setting: string;
 
-  /** `allowedHosts` are the names and addresses that may be private. `setting` is the name of their list. */
+  /**
+   * `allowedHosts` are the names and addresses that may be private. `setting` is the name of their list. `resolveOthers` finds
+   * the names that are not in it.
+   */
   constructor(
     allowedHosts: readonly string[],
-    { setting, resolve = lookupOnce }: { readonly setting: string; readonly resolve?: Resolve },
+    { setting, resolve = lookupOnce, resolveOthers = resolve }: GuardOptions,
   ) {
     this.#setting = setting;
     this.#resolve = resolve;
+    this.#resolveOthers = resolveOthers;
     this.allow(allowedHosts);
   }
 
@@ -49,7 +60,9 @@ export class AddressGuard {
 
   /** Replaces `dns.lookup`, and finds only addresses to which a connection is allowed. */
   readonly lookup: LookupFunction = (hostname, options, callback) => {
-    this.#resolve(hostname, { ...options, all: true }, (error, found) => {
+    const isAllowed = this.#allowed.has(canonical(hostname));
+    const resolve = isAllowed ? this.#resolve : this.#resolveOthers;
+    resolve(hostname, { ...options, all: true }, (error, found) => {
       if (error !== null) return callback(error, []);
       const open = found.filter(({ address }) => this.#isOpen(hostname, address));
       const [first] = open;

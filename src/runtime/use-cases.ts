@@ -154,7 +154,7 @@ export function newDeliveryParts(
     ...parts,
     clientBuckets,
     findLocation: (project, name) => locations.find(project, name, "write"),
-    findLocationToClean: (name) => locations.findToClean(name),
+    findLocationToClean: (name, placeId) => locations.findToClean(name, placeId),
     findInput: (batch) => store.findInput(batch),
     runRecord: (batch) => runRecordOf(batch, { store, costsFor: costsWith(parts) }),
     leaseTtlMs: config.engine.lease_seconds * 1000,

@@ -171,24 +171,29 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
   });
 
   test.each([
-    ["joins the parts of an upload", [6, 6]],
-    ["stores a file that is uploaded in parts", [12]],
-  ])("a request whose answer is lost has succeeded all the same: one that %s", async (_, mib) => {
-    const content = jsonl(12 * MIB);
-    const isJoined = mib.length > 1;
-    const upload = isJoined ? await uploadParts(content, [6 * MIB, 6 * MIB]) : null;
-    proxy.trouble = { kind: "answer_lost" };
-    const file =
-      upload === null
-        ? await openai().files.create({
-            file: new File([content], "in.jsonl"),
-            purpose: "batch",
-          })
-        : (await openai().uploads.complete(upload.id, { part_ids: upload.part_ids })).file!;
-    proxy.trouble = null;
-    const text = await (await openai().files.content(file.id)).text();
-    expect(text === content.toString()).toBe(true);
-  });
+    ["joins the parts of an upload", [6, 6], "answer_lost"],
+    ["stores a file that is uploaded in parts", [12], "answer_lost"],
+    ["is repeated when the parts are joined", [6, 6], "joined"],
+    ["is repeated when the file is stored", [12], "joined"],
+  ] as const)(
+    "a request whose answer is lost has succeeded all the same: one that %s",
+    async (_, mib, kind) => {
+      const content = jsonl(12 * MIB);
+      const isJoined = mib.length > 1;
+      const upload = isJoined ? await uploadParts(content, [6 * MIB, 6 * MIB]) : null;
+      proxy.trouble = { kind };
+      const file =
+        upload === null
+          ? await openai().files.create({
+              file: new File([content], "in.jsonl"),
+              purpose: "batch",
+            })
+          : (await openai().uploads.complete(upload.id, { part_ids: upload.part_ids })).file!;
+      proxy.trouble = null;
+      const text = await (await openai().files.content(file.id)).text();
+      expect(text === content.toString()).toBe(true);
+    },
+  );
 
   test("a download is a redirect to a signed address of the bucket, which the SDK follows", async () => {
     const text = `${chatLines(3).join("\n")}\n`;

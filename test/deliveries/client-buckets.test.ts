@@ -146,43 +146,23 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
   });
 });
 
-test("buckets of clients that never answer leave room for the locations of the operator", async () => {
+test("buckets of some projects that never answer leave room for those of others, and for the locations of the operator", async () => {
   using folder = temporaryFolder("batchd-share-");
   await using upstream = await startUpstream();
   const silent = createServer(() => {});
   const endpoint = `http://127.0.0.1:${await listening(silent)}`;
+  const projects = ["first", "second", "third", "fourth", "fifth"];
+  const keys = projects.map((project) => ({ name: project, key: project, project }));
   await using service = await startTestService({
     upstreamUrl: upstream.url,
     config: {
       deliveries: { allow_private_hosts: ["127.0.0.1"] },
+      auth: { keys },
+      engine: { drain_grace_seconds: 0 },
       locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
     },
   });
-  const { id } = await service.run(chatLines(1));
-  const path = `/batches/${id}/deliveries`;
-  for (let n = 0; n < 17; n++) {
-    const { status } = await post(service, path, { ...bucketAt(endpoint), bucket: `bucket-${n}` });
-    expect(status).toBe(200);
-  }
-  await service.events.reached("delivery.started", { location: "client_bucket", count: 4 });
-  await post(service, path, { location: "share" });
-  await service.events.reached("delivery.delivered", { location: "share" });
-  const started = service.events.count("delivery.started", { location: "client_bucket" });
-  const failed = service.events.count("delivery.attempt_failed", { location: "client_bucket" });
-  expect(started - failed).toBeLessThanOrEqual(4);
-  silent.closeAllConnections();
-});
-
-test("buckets of one project that never answer leave room for those of another", async () => {
-  await using upstream = await startUpstream();
-  const silent = createServer(() => {});
-  const endpoint = `http://127.0.0.1:${await listening(silent)}`;
-  const keys = ["first", "second"].map((project) => ({ name: project, key: project, project }));
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { deliveries: { allow_private_hosts: ["127.0.0.1"] }, auth: { keys } },
-  });
-  const deliver = async (apiKey: string, buckets: number) => {
+  const finished = async (apiKey: string) => {
     const openai = service.openai.withOptions({ apiKey });
     const file = new File(chatLines(1), "input.jsonl");
     const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
@@ -190,17 +170,26 @@ test("buckets of one project that never answer leave room for those of another",
     const asked = { input_file_id, endpoint: endpointOf, completion_window: "24h" } as const;
     const { id } = await openai.batches.create(asked);
     await service.events.reached("batch.completed", { batch: id });
-    for (let n = 0; n < buckets; n++) {
-      const body = { ...bucketAt(endpoint), bucket: `${apiKey}-${n}` };
-      await openai.post(`/batches/${id}/deliveries`, { body });
-    }
+    return (body: object) => openai.post(`/batches/${id}/deliveries`, { body });
   };
-  await deliver("first", 9);
-  await service.events.reached("delivery.started", { project: "first", count: 4 });
-  await deliver("second", 1);
-  await service.events.reached("delivery.started", { project: "second" });
+  const started = (project: string) => service.events.count("delivery.started", { project });
+  // What the first ones ask for is due long before.
+  for (const [project, most] of [["first", 4] as const, ["second", 2] as const]) {
+    const deliver = await finished(project);
+    for (let n = 0; n < 9; n++) await deliver({ ...bucketAt(endpoint), bucket: `${project}-${n}` });
+    await service.events.reached("delivery.started", { project, count: most });
+  }
+  for (const project of ["third", "fourth", "fifth"]) {
+    const deliver = await finished(project);
+    for (const bucket of ["one", "two"]) await deliver({ ...bucketAt(endpoint), bucket });
+    if (project !== "fifth") await service.events.reached("delivery.started", { project });
+    else await deliver({ location: "share" });
+  }
+  await service.events.reached("delivery.delivered", { location: "share" });
   // No place was made by an attempt that had to end.
-  expect(service.events.count("delivery.attempt_failed", { project: "first" })).toBe(0);
+  expect(service.events.count("delivery.attempt_failed", {})).toBe(0);
+  expect(projects.map(started)).toEqual([4, 2, 1, 1, 1]);
+  expect(service.events.count("delivery.started", { location: "client_bucket" })).toBe(8);
   silent.closeAllConnections();
 });
 

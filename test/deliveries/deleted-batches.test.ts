@@ -161,4 +161,45 @@ describe("of a location that is no longer in the configuration", () => {
       });
     },
   );
+
+  test.skipIf(!hasS3Server()).each(["a reload", "a restart"] as const)(
+    "half of a parcel is not taken for its own by the folder that has the name after %s",
+    async (what) => {
+      using folder = temporaryFolder("batchd-renamed-");
+      const [dataDir, share] = [join(folder.path, "data"), join(folder.path, "share")];
+      mkdirSync(share);
+      await using upstream = await startUpstream();
+      await using bucket = await startS3Server();
+      await using proxy = await startStepProxy(bucket.url);
+      const { type: _, ...s3 } = bucket.storage({ endpoint: proxy.url });
+      const asBucket = { name: "lake", kind: "s3", access: "write", ...s3 };
+      const asFolder = { name: "lake", kind: "folder", access: "write", path: share };
+      const config = (location: object) => configFor(dataDir, upstream.url, [location]);
+      let id: string;
+      let delivery: string;
+      {
+        await using service = await startTestService({ dataDir, config: config(asBucket) });
+        ({ id } = await service.run(chatLines(2)));
+        const half = proxy.stopAt({ method: "PUT", path: /run\.json/, at: "request" });
+        delivery = await deliver(service, id);
+        await half;
+        if (what === "a reload") {
+          service.reconfigure(config(asFolder));
+          await cancel(service, id, delivery);
+          await service.events.reached("delivery.cancelled", { delivery });
+          expect(service.events.count("delivery.not_discarded", {})).toBe(0);
+          expect(filesBelow(bucket.bucketFolder)).toEqual([]);
+          return;
+        }
+      }
+      await using service = await startTestService({ dataDir, config: config(asFolder) });
+      await service.events.reached("delivery.delivered", { delivery });
+      expect(filesBelow(share).toSorted()).toEqual(["output.jsonl", "run.json"]);
+      const told = service.events.all.find(({ event }) => event === "delivery.not_discarded");
+      expect(told).toMatchObject({
+        location: "lake",
+        left: { bucket: "tests", made: [`${id}/output.jsonl`, `${id}/run.json`] },
+      });
+    },
+  );
 });

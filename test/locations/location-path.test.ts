@@ -32,7 +32,7 @@ test.each([
   ["a\u2028b", "not visible"],
   ["a./b", "a space or dot at its end"],
   ["a/b ", "a space or dot at its end"],
-  [" a", "a space or dot at its end"],
+  [" a", "begins with a space"],
   ["a".repeat(256), "longer than 255 bytes"],
   ["ü".repeat(128), "longer than 255 bytes"],
   [Array.from({ length: 600 }, () => "a").join("/"), "longer than 1024 bytes"],

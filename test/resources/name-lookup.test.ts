@@ -1,8 +1,9 @@
 /** The system looks few names up at a time, so the lines of one upstream or the deliveries of one client must not take all of it. */
+import { createSocket } from "node:dgram";
 import dns from "node:dns";
 import { syncBuiltinESMExports } from "node:module";
 import { expect, onTestFinished, test } from "vitest";
-import { lookupForClients } from "../../src/resources/name-lookup.ts";
+import { lookupInDns } from "../../src/resources/name-lookup.ts";
 import { clientOf, send } from "../support/client.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -35,23 +36,49 @@ test("the name of a target is looked up once for all lines that wait for it, and
   }
 });
 
-test("names that clients choose are looked up one at a time, in a short queue", async () => {
+/** A name server that knows the address of some names, and is silent about all others. */
+async function startNameServer(known: Readonly<Record<string, string>>) {
+  const server = createSocket("udp4");
+  server.on("message", (asked, { port }) => {
+    const end = asked.indexOf(0, 12);
+    const labels = asked.toString("latin1", 13, end);
+    const name = labels.replace(/[^a-z0-9-]/g, ".");
+    const address = known[name];
+    if (address === undefined) return;
+    const question = asked.subarray(12, end + 5);
+    const isFor4 = question.at(-3) === 1;
+    const header = Buffer.from(asked.subarray(0, 12));
+    header.set([0x81, 0x80, 0, 1, 0, isFor4 ? 1 : 0, 0, 0, 0, 0], 2);
+    const record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, ...address.split(".").map(Number)];
+    server.send(Buffer.concat([header, question, Buffer.from(isFor4 ? record : [])]), port);
+  });
+  const { promise, resolve } = Promise.withResolvers<void>();
+  server.bind(0, "127.0.0.1", resolve);
+  await promise;
+  const { resolve4 } = dns.Resolver.prototype;
+  const at = [`127.0.0.1:${server.address().port}`];
+  const asking = function (this: dns.Resolver, ...args: unknown[]) {
+    this.setServers(at);
+    Reflect.apply(resolve4, this, args);
+  };
+  dns.Resolver.prototype.resolve4 = asking as unknown as typeof resolve4;
+  onTestFinished(() => {
+    dns.Resolver.prototype.resolve4 = resolve4;
+    server.close();
+  });
+}
+
+test("a name that a client chooses is found while the servers of many others are silent", async () => {
+  await startNameServer({ "bucket.example": "192.0.2.1" });
   const held = holdLookups();
   const find = (host: string) =>
     new Promise((resolve) => {
-      lookupForClients(host, { all: true }, (error, found) => resolve(error?.code ?? found));
+      lookupInDns(host, { all: true }, (error, found) => resolve(error?.code ?? found));
     });
-  const local = (n: number) => `127.0.0.${n}`;
-  const first = Array.from({ length: 3 }, () => find(local(1)));
-  const others = Array.from({ length: 16 }, (_, n) => find(local(n + 2)));
-  expect(await find(local(18))).toBe("EAI_AGAIN");
-  for (let n = 1; n <= 17; n++) {
-    expect(held).toHaveLength(n);
-    held[n - 1]?.();
-    const asking = n === 1 ? first : [others[n - 2]];
-    for (const found of await Promise.all(asking)) {
-      expect(found).toEqual([{ address: local(n), family: 4 }]);
-    }
-  }
-  expect(held).toHaveLength(17);
+  const silent = Array.from({ length: 40 }, (_, n) => find(`silent-${n}.example`));
+  const first = await Promise.race([...silent, find("bucket.example")]);
+  expect(first).toEqual([{ address: "192.0.2.1", family: 4 }]);
+  expect(new Set(await Promise.all(silent))).toEqual(new Set(["ETIMEOUT"]));
+  // No thread of the process has waited for any of them.
+  expect(held).toHaveLength(0);
 });

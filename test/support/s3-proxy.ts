@@ -13,6 +13,9 @@ const ACCESS_DENIED = `<?xml version="1.0" encoding="UTF-8"?>
 const NOT_IMPLEMENTED = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NotImplemented</Code><Message>A header has a meaning that is not implemented.</Message></Error>`;
 
+const NO_SUCH_KEY = `<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>`;
+
 export type Trouble =
   /** Answers every request with 503 `SlowDown`. */
   | { readonly kind: "slow_down" }
@@ -34,6 +37,10 @@ export type Trouble =
   | { readonly kind: "no_right_to_copy"; readonly allowedCount: number }
   /** Passes on the request that completes an upload, and breaks the connection in the place of its answer. */
   | { readonly kind: "answer_lost" }
+  /** Answers the request that completes an upload with 404, as some servers do while they still join its parts. */
+  | { readonly kind: "joining" }
+  /** Passes on the request that completes an upload, and answers 404, as such a server does to the same request after it. */
+  | { readonly kind: "joined" }
   /** Keeps requests for such an object until the trouble ends. */
   | { readonly kind: "hold"; readonly method: string; readonly path: RegExp };
 
@@ -70,6 +77,9 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     } else if (isRefused(asked)) {
       asked.resume();
       answer.writeHead(403, { "content-type": "application/xml" }).end(ACCESS_DENIED);
+    } else if (trouble?.kind === "joining" && isMatch(asked, COMPLETION)) {
+      asked.resume();
+      noSuchKey(answer);
     } else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
     else if (trouble?.kind === "hold" && isMatch(asked, trouble)) holding.add(asked, pass);
     else pass();
@@ -96,6 +106,11 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     [Symbol.asyncDispose]: close,
   };
 }
+
+const noSuchKey = (answer: ServerResponse) =>
+  answer.writeHead(404, { "content-type": "application/xml" }).end(NO_SUCH_KEY);
+
+const COMPLETION = { method: "POST", path: /uploadId=/ };
 
 const isMatch = (asked: IncomingMessage, { method, path }: { method: string; path: RegExp }) =>
   asked.method === method && path.test(asked.url ?? "");
@@ -138,6 +153,10 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
       return;
     }
     const { trouble } = forwarding;
+    if (trouble?.kind === "joined" && completes && got.statusCode === 200) {
+      got.resume().once("end", () => noSuchKey(answer));
+      return;
+    }
     const isShort = trouble?.kind === "short" && method === "GET";
     if (isShort) delete got.headers["content-length"];
     answer.writeHead(got.statusCode ?? 502, got.headers);

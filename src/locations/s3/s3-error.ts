@@ -21,6 +21,17 @@ export function s3Error(error: unknown, what: string, signal: AbortSignal): unkn
   return new LocationError(failure, `${what}: ${textOf(cause, status)}`, { cause });
 }
 
+/**
+ * Translates errors of writing. Some servers answer NoSuchKey to a completion that the SDK repeats while they still join the
+ * parts of a large object, so it passes with time.
+ */
+export function writeError(error: unknown, what: string, signal: AbortSignal): unknown {
+  if (signal.aborted || !isMissing(error)) return s3Error(error, what, signal);
+  return new LocationError("unavailable", `${what}: the server does not find its upload`, {
+    cause: error,
+  });
+}
+
 /** Errors of shared code have the SDK's error as their cause. */
 const blobCause = (error: unknown) =>
   error instanceof Error && /^Blobs?[A-Z]/.test(error.name) ? (error.cause ?? error) : error;

@@ -35,7 +35,7 @@ import type { LocationPath } from "../location-path.ts";
 import { watched } from "../watched-file.ts";
 import { boundAnswers } from "./bounded-answers.ts";
 import { parseSaved, S3Progress } from "./progress.ts";
-import { s3Error } from "./s3-error.ts";
+import { s3Error, writeError } from "./s3-error.ts";
 import { inTime, S3Sender } from "./sender.ts";
 import { abortUnsaved, abortUpload, isSmall, putInParts, putWhole, type Target } from "./upload.ts";
 
@@ -112,7 +112,7 @@ export class S3Location implements Location {
         await this.#put(target, file, { signal, saved });
       } catch (error) {
         if (source.failure !== null) throw source.failure.reason;
-        throw s3Error(error, `${file.name} in ${this.name}`, signal);
+        throw writeError(error, `${file.name} in ${this.name}`, signal);
       }
     }
     return { address: `s3://${bucket}/${folder}` };
@@ -242,7 +242,7 @@ const isMissingObject = async (sender: S3Sender, Bucket: string, Key: string): P
 const mayBeStored = (error: unknown) =>
   error instanceof Error &&
   !(error instanceof LocationError) &&
-  (error.name === "NoSuchUpload" || statusOf(error) === undefined);
+  (error.name === "NoSuchUpload" || isMissing(error) || statusOf(error) === undefined);
 
 async function* translated(
   content: AsyncIterable<Buffer>,

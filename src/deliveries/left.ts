@@ -1,0 +1,23 @@
+/**
+ * What the attempts of a delivery have left, as it is stored: the text that the location has saved, and the place where it is.
+ * The name of the location may mean another place by the next attempt, which must not take the text for its own.
+ */
+export interface Left {
+  /** Null in what former versions have stored: the place that has the name. */
+  readonly placeId: string | null;
+  /** Null once everything is removed. */
+  readonly saved: string | null;
+}
+
+export const NOTHING_LEFT: Left = { placeId: null, saved: null };
+
+export const leftText = (left: Left) => JSON.stringify(left);
+
+export function parseLeft(text: string | null): Left {
+  if (text === null) return NOTHING_LEFT;
+  const parsed = JSON.parse(text) as Left | { readonly placeId?: undefined };
+  return parsed.placeId === undefined ? { placeId: null, saved: text } : parsed;
+}
+
+export const isLeftElsewhere = ({ placeId, saved }: Left, here: string): boolean =>
+  saved !== null && placeId !== null && placeId !== here;
