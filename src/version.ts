@@ -1,4 +1,4 @@
+/** The version of this release, from its package. */
 import { createRequire } from "node:module";
 
-/** The version of this release, from its package. */
 export const { version } = createRequire(import.meta.url)("../package.json") as { version: string };

@@ -176,6 +176,14 @@ export const createFile: Section = {
         assert.equal(filename, "notes.txt");
       },
     ),
+    weak.raw(
+      "2.1-encoded-name",
+      "A name in words of RFC 2047, as Spring sends one that is not ASCII, is read",
+      async ({ main }) => {
+        const file = { ...FILE, filename: "=?UTF-8?Q?gr=C3=B6=C3=9Fe.jsonl?=" };
+        assert.equal(parsed(await sendParts(main, [PURPOSE, file]))["filename"], "größe.jsonl");
+      },
+    ),
     strong.http(
       "2.1-not-utf8",
       "Batch input that is not UTF-8: 400 `Invalid file for Batch API. Must be utf-8 encoded`",

@@ -33,6 +33,14 @@ export const uploads: Section = {
         );
       },
     ),
+    weak.http(
+      "8-filename",
+      "`filename` loses its folders, as in `POST /v1/files`",
+      async ({ main }) => {
+        const { filename } = accepted(await create(main, { filename: "../in/large.jsonl" }));
+        assert.equal(filename, "large.jsonl");
+      },
+    ),
     strong.http(
       "8-purposes",
       "All purposes of files are taken, `user_data` and `evals` too",

@@ -43,7 +43,10 @@ export interface FilesDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly tracing: Tracing;
+  /** The most bytes that the input of a batch may have. */
   readonly maxFileBytes: () => number;
+  /** The most bytes of any file that comes in one piece. */
+  readonly maxBytesAtOnce: () => number;
   readonly rulesOf: RulesOf;
   readonly projects: Pick<Projects, "assertTakesData">;
   /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
@@ -73,10 +76,10 @@ export class Files {
     incoming: IncomingFile,
     receiptFor?: ReceiptFor<StoredFile>,
   ): Promise<StoredFile> {
-    const { store, clock, projects, maxFileBytes } = this.#deps;
+    const { store, clock, projects, maxBytesAtOnce } = this.#deps;
     const startedAtMs = clock.elapsedMs();
     return this.store(project, incoming, {
-      maxBytes: maxFileBytes(),
+      maxBytes: maxBytesAtOnce(),
       publish: async (file) => {
         // An upload may take longer than the deletion of its project goes on.
         projects.assertTakesData(project, startedAtMs);
@@ -92,8 +95,9 @@ export class Files {
   /** Returns the file that {@link receive} would make, or throws its refusal, without storing anything. */
   async inspect(project: string, incoming: IncomingFile): Promise<ReceivedFile> {
     const check = new ContentCheck();
-    const maxFileBytes = this.#deps.maxFileBytes();
-    const opened = await openIncoming(incoming, { maxBytes: maxFileBytes, maxFileBytes });
+    const { maxFileBytes, maxBytesAtOnce } = this.#deps;
+    const limits = { maxBytes: maxBytesAtOnce(), maxFileBytes: maxFileBytes() };
+    const opened = await openIncoming(incoming, limits);
     const content = checkedContent(opened, check);
     while (!(await content.next()).done);
     return this.#received(project, opened, check);

@@ -40,8 +40,7 @@ export interface IncomingFile {
 }
 
 /** A file that is being stored, unpacked if it came packed. */
-export interface OpenedFile extends IncomingFile {
-  readonly maxBytes: number;
+export interface OpenedFile extends IncomingFile, IncomingLimits {
   readonly isUnpacked: boolean;
 }
 
@@ -49,7 +48,7 @@ export interface OpenedFile extends IncomingFile {
 export interface IncomingLimits {
   /** The most that may come. */
   readonly maxBytes: number;
-  /** The most that a file may have once it is unpacked. */
+  /** The most that the input of a batch may have, unpacked. The purpose may follow the content. */
   readonly maxFileBytes: number;
 }
 
@@ -60,14 +59,19 @@ export async function openIncoming(
 ): Promise<OpenedFile> {
   const known = incoming.knownPurpose?.() ?? null;
   const mayUnpack = known === "batch" || (known === null && hasPackedName(incoming.filename));
-  if (!mayUnpack) return { ...incoming, maxBytes, isUnpacked: false };
+  const limits = {
+    maxBytes: known === "batch" ? Math.min(maxBytes, maxFileBytes) : maxBytes,
+    maxFileBytes,
+  };
+  if (!mayUnpack) return { ...incoming, ...limits, isUnpacked: false };
   const { content, packing } = await peekAtPacking(incoming.content);
-  if (packing === null) return { ...incoming, content, maxBytes, isUnpacked: false };
+  if (packing === null) return { ...incoming, content, ...limits, isUnpacked: false };
   return {
     ...incoming,
     filename: unpackedName(incoming.filename, packing),
     content: refusing(unpacked(content, packing, Math.min(maxBytes, maxFileBytes))),
     maxBytes: maxFileBytes,
+    maxFileBytes,
     isUnpacked: true,
     requestBytes: null,
   };
@@ -81,15 +85,17 @@ export async function* checkedContent(
   incoming: OpenedFile,
   check: ContentCheck,
 ): AsyncGenerator<Buffer, void> {
-  const { maxBytes } = incoming;
+  const { maxBytes, maxFileBytes, requestBytes } = incoming;
   for await (const chunk of incoming.content) {
     check.add(chunk);
-    if (check.bytes > maxBytes) throw fileTooLarge(maxBytes, incoming.requestBytes);
+    if (check.bytes > maxBytes) throw fileTooLarge(maxBytes, requestBytes);
     yield chunk;
   }
   const { purpose } = await incoming.details();
-  if (purpose === "batch") assertBatchInput(check.report());
-  else if (incoming.isUnpacked) throw purposeTooLate(purpose);
+  if (purpose === "batch") {
+    if (check.bytes > maxFileBytes) throw fileTooLarge(maxFileBytes, requestBytes);
+    assertBatchInput(check.report());
+  } else if (incoming.isUnpacked) throw purposeTooLate(purpose);
 }
 
 /**

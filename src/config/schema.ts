@@ -123,9 +123,11 @@ const SERVER = z.strictObject({
 });
 
 const LIMITS = z.strictObject({
-  max_file_bytes: bytes(1, Number.MAX_SAFE_INTEGER)
-    .default(209_715_200)
-    .meta({ description: "Largest input file.", example: "1GB" }),
+  max_file_bytes: bytes(1, Number.MAX_SAFE_INTEGER).default(209_715_200).meta({
+    description:
+      "Largest input file. A file of another purpose may have 512 MiB in one piece, and no more than `max_upload_bytes`.",
+    example: "1GB",
+  }),
   max_upload_bytes: bytes(1, Number.MAX_SAFE_INTEGER)
     .default(8_589_934_592)
     .describe(

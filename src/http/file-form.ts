@@ -41,7 +41,7 @@ function expiresAfterSecondsFrom(
   if (anchor === undefined) throw missing(ANCHOR_FIELD);
   if (seconds === undefined) throw missing(SECONDS_FIELD);
   if (anchor !== "created_at") throw unsupportedValue(ANCHOR_FIELD, anchor, ["created_at"]);
-  if (!/^-?\d{1,15}$/.test(seconds)) throw wrongType(SECONDS_FIELD, "an integer", "a string");
+  if (!/^-?\d{1,300}$/.test(seconds)) throw wrongType(SECONDS_FIELD, "an integer", "a string");
   const value = Number(seconds);
   const { min, max } = EXPIRES_AFTER_SECONDS;
   if (value < min) throw integerTooSmall(SECONDS_FIELD, value, min);

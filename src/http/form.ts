@@ -10,6 +10,7 @@ import type { Readable } from "node:stream";
 import { Busboy, type BusboyHeaders, type BusboyInstance } from "@fastify/busboy";
 import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
+import { filenameInHeader } from "./filename.ts";
 import { assertNotCompressed } from "./read-body.ts";
 
 const LIMITS = { fields: 32, fieldSize: 1024, files: 8, headerPairs: 64, headerSize: 16 * 1024 };
@@ -60,7 +61,7 @@ export function readForm<Details>(
     }
     content = stream;
     opened.resolve({
-      filename: filename || "upload",
+      filename: filenameInHeader(filename ?? ""),
       content: piecesOf(stream),
       fieldBefore: (name) => fields.get(name) ?? null,
       details: () => details.promise,
@@ -97,6 +98,7 @@ function createParser(incoming: IncomingMessage, contentName: string): BusboyIns
     return new Busboy({
       headers: incoming.headers as BusboyHeaders,
       limits: LIMITS,
+      preservePath: true,
       isPartAFile: (name, _type, filename) => name === contentName || filename !== undefined,
     });
   } catch (cause) {

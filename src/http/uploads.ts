@@ -7,6 +7,7 @@ import type { Upload } from "../store/uploads.ts";
 import { parseBody } from "./body.ts";
 import { abortedByClient } from "./connection.ts";
 import { scopedIdOf } from "./context.ts";
+import { filenameInPath } from "./filename.ts";
 import { type Form, readForm } from "./form.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, readJson, readJsonInto, roomFor, toAsciiJson } from "./json.ts";
@@ -65,8 +66,7 @@ const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => 
 function uploadRequest(json: unknown): UploadRequest {
   const body = parseBody(CreateUpload, json);
   return {
-    // A file that is uploaded in one piece without a name gets the same one.
-    filename: body.filename.toWellFormed() || "upload",
+    filename: filenameInPath(body.filename.toWellFormed()),
     purpose: body.purpose,
     bytes: body.bytes,
     mimeType: body.mime_type,

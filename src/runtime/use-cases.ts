@@ -13,6 +13,7 @@ import { CopiedInputs } from "../api/copied-inputs.ts";
 import { Deliveries } from "../api/deliveries.ts";
 import { type DeliveryRequestDeps, newDeliveries } from "../api/delivery-requests.ts";
 import { DerivedBatches } from "../api/derived-batches.ts";
+import { fileSizes } from "../api/file-sizes.ts";
 import { Files } from "../api/files.ts";
 import { Idempotency } from "../api/idempotency.ts";
 import { Interactive } from "../api/interactive.ts";
@@ -218,12 +219,11 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const batches = newBatches(inStore, engine);
   const results = newResults(batches, parts, engine);
   const limits = () => configNow().limits;
-  const maxFileBytes = () => limits().max_file_bytes;
-  const maxUploadBytes = () => limits().max_upload_bytes;
+  const sizes = fileSizes(limits);
   const nudge = () => engine.nudge();
   const rulesOf = rulesOfAll(parts);
   const costsFor = costsWith(parts);
-  const files = new Files({ ...inStore, rulesOf, maxFileBytes, nudge });
+  const files = new Files({ ...inStore, rulesOf, ...sizes, nudge });
   return {
     files,
     tables: new Tables({ files }),
@@ -234,7 +234,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
       places: results.places,
     }),
     runs: new Runs({ store, batches, costsFor }),
-    uploads: new Uploads({ ...inStore, files, rulesOf, maxFileBytes, maxUploadBytes, nudge }),
+    uploads: new Uploads({ ...inStore, files, rulesOf, ...sizes, nudge }),
     batches,
     results,
     findCourse: courseFinder({ batches, store, nowMs: () => fleet.nowMs }),

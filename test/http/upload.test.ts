@@ -81,9 +81,21 @@ describe("an upload", () => {
     };
     expect(await named("größe €.jsonl")).toBe("größe €.jsonl");
     expect(await named("/home/me/in.jsonl")).toBe("in.jsonl");
+    expect(await named("C:\\\\in.jsonl")).toBe("in.jsonl");
+    expect(await named("in/..")).toBe("upload");
     expect(await named("")).toBe("upload");
     const { body } = await upload([{ name: "file", content: LINE }, purpose()]);
     expect(body.filename).toBe("upload");
+  });
+
+  test("takes names in words of RFC 2047, as clients of Java and .NET send them", async () => {
+    const named = async (filename: string) =>
+      (await upload([file(LINE, { filename }), purpose()])).body.filename;
+    expect(await named("=?UTF-8?Q?gr=C3=B6=C3=9Fe_1.jsonl?=")).toBe("größe 1.jsonl");
+    expect(await named("=?UTF-8?Q?gr=C3=B6?= =?UTF-8?Q?=C3=9Fe.jsonl?=")).toBe("größe.jsonl");
+    expect(await named("=?utf-8?B?Pz8/w7wuanNvbmw=?=")).toBe("???ü.jsonl");
+    expect(await named("=?utf-8?Q?=2E=2E=2Fin.jsonl?=")).toBe("in.jsonl");
+    expect(await named("a=?b.jsonl")).toBe("a=?b.jsonl");
   });
 
   test("may have a first line that is longer than what is checked at once", async () => {
@@ -115,6 +127,18 @@ describe("an upload", () => {
       param: null,
       code: null,
     });
+  });
+});
+
+describe("an upload of another purpose", () => {
+  const large = file("x".repeat(MAX_BYTES + 1));
+
+  test("may be larger than batch input, which may not be if its purpose follows it, either", async () => {
+    const { status, body } = await upload([purpose("user_data"), large]);
+    expect([status, body.bytes]).toEqual([200, MAX_BYTES + 1]);
+    expect((await upload([large, purpose("user_data")])).status).toBe(200);
+    const { message } = await refusalOfParts([large, purpose()]);
+    expect(message).toContain(`File is too large. It may have at most ${MAX_BYTES} bytes`);
   });
 });
 
@@ -245,10 +269,7 @@ describe("an upload never hangs", () => {
 
   test("and its refusal is seen by a client that goes on sending", async () => {
     using connection = await RawConnection.open(api.url);
-    const head = `--${BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n`;
-    const tail = `\r\n--${BOUNDARY}--\r\n`;
-    const content = "x".repeat(20_000_000);
-    connection.send(uploadRequest(head + content + tail));
+    connection.send(uploadRequest(multipart([purpose(), file("x".repeat(20_000_000))])));
     const answer = await connection.answer();
     expect(answer.status).toBe(400);
     expect(JSON.parse(answer.body).error.message).toContain("File is too large.");

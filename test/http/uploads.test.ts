@@ -90,6 +90,14 @@ describe("a new upload", () => {
     expect(body.error).toEqual({ message, type: "invalid_request_error", param, code });
   });
 
+  test("is named like a file that comes in one piece: without folders, and never by a folder alone", async () => {
+    const named = async (filename: string) =>
+      (await uploads.post("", uploadRequest({ filename }))).body.filename;
+    expect(await named("/home/me/größe.jsonl")).toBe("größe.jsonl");
+    expect(await named("..\\in.jsonl")).toBe("in.jsonl");
+    for (const folder of ["", ".", "../..", "in/"]) expect(await named(folder)).toBe("upload");
+  });
+
   test("may be as large as the operator allows", async () => {
     await using small = await startTestApi({ limits: { maxUploadBytes: 1_000 } });
     const others = new UploadClient(small);

@@ -1,4 +1,5 @@
 /** The HTTP API as clients meet it, on real parts, without the engine. */
+
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
@@ -10,6 +11,7 @@ import { CopiedInputs } from "../../src/api/copied-inputs.ts";
 import { Deliveries } from "../../src/api/deliveries.ts";
 import { newDeliveries } from "../../src/api/delivery-requests.ts";
 import { DerivedBatches } from "../../src/api/derived-batches.ts";
+import { fileSizes } from "../../src/api/file-sizes.ts";
 import { Files } from "../../src/api/files.ts";
 import { Idempotency } from "../../src/api/idempotency.ts";
 import { Interactive } from "../../src/api/interactive.ts";
@@ -104,8 +106,9 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const nudge = () => {
     nudgeCount++;
   };
-  const maxFileBytes = () => options.limits?.maxFileBytes ?? 209_715_200;
-  const maxUploadBytes = () => options.limits?.maxUploadBytes ?? 8_589_934_592;
+  const { maxFileBytes = 209_715_200, maxUploadBytes = 8_589_934_592 } = options.limits ?? {};
+  const limits = { max_file_bytes: maxFileBytes, max_upload_bytes: maxUploadBytes };
+  const sizes = fileSizes(() => limits);
   const metrics = new Metrics();
   const configured = (options.keys ?? []).map((key) => ({ scopes: [...DEFAULT_SCOPES], ...key }));
   const access = new Access({ store, clock, log, configured: () => configured });
@@ -132,7 +135,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     log,
     tracing: NO_TRACING,
     nudge,
-    maxFileBytes,
+    ...sizes,
   });
   const deliveryDeps = {
     mayWriteTo: (_: string, location: string) => location === LOCATION,
@@ -185,8 +188,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       log,
       files,
       nudge,
-      maxFileBytes,
-      maxUploadBytes,
+      ...sizes,
     }),
     batches,
     results,

@@ -6,7 +6,11 @@ import { chatLine, type TestApi, type Wire, wireOf } from "./test-http.ts";
 export const CONTENT = `${chatLine("a")}${chatLine("b")}${chatLine("c")}`;
 
 type Body = string | FormData | null;
-type UploadWire = Wire & { readonly file: Wire | null; readonly bytes: number };
+type UploadWire = Wire & {
+  readonly file: Wire | null;
+  readonly bytes: number;
+  readonly filename: string;
+};
 
 /** A request for an upload of {@link CONTENT}. */
 export const uploadRequest = (more: Record<string, unknown> = {}) =>
