@@ -166,7 +166,9 @@ function refuseOtherMethods(app: App): void {
   const methodsOf = new Map<string, Set<string>>();
   for (const { path, method } of app.routes) {
     if (method === "ALL") continue;
-    methodsOf.set(path, (methodsOf.get(path) ?? new Set()).add(method));
+    const methods = methodsOf.get(path) ?? new Set<string>();
+    methodsOf.set(path, methods.add(method));
+    if (method === "GET") methods.add("HEAD");
   }
   for (const [path, methods] of methodsOf) {
     app.all(path, (c) => {

@@ -8,12 +8,16 @@ import { MAX_MODEL_BYTES, METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
 import { tooManyProperties, unsupportedValue } from "../errors.ts";
 import type { BatchFilter } from "../store/batches.ts";
-import { stringTooLong } from "./body.ts";
+import { repeatedParameter, stringTooLong } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { boundedIntegerParam, textParam } from "./query.ts";
 
+const FILTERS = ["status", "endpoint", "model", "created_after", "search"];
+const METADATA_FILTER = /^metadata\[(.*)\]$/s;
+
 /** Returns undefined for a query without filters. */
 export function batchFilter(c: AppContext): BatchFilter | undefined {
+  assertEachOnce(c);
   const createdAfter = boundedIntegerParam(c, "created_after", CREATED_AFTER);
   const filter: BatchFilter = {
     status: chosen("status", textParam(c, "status"), BATCH_STATUSES),
@@ -27,6 +31,14 @@ export function batchFilter(c: AppContext): BatchFilter | undefined {
   const isFiltered =
     Object.values(others).some((value) => value !== null) || Object.keys(metadata).length > 0;
   return isFiltered ? filter : undefined;
+}
+
+/** One value of a filter that comes twice would be ignored, and nothing would say so. */
+function assertEachOnce(c: AppContext): void {
+  for (const [name, values] of Object.entries(c.req.queries())) {
+    const isFilter = FILTERS.includes(name) || METADATA_FILTER.test(name);
+    if (isFilter && values.length > 1) throw repeatedParameter(name);
+  }
 }
 
 /** Completes an endpoint, because Azure's clients leave out `/v1`. */
@@ -63,7 +75,7 @@ export function shortText<Text extends string | null>(
 function metadataParams(c: AppContext): Readonly<Record<string, string>> {
   const { pairs, keyLength, valueLength } = METADATA_LIMITS;
   const found = Object.entries(c.req.query()).flatMap(([name, value]) => {
-    const key = /^metadata\[(.*)\]$/s.exec(name)?.[1];
+    const key = METADATA_FILTER.exec(name)?.[1];
     if (key === undefined) return [];
     return [[shortText("metadata", key, keyLength), shortText(name, value, valueLength)] as const];
   });

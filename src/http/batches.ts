@@ -24,7 +24,7 @@ import { type AppContext, scopedIdOf } from "./context.ts";
 import { type CopyDeps, createOfPlace } from "./copied-inputs.ts";
 import { deliveryRequest, withoutSecrets } from "./deliveries.ts";
 import { answerOnce } from "./idempotency.ts";
-import { answerJson, readJson, toAsciiJson } from "./json.ts";
+import { answerJson, assertNoOptions, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { type BatchDetails, NO_DETAILS, presentBatch } from "./present.ts";
 import { assertKnownParams, limitParam, textParam } from "./query.ts";
@@ -95,6 +95,7 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   );
 
   app.post("/v1/batches/:id", async (c) => {
+    assertKnownParams(c, []);
     const { budget, priority, metadata } = parseBody(UpdateBatch, await readJson(c));
     const batch = await batches.update(scopedIdOf(c), {
       ...(budget !== undefined && { budget }),
@@ -118,13 +119,15 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     answerJson(c, await presentOne(await batches.cancel(scopedIdOf(c)))),
   );
 
-  app.post("/v1/batches/:id/pause", async (c) =>
-    answerJson(c, await presentOne(await batches.pause(scopedIdOf(c)))),
-  );
+  app.post("/v1/batches/:id/pause", async (c) => {
+    await assertNoOptions(c);
+    return answerJson(c, await presentOne(await batches.pause(scopedIdOf(c))));
+  });
 
-  app.post("/v1/batches/:id/resume", async (c) =>
-    answerJson(c, await presentOne(await batches.resume(scopedIdOf(c)))),
-  );
+  app.post("/v1/batches/:id/resume", async (c) => {
+    await assertNoOptions(c);
+    return answerJson(c, await presentOne(await batches.resume(scopedIdOf(c))));
+  });
 }
 
 type AskedBatch = { readonly request: Omit<BatchRequest, "origin" | "inputFileId"> } & (

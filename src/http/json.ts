@@ -1,8 +1,11 @@
 /** Reads small JSON bodies, and writes answers in ASCII, so that no client can split a character. */
 import type { ContentfulStatusCode } from "hono/utils/http-status";
+import { z } from "zod";
 import { jsonBodyError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
+import { parseBody } from "./body.ts";
 import type { AppContext } from "./context.ts";
+import { assertKnownParams } from "./query.ts";
 import { readBody } from "./read-body.ts";
 
 /** The longest body. JSON.parse and the schemas block the event loop, and this much takes them some milliseconds. */
@@ -42,12 +45,27 @@ export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promis
 
 /** Reads the body as {@link readJson} does, into memory that the caller releases once it needs nothing more of the body. */
 export async function readJsonInto(room: Room, c: AppContext, maxBytes: number): Promise<unknown> {
-  const bytes = await readBody(c.env.incoming, { maxBytes, room, clock: c.get("clock") });
+  return parseJson(await readBody(c.env.incoming, { maxBytes, room, clock: c.get("clock") }));
+}
+
+function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (cause) {
     throw jsonBodyError(cause);
   }
+}
+
+/**
+ * Refuses a request that says more than its path. Clients that have nothing to say send no body, `{}`, or an empty one under a
+ * JSON content type.
+ */
+export async function assertNoOptions(c: AppContext): Promise<void> {
+  assertKnownParams(c, []);
+  using room = roomFor(c);
+  const clock = c.get("clock");
+  const bytes = await readBody(c.env.incoming, { maxBytes: BODY_MAX_BYTES, room, clock });
+  if (bytes.length > 0) parseBody(z.object({}), parseJson(bytes));
 }
 
 /** Opens the memory of a request for its body. The caller must release it. */

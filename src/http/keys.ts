@@ -7,12 +7,13 @@ import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentCreatedKey, presentKey } from "./present.ts";
-import { limitParam, textParam } from "./query.ts";
+import { assertKnownParams, limitParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 /** An `Idempotency-Key` has no effect here, because the answer would be stored with the key in it. */
 export function mountKeys(app: Routes, keys: Keys): void {
   app.post("/v1/admin/keys", async (c) => {
+    assertKnownParams(c, []);
     const created = await keys.create(keyRequest(await readJson(c)));
     c.set("objectId", created.key.id);
     return answerJson(c, presentCreatedKey(created));
@@ -23,6 +24,7 @@ export function mountKeys(app: Routes, keys: Keys): void {
   );
 
   app.delete("/v1/admin/keys/:id", async (c) => {
+    assertKnownParams(c, []);
     const id = await keys.revoke(c.req.param("id") as UntrustedId<"key">);
     return answerJson(c, { id, object: "key", deleted: true });
   });
@@ -34,6 +36,7 @@ function keyRequest(json: unknown): KeyRequest {
 }
 
 function pageQuery(c: AppContext) {
+  assertKnownParams(c, ["limit", "after"]);
   return {
     limit: limitParam(c, ADMIN_PAGE),
     after: textParam(c, "after") as UntrustedId<"key"> | null,

@@ -9,11 +9,12 @@ import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentProject } from "./present.ts";
-import { limitParam, textParam } from "./query.ts";
+import { assertKnownParams, limitParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 export function mountProjects(app: Routes, projects: Projects): void {
   app.post("/v1/admin/projects", async (c) => {
+    assertKnownParams(c, []);
     const { name, ...rules } = parseBody(PutProject, await readJson(c));
     c.set("objectId", name);
     return answerJson(c, presentProject(await projects.put(name, rules)));
@@ -30,6 +31,7 @@ export function mountProjects(app: Routes, projects: Projects): void {
   );
 
   app.delete("/v1/admin/projects/:id", async (c) => {
+    assertKnownParams(c, []);
     const id = c.req.param("id");
     await projects.delete(id);
     return answerJson(c, { id, object: "project", deleted: true });
@@ -37,5 +39,6 @@ export function mountProjects(app: Routes, projects: Projects): void {
 }
 
 function pageQuery(c: AppContext): ProjectQuery {
+  assertKnownParams(c, ["limit", "after"]);
   return { limit: limitParam(c, ADMIN_PAGE), after: textParam(c, "after") };
 }

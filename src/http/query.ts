@@ -28,10 +28,13 @@ export function assertKnownParams(c: AppContext, names: readonly string[]): void
 /** Returns null for a parameter that is missing or empty. */
 export const textParam = (c: AppContext, name: string): string | null => c.req.query(name) || null;
 
+/** Numbers of any length are compared with their bounds; 300 digits are still less than infinity. */
+const INTEGER = /^[+-]?\d{1,300}$/;
+
 export function integerParam(c: AppContext, name: string): number | null {
   const text = textParam(c, name);
   if (text === null) return null;
-  if (!/^[+-]?\d{1,15}$/.test(text)) throw wrongType(name, "an integer", "a string");
+  if (!INTEGER.test(text)) throw wrongType(name, "an integer", "a string");
   return Number(text);
 }
 

@@ -95,15 +95,15 @@ describe("a path", () => {
   });
 
   test.each([
-    ["POST", "/v1/models", "GET"],
-    ["PUT", "/v1/models/gpt-4o-mini", "GET, DELETE"],
-    ["DELETE", "/v1/files", "POST, GET"],
-    ["POST", "/v1/files/file-x", "GET, DELETE"],
-    ["PATCH", "/v1/batches/batch_x", "GET, POST, DELETE"],
+    ["POST", "/v1/models", "GET, HEAD"],
+    ["PUT", "/v1/models/gpt-4o-mini", "GET, HEAD, DELETE"],
+    ["DELETE", "/v1/files", "POST, GET, HEAD"],
+    ["POST", "/v1/files/file-x", "GET, HEAD, DELETE"],
+    ["PATCH", "/v1/batches/batch_x", "GET, HEAD, POST, DELETE"],
     ["GET", "/v1/batches/batch_x/cancel", "POST"],
-    ["DELETE", "/v1/batches/batch_x/deliveries", "POST, GET"],
-    ["POST", "/v1/batches/batch_x/deliveries/delivery_x", "GET"],
-    ["POST", "/health", "GET"],
+    ["DELETE", "/v1/batches/batch_x/deliveries", "POST, GET, HEAD"],
+    ["POST", "/v1/batches/batch_x/deliveries/delivery_x", "GET, HEAD"],
+    ["POST", "/health", "GET, HEAD"],
   ])("that is known refuses the wrong method: %s %s", async (method, path, allow) => {
     const { status, headers, body } = await get(path, { method });
     expect(status).toBe(405);

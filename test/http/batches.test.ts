@@ -131,6 +131,11 @@ describe("batches are listed", () => {
       "Invalid type for 'limit': expected an integer, but got a string instead.",
       "invalid_type",
     ],
+    [
+      String(2n ** 63n - 1n),
+      `Invalid 'limit': integer above maximum value. Expected a value <= 100, but got ${2 ** 63} instead.`,
+      "integer_above_max_value",
+    ],
   ])("but not with the limit %s", async (limit, message, code) => {
     const { status, body } = await call("GET", `/v1/batches?limit=${limit}`);
     expect(status).toBe(400);

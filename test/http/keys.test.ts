@@ -175,6 +175,26 @@ describe("bad input", () => {
     expect((await list(api)).data).toEqual([]);
   });
 
+  test.each([
+    ["POST", "admin/keys"],
+    ["GET", "admin/keys"],
+    ["DELETE", `admin/keys/key_${"0".repeat(32)}`],
+    ["POST", "admin/projects"],
+    ["GET", "admin/projects"],
+    ["DELETE", "admin/projects/unknown"],
+    ["POST", "batches/batch_unknown"],
+  ])("an unknown parameter in the query of %s %s is refused", async (method, path) => {
+    await using api = await startApi();
+    const { key } = await create(api, { scopes: ["admin", "write"] });
+    const body = method === "POST" ? JSON.stringify({ name: "a" }) : null;
+    const answer = await api.fetch(`/v1/${path}?scope=read`, { method, headers: as(key), body });
+    expect(answer.status).toBe(400);
+    expect((await wireOf(answer)).error).toMatchObject({
+      param: "scope",
+      code: "unknown_parameter",
+    });
+  });
+
   test("keys that nearly are one are refused alike, and a flood of them is answered", async () => {
     await using api = await startApi();
     const [{ key }, other] = [await create(api), await create(api)];

@@ -84,6 +84,8 @@ describe("an absurd filter is refused", () => {
     ["created_after=999999999999999", "created_after", "integer_above_max_value"],
     [`model=${"m".repeat(1_025)}`, "model", "string_above_max_length"],
     [`metadata[${"k".repeat(65)}]=1`, "metadata", "string_above_max_length"],
+    ["status=failed&status=expired", "status", "invalid_value"],
+    ["metadata[k]=1&metadata[k]=2", "metadata[k]", "invalid_value"],
     [`search=${"ü".repeat(513)}`, "search", "string_above_max_length"],
     [`metadata[k]=${"v".repeat(513)}`, "metadata[k]", "string_above_max_length"],
     [
