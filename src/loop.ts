@@ -6,6 +6,9 @@ import type { Log } from "./telemetry/log.ts";
 /** The reason of an abort. Without one, each abort would create an error with a stack. */
 const NUDGED = "nudged";
 
+/** The longest time until a pass that failed is run again, however rarely its loop runs. */
+const RETRY_WITHIN_MS = 60_000;
+
 /** Wakes the loops that wait on it. A nudge may only save time: every loop also runs without one. */
 export class Nudge {
   #count = 0;
@@ -50,12 +53,14 @@ export async function loop(options: LoopOptions): Promise<void> {
   while (!drain.aborted) {
     // A nudge during the pass may concern work that the pass did not see.
     const nudgesSeen = nudge.count;
+    let pauseMs = everyMs;
     const hasMore = await runOnce().catch((err: unknown) => {
       log.error({ loop: name, err }, "loop.pass_failed");
+      pauseMs = Math.min(everyMs, RETRY_WITHIN_MS);
       return false;
     });
     if (!hasMore && nudge.count === nudgesSeen && !drain.aborted) {
-      await nudge.wait(clock, everyMs, drain);
+      await nudge.wait(clock, pauseMs, drain);
     } else {
       // One pass may run without a turn of the event loop; a long row of passes must not.
       await nextTurn();

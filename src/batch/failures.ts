@@ -16,6 +16,9 @@ export interface FailureGroup extends LineFailure {
 
 export const MAX_FAILURE_GROUPS = 20;
 
+/** When so many lines at the start of a batch fail alike, its file is most likely wrong. */
+export const FIRST_LINES = 50;
+
 const keyOf = ({ status, code }: LineFailure) => `${status} ${code}`;
 export const isSameFailure = (one: LineFailure, other: LineFailure): boolean =>
   keyOf(one) === keyOf(other);
@@ -69,6 +72,18 @@ export function shownFailures({
   const grouped = failures.reduce((sum, { count }) => sum + count, 0);
   const more = [{ ...OTHER, count: counts.failed - grouped }];
   return grouped < counts.failed ? addFailures(failures, more) : failures;
+}
+
+/**
+ * Returns the failure that all lines so far have in common; null when there are others, or too few to tell. A line without
+ * an answer tells nothing of the file.
+ */
+export function onlyFailure(
+  batch: Parameters<typeof shownFailures>[0] & { readonly counts: { readonly completed: number } },
+): LineFailure | null {
+  const [only, ...others] = shownFailures(batch);
+  if (only === undefined || others.length > 0 || batch.counts.completed > 0) return null;
+  return only.status !== null && only.count >= FIRST_LINES ? only : null;
 }
 
 function bounded(groups: readonly FailureGroup[]): readonly FailureGroup[] {

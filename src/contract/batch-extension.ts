@@ -104,7 +104,7 @@ export const BatchExtension = z
       "The reason why no line of the batch goes on now; null while one does.",
     ),
     common_failure: BatchCommonFailure.nullable().describe(
-      "Set when its first 50 lines have all failed in the same way; kept until the server is started again.",
+      "Set when its first 50 lines have all failed in the same way. A server that has not seen them fail, or was started again since, knows it only while no line has ended in another way, and has no `message`.",
     ),
     failures: z
       .array(BatchFailureGroup)

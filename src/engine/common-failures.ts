@@ -4,12 +4,12 @@
  * different.
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
+import { FIRST_LINES } from "../batch/failures.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
 import { errorIn } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess } from "../batch/outcome.ts";
 import type { Log } from "../telemetry/log.ts";
 
-const FIRST_LINES = 50;
 /** The number of batches that are remembered; the oldest go first. */
 const MAX_BATCHES = 10_000;
 /** The number of failures that other replicas learn of. */

@@ -57,6 +57,7 @@ export class FleetView {
       })),
       commonFailures: commonFailures.list(),
       storageWaits: storageWaits.list(),
+      ...(fleet.reloadAskedAtMs !== undefined && { reloadAskedAtMs: fleet.reloadAskedAtMs }),
     };
   }
 

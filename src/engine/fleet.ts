@@ -24,6 +24,11 @@ export class Fleet {
   #isHousekeeper = false;
   /** The clock of the store, less the clock of this machine. */
   #storeAheadMs = 0;
+  /** The last time that this process was asked to have all replicas read their configuration again. */
+  #reloadAskedAtMs: number | undefined;
+  /** The last such time of all replicas; null until the others are known, because this process has just read its own. */
+  #reloadHeardAtMs: number | null = null;
+  #onReload: () => void = () => {};
   #onDuty: () => void = () => {};
   #renew: () => Promise<void> = async () => {};
 
@@ -66,6 +71,27 @@ export class Fleet {
     this.#onDuty = listener;
   }
 
+  get reloadAskedAtMs(): number | undefined {
+    return this.#reloadAskedAtMs;
+  }
+
+  /** Notes that this process is asked to have all replicas read their configuration again. The others learn it with their renewals. */
+  askToReload(): void {
+    // Later than all that is known, whatever the clock of this machine showed before the first renewal.
+    this.#reloadAskedAtMs = Math.max(this.nowMs, (this.#reloadHeardAtMs ?? 0) + 1);
+    this.#reloadHeardAtMs = this.#reloadAskedAtMs;
+  }
+
+  /** Notes a nudge to read the configuration again, so that the renewal after it is no second one. */
+  nudgedToReload(): void {
+    this.#reloadHeardAtMs = Math.max(this.nowMs, this.#reloadHeardAtMs ?? 0);
+  }
+
+  /** Sets the listener for a replica that was asked to have the configuration read again. */
+  onReload(listener: () => void): void {
+    this.#onReload = listener;
+  }
+
   /** Sets the way to renew at once. */
   renewsBy(renew: () => Promise<void>): void {
     this.#renew = renew;
@@ -86,6 +112,14 @@ export class Fleet {
     this.#isHousekeeper = isHousekeeper;
     this.#storeAheadMs = nowMs - this.#clock.nowMs();
     if (isNew) this.#onDuty();
+    this.#hearOfReloads();
+  }
+
+  #hearOfReloads(): void {
+    const heardAtMs = this.#reloadHeardAtMs;
+    const asked = this.#peers.map(({ reloadAskedAtMs = 0 }) => reloadAskedAtMs);
+    this.#reloadHeardAtMs = Math.max(heardAtMs ?? 0, ...asked);
+    if (heardAtMs !== null && this.#reloadHeardAtMs > heardAtMs) this.#onReload();
   }
 
   /** Notes that the claim of this process has ended. Another replica may have the duty now. */

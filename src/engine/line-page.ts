@@ -20,6 +20,7 @@ import { type FinishedLinesDeps, MAX_PASSED_ROW_BYTES, placedLines } from "./fin
 import { InputWalk } from "./input-walk.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { inLineOrder, type PlacedLine, rowBytes, wholeLine } from "./result-rows.ts";
+import { isLost } from "./segment.ts";
 
 /** The bytes of a page. A page has one line at least. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
@@ -40,12 +41,22 @@ export interface LinePageDeps extends FinishedLinesDeps {
   readonly reserve: (bytes: number) => void;
 }
 
-/** A batch that has not started has no lines yet. */
+/** Reads a page again when a file was deleted meanwhile. Where the store still knows the file, the blob is damaged. */
 export async function readLinePage(
   batch: Batch,
   query: LineQuery,
   deps: LinePageDeps,
 ): Promise<LinePage> {
+  try {
+    return await readPage(batch, query, deps);
+  } catch (error) {
+    if (!isLost(error)) throw error;
+    return readPage(batch, query, deps);
+  }
+}
+
+/** A batch that has not started has no lines yet. */
+async function readPage(batch: Batch, query: LineQuery, deps: LinePageDeps): Promise<LinePage> {
   const blobs = new MeteredBlobs(deps.blobs);
   const page = new Page(query, { blobs, reserve: deps.reserve });
   if (batch.inProgressAtMs === null) return page.end(false);

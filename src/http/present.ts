@@ -3,7 +3,7 @@
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { CreatedKey } from "../api/keys.ts";
 import type { Batch, BatchId, StoredFile, Usage } from "../batch/batch.ts";
-import { shownFailures } from "../batch/failures.ts";
+import { FIRST_LINES, onlyFailure, shownFailures } from "../batch/failures.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
 import { formatAmount } from "../batch/price.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
@@ -131,7 +131,7 @@ export const presentBatch = (
     default_model: batch.defaultModel,
     ...presentExpected(isFinal(batch.status) ? null : forecast),
     ...(waitsForSource(batch) && { waiting: waitForSource(batch) }),
-    common_failure: presentCommonFailure(forecast?.commonFailure ?? null),
+    common_failure: presentCommonFailure(forecast?.commonFailure ?? commonFailureOf(batch)),
     failures: presentFailures(batch),
     paused: presentPause(batch),
     from: presentSource(batch),
@@ -193,6 +193,13 @@ const presentWaiting = (waiting: Waiting | null): BatchObject["x_batchd"]["waiti
     upstream_error:
       waiting.upstreamError?.slice(0, MAX_UPSTREAM_ERROR_CHARACTERS).toWellFormed() ?? null,
   };
+
+/** What the counts of a batch say, where no process is known that has seen its first lines fail. */
+function commonFailureOf(batch: Batch): CommonFailure | null {
+  const failure = onlyFailure(batch);
+  if (failure === null) return null;
+  return { lineCount: FIRST_LINES, statusCode: failure.status, code: failure.code, message: null };
+}
 
 const presentCommonFailure = (
   failure: CommonFailure | null,

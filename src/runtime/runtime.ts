@@ -30,6 +30,8 @@ export interface Runtime {
   nudgeToReload(): void;
   /** Runs {@link checkUpstreams} on the upstreams in use. */
   checkUpstreams(): Promise<string[]>;
+  /** How long requests in flight may go on once it closes. */
+  readonly closeGraceMs: number;
   /** Stops taking requests, lets work in flight end within the configured grace, and closes everything. */
   close(): Promise<void>;
 }
@@ -112,7 +114,8 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const web = role === "worker" ? null : mountWeb(app, { ...parts, callers: access });
   const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
-  closers.add("http", () => listening.close(Math.max(drainGraceMs, CLOSE_GRACE_MS)));
+  const closeGraceMs = Math.max(drainGraceMs, CLOSE_GRACE_MS);
+  closers.add("http", () => listening.close(closeGraceMs));
   closers.add("open pages", async () => web?.close());
   closers.add("waits for results", async () => deps.results.close());
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
@@ -126,6 +129,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
       const asked = await upstreams.askForModels();
       return planFor(configNow()).warnings.concat(upstreamWarnings(configNow(), asked));
     },
+    closeGraceMs,
     close: () => {
       // Nothing new is sent while answers to clients end; the closer reports a failure.
       drain().catch(() => {});
@@ -135,10 +139,14 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   return { ok: true, runtime };
 }
 
-const nudgeToReload = ({ store, log }: Parts) =>
-  void store.nudgeToReload().catch((err: unknown) => log.warn({ err }, "config.nudge_failed"));
+/** A nudge comes at once, if it comes at all. The renewals of the replicas bring it in any case. */
+function nudgeToReload({ store, fleet, log }: Parts): void {
+  fleet.askToReload();
+  void fleet.refresh();
+  store.nudgeToReload().catch((err: unknown) => log.warn({ err }, "config.nudge_failed"));
+}
 
-interface Nudged extends Pick<Parts, "projects" | "deliveries"> {
+interface Nudged extends Pick<Parts, "projects" | "deliveries" | "fleet"> {
   readonly engine: Engine;
   readonly access: Access;
 }
@@ -146,9 +154,10 @@ interface Nudged extends Pick<Parts, "projects" | "deliveries"> {
 /** Wakes the loops that have work because of another process. */
 function passNudgesOn(
   store: Store,
-  { engine, access, projects, deliveries }: Nudged,
+  { engine, access, projects, deliveries, fleet }: Nudged,
   { onReloadAsked }: RuntimeOptions,
 ): void {
+  fleet.onReload(() => onReloadAsked?.());
   store.onNudge((nudge) => {
     switch (nudge) {
       case "batch_created":
@@ -171,6 +180,7 @@ function passNudgesOn(
         projects.nudge();
         break;
       case "reload_asked":
+        fleet.nudgedToReload();
         onReloadAsked?.();
         break;
     }

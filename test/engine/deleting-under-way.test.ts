@@ -233,3 +233,18 @@ test("while its lines are read from the journal: the streams say that it was del
   expect(await stream.text()).toContain(`event: end\ndata: {"id":"${id}","status":"deleted"}`);
   expect((await wait).status).toBe(404);
 });
+
+test("an input that is deleted while a page of lines is read is missing from the page", async () => {
+  const { id, input_file_id: input } = await service.run(lines(2));
+  blobs.reads.close(`files/${input}`);
+  const reading = ask(`batches/${id}/lines`);
+  await blobs.reads.reached();
+  await service.openai.files.delete(input);
+  await expect.poll(() => readdir(join(service.dataDir, "blobs/files"))).not.toContain(input);
+  blobs.reads.open();
+  const read = await reading;
+  expect(read.status).toBe(200);
+  const { data } = (await read.json()) as { readonly data: readonly { readonly request: null }[] };
+  expect(data.map(({ request }) => request)).toEqual([null, null]);
+  await removeAndLook(id);
+});

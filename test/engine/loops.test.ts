@@ -24,6 +24,21 @@ test("a nudge wakes the loops that it names, and no other", async () => {
   await loops.settled();
 });
 
+test("a pass that fails runs again within a minute, also in a loop that runs once an hour", async () => {
+  const clock = new FakeClock();
+  const loops = new Loops<"one">({ clock, log });
+  let passes = 0;
+  loops.run("one", 3_600_000, async () => {
+    if (++passes === 1) throw new Error("the bucket is away");
+    return false;
+  });
+  await clock.asleep(1, clock.nowMs());
+  clock.advance(60_000);
+  await expect.poll(() => passes).toBe(2);
+  loops.drain();
+  await loops.settled();
+});
+
 test("a drain starts no pass any more, and what was claimed is waited for", async () => {
   const loops = newLoops();
   const work = Promise.withResolvers<void>();

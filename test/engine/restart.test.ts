@@ -2,7 +2,9 @@ import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { refusal } from "../support/given.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -40,6 +42,22 @@ test("a batch goes on after a restart and repeats only what was in flight", asyn
   );
   const rows = await after.rows(batch.output_file_id);
   expect(rows.map((row) => row.custom_id)).toEqual(chatLines(20).map((_, i) => `line-${i + 1}`));
+});
+
+test("that all lines of a batch failed alike is still known after a restart", async () => {
+  await using dir = await temporaryDir();
+  const given = refusal(400, { message: "max_tokens is too large", code: "invalid_value" });
+  await using upstream = await startUpstream({ answers: () => given });
+  const options = { upstreamUrl: upstream.url, dataDir: dir.path };
+  const before = await startTestService(options);
+  const { id } = await before.run(chatLines(60));
+  await before.close();
+
+  await using after = await startTestService(options);
+  const { x_batchd } = (await after.openai.batches.retrieve(id)) as unknown as BatchObject;
+
+  const known = { lines: 50, status_code: 400, code: "invalid_value", message: null };
+  expect(x_batchd.common_failure).toEqual(known);
 });
 
 test("a drain waits for the answers that come within its grace", async () => {

@@ -171,16 +171,20 @@ describe.skipIf(postgres === null)("a server that looks for nothing by itself", 
     proxy.network = "cut";
   });
 
-  test("reads its configuration again when another one was asked to", async () => {
-    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
-    const [asked, other] = await Promise.all([fleet.api(), fleet.worker()]);
-    // The file has not changed, so no other server would read it again by itself.
-    await expect
-      .poll(async () => {
-        asked.batchd.signal("SIGHUP");
-        const text = await (await fetch(`${other.url}/metrics`)).text();
-        return new Scrape(text).value("batchd_config_reloads_total", { outcome: "ok" });
-      })
-      .toBeGreaterThan(0);
-  });
+  test.each([true, false])(
+    "reads its configuration again when another one was asked to (listens: %s)",
+    async (listen) => {
+      const databaseUrl = await postgres!.createDatabase();
+      await using fleet = new Fleet({ databaseUrl, config: { database: { listen } } });
+      const [asked, other] = await Promise.all([fleet.api(), fleet.worker()]);
+      // The file has not changed, so no other server would read it again by itself.
+      asked.batchd.signal("SIGHUP");
+      await expect
+        .poll(async () => {
+          const text = await (await fetch(`${other.url}/metrics`)).text();
+          return new Scrape(text).value("batchd_config_reloads_total", { outcome: "ok" });
+        })
+        .toBeGreaterThan(0);
+    },
+  );
 });
