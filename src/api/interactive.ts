@@ -116,7 +116,7 @@ export class Interactive {
     const traceparent = span.traceparent ?? origin.traceparent;
     const deadlineAtMs = clock.nowMs() + WINDOW_MS;
     const request = { ...resolved, deadlineAtMs, traceparent };
-    const result = await route.proxy(request, disconnected);
+    const result = withoutChallenge(await route.proxy(request, disconnected));
     if (result.kind !== "proxied")
       span.end({ problem: disconnected.aborted ? CLIENT_DISCONNECTED : result.kind });
     else finished(result.body, (error) => span.end(endingOf(result, { error, disconnected })));
@@ -141,6 +141,19 @@ function endingOf(
   if (disconnected.aborted) return { attributes, problem: CLIENT_DISCONNECTED };
   if (error) return { attributes, problem: "broken" };
   return { attributes, problem: status >= 400 ? String(status) : null };
+}
+
+const UNAUTHORIZED = 401;
+
+/**
+ * Replaces a 401. One that comes this far names the model, which the operator's key may not use. To a client it would say
+ * that its own key is wrong.
+ */
+function withoutChallenge(result: ProxyResult): ProxyResult {
+  if (result.kind !== "proxied" || result.status !== UNAUTHORIZED) return result;
+  result.body.destroy();
+  const about = { reason: "credentials", status: UNAUTHORIZED, requestId: null } as const;
+  return { kind: "refused", ...about, detail: "status 401 for this model", said: "", body: null };
 }
 
 const modelNotAllowed = (project: string, model: string) =>

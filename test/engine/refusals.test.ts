@@ -82,6 +82,14 @@ const REFUSALS: readonly (readonly [name: string, given: Given])[] = [
     },
   ],
   [
+    "200 of LM Studio for another path",
+    {
+      status: 200,
+      headers: { "content-type": "application/json; charset=utf-8", "content-length": "67" },
+      body: { error: "Unexpected endpoint or method. (POST /chat/completions)" },
+    },
+  ],
+  [
     "429 without quota",
     refusal(429, {
       message: "You exceeded your current quota, please check your plan and billing details.",
@@ -350,14 +358,16 @@ test("a line that is refused for good ends, although no other line is served any
 });
 
 describe("interactive requests", () => {
+  const ask = (service: TestService) => {
+    const body = JSON.stringify({ model: "m", messages: [] });
+    return fetch(`${service.url}/v1/chat/completions`, { method: "POST", body });
+  };
+
   test.each(REFUSALS)("get a 502 of ours for %s", async (_name, given) => {
     await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream) });
     for (let i = 0; i < 8; i++) {
-      const answer = await fetch(`${service.url}/v1/chat/completions`, {
-        method: "POST",
-        body: JSON.stringify({ model: "m", messages: [] }),
-      });
+      const answer = await ask(service);
       const text = await answer.text();
       expect([answer.status, JSON.parse(text).error.code]).toEqual([502, "upstream_refused"]);
       expect(text).not.toContain(KEY.slice(0, 8));
@@ -366,13 +376,22 @@ describe("interactive requests", () => {
     expect(upstream.seen.length).toBeLessThan(8);
   });
 
-  test.each(OF_THE_LINE)("get %s byte for byte", async (_name, given) => {
+  test("get no 401 about a model, which would blame their own key", async () => {
+    const [, given] = OF_THE_LINE.find(([, { status }]) => status === 401)!;
+    await using upstream = await startUpstream({ answers: () => given });
+    const config = configFor(upstream, { max_concurrency: 1 });
+    await using service = await startTestService({ config });
+    expect((await ask(service)).status).toBe(502);
+    // The slot is free again, and other requests are not held up.
+    upstream.answers = () => GOOD;
+    expect((await ask(service)).status).toBe(200);
+  });
+
+  const others = OF_THE_LINE.filter(([, { status }]) => status !== 401);
+  test.each(others)("get %s byte for byte", async (_name, given) => {
     await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream) });
-    const answer = await fetch(`${service.url}/v1/chat/completions`, {
-      method: "POST",
-      body: JSON.stringify({ model: "m", messages: [] }),
-    });
+    const answer = await ask(service);
     expect(answer.status).toBe(given.status);
     const sent = typeof given.body === "string" ? given.body : JSON.stringify(given.body);
     expect(await answer.text()).toBe(sent);

@@ -143,7 +143,7 @@ export function problemOfHead({ status, headers }: Omit<RawAnswer, "body">): str
   return "an answer that is compressed, although none was asked to be";
 }
 
-function header(headers: RawAnswer["headers"], name: string): string | null {
+export function header(headers: RawAnswer["headers"], name: string): string | null {
   const value = headers[name];
   return (typeof value === "string" ? value : value?.[0]) ?? null;
 }

@@ -15,7 +15,7 @@ import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
 import type { Proxied } from "../upstream.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
-import { isOverload, problemOfHead, refusalIn, retryAfterMs } from "./answer.ts";
+import { header, isOverload, problemOfHead, refusalIn, retryAfterMs } from "./answer.ts";
 import {
   type AnswerHeaders,
   ATTEMPT_ENDED,
@@ -93,10 +93,12 @@ export class ProxiedAnswer implements Interruptible, Impatient {
       this.#fail({ kind: "broken", detail: problem });
       return;
     }
-    const type = headers["content-type"];
-    const contentType = (typeof type === "string" ? type : type?.[0]) ?? null;
-    if (isWorthJudging({ status, contentType })) this.#judged = { head, chunks: [], bytes: 0 };
-    else this.#passOn(controller, head);
+    const contentType = header(headers, "content-type");
+    const length = header(headers, "content-length");
+    const bodyBytes = length === null ? null : Number(length);
+    if (isWorthJudging({ status, contentType, bodyBytes })) {
+      this.#judged = { head, chunks: [], bytes: 0 };
+    } else this.#passOn(controller, head);
   }
 
   #passOn(controller: Controller, { status, headers }: Head): void {

@@ -17,6 +17,12 @@ export interface JudgedAnswer {
   readonly body: Buffer;
 }
 
+/** As much of an answer as is known before its body. */
+interface AnswerStart extends Omit<JudgedAnswer, "body"> {
+  /** Null as long as it is not known. */
+  readonly bodyBytes: number | null;
+}
+
 export interface Refusal {
   readonly reason: RefusalReason;
   /** The server's code for the refusal, if it is one plain word. */
@@ -24,6 +30,11 @@ export interface Refusal {
 }
 
 const MAX_JUDGED_BYTES = 16 * 1024;
+
+/** The whole answer of LM Studio, with 200, to a path that it does not have. */
+const NO_SUCH_PATH = /^\s*\{\s*"error"\s*:\s*"Unexpected endpoint or method\b/;
+/** The longest such answer, which repeats the path. Answers of models are longer, and must pass as they come. */
+const MAX_NO_SUCH_PATH_BYTES = 160;
 
 /** The codes, in `error.code` or `error.type` under any status below 500, of an account that cannot pay. */
 const QUOTA_CODE =
@@ -47,8 +58,11 @@ const CONTENT_TEXT =
 
 /** Returns null when the answer is about the line, or about the load. */
 export function refusalOf(answer: JudgedAnswer): Refusal | null {
-  if (!isWorthJudging(answer)) return null;
-  const { status } = answer;
+  const { status, contentType, body } = answer;
+  if (!isWorthJudging({ status, contentType, bodyBytes: body.length })) return null;
+  if (isSuccess(status) && !isPageType(contentType)) {
+    return NO_SUCH_PATH.test(body.toString("latin1")) ? { reason: "address", code: null } : null;
+  }
   const words = wordsOf(answer);
   const refused = (reason: RefusalReason) => ({ reason, code: words.code });
   if (words.codes.some((code) => QUOTA_CODE.test(code))) return refused("quota");
@@ -81,12 +95,14 @@ export function refusalOf(answer: JudgedAnswer): Refusal | null {
   }
 }
 
-/** Whether the body has to be read to judge the answer. The head alone decides. */
-export function isWorthJudging({ status, contentType }: Omit<JudgedAnswer, "body">): boolean {
-  if (status >= 200 && status < 300) return isPageType(contentType);
-  return status >= 300 && status < 500;
+/** Whether the body has to be read to judge the answer. */
+export function isWorthJudging({ status, contentType, bodyBytes }: AnswerStart): boolean {
+  if (!isSuccess(status)) return status >= 300 && status < 500;
+  const isShort = bodyBytes !== null && bodyBytes <= MAX_NO_SUCH_PATH_BYTES;
+  return isShort || isPageType(contentType);
 }
 
+const isSuccess = (status: number) => status >= 200 && status < 300;
 const isRedirect = (status: number) => status >= 300 && status < 400;
 const isPageType = (contentType: string | null) => /^\s*text\/html\b/i.test(contentType ?? "");
 

@@ -100,9 +100,9 @@ export class Quota {
         this.#worth.learn(estimatedTokens, usedTokens);
       }
     }
-    if (hints !== null) {
-      this.#requests.note(hints.requests, nowMs);
-      this.#tokens.note(hints.tokens, nowMs);
+    if (hints !== null || !isRefused) {
+      this.#requests.note(hints?.requests ?? null, nowMs);
+      this.#tokens.note(hints?.tokens ?? null, nowMs);
     }
     if (isRefused) this.#cut(hints, nowMs);
   }

@@ -37,12 +37,16 @@ const NEARLY_ALL = 0.9;
 const MIN_SPREAD_MS = 1_000;
 /** The reported rest is forgotten after this, unless another answer reports it anew. */
 const MAX_SPREAD_MS = 10_000;
+/** A learned limit that the answers no longer report is forgotten after this. */
+const LEARNED_FOR_MS = 600_000;
 /** The possible error in the time that a bucket needs to fill. */
 const REFILL_ERROR_MS = 6_000;
 
 export class RateLimiter {
   #configured: number | null;
   #learned: number | null = null;
+  /** The last time at which an answer reported the limit, or refused a request for it. */
+  #learnedAtMs = 0;
   /** A limit that turned out to cover more than a minute, and so cannot be enforced here. */
   #otherLimit: number | null = null;
   readonly #minute = new RollingMinute();
@@ -109,8 +113,12 @@ export class RateLimiter {
     if (limit !== null && amount > limit) this.#owe(limit - amount);
   }
 
-  note(hint: RateLimitHint, nowMs: number): void {
+  /** Takes what an answer says of the limit; null when it says nothing. */
+  note(hint: RateLimitHint | null, nowMs: number): void {
     this.#payOff(nowMs);
+    if ((hint?.limit ?? null) !== null) this.#learnedAtMs = nowMs;
+    else if (nowMs - this.#learnedAtMs > LEARNED_FOR_MS) this.#forget();
+    if (hint === null) return;
     if (hint.resetMs !== null && hint.resetMs > MAX_RESET_MS && hint.limit !== null) {
       this.#otherLimit = hint.limit;
       if (this.#learned === hint.limit) this.#learned = null;
@@ -124,6 +132,7 @@ export class RateLimiter {
   cut(nowMs: number): void {
     const { limit } = this;
     if (limit === null) return;
+    this.#learnedAtMs = nowMs;
     this.#payOff(nowMs);
     const isAllOurs = this.#minute.spentAt(nowMs) >= limit * NEARLY_ALL;
     this.#share.cut(nowMs, { isAllOurs });
@@ -145,6 +154,12 @@ export class RateLimiter {
     const isAlone = isExplained && !this.#isBucket;
     this.#spreadPerMs = ((this.#isBucket ? 1 : 2) * remaining) / wholeInMs;
     this.#spreadUntilMs = isAlone ? nowMs : nowMs + Math.min(wholeInMs, MAX_SPREAD_MS);
+  }
+
+  /** Nothing is paid off while there is no limit, so no debt may be left for a later one. */
+  #forget(): void {
+    this.#learned = null;
+    if (this.limit === null) this.#debt = 0;
   }
 
   #owe(amount: number): void {

@@ -203,6 +203,28 @@ describe("limits are learned from answers", () => {
     expect(quota.isLimited).toBe(false);
   });
 
+  test("and forgotten once no answer has named them for ten minutes", () => {
+    const quota = new Quota(NONE);
+    told(quota, hintsOf({ requests: { limit: 2, remaining: 2 } }));
+    pass(quota, requests(4));
+    told(quota, null, START_MS + 10 * MINUTE_MS);
+    expect(quota.isLimited).toBe(true);
+    told(quota, null, START_MS + 10 * MINUTE_MS + 1);
+    expect(quota.isLimited).toBe(false);
+    told(quota, hintsOf({ requests: { limit: 2, remaining: 2 } }), START_MS + 10 * MINUTE_MS + 2);
+    expect(quota.readyAtMs(1, START_MS + 10 * MINUTE_MS + 2)).toBe(START_MS + 10 * MINUTE_MS + 2);
+  });
+
+  test("and kept while the target refuses requests for them", () => {
+    const quota = new Quota(NONE);
+    told(quota, hintsOf({ requests: { limit: 2, remaining: 2 } }));
+    const reservation = quota.take(1, START_MS + 9 * MINUTE_MS);
+    const refused = { reservation, usedTokens: null, hints: null, isRefused: true };
+    quota.settle(refused, START_MS + 9 * MINUTE_MS);
+    told(quota, null, START_MS + 11 * MINUTE_MS);
+    expect(quota.isLimited).toBe(true);
+  });
+
   test("a new configuration counts at once, and keeps what was learned", () => {
     const quota = new Quota({ requestsPerMinute: 6, tokensPerMinute: null });
     told(quota, hintsOf({ requests: { limit: 600, remaining: 600 } }));
