@@ -12,8 +12,10 @@ import { readdirSync, readFileSync } from "node:fs";
 import type { Config } from "../config/schema.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 
-/** The files of the engine: journals, results, the sweep and webhooks, each a few at a time. */
+/** The files of the engine: journals, results and the sweep, each a few at a time. */
 const FILES_COUNT = 6;
+/** The most connections to webhooks, of which an endpoint that does not answer holds one: `MAX_IN_FLIGHT` in `webhooks/webhooks.ts`. */
+const WEBHOOK_CONNECTIONS = 128;
 /**
  * The connections to a bucket: 32 for short requests and 8 for copies (`SHORT_CONNECTIONS` and `JOIN_CONNECTIONS` in
  * `blobs/s3.ts`), and four for the results and one for the input of each of three batches.
@@ -47,7 +49,9 @@ export interface Descriptors {
 export function planDescriptors(descriptors: Descriptors | null, config: Config): DescriptorPlan {
   const { limit, usedCount } = descriptors ?? { limit: 1_000_000, usedCount: 0 };
   const { type } = config.storage;
-  const fixedCount = FILES_COUNT + SLACK_COUNT + (type === "s3" ? BUCKET_CONNECTIONS : 0);
+  const bucketCount = type === "s3" ? BUCKET_CONNECTIONS : 0;
+  const webhookCount = Math.min(WEBHOOK_CONNECTIONS, config.webhooks.endpoints.length);
+  const fixedCount = FILES_COUNT + SLACK_COUNT + bucketCount + webhookCount;
   const perConnection = PER_CONNECTION[type];
   const restCount = limit - usedCount - fixedCount;
   const conversionCount = Math.min(CONVERSION_COUNT, Math.max(0, restCount * CONVERSION_SHARE));

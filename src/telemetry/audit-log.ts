@@ -6,6 +6,7 @@
  * standard error that stands still: the lines wait in memory, up to a bound, and the ordinary log says so. After a write that failed half-way the next one begins on a line of
  * its own, and may repeat lines.
  */
+import { constants } from "node:fs";
 import { appendFile } from "node:fs/promises";
 import { type Clock, sleep } from "../clock.ts";
 import type { Log } from "./log.ts";
@@ -31,6 +32,11 @@ export interface AuditLogOptions {
 }
 
 const FILE_MODE = 0o600;
+/** A pipe that has no reader, or is full, must be a failure. Waiting for it would take a thread and never end. */
+const APPEND_WITHOUT_WAIT =
+  constants.O_APPEND | constants.O_CREAT | constants.O_WRONLY | constants.O_NONBLOCK;
+/** The lines of one write: less than a pipe holds (64 KiB), so that a slow reader of a pipe gets them in the end. */
+const MAX_LINES_PER_WRITE = 100;
 /** The usual length of a line. */
 const LINE_BYTES = 300;
 const MAX_WAITING = 100_000;
@@ -81,7 +87,7 @@ export class AuditLog {
   async close(): Promise<void> {
     this.#isClosing = true;
     await this.#writing;
-    if (this.#waiting.length > 0) await this.#write();
+    while (this.#waiting.length > 0 && (await this.#write()));
   }
 
   async #writeAll(): Promise<void> {
@@ -96,14 +102,13 @@ export class AuditLog {
   async #write(): Promise<boolean> {
     const { file, log } = this.#options;
     const path = file();
-    const lines = this.#waiting;
-    this.#waiting = [];
+    const lines = this.#waiting.splice(0, MAX_LINES_PER_WRITE);
     if (typeof path !== "string") return true;
     const text = `${this.#isBroken ? "\n" : ""}${lines.join("")}`;
     try {
-      await appendFile(path, text, { mode: FILE_MODE });
+      await appendFile(path, text, { mode: FILE_MODE, flag: APPEND_WITHOUT_WAIT });
     } catch (err) {
-      this.#waiting = [...lines, ...this.#waiting];
+      this.#waiting.unshift(...lines);
       if (!this.#isBroken) log.error({ file: path, err }, "audit.not_written");
       this.#isBroken = true;
       return false;

@@ -37,6 +37,9 @@ const CLOSE_WITHIN_MS = 2_000;
 const MAX_WAITING_SPANS = 16_384;
 const MAX_SPANS_PER_EXPORT = 2_048;
 const EXPORT_EVERY_MS = 2_000;
+/** An answer that comes byte by byte is never over, and keeps its connection. */
+const MAX_UNANSWERED_EXPORTS = 8;
+const UNANSWERED = new Error(`the last ${MAX_UNANSWERED_EXPORTS} answers have not ended`);
 
 export interface OtlpOptions {
   /** The address of the receiver, such as `http://localhost:4318/v1/traces`. */
@@ -128,6 +131,8 @@ function contextOf(traceparent: string): SpanContext {
 }
 
 type Done = Parameters<SpanExporter["export"]>[1];
+/** `ExportResultCode.FAILED`. */
+const FAILED = 1;
 
 /** Describes a failure. The error itself holds the whole answer of the receiver, which may be a page of megabytes. */
 function failureOf(error: Error & { readonly code?: string | number; readonly data?: string }) {
@@ -135,11 +140,12 @@ function failureOf(error: Error & { readonly code?: string | number; readonly da
   return { reason: truncate(message || name), code, ...(data !== "" && { said: truncate(data) }) };
 }
 
-/** Logs when the receiver goes down, and when it is back. */
-class LoggingExporter implements SpanExporter {
+/** Logs when the receiver goes down, and when it is back, and keeps the connections to it few. */
+export class LoggingExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #log: Log;
   #isFailing = false;
+  #unansweredCount = 0;
 
   constructor(exporter: SpanExporter, log: Log) {
     this.#exporter = exporter;
@@ -147,16 +153,26 @@ class LoggingExporter implements SpanExporter {
   }
 
   export(spans: ReadableSpan[], done: Done): void {
+    if (this.#unansweredCount === MAX_UNANSWERED_EXPORTS) {
+      this.#note(spans, UNANSWERED);
+      done({ code: FAILED, error: UNANSWERED });
+      return;
+    }
+    this.#unansweredCount++;
     this.#exporter.export(spans, (result) => {
-      const { error } = result;
-      if (error === undefined && this.#isFailing) {
-        this.#log.info("traces.sent_again");
-      } else if (error !== undefined && !this.#isFailing) {
-        this.#log.warn({ spans: spans.length, ...failureOf(error) }, "traces.not_sent");
-      }
-      this.#isFailing = error !== undefined;
+      this.#unansweredCount--;
+      this.#note(spans, result.error);
       done(result);
     });
+  }
+
+  #note(spans: readonly ReadableSpan[], error: Error | undefined): void {
+    if (error === undefined && this.#isFailing) {
+      this.#log.info("traces.sent_again");
+    } else if (error !== undefined && !this.#isFailing) {
+      this.#log.warn({ spans: spans.length, ...failureOf(error) }, "traces.not_sent");
+    }
+    this.#isFailing = error !== undefined;
   }
 
   forceFlush(): Promise<void> {

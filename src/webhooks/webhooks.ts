@@ -24,12 +24,12 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Sender } from "./sender.ts";
 
-/** The limit for this process. */
-const MAX_IN_FLIGHT = 16;
+/** The limit for this process. Endpoints that never answer take a place each, so it must be above their number. */
+const MAX_IN_FLIGHT = 128;
 /** The limit for an endpoint, from all processes. */
 const MAX_IN_FLIGHT_PER_WEBHOOK = 2;
 /** An endpoint gets a second event at once only below this. Otherwise a few that never answer would take every place. */
-const SECOND_EVENTS_BELOW = 8;
+const SECOND_EVENTS_BELOW = 32;
 /** The lease of an attempt: three times its timeout, so it outlasts the attempt. */
 const LEASE_TTL_MS = 30_000;
 /** The time for an answer that is on its way when the server stops. */

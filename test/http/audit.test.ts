@@ -1,7 +1,12 @@
 /** The audit log of a server, as an operator finds it. */
+import { execFileSync } from "node:child_process";
 import {
+  closeSync,
+  constants,
   mkdirSync,
+  openSync,
   readFileSync,
+  readSync,
   renameSync,
   rmSync,
   statSync,
@@ -168,6 +173,20 @@ test("a file that cannot be written stops no request, is logged, and gets the li
   await service.events.reached("audit.written_again");
   const text = readFileSync(path, "utf8");
   expect(text.split("\n").filter((line) => line !== "")).toHaveLength(50);
+  service.reconfigure(config);
+});
+
+test("a pipe without a reader is a file that cannot be written, and its reader gets the lines when it comes", async () => {
+  const pipe = join(folder.path, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  service.reconfigure({ ...config, audit: { file: pipe } });
+  await ask("writer", "DELETE", "/v1/files/x");
+  await service.events.reached("audit.not_written", { file: pipe });
+  const reader = openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK);
+  await service.events.reached("audit.written_again", { file: pipe });
+  const text = Buffer.alloc(4_096);
+  expect(text.toString("utf8", 0, readSync(reader, text))).toContain('"action":"file.delete"');
+  closeSync(reader);
   service.reconfigure(config);
 });
 

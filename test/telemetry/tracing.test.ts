@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
+import { createLog } from "../../src/telemetry/log.ts";
 import { traceparentFrom } from "../../src/telemetry/tracing.ts";
+import { LoggingExporter } from "../../src/telemetry/tracing-otlp.ts";
 import {
   type OtlpReceiver,
   type ReceivedSpan,
@@ -238,4 +240,19 @@ test("only a valid traceparent counts", () => {
     `cc-${ids}-01.x`,
   ];
   expect(invalid.map((header) => traceparentFrom(header))).toEqual(invalid.map(() => null));
+});
+
+test("a receiver whose answers never end costs eight connections", () => {
+  const lines: string[] = [];
+  const log = createLog("info", { write: (line: string) => void lines.push(line) });
+  let underWay = 0;
+  const silent = { export: () => underWay++, shutdown: () => Promise.resolve() };
+  const exporter = new LoggingExporter(silent, log);
+  const results: number[] = [];
+  for (let n = 0; n < 10; n++) exporter.export([], ({ code }) => results.push(code));
+
+  expect(underWay).toBe(8);
+  expect(results).toEqual([1, 1]);
+  expect(lines).toHaveLength(1);
+  expect(lines[0]).toContain("traces.not_sent");
 });
