@@ -78,6 +78,18 @@ describe.skipIf(postgres === null)("a database", () => {
     expect(await run(url, schemas)).toEqual(['[{"schemaname":"app"}]']);
   });
 
+  test("whose encoding cannot store every text is refused before anything is made in it", async () => {
+    const url = await postgres!.createEmptyDatabase();
+    await run(
+      url.replace(nameOf(url), "postgres"),
+      `drop database ${nameOf(url)}`,
+      `create database ${nameOf(url)} encoding 'LATIN1' locale 'C' template template0`,
+    );
+    await expect(openStore(url)).rejects.toThrow("cannot store every text");
+    const tables = "select count(*)::int from pg_tables where tablename like 'batch%'";
+    expect(await run(url, tables)).toEqual(['[{"count":0}]']);
+  });
+
   test.each([
     ["58030", "cannot write to its disk"],
     ["25P04", "limits the time of transactions"],

@@ -1,3 +1,7 @@
+/**
+ * Brings a PostgreSQL database up to date while replicas of this version and the one before use it. However many start
+ * together, one of them runs the migrations and the others wait.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -32,8 +36,17 @@ const PAUSE_MS = 3_000;
 /** Marks the name of a migration that the version before cannot live with: see CONTRIBUTING.md. */
 const CONTRACT = /^\d+_contract_/;
 
-/** What became of a database: it is up to date, a newer version has changed it, or others keep a table from being changed. */
-export type Migrated = "done" | "newer" | "locked";
+/**
+ * Encodings in which every text of a client can be stored. In the others a name in another script is refused, and so would be a
+ * segment whose model has one: its batch would never end.
+ */
+const ENCODINGS = ["UTF8", "SQL_ASCII"];
+
+/**
+ * What became of a database: it is up to date, a newer version has changed it, others keep a table from being changed, or it has an
+ * encoding that cannot store every text.
+ */
+export type Migrated = "done" | "newer" | "locked" | "narrow_encoding";
 
 interface MigrationOptions {
   readonly connection: PoolConfig;
@@ -65,6 +78,7 @@ async function migrateOnce(options: MigrationOptions): Promise<Migrated> {
   client.on("error", () => {});
   await client.connect();
   try {
+    if (!(await storesEveryText(client))) return "narrow_encoding";
     await createTable(client);
     await client.query(BEGIN);
     const migrated = await migrateUnderLock(client, options);
@@ -77,6 +91,11 @@ async function migrateOnce(options: MigrationOptions): Promise<Migrated> {
     // The end of the connection rolls back everything that was not committed.
     await client.end().catch(() => {});
   }
+}
+
+async function storesEveryText(client: InstanceType<typeof Client>): Promise<boolean> {
+  const { rows } = await client.query<{ server_encoding: string }>("show server_encoding");
+  return ENCODINGS.includes(rows[0]?.server_encoding.toUpperCase() ?? "");
 }
 
 /** Asks first, because a user who may not make tables could otherwise use none that are there. */

@@ -41,7 +41,7 @@ import { PostgresIntents } from "./intents.ts";
 import { PostgresInteractiveSlots } from "./interactive-slots.ts";
 import { PostgresKeys } from "./keys.ts";
 import { later, PostgresLeases } from "./leases.ts";
-import { MIGRATIONS_DIR, migrate } from "./migrations.ts";
+import { MIGRATIONS_DIR, type Migrated, migrate } from "./migrations.ts";
 import { PostgresModelUsage } from "./model-usage.ts";
 import { NudgeListener, sendNudge } from "./nudges.ts";
 import { PostgresOpenLists } from "./open-lists.ts";
@@ -84,13 +84,21 @@ const NEWER =
 const LOCKED =
   "the tables of the database could not be brought up to date within two minutes, because other transactions use them, such as a backup; start again when they have ended";
 
+const NARROW_ENCODING =
+  "the database cannot store every text, because of its encoding; make one with `create database … encoding 'UTF8' template template0`";
+
+const PROBLEMS: Readonly<Record<Exclude<Migrated, "done">, string>> = {
+  newer: NEWER,
+  locked: LOCKED,
+  narrow_encoding: NARROW_ENCODING,
+};
+
 /** Connects to the database and brings its tables up to date. Refuses a database that a newer version has changed. */
 export async function openPostgresStore(options: PostgresOptions): Promise<OpenResult> {
   const { migrationsDir = MIGRATIONS_DIR, clock, nowMs, onStatements } = options;
   const connection = connectionOf(options);
   const migrated = await migrate({ connection, migrationsDir, clock });
-  if (migrated === "newer") return { ok: false, problem: NEWER };
-  if (migrated === "locked") return { ok: false, problem: LOCKED };
+  if (migrated !== "done") return { ok: false, problem: PROBLEMS[migrated] };
   const db = new Database(connection, clock, onStatements);
   await db.findWhetherItNotifies();
   const installation = new Installation(db);

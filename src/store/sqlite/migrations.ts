@@ -1,3 +1,4 @@
+/** Brings a SQLite database up to date, or finds that a newer version has written it. */
 import { fileURLToPath } from "node:url";
 import type { Db } from "./database.ts";
 import { migrate, readMigrationFiles, sql } from "./drizzle.ts";
