@@ -12,6 +12,7 @@ import {
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { runCommand } from "./support/command.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { chatLines, startTestService } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
@@ -43,7 +44,7 @@ for (const [done, assault] of Object.entries(ASSAULTS)) {
     await using first = await start(dir.path);
     assault(join(dir.path, "batchd.lock"));
 
-    const second = await new BatchdProcess(argsFor(dir.path)).exited();
+    const second = await runCommand(argsFor(dir.path));
 
     expect(second.code).not.toBe(0);
     expect(second.stderr).toMatch(REFUSED);

@@ -6,6 +6,7 @@ import { PublicError } from "../errors.ts";
 import type { Administration } from "../runtime/administration.ts";
 import type { Page } from "../store/page.ts";
 import { complain, FAILED, OK } from "../terminal/output.ts";
+import { sayJson, sayTable } from "../terminal/terminal.ts";
 
 /** Resolves to the exit code. */
 export type AdministrativeAct = (administration: Administration) => Promise<number>;
@@ -14,6 +15,10 @@ export interface Commands {
   /** Adds the options that name a configuration. */
   readonly withOptions: (command: Command) => Command;
   readonly run: (flags: Overrides, act: AdministrativeAct) => Promise<void>;
+}
+
+export interface ListFlags extends Overrides {
+  readonly json?: boolean;
 }
 
 export const dateOf = (atMs: number) => new Date(atMs).toISOString();
@@ -31,6 +36,26 @@ export async function* everyOne<T, Id>(
     if (!hasMore || last === undefined) return;
     after = idOf(last);
   }
+}
+
+interface Table<T> {
+  readonly head: readonly string[];
+  readonly rowOf: (item: T) => readonly string[];
+}
+
+/** Prints a list as a table, or each object as the API shows it. Returns the exit code. */
+export async function sayEach<T>(
+  items: AsyncIterable<T>,
+  shape: Table<T> | ((item: T) => object),
+): Promise<number> {
+  if (typeof shape === "function") {
+    for await (const item of items) sayJson(shape(item));
+    return OK;
+  }
+  const rows: (readonly string[])[] = [];
+  for await (const item of items) rows.push(shape.rowOf(item));
+  sayTable(shape.head, rows);
+  return OK;
 }
 
 /** Prints an error that a client of the API would get in the same case. */

@@ -9,6 +9,7 @@ import { addBatchCommands } from "../client/commands.ts";
 import { addCompletion } from "../client/completion.ts";
 import { addFileChecks } from "../client/file-checks.ts";
 import { addFileCommands } from "../client/file-commands.ts";
+import { withJson } from "../client/options.ts";
 import { addPipelineCommand } from "../client/pipeline-command.ts";
 import { addRun } from "../client/run-command.ts";
 import { sleep, systemClock } from "../clock.ts";
@@ -28,8 +29,9 @@ import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
 import { complain, complainAbout, FAILED, OK, say } from "../terminal/output.ts";
 import { watchStandardStreams } from "../terminal/standard-streams.ts";
+import { sayJson } from "../terminal/terminal.ts";
 import { version } from "../version.ts";
-import type { AdministrativeAct } from "./administration-output.ts";
+import type { AdministrativeAct, ListFlags } from "./administration-output.ts";
 import { addKeyCommands } from "./keys.ts";
 import { addOperatorManuals, FIRST_STEPS } from "./manuals.ts";
 import { migrateTo } from "./migrate-to.ts";
@@ -77,9 +79,11 @@ async function runCommand(argv: readonly string[]): Promise<number> {
     .action(async ({ role, ...flags }: Overrides & { readonly role: Role }) => {
       exitCode = await serve(flags, role);
     });
-  withOptions(program.command("check"))
+  withJson(withOptions(program.command("check")), "print it with its warnings, on one line")
     .description("Check the configuration and print it, without secrets.")
-    .action(withConfig(printConfig));
+    .action(async ({ json, ...flags }: ListFlags) => {
+      await withConfig(json ? printCheck : printConfig)(flags);
+    });
   withOptions(program.command("migrate"))
     .description("Bring the database up to date, then leave.")
     .action(withConfig(migrateDatabase));
@@ -176,11 +180,23 @@ async function printOpenApi(): Promise<void> {
 }
 
 async function printConfig(config: Config): Promise<number> {
-  say(new Redactor(configSecrets(config)).text(redactConfig(config)));
+  say(printableConfig(config));
+  for (const warning of await warningsOf(config)) complain(`warning: ${warning}`);
+  return OK;
+}
+
+async function printCheck(config: Config): Promise<number> {
+  sayJson({ config: JSON.parse(printableConfig(config)), warnings: await warningsOf(config) });
+  return OK;
+}
+
+const printableConfig = (config: Config): string =>
+  new Redactor(configSecrets(config)).text(redactConfig(config));
+
+async function warningsOf(config: Config): Promise<string[]> {
   const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
   const found = await checkUpstreams({ config, ...surroundings });
-  for (const warning of [...configWarnings(config), ...found]) complain(`warning: ${warning}`);
-  return OK;
+  return [...configWarnings(config), ...found];
 }
 
 async function moveTo({ config, dataDir, ...target }: MoveFlags): Promise<number> {

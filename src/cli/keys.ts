@@ -2,15 +2,23 @@
 import type { Command } from "commander";
 import type { CreatedKey } from "../api/keys.ts";
 import type { UntrustedId } from "../batch/batch.ts";
+import { withJson } from "../client/options.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { lifetimeSeconds } from "../config/values.ts";
 import { CreateKey, DEFAULT_PROJECT } from "../contract/key.ts";
 import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
+import { presentKey } from "../http/present.ts";
 import type { Administration } from "../runtime/administration.ts";
 import type { StoredKey } from "../store/keys.ts";
-import { complain, FAILED, OK, say } from "../terminal/output.ts";
-import { sayTable } from "../terminal/terminal.ts";
-import { type Commands, dateOf, everyOne, reporting } from "./administration-output.ts";
+import { complain, FAILED, say } from "../terminal/output.ts";
+import {
+  type Commands,
+  dateOf,
+  everyOne,
+  type ListFlags,
+  reporting,
+  sayEach,
+} from "./administration-output.ts";
 
 interface CreateFlags extends Overrides {
   readonly name: string;
@@ -32,9 +40,9 @@ export function addKeyCommands(program: Command, { withOptions, run }: Commands)
     )
     .option("--expires-in <time>", "its lifetime, such as 12h or 90d; without it there is no end")
     .action((flags: CreateFlags) => run(flags, (opened) => create(flags, opened)));
-  withOptions(keys.command("list"))
+  withJson(withOptions(keys.command("list")), "print each key as a line of JSON")
     .description("List the keys that were made, without the keys themselves.")
-    .action((flags: Overrides) => run(flags, list));
+    .action((flags: ListFlags) => run(flags, (opened) => list(flags, opened)));
   withOptions(keys.command("revoke"))
     .argument("<id>", "the id of the key, such as key_0f3c…")
     .description("Revoke a key. Every server refuses it within five seconds.")
@@ -66,16 +74,15 @@ async function create(flags: CreateFlags, { keys, clock }: Administration): Prom
 const summaryOf = ({ id, name, project, scopes, expiresAtMs }: CreatedKey["key"]) =>
   `${id} (${name}) of the project ${project}, which may ${scopes.join(", ")}${expiresAtMs === null ? "" : ` until ${dateOf(expiresAtMs)}`}`;
 
-async function list({ keys }: Administration): Promise<number> {
-  const rows: string[][] = [];
+async function list({ json }: ListFlags, { keys }: Administration): Promise<number> {
   const every = everyOne<StoredKey, UntrustedId<"key">>(
     (page) => keys.list(page),
     ({ id }) => id,
   );
-  for await (const key of every) rows.push(rowOf(key));
-  sayTable(["ID", "NAME", "PROJECT", "SCOPES", "EXPIRES", "LAST USED"], rows);
-  return OK;
+  return sayEach(every, json ? presentKey : { head: HEAD, rowOf });
 }
+
+const HEAD = ["ID", "NAME", "PROJECT", "SCOPES", "EXPIRES", "LAST USED"];
 
 const rowOf = ({ id, name, project, scopes, expiresAtMs, lastUsedAtMs }: StoredKey): string[] => [
   id,

@@ -1,13 +1,22 @@
 /** The commands `batchd projects …`. They work on the database, as `batchd keys …` does. */
 import type { Command } from "commander";
+import { withJson } from "../client/options.ts";
 import { sleep } from "../clock.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { ProjectEntry } from "../config/projects.ts";
 import { PutProject } from "../contract/project.ts";
+import { presentProject } from "../http/present.ts";
 import type { Administration } from "../runtime/administration.ts";
-import { complain, FAILED, OK, say } from "../terminal/output.ts";
-import { sayTable } from "../terminal/terminal.ts";
-import { type Commands, dateOf, everyOne, reporting } from "./administration-output.ts";
+import type { StoredProject } from "../store/projects.ts";
+import { complain, FAILED, say } from "../terminal/output.ts";
+import {
+  type Commands,
+  dateOf,
+  everyOne,
+  type ListFlags,
+  reporting,
+  sayEach,
+} from "./administration-output.ts";
 
 /** The pause between two looks at what a server still has to remove. */
 const LOOK_EVERY_MS = 500;
@@ -24,9 +33,9 @@ export function addProjectCommands(program: Command, { withOptions, run }: Comma
   const projects = program
     .command("projects")
     .description("Make, list and delete projects at run time.");
-  withOptions(projects.command("list"))
+  withJson(withOptions(projects.command("list")), "print each project as a line of JSON")
     .description("List the projects that were made. Those of the configuration are not among them.")
-    .action((flags: Overrides) => run(flags, list));
+    .action((flags: ListFlags) => run(flags, (opened) => list(flags, opened)));
   withOptions(projects.command("create"))
     .argument("<name>", "the project, as keys name it")
     .description("Make a project, or give it other rules. What is left out has no limit.")
@@ -75,26 +84,27 @@ function pairOf(quota: string): [string, string] {
   return [name, limit.join("=")];
 }
 
-async function list({ projects }: Administration): Promise<number> {
-  const rows: string[][] = [];
+async function list({ json }: ListFlags, { projects }: Administration): Promise<number> {
   const every = everyOne(
     (page: { limit: number; after: string | null }) => projects.list(page),
     ({ name }) => name,
   );
-  for await (const { name, rules, createdAtMs, deletedAtMs } of every) {
-    const quotas = Object.entries(rules.quotas).map(([quota, limit]) => `${quota}=${limit}`);
-    rows.push([
-      name,
-      String(rules.weight),
-      rules.models.join(","),
-      quotas.join(",") || "none",
-      dateOf(createdAtMs),
-      deletedAtMs === null ? "no" : dateOf(deletedAtMs),
-    ]);
-  }
-  sayTable(["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"], rows);
-  return OK;
+  return sayEach(every, json ? presentProject : { head: HEAD, rowOf });
 }
+
+const HEAD = ["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"];
+
+const rowOf = ({ name, rules, createdAtMs, deletedAtMs }: StoredProject): string[] => {
+  const quotas = Object.entries(rules.quotas).map(([quota, limit]) => `${quota}=${limit}`);
+  return [
+    name,
+    String(rules.weight),
+    rules.models.join(","),
+    quotas.join(",") || "none",
+    dateOf(createdAtMs),
+    deletedAtMs === null ? "no" : dateOf(deletedAtMs),
+  ];
+};
 
 const remove = (name: string, { projects, purge, clock }: Administration): Promise<number> =>
   reporting(async () => {

@@ -32,6 +32,7 @@ import { Metrics } from "../telemetry/metrics.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
 import { complain, note, sayJson } from "../terminal/terminal.ts";
 import { configFor, defaultDataDir, type RunFlags } from "./run-config.ts";
+import { InVain } from "./run-in-vain.ts";
 import { RunTrouble } from "./run-trouble.ts";
 
 /** Resolves to the exit code. */
@@ -57,7 +58,8 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   const log = createLog("error", trouble);
   const opened = await openWorkshop({ config, clock: systemClock, log, metrics: new Metrics() });
   if (!opened.ok) throw new CommandFailure(opened.problem);
-  const job = { input, sha256, dataDir, endpoint, config, flags, trouble };
+  const inVain = new InVain(flags, dataDir);
+  const job = { input, sha256, dataDir, endpoint, config, flags, trouble, inVain };
   const ended = await workAndClose(opened.workshop, job, signal);
   if (ended === null) return EXIT.interrupted;
   // The results are in the place that the user has named.
@@ -78,7 +80,10 @@ const whyRunWaits =
   ({ upstream, config }: RunFlags) =>
   (batch: ShownBatch): string | null => {
     const why = whyItWaits(batch);
-    if (batch.x_batchd?.waiting?.reason !== "refused_credentials") return why;
+    const reason = batch.x_batchd?.waiting?.reason;
+    if (reason === "wrong_address" && upstream !== undefined)
+      return `${why}. It got the address ${upstream}`;
+    if (reason !== "refused_credentials") return why;
     if (upstream === undefined) return `${why}. The keys of its upstreams are in ${config}`;
     const { apiKey, keyVariable } = findUpstreamKey(upstream);
     return apiKey === null
@@ -86,17 +91,15 @@ const whyRunWaits =
       : `${why}. It got the key in ${keyVariable}`;
   };
 
-/** What no time mends: the model server does not take what its user has given on the command line. */
-const IN_VAIN: readonly (string | undefined)[] = ["refused_credentials", "wrong_address"];
-
 /**
- * Ends a run whose only model server has not answered to this key at this address yet, because its user has to correct
- * them. After an answer they were right, also in an earlier run, and what is wrong may pass.
+ * Ends a run whose only model server has not answered to this key at this address yet, and never will. After an answer they
+ * were right, also in an earlier run, and what is wrong may pass.
  */
-function endInVain(batch: ShownBatch, { flags }: Job): void {
-  if (flags.upstream === undefined || !IN_VAIN.includes(batch.x_batchd?.waiting?.reason)) return;
+async function endInVain(batch: ShownBatch, { flags, inVain }: Job): Promise<void> {
+  const mistake = await inVain.find(batch);
+  if (mistake === null) return;
   throw new CommandFailure(
-    `nothing is answered, ${whyRunWaits(flags)(batch)}. Correct it and run the same command again`,
+    `nothing is answered, ${whyRunWaits(flags)(batch)}${mistake}. Correct it and run the same command again`,
   );
 }
 
@@ -108,6 +111,7 @@ interface Job {
   readonly config: Config;
   readonly flags: RunFlags;
   readonly trouble: RunTrouble;
+  readonly inVain: InVain;
 }
 
 async function workAndClose(workshop: Workshop, job: Job, signal: AbortSignal) {
@@ -129,7 +133,7 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
   const batch = await follow({
     read: async () => {
       const batch = await readBatch(workshop, id);
-      if (!(await hasAnswered(batch))) endInVain(batch, job);
+      if (!(await hasAnswered(batch))) await endInVain(batch, job);
       return batch;
     },
     // Nothing is between the command and its own data.

@@ -2,7 +2,6 @@
  * The command `batchd serve`: starts the server, follows the configuration while it runs, and drains at the first signal.
  * The address may only be printed once requests are accepted, because scripts wait for that line.
  */
-import { once } from "node:events";
 import { resolve } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -19,11 +18,10 @@ import { type Runtime, startRuntime } from "../runtime/runtime.ts";
 import type { Role } from "../runtime/work.ts";
 import { createRedactedLog, type Log } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
-import { complain, complainAbout, FAILED, OK, say } from "../terminal/output.ts";
+import { complain, complainAbout, FAILED, say } from "../terminal/output.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
 import { version } from "../version.ts";
-
-const INTERRUPTED = 130;
+import { nextSignal, stop } from "./stop.ts";
 
 /** Serves until the first signal; resolves to the exit code. */
 export async function serve(flags: Overrides, role: Role): Promise<number> {
@@ -77,7 +75,7 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   drain.abort();
   await watched;
   log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
-  return stop(runtime, log);
+  return stop(runtime, { clock: systemClock, log });
 }
 
 /** Logs what runs, and prints what may be a mistake in the configuration. */
@@ -142,20 +140,4 @@ function collectStartupGarbage(): void {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as NodeJS.GCFunction;
   collect({ type: "major", execution: "sync", flavor: "last-resort" });
-}
-
-/** Closes the runtime, or ends at once at the second signal. */
-function stop(runtime: Runtime, log: Log): Promise<number> {
-  const secondSignal = nextSignal().then(() => INTERRUPTED);
-  const closed = runtime.close().then(() => {
-    log.info("server.stopped");
-    return OK;
-  });
-  return Promise.race([closed, secondSignal]);
-}
-
-/** Resolves to the next signal. The second one, during the grace period, ends the process at once. */
-function nextSignal(): Promise<string> {
-  const signals = ["SIGTERM", "SIGINT"] as const;
-  return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
 }

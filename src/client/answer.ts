@@ -11,9 +11,14 @@ type Members = Record<string, unknown>;
 const isObject = (value: unknown): value is Members =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
+interface Asked {
+  readonly method: string;
+  readonly path: string;
+}
+
 /** Every answer is an object with an id, or a list of such; a server may answer a deletion with nothing. */
-export function assertOfApi(answer: unknown, path: string, headers: Headers): void {
-  if (answer === null || isContent(answer)) return;
+export function assertOfApi(answer: unknown, { method, path }: Asked, headers: Headers): void {
+  if ((answer === null && method === "delete") || isContent(answer)) return;
   if (typeof answer === "string") {
     throw new NotTheApi(`${headers.get("content-type") ?? "a text"} and not with JSON`);
   }

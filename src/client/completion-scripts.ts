@@ -42,6 +42,8 @@ _batchd() {
             texts+=("\${value//:/\\\\:}:\${line#*$'\\t'}")
         fi
     done
+    # The proposals are values, without the option in front of them.
+    [[ $PREFIX == -*=* ]] && compset -P '*='
     (( \${#folders} )) && compadd -S '' -- "\${(@)folders}"
     (( \${#proposed} )) && _describe batchd texts proposed
     (( \${#folders} + \${#proposed} )) || _files

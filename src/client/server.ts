@@ -155,7 +155,7 @@ class InterruptibleClient extends OpenAI {
   /** The SDK hands on whatever a server answers: a page as a text, and JSON of any shape. */
   override request<T>(...args: Parameters<OpenAI["request"]>): APIPromise<T> {
     return super.request<T>(...args)._thenUnwrap((answer, { response, options }) => {
-      assertOfApi(answer, options.path, response.headers);
+      assertOfApi(answer, options, response.headers);
       return answer;
     });
   }

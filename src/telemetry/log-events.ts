@@ -65,6 +65,8 @@ export const LOG_EVENTS = {
     "replicas.disagree":
       "Servers on one database have different upstreams, named in `upstreams`. Lines go only to servers that serve their models.",
     "route.unserved": "Lines wait for a model that no upstream serves any more.",
+    "server.cut_off":
+      "The server ended before everything was closed, as the database or the bucket did not answer; what was under way is taken up as after a kill.",
     "target.circuit_opened": "A target gets no requests for a while, because it answered none.",
     "traces.not_sent": "Traces are lost, as their receiver does not take them.",
     "upstream.failed": "A target answered with a 5xx, with nothing of use, or not in time.",

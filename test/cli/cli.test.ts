@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -49,7 +50,7 @@ describe("batchd serve", () => {
   });
 
   test("tells in one line that the data folder cannot be written", async () => {
-    const exit = await serve("--data-dir", "/proc/batchd").exited();
+    const exit = await runCommand(["serve", "--port", "0", "--data-dir", "/proc/batchd"]);
 
     expect(exit.code).toBe(1);
     expect(exit.stderr).toMatch(/^batchd: cannot write to the data folder \/proc\/batchd: .*\n$/);
@@ -62,7 +63,7 @@ describe("batchd serve", () => {
       "server: { prot: 1 }\nupstreams:\n  - name: a\n    base_url: ftp://x\n    models: []\n",
     );
 
-    const exit = await serve("--config", config).exited();
+    const exit = await runCommand(["serve", "--config", config]);
 
     expect(exit.code).toBe(1);
     expect(exit.stderr).toContain("the configuration has 3 problems:");
@@ -81,7 +82,7 @@ describe("batchd serve", () => {
   });
 
   test("refuses a role that one process with SQLite cannot have", async () => {
-    const exit = await serve("--role", "worker").exited();
+    const exit = await runCommand(["serve", "--role", "worker"]);
 
     expect(exit.code).toBe(1);
     expect(exit.stderr).toMatch(/^batchd: --role worker needs a database/);
@@ -124,15 +125,20 @@ test("batchd check prints the configuration without its secrets", async () => {
     "auth: { keys: [{ name: ci, key: sk-very-secret }] }\nupstreams: [{ name: a, base_url: http://a/v1, api_key: sk-also, models: [m] }]\nwebhooks: { endpoints: [{ name: h, url: http://h, secret: sk-too }] }\n",
   );
 
-  const exit = await new BatchdProcess(["check", "--config", config]).exited();
+  const exit = await runCommand(["check", "--config", config]);
 
   expect(exit.code).toBe(0);
   expect(JSON.parse(exit.stdout)).toMatchObject({ upstreams: [{ name: "a", models: ["m"] }] });
   expect(exit.stdout).not.toContain("sk-");
+  const asJson = await runCommand(["check", "--json", "--config", config]);
+  const { config: found, warnings } = JSON.parse(asJson.stdout);
+  expect([asJson.code, found]).toEqual([0, JSON.parse(exit.stdout)]);
+  expect(warnings).toEqual([expect.stringMatching(/^the upstream a does not answer/)]);
+  expect(asJson.stdout + asJson.stderr).not.toContain("sk-");
 });
 
 test("batchd migrate prepares a data folder and leaves", async () => {
-  const exit = await new BatchdProcess(["migrate", "--data-dir", join(dir, "new")]).exited();
+  const exit = await runCommand(["migrate", "--data-dir", join(dir, "new")]);
 
   expect(exit).toMatchObject({ code: 0, stderr: "" });
   expect(exit.stdout).toMatch(/is up to date\n$/);
@@ -145,7 +151,7 @@ test("each command of operators has examples and exit codes in its help", async 
     ...["create", "list", "delete"].map((name) => ["projects", name]),
   ];
   for (const command of commands) {
-    const { code, stdout } = await new BatchdProcess([...command, "--help"]).exited();
+    const { code, stdout } = await runCommand([...command, "--help"]);
     expect(code).toBe(0);
     expect(stdout, command.join(" ")).toMatch(/\nExamples:\n {2}\S.*\n {6}\S/);
     expect(stdout, command.join(" ")).toMatch(/\nExit codes:\n {2}0 +\S/);
@@ -156,8 +162,8 @@ test("each command of operators has examples and exit codes in its help", async 
 });
 
 test("an unknown option is an error, help is not", async () => {
-  expect((await new BatchdProcess(["serve", "--prt", "1"]).exited()).code).toBe(1);
-  const help = await new BatchdProcess(["--help"]).exited();
+  expect((await runCommand(["serve", "--prt", "1"])).code).toBe(1);
+  const help = await runCommand(["--help"]);
   expect(help.code).toBe(0);
   // A person who sees batchd for the first time finds what to type.
   const commands = [...help.stdout.matchAll(/^ {2}([a-z][a-z-]+) /gm)].map(([, name]) => name);

@@ -283,6 +283,17 @@ describe("a server without OpenAI's API", () => {
     expect(stderr).toMatch(/^batchd: URL answers with a batch without a status\. /);
   });
 
+  test.each([
+    [200, "null"],
+    [204, ""],
+  ])("an answer that is nothing is none of the API (%i)", async (status, body) => {
+    const type = { "content-type": "application/json" };
+    for (const command of [["show", "batch_1"], ["list"]]) {
+      const stderr = await run((_, answer) => answer.writeHead(status, type).end(body), ...command);
+      expect(stderr).toMatch(/^batchd: URL answers with JSON that has neither an id nor a list\. /);
+    }
+  });
+
   test("a page that comes with an error is shortened", async () => {
     const stderr = await run((_, response) => void response.writeHead(403).end(page), "list");
     expect(stderr).toMatch(/^batchd: 403 <!doctype html><p>Hello/);

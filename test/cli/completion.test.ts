@@ -60,6 +60,26 @@ describe("completion", () => {
     expect(readFileSync(join(folder.path, "precious.jsonl"), "utf8")).toBe("precious");
   });
 
+  const hasZsh = spawnSync("zsh", ["-fc", ""]).error === undefined;
+  test.skipIf(!hasZsh)("zsh completes the value of an option after its equals sign", async () => {
+    using folder = temporaryFolder("batchd-completion-");
+    const { stdout: script } = await new BatchdProcess(["completion", "zsh"]).exited();
+    writeFileSync(join(folder.path, "script"), script);
+    const command = `#!/bin/sh\nexec '${process.execPath}' '${MAIN}' "$@"\n`;
+    writeFileSync(join(folder.path, "batchd"), command, { mode: 0o755 });
+    // Only a shell in a terminal completes.
+    const source = [
+      "zmodload zsh/zpty",
+      "zpty shell zsh -f -i",
+      "zpty -w shell \"autoload -Uz compinit; compinit -D -u; . ./script; PATH=$PWD:\\$PATH; print rea''dy\"",
+      "zpty -r -m shell seen '*ready*'",
+      "zpty -w -n shell $'batchd submit --format=c\\t'",
+      "zpty -r -m shell seen '*=csv*' && print completed",
+    ].join("\n");
+    const options = { cwd: folder.path, env: { ...process.env, TERM: "vt100" }, timeout: 60_000 };
+    expect(spawnSync("zsh", ["-fc", source], options).stdout.toString()).toBe("completed\n");
+  });
+
   test("proposes commands, options, their values, and files", async () => {
     const proposed = await Promise.all([
       complete("su"),

@@ -50,6 +50,16 @@ test("a key is made, listed and revoked beside a running server, which follows",
   expect(listed.stdout).not.toContain(key.slice(-43));
 
   const id = row.split(" ")[0] as string;
+  const asJson = await keys(folder.path, "list", "--json");
+  expect(
+    asJson.stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line)),
+  ).toEqual([
+    expect.objectContaining({ id, object: "key", name: "ci", project: "search", scopes: ["read"] }),
+  ]);
+  expect(asJson.stdout).not.toContain(key.slice(-43));
   expect(await keys(folder.path, "revoke", id)).toMatchObject({ code: 0, stderr: "" });
   await expect.poll(() => statusWith(url, key)).toBe(401);
   expect(await keys(folder.path, "revoke", id)).toMatchObject({

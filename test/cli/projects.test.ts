@@ -28,6 +28,14 @@ test("a project is made, limited, listed and deleted with its data, and one of t
   const { id } = await upload();
   await expect.poll(() => upload().then(String, (error) => error.status)).toBe(429);
   expect((await projects("list")).stdout).toMatch(/^search +2 +\* +files=1 +\d{4}-\S+ +no$/m);
+  const asJson = await projects("list", "--json");
+  expect(JSON.parse(asJson.stdout)).toMatchObject({
+    id: "search",
+    object: "project",
+    weight: 2,
+    quotas: { files: 1 },
+    deleted_at: null,
+  });
 
   for (const args of [["create"], ["delete", "--yes"]]) {
     const refused = await projects(...args, "fixed");

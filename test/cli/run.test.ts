@@ -14,6 +14,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess, MAIN } from "../support/process.ts";
 import { chatLine, chatLines } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
@@ -104,13 +105,13 @@ test("failed lines are in a file beside the output, and the exit code says so", 
     chatLine("good", "Hi"),
     chatLine("bad", "[[status 400]]"),
   ]);
-  const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  const { code, stderr } = await runCommand(argsOf(input, output), ENV);
   expect(code).toBe(3);
   expect(idsIn(output)).toEqual(["good"]);
   expect(idsIn(join(folder, "failing.out.errors.jsonl"))).toEqual(["bad"]);
   expect(stderr).toContain("1 line failed: 400");
 
-  const again = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  const again = await runCommand(argsOf(input, output), ENV);
   expect(again.stderr).toMatch(/is there already; --overwrite sends all lines again/);
   expect({ code: again.code, times: upstream.received.get("good") }).toEqual({ code: 1, times: 1 });
 });
@@ -124,7 +125,7 @@ test("an output that would replace the input is refused, whatever it is called",
     for (const command of ["run", "submit"]) {
       const more = command === "run" ? ["--overwrite", "--upstream", upstream.url] : [];
       const args = [command, input, "-o", output, ...more];
-      const { code, stderr } = await new BatchdProcess(args, ENV).exited();
+      const { code, stderr } = await runCommand(args, ENV);
       expect({ code, stderr }).toEqual({
         code: 1,
         stderr: expect.stringMatching(/^batchd: \S+ is the input; name another file .* -o\n$/),
@@ -144,25 +145,25 @@ test("an output that would replace the input is refused, whatever it is called",
 test("a folder of one's own is kept, and another input does not get into it", async () => {
   const { input, output } = given("kept", chatLines(1));
   const more = ["--data-dir", join(folder, "kept-data")];
-  expect((await new BatchdProcess(argsOf(input, output, ...more), ENV).exited()).code).toBe(0);
+  expect((await runCommand(argsOf(input, output, ...more), ENV)).code).toBe(0);
   const total = upstream.total;
   rmSync(output);
-  expect((await new BatchdProcess(argsOf(input, output, ...more), ENV).exited()).code).toBe(0);
+  expect((await runCommand(argsOf(input, output, ...more), ENV)).code).toBe(0);
   expect(existsSync(output)).toBe(true);
   expect(upstream.total).toBe(total);
   const other = given("other", chatLines(2));
-  const refused = await new BatchdProcess(argsOf(other.input, other.output, ...more), ENV).exited();
+  const refused = await runCommand(argsOf(other.input, other.output, ...more), ENV);
   expect(refused.stderr).toMatch(/has a run of another input or with other options/);
 });
 
 test("faults of the input end it with 4 and their lines; a missing upstream is named", async () => {
   const { input, output } = given("faulty", [chatLine("a", "Hi"), "{"]);
-  const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
+  const { code, stderr } = await runCommand(argsOf(input, output), ENV);
   expect(code).toBe(4);
   expect(stderr).toMatch(/^ {2}line 2: .*\(invalid_json_line\)$/m);
-  const without = await new BatchdProcess(["run", input, "-o", output]).exited();
+  const without = await runCommand(["run", input, "-o", output]);
   expect(without).toMatchObject({ code: 1, stdout: "" });
-  const wrong = await new BatchdProcess([...argsOf(input, output).slice(0, -1), "h:80"]).exited();
+  const wrong = await runCommand([...argsOf(input, output).slice(0, -1), "h:80"]);
   expect(wrong.stderr).toMatch(/base_url: expected an http.* address, such as http:\/\/localhost/);
   expect(without.stderr).toMatch(/^batchd: no model server is named: --upstream http:.*\n$/);
 });
@@ -170,7 +171,7 @@ test("faults of the input end it with 4 and their lines; a missing upstream is n
 test("a run whose key or address is wrong from the start ends, and says where the key is from", async () => {
   const { input, output } = given("refused", [chatLine("a", "Hi")]);
   const ended = async (args: readonly string[], env: Readonly<Record<string, string>> = {}) => {
-    const { code, stderr } = await new BatchdProcess(args, env).exited();
+    const { code, stderr } = await runCommand(args, env);
     expect(code).toBe(1);
     expect(stderr).toMatch(/^batchd: nothing is answered, .*run the same command again$/m);
     expect(stderr).not.toMatch(/trying again/);
@@ -183,22 +184,37 @@ test("a run whose key or address is wrong from the start ends, and says where th
   expect(await ended(argsOf(input, output))).toContain(
     "It got no key: set BATCHD_UPSTREAM_API_KEY to one.",
   );
-  const away = argsOf(input, output).map((each) => each.replace(/\/v1$/, "/nowhere"));
-  expect(await ended(away, ENV)).toMatch(/the address of the model server seems to be wrong/);
-  expect((await new BatchdProcess(argsOf(input, output), ENV).exited()).code).toBe(0);
+  for (const wrong of ["", "/v1/chat/completions"]) {
+    const away = argsOf(input, output).map((each) => each.replace(/\/v1$/, wrong));
+    const said = await ended(away, ENV);
+    expect(said).toMatch(/the address of the model server seems to be wrong/);
+    expect(said).toContain(`The API is at --upstream ${upstream.url}.`);
+  }
+  expect((await runCommand(argsOf(input, output), ENV)).code).toBe(0);
 });
 
 test("a run that goes on with the key and the address of its answers waits while an ingress refuses it", async () => {
   const { input, output } = given("ingress", [
     chatLine("first", "Hi"),
-    chatLine("second", "[[hang x1]] [[html 404 x6]]"),
+    chatLine("second", "[[hang x1]] [[status 401 x6]]"),
   ]);
   const session = new TerminalSession(argsOf(input, output), ENV);
   await session.shows(/ 50% {2}1\/2/);
   await session.kill();
   const { code, stderr } = await new BatchdProcess(argsOf(input, output), ENV).exited();
-  expect(stderr).toMatch(/the address of the model server seems to be wrong/);
+  expect(stderr).toMatch(/refuses the key that is configured for it/);
   expect({ code, ids: idsIn(output) }).toEqual({ code: 0, ids: ["first", "second"] });
+});
+
+test("a run waits for a model server whose proxy still answers with pages of its own", async () => {
+  // As many refusals in a row open the circuit.
+  const lines = Array.from({ length: 5 }, (_, at) => chatLine(`page-${at}`, "[[html 404]]"));
+  const { input, output } = given("pages", lines);
+  const session = new TerminalSession(argsOf(input, output), ENV, 400);
+  await session.shows(/seems to be wrong \(.*404\)\)\. It got the address http/);
+  session.type("\u0003");
+  expect(await session.exitCode).toBe(130);
+  rmSync(join(folder, ".pages.out.jsonl.batchd"), { recursive: true });
 });
 
 test("a run with the upstreams of a file waits while they refuse their keys, and names it", async () => {

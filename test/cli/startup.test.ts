@@ -5,6 +5,7 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { version } from "../../src/version.ts";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 
 let dir: string;
@@ -14,7 +15,7 @@ beforeAll(async () => {
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
 async function failureOf(...args: readonly string[]): Promise<string> {
-  const { code, stdout, stderr } = await new BatchdProcess(args).exited();
+  const { code, stdout, stderr } = await runCommand(args);
   expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
   return stderr;
 }
@@ -66,7 +67,7 @@ describe("a data folder that cannot be used", () => {
 
   test("because a newer version wrote the database", async () => {
     const path = await folder("newer");
-    await new BatchdProcess(["migrate", "--data-dir", path]).exited();
+    await runCommand(["migrate", "--data-dir", path]);
     const db = new Database(join(path, "batchd.sqlite"));
     db.exec("insert into __drizzle_migrations (hash, created_at) values ('later', 9999999999999)");
     db.close();
@@ -145,9 +146,4 @@ test("a start that goes well says in one line of the log what it starts", async 
     { version, url, data_dir: data, upstreams: ["gpu http://gpu:8000"], keys: 1 },
   ]);
   expect(stderr).not.toMatch(/sk-very|ann:pw/);
-});
-
-test("batchd --version prints the version of the package", async () => {
-  const { code, stdout } = await new BatchdProcess(["--version"]).exited();
-  expect({ code, stdout }).toEqual({ code: 0, stdout: `${version}\n` });
 });

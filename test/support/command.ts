@@ -24,7 +24,8 @@ async function run(args: readonly string[], env: Readonly<Record<string, string>
   using stderr = new Captured(process.stderr);
   // A listener that stays would keep the process from its end by a signal.
   using listeners = new DisposableStack();
-  for (const name of ["SIGINT", "SIGTERM"]) listeners.use(forgettingListeners(process, name));
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP", "error"])
+    listeners.use(forgettingListeners(process, name));
   for (const stream of [process.stdout, process.stderr])
     listeners.use(forgettingListeners(stream, "error"));
   const before = { ...process.env };

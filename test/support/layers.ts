@@ -256,8 +256,12 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["config/overrides.ts", "runtime/administration.ts", "store/page.ts"],
   },
   "cli/keys.ts": {
-    may: ["client/", "terminal/", "config/", "contract/", "errors.ts"],
+    may: ["client/", "terminal/", "config/", "contract/", "errors.ts", "http/present.ts"],
     mayKnow: ["api/", "batch/", "runtime/administration.ts", "store/*"],
+  },
+  "cli/projects.ts": {
+    may: ["client/", "terminal/", "config/", "contract/", "clock.ts", "http/present.ts"],
+    mayKnow: ["runtime/administration.ts", "store/projects.ts"],
   },
   "cli/migrate-to.ts": {
     may: ["moving/", "runtime/"],

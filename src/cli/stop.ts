@@ -1,0 +1,42 @@
+/** How a server ends: at a signal, in the time that a supervisor gives it. */
+import { once } from "node:events";
+import { type Clock, sleep } from "../clock.ts";
+import type { Runtime } from "../runtime/runtime.ts";
+import type { Log } from "../telemetry/log.ts";
+import { FAILED, OK } from "../terminal/output.ts";
+
+const INTERRUPTED = 130;
+/** The longest time for the close after the grace of requests. Some supervisors wait for half a minute in all. */
+const CLOSE_WITHIN_MS = 8_000;
+
+interface Stopping {
+  readonly clock: Pick<Clock, "after">;
+  readonly log: Log;
+}
+
+/**
+ * Closes the runtime, or ends at once at the second signal. A database or a bucket that is silent would keep the process for
+ * more than a minute, and a supervisor would kill it. The process therefore ends in time, and what is left is taken up as
+ * after a kill.
+ */
+export function stop(
+  runtime: Pick<Runtime, "close" | "closeGraceMs">,
+  { clock, log }: Stopping,
+): Promise<number> {
+  const secondSignal = nextSignal().then(() => INTERRUPTED);
+  const closed = runtime.close().then(() => {
+    log.info("server.stopped");
+    return OK;
+  });
+  const cutOff = sleep(clock, runtime.closeGraceMs + CLOSE_WITHIN_MS).then(() => {
+    log.warn("server.cut_off");
+    return FAILED;
+  });
+  return Promise.race([closed, secondSignal, cutOff]);
+}
+
+/** Resolves to the next signal. The second one, during the grace period, ends the process at once. */
+export function nextSignal(): Promise<string> {
+  const signals = ["SIGTERM", "SIGINT"] as const;
+  return Promise.race(signals.map((signal) => once(process, signal).then(() => signal)));
+}
