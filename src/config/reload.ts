@@ -2,8 +2,8 @@
  * Applies a changed configuration while the server runs. A configuration with a problem is refused as a whole: the
  * server keeps the running one, and the log has every problem.
  *
- * A file that was emptied is refused as well. No operator means it: a disk was full, or a program is about to write. It would
- * take away all upstreams, and all keys with them, so that every client could read the results of the others.
+ * A file that was emptied is refused as well, and one that has lost its `auth`. No operator means it: a disk was full, or a
+ * program has written the first half. All upstreams would go, or every client could read the results of the others.
  */
 
 import { isDeepStrictEqual } from "node:util";
@@ -16,6 +16,8 @@ import { configWarnings } from "./warnings.ts";
 
 const EMPTIED =
   "the configuration file has no settings any more: write it again, or restart the server if that is meant";
+const OPENED =
+  "the configuration file has no `auth` any more, so no key would be asked for: write it again, or restart the server if that is meant";
 
 export interface ReloadOptions {
   /** The configuration with which the server was started. */
@@ -31,13 +33,17 @@ export interface ReloadOptions {
 export function reloading(options: ReloadOptions): () => void {
   const { config, load, apply, log, metrics } = options;
   let running = config;
-  const loadUnlessEmptied = (): ConfigResult => {
+  const loadUnlessCutOff = (): ConfigResult => {
     const loaded = load();
-    if (!loaded.ok || loaded.isFileEmpty !== true) return loaded;
-    return isDeepStrictEqual(loaded.config, running) ? loaded : { ok: false, problems: [EMPTIED] };
+    if (!loaded.ok) return loaded;
+    if (loaded.isFileEmpty === true && !isDeepStrictEqual(loaded.config, running)) {
+      return { ok: false, problems: [EMPTIED] };
+    }
+    const isOpened = running.auth !== undefined && loaded.config.auth === undefined;
+    return isOpened ? { ok: false, problems: [OPENED] } : loaded;
   };
   return () => {
-    const loaded = loadUnlessEmptied();
+    const loaded = loadUnlessCutOff();
     metrics.configReloaded(loaded.ok ? "ok" : "refused");
     if (!loaded.ok) {
       log.error({ problems: loaded.problems }, "config.refused");

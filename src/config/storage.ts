@@ -43,7 +43,7 @@ export const STORAGE = z.strictObject({
     ),
   region: z.string().min(1).optional().meta({
     description: "The region of the bucket.",
-    left_out: "that of `AWS_REGION` or the AWS profile",
+    left_out: "the region in `AWS_REGION` or the AWS profile",
     example: "eu-central-1",
   }),
   endpoint: httpUrl
