@@ -147,11 +147,11 @@ function factsPart({ root }: Asked, batch: BatchObject): Part {
     html: html`<section id="facts" class="card" aria-labelledby="facts-title">
 <h2 id="facts-title">Facts</h2>
 <dl class="facts">
-${figure("Model", batch.model === null ? html`<span class="dim">known after validation</span>` : untrusted(batch.model))}
+${figure("Model", batch.model === null ? unknownModel(batch) : untrusted(batch.model))}
 ${figure("Endpoint", html`<code>${batch.endpoint}</code>`)}
 ${figure("Input tokens", html`${formatCount(usage.input_tokens)}${cached > 0 ? html` <span class="dim">${formatCompact(cached)} cached</span>` : ""}`)}
 ${figure("Output tokens", html`${formatCount(usage.output_tokens)}${reasoning > 0 ? html` <span class="dim">${formatCompact(reasoning)} reasoning</span>` : ""}`)}
-${cost(own.cost)}
+${cost(batch)}
 ${own.budget === null ? "" : figure("Budget", formatMoney(own.budget, own.cost?.currency ?? ""))}
 ${figure("Priority", String(own.priority))}
 ${figure("Window", batch.completion_window)}
@@ -164,7 +164,13 @@ ${Object.entries(batch.metadata ?? {}).map(([key, value]) => html`<div><dt>${unt
   };
 }
 
-function cost(money: BatchObject["x_batchd"]["cost"]): Html {
+/** A batch that ended before its lines were read never has a model. */
+const unknownModel = (batch: BatchObject): Html =>
+  html`<span class="dim">${hasEnded(batch) ? "none" : "known after validation"}</span>`;
+
+function cost(batch: BatchObject): Html {
+  const money = batch.x_batchd.cost;
+  if (money === null && batch.model === null) return figure("Cost", unknownModel(batch));
   if (money === null) return figure("Cost", html`<span class="dim">no price for its model</span>`);
   const projected =
     money.projected === null || money.projected === money.so_far

@@ -1,6 +1,7 @@
 /** Administrators at the web page, in a real browser, and the people whom they give a key. */
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { axeFaults } from "../support/axe.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 
@@ -33,6 +34,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
 
   test("a key is made, opens a page with nothing that it may not do, and ends that page when it is revoked", async () => {
     const admin = await signedIn(OPERATOR, "/keys");
+    expect(await axeFaults(admin)).toEqual([]);
     await admin.getByLabel("Name").fill("guest");
     await admin.getByRole("textbox", { name: "Project" }).fill("search");
     for (const scope of ["write", "interactive"]) {
@@ -42,7 +44,8 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await admin.getByText(/^sk-batchd-/).waitFor();
     const key = (await admin.locator("#made-key").textContent()) ?? "";
     await admin.getByRole("button", { name: "Done" }).click();
-    expect(await admin.content()).not.toContain(key);
+    // A dialog tells its page a moment after it has closed.
+    await expect.poll(() => admin.content()).not.toContain(key);
 
     const guest = await signedIn(key, "/");
     await guest.getByText("No batches yet").waitFor();
@@ -104,6 +107,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.goto(`${service.url}/usage`);
     await page.getByRole("button", { name: "Sign in" }).waitFor();
     expect(await page.context().cookies()).toEqual([]);
+    expect(await axeFaults(page)).toEqual([]);
   });
 
   test("an upload after a sign-out in another tab leads to the sign-in page, and back", async () => {

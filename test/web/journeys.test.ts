@@ -1,15 +1,12 @@
 /** People at the web page, in a real browser, with a real server and running batches. */
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
-import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { axeFaults } from "../support/axe.ts";
 import { hasChromium } from "../support/browser.ts";
 import { chatLine, type TestService } from "../support/service.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 import { Visit } from "../support/visit.ts";
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** Text that would do something if it were taken for more than text. */
 const HOSTILE = [
@@ -34,17 +31,6 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   });
   afterEach(async () => expect(await visit.leave()).toEqual([]));
   afterAll(() => visit[Symbol.asyncDispose]());
-
-  /** The faults that axe finds, as sentences. */
-  async function axeFaults(page: Page): Promise<string[]> {
-    // The policy of the page lets no script of a test in, so it runs in the world of the test.
-    const session = await page.context().newCDPSession(page);
-    const { result } = await session.send("Runtime.evaluate", {
-      expression: `${AXE}; axe.run().then(({ violations }) => JSON.stringify(violations.map(({ id, nodes }) => id + ": " + nodes.map(({ target }) => target).join(" "))))`,
-      awaitPromise: true,
-    });
-    return JSON.parse(String(result.value)) as string[];
-  }
 
   test("a batch can be watched, paused, resumed and cancelled without a reload", async () => {
     const { id } = await visit.held(3);
@@ -263,6 +249,10 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       .getByText("It does not answer")
       .waitFor();
     await expect.poll(() => page.locator(".chart canvas").count()).toBe(2);
+    const tops = await page
+      .locator(".chart")
+      .evaluateAll((charts) => charts.map((each) => each.getBoundingClientRect().top));
+    expect(tops[0]).toBe(tops[1]);
     await page.goto(`${service.url}/batches/${id}`);
     await page.locator(".notice", { hasText: "None of its upstreams answers." }).waitFor();
     await service.openai.batches.cancel(id);
@@ -288,6 +278,17 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByText("99% within").waitFor();
     expect(await page.locator("#lines-rate").getAttribute("data-points")).not.toBe(before);
     await expect.poll(() => page.locator(".chart canvas").count()).toBe(3);
+    await chart.hover();
+    await chart.getByText(/^\d{4}-\d\d-\d\d \d\d:\d\d$/).waitFor();
+  });
+
+  test("a batch whose input was refused waits for no model and no price", async () => {
+    const { id } = await service.submit([chatLine("a", "b", { model: "unknown" })]);
+    await service.ended(id);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("The input was refused").waitFor();
+    const facts = await page.locator("#facts dl > div").allInnerTexts();
+    expect(facts).toEqual(expect.arrayContaining(["Model\nnone", "Cost\nnone"]));
   });
 
   test("the usage is a chart, a table and a CSV", async () => {
@@ -324,10 +325,10 @@ describe.skipIf(!hasChromium())("in a browser", () => {
         completion_window: "24h",
       });
       const page = await visit.openPage("/", { colorScheme, viewport: { width, height: 800 } });
-      const examined = ["/", `/batches/${id}`];
-      for (const path of [...examined, `/batches/${long}`, "/files", "/upstreams", "/usage"]) {
+      const batches = [`/batches/${id}`, `/batches/${long}`];
+      for (const path of ["/", ...batches, "/new", "/files", "/upstreams", "/usage"]) {
         await page.goto(service.url + path);
-        if (examined.includes(path)) expect([path, await axeFaults(page)]).toEqual([path, []]);
+        expect([path, await axeFaults(page)]).toEqual([path, []]);
         expect([path, await page.evaluate("document.documentElement.scrollWidth")]).toEqual([
           path,
           width,

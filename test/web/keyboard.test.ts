@@ -94,4 +94,15 @@ describe.skipIf(!hasChromium())("with the keyboard", () => {
     await page.waitForURL((url) => !url.pathname.endsWith(id));
     expect((await openai.batches.list()).data.length).toBe(count + 1);
   });
+
+  test("a button whose answer breaks off can be pressed again", async () => {
+    const { id } = await visit.held(1);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.evaluate(
+      "Response.prototype.text = () => Promise.reject(new TypeError('network error'))",
+    );
+    await button(page, "Pause").press("Enter");
+    await page.getByText("The server does not answer.").first().waitFor();
+    await expect.poll(() => page.locator(".actions button:disabled").count()).toBe(0);
+  });
 });

@@ -101,6 +101,28 @@ describe.skipIf(!hasChromium())("an open page", () => {
     expect(loadCount).toBe(2);
   });
 
+  test("is loaded anew only once a choice that the load would lose is taken back", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const page = await (await browser.newContext()).newPage();
+    let loadCount = 0;
+    page.on("load", () => loadCount++);
+    const chosen = Promise.withResolvers<void>();
+    await page.route(/\/web\/live/, async (route) => {
+      await chosen.promise;
+      const body = "retry: 500\nevent: version\ndata: newer\n\n";
+      await route.fulfill({ contentType: "text/event-stream", body });
+    });
+    await page.goto(url);
+    const status = page.getByLabel("Status");
+    await status.selectOption("failed");
+    chosen.resolve();
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+    expect([loadCount, await status.inputValue()]).toEqual([1, "failed"]);
+    await status.selectOption("");
+    await expect.poll(() => loadCount).toBe(2);
+  });
+
   test("says what it cannot do without scripts, and shows the batches", async () => {
     await using server = serve("0");
     const url = await server.listening();

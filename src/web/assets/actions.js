@@ -40,8 +40,11 @@ export async function callApi(method, path, body = null) {
   const response = await fetch(`${root}web/v1/${path}`, { method, headers, body }).catch(
     () => null,
   );
-  if (response === null) return { ok: false, message: "The server does not answer." };
-  const text = await response.text();
+  // The connection may break, and an answer may be longer than a text of the browser.
+  const text = await response?.text().catch(() => null);
+  if (response === null || typeof text !== "string") {
+    return { ok: false, message: "The server does not answer." };
+  }
   if (response.ok) return { ok: true, value: parsed(text) };
   return { ok: false, message: refusalOf(response.status, text) };
 }

@@ -104,6 +104,7 @@ function draw(place, data) {
       width: place.clientWidth,
       height: HEIGHT,
       cursor: { drag: { x: false, y: false } },
+      fmtDate: (template) => uPlot.fmtDate(inAnyCountry(template)),
       ...(isBars && { tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC") }),
       scales: {
         x: {
@@ -125,6 +126,17 @@ function draw(place, data) {
     place,
   );
 }
+
+/**
+ * Dates and times that mean the same to all readers: uPlot's own are those of the United States.
+ *
+ * @param {string} template
+ */
+const inAnyCountry = (template) =>
+  template
+    .replace("{M}/{D}/{YY}", "{YYYY}-{MM}-{DD}")
+    .replace("{M}/{D}", "{MM}-{DD}")
+    .replace(/\{h\}(:\{mm\})?\{aa\}/, "{HH}:{mm}");
 
 /** The first points alone would be an axis of years. */
 const SHORTEST_SECONDS = 60;

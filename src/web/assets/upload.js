@@ -10,8 +10,11 @@ import { callApi, refusalOf } from "./actions.js";
 
 const IN_PARTS_FROM_BYTES = 64 * 1024 * 1024;
 const PART_BYTES = 16 * 1024 * 1024;
-const ATTEMPTS = 5;
-const PAUSE_MS = 1_000;
+/** The wait for a server or a network that is away. A server that died keeps the key of a completion for a minute. */
+const PATIENCE_MS = 3 * 60_000;
+const PAUSE_MS = { first: 1_000, last: 10_000 };
+/** The statuses of a server, or a proxy in front of it, that may give another answer to the same request. */
+const PASSING = [408, 409, 425, 429];
 /** The server gives an upload an hour. One that is nearly over is begun anew. */
 const RESUMABLE_MS = 50 * 60_000;
 
@@ -62,7 +65,7 @@ function send(path, body, onProgress, key = null) {
         return;
       }
       const message = refusalOf(status, responseText);
-      resolve({ ok: false, message, isPassing: [409, 429].includes(status) || status >= 500 });
+      resolve({ ok: false, message, isPassing: PASSING.includes(status) || status >= 500 });
     });
     request.send(body);
   });
@@ -159,11 +162,16 @@ async function begin(file, place) {
  * @param {string | null} key
  */
 async function sendAgain(path, body, onProgress, key = null) {
-  for (let attempt = 1; ; attempt++) {
+  for (
+    let pauseMs = PAUSE_MS.first, waitedMs = 0;
+    ;
+    pauseMs = Math.min(pauseMs * 2, PAUSE_MS.last)
+  ) {
     const answer = await send(path, body, onProgress, key);
-    if (answer.ok || !answer.isPassing || attempt === ATTEMPTS) return answer;
+    if (answer.ok || !answer.isPassing || waitedMs >= PATIENCE_MS) return answer;
     onProgress(0, `${answer.message} Trying again …`);
-    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * attempt));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    waitedMs += pauseMs;
   }
 }
 
