@@ -1,8 +1,8 @@
 /**
  * The commands of docs/storage.md, docs/operating.md and docs/opensearch.md, pasted as they stand, with addresses of this
- * test. What no test can run is listed in `pasted-pages.test.ts`.
+ * test, and the layout of docs/architecture.md. What no test can run is listed in `pasted-pages.test.ts`.
  */
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -15,6 +15,7 @@ import { blocksOf, paste, putCommand } from "./support/paste.ts";
 import { sharePostgres } from "./support/postgres.ts";
 import { BatchdProcess, START } from "./support/process.ts";
 import { hasS3Server, S3_KEYS, startS3Server } from "./support/s3-server.ts";
+import { chatLines, startTestService } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
 
@@ -85,6 +86,43 @@ test.skipIf(postgres === null || !hasS3Server())(
     expect(await pasted(byConfig)).toMatch(/verified|compared|copied/i);
   },
 );
+
+test("a backup as docs/operating.md makes it has everything, and opens no credentials of clients", async () => {
+  using folder = temporaryFolder("batchd-backup-");
+  const options = {
+    upstreamUrl: "http://127.0.0.1:9/v1",
+    config: { deliveries: { allow_private_hosts: ["127.0.0.1"] } },
+  };
+  const before = await startTestService({ ...options, dataDir: join(folder.path, "data") });
+  const endpoint = "http://127.0.0.1:9";
+  const deliver = [{ kind: "s3", bucket: "mine", region: "us-east-1", endpoint, ...S3_KEYS }];
+  const { id } = (await before.openai.post("/batches", {
+    body: {
+      input_file_id: await before.upload(chatLines(2)),
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { deliver },
+    },
+  })) as OpenAI.Batch;
+  await before.events.reached("batch.started", { batch: id });
+  const layout = readFileSync(join(ROOT, "docs/architecture.md"), "utf8").match(
+    /^data\/\n.*?^```/ms,
+  );
+  const files = readdirSync(before.dataDir).filter((name) => !/-(?:wal|shm)$/.test(name));
+  expect(files).toContain("batchd.credentials-key");
+  for (const name of files) expect(layout?.[0]).toMatch(new RegExp(`^  ${name}[/ ]`, "m"));
+  await before.close();
+
+  const backup = blocksOf("operating.md", "bash").find((block) => block.startsWith("tar "));
+  const restore = "mv data old\ntar --extract --file=batchd.tar\n";
+  expect(await paste(`${backup}${restore}`, { folder: folder.path })).toMatchObject({ code: 0 });
+  expect(readdirSync(join(folder.path, "data"))).not.toContain("batchd.credentials-key");
+  await using after = await startTestService({ ...options, dataDir: before.dataDir });
+  await after.openai.batches.cancel(id);
+  await after.events.reached("delivery.given_up", { batch: id });
+  const history = (await after.openai.get(`/batches/${id}/deliveries`)) as { data: unknown[] };
+  expect(history.data).toMatchObject([{ status: "failed", error: { code: "credentials_lost" } }]);
+});
 
 test("docs/opensearch.md takes passages to vectors, with the calls of ML Commons between its commands", async () => {
   using folder = temporaryFolder("batchd-opensearch-");
