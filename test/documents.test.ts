@@ -8,6 +8,7 @@ import manifest from "../package.json" with { type: "json" };
 import { parseConfig } from "../src/config/config.ts";
 import { parsePipeline } from "../src/config/pipeline.ts";
 import { ConfigFile } from "../src/config/schema.ts";
+import { WAITING_REASONS } from "../src/contract/batch-extension.ts";
 
 const ROOT = fileURLToPath(new URL("../", import.meta.url));
 const PAGES = globSync(["*.md", "docs/**/*.md"], { cwd: ROOT }).toSorted();
@@ -47,7 +48,7 @@ describe("links", () => {
 });
 
 /** Words and beginnings that make a reader stop. */
-const OBSCURE = /\b(?:[Ww]hoever|[Nn]obody|(?:like|is) that of)\b|(?:^|[.:;|] |- )Of /;
+const OBSCURE = /\b(?:[Ww]hoever|[Nn]obody|that of)\b|(?:^|[.:;|] |- )Of /;
 
 test.each(PAGES)("%s is in plain words", (page) => {
   const lines = textOf(page)
@@ -88,6 +89,13 @@ describe("commands", () => {
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });
+});
+
+test("docs/clients.md names every reason for which a batch waits", () => {
+  const row = textOf("docs/clients.md")
+    .split("\n")
+    .find((line) => line.startsWith("| `waiting` |"));
+  expect(inBackticks(row ?? "")).toEqual(expect.arrayContaining([...WAITING_REASONS]));
 });
 
 test("README.md has at most 200 lines", () => {

@@ -35,6 +35,9 @@ const NUMBERS = numbersUpTo(30_000);
 /** Rows that cost more each: as many as take a tenth of a second at the least when they are handled in one turn. */
 const FEWER = 10_000;
 
+/** Each look at so many rows takes the server some milliseconds. */
+const SELDOM = { interval: 250 };
+
 interface Rows {
   readonly name: string;
   /** What stands in the data folder besides. */
@@ -134,7 +137,7 @@ test.each(ROWS)(
     db.exec(`${BATCHES} ${insert}`);
     prepare?.(dataDir);
     await using watched = await start(dataDir);
-    await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
+    await expect.poll(() => db.prepare(left).pluck().get(), SELDOM).toBe(0);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );
@@ -161,7 +164,7 @@ test(
     const left = `select count(*) from (
     select 1 from files where project = 'doomed' and deleted_at_ms is null
     union all select 1 from idempotency_keys)`;
-    await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
+    await expect.poll(() => db.prepare(left).pluck().get(), SELDOM).toBe(0);
     // The last turn counts once it is over.
     await watched.openai.files.list();
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
@@ -193,32 +196,36 @@ async function uploadedInput() {
   return { dataDir, id, bytes: input.length };
 }
 
-test("no turn of the event loop is long with 30,000 batches open, or expiring", AGAIN, async () => {
-  const { dataDir, id, bytes } = await uploadedInput();
-  using db = openRows(dataDir);
-  db.exec(openBatches(id, bytes));
-  await using watched = await start(dataDir);
-  const lastInQueue = async () => {
-    const response = await fetch(`${watched.url}/v1/batches/batch_30000`);
-    return ((await response.json()) as BatchObject).x_batchd.queue_position ?? 0;
-  };
-  await expect.poll(lastInQueue).toBeGreaterThan(20_000);
-  const before = await lastInQueue();
-  await watched.openai.batches.cancel("batch_20000");
-  // All that is known of the batches has been worked out anew.
-  await expect.poll(lastInQueue).toBeLessThan(before);
+test(
+  "no turn of the event loop is long with 30,000 batches open, and 10,000 of them expiring",
+  AGAIN,
+  async () => {
+    const { dataDir, id, bytes } = await uploadedInput();
+    using db = openRows(dataDir);
+    db.exec(openBatches(id, bytes));
+    await using watched = await start(dataDir);
+    const lastInQueue = async () => {
+      const response = await fetch(`${watched.url}/v1/batches/batch_30000`);
+      return ((await response.json()) as BatchObject).x_batchd.queue_position ?? 0;
+    };
+    await expect.poll(lastInQueue, SELDOM).toBeGreaterThan(20_000);
+    const before = await lastInQueue();
+    await watched.openai.batches.cancel("batch_20000");
+    // All that is known of the batches has been worked out anew.
+    await expect.poll(lastInQueue, SELDOM).toBeLessThan(before);
 
-  for (let from = 0; from < 30_000; from += 1_000) {
-    db.exec(
-      `update batches set expires_at_ms = 2 where sequence between ${from + 1} and ${from + 1_000}`,
-    );
-  }
-  const left = "select count(*) from batches where status = 'in_progress' and stop_reason is null";
-  await expect.poll(() => db.prepare(left).pluck().get()).toBe(0);
-  const ended = "select count(*) from batches where status = 'expired'";
-  await expect.poll(() => db.prepare(ended).pluck().get()).toBeGreaterThan(100);
-  expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-});
+    for (let from = 0; from < FEWER; from += 1_000) {
+      db.exec(
+        `update batches set expires_at_ms = 2 where sequence between ${from + 1} and ${from + 1_000}`,
+      );
+    }
+    const left = `select count(*) from batches where sequence <= ${FEWER} and status = 'in_progress' and stop_reason is null`;
+    await expect.poll(() => db.prepare(left).pluck().get(), SELDOM).toBe(0);
+    const ended = "select count(*) from batches where status = 'expired'";
+    await expect.poll(() => db.prepare(ended).pluck().get(), SELDOM).toBeGreaterThan(100);
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
 
 const MONTH = new Date().toISOString().slice(0, 7);
 /** What 100,000 batches of a project took this month, as a server of the version before has recorded it. */
@@ -259,7 +266,7 @@ test(
       completion_window: "24h",
     });
     const status = async () => (await watched.openai.batches.retrieve(batch.id)).status;
-    await expect.poll(status).toBe("completed");
+    await expect.poll(status, SELDOM).toBe("completed");
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
     using db = openRows(dataDir);
     const sumsOf = (table: string) =>
@@ -296,7 +303,7 @@ test(
     for (let from = 0; from < 30_000; from += 1_000) pause(from, String(LIMIT));
     for (let from = 0; from < 3_000; from += 1_000) pause(from, "5");
     const left = "select count(*) from batches where paused_at_ms is not null";
-    await expect.poll(() => db.prepare(left).pluck().get()).toBe(27_000);
+    await expect.poll(() => db.prepare(left).pluck().get(), SELDOM).toBe(27_000);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );

@@ -15,9 +15,9 @@ import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 
 const MEBIBYTE = 1024 * 1024;
 /** Half of it is for requests, and a quarter for answers. */
-const BUDGET_BYTES = 128 * MEBIBYTE;
+const BUDGET_BYTES = 64 * MEBIBYTE;
 /** The process alone takes some 200 MB. A buffer that grows is there twice for a moment, and garbage is not collected at once. */
-const MAX_MEMORY_BYTES = 700 * MEBIBYTE;
+const MAX_MEMORY_BYTES = 400 * MEBIBYTE;
 
 let folder: string;
 let upstream: TestUpstream;
@@ -75,7 +75,7 @@ async function run(client: OpenAI, server: BatchdProcess, lines: readonly string
   return client.batches.retrieve(id);
 }
 
-/** Announces a body of 31 MB and sends half of it, as far as it is taken. */
+/** Announces a body of 16 MB and sends half of it, as far as it is taken. */
 class HalfSent {
   readonly socket: Socket;
   readonly answered: Promise<string>;
@@ -93,12 +93,12 @@ class HalfSent {
       "Host: localhost",
       `Authorization: Bearer ${key}`,
       "Content-Type: application/json",
-      `Content-Length: ${31 * MEBIBYTE}`,
+      `Content-Length: ${16 * MEBIBYTE}`,
       "",
       '{"model":"m","messages":[{"content":"',
     ].join("\r\n");
     this.socket.write(head);
-    this.socket.write(Buffer.alloc(15 * MEBIBYTE, "x"));
+    this.socket.write(Buffer.alloc(8 * MEBIBYTE, "x"));
   }
 }
 
@@ -127,10 +127,10 @@ describe("the memory is bounded, and others are served,", () => {
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
   });
 
-  test("while eight answers of 60 MB come at once", async () => {
+  test("while eight answers of 30 MB come at once", async () => {
     const { server, url } = await start();
     await using _server = server;
-    const lines = Array.from({ length: 8 }, (_, i) => chatLine(`line-${i}`, "[[big 60000000]]"));
+    const lines = Array.from({ length: 8 }, (_, i) => chatLine(`line-${i}`, "[[big 30000000]]"));
     const peakBytes = await server.peakMemoryBytes(async () => {
       const large = run(clientOf(url, "key-of-a"), server, lines);
       const small = await run(clientOf(url, "key-of-b"), server, chatLines(50));
@@ -143,7 +143,7 @@ describe("the memory is bounded, and others are served,", () => {
   test("and a request that is larger than its part of the budget goes through", async () => {
     const { server, url } = await start();
     await using _server = server;
-    const body = { model: "m", messages: [{ role: "user", content: "z".repeat(30 * MEBIBYTE) }] };
+    const body = { model: "m", messages: [{ role: "user", content: "z".repeat(17 * MEBIBYTE) }] };
     const requests = [1, 2, 3].map(() =>
       fetch(`${url}/v1/chat/completions`, {
         method: "POST",
@@ -175,7 +175,7 @@ async function stalledReader(url: string, path: string, accept: string): Promise
 }
 
 describe("clients that stop reading long rows hold no row", () => {
-  const LONG = "[[big 60000000]]";
+  const LONG = "[[big 30000000]]";
   const READERS = 8;
 
   test("of a batch that runs, nor of one that has ended", async () => {
@@ -207,7 +207,7 @@ describe("clients that stop reading long rows hold no row", () => {
 
 describe("clients that look at long lines at the same time hold no more than the budget", () => {
   const CLIENTS = 8;
-  const LONG = "[[status 400]] [[big 60000000]]";
+  const LONG = "[[status 400]] [[big 30000000]]";
   let server: BatchdProcess;
   let batchUrl: string;
 

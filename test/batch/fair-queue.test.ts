@@ -140,13 +140,13 @@ const pick = <T>(random: () => number, choices: readonly T[]): T =>
 const randomSize = (random: () => number) =>
   random() < 1 / 1_500 ? 50_000 : Math.floor(400 ** random());
 
-describe("thousands of random arrivals", () => {
+describe("more than a thousand random arrivals", () => {
   /** Batches of all sizes arrive, at routes of several speeds: more than can be served at first, then nothing more. */
   async function arrive(seed: number, look: (route: Simulation) => void) {
     const random = seededRandom(seed);
     const routes = [1, 2, 5].map((linesPerTick) => ({ linesPerTick, route: new Simulation() }));
     const batches: Contending[] = [];
-    for (let tick = 0; tick < 5_000; tick++) {
+    for (let tick = 0; tick < 2_500; tick++) {
       // A busy machine takes long for it, and must not take it for a loop without an end.
       if (tick % 100 === 0) await new Promise(setImmediate);
       const burst = random() < 0.06 ? 1 : random() < 0.001 ? 20 : 0;
@@ -173,7 +173,7 @@ describe("thousands of random arrivals", () => {
         worstLag = Math.max(worstLag, route.maxLag);
         mostAtOnce = Math.max(mostAtOnce, route.contending.size);
       });
-      expect(batches.length).toBeGreaterThan(2_000);
+      expect(batches.length).toBeGreaterThan(1_000);
       expect(mostAtOnce).toBeGreaterThan(50);
       expect(worstLag).toBeLessThan(8);
       expect(batches.filter((batch) => !batch.isDone)).toEqual([]);

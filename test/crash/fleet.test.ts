@@ -14,9 +14,10 @@ import { Scrape } from "../support/prometheus.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
 
-const LINES = 1_500;
-/** The lines that a worker gets answers for before it is disturbed: more than one chunk. */
-const ANSWERED = 300;
+/** Two chunks, of which each worker takes one. */
+const LINES = 900;
+/** The lines that a worker gets answers for before it is disturbed. */
+const ANSWERED = 100;
 
 const postgres = await sharePostgres("the fleet on PostgreSQL");
 const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
@@ -26,7 +27,7 @@ afterAll(async () => {
 });
 
 const eventually = (what: string, value: () => Promise<unknown>) =>
-  expect.poll(value, { message: what });
+  expect.poll(value, { message: what, interval: 250 });
 
 const completed = ({ openai }: Member, id: string) =>
   eventually("the status of the batch", async () => {

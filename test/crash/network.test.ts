@@ -14,9 +14,10 @@ import { Scrape } from "../support/prometheus.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 import { named } from "../support/waits.ts";
 
-const LINES = 1_500;
-/** The lines that a worker gets answers for before it is disturbed: more than one chunk. */
-const ANSWERED = 300;
+/** Two chunks, of which each worker takes one. */
+const LINES = 900;
+/** The lines that a worker gets answers for before it is disturbed. */
+const ANSWERED = 100;
 /** A silence is noticed when no statement has been answered for so long; half a minute when the URL does not say it. */
 const STATEMENT_MS = 10_000;
 /** Longer than a busy machine may keep a worker from renewing its leases, and much shorter than the shift. */
@@ -27,7 +28,7 @@ const postgres = await sharePostgres("servers that are cut off from PostgreSQL")
 afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 const eventually = (what: string, value: () => Promise<unknown>) =>
-  expect.poll(value, { message: what });
+  expect.poll(value, { message: what, interval: 250 });
 
 const completed = ({ openai }: Member, id: string) =>
   eventually("the status of the batch", async () => {

@@ -7,6 +7,7 @@ import { json } from "node:stream/consumers";
 import OpenAI from "openai";
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { PASSWORD, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -165,7 +166,7 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     const databaseUrl = await postgres!.createDatabase();
     const refused = async (dir: string, env: Record<string, string>) => {
       const args = ["serve", "--port", "0", "--data-dir", dir];
-      const { code, stderr } = await new BatchdProcess(args, env).exited();
+      const { code, stderr } = await runCommand(args, env);
       expect(code).toBe(1);
       return stderr;
     };
@@ -274,12 +275,12 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     using folder = temporaryFolder("batchd-postgres-none-");
     const env = { BATCHD_DATABASE_URL: `postgres://batchd:${PASSWORD}@127.0.0.1:1/facts` };
     const args = ["--data-dir", folder.path];
-    const served = await new BatchdProcess(["serve", ...args], env).exited();
+    const served = await runCommand(["serve", ...args], env);
     expect([served.code, served.stderr]).toEqual([
       1,
       expect.stringContaining("cannot open the database on PostgreSQL"),
     ]);
-    const checked = await new BatchdProcess(["check", ...args], env).exited();
+    const checked = await runCommand(["check", ...args], env);
     expect(checked.stdout).toContain("@127.0.0.1:1/facts");
     expect(served.stderr + checked.stdout + checked.stderr).not.toContain(PASSWORD);
   });

@@ -6,6 +6,7 @@ import { existsSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
@@ -183,7 +184,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     rmSync(join(dir.path, "data"), { recursive: true });
     // The first refusal must leave nothing that makes the second start look like one with a database.
     for (let n = 1; n <= 2; n++) {
-      const { code, stderr } = await new BatchdProcess(argsFor(setup)).exited();
+      const { code, stderr } = await runCommand(argsFor(setup));
       expect(code).toBe(1);
       expect(stderr).toMatch(
         /batchd\.sqlite is missing, but there are files in s3:\/\/tests\/lost\//,
@@ -198,7 +199,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     const running = await start({ ...setup, storage: server.storage({ prefix: "here/" }) });
     await running.batchd.kill("SIGTERM");
     for (const storage of [server.storage({ prefix: "there/" }), { type: "folder" }]) {
-      const { code, stderr } = await new BatchdProcess(argsFor({ ...setup, storage })).exited();
+      const { code, stderr } = await runCommand(argsFor({ ...setup, storage }));
       expect(code).toBe(1);
       expect(stderr).toContain("the files of this database are in s3://tests/here/");
     }
@@ -218,7 +219,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     expect((await fetch(`${running.url}/ready`)).status).toBe(200);
     await running.batchd.kill("SIGTERM");
     const wrong = { ...setup, storage: { ...storage, secret_access_key: "another-secret-key" } };
-    const { code, stderr } = await new BatchdProcess(argsFor(wrong)).exited();
+    const { code, stderr } = await runCommand(argsFor(wrong));
     expect(code).toBe(1);
     expect(stderr).toMatch(/cannot use s3:\/\/tests\/away\/: S3: SignatureDoesNotMatch/);
     expect(stderr).not.toContain("another-secret-key");

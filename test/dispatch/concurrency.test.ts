@@ -52,6 +52,13 @@ describe("a server that serves so many at a time", () => {
     const { atFirstArrival, atLastAnswer, fates } = server.stats();
     expect(fates).toEqual({ served: 5_000 });
     expect(utilisation(atFirstArrival!, atLastAnswer!)).toBeGreaterThan(0.8);
+
+    // Every move of the limit is an event that says why: each begins where the one before has ended.
+    const moves = dispatcher.events.all.filter(({ event }) => event === "target.limit_changed");
+    expect(moves.length).toBeGreaterThan(4);
+    expect(moves.slice(1).map(({ from }) => from)).toEqual(moves.slice(0, -1).map(({ to }) => to));
+    const reasons = moves.map(({ reason }) => reason);
+    expect(reasons).toEqual(expect.arrayContaining(["climb", "no_gain"]));
   });
 
   test("has no more requests when it becomes five times as slow, and is as busy again soon", async () => {
@@ -93,7 +100,7 @@ describe("a server that serves so many at a time", () => {
       // The second one comes when the first has long settled.
       await server.whenServed(1_500);
       sending.push(second.sendLines(ENDLESS, { stop: stop.signal }));
-      const totals = [await server.whenServed(3_000), await server.whenServed(25_000)] as const;
+      const totals = [await server.whenServed(3_000), await server.whenServed(9_000)] as const;
       stop.abort();
       await Promise.all(sending);
       return totals;
@@ -122,20 +129,20 @@ describe("a server that refuses what it cannot serve", () => {
     const dispatcher = world.dispatcher(upstreamAt(server, MANY));
 
     const refusedAfter = await world.run(async () => {
-      const sending = dispatcher.sendLines(4_000);
-      await server.whenServed(2_000);
+      const sending = dispatcher.sendLines(2_400);
+      await server.whenServed(1_200);
       const refusedBefore = server.stats().fates.overloaded ?? 0;
       server.setCapacity(10);
       const outcomes = await sending;
-      expect(outcomeCounts(outcomes)).toEqual({ "200": 4_000 });
+      expect(outcomeCounts(outcomes)).toEqual({ "200": 2_400 });
       return (server.stats().fates.overloaded ?? 0) - refusedBefore;
     });
 
     const { fates, arrived } = server.stats();
-    expect(fates.served).toBe(4_000);
-    // Those that were under way when it lost three quarters, and a few of the next 2,000.
+    expect(fates.served).toBe(2_400);
+    // Those that were under way when it lost three quarters, and a few of the next 1,200.
     expect(refusedAfter).toBeGreaterThan(0);
     expect(refusedAfter).toBeLessThan(150);
-    expect(arrived).toBeLessThan(4_400);
+    expect(arrived).toBeLessThan(2_800);
   });
 });

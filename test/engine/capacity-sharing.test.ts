@@ -28,7 +28,7 @@ async function slotCountOf({ url }: Worker): Promise<number> {
   return scrape.value("batchd_upstream_concurrency_limit", { target: "model" });
 }
 
-const eventually = (value: () => Promise<unknown>) => expect.poll(value);
+const eventually = (value: () => Promise<unknown>) => expect.poll(value, { interval: 250 });
 
 describe.skipIf(postgres === null)("max_concurrency", () => {
   test("holds for all workers together, and goes to those that are there", async () => {
@@ -39,7 +39,7 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     const api = await fleet.api();
     const first = await start();
     await eventually(() => slotCountOf(first)).toBe(LIMIT);
-    const id = await submit(api, 3_000, 60);
+    const id = await submit(api, 2_000, 60);
     await upstream.reachedLines(20);
     const second = await start();
     const both = async () => [await slotCountOf(first), await slotCountOf(second)];
@@ -48,7 +48,7 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     await eventually(() => slotCountOf(second)).toBe(LIMIT);
     await eventually(async () => (await api.openai.batches.retrieve(id)).status).toBe("completed");
     expect(upstream.maxInFlight).toBe(LIMIT);
-    expect(await answeredLines(api, id)).toEqual(numbersTo(3_000));
+    expect(await answeredLines(api, id)).toEqual(numbersTo(2_000));
   });
 });
 

@@ -16,6 +16,7 @@ type Project = (typeof PROJECTS)[number];
 const keyOf = (project: Project) => `key-of-the-${project}-project`;
 const config = {
   auth: { keys: PROJECTS.map((project) => ({ name: project, key: keyOf(project), project })) },
+  projects: [{ name: "small", weight: 2 }],
 };
 
 const clientOf = ({ url }: Member, project: Project) => ({
@@ -29,7 +30,7 @@ const linesOf = (project: Project, count: number, delayMs: number) =>
   );
 
 describe.skipIf(postgres === null)("projects", () => {
-  test("have equal shares of an upstream over four workers, however many batches each has", async () => {
+  test("have shares by weight of an upstream over four workers, however many batches each has", async () => {
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase(), config });
     const upstream = await fleet.upstream();
     const fields = { max_concurrency: 32, min_concurrency: 32, interactive_reserve: 0 };
@@ -49,8 +50,8 @@ describe.skipIf(postgres === null)("projects", () => {
     const users = upstream.seen.filter(({ method }) => method === "POST").map(({ user }) => user);
     const counted = users.slice(skipped, skipped + measured);
     const ofSmall = counted.filter((user) => user.startsWith("small-")).length;
-    expect(ofSmall / measured).toBeGreaterThan(0.5 * 0.9);
-    expect(ofSmall / measured).toBeLessThan(0.5 * 1.1);
+    expect(ofSmall / measured).toBeGreaterThan((2 / 3) * 0.9);
+    expect(ofSmall / measured).toBeLessThan((2 / 3) * 1.1);
   });
 
   test("take turns in validation over all workers", async () => {

@@ -1,6 +1,5 @@
 /** Quotas of projects: exact under 200 requests at once, on one server with SQLite and on two with PostgreSQL. */
 import { afterAll, describe, expect, test } from "vitest";
-import { Fleet } from "../support/fleet.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   type Answer,
@@ -10,6 +9,7 @@ import {
   create,
   LINE,
   PARALLEL,
+  startProjectServers,
   together,
   upload,
 } from "../support/projects.ts";
@@ -21,25 +21,12 @@ afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });
 
-type Start = (project: object) => Promise<AsyncDisposable & { readonly urls: readonly string[] }>;
-
-const onSqlite: Start = async (project) => {
-  const service = await startTestService({ config: configWith(project) });
-  return { urls: [service.url], [Symbol.asyncDispose]: () => service[Symbol.asyncDispose]() };
-};
-
-const onPostgres: Start = async (project) => {
-  const databaseUrl = await postgres!.createDatabase();
-  const fleet = new Fleet({ databaseUrl, config: configWith(project) });
-  const members = [await fleet.api(), await fleet.api()];
-  const urls = members.map(({ url }) => url);
-  return { urls, [Symbol.asyncDispose]: () => fleet[Symbol.asyncDispose]() };
-};
-
 describe.each([
-  ["one server with SQLite", onSqlite, true],
-  ["two servers with PostgreSQL", onPostgres, postgres !== null],
-] as const)("on %s", (_, start, canRun) => {
+  ["one server with SQLite", null, true],
+  ["two servers with PostgreSQL", postgres, postgres !== null],
+] as const)("on %s", (_, database, canRun) => {
+  const start = (project: object) => startProjectServers(database, configWith(project));
+
   test.skipIf(!canRun)(
     "exactly as many files are taken as the quota says, and the refusal names it",
     async () => {

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { afterAll, describe, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { move, moveWell } from "../support/move.ts";
 import { PASSWORD, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -106,7 +107,7 @@ test("keys that were made at run time open the target, and nothing else does", a
   using dirs = folders();
   await filled(dirs.from, 1);
   const args = ["keys", "create", "--name", "ci", "--data-dir", dirs.from];
-  const key = (await new BatchdProcess(args).exited()).stdout.trim();
+  const key = (await runCommand(args)).stdout.trim();
   await moveWell(dirs.args);
   const { batchd, openai } = await serve(dirs.to);
   const client = openai.withOptions({ apiKey: key });
